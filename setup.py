@@ -41,7 +41,9 @@ def compile_kernels(build: Path) -> None:
     sys.path.insert(0, str(ROOT))
     from bigbird_dna.disk import native_library as native
 
-    machine = sysconfig.get_platform().rpartition("-")[2]  # of the wheel, which may differ from this machine
+    machine = sysconfig.get_platform().rpartition("-")[
+        2
+    ]  # of the wheel, which may differ from this machine
     if machine not in native.VARIANTS:
         sys.exit(
             f"BIGBIRD_DNA_BUILD_KERNELS=1: the machine {machine} is none of {', '.join(native.VARIANTS)}"
@@ -62,4 +64,7 @@ def compile_kernels(build: Path) -> None:
         sys.exit(f"BIGBIRD_DNA_BUILD_KERNELS=1: {error}")
 
 
-setup(distclass=KernelDistribution, cmdclass={"build_py": KernelBuild, "bdist_wheel": KernelWheel})
+setup(
+    distclass=KernelDistribution,
+    cmdclass={"build_py": KernelBuild, "bdist_wheel": KernelWheel},
+)

@@ -53,14 +53,18 @@ def against(of: Comparison) -> dict[str, Any]:
     commit = _commit(of.root, of.commit)
     changed = bool(_git(of.root, "status", "--porcelain", "--untracked-files=no"))
     if changed:
-        log(f"warning: {of.root}: has changes that are not committed; they are part of what is measured")
+        log(
+            f"warning: {of.root}: has changes that are not committed; they are part of what is measured"
+        )
     result: dict[str, Any] = {
         "format": FORMAT,
         "benchmark": "against",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": describe_machine(torch.device("cpu")) | {"threads": of.threads},
         "software": describe_software(),
-        "settings": {name: value for name, value in of._asdict().items() if name != "root"},
+        "settings": {
+            name: value for name, value in of._asdict().items() if name != "root"
+        },
         "commit": commit,
         "checkout": _commit(of.root, "HEAD"),
         "uncommitted": changed,
@@ -92,17 +96,24 @@ def _row(name: str, sides: Mapping[str, Sequence[Row]], threshold: float) -> Row
     """The times of a timing, and the ratios of this checkout's to the commit's in each round."""
     row: Row = {"timing": name, "status": "not slower", "reason": None, "ratio": None}
     lacking = {
-        side: next((run["missing"][name] for run in runs if name in run["missing"]), None)
+        side: next(
+            (run["missing"][name] for run in runs if name in run["missing"]), None
+        )
         for side, runs in sides.items()
     }
     for side, runs in sides.items():
-        row[side] = None if lacking[side] else describe([run["seconds"][name] for run in runs])
+        row[side] = (
+            None if lacking[side] else describe([run["seconds"][name] for run in runs])
+        )
     if lacking["checkout"]:
         return row | {"status": "failed", "reason": lacking["checkout"]}
     if lacking["commit"]:
         return row | {"status": "new", "reason": lacking["commit"]}
     ratios = np.divide(row["checkout"]["seconds"], row["commit"]["seconds"])
-    row["ratio"] = {"paired": float(np.median(ratios)), "range": [float(ratios.min()), float(ratios.max())]}
+    row["ratio"] = {
+        "paired": float(np.median(ratios)),
+        "range": [float(ratios.min()), float(ratios.max())],
+    }
     if row["ratio"]["paired"] > 1 + threshold / 100:
         row["status"] = "slower"
     return row
@@ -136,12 +147,18 @@ def time_commit(root: Path, of: Comparison) -> Row:
     limit = LONGEST + 20 * of.seconds * len(of.parts)
     options: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
     try:
-        ended = subprocess.run(command, env=environment, cwd=root, timeout=limit, **options)
+        ended = subprocess.run(
+            command, env=environment, cwd=root, timeout=limit, **options
+        )
     except subprocess.TimeoutExpired:
-        raise DataError(f"{root}: the process that measures it took more than {limit:.0f} s") from None
+        raise DataError(
+            f"{root}: the process that measures it took more than {limit:.0f} s"
+        ) from None
     if ended.returncode:
         last = (ended.stderr.strip().splitlines() or ["no message"])[-1]
-        raise DataError(f"{root}: the process that measures it ended with code {ended.returncode}: {last}")
+        raise DataError(
+            f"{root}: the process that measures it ended with code {ended.returncode}: {last}"
+        )
     row: Row = json.loads(ended.stdout.splitlines()[-1])
     if not Path(row["package"]).resolve().is_relative_to(root.resolve()):
         raise DataError(f"{root}: another package was measured, {row['package']}")
@@ -167,8 +184,12 @@ def _commit(root: Path, name: str) -> str:
     """The full name of a commit; `UsageError` if there is none."""
     top = _git(root, "rev-parse", "--show-toplevel", check=False)
     if not top or Path(top).resolve() != root.resolve():
-        raise UsageError(f"{root}: is not a git repository, so there is no commit to compare with")
-    found = _git(root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", check=False)
+        raise UsageError(
+            f"{root}: is not a git repository, so there is no commit to compare with"
+        )
+    found = _git(
+        root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", check=False
+    )
     if not found:
         raise UsageError(f"{name!r} is not a commit of {root}")
     return found
@@ -177,11 +198,18 @@ def _commit(root: Path, name: str) -> str:
 def _git(root: Path, *words: str, check: bool = True) -> str:
     """What git prints; `UsageError` if it isn't there, or if it fails and that is checked."""
     # In a group of its own: another Ctrl-C must not end what removes the worktree.
-    options: dict[str, Any] = {"capture_output": True, "text": True, "check": False, "process_group": 0}
+    options: dict[str, Any] = {
+        "capture_output": True,
+        "text": True,
+        "check": False,
+        "process_group": 0,
+    }
     try:
         ended = subprocess.run(["git", "-C", str(root), *words], **options)
     except FileNotFoundError:
-        raise UsageError("benchmark against: needs git, which is not on the PATH") from None
+        raise UsageError(
+            "benchmark against: needs git, which is not on the PATH"
+        ) from None
     if check and ended.returncode:
         last = (ended.stderr.strip().splitlines() or ["no message"])[-1]
         raise UsageError(f"{root}: git {words[0]} failed: {last}")
@@ -194,12 +222,21 @@ def against_page(result: Mapping[str, Any]) -> str:
     more = " with uncommitted changes" if result["uncommitted"] else ""
     rows = []
     for row in result["results"]:
-        before, after = (row[side] and seconds(row[side]["median"]) for side in ("commit", "checkout"))
+        before, after = (
+            row[side] and seconds(row[side]["median"])
+            for side in ("commit", "checkout")
+        )
         ratio = row["ratio"]
         reason = f": {row['reason']}" if row["reason"] else ""
-        cells = {"work": row["timing"], commit: before or "–", "this checkout": after or "–"}
+        cells = {
+            "work": row["timing"],
+            commit: before or "–",
+            "this checkout": after or "–",
+        }
         cells["ratio"] = f"{ratio['paired']:.3f}" if ratio else "–"
-        cells["range"] = " – ".join(f"{end:.3f}" for end in ratio["range"]) if ratio else "–"
+        cells["range"] = (
+            " – ".join(f"{end:.3f}" for end in ratio["range"]) if ratio else "–"
+        )
         rows.append({**cells, "result": row["status"] + reason})
     return (
         "\n\n".join(

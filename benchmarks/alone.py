@@ -29,7 +29,9 @@ class Alone(NamedTuple):
     """What a contender by itself took."""
 
     length: int  # tokens
-    peak: int | None  # bytes above what was there before; none where it can't be measured
+    peak: (
+        int | None
+    )  # bytes above what was there before; none where it can't be measured
     seconds: float  # of one call
 
 
@@ -52,7 +54,11 @@ def measure_alone(benchmark: Benchmark, case: Case) -> Alone:
     except EOFError:
         process.join()
         code = process.exitcode or 0
-        end = f"was killed (signal {-code}): out of memory?" if code < 0 else f"left with {code}"
+        end = (
+            f"was killed (signal {-code}): out of memory?"
+            if code < 0
+            else f"left with {code}"
+        )
         answer = LeftOut("failed", f"its process {end}")
     process.join(EXIT_SECONDS)
     process.kill()
@@ -64,7 +70,9 @@ def measure_alone(benchmark: Benchmark, case: Case) -> Alone:
 def measure_here(benchmark: Benchmark, case: Case) -> Alone:
     """Measure a case in this process, a short one first; `LeftOut` if that says that it had better not be."""
     probe = benchmark.probe(case)
-    benchmark.prepare(probe, benchmark.inputs(probe))()  # loads, or compiles, what all calls need
+    benchmark.prepare(
+        probe, benchmark.inputs(probe)
+    )()  # loads, or compiles, what all calls need
     foresee(benchmark, case, measure_call(benchmark, probe))
     return measure_call(benchmark, case)
 

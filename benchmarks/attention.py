@@ -15,7 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from benchmarks.contenders import Benchmark, Call, Case, Contender, Outputs, relative_difference
+from benchmarks.contenders import (
+    Benchmark,
+    Call,
+    Case,
+    Contender,
+    Outputs,
+    relative_difference,
+)
 from benchmarks.counts import BACKWARD, attention_bytes, convolution_operations
 from benchmarks.formulas import sizes_at, stated_exponent
 from benchmarks.options import AttentionOptions
@@ -75,7 +82,9 @@ class AttentionBenchmark(Benchmark):
             return _huggingface(self.options, case, self.dtype(case))
         if case.contender == "convolution":
             channels = self.options.heads * self.options.width
-            module = GatedConvolution(channels, self.options.seed).to(self.device).eval()
+            module = (
+                GatedConvolution(channels, self.options.seed).to(self.device).eval()
+            )
             return lambda q, k, v: module(q, k, v)
         if self.known[case.contender].graph == "own":
             return _mechanism(self.options, case, self.dtype(case))
@@ -85,12 +94,16 @@ class AttentionBenchmark(Benchmark):
             seen = pattern.mask(case.length, self.options.heads)
             mask = torch.from_numpy(seen)[None].to(self.device)
             return lambda q, k, v: scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return lambda q, k, v: bigbird_attention(q, k, v, pattern, route=self.asked(case))
+        return lambda q, k, v: bigbird_attention(
+            q, k, v, pattern, route=self.asked(case)
+        )
 
     def operations(self, case: Case) -> int:
         of = self.options
         if case.contender == "convolution":
-            forward = of.batch * convolution_operations(case.length, of.heads * of.width)
+            forward = of.batch * convolution_operations(
+                case.length, of.heads * of.width
+            )
         else:
             forward = 4 * of.width * self.pairs(case)
         return forward * (1 + BACKWARD * case.trains)
@@ -104,10 +117,14 @@ class AttentionBenchmark(Benchmark):
         """Of a mechanism by its formula, with the sizes that it is measured with; of others their order."""
         kind = self.known[contender]
         if kind.graph == "own" and contender in known_mechanisms():
-            return stated_exponent(find_mechanism(contender), self.options.width, lengths)
+            return stated_exponent(
+                find_mechanism(contender), self.options.width, lengths
+            )
         return float(kind.order)
 
-    def difference(self, case: Case, outputs: Outputs, kept: dict[str, Outputs]) -> float | None:
+    def difference(
+        self, case: Case, outputs: Outputs, kept: dict[str, Outputs]
+    ) -> float | None:
         """Of the output, or of the gradients, to the first contender that computes the same graph."""
         if self.known[case.contender].graph == "own":
             return None
@@ -128,39 +145,61 @@ class GatedConvolution(nn.Module):
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.layers = nn.ModuleList([nn.Linear(5, 64), nn.Linear(64, 64), nn.Linear(64, 64)])
+            self.layers = nn.ModuleList(
+                [nn.Linear(5, 64), nn.Linear(64, 64), nn.Linear(64, 64)]
+            )
             self.last = nn.Linear(64, channels, bias=False)
             self.bias = nn.Parameter(torch.randn(channels))
-        slow, fast = math.log(100) / 1.5, math.log(100) / 0.3  # one hundredth is left after 1.5 and 0.3 L
+        slow, fast = (
+            math.log(100) / 1.5,
+            math.log(100) / 0.3,
+        )  # one hundredth is left after 1.5 and 0.3 L
         self.register_buffer("decay", torch.linspace(slow, fast, channels))
 
     def filters(self, tokens: int) -> Tensor:
         """The filters (D, L)."""
         place = torch.linspace(0, 1, tokens, device=self.bias.device)[:, None]
-        turn = 2 * math.pi * torch.arange(tokens, device=self.bias.device)[:, None] / tokens
+        turn = (
+            2
+            * math.pi
+            * torch.arange(tokens, device=self.bias.device)[:, None]
+            / tokens
+        )
         bands = turn * torch.linspace(1e-4, 1, 2, device=self.bias.device)
         found = torch.cat([place, bands.cos(), -bands.sin()], dim=1)
         for layer in self.layers:
             found = layer(found).sin()
-        filters: Tensor = self.last(found) * torch.exp(-place * self.get_buffer("decay"))
+        filters: Tensor = self.last(found) * torch.exp(
+            -place * self.get_buffer("decay")
+        )
         return filters.T
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """(B, H, L, K) each → (B, H, L, K)."""
         batch, heads, tokens, width = q.shape
-        gate, keys, values = (x.transpose(2, 3).reshape(batch, -1, tokens).float() for x in (q, k, v))
+        gate, keys, values = (
+            x.transpose(2, 3).reshape(batch, -1, tokens).float() for x in (q, k, v)
+        )
         signal = keys * values  # (B, D, L)
-        spectrum = torch.fft.rfft(self.filters(tokens), 2 * tokens) * torch.fft.rfft(signal, 2 * tokens)
+        spectrum = torch.fft.rfft(self.filters(tokens), 2 * tokens) * torch.fft.rfft(
+            signal, 2 * tokens
+        )
         convolved = torch.fft.irfft(spectrum, 2 * tokens)[..., :tokens]
         out: Tensor = gate * (convolved + self.bias[:, None] * signal)
         return out.view(batch, heads, width, tokens).transpose(2, 3).to(q.dtype)
 
 
 @lru_cache(maxsize=1)  # all contenders of a case share them
-def _random_inputs(options: AttentionOptions, length: int, dtype: torch.dtype) -> list[Tensor]:
+def _random_inputs(
+    options: AttentionOptions, length: int, dtype: torch.dtype
+) -> list[Tensor]:
     generator = torch.Generator(options.device).manual_seed(options.seed)
     shape = (options.batch, options.heads, length, options.width)
-    draw: dict[str, Any] = {"generator": generator, "device": options.device, "dtype": dtype}
+    draw: dict[str, Any] = {
+        "generator": generator,
+        "device": options.device,
+        "dtype": dtype,
+    }
     return [torch.randn(shape, **draw) for _ in range(4)]
 
 
@@ -168,8 +207,14 @@ def _mechanism(of: AttentionOptions, case: Case, dtype: torch.dtype) -> Attend:
     """A mechanism with fresh weights, its spans, columns and clusters √L each, in evaluation mode."""
     mechanism = find_mechanism(case.contender)
     shape = LayerShape(of.heads, of.width)
-    module = mechanism.make(shape, sizes_at(mechanism, case.length)).to(of.device, dtype).eval()
-    hidden = torch.zeros(of.batch, case.length, shape.hidden, dtype=dtype, device=of.device)
+    module = (
+        mechanism.make(shape, sizes_at(mechanism, case.length))
+        .to(of.device, dtype)
+        .eval()
+    )
+    hidden = torch.zeros(
+        of.batch, case.length, shape.hidden, dtype=dtype, device=of.device
+    )
     return lambda q, k, v: module(q, k, v, lengths=None, dropout=0.0, hidden=hidden)
 
 
@@ -191,15 +236,33 @@ def _huggingface(of: AttentionOptions, case: Case, dtype: torch.dtype) -> Attend
     )
     module = peer.BigBirdBlockSparseAttention(config, seed=0).train(case.trains)
     present = torch.ones(of.batch, case.length, device=of.device)
-    blocked, *masks = peer.BigBirdModel.create_masks_for_block_sparse_attn(present, of.block_size)
+    blocked, *masks = peer.BigBirdModel.create_masks_for_block_sparse_attn(
+        present, of.block_size
+    )
     masks = [mask.to(dtype) for mask in masks]  # as its BigBirdAttention does
-    sizes = (of.heads, of.random_blocks, of.width, of.block_size, of.block_size, of.batch)
+    sizes = (
+        of.heads,
+        of.random_blocks,
+        of.width,
+        of.block_size,
+        of.block_size,
+        of.batch,
+    )
     lengths = (case.length, case.length)
     plan: dict[str, Any] = {"plan_from_length": None, "plan_num_rand_blocks": None}
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         out, _ = module.bigbird_block_sparse_attention(
-            q, k, v, *masks, blocked, blocked, *sizes, *lengths, seed=module.seed, **plan
+            q,
+            k,
+            v,
+            *masks,
+            blocked,
+            blocked,
+            *sizes,
+            *lengths,
+            seed=module.seed,
+            **plan,
         )
         return out.transpose(1, 2)  # type: ignore[no-any-return] # (B, L, H, K) → (B, H, L, K)
 

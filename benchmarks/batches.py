@@ -43,7 +43,11 @@ from bigbird_dna.training.loop import Batch
 HUMAN = "hg19/chr22_1-22000000.fa.gz"  # below $BIGBIRD_DNA_DATA
 SIMULATED = 2.0  # megabases
 CORPUS = 6_000_000  # bp that a tokenizer is trained on, at most
-BIN, TRACKS, POSITIONS = 200, 919, 4096  # as in DeepSEA's data, and in the configuration of GRCh37
+BIN, TRACKS, POSITIONS = (
+    200,
+    919,
+    4096,
+)  # as in DeepSEA's data, and in the configuration of GRCh37
 MAX_N = 0.25
 POSITIVE = 0.02  # share of the labels
 EPOCH, AT_ONCE = 20_000, 200  # bins
@@ -56,8 +60,17 @@ def batches(values: Mapping[str, Any]) -> dict[str, Any]:
     lengths = [_length(text) for text in str(values["windows"]).split(",")]
     with cpu_threads(values["threads"]), TemporaryDirectory() as home:
         reference, name = _reference(values["reference"], Path(home))
-        tokenizer = _tokenizer(reference, values["tokenizer"], values["vocabulary"], Path(home))
-        names = ("windows", "shift", "steps", "training_batch_size", "repeats", "threads")
+        tokenizer = _tokenizer(
+            reference, values["tokenizer"], values["vocabulary"], Path(home)
+        )
+        names = (
+            "windows",
+            "shift",
+            "steps",
+            "training_batch_size",
+            "repeats",
+            "threads",
+        )
         return {
             "benchmark": "batches",
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -66,13 +79,17 @@ def batches(values: Mapping[str, Any]) -> dict[str, Any]:
             "settings": {name: values[name] for name in names},
             "reference": name,
             "vocabulary": tokenizer.vocabulary,
-            "results": [_measure(length, reference, tokenizer, values) for length in lengths],
+            "results": [
+                _measure(length, reference, tokenizer, values) for length in lengths
+            ],
         }
 
 
 def _length(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < BIN or int(text) % 2:
-        raise UsageError(f"--window-bp: {text!r} is not an even number of bp, {BIN} or more")
+        raise UsageError(
+            f"--window-bp: {text!r} is not an even number of bp, {BIN} or more"
+        )
     return int(text)
 
 
@@ -81,13 +98,17 @@ def _reference(path: Path | None, home: Path) -> tuple[Reference, str]:
     human = Path(os.environ.get("BIGBIRD_DNA_DATA", "")) / HUMAN
     if path is None and not human.is_file():
         simulate(home / "genome", 1, SIMULATED)
-        return Reference(home / "genome" / "genome.fa.gz"), f"{SIMULATED:g} simulated megabases"
+        return Reference(
+            home / "genome" / "genome.fa.gz"
+        ), f"{SIMULATED:g} simulated megabases"
     source = path or human
     prepare_reference(source, home / "reference.fa.gz")
     return Reference(home / "reference.fa.gz"), source.name
 
 
-def _tokenizer(reference: Reference, path: Path | None, vocabulary: int, home: Path) -> Tokenizer:
+def _tokenizer(
+    reference: Reference, path: Path | None, vocabulary: int, home: Path
+) -> Tokenizer:
     if path is not None:
         return load_tokenizer(path)
     log(f"learning {vocabulary:,} pieces")
@@ -104,14 +125,25 @@ def _data(reference: Reference, window: int) -> ChromatinData:
     bases, fit = PackedReference(reference), np.zeros(len(owners), bool)
     for first in range(0, len(owners), AT_ONCE):
         some = slice(first, first + AT_ONCE)
-        contigs, opens = [names[owner] for owner in owners[some]], starts[some] - (window - BIN) // 2
-        fit[some] = (bases.windows(contigs, opens.tolist(), window) == ord("N")).mean(axis=1) <= MAX_N
+        contigs, opens = (
+            [names[owner] for owner in owners[some]],
+            starts[some] - (window - BIN) // 2,
+        )
+        fit[some] = (bases.windows(contigs, opens.tolist(), window) == ord("N")).mean(
+            axis=1
+        ) <= MAX_N
     kept = np.flatnonzero(fit)[:EPOCH]
     if not len(kept):
-        raise DataError(f"{reference.path}: has no windows of {window:,} bp that are not N for the most part")
-    bins = make_bins(names, owners[kept], starts[kept], np.zeros(len(kept), np.intp), BIN)
+        raise DataError(
+            f"{reference.path}: has no windows of {window:,} bp that are not N for the most part"
+        )
+    bins = make_bins(
+        names, owners[kept], starts[kept], np.zeros(len(kept), np.intp), BIN
+    )
     tracks = tuple(Track(f"track{number}", "made up") for number in range(TRACKS))
-    labels = PackedLabels.from_dense(rng.random((len(kept), TRACKS), np.float32) < POSITIVE)
+    labels = PackedLabels.from_dense(
+        rng.random((len(kept), TRACKS), np.float32) < POSITIVE
+    )
     return ChromatinData(bins, labels, tracks, {"bin_size": BIN})
 
 
@@ -126,7 +158,9 @@ def _objective(
     )
     here = World(0, 1, torch.device("cpu"))
     data = _data(reference, window)
-    return ChromatinObjective(data, reference, tokenizer, config, window, POSITIONS, here)
+    return ChromatinObjective(
+        data, reference, tokenizer, config, window, POSITIONS, here
+    )
 
 
 def _measure(
@@ -135,7 +169,10 @@ def _measure(
     """Let both ways take turns, each with the same steps; seconds are those of a window."""
     objective = _objective(reference, tokenizer, window, values)
     plain = PlainBatches(objective, reference)
-    size, steps = values["training_batch_size"], -(-values["steps"] // values["repeats"])
+    size, steps = (
+        values["training_batch_size"],
+        -(-values["steps"] // values["repeats"]),
+    )
     began = perf_counter()
     objective.batch(values["steps"], 0, size)  # opens, or compiles, what encodes
     opening = perf_counter() - began
@@ -154,7 +191,9 @@ def _measure(
     row = {
         "window": window,
         "windows": values["repeats"] * steps * size,
-        "tokens": float(torch.cat([batch["lengths"] for batch in made[0]]).float().mean()),
+        "tokens": float(
+            torch.cat([batch["lengths"] for batch in made[0]]).float().mean()
+        ),
         "opening": opening,
         "plain": describe(times[0]) | {"cpu": describe(work[0])},
         "fast": describe(times[1]) | {"cpu": describe(work[1])},
@@ -166,7 +205,9 @@ def _measure(
     return row
 
 
-def _timed(make: MakeBatch, steps: range, size: int) -> tuple[float, float, list[Batch]]:
+def _timed(
+    make: MakeBatch, steps: range, size: int
+) -> tuple[float, float, list[Batch]]:
     """Seconds for the batches of some steps, those of all cores together, and the batches."""
     began, began_work = perf_counter(), process_time()
     made = [make(step, 0, size) for step in steps]
@@ -175,7 +216,9 @@ def _timed(make: MakeBatch, steps: range, size: int) -> tuple[float, float, list
 
 def _compare(step: int, one: Batch, other: Batch) -> None:
     """`RuntimeError` unless two batches are the same."""
-    if one.keys() != other.keys() or not all(torch.equal(one[key], other[key]) for key in one):
+    if one.keys() != other.keys() or not all(
+        torch.equal(one[key], other[key]) for key in one
+    ):
         raise RuntimeError(f"the batches of step {step} differ")
 
 
@@ -192,9 +235,21 @@ def batches_page(result: Mapping[str, Any]) -> str:
     ]
     for row in result["results"]:
         plain, fast = (three(1 / row[way]["median"]) for way in ("plain", "fast"))
-        ratio, less = (three(row[key]["medians"]) for key in ("times_as_fast", "times_less_work"))
-        work = " and ".join(duration(row[way]["cpu"]["median"]) for way in ("plain", "fast"))
-        cells = (f"{row['window']:,} bp", f"{row['tokens']:,.0f}", plain, fast, ratio, work, less)
+        ratio, less = (
+            three(row[key]["medians"]) for key in ("times_as_fast", "times_less_work")
+        )
+        work = " and ".join(
+            duration(row[way]["cpu"]["median"]) for way in ("plain", "fast")
+        )
+        cells = (
+            f"{row['window']:,} bp",
+            f"{row['tokens']:,.0f}",
+            plain,
+            fast,
+            ratio,
+            work,
+            less,
+        )
         lines.append(f"| {' | '.join(cells)} |")
     steps = -(-of["steps"] // of["repeats"])
     lines += [

@@ -40,7 +40,9 @@ class Case(NamedTuple):
 class Contender(NamedTuple):
     """How a contender computes."""
 
-    graph: Literal["pattern", "full", "huggingface", "own"]  # the pairs of tokens that it scores
+    graph: Literal[
+        "pattern", "full", "huggingface", "own"
+    ]  # the pairs of tokens that it scores
     order: int  # the power of the length with which time grows
     memory_order: int = 1  # and with which memory does
     longest: int | None = None  # tokens; it isn't meant for more
@@ -61,10 +63,15 @@ class Benchmark(ABC):
     passes: ClassVar[tuple[str, ...]]
 
     def __init__(self, options: AttentionOptions | EncoderOptions) -> None:
-        for option, known in (("contenders", tuple(self.known)), ("passes", self.passes)):
+        for option, known in (
+            ("contenders", tuple(self.known)),
+            ("passes", self.passes),
+        ):
             for value in getattr(options, option):
                 if value not in known:
-                    raise UsageError(f"--{option}: {value!r} is not one of {', '.join(known)}")
+                    raise UsageError(
+                        f"--{option}: {value!r} is not one of {', '.join(known)}"
+                    )
         self.options = options
         self.device = torch.device(options.device)
 
@@ -93,7 +100,9 @@ class Benchmark(ABC):
         """Bytes that have to be moved between memory and processor at the least; see `counts`."""
 
     @abstractmethod
-    def difference(self, case: Case, outputs: Outputs, kept: dict[str, Outputs]) -> float | None:
+    def difference(
+        self, case: Case, outputs: Outputs, kept: dict[str, Outputs]
+    ) -> float | None:
         """Relative difference to what it should equal; `kept` is shared by the contenders of a case."""
 
     def stated(self, contender: str, lengths: Sequence[int]) -> float | None:
@@ -102,7 +111,9 @@ class Benchmark(ABC):
 
     def probe(self, case: Case) -> Case:
         """A short case that loads the same code and tells what longer ones will take."""
-        return case._replace(length=min(case.length, PROBE_BLOCKS * self.options.block_size))
+        return case._replace(
+            length=min(case.length, PROBE_BLOCKS * self.options.block_size)
+        )
 
     def unavailable(self, case: Case) -> str | None:
         """Why a contender doesn't take part; none if it does."""
@@ -130,16 +141,22 @@ class Benchmark(ABC):
             return of.batch * of.heads * case.length**2
         if graph == "own":
             return 0  # not counted
-        return of.batch * huggingface_pairs(case.length, of.heads, of.block_size, of.random_blocks)
+        return of.batch * huggingface_pairs(
+            case.length, of.heads, of.block_size, of.random_blocks
+        )
 
     def _choice(self, case: Case) -> Choice | None:
         if not self.known[case.contender].routed:
             return None
         of, dtype, asked = self.options, self.dtype(case), self.asked(case)
-        q = torch.empty(of.batch, of.heads, case.length, of.width, dtype=dtype, device=of.device)
+        q = torch.empty(
+            of.batch, of.heads, case.length, of.width, dtype=dtype, device=of.device
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RouteWarning)
-            return choose_route(q, of.pattern, case.length, gradients=case.trains, route=asked)
+            return choose_route(
+                q, of.pattern, case.length, gradients=case.trains, route=asked
+            )
 
 
 def relative_difference(outputs: Outputs, expected: Outputs) -> float:
@@ -147,7 +164,9 @@ def relative_difference(outputs: Outputs, expected: Outputs) -> float:
     worst = 0.0
     for ours, theirs in zip(outputs, expected, strict=True):
         largest = theirs.abs().max().item()
-        worst = max(worst, (ours.float() - theirs.float()).abs().max().item() / (largest or 1.0))
+        worst = max(
+            worst, (ours.float() - theirs.float()).abs().max().item() / (largest or 1.0)
+        )
     return worst
 
 
@@ -155,7 +174,10 @@ def _huggingface_unavailable(options: Options, length: int) -> str | None:
     """Why HuggingFace's BigBird can't do so many tokens with block-sparse attention; none if it can."""
     if importlib.util.find_spec("transformers") is None:
         return INSTALL_PEERS
-    if (options.global_blocks, options.window_blocks) != (2, 3) or not options.random_blocks:
+    if (options.global_blocks, options.window_blocks) != (
+        2,
+        3,
+    ) or not options.random_blocks:
         return "has 2 global, 3 window and at least 1 random block only"
     if length % options.block_size:
         return f"needs a multiple of {options.block_size} tokens"

@@ -33,7 +33,9 @@ def sparse_pairs(pattern: Pattern, tokens: int, heads: int, layer: int = 0) -> i
     return int((seen * sizes[:-1]).sum())
 
 
-def huggingface_pairs(tokens: int, heads: int, block_size: int, random_blocks: int) -> int:
+def huggingface_pairs(
+    tokens: int, heads: int, block_size: int, random_blocks: int
+) -> int:
     """Pairs that HuggingFace's block-sparse attention scores, repeated ones included."""
     blocks = tokens // block_size
     inner = (blocks - 4) * (5 + random_blocks) + 2 * (4 + random_blocks)
@@ -43,7 +45,9 @@ def huggingface_pairs(tokens: int, heads: int, block_size: int, random_blocks: i
 def convolution_operations(tokens: int, channels: int) -> int:
     """Of a gated long convolution by Fourier transforms of twice the length."""
     double = 2 * tokens
-    transforms = 3 * 2.5 * double * math.log2(double)  # of the input, of the filter, and back
+    transforms = (
+        3 * 2.5 * double * math.log2(double)
+    )  # of the input, of the filter, and back
     return round(channels * (transforms + 6 * (tokens + 1) + 4 * tokens))
 
 
@@ -60,10 +64,15 @@ def encoder_operations(layers: int, hidden: int, tokens: int, keys: float) -> in
     return round(tokens * layers * (24 * hidden**2 + 4 * keys * hidden))
 
 
-def encoder_bytes(weights: int, layers: int, hidden: int, tokens: int, trains: bool, size: int = 4) -> int:
+def encoder_bytes(
+    weights: int, layers: int, hidden: int, tokens: int, trains: bool, size: int = 4
+) -> int:
     """Of a pass of an encoder with so many weights over so many tokens, in a step with AdamW if it trains.
 
     A layer's products take and give 20 numbers per token and unit of width. A step reads the weights again,
     writes their gradients, and reads and writes gradients, weights and two moments.
     """
-    return size * (weights * (1 + 9 * trains) + 20 * layers * hidden * tokens * (1 + BACKWARD * trains))
+    return size * (
+        weights * (1 + 9 * trains)
+        + 20 * layers * hidden * tokens * (1 + BACKWARD * trains)
+    )

@@ -12,7 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks.contenders import Benchmark, Call, Case, Contender, Outputs, relative_difference
+from benchmarks.contenders import (
+    Benchmark,
+    Call,
+    Case,
+    Contender,
+    Outputs,
+    relative_difference,
+)
 from benchmarks.counts import BACKWARD, encoder_bytes
 from benchmarks.options import BLOCKS, EncoderOptions
 from bigbird_dna.attention import Route
@@ -102,11 +109,15 @@ class EncoderBenchmark(Benchmark):
 
     def bytes(self, case: Case) -> int:
         of = self.options
-        weights = 12 * of.layers * of.hidden**2 + of.hidden**2 + of.vocabulary * of.hidden
+        weights = (
+            12 * of.layers * of.hidden**2 + of.hidden**2 + of.vocabulary * of.hidden
+        )
         size, tokens = self.dtype(case).itemsize, of.batch * case.length
         return encoder_bytes(weights, of.layers, of.hidden, tokens, case.trains, size)
 
-    def difference(self, case: Case, outputs: Outputs, kept: dict[str, Outputs]) -> float | None:
+    def difference(
+        self, case: Case, outputs: Outputs, kept: dict[str, Outputs]
+    ) -> float | None:
         """Of the logits in bfloat16 to the same network's in float32."""
         if case.trains or self.dtype(case) == torch.float32:
             return None
@@ -135,7 +146,9 @@ def make_network(case: Case, options: EncoderOptions) -> nn.Module:
         values = huggingface_config(config, None, "benchmark")
         theirs: nn.Module = peer.BigBirdForMaskedLM(peer.BigBirdConfig(**values))
     architecture, weights = ARCHITECTURES["BigBirdForMaskedLM"], ours.state_dict()
-    renamed = {str(huggingface_name(name, architecture)): weights[name] for name in weights}
+    renamed = {
+        str(huggingface_name(name, architecture)): weights[name] for name in weights
+    }
     renamed |= {second: renamed[first] for first, second in TIED if first in renamed}
     missing, unknown = theirs.load_state_dict(renamed, strict=False)
     if unknown or any("pooler" not in name for name in missing):

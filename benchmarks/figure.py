@@ -28,7 +28,14 @@ LOOKS = {
 OTHER_LOOKS = [
     (color, marker, line)
     for line, marker in (("-", "o"), ("--", "s"), (":", "D"))
-    for color in (style.BLUE, style.ORANGE, style.GREEN, style.VERMILION, style.SKY, style.PURPLE)
+    for color in (
+        style.BLUE,
+        style.ORANGE,
+        style.GREEN,
+        style.VERMILION,
+        style.SKY,
+        style.PURPLE,
+    )
 ]
 QUANTITIES = {"median": "seconds per call", "peak_mib": "peak memory, MiB"}
 
@@ -39,7 +46,9 @@ def draw(benchmark: Mapping[str, Any], path: Path) -> None:
     works = list(dict.fromkeys(row["pass"] for row in results))
     several = len({row["length"] for row in results}) > 1
     height = 3.3 if several else 1.2 + 0.4 * len({row["contender"] for row in results})
-    with style.panels(len(works), 2, 4.6, height + 0.3 * (several and len(works) == 1)) as (figure, axes):
+    with style.panels(
+        len(works), 2, 4.6, height + 0.3 * (several and len(works) == 1)
+    ) as (figure, axes):
         named: dict[str, Any] = {}
         for place, axis in enumerate(axes):
             work, key = works[place // 2], list(QUANTITIES)[place % 2]
@@ -66,10 +75,17 @@ def _draw_lines(axis: Axes, rows: list[Mapping[str, Any]], key: str) -> None:
     names = list(dict.fromkeys(row["contender"] for row in rows))
     for name, (color, marker, line) in zip(names, looks_of(names), strict=True):
         points = [(row["length"], row[key]) for row in rows if row["contender"] == name]
-        looks: dict[str, Any] = {"color": color, "marker": marker, "linestyle": line, "markersize": 5}
+        looks: dict[str, Any] = {
+            "color": color,
+            "marker": marker,
+            "linestyle": line,
+            "markersize": 5,
+        }
         axis.plot(*zip(*points, strict=True), label=label(name), **looks)
     lengths = sorted({row["length"] for row in rows})
-    axis.set_xticks(lengths, [f"{n // 1024}k" if n % 1024 == 0 else str(n) for n in lengths])
+    axis.set_xticks(
+        lengths, [f"{n // 1024}k" if n % 1024 == 0 else str(n) for n in lengths]
+    )
     axis.minorticks_off()
     axis.yaxis.set_major_locator(LogLocator(10))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -78,13 +94,21 @@ def _draw_lines(axis: Axes, rows: list[Mapping[str, Any]], key: str) -> None:
 
 def looks_of(names: list[str]) -> list[tuple[str, str, str]]:
     others = [name for name in names if name not in LOOKS]
-    return [LOOKS.get(name) or OTHER_LOOKS[others.index(name) % len(OTHER_LOOKS)] for name in names]
+    return [
+        LOOKS.get(name) or OTHER_LOOKS[others.index(name) % len(OTHER_LOOKS)]
+        for name in names
+    ]
 
 
 def _draw_bars(axis: Axes, rows: list[Mapping[str, Any]], key: str) -> None:
     rows = rows[::-1]  # the first on top
     names, numbers = [row["contender"] for row in rows], [row[key] for row in rows]
-    axis.barh(range(len(rows)), numbers, height=0.62, color=[look[0] for look in looks_of(names)])
+    axis.barh(
+        range(len(rows)),
+        numbers,
+        height=0.62,
+        color=[look[0] for look in looks_of(names)],
+    )
     for place, number in enumerate(numbers):
         text = seconds(number) if key == "median" else f"{number:,.0f} MiB"
         axis.text(number, place, f" {text}", va="center", fontsize=9)

@@ -22,7 +22,9 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "cores": available_cores(),
         "threads": torch.get_num_threads(),
-        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
+        "memory_gib": round(
+            os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1
+        ),
         "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         "system": f"{platform.system()} {platform.machine()}",
         "load_at_start": os.getloadavg()[0],
@@ -39,8 +41,14 @@ def describe_software() -> dict[str, str | None]:
 def _cpu_model() -> str:
     path = Path("/proc/cpuinfo")
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    fields = dict(re.findall(r"^(model name|cpu family|model)\s*:\s*(.*)$", text, re.MULTILINE))
+    fields = dict(
+        re.findall(r"^(model name|cpu family|model)\s*:\s*(.*)$", text, re.MULTILINE)
+    )
     name = str(fields.get("model name", platform.machine()))
     # Virtual machines often hide the name: family and model still say what it is.
     numbers = [fields[key] for key in ("cpu family", "model") if key in fields]
-    return f"{name} (family {numbers[0]}, model {numbers[1]})" if len(numbers) == 2 else name
+    return (
+        f"{name} (family {numbers[0]}, model {numbers[1]})"
+        if len(numbers) == 2
+        else name
+    )

@@ -37,7 +37,11 @@ from bigbird_dna.training.log import matrix_rate, training_seconds
 from bigbird_dna.training.loop import make_optimizer
 
 TOKENS, SEQUENCES = 128, 64  # of a training step
-WINDOW, WINDOWS, ANCHOR = 400, 512, 0.75  # bp; windows of a call, as of `score-promoters`
+WINDOW, WINDOWS, ANCHOR = (
+    400,
+    512,
+    0.75,
+)  # bp; windows of a call, as of `score-promoters`
 VOCABULARY, CORPUS = 256, 100_000  # pieces, bp
 HEAD = 64  # its width, or two heads where the model is narrower
 MASKED = 0.15
@@ -45,26 +49,44 @@ CLIP = 1.0
 PRODUCT = 512  # rows and columns of the products that give the rate
 _WHOLE = "whole step"
 # What torch calls its matrix products and attention, and this package its own.
-_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "flash_attention", "native_")
+_PRODUCTS = (
+    "aten::mm",
+    "aten::addmm",
+    "aten::bmm",
+    "aten::baddbmm",
+    "flash_attention",
+    "native_",
+)
 
 
 def models(values: Mapping[str, Any]) -> dict[str, Any]:
     """Measure each shape of `values`, "layers x width"; what `benchmark.json` holds."""
     shapes = [_shape(text) for text in str(values["shapes"]).split(",")]
     here = torch.device("cpu")
-    with cpu_threads(values["threads"]), freed_memory_kept(), TemporaryDirectory() as home:
+    with (
+        cpu_threads(values["threads"]),
+        freed_memory_kept(),
+        TemporaryDirectory() as home,
+    ):
         header = {
             "benchmark": "models",
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "machine": describe_machine(here),
             "software": describe_software(),
-            "settings": {name: values[name] for name in ("shapes", "repeats", "threads", "max_seconds")},
+            "settings": {
+                name: values[name]
+                for name in ("shapes", "repeats", "threads", "max_seconds")
+            },
         }
-        tokenizer = DnaTokenizer.train([random_dna(CORPUS)], Path(home) / "tokenizer.model", VOCABULARY)
+        tokenizer = DnaTokenizer.train(
+            [random_dna(CORPUS)], Path(home) / "tokenizer.model", VOCABULARY
+        )
         precisions = ["float32"] + ["bfloat16"] * (bfloat16_speed(here) >= 1)
         rows = []
         for layers, hidden in shapes:
-            rows += [_training(layers, hidden, precision, values) for precision in precisions]
+            rows += [
+                _training(layers, hidden, precision, values) for precision in precisions
+            ]
             rows.append(_scoring(layers, hidden, tokenizer, values))
     return {**header, "results": rows}
 
@@ -73,9 +95,13 @@ def _shape(text: str) -> tuple[int, int]:
     try:
         layers, hidden = map(int, text.lower().split("x"))
     except ValueError:
-        raise UsageError(f"--shapes: {text!r} is not layers x width, such as 2x128") from None
+        raise UsageError(
+            f"--shapes: {text!r} is not layers x width, such as 2x128"
+        ) from None
     if layers < 1 or hidden < 16 or hidden % 16:
-        raise UsageError(f"--shapes: {text!r}: the width must be a multiple of 16, and layers at least 1")
+        raise UsageError(
+            f"--shapes: {text!r}: the width must be a multiple of 16, and layers at least 1"
+        )
     return layers, hidden
 
 
@@ -97,12 +123,16 @@ def random_dna(count: int, seed: int = 0) -> str:
     return "".join(np.random.default_rng(seed).choice(list("ACGT"), count))
 
 
-def _training(layers: int, hidden: int, precision: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+def _training(
+    layers: int, hidden: int, precision: Any, values: Mapping[str, Any]
+) -> dict[str, Any]:
     torch.manual_seed(0)
     network = PretrainingNetwork(_config(layers, hidden), next_sentence=False)
     sequences = SEQUENCES
     rate, limit = matrix_rate(), values["max_seconds"]
-    while sequences > 1 and training_seconds(network, sequences * TOKENS, 1, rate) > limit:
+    while (
+        sequences > 1 and training_seconds(network, sequences * TOKENS, 1, rate) > limit
+    ):
         sequences //= 2
     ids = torch.randint(5, VOCABULARY, (sequences, TOKENS))
     masked = torch.randperm(ids.numel())[: round(MASKED * ids.numel())].sort().values
@@ -120,26 +150,42 @@ def _training(layers: int, hidden: int, precision: Any, values: Mapping[str, Any
         optimizer.zero_grad(set_to_none=True)
         return (error.detach(),)
 
-    operations = 3 * (_operations(network, ids.shape[1], ids.numel()) + 2 * len(masked) * hidden * VOCABULARY)
-    amounts = Amounts(ids.numel(), operations, _bytes(network, ids.numel(), trains=True))
+    operations = 3 * (
+        _operations(network, ids.shape[1], ids.numel())
+        + 2 * len(masked) * hidden * VOCABULARY
+    )
+    amounts = Amounts(
+        ids.numel(), operations, _bytes(network, ids.numel(), trains=True)
+    )
     work = f"training, {sequences} × {TOKENS} tokens"
     return _measure(f"{layers} × {hidden}", work, precision, step, amounts, values)
 
 
-def _scoring(layers: int, hidden: int, tokenizer: DnaTokenizer, values: Mapping[str, Any]) -> dict[str, Any]:
+def _scoring(
+    layers: int, hidden: int, tokenizer: DnaTokenizer, values: Mapping[str, Any]
+) -> dict[str, Any]:
     torch.manual_seed(0)
     network = Classifier(_config(layers, hidden), 1, "mean").eval()
     windows = [random_dna(WINDOW, seed) for seed in range(WINDOWS)]
 
     def score() -> tuple[torch.Tensor, ...]:
         rows = PromoterRows(window_rows(tokenizer, windows, 1024, ANCHOR))
-        return (row_sigmoid(torch.from_numpy(row_logits(network, rows, 0, 32, torch.device("cpu")))),)
+        return (
+            row_sigmoid(
+                torch.from_numpy(row_logits(network, rows, 0, 32, torch.device("cpu")))
+            ),
+        )
 
     rows = window_rows(tokenizer, windows, 1024, ANCHOR)
     operations = sum(_operations(network, len(row), len(row)) for row in rows)
     amounts = Amounts(WINDOWS, operations, _bytes(network, sum(map(len, rows))))
     return _measure(
-        f"{layers} × {hidden}", f"scoring, windows of {WINDOW} bp", "float32", score, amounts, values
+        f"{layers} × {hidden}",
+        f"scoring, windows of {WINDOW} bp",
+        "float32",
+        score,
+        amounts,
+        values,
     )
 
 
@@ -151,12 +197,17 @@ def _operations(network: nn.Module, length: int, tokens: int) -> int:
 
 def _bytes(network: nn.Module, tokens: int, trains: bool = False) -> int:
     """That a pass over so many tokens moves at the least, with each weight read once."""
-    config, weights = _encoder_config(network), sum(weight.numel() for weight in network.parameters())
+    config, weights = (
+        _encoder_config(network),
+        sum(weight.numel() for weight in network.parameters()),
+    )
     return encoder_bytes(weights, config.layers, config.hidden, tokens, trains)
 
 
 def _encoder_config(network: nn.Module) -> EncoderConfig:
-    (encoder,) = (module for name, module in network.named_children() if name == "encoder")
+    (encoder,) = (
+        module for name, module in network.named_children() if name == "encoder"
+    )
     assert isinstance(encoder.config, EncoderConfig)
     return encoder.config
 
@@ -170,30 +221,47 @@ class Amounts(NamedTuple):
 
 
 def _measure(
-    model: str, work: str, precision: str, call: Call, amounts: Amounts, values: Mapping[str, Any]
+    model: str,
+    work: str,
+    precision: str,
+    call: Call,
+    amounts: Amounts,
+    values: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Time a call beside products in float32."""
     (times,), product = beside_product(
         [call], values["repeats"], (PRODUCT,) * 3, torch.float32, torch.device("cpu")
     )
     rates = 2 * PRODUCT**3 / np.array(product["seconds"])
-    row: dict[str, Any] = {"model": model, "work": work, "precision": precision, **describe(times)}
+    row: dict[str, Any] = {
+        "model": model,
+        "work": work,
+        "precision": precision,
+        **describe(times),
+    }
     row |= {"operations": amounts.operations, "bytes": amounts.bytes}
     row["per_second"] = amounts.items / row["median"]
     row["product_rate"] = float(np.median(rates))
     row["share"] = float(np.median(amounts.operations / np.array(times) / rates))
     row["in_products"] = _in_products(call) if work.startswith("training") else None
-    log(f"{model}, {work}, {precision}: {row['per_second']:,.0f} per second, {row['share']:.0%} of the rate")
+    log(
+        f"{model}, {work}, {precision}: {row['per_second']:,.0f} per second, {row['share']:.0%} of the rate"
+    )
     return row
 
 
 def _in_products(call: Call) -> float:
     """Share of a call's time in matrix products and attention."""
-    with profile(activities=[ProfilerActivity.CPU]) as profiled, record_function(_WHOLE):
+    with (
+        profile(activities=[ProfilerActivity.CPU]) as profiled,
+        record_function(_WHOLE),
+    ):
         call()
     events = {event.key: event for event in profiled.key_averages()}
     inside = sum(
-        event.self_cpu_time_total for name, event in events.items() if any(part in name for part in _PRODUCTS)
+        event.self_cpu_time_total
+        for name, event in events.items()
+        if any(part in name for part in _PRODUCTS)
     )
     return float(inside / events[_WHOLE].cpu_time_total)
 

@@ -95,7 +95,9 @@ class Options(BaseModel, frozen=True):
     def of(cls, values: dict[str, Any]) -> Self:
         """The options that a command was given; `UsageError` names the first that can't be measured."""
         try:
-            return cls.model_validate(values | dict(zip(BLOCKS, values.get("pattern", ()), strict=False)))
+            return cls.model_validate(
+                values | dict(zip(BLOCKS, values.get("pattern", ()), strict=False))
+            )
         except ValidationError as error:
             first = error.errors()[0]
         message = first["msg"].removeprefix("Value error, ")
@@ -107,7 +109,9 @@ class Options(BaseModel, frozen=True):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.reference not in (None, *self.contenders):
-            raise ValueError(f"--relative-to {self.reference}: is not one of --contenders")
+            raise ValueError(
+                f"--relative-to {self.reference}: is not one of --contenders"
+            )
         try:
             _ = self.pattern
         except ValueError as error:
@@ -117,7 +121,13 @@ class Options(BaseModel, frozen=True):
     @property
     def pattern(self) -> Pattern:
         """The pattern that all sparse contenders but HuggingFace's compute."""
-        return Pattern(self.block_size, self.global_blocks, self.window_blocks, self.random_blocks, self.seed)
+        return Pattern(
+            self.block_size,
+            self.global_blocks,
+            self.window_blocks,
+            self.random_blocks,
+            self.seed,
+        )
 
 
 class AttentionOptions(Options, frozen=True):
@@ -144,7 +154,9 @@ class EncoderOptions(Options, frozen=True):
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:
         if self.hidden % self.heads:
-            raise ValueError(f"--hidden {self.hidden} is not a multiple of --heads {self.heads}")
+            raise ValueError(
+                f"--hidden {self.hidden} is not a multiple of --heads {self.heads}"
+            )
         return self
 
     @property

@@ -18,7 +18,11 @@ WORK = {
     ("encoder", "inference"): "Inference",
     ("encoder", "training"): "Training step",
 }
-PRECISION = {"": "float32", "bfloat16": "weights in bfloat16", "autocast": "bfloat16 autocast"}
+PRECISION = {
+    "": "float32",
+    "bfloat16": "weights in bfloat16",
+    "autocast": "bfloat16 autocast",
+}
 LEGEND = (
     "ratio: times as long as {reference}, median over {repeats} turns (of medians: ratio of the medians). "
     "share: of the rate of matrix products measured in the same turns{rates}. MiB: peak memory above the "
@@ -32,7 +36,10 @@ DIFFERENCE = {
 
 def markdown(benchmark: Mapping[str, Any]) -> str:
     """A table for each pass, between what was measured on what and what the columns mean."""
-    of, rates = benchmark["settings"], [p["rate"] / 1e9 for p in benchmark["matrix_products"]]
+    of, rates = (
+        benchmark["settings"],
+        [p["rate"] / 1e9 for p in benchmark["matrix_products"]],
+    )
     ends = "–".join(dict.fromkeys(three(end(rates)) for end in (min, max) if rates))
     legend = LEGEND.format(
         reference=label(of["reference"]),
@@ -43,7 +50,9 @@ def markdown(benchmark: Mapping[str, Any]) -> str:
     parts = [_heading(benchmark)]
     for work in dict.fromkeys(row["pass"] for row in benchmark["results"]):
         rows = [row for row in benchmark["results"] if row["pass"] == work]
-        measured = [_cells(row, benchmark) for row in rows if row["status"] == "measured"]
+        measured = [
+            _cells(row, benchmark) for row in rows if row["status"] == "measured"
+        ]
         parts.append(f"### {title(benchmark, work)}")
         parts += filter(None, (table(measured), _left_out(rows)))
     return "\n\n".join([*parts, legend, *_growth(benchmark)]) + "\n"
@@ -53,7 +62,9 @@ def title(benchmark: Mapping[str, Any], work: str) -> str:
     """What a pass is called."""
     kind, _, narrow = work.partition("-")
     name = WORK[benchmark["benchmark"], kind]
-    return f"{name}, {PRECISION[narrow]}" if benchmark["benchmark"] == "encoder" else name
+    return (
+        f"{name}, {PRECISION[narrow]}" if benchmark["benchmark"] == "encoder" else name
+    )
 
 
 def label(contender: str) -> str:
@@ -75,7 +86,9 @@ def three(value: float) -> str:
 
 
 def _heading(benchmark: Mapping[str, Any]) -> str:
-    of, machine, software = (benchmark[key] for key in ("settings", "machine", "software"))
+    of, machine, software = (
+        benchmark[key] for key in ("settings", "machine", "software")
+    )
     shape = (
         f"Attention, {of['batch']} × {of['heads']} heads × {of['width']}, {of['dtype']}"
         if benchmark["benchmark"] == "attention"
@@ -84,7 +97,11 @@ def _heading(benchmark: Mapping[str, Any]) -> str:
     )
     where = machine["gpu"] or f"{machine['cpu']}, {machine['instructions']}"
     threads = f"{machine['threads']} thread{'s' * (machine['threads'] != 1)}"
-    peers = f", transformers {software['transformers']}" if software.get("transformers") else ""
+    peers = (
+        f", transformers {software['transformers']}"
+        if software.get("transformers")
+        else ""
+    )
     return (
         f"{shape}; blocks of {of['block_size']} tokens: {of['global_blocks']} global, "
         f"{of['window_blocks']} window, {of['random_blocks']} random.\n"
@@ -98,7 +115,11 @@ def _cells(row: Mapping[str, Any], benchmark: Mapping[str, Any]) -> dict[str, st
     ratio, (low, high) = row["ratio"], row["quartiles"]
     # Where the contender's name doesn't say which of our routes it took.
     route = f" ({row['route']})" if row["route"] not in (None, row["contender"]) else ""
-    speed = f"{row['tokens_per_second']:,.0f}" if benchmark["benchmark"] == "encoder" else ""
+    speed = (
+        f"{row['tokens_per_second']:,.0f}"
+        if benchmark["benchmark"] == "encoder"
+        else ""
+    )
     return {
         "tokens": f"{row['length']:,}",
         "contender": label(row["contender"]) + route,
@@ -124,7 +145,9 @@ def table(rows: list[dict[str, str]]) -> str:
             width = max(map(len, [name, *cells]))
             left = name in ("work", "contender", "result")  # the others are numbers
             rule = (":" + "-" * (width - 1)) if left else "-" * (width - 1) + ":"
-            columns.append([f"{cell:{'<' if left else '>'}{width}}" for cell in (name, *cells)])
+            columns.append(
+                [f"{cell:{'<' if left else '>'}{width}}" for cell in (name, *cells)]
+            )
             columns[-1].insert(1, rule)
     return "\n".join(f"| {' | '.join(line)} |" for line in zip(*columns, strict=True))
 
@@ -134,13 +157,22 @@ def _growth(benchmark: Mapping[str, Any]) -> list[str]:
     fits = benchmark.get("growth", ())
     cells: dict[tuple[str, str], dict[str, str]] = {}
     for fit in fits:
-        row = cells.setdefault((fit["pass"], fit["contender"]), {"time": "–", "memory": "–"})
-        row["time" if fit["quantity"] == "seconds" else "memory"] = f"{fit['exponent']:.2f}"
+        row = cells.setdefault(
+            (fit["pass"], fit["contender"]), {"time": "–", "memory": "–"}
+        )
+        row["time" if fit["quantity"] == "seconds" else "memory"] = (
+            f"{fit['exponent']:.2f}"
+        )
         if fit.get("stated") is not None:
             row["of the formula"] = f"{fit['stated']:.2f}"
     said = any("of the formula" in row for row in cells.values())
     cells = {
-        place: ({"time": row["time"], "of the formula": row.get("of the formula", "–")} if said else {}) | row
+        place: (
+            {"time": row["time"], "of the formula": row.get("of the formula", "–")}
+            if said
+            else {}
+        )
+        | row
         for place, row in cells.items()
     }
     rows = [
@@ -150,7 +182,10 @@ def _growth(benchmark: Mapping[str, Any]) -> list[str]:
     if not rows:
         return []
     start = min(fit["base"] for fit in fits)
-    return [f"Power of the length that time and memory grow with, from {start:,} tokens on:", table(rows)]
+    return [
+        f"Power of the length that time and memory grow with, from {start:,} tokens on:",
+        table(rows),
+    ]
 
 
 def _left_out(rows: list[Mapping[str, Any]]) -> str:

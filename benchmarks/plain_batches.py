@@ -25,7 +25,9 @@ def sentencepiece_of(tokenizer: Tokenizer) -> Encode:
     """SentencePiece itself with the model of a tokenizer: one text after the other, by one thread."""
     with TemporaryDirectory() as home:
         tokenizer.save(Path(home) / "tokenizer.model")
-        processor, _ = open_model((Path(home) / "tokenizer.model").read_bytes(), tokenizer.source)
+        processor, _ = open_model(
+            (Path(home) / "tokenizer.model").read_bytes(), tokenizer.source
+        )
     return lambda text: encode_rows(processor, [text])[0]
 
 
@@ -42,9 +44,13 @@ class PlainBatches:
         chosen, shifts, turned = made.draws.at(step, first, count)
         rows, sequences = made.neighbors[chosen], []
         bins = np.empty(rows.shape, np.int64)
-        for number, (row, shift, turn) in enumerate(zip(made.training[chosen], shifts, turned, strict=True)):
+        for number, (row, shift, turn) in enumerate(
+            zip(made.training[chosen], shifts, turned, strict=True)
+        ):
             start = int(made.starts[row]) - (made.window - size) // 2 + int(shift)
-            sequence = self.reference.fetch(Interval(made.contigs[row], start, start + made.window))
+            sequence = self.reference.fetch(
+                Interval(made.contigs[row], start, start + made.window)
+            )
             begins = int(made.starts[row]) + made.sides * size - start
             if turn:
                 sequence = reverse_complement(sequence)
@@ -52,11 +58,17 @@ class PlainBatches:
                 rows[number] = rows[number, ::-1]
             sequences.append(sequence)
             bins[number] = begins
-        encoded = plain_bin_rows(made.tokenizer, self.encode, sequences, bins, size, made.positions)
+        encoded = plain_bin_rows(
+            made.tokenizer, self.encode, sequences, bins, size, made.positions
+        )
         ids, lengths = pad(encoded.ids, made.tokenizer.pad_id)
-        labels = made.data.labels.rows(np.maximum(rows, 0).ravel()).reshape(*rows.shape, -1)
+        labels = made.data.labels.rows(np.maximum(rows, 0).ravel()).reshape(
+            *rows.shape, -1
+        )
         names = [track.name for track in made.data.tracks]
-        places = [names.index(track.opposite or track.name) for track in made.data.tracks]
+        places = [
+            names.index(track.opposite or track.name) for track in made.data.tracks
+        ]
         labels[turned] = labels[turned][..., places]
         return {
             "ids": ids,

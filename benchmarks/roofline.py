@@ -30,7 +30,9 @@ SHAPES: Sequence[Shape] = (
 PRECISIONS = (torch.float32, torch.bfloat16)
 
 
-def measure_roofs(repeats: int, copied: int = COPIED, shapes: Sequence[Shape] = SHAPES) -> dict[str, Any]:
+def measure_roofs(
+    repeats: int, copied: int = COPIED, shapes: Sequence[Shape] = SHAPES
+) -> dict[str, Any]:
     """The highest rates of matrix products, by precision (operations/s), and of copies (bytes/s)."""
     source, cpu = torch.ones(copied // 4), torch.device("cpu")
     target = torch.zeros_like(source)
@@ -41,12 +43,20 @@ def measure_roofs(repeats: int, copied: int = COPIED, shapes: Sequence[Shape] = 
     for (shape, dtype), seconds in zip(products, times, strict=True):
         name = str(dtype).removeprefix("torch.")
         rates[name] = max(rates.get(name, 0.0), 2 * math.prod(shape) / min(seconds))
-    return {"rates": rates, "bandwidth": 2 * copied / min(copies), "copied": copied}  # read and written
+    return {
+        "rates": rates,
+        "bandwidth": 2 * copied / min(copies),
+        "copied": copied,
+    }  # read and written
 
 
 def draw_roofline(result: Mapping[str, Any], path: Path) -> None:
     """Draw the rows of a result that have a `panel`, the name of a `point`, and whether it is `hollow`."""
-    rows = [row for row in result["results"] if row.get("panel") and row.get("rate") and row["bytes"]]
+    rows = [
+        row
+        for row in result["results"]
+        if row.get("panel") and row.get("rate") and row["bytes"]
+    ]
     panels = list(dict.fromkeys(row["panel"] for row in rows)) or [""]
     lines = -(-len(panels) // 2)
     limits = _limits(rows, result["roofs"])
@@ -57,7 +67,12 @@ def draw_roofline(result: Mapping[str, Any], path: Path) -> None:
             _draw_points(axis, shown)
             axis.set_title(panel)
             if axis.get_legend_handles_labels()[0]:
-                axis.legend(loc="upper center", bbox_to_anchor=(0.45, -0.16), ncols=2, columnspacing=1.2)
+                axis.legend(
+                    loc="upper center",
+                    bbox_to_anchor=(0.45, -0.16),
+                    ncols=2,
+                    columnspacing=1.2,
+                )
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
         style.save_figure(figure, path)
@@ -77,19 +92,30 @@ def _limits(rows: Sequence[Mapping[str, Any]], roofs: Mapping[str, Any]) -> Limi
 
 
 def _precisions(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [*dict.fromkeys(["float32", *(row.get("precision", "float32") for row in rows)])]
+    return [
+        *dict.fromkeys(["float32", *(row.get("precision", "float32") for row in rows)])
+    ]
 
 
-def _draw_roofs(axis: Axes, roofs: Mapping[str, Any], limits: Limits, precisions: Sequence[str]) -> None:
+def _draw_roofs(
+    axis: Axes, roofs: Mapping[str, Any], limits: Limits, precisions: Sequence[str]
+) -> None:
     (left, right), (low, high) = limits
     across = np.geomspace(left, right, 400)
     lines = [f"{roofs['bandwidth'] / 1e9:.3g} GB/s copied"]
     for precision in precisions:
-        rate, style_ = roofs["rates"][precision], "-" if precision == "float32" else "--"
+        rate, style_ = (
+            roofs["rates"][precision],
+            "-" if precision == "float32" else "--",
+        )
         heights = np.minimum(rate, across * roofs["bandwidth"]) / 1e9
         axis.plot(across, heights, color=style.INK, linestyle=style_, linewidth=1.2)
-        lines.append(f"{rate / 1e9:.3g} GFLOP/s, products in {precision}{' (dashed)' * (style_ == '--')}")
-    axis.text(0.02, 0.98, "\n".join(lines), transform=axis.transAxes, va="top", fontsize=8)
+        lines.append(
+            f"{rate / 1e9:.3g} GFLOP/s, products in {precision}{' (dashed)' * (style_ == '--')}"
+        )
+    axis.text(
+        0.02, 0.98, "\n".join(lines), transform=axis.transAxes, va="top", fontsize=8
+    )
     axis.set(xscale="log", yscale="log", xlim=(left, right), ylim=(low, high))
     axis.set(xlabel="operations per byte", ylabel="GFLOP/s")
     for each in (axis.xaxis, axis.yaxis):

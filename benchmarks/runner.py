@@ -20,7 +20,11 @@ from bigbird_dna.console import log
 FORMAT = 1
 MIB = 2**20
 MEASURED = "measured"  # the status of a case with figures; see `LeftOut` for the others
-PRODUCT_ROWS = {"cpu": 4096, "cuda": 65_536, "mps": 65_536}  # enough to show the machine's rate
+PRODUCT_ROWS = {
+    "cpu": 4096,
+    "cuda": 65_536,
+    "mps": 65_536,
+}  # enough to show the machine's rate
 
 Row = dict[str, Any]
 
@@ -43,7 +47,9 @@ def encoder(values: dict[str, Any]) -> dict[str, Any]:
         log(f"bfloat16 is emulated here, {rate:.2f} times as fast as float32{left_out}")
     if automatic:
         narrow = () if rate < 1 else ("inference-bfloat16", "training-autocast")
-        options = options.model_copy(update={"passes": ("inference", "training", *narrow)})
+        options = options.model_copy(
+            update={"passes": ("inference", "training", *narrow)}
+        )
     return run(EncoderBenchmark(options), {"bfloat16_speed": rate})
 
 
@@ -92,7 +98,9 @@ def run(benchmark: Benchmark, notes: Mapping[str, Any] | None = None) -> dict[st
     return {**header, "matrix_products": products, "results": results, "growth": fits}
 
 
-def _admitted(benchmark: Benchmark, rows: Mapping[Case, Row], known: dict[str, Alone]) -> dict[Case, Call]:
+def _admitted(
+    benchmark: Benchmark, rows: Mapping[Case, Row], known: dict[str, Alone]
+) -> dict[Case, Call]:
     """The calls of those that can do their case; the rows of the others get status and reason."""
     calls: dict[Case, Call] = {}
     kept: dict[str, Outputs] = {}
@@ -108,7 +116,9 @@ def _admitted(benchmark: Benchmark, rows: Mapping[Case, Row], known: dict[str, A
     return calls
 
 
-def _measure_alone(benchmark: Benchmark, case: Case, row: Row, known: dict[str, Alone]) -> None:
+def _measure_alone(
+    benchmark: Benchmark, case: Case, row: Row, known: dict[str, Alone]
+) -> None:
     """Fill in route and peak memory; `LeftOut` if a contender can't do its case or had better not."""
     reason = benchmark.unavailable(case)
     if reason is not None:
@@ -122,15 +132,22 @@ def _measure_alone(benchmark: Benchmark, case: Case, row: Row, known: dict[str, 
 
 
 def _in_turns(
-    benchmark: Benchmark, rows: Mapping[Case, Row], calls: Mapping[Case, Call], reference: str
+    benchmark: Benchmark,
+    rows: Mapping[Case, Row],
+    calls: Mapping[Case, Call],
+    reference: str,
 ) -> Row:
     """Time the calls, and beside them the product of a first feed-forward layer, whose row is returned."""
     options, first = benchmark.options, next(iter(calls))
     hidden, dtype = options.heads * options.width, benchmark.dtype(first)
     shape = (PRODUCT_ROWS[benchmark.device.type], hidden, 4 * hidden)
-    times, product = beside_product([*calls.values()], options.repeats, shape, dtype, benchmark.device)
+    times, product = beside_product(
+        [*calls.values()], options.repeats, shape, dtype, benchmark.device
+    )
     product = {"length": first.length, "pass": first.work, **product}
-    by_contender = {case.contender: seconds for case, seconds in zip(calls, times, strict=True)}
+    by_contender = {
+        case.contender: seconds for case, seconds in zip(calls, times, strict=True)
+    }
     for case, seconds in zip(calls, times, strict=True):
         row = rows[case]
         row |= describe(seconds)
@@ -140,7 +157,9 @@ def _in_turns(
         row["rate"] = row["operations"] / row["median"]
         row["share"] = row["rate"] / product["rate"]
         row["tokens_per_second"] = options.batch * case.length / row["median"]
-        log(f"{case}: {row['median'] * 1e3:.4g} ms, {row['share']:.0%} of the product rate")
+        log(
+            f"{case}: {row['median'] * 1e3:.4g} ms, {row['share']:.0%} of the product rate"
+        )
     return product
 
 
@@ -168,4 +187,8 @@ def _growth(results: Sequence[Row], start: int) -> list[Row]:
                 values.setdefault(place, {})[row["length"]] = row[key]
     fits = {place: growth(by_length, start) for place, by_length in values.items()}
     names = ("contender", "pass", "quantity")
-    return [{**dict(zip(names, place, strict=True)), **fit} for place, fit in fits.items() if fit]
+    return [
+        {**dict(zip(names, place, strict=True)), **fit}
+        for place, fit in fits.items()
+        if fit
+    ]

@@ -33,7 +33,9 @@ def attention(gradients: bool) -> Call:
     if not gradients:
         return lambda: bigbird_attention(q, k, v, pattern)
     q, k, v = leaves = [x.requires_grad_() for x in (q, k, v)]
-    return lambda: torch.autograd.grad(bigbird_attention(q, k, v, pattern), leaves, grad)
+    return lambda: torch.autograd.grad(
+        bigbird_attention(q, k, v, pattern), leaves, grad
+    )
 
 
 def training_step() -> Call:
@@ -43,7 +45,12 @@ def training_step() -> Call:
     from bigbird_dna import Encoder, EncoderConfig
 
     config = EncoderConfig(
-        vocabulary=VOCABULARY, layers=2, hidden=HIDDEN, heads=2, max_length=LENGTH, block_size=32
+        vocabulary=VOCABULARY,
+        layers=2,
+        hidden=HIDDEN,
+        heads=2,
+        max_length=LENGTH,
+        block_size=32,
     )
     encoder, head = Encoder(config).train(), torch.nn.Linear(HIDDEN, VOCABULARY)
     optimizer = torch.optim.AdamW([*encoder.parameters(), *head.parameters()], lr=1e-4)
@@ -52,7 +59,9 @@ def training_step() -> Call:
     def step() -> None:
         optimizer.zero_grad()
         scores = head(encoder(ids))
-        torch.nn.functional.cross_entropy(scores.flatten(0, 1), ids.flatten()).backward()  # type: ignore[no-untyped-call]
+        torch.nn.functional.cross_entropy(
+            scores.flatten(0, 1), ids.flatten()
+        ).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     return step
@@ -103,8 +112,14 @@ def main(model_directory: str, least: str, threads: str, *names: str) -> None:
         try:
             found[name] = seconds_of_calls(TIMINGS[name](model_directory), float(least))
         except Exception as error:  # of another version, for any reason
-            missing[name] = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
-    print(json.dumps({"package": bigbird_dna.__file__, "seconds": found, "missing": missing}))
+            missing[name] = (
+                f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+            )
+    print(
+        json.dumps(
+            {"package": bigbird_dna.__file__, "seconds": found, "missing": missing}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -21,7 +21,15 @@ from benchmarks.options import AttentionOptions, EncoderOptions
 from benchmarks.page import label, seconds, table, three, title
 from benchmarks.roofline import measure_roofs
 from benchmarks.runner import FORMAT, run
-from benchmarks.tasks import Row, Sizes, Task, gapped_kmers_task, measure, report_task, variant_task
+from benchmarks.tasks import (
+    Row,
+    Sizes,
+    Task,
+    gapped_kmers_task,
+    measure,
+    report_task,
+    variant_task,
+)
 from bigbird_dna.console import log
 from bigbird_dna.gpus import freed_memory_kept
 from bigbird_dna.model.inference import cpu_threads
@@ -58,7 +66,12 @@ class Plan(NamedTuple):
     @property
     def common(self) -> dict[str, Any]:
         """Options of every benchmark."""
-        return {"repeats": self.repeats, "threads": self.threads, "memory": False, "max_seconds": 60.0}
+        return {
+            "repeats": self.repeats,
+            "threads": self.threads,
+            "memory": False,
+            "max_seconds": 60.0,
+        }
 
 
 class Part(NamedTuple):
@@ -70,7 +83,9 @@ class Part(NamedTuple):
 
 
 def _attention(plan: Plan) -> list[Row]:
-    result = run(AttentionBenchmark(AttentionOptions.of({**plan.attention, **plan.common})))
+    result = run(
+        AttentionBenchmark(AttentionOptions.of({**plan.attention, **plan.common}))
+    )
     longest = max(row["length"] for row in result["results"])
     rows = _compared(result)
     for row in rows:
@@ -81,17 +96,31 @@ def _attention(plan: Plan) -> list[Row]:
 
 def _encoder(plan: Plan) -> list[Row]:
     result = run(EncoderBenchmark(EncoderOptions.of({**plan.encoder, **plan.common})))
-    return [{**row, "panel": "Encoder", "hollow": row["pass"] == "inference"} for row in _compared(result)]
+    return [
+        {**row, "panel": "Encoder", "hollow": row["pass"] == "inference"}
+        for row in _compared(result)
+    ]
 
 
 def _compared(result: Mapping[str, Any]) -> list[Row]:
     """The rows of a benchmark of contenders, as those of `measure`."""
-    rates = {(product["pass"], product["length"]): product["rate"] for product in result["matrix_products"]}
+    rates = {
+        (product["pass"], product["length"]): product["rate"]
+        for product in result["matrix_products"]
+    }
     rows = []
     for row in result["results"]:
         work = f"{title(result, row['pass'])}, {row['length']:,} tokens"
         rate = rates.get((row["pass"], row["length"]))
-        rows.append({**row, "work": work, "unit": "tokens", "product_rate": rate, "point": row["contender"]})
+        rows.append(
+            {
+                **row,
+                "work": work,
+                "unit": "tokens",
+                "product_rate": rate,
+                "point": row["contender"],
+            }
+        )
         if row["status"] == "measured":
             rows[-1]["per_second"] = row["tokens_per_second"]
     return rows
@@ -100,7 +129,9 @@ def _compared(result: Mapping[str, Any]) -> list[Row]:
 def _models(plan: Plan) -> list[Row]:
     """Beside each model matrix products of as many operations, at the rate measured in the same turns."""
     rows = []
-    for row in models({"shapes": plan.shapes, **plan.common, "max_seconds": 3.0})["results"]:
+    for row in models({"shapes": plan.shapes, **plan.common, "max_seconds": 3.0})[
+        "results"
+    ]:
         unit = "tokens" if row["work"].startswith("training") else "windows"
         work = f"{row['work']}, {row['model']}, {row['precision']}"
         own = {"work": work, "unit": unit, "status": "measured", "reason": None}
@@ -108,20 +139,45 @@ def _models(plan: Plan) -> list[Row]:
         ratio = {"paired": 1.0, "medians": 1.0}
         name = f"{row['work'].partition(',')[0]}, {row['model']}"
         point = {"panel": WHOLE, "point": name, "hollow": row["precision"] != "float32"}
-        rows.append({**row, **own, **point, "contender": "bigbird-dna", "ratio": ratio, "rate": rate})
+        rows.append(
+            {
+                **row,
+                **own,
+                **point,
+                "contender": "bigbird-dna",
+                "ratio": ratio,
+                "rate": rate,
+            }
+        )
         peer = {"paired": row["share"], "medians": rate / row["product_rate"]}
         times = {"median": row["operations"] / row["product_rate"], "quartiles": None}
-        rows.append({**own, **times, "contender": PRODUCTS, "ratio": peer, "operations": 0, "rate": 0})
+        rows.append(
+            {
+                **own,
+                **times,
+                "contender": PRODUCTS,
+                "ratio": peer,
+                "operations": 0,
+                "rate": 0,
+            }
+        )
     return rows
 
 
-def _of_task(made: Callable[[Sizes], AbstractContextManager[Task]]) -> Callable[[Plan], list[Row]]:
+def _of_task(
+    made: Callable[[Sizes], AbstractContextManager[Task]],
+) -> Callable[[Plan], list[Row]]:
     def rows(plan: Plan) -> list[Row]:
         with made(plan.sizes) as task:
             rows = measure(task, plan.repeats)
         drawn = {"panel": WHOLE, "hollow": False}
         return [
-            {**row, **drawn, "point": f"{task.work.partition(',')[0]}: {row['contender']}"} for row in rows
+            {
+                **row,
+                **drawn,
+                "point": f"{task.work.partition(',')[0]}: {row['contender']}",
+            }
+            for row in rows
         ]
 
     return rows
@@ -171,7 +227,9 @@ PARTS: dict[str, Part] = {
 }
 
 
-def run_all(plan: Plan, parts: Sequence[str] = tuple(PARTS)) -> Iterator[dict[str, Any]]:
+def run_all(
+    plan: Plan, parts: Sequence[str] = tuple(PARTS)
+) -> Iterator[dict[str, Any]]:
     """Yield what `benchmark.json` holds after each part, with all parts so far."""
     with cpu_threads(plan.threads), freed_memory_kept():
         result: dict[str, Any] = {
@@ -180,7 +238,11 @@ def run_all(plan: Plan, parts: Sequence[str] = tuple(PARTS)) -> Iterator[dict[st
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "machine": describe_machine(torch.device("cpu")),
             "software": describe_software(),
-            "settings": {"parts": [*parts], **plan._asdict(), "sizes": plan.sizes._asdict()},
+            "settings": {
+                "parts": [*parts],
+                **plan._asdict(),
+                "sizes": plan.sizes._asdict(),
+            },
             "roofs": measure_roofs(plan.repeats),
             "seconds": {},
             "results": [],
@@ -189,12 +251,23 @@ def run_all(plan: Plan, parts: Sequence[str] = tuple(PARTS)) -> Iterator[dict[st
             began = perf_counter()
             try:
                 rows = PARTS[name].measure(plan)
-            except Exception as error:  # other people's software, and a check that fails
+            except (
+                Exception
+            ) as error:  # other people's software, and a check that fails
                 status, reason = left_out(error).args
                 log(f"{name}: {status}: {reason}")
-                rows = [{"work": PARTS[name].heading, "contender": "", "status": status, "reason": reason}]
+                rows = [
+                    {
+                        "work": PARTS[name].heading,
+                        "contender": "",
+                        "status": status,
+                        "reason": reason,
+                    }
+                ]
             products = (row.get("product_rate") or 0.0 for row in rows)
-            result["roofs"]["rates"]["float32"] = max(result["roofs"]["rates"]["float32"], *products)
+            result["roofs"]["rates"]["float32"] = max(
+                result["roofs"]["rates"]["float32"], *products
+            )
             result["results"] += [{"part": name, **row} for row in rows]
             result["seconds"][name] = round(perf_counter() - began, 1)
             log(f"{name}: took {result['seconds'][name]:.0f} s")
@@ -204,8 +277,15 @@ def run_all(plan: Plan, parts: Sequence[str] = tuple(PARTS)) -> Iterator[dict[st
 def suite_page(result: Mapping[str, Any]) -> str:
     """The results as a Markdown page."""
     machine, software, roofs = result["machine"], result["software"], result["roofs"]
-    peers = f", transformers {software['transformers']}" if software.get("transformers") else ""
-    rates = ", ".join(f"{three(rate / 1e9)} GFLOP/s in {name}" for name, rate in roofs["rates"].items())
+    peers = (
+        f", transformers {software['transformers']}"
+        if software.get("transformers")
+        else ""
+    )
+    rates = ", ".join(
+        f"{three(rate / 1e9)} GFLOP/s in {name}"
+        for name, rate in roofs["rates"].items()
+    )
     parts = [
         "# Benchmarks",
         f"{machine['cpu']}, {machine['instructions']}; threads: {machine['threads']} on {machine['cores']} "
@@ -251,7 +331,9 @@ def _cells(row: Mapping[str, Any], threads: int) -> dict[str, str]:
         "s per allele and core": three(threads / row["per_second"]) if alleles else "",
         "GFLOP/s": three(row["rate"] / 1e9) if counted else "–",
         "share": f"{row['share']:.0%}" if counted else "–",
-        "products, GFLOP/s": three(row["product_rate"] / 1e9) if row.get("product_rate") else "–",
+        "products, GFLOP/s": three(row["product_rate"] / 1e9)
+        if row.get("product_rate")
+        else "–",
     }
 
 

@@ -64,13 +64,19 @@ class Task(NamedTuple):
     amount: float  # and how much of it a call does
     unit: str
     calls: Mapping[str, Call | LeftOut]  # by contender
-    counted: Mapping[str, tuple[int, int]] = {}  # operations and bytes of contenders, where counted
+    counted: Mapping[
+        str, tuple[int, int]
+    ] = {}  # operations and bytes of contenders, where counted
 
 
 def measure(task: Task, repeats: int) -> list[Row]:
     """Time the calls of a task in turns, beside matrix products; a row for each contender."""
-    rows: list[Row] = [{"work": task.work, "contender": name, "unit": task.unit} for name in task.calls]
-    timed = [row for row in rows if not isinstance(task.calls[row["contender"]], LeftOut)]
+    rows: list[Row] = [
+        {"work": task.work, "contender": name, "unit": task.unit} for name in task.calls
+    ]
+    timed = [
+        row for row in rows if not isinstance(task.calls[row["contender"]], LeftOut)
+    ]
     for row in rows:
         call = task.calls[row["contender"]]
         if isinstance(call, LeftOut):
@@ -82,8 +88,15 @@ def measure(task: Task, repeats: int) -> list[Row]:
     for row, seconds in zip(timed, times, strict=True):
         operations, moved = task.counted.get(row["contender"], (0, 0))
         row |= {"status": "measured", "reason": None, **describe(seconds)}
-        row |= {"ratio": ratios(seconds, times[0]), "per_second": task.amount / row["median"]}
-        row |= {"operations": operations, "bytes": moved, "rate": operations / row["median"]}
+        row |= {
+            "ratio": ratios(seconds, times[0]),
+            "per_second": task.amount / row["median"],
+        }
+        row |= {
+            "operations": operations,
+            "bytes": moved,
+            "rate": operations / row["median"],
+        }
         row |= {"share": row["rate"] / product["rate"], "product_rate": product["rate"]}
     return rows
 
@@ -107,28 +120,48 @@ def variant_task(sizes: Sizes) -> Iterator[Task]:
     with TemporaryDirectory() as home:
         model = _chromatin_model(sizes, Path(home))
         length = 4 * sizes.window
-        (Path(home) / "genome.fa").write_text(f">a\n{random_dna(length, 1)}\n", encoding="utf-8")
+        (Path(home) / "genome.fa").write_text(
+            f">a\n{random_dna(length, 1)}\n", encoding="utf-8"
+        )
         prepare_reference(Path(home) / "genome.fa", Path(home) / "reference.fa.gz")
         with Reference(Path(home) / "reference.fa.gz") as reference:
-            records = _records(sizes, random_dna(length, 1), Path(home) / "variants.vcf")
+            records = _records(
+                sizes, random_dna(length, 1), Path(home) / "variants.vcf"
+            )
             kind = track_effects(model, "track*", OFFSETS, False)
-            predict = partial(model.window_probabilities, both_strands=False, device="cpu")
+            predict = partial(
+                model.window_probabilities, both_strands=False, device="cpu"
+            )
 
             def together(predict: Predictor = predict) -> list[AlleleEffect]:
                 scored = score_records(records, reference, kind, predict)
                 return [effect for record in scored for effect in record.effects]
 
             def alone(predict: Predictor = predict) -> list[AlleleEffect]:
-                single = ([record._replace(alts=(alt,))] for record in records for alt in record.alts)
-                scored = (one for some in single for one in score_records(some, reference, kind, predict))
+                single = (
+                    [record._replace(alts=(alt,))]
+                    for record in records
+                    for alt in record.alts
+                )
+                scored = (
+                    one
+                    for some in single
+                    for one in score_records(some, reference, kind, predict)
+                )
                 return [record.effects[0] for record in scored]
 
             ways = {"records together": together, "each allele alone": alone}
             seen: dict[str, list[str]] = {name: [] for name in ways}
             found = [way(_recorded(predict, seen[name])) for name, way in ways.items()]
             for one, other in zip(*found, strict=True):
-                if one.delta is None or other.delta is None or not np.array_equal(one.delta, other.delta):
-                    raise RuntimeError("the effects of an allele alone and among others differ")
+                if (
+                    one.delta is None
+                    or other.delta is None
+                    or not np.array_equal(one.delta, other.delta)
+                ):
+                    raise RuntimeError(
+                        "the effects of an allele alone and among others differ"
+                    )
             counted = {name: _counted(model, windows) for name, windows in seen.items()}
             work = f"variants, windows of {sizes.window:,} bp, {sizes.layers} × {sizes.hidden}"
             calls: dict[str, Any] = {name: none(way) for name, way in ways.items()}
@@ -151,7 +184,9 @@ def _counted(model: LoadedChromatinModel, windows: Sequence[str]) -> tuple[int, 
     weights = sum(weight.numel() for weight in model.network.parameters())
     for ids in model.tokenizer.encode_batch(windows):
         tokens = min(len(ids) + 2, of.max_length)
-        keys = sparse_pairs(attention_pattern(of), tokens, of.heads) / (of.heads * tokens)
+        keys = sparse_pairs(attention_pattern(of), tokens, of.heads) / (
+            of.heads * tokens
+        )
         operations += encoder_operations(of.layers, of.hidden, tokens, keys)
         moved += encoder_bytes(weights, of.layers, of.hidden, tokens, False)
     return operations, moved
@@ -159,7 +194,9 @@ def _counted(model: LoadedChromatinModel, windows: Sequence[str]) -> tuple[int, 
 
 def _chromatin_model(sizes: Sizes, home: Path) -> LoadedChromatinModel:
     """A model of random weights of the demo's shape, without the k-mer baseline of an ensemble."""
-    tokenizer = DnaTokenizer.train([random_dna(300_000, 2)], home / "tokenizer.model", sizes.vocabulary)
+    tokenizer = DnaTokenizer.train(
+        [random_dna(300_000, 2)], home / "tokenizer.model", sizes.vocabulary
+    )
     config = EncoderConfig(
         vocabulary=tokenizer.vocabulary,
         layers=sizes.layers,
@@ -170,9 +207,16 @@ def _chromatin_model(sizes: Sizes, home: Path) -> LoadedChromatinModel:
         rotary_base=1000.0,
         block_size=32,
     )
-    names = tuple(NamedTrack(track=f"track{number}", group="made up") for number in range(6))
+    names = tuple(
+        NamedTrack(track=f"track{number}", group="made up") for number in range(6)
+    )
     settings = ChromatinSettings(
-        window=sizes.window, bin=200, pooling="bin", bin_layers=1, members=1, tracks=names
+        window=sizes.window,
+        bin=200,
+        pooling="bin",
+        bin_layers=1,
+        members=1,
+        tracks=names,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -219,8 +263,15 @@ def report_task(sizes: Sizes) -> Iterator[Task]:
             from sklearn.metrics import average_precision_score, roc_auc_score
 
             x, y = (np.load(path, mmap_mode="r") for path in paths)
-            columns = [(np.array(y[:, t]), np.array(x[:, t])) for t in range(sizes.tracks)]
-            return np.array([(roc_auc_score(*one), average_precision_score(*one)) for one in columns])
+            columns = [
+                (np.array(y[:, t]), np.array(x[:, t])) for t in range(sizes.tracks)
+            ]
+            return np.array(
+                [
+                    (roc_auc_score(*one), average_precision_score(*one))
+                    for one in columns
+                ]
+            )
 
         if not np.allclose(report(), plain(), rtol=0, atol=TOLERANCE):
             raise RuntimeError("AUROC or AUPRC differ from scikit-learn's")
@@ -240,14 +291,18 @@ def gapped_kmers_task(sizes: Sizes) -> Iterator[Task]:
     """Training of a gkm-SVM and scores of its sequences; of nothing if LS-GKM is not installed."""
     work = f"gkm-SVM, 2 × {sizes.sequences:,} sequences of {sizes.length:,} bp"
     if missing := [name for name in LS_GKM if shutil.which(name) is None]:
-        reason = LeftOut("unavailable", f"not installed: no {' and '.join(missing)} on the PATH")
+        reason = LeftOut(
+            "unavailable", f"not installed: no {' and '.join(missing)} on the PATH"
+        )
         yield Task(work, 0, "sequences", {"LS-GKM": reason})
         return
     with TemporaryDirectory() as home:
         texts = [random_dna(sizes.length, seed) for seed in range(2 * sizes.sequences)]
         classes = texts[: sizes.sequences], texts[sizes.sequences :]
         for name, some in zip(("positive", "negative"), classes, strict=True):
-            records = "".join(f">{number}\n{text}\n" for number, text in enumerate(some))
+            records = "".join(
+                f">{number}\n{text}\n" for number, text in enumerate(some)
+            )
             (Path(home) / f"{name}.fa").write_text(records, encoding="utf-8")
         labels = np.repeat(np.array([1, 0], np.uint8), sizes.sequences)
 
@@ -260,17 +315,52 @@ def gapped_kmers_task(sizes: Sizes) -> Iterator[Task]:
 
         def theirs() -> None:
             threads = "4" if torch.get_num_threads() >= 4 else "1"  # it has 1, 4 or 16
-            kernel = ("-t", "0", "-l", str(WORD), "-k", str(KNOWN), "-d", str(WORD - KNOWN))
-            _run(home, LS_GKM[0], *kernel, "-T", threads, "positive.fa", "negative.fa", "model")
+            kernel = (
+                "-t",
+                "0",
+                "-l",
+                str(WORD),
+                "-k",
+                str(KNOWN),
+                "-d",
+                str(WORD - KNOWN),
+            )
+            _run(
+                home,
+                LS_GKM[0],
+                *kernel,
+                "-T",
+                threads,
+                "positive.fa",
+                "negative.fa",
+                "model",
+            )
             for name in ("positive", "negative"):
-                _run(home, LS_GKM[1], "-T", threads, f"{name}.fa", "model.model.txt", f"{name}.txt")
+                _run(
+                    home,
+                    LS_GKM[1],
+                    "-T",
+                    threads,
+                    f"{name}.fa",
+                    "model.model.txt",
+                    f"{name}.txt",
+                )
 
         theirs()  # fails before anything is timed
-        yield Task(work, len(texts), "sequences", {"bigbird-dna gkm-SVM": none(ours), "LS-GKM": none(theirs)})
+        yield Task(
+            work,
+            len(texts),
+            "sequences",
+            {"bigbird-dna gkm-SVM": none(ours), "LS-GKM": none(theirs)},
+        )
 
 
 def _run(home: str, *command: str) -> None:
-    ended = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        command, cwd=home, capture_output=True, text=True, check=False
+    )
     if ended.returncode:
         lines = ended.stderr.strip().splitlines() or ["no message"]
-        raise RuntimeError(f"{command[0]} ended with code {ended.returncode}: {lines[-1]}")
+        raise RuntimeError(
+            f"{command[0]} ended with code {ended.returncode}: {lines[-1]}"
+        )

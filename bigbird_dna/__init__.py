@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from bigbird_dna.reporting.tracks import auc_report
     from bigbird_dna.scoring.calls import call_promoters
     from bigbird_dna.scoring.embeddings import embed
-    from bigbird_dna.scoring.models import ChromatinModel, Model, PromoterModel, SequenceModel, load
+    from bigbird_dna.scoring.models import (
+        ChromatinModel,
+        Model,
+        PromoterModel,
+        SequenceModel,
+        load,
+    )
     from bigbird_dna.scoring.promoters import score_promoters
     from bigbird_dna.scoring.scorer import merge_shards
     from bigbird_dna.scoring.sequences import score_sequences
@@ -81,7 +87,11 @@ _NAMES = {
     "scoring.variants": "score_variants",
     "tokens.dna": "DnaTokenizer",
 }
-_HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names.split()}
+_HOMES = {
+    name: f"{__name__}.{module}"
+    for module, names in _NAMES.items()
+    for name in names.split()
+}
 
 if not TYPE_CHECKING:  # hidden from type checkers, which then report unknown names
 

@@ -22,10 +22,16 @@ def log(message: str) -> None:
     Write errors are ignored, so that work continues if the terminal is closed or the disk is full.
     """
     with suppress(OSError):
-        print(f"{time.strftime('%H:%M:%S')}  {printable(message)}", file=sys.stderr, flush=True)
+        print(
+            f"{time.strftime('%H:%M:%S')}  {printable(message)}",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
-def progress(items: Iterable[T], description: str, total: Total = None, unit: str = "") -> Iterator[T]:
+def progress(
+    items: Iterable[T], description: str, total: Total = None, unit: str = ""
+) -> Iterator[T]:
     """Yield `items` with a progress bar, or with occasional log lines if standard error is not a terminal.
 
     If `total` is a function, it is called after some seconds, to avoid a delay of the first items; `unit` is
@@ -52,7 +58,9 @@ def progress(items: Iterable[T], description: str, total: Total = None, unit: st
         yield from bar.track(watched(), total=found, task_id=task)
 
 
-def _with_lines(items: Iterable[T], description: str, total: Total, unit: str) -> Iterator[T]:
+def _with_lines(
+    items: Iterable[T], description: str, total: Total, unit: str
+) -> Iterator[T]:
     began = time.monotonic()
     due = began + _FIRST
     for done, item in enumerate(items, start=1):

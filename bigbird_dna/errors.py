@@ -77,7 +77,9 @@ def first_fault(error: ValidationError) -> Fault:
     """The first invalid value of a failed validation."""
     first = error.errors()[0]
     reason = shortened(first["msg"].removeprefix("Value error, "), 300)
-    return Fault(".".join(map(str, first["loc"])), first["type"], reason, first["input"])
+    return Fault(
+        ".".join(map(str, first["loc"])), first["type"], reason, first["input"]
+    )
 
 
 def shortened(text: str, longest: int = 80) -> str:
@@ -92,18 +94,27 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    return "".join(
+        letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text
+    )
 
 
-def nearest(name: object, known: Iterable[object], count: int = 1, cutoff: float = 0.6) -> list[str]:
+def nearest(
+    name: object, known: Iterable[object], count: int = 1, cutoff: float = 0.6
+) -> list[str]:
     """Return the names most similar to an unknown name, best first, ignoring case; none if all differ."""
     folded = {text.casefold(): text for text in map(str, islice(known, 10_000))}
-    return [folded[one] for one in get_close_matches(str(name)[:200].casefold(), folded, count, cutoff)]
+    return [
+        folded[one]
+        for one in get_close_matches(str(name)[:200].casefold(), folded, count, cutoff)
+    ]
 
 
 def meant(name: object, known: Iterable[object]) -> str:
     """Return the end of a message about an unknown name: the most similar known name, or ""."""
-    return "".join(f"; did you mean {one!r}?" for one in nearest(name, known) if one != str(name))
+    return "".join(
+        f"; did you mean {one!r}?" for one in nearest(name, known) if one != str(name)
+    )
 
 
 def one_of(value: object, choices: Iterable[str]) -> str:
@@ -123,7 +134,9 @@ def check_import(name: str, value: str) -> Any:
     try:
         return resolve_name(value)
     except Exception as error:  # a user's file may raise any error
-        raise UsageError(f"{name} {value!r}: cannot be imported: {error_text(error)}") from error
+        raise UsageError(
+            f"{name} {value!r}: cannot be imported: {error_text(error)}"
+        ) from error
 
 
 def check_fraction(name: str, value: float, *, ends: bool = True) -> None:

@@ -50,7 +50,10 @@ _lease = _Lease()
 def keep_kernels(directory: str | Path | None) -> None:
     """Let torch keep the kernels that it compiles in a directory; values of the environment are kept."""
     if directory is not None:
-        for key, name in (("TORCHINDUCTOR_CACHE_DIR", "torch"), ("TRITON_CACHE_DIR", "triton")):
+        for key, name in (
+            ("TORCHINDUCTOR_CACHE_DIR", "torch"),
+            ("TRITON_CACHE_DIR", "triton"),
+        ):
             os.environ.setdefault(key, str(Path(directory).absolute() / name))
 
 
@@ -69,13 +72,19 @@ def limit_threads(threads: int) -> int:
 
     Thousands of threads exceed the system's limits, and libraries crash where they cannot start one.
     """
-    return threads if threads <= MOST_THREADS else min(threads, max(available_cores(), MOST_THREADS))
+    return (
+        threads
+        if threads <= MOST_THREADS
+        else min(threads, max(available_cores(), MOST_THREADS))
+    )
 
 
 def checked_threads(threads: int) -> int:
     """The threads of `limit_threads` for the option `--threads`; the log says if they are fewer."""
     if (limited := limit_threads(threads)) < threads:
-        log(f"warning: --threads {threads}: {limited} threads are used, for {available_cores()} CPU cores")
+        log(
+            f"warning: --threads {threads}: {limited} threads are used, for {available_cores()} CPU cores"
+        )
     return limited
 
 
@@ -133,9 +142,15 @@ def release_gpu() -> None:
 
 def visible_gpus(environment: Mapping[str, str], count: int) -> list[str]:
     """Return the names of the visible GPUs: those in $CUDA_VISIBLE_DEVICES, else their indices."""
-    named = [name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    named = [
+        name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    ]
     named = [name for name in named if name]
-    return named[:count] if len(named) >= count else [str(number) for number in range(count)]
+    return (
+        named[:count]
+        if len(named) >= count
+        else [str(number) for number in range(count)]
+    )
 
 
 def _leased(names: list[str], first: int, together: int) -> int:
@@ -169,8 +184,12 @@ def _locked(name: str) -> bool:
         os.close(handle)
         return False
     _lease.handle = handle
-    text = f"process {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode()
-    with suppress(OSError):  # full disk, or file of another user: the lock works without this text
+    text = (
+        f"process {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode()
+    )
+    with suppress(
+        OSError
+    ):  # full disk, or file of another user: the lock works without this text
         os.ftruncate(handle, 0)
         os.pwrite(handle, text, 0)
     return True
@@ -205,6 +224,10 @@ def _holders(names: list[str]) -> str:
     for name in names[:3]:
         text = ""
         with suppress(OSError):
-            text = _lock_path(name).read_text(encoding="utf-8", errors="replace").strip()
-        holders.append(f"GPU {name} by {shortened(text, 60)}" if text else f"GPU {name}")
+            text = (
+                _lock_path(name).read_text(encoding="utf-8", errors="replace").strip()
+            )
+        holders.append(
+            f"GPU {name} by {shortened(text, 60)}" if text else f"GPU {name}"
+        )
     return ", ".join(holders) + (", …" if len(names) > 3 else "")

@@ -46,7 +46,10 @@ class JobLines(logging.Filter):
             # Without this attribute, the formatter shows the record as a plain message.
             record.event = None
             count = f"{record.done}/{record.total}"  # type: ignore[attr-defined]
-            record.msg, record.args = "\n".join(f"[{count}] {line}" for line in lines), ()
+            record.msg, record.args = (
+                "\n".join(f"[{count}] {line}" for line in lines),
+                (),
+            )
             return True
         return event not in _HIDDEN and not str(record.msg).startswith(_CHATTER)
 
@@ -59,13 +62,19 @@ class JobLines(logging.Filter):
 def duration(seconds: float) -> str:
     """Return hours, minutes and seconds as `1:02:03`, or minutes and seconds as `2:03`."""
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+    return (
+        f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+        if minutes >= 60
+        else f"{minutes}:{rest:02}"
+    )
 
 
 def show_job_lines(logger: logging.Logger) -> None:
     """Show job lines in the terminal; log files keep Snakemake's blocks."""
     for handler in logger.handlers:
-        if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
+        if isinstance(handler, logging.StreamHandler) and not isinstance(
+            handler, logging.FileHandler
+        ):
             handler.addFilter(JobLines())
 
 
@@ -82,7 +91,12 @@ def job(mem_mb: float, runtime: float, **more: object) -> dict[str, object]:
 def training(processes: int, runtime: int) -> dict[str, object]:
     """Return the resources of a training, one GPU per process; a next attempt resumes with the same time."""
     memory = growing(16000 * processes)
-    return {"processes": processes, "gpu": processes, "mem_mb": memory, "runtime": runtime}
+    return {
+        "processes": processes,
+        "gpu": processes,
+        "mem_mb": memory,
+        "runtime": runtime,
+    }
 
 
 def device(wildcards: object, resources: Any) -> str:
@@ -96,7 +110,11 @@ def time_limit(wildcards: object, resources: Any) -> list[str]:
     The margin covers the minutes before the training begins.
     """
     minutes = max(2, resources.runtime - 5)
-    return [f"--time-limit={minutes // 60}:{minutes % 60:02}:00"] if resources.get("slurm_partition") else []
+    return (
+        [f"--time-limit={minutes // 60}:{minutes % 60:02}:00"]
+        if resources.get("slurm_partition")
+        else []
+    )
 
 
 def threads_each(wildcards: object, threads: int, resources: Any) -> int:
@@ -112,7 +130,11 @@ def launcher(container: str) -> Callable[..., list[str]]:
     """
 
     def launch(wildcards: object, threads: int, resources: Any) -> list[str]:
-        counts = {"processes": resources.processes, "nodes": resources.get("nodes", 1), "cpus": threads}
+        counts = {
+            "processes": resources.processes,
+            "nodes": resources.get("nodes", 1),
+            "cpus": threads,
+        }
         if counts["processes"] == counts["nodes"] == 1 and not container:
             return ["bigbird-dna"]
         options = [f"--{name}={count}" for name, count in counts.items()]
@@ -125,7 +147,9 @@ def launcher(container: str) -> Callable[..., list[str]]:
 def given(*names: str, joined: bool = False) -> Callable[..., list[str]]:
     """Return a function for params: one option per input of these names, as two words or `joined` by =."""
 
-    def options(wildcards: object, input: Mapping[str, str | Sequence[str]]) -> list[str]:
+    def options(
+        wildcards: object, input: Mapping[str, str | Sequence[str]]
+    ) -> list[str]:
         args = []
         for name in names:
             files = input.get(name, ())
@@ -151,8 +175,12 @@ def sequence_args(config: Config) -> list[str]:
     }
     if is_table(sequences.files[0]):
         names = ("sequence", "label", "split")
-        values |= {f"{name}-column": getattr(sequences, f"{name}_column") for name in names}
-    options = [f"--{name}={value}" for name, value in values.items() if value is not None]
+        values |= {
+            f"{name}-column": getattr(sequences, f"{name}_column") for name in names
+        }
+    options = [
+        f"--{name}={value}" for name, value in values.items() if value is not None
+    ]
     return options + [f"--negative-set={name}" for name in windows.negative_sets]
 
 
@@ -161,7 +189,9 @@ def labeled_sequence_args(config: Config) -> list[str]:
     labeled = config.sequences
     names = ("task", "sequence_column", "split_column")
     values = {name.replace("_", "-"): getattr(labeled, name) for name in names}
-    options = [f"--{name}={value}" for name, value in values.items() if value is not None]
+    options = [
+        f"--{name}={value}" for name, value in values.items() if value is not None
+    ]
     return options + [f"--label-column={name}" for name in labeled.label_columns]
 
 

@@ -19,7 +19,9 @@ _MADE = {
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that no file of the folder holds."""
     made = {place: make() for place, make in _MADE.items()}
-    made |= {place: root_pages.page(source) for source, place in root_pages.PAGES.items()}
+    made |= {
+        place: root_pages.page(source) for source, place in root_pages.PAGES.items()
+    }
     for place, text in made.items():
         files.append(File.generated(config, place, content=text))
     return files
@@ -36,5 +38,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 @event_priority(-100)  # once the search has written its index
 def on_post_build(config: Any) -> None:
     """Write the search's index as a script too: a page that is opened from disk can read no other file."""
-    index = Path(config.site_dir, "search", "search_index.json").read_text(encoding="utf-8")
-    Path(config.site_dir, "search", "search_index.js").write_text(f"var __index = {index}", encoding="utf-8")
+    index = Path(config.site_dir, "search", "search_index.json").read_text(
+        encoding="utf-8"
+    )
+    Path(config.site_dir, "search", "search_index.js").write_text(
+        f"var __index = {index}", encoding="utf-8"
+    )

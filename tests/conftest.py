@@ -26,14 +26,27 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Examples of one test may write to the same directory.
-settings.register_profile("shared-directory", suppress_health_check=[HealthCheck.function_scoped_fixture])
+settings.register_profile(
+    "shared-directory", suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 settings.load_profile("shared-directory")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Files that take more than half a minute are first, so that no process waits for another one's at the end.
 LONGEST = (
-    *("test_processes.py", "test_commands_shown.py", "test_kills.py", "test_workflow.py", "test_memory.py"),
-    *("test_nothing_lost.py", "test_extending.py", "test_benchmark_contenders.py", "test_known_source.py"),
+    *(
+        "test_processes.py",
+        "test_commands_shown.py",
+        "test_kills.py",
+        "test_workflow.py",
+        "test_memory.py",
+    ),
+    *(
+        "test_nothing_lost.py",
+        "test_extending.py",
+        "test_benchmark_contenders.py",
+        "test_known_source.py",
+    ),
     *("finetuning/test_chromatin.py", "test_streams.py"),
 )
 
@@ -51,9 +64,13 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Directory of public real data; tests that want it skip where it is missing."""
-    path = Path(os.environ.get("BIGBIRD_DNA_DATA", REPOSITORY.parent / "shared" / "data"))
+    path = Path(
+        os.environ.get("BIGBIRD_DNA_DATA", REPOSITORY.parent / "shared" / "data")
+    )
     if not path.is_dir():
-        pytest.skip(f"real data not found at {path}; set BIGBIRD_DNA_DATA to its directory")
+        pytest.skip(
+            f"real data not found at {path}; set BIGBIRD_DNA_DATA to its directory"
+        )
     return path
 
 
@@ -74,17 +91,23 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     loci: dict[str, list[tuple[int, int, str, str]]] = {name: [] for name in sequences}
     for contig, start, end, name, _, strand in lines(directory / "loci.bed.gz"):
         loci[contig].append((int(start), int(end), name, strand))
-    return Demo(directory, sequences, loci, json.loads((directory / "truth.json").read_text()))
+    return Demo(
+        directory, sequences, loci, json.loads((directory / "truth.json").read_text())
+    )
 
 
 @pytest.fixture(scope="session")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> DnaTokenizer:
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
-    return DnaTokenizer.train([random_dna(500, seed) for seed in range(60)], path, 96, 6)
+    return DnaTokenizer.train(
+        [random_dna(500, seed) for seed in range(60)], path, 96, 6
+    )
 
 
 @pytest.fixture(scope="session")
-def make_reference(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Reference]:
+def make_reference(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[..., Reference]:
     """Write a reference of the given contigs."""
 
     def make(**contigs: str) -> Reference:
@@ -110,7 +133,10 @@ def _handlers_kept() -> Iterator[None]:
     So is the environment of processes, which import from the working directory.
     """
     environment = dict(os.environ)
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
     hooks = sys.unraisablehook, sys.excepthook
     try:
         yield

@@ -29,7 +29,9 @@ class HtmlPage(HTMLParser):
         self.closed_in_order = True
         self.feed(text)
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(
+        self, tag: str, attributes: list[tuple[str, str | None]]
+    ) -> None:
         self.tags.append((tag, {name: value or "" for name, value in attributes}))
         if tag not in VOID:
             self.open.append(tag)
@@ -45,13 +47,19 @@ class HtmlPage(HTMLParser):
     def values(self, attribute: str, *tags: str) -> list[str]:
         """An attribute of all elements, or of those of some `tags`, that have it."""
         return [
-            values[attribute] for tag, values in self.tags if attribute in values and tag in (tags or (tag,))
+            values[attribute]
+            for tag, values in self.tags
+            if attribute in values and tag in (tags or (tag,))
         ]
 
     @property
     def text(self) -> str:
         """All texts but those of scripts and styles."""
-        return " ".join(" ".join(text for tag, text in self.texts if tag not in ("script", "style")).split())
+        return " ".join(
+            " ".join(
+                text for tag, text in self.texts if tag not in ("script", "style")
+            ).split()
+        )
 
 
 # What frames show; collapsed parts are opened, which makes a page widest.
@@ -76,11 +84,22 @@ def found_in_browser(text: str, script: str, directory: Path) -> Any:
     """What `script` puts into `found` at the end of a page, after everything is loaded."""
     path = directory / "page.html"
     end = "document.body.textContent = `FOUND${JSON.stringify(found)}END`;"
-    run = f"<script>addEventListener('load', () => {{ {script} {end} }})</script></body>"
+    run = (
+        f"<script>addEventListener('load', () => {{ {script} {end} }})</script></body>"
+    )
     path.write_text(text.replace("</body>", run))
-    command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--dump-dom"]
+    command = [
+        str(BROWSER),
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--dump-dom",
+    ]
     command += [f"--user-data-dir={directory / 'browser'}", path.as_uri()]
-    dom = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    dom = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=120
+    ).stdout
     return json.loads(unescape(dom.partition("FOUND")[2].partition("END")[0]))
 
 
@@ -93,7 +112,9 @@ def check_layout(text: str, directory: Path) -> None:
         for width, scheme in layouts
     )
     found = found_in_browser(f"<!doctype html><body>{frames}</body>", FRAMES, directory)
-    assert [(one["width"], one["dark"]) for one in found] == [(w, s == "dark") for w, s in layouts]
+    assert [(one["width"], one["dark"]) for one in found] == [
+        (w, s == "dark") for w, s in layouts
+    ]
     assert [one["widest"] for one in found] == [width for width, _ in layouts]
     assert all(one["requests"] == [] and one["empty"] == 0 for one in found)
     assert found[0]["background"] == found[2]["background"] != found[1]["background"]

@@ -18,19 +18,48 @@ from typing import Any, NamedTuple
 from bigbird_dna.papers.experiments import EXPERIMENTS
 from tests.cli.command import words_of_command
 
-PROGRAMS = {"bigbird-dna": "bigbird_dna.cli.main:main", "snakemake": "snakemake.cli:main"}
+PROGRAMS = {
+    "bigbird-dna": "bigbird_dna.cli.main:main",
+    "snakemake": "snakemake.cli:main",
+}
 IMPORTS = (
-    *("torch", "pandas", "pyarrow.parquet", "pysam", "pyfaidx", "scipy.sparse", "sklearn.linear_model"),
-    *("matplotlib.pyplot", "h5py", "sentencepiece", "safetensors.torch", "bigbird_dna.cli.app"),
+    *(
+        "torch",
+        "pandas",
+        "pyarrow.parquet",
+        "pysam",
+        "pyfaidx",
+        "scipy.sparse",
+        "sklearn.linear_model",
+    ),
+    *(
+        "matplotlib.pyplot",
+        "h5py",
+        "sentencepiece",
+        "safetensors.torch",
+        "bigbird_dna.cli.app",
+    ),
     *("bigbird_dna.pretraining.task", "bigbird_dna.finetuning.chromatin"),
     *("bigbird_dna.finetuning.evaluation", "bigbird_dna.finetuning.promoters"),
     *("bigbird_dna.scoring.promoters", "bigbird_dna.scoring.variants"),
-    *("bigbird_dna.huggingface.exchange", "bigbird_dna.registry.publishing", "bigbird_dna.registry.change"),
+    *(
+        "bigbird_dna.huggingface.exchange",
+        "bigbird_dna.registry.publishing",
+        "bigbird_dna.registry.change",
+    ),
 )
 OF_SNAKEFILES = (
-    *("snakemake.cli", "snakemake.executors.local", "bigbird_dna.reporting.run_page", "bigbird_dna.workflow"),
+    *(
+        "snakemake.cli",
+        "snakemake.executors.local",
+        "bigbird_dna.reporting.run_page",
+        "bigbird_dna.workflow",
+    ),
     *("bigbird_dna.papers.nlp.config", "bigbird_dna.genome.sources.inputs"),
-    *(f"bigbird_dna.papers.experiments.{name.partition(':')[0]}" for name in EXPERIMENTS.values()),
+    *(
+        f"bigbird_dna.papers.experiments.{name.partition(':')[0]}"
+        for name in EXPERIMENTS.values()
+    ),
 )
 REPOSITORY = Path(__file__).parents[1]
 
@@ -48,7 +77,10 @@ class Nursery:
     """Starts processes of a program, and ends them by a signal after a while if asked to."""
 
     def __init__(
-        self, *launcher: str, program: str = "bigbird-dna", imports: Sequence[str] = IMPORTS
+        self,
+        *launcher: str,
+        program: str = "bigbird-dna",
+        imports: Sequence[str] = IMPORTS,
     ) -> None:
         self._program = program
         self._parent = subprocess.Popen(
@@ -77,8 +109,18 @@ class Nursery:
         out.touch()
         err.touch()
         told = words_of_command(*words)
-        order = {"program": self._program, "words": told, "out": str(out), "err": str(err)}
-        self._tell({**order, "environment": _environment(TMPDIR=str(home)) | dict(environment or {})})
+        order = {
+            "program": self._program,
+            "words": told,
+            "out": str(out),
+            "err": str(err),
+        }
+        self._tell(
+            {
+                **order,
+                "environment": _environment(TMPDIR=str(home)) | dict(environment or {}),
+            }
+        )
         process, began = int(self._answer()), time.monotonic()
         if after is not None:
             time.sleep(max(0.0, after))
@@ -86,7 +128,12 @@ class Nursery:
         self._tell({"wait": process})
         code = int(self._answer())
         seconds = time.monotonic() - began
-        ended = Ended(code, out.read_text(errors="replace"), err.read_text(errors="replace"), seconds)
+        ended = Ended(
+            code,
+            out.read_text(errors="replace"),
+            err.read_text(errors="replace"),
+            seconds,
+        )
         out.unlink()
         err.unlink()
         return ended
@@ -116,7 +163,9 @@ def _environment(**changes: str) -> dict[str, str]:
 def _serve() -> None:
     from importlib import import_module
 
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # also of a new process, until it minds signals itself
+    signal.signal(
+        signal.SIGINT, signal.SIG_DFL
+    )  # also of a new process, until it minds signals itself
     for name in sys.argv[1:]:
         import_module(name)
     for line in iter(sys.stdin.buffer.readline, b""):

@@ -51,8 +51,17 @@ def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
 
 def test_names_of_the_package_are_those_of_its_modules() -> None:
     tree = ast.parse(Path(config.__file__).read_text(encoding="utf-8"))
-    named = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 0]
-    own = [(node.module, name.name) for node in named for name in node.names if node.module != "typing"]
+    named = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.level == 0
+    ]
+    own = [
+        (node.module, name.name)
+        for node in named
+        for name in node.names
+        if node.module != "typing"
+    ]
     assert len(own) > 40
     for module, name in own:
         if module and module.startswith(config.__name__):
@@ -60,14 +69,26 @@ def test_names_of_the_package_are_those_of_its_modules() -> None:
 
 
 def test_overrides_win_and_are_typed(tmp_path: Path) -> None:
-    path = written(tmp_path / "run.yaml", "encoder: {layers: 3}\ngenome: {test: [XV]}\n")
-    config = load_config(path, ["encoder.layers=5", "genome.test=[I, II]", "results=elsewhere"])
-    assert (config.encoder.layers, config.genome.test, config.results) == (5, ("I", "II"), "elsewhere")
+    path = written(
+        tmp_path / "run.yaml", "encoder: {layers: 3}\ngenome: {test: [XV]}\n"
+    )
+    config = load_config(
+        path, ["encoder.layers=5", "genome.test=[I, II]", "results=elsewhere"]
+    )
+    assert (config.encoder.layers, config.genome.test, config.results) == (
+        5,
+        ("I", "II"),
+        "elsewhere",
+    )
 
 
 def test_an_assembly_by_another_name_is_that_assembly(tmp_path: Path) -> None:
-    path = written(tmp_path / "run.yaml", "genome: {assembly: hg19, reference: GRCh37.reference}\n")
-    assert load_config(path).genome.assembly == load_config(path).genome.title == "GRCh37"
+    path = written(
+        tmp_path / "run.yaml", "genome: {assembly: hg19, reference: GRCh37.reference}\n"
+    )
+    assert (
+        load_config(path).genome.assembly == load_config(path).genome.title == "GRCh37"
+    )
     assert load_config(path, ["genome.assembly=hg38"]).genome.assembly == "GRCh38"
 
 
@@ -121,7 +142,10 @@ def test_a_fault_is_named_in_one_line(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("file", "override"),
     [
-        *(("run.yaml", text) for text in ("encoder.layers", "=3", "results.deeper=3", "seed=[1")),
+        *(
+            ("run.yaml", text)
+            for text in ("encoder.layers", "=3", "results.deeper=3", "seed=[1")
+        ),
         *((file, "seed=1") for file in ("none.yaml", ".")),
     ],
 )
@@ -152,7 +176,9 @@ def _changed(section: Section, key: str) -> Section:
     """A copy with an impossible value for a dotted key: another section for one that isn't there."""
     first, _, rest = key.partition(".")
     impossible = (
-        Section() if first in ("sequences", "pretraining_study", "long_range_arena", "byte_lm") else "changed"
+        Section()
+        if first in ("sequences", "pretraining_study", "long_range_arena", "byte_lm")
+        else "changed"
     )
     if first == "start_sites":
         impossible = StartSitesConfig(bin=10)
@@ -185,15 +211,25 @@ def test_the_nearest_valid_key(key: str, meant: str | None) -> None:
 def test_every_valid_key_is_its_own_nearest() -> None:
     keys = valid_keys()
     assert len(keys) > 200 and len(set(keys)) == len(keys)
-    assert {"results", "encoder.layers", "promoters.windows.upstream", "long_range_arena.listops"} <= {*keys}
+    assert {
+        "results",
+        "encoder.layers",
+        "promoters.windows.upstream",
+        "long_range_arena.listops",
+    } <= {*keys}
     assert all(nearest_key(key) == key for key in keys)
 
 
 def test_a_wrong_key_or_value_is_named_with_its_file_and_line(tmp_path: Path) -> None:
-    path = written(tmp_path / "mine.yaml", "# mine\nseed: 2\nencoder:\n  heads: 4\n  layer: 3\n")
+    path = written(
+        tmp_path / "mine.yaml", "# mine\nseed: 2\nencoder:\n  heads: 4\n  layer: 3\n"
+    )
     with pytest.raises(ConfigError) as caught:
         load_config(path)
-    assert str(caught.value) == f"{path}: line 5: unknown key 'encoder.layer'; did you mean 'encoder.layers'?"
+    assert (
+        str(caught.value)
+        == f"{path}: line 5: unknown key 'encoder.layer'; did you mean 'encoder.layers'?"
+    )
     with fails(ConfigError, path):
         load_config(written(path, "encoder: {heads: 4, hidden: 8,\n  layers: many}\n"))
     with fails(ConfigError, path):
@@ -202,24 +238,37 @@ def test_a_wrong_key_or_value_is_named_with_its_file_and_line(tmp_path: Path) ->
 
 def test_keys_of_a_file_that_others_complete(tmp_path: Path) -> None:
     path = tmp_path / "overlay.yaml"
-    path.write_text("genome: {assembly: custom}\npromoters:\n  windows:\n    upstraem: 3\n")
+    path.write_text(
+        "genome: {assembly: custom}\npromoters:\n  windows:\n    upstraem: 3\n"
+    )
     with pytest.raises(ConfigError) as caught:
         check_keys(path)
     fault = "unknown key 'promoters.windows.upstraem'; did you mean 'promoters.windows.upstream'?"
     assert str(caught.value) == f"{path}: line 4: {fault}"
-    check_keys(written(path, "genome: {assembly: custom}\n"))  # whose name another file may give
+    check_keys(
+        written(path, "genome: {assembly: custom}\n")
+    )  # whose name another file may give
     check_keys(written(path, "tasks: {imdb: {kind: classification}}\n"))
 
 
 def test_lines_of_keys_are_those_of_the_file() -> None:
     text = 'a: 1\n"b":\n  c: [1, 2]\n  d: {e: 1,\n    f: 2}\n'
-    assert dict(key_lines(text)) == {"a": 1, "b": 2, "b.c": 3, "b.d": 4, "b.d.e": 4, "b.d.f": 5}
+    assert dict(key_lines(text)) == {
+        "a": 1,
+        "b": 2,
+        "b.c": 3,
+        "b.d": 4,
+        "b.d.e": 4,
+        "b.d.f": 5,
+    }
     assert dict(key_lines("")) == {}
 
 
 def test_files_are_checked_over_one_another(tmp_path: Path) -> None:
     below, above = tmp_path / "below.yaml", tmp_path / "above.yaml"
-    below.write_text("results: results/mine\nencoder: {layers: 3}\ngenome: {valid: [demo5], test: [demo6]}\n")
+    below.write_text(
+        "results: results/mine\nencoder: {layers: 3}\ngenome: {valid: [demo5], test: [demo6]}\n"
+    )
     with fails(ConfigError, above):
         check_config([below, written(above, "encoder:\n  heads: 5\n")])
     found = check_config([below, written(above, "encoder: {layers: 5}\n")], ["seed=7"])
@@ -229,7 +278,9 @@ def test_files_are_checked_over_one_another(tmp_path: Path) -> None:
 # The schema for editors
 
 SCHEMA = REPOSITORY / "resources/config.schema.json"
-SHIPPED = sorted(p for p in (REPOSITORY / "workflow/config").glob("*.yaml") if p.stem != "nlp")
+SHIPPED = sorted(
+    p for p in (REPOSITORY / "workflow/config").glob("*.yaml") if p.stem != "nlp"
+)
 
 
 def test_the_shipped_schema_is_that_of_the_configuration() -> None:
@@ -255,8 +306,22 @@ MODELS = {*TRAINED, "sequences"}
 READERS: dict[str, set[str]] = {
     "chromatin.data.valid_regions": {"tokens", "chromatin-data", "chromatin"},
     "chromatin.data.test_regions": {"tokens", "chromatin-data", "chromatin"},
-    "seed": {*MODELS, "tokens", "windows", "promoter-baseline", "chromatin-data", "start-sites-data"},
-    "genome": {*TRAINED, "tokens", "windows", "chromatin-data", "start-sites-data", "held-out"},
+    "seed": {
+        *MODELS,
+        "tokens",
+        "windows",
+        "promoter-baseline",
+        "chromatin-data",
+        "start-sites-data",
+    },
+    "genome": {
+        *TRAINED,
+        "tokens",
+        "windows",
+        "chromatin-data",
+        "start-sites-data",
+        "held-out",
+    },
     "tokens": {"tokens", "pretraining", "sequences"},
     "encoder": {*MODELS, "encoder"},
     "pretraining": {"pretraining"},
@@ -267,57 +332,91 @@ READERS: dict[str, set[str]] = {
     "promoters.training": {"promoters"},
     "promoters.calibration.negatives": {"windows", "promoters"},
     "promoters.calibration": {"promoters"},
-    "promoters.evaluation.baseline_kmer": {"promoter-baseline", "promoters"},  # k of the ensemble's member
+    "promoters.evaluation.baseline_kmer": {
+        "promoter-baseline",
+        "promoters",
+    },  # k of the ensemble's member
     "promoters.evaluation": {"promoter-baseline"},
     "start_sites": {"start-sites", "start-sites-data"},
     "chromatin.data": {"chromatin-data", "chromatin"},
     "chromatin.model": {"chromatin"},
     "chromatin.training": {"chromatin"},
     "chromatin.calibration": {"chromatin-calibration"},
-    "chromatin.evaluation.center_fraction": {"chromatin", "chromatin-evaluation", "chromatin-calibration"},
+    "chromatin.evaluation.center_fraction": {
+        "chromatin",
+        "chromatin-evaluation",
+        "chromatin-calibration",
+    },
     "chromatin.evaluation.seed": {"chromatin-evaluation", "chromatin-calibration"},
     "chromatin.evaluation.baseline_kmer": {"chromatin-evaluation", "chromatin"},
     "chromatin.evaluation.baseline_dyads": {"chromatin-evaluation", "chromatin"},
     "chromatin.evaluation": {"chromatin-evaluation"},
     **{
         f"sequences.{key}": {"sequences"}
-        for key in ("min_shared_kmers", "both_strands", "model", "training", "baselines", "evaluation")
+        for key in (
+            "min_shared_kmers",
+            "both_strands",
+            "model",
+            "training",
+            "baselines",
+            "evaluation",
+        )
     },
     "long_range_arena": {"long-range"},
     "byte_lm": {"density"},
 }
 
 
-@pytest.mark.filterwarnings("ignore:Pydantic serializer")  # the changed value is of no type
+@pytest.mark.filterwarnings(
+    "ignore:Pydantic serializer"
+)  # the changed value is of no type
 @pytest.mark.parametrize("key", list(_leaves(Config())))
-def test_a_change_of_a_key_changes_the_files_of_the_stages_that_read_it(key: str) -> None:
+def test_a_change_of_a_key_changes_the_files_of_the_stages_that_read_it(
+    key: str,
+) -> None:
     """Keys of no other stage than the report are the rules' own: where files go, which models there are."""
     before, after = Config(), _changed(Config(), key)
     assert isinstance(after, Config)
-    changed = {stage for stage in STAGES if stage_values(before, stage) != stage_values(after, stage)}
-    readers = [stages for name, stages in READERS.items() if f"{key}.".startswith(f"{name}.")]
+    changed = {
+        stage
+        for stage in STAGES
+        if stage_values(before, stage) != stage_values(after, stage)
+    }
+    readers = [
+        stages for name, stages in READERS.items() if f"{key}.".startswith(f"{name}.")
+    ]
     # The page of a run shows nothing of targets of their own, or of models with a page of their own.
     apart = ("results", "data_dir", "kernel_cache", "long_range_arena", "byte_lm")
     shown = set() if key in apart or key.startswith("sequences.") else {"report"}
     assert changed == (readers[0] if readers else set()) | shown
 
 
-def test_the_tokens_file_says_nothing_of_chromatin_where_no_region_is_held_out() -> None:
+def test_the_tokens_file_says_nothing_of_chromatin_where_no_region_is_held_out() -> (
+    None
+):
     """So it is that of earlier versions, and no run tokenizes again because of it."""
     assert stage_values(Config(), "tokens").keys() == {"seed", "genome", "tokens"}
     data = {"chromatin": {"data": {"test_regions": ["c:1-9"]}}}
-    assert stage_values(parse_config(data), "tokens")["chromatin"] == {"data": {"test_regions": ["c:1-9"]}}
+    assert stage_values(parse_config(data), "tokens")["chromatin"] == {
+        "data": {"test_regions": ["c:1-9"]}
+    }
 
 
 def test_intergenic_negatives_need_an_annotation() -> None:
     """Of a run; a stage's file has the windows alone."""
     windows = {"negative_sets": ["genomic", "intergenic"]}
     stage = stage_values(parse_config({"promoters": {"windows": windows}}), "windows")
-    assert parse_config(stage).promoters.windows.negative_sets == ("genomic", "intergenic")
+    assert parse_config(stage).promoters.windows.negative_sets == (
+        "genomic",
+        "intergenic",
+    )
     for values, key in (
         ({"promoters": {"windows": windows}}, "promoters.windows.negative_sets"),
         ({"tables": {"negative_sets": ["intergenic"]}}, "tables.negative_sets"),
-        ({"tables": {"context_negative_set": "intergenic"}}, "tables.context_negative_set"),
+        (
+            {"tables": {"context_negative_set": "intergenic"}},
+            "tables.context_negative_set",
+        ),
     ):
         held_out = {"assembly": "demo", "valid": ["demo5"], "test": ["demo6"]}
         config = parse_config({"genome": held_out, **values})
@@ -328,9 +427,18 @@ def test_intergenic_negatives_need_an_annotation() -> None:
 
 
 def test_keys_of_no_stage() -> None:
-    read = {name for stage, sections in STAGES.items() if stage != "report" for name in sections}
+    read = {
+        name
+        for stage, sections in STAGES.items()
+        if stage != "report"
+        for name in sections
+    }
     read.add("start_sites")  # as `chromatin` of its stages
-    unread = {key for key in _leaves(Config()) if not any(f"{key}.".startswith(f"{s}.") for s in read)}
+    unread = {
+        key
+        for key in _leaves(Config())
+        if not any(f"{key}.".startswith(f"{s}.") for s in read)
+    }
     expected = {
         "": "results data_dir kernel_cache num_gpus token_jobs simulation.megabases splits.similarity_strata "
         "pretraining_study",
@@ -345,26 +453,41 @@ def test_keys_of_no_stage() -> None:
         "steps.promoters steps.chromatin learning_rates",
         "ablation.": " ".join(AblationConfig.model_fields),
     }
-    assert unread == {f"{section}{key}" for section, keys in expected.items() for key in keys.split()}
+    assert unread == {
+        f"{section}{key}" for section, keys in expected.items() for key in keys.split()
+    }
 
 
 def test_start_sites_are_a_chromatin_model() -> None:
     """Of two tracks, whose bins of a window are trained and scored together."""
-    config = parse_config({"start_sites": {"bin": 50, "training": {"steps": 7, "optimizer": {}}}})
+    config = parse_config(
+        {"start_sites": {"bin": 50, "training": {"steps": 7, "optimizer": {}}}}
+    )
     assert config.start_sites is not None
     section = config.start_sites.chromatin
-    assert (section.data.tracks, section.data.bin, section.data.window) == ("tss", 50, 3000)
-    assert (section.model.pooling, section.model.bin_layers, section.model.ensemble) == ("bin", 1, False)
+    assert (section.data.tracks, section.data.bin, section.data.window) == (
+        "tss",
+        50,
+        3000,
+    )
+    assert (
+        section.model.pooling,
+        section.model.bin_layers,
+        section.model.ensemble,
+    ) == ("bin", 1, False)
     training = section.training
     assert (training.steps, training.batch_size, training.bins_per_window) == (7, 8, 59)
     assert training.optimizer.learning_rate == 1e-3
-    assert stage_values(config, "start-sites")["chromatin"]["data"] == section.data.model_dump(mode="json")
+    assert stage_values(config, "start-sites")["chromatin"][
+        "data"
+    ] == section.data.model_dump(mode="json")
     assert stage_values(config, "chromatin")["chromatin"]["data"]["tracks"] is None
 
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize(
-    "name", ["demo", "chr22", "grch37", "sequences", "yeast", "yeast_factors", "minimal"]
+    "name",
+    ["demo", "chr22", "grch37", "sequences", "yeast", "yeast_factors", "minimal"],
 )
 def test_a_stage_s_file_is_a_configuration_of_its_sections_alone(
     tmp_path: Path, name: str, stage: str
@@ -374,8 +497,12 @@ def test_a_stage_s_file_is_a_configuration_of_its_sections_alone(
     if stage.startswith("start-sites"):
         own = config.start_sites or StartSitesConfig()
         encoder = config.encoder.model_copy(update={"kmers": own.kmers})
-        config = config.model_copy(update={"chromatin": own.chromatin, "encoder": encoder})
-    assert stage_values(read, stage.replace("start-sites", "chromatin")) == stage_values(config, stage)
+        config = config.model_copy(
+            update={"chromatin": own.chromatin, "encoder": encoder}
+        )
+    assert stage_values(
+        read, stage.replace("start-sites", "chromatin")
+    ) == stage_values(config, stage)
     for section in STAGES[stage]:
         mine, theirs = read, config
         for part in section.split("."):
@@ -387,16 +514,33 @@ def test_a_stage_s_file_is_a_configuration_of_its_sections_alone(
 def test_what_decides_weights() -> None:
     """A training goes on from its checkpoint only if these are the same."""
 
-    def aside(section: PretrainingConfig | ChromatinTrainingConfig | ClassifierConfig | EncoderConfig):
+    def aside(
+        section: PretrainingConfig
+        | ChromatinTrainingConfig
+        | ClassifierConfig
+        | EncoderConfig,
+    ):
         return set(section.model_dump()) - set(section.deciding())
 
-    computing = {"checkpoint_minutes", "grad_accumulation", "precision", "allow_slow_attention"}
+    computing = {
+        "checkpoint_minutes",
+        "grad_accumulation",
+        "precision",
+        "allow_slow_attention",
+    }
     computing |= {"torch_compile"}
-    pretraining, measured = computing | {"further_tokens", "ngram_order"}, {"evaluate_every"}
+    pretraining, measured = (
+        computing | {"further_tokens", "ngram_order"},
+        {"evaluate_every"},
+    )
     assert aside(PretrainingConfig(keep="best")) == pretraining
-    assert aside(PretrainingConfig(keep="last")) == pretraining | measured | {"evaluation_sequences"}
+    assert aside(PretrainingConfig(keep="last")) == pretraining | measured | {
+        "evaluation_sequences"
+    }
     assert aside(ChromatinTrainingConfig(keep="best")) == computing
-    assert aside(ChromatinTrainingConfig(keep="last")) == computing | measured | {"evaluation_bins"}
+    assert aside(ChromatinTrainingConfig(keep="last")) == computing | measured | {
+        "evaluation_bins"
+    }
     assert aside(ClassifierConfig()) == {"views"}
     assert aside(EncoderConfig()) == {"attention_backend", "gradient_checkpointing"}
 
@@ -410,23 +554,34 @@ def test_evaluations_are_twenty_unless_set() -> None:
 def test_names_of_a_run_s_files() -> None:
     """Scripts of users rely on them."""
     run = RunPaths(Path("r"))
-    named = {name: getattr(run, name) for name in vars(RunPaths) if isinstance(getattr(run, name), Path)}
+    named = {
+        name: getattr(run, name)
+        for name in vars(RunPaths)
+        if isinstance(getattr(run, name), Path)
+    }
     of_names = {
         **{"download": run.download("x.gz"), "token_store": run.token_store("valid")},
         "promoter_model": run.promoter_model("{model}"),
         **{
-            f"promoter_baseline {kind}": run.promoter_baseline(kind, "genomic") for kind in PROMOTER_BASELINES
+            f"promoter_baseline {kind}": run.promoter_baseline(kind, "genomic")
+            for kind in PROMOTER_BASELINES
         },
         **{"nearest_promoters": run.nearest_promoters("genomic")},
         **{"nearest_predictions": run.nearest_predictions("genomic")},
         **{"chromatin_model": run.chromatin_model(8000, 0)},
         "chromatin_predictions": run.chromatin_predictions("{window}"),
         "scored_variants": run.scored_variants(),
-        **{"stage": run.stage("tokens"), "log": run.log("pretrain"), "benchmark": run.benchmark("pretrain")},
+        **{
+            "stage": run.stage("tokens"),
+            "log": run.log("pretrain"),
+            "benchmark": run.benchmark("pretrain"),
+        },
     }
     paths = sorted((str(path), name) for name, path in {**named, **of_names}.items())
     for number in range(0, len(paths), 6):
-        message("\n".join(f"{name}: {path}" for path, name in paths[number : number + 6]))
+        message(
+            "\n".join(f"{name}: {path}" for path, name in paths[number : number + 6])
+        )
 
 
 # Promoters as sequences of the user's own.
@@ -437,11 +592,20 @@ OWN = {"sequences": {"positives": "p.fa"}, "model": {"initial": "random"}}
 def test_what_a_configuration_of_sequences_leaves_out_follows_from_them() -> None:
     for negatives, sets in ((None, ("substituted", "permuted")), ("n.fa", ("user",))):
         own = {**OWN, "sequences": {"positives": "p.fa", "negatives": negatives}}
-        config = complete(parse_config({"promoters": own, "encoder": {"max_length": 64}}))
+        config = complete(
+            parse_config({"promoters": own, "encoder": {"max_length": 64}})
+        )
         config.check_targets()
         windows = config.promoters.windows
-        assert (windows.upstream, windows.downstream, windows.negative_sets) == (None, None, sets)
-        assert (config.promoters.shuffled_label_control, config.example_scan.negative_set) == (
+        assert (windows.upstream, windows.downstream, windows.negative_sets) == (
+            None,
+            None,
+            sets,
+        )
+        assert (
+            config.promoters.shuffled_label_control,
+            config.example_scan.negative_set,
+        ) == (
             sets[0],
             sets[0],
         )
@@ -458,7 +622,10 @@ def test_what_a_configuration_of_sequences_leaves_out_follows_from_them() -> Non
             "example_scan": {"stride": 3},
         }
     )
-    assert (said.promoters.windows.upstream, said.promoters.shuffled_label_control) == (7, None)
+    assert (said.promoters.windows.upstream, said.promoters.shuffled_label_control) == (
+        7,
+        None,
+    )
     assert (said.example_scan.negative_set, said.example_scan.stride) == ("permuted", 3)
     assert said.has_genome and said.has_pretraining and not said.is_simulated
     said.check_targets()
@@ -472,8 +639,14 @@ def test_what_a_configuration_of_sequences_leaves_out_follows_from_them() -> Non
         {"promoters": {"windows": {"negative_sets": ["permuted"]}}},
         {"chromatin": {"evaluation": {"center_fraction": 0.5}}},
         {"chromatin": {"training": {"bins_per_window": 3}}},
-        *({"promoters": {**OWN, key: "x"}} for key in ("source", "chain", "annotation")),
-        *({"promoters": {**OWN, "windows": {"negative_sets": [name]}}} for name in ("genomic", "user")),
+        *(
+            {"promoters": {**OWN, key: "x"}}
+            for key in ("source", "chain", "annotation")
+        ),
+        *(
+            {"promoters": {**OWN, "windows": {"negative_sets": [name]}}}
+            for name in ("genomic", "user")
+        ),
         {
             "promoters": {
                 "sequences": {"positives": "p.fa", "negatives": "n.fa"},
@@ -488,12 +661,20 @@ def test_what_a_configuration_of_sequences_leaves_out_follows_from_them() -> Non
         {"promoters": {**OWN, "windows": 3}},
         {"promoters": OWN, "example_scan": 3},
         {"promoters": {"windows": {"upstream": None}}},
-        {"promoters": {"windows": {"negative_sets": ["user"]}, "shuffled_label_control": "user"}},
+        {
+            "promoters": {
+                "windows": {"negative_sets": ["user"]},
+                "shuffled_label_control": "user",
+            }
+        },
         {"start_sites": {"bin": 21}},
         {"start_sites": {"window": 10}},
         # Of a whole run with its targets: start sites without a genome's, sequences without what they need.
         {"promoters": OWN, "start_sites": {}},
-        {"genome": {"reference": "g.fa", "valid": ["a"], "test": ["b"]}, "start_sites": {}},
+        {
+            "genome": {"reference": "g.fa", "valid": ["a"], "test": ["b"]},
+            "start_sites": {},
+        },
         {"promoters": OWN, "genome": {"test": ["a"]}},
         {"promoters": OWN, "chromatin": {"data": {"tracks": "simulated"}}},
         {"promoters": {**OWN, "model": {}}},

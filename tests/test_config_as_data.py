@@ -84,13 +84,18 @@ NO_DATA: dict[str, tuple[str | bytes, str]] = {
 
 
 @pytest.mark.parametrize("text", NO_DATA.values(), ids=NO_DATA)
-def test_a_file_that_is_no_plain_data_gets_one_short_line(tmp_path: Path, text: str | bytes) -> None:
+def test_a_file_that_is_no_plain_data_gets_one_short_line(
+    tmp_path: Path, text: str | bytes
+) -> None:
     path = written(tmp_path / "run.yaml", text)
     before = time.process_time()
     with fails(ConfigError, str(path)) as caught:
         load_config(path)
     assert time.process_time() - before < 5
-    assert str(caught.value).isprintable() and len(str(caught.value)) < len(str(path)) + 500
+    assert (
+        str(caught.value).isprintable()
+        and len(str(caught.value)) < len(str(path)) + 500
+    )
 
 
 def test_a_pipe_and_a_device_are_no_configurations(tmp_path: Path) -> None:
@@ -102,7 +107,9 @@ def test_a_pipe_and_a_device_are_no_configurations(tmp_path: Path) -> None:
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
-    assert load_config(written(tmp_path / "run.yaml", b"\xef\xbb\xbfseed: 7\n")).seed == 7
+    assert (
+        load_config(written(tmp_path / "run.yaml", b"\xef\xbb\xbfseed: 7\n")).seed == 7
+    )
 
 
 def test_an_override_changes_a_repeated_value_in_one_place(tmp_path: Path) -> None:
@@ -120,24 +127,39 @@ def test_numbers_as_people_write_them(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     for text, seed in {"1_000": 1000, "0xff": 255, "+7": 7, "0": 0}.items():
         assert load_config(written(path, f"seed: {text}")).seed == seed
-    for text, rate in {"5e-4": 5e-4, "5.0e-4": 5e-4, ".5": 0.5, "2": 2.0, "1_0.5": 10.5}.items():
+    for text, rate in {
+        "5e-4": 5e-4,
+        "5.0e-4": 5e-4,
+        ".5": 0.5,
+        "2": 2.0,
+        "1_0.5": 10.5,
+    }.items():
         path.write_text(f"pretraining: {{optimizer: {{learning_rate: {text}}}}}")
         assert load_config(path).pretraining.optimizer.learning_rate == rate
 
 
-@pytest.mark.parametrize("text", ["1e-3", "1E-3", "0.1e-2", "+1e-3", ".1e-2", "1000e-6"])
+@pytest.mark.parametrize(
+    "text", ["1e-3", "1E-3", "0.1e-2", "+1e-3", ".1e-2", "1000e-6"]
+)
 def test_a_rate_is_a_number_for_every_reader(tmp_path: Path, text: str) -> None:
     """YAML 1.1, which PyYAML and Snakemake read, takes most of these for texts."""
     path = written(
-        tmp_path / "run.yaml", f"pretraining: {{optimizer: {{learning_rate: {text}}}, steps: 2e5}}"
+        tmp_path / "run.yaml",
+        f"pretraining: {{optimizer: {{learning_rate: {text}}}, steps: 2e5}}",
     )
     elsewhere = yaml.safe_load(path.read_text())
     assert elsewhere["pretraining"]["steps"] == "2e5"
-    set_here = load_config(written(tmp_path / "a.yaml", ""), [f"pretraining.optimizer.learning_rate={text}"])
+    set_here = load_config(
+        written(tmp_path / "a.yaml", ""),
+        [f"pretraining.optimizer.learning_rate={text}"],
+    )
     assert set_here.pretraining.optimizer.learning_rate == 0.001
     for config in (load_config(path), parse_config(elsewhere)):
         assert config.pretraining.optimizer.learning_rate == 0.001
-        assert (config.pretraining.steps, type(config.pretraining.steps)) == (200_000, int)
+        assert (config.pretraining.steps, type(config.pretraining.steps)) == (
+            200_000,
+            int,
+        )
     assert parse_config({"genome": {"test": ["1e5"]}}).genome.test == ("1e5",)
     for wrong in ("1e-3x", "1e400", "1.5e0"):
         with fails(ConfigError, "steps"):
@@ -150,7 +172,15 @@ class _Own:
 
 @pytest.mark.parametrize(
     "value",
-    [datetime.date(2024, 1, 1), b"x", _Own(), {1: 2}, {10**5000: 2}, 10**5000, float("nan")],
+    [
+        datetime.date(2024, 1, 1),
+        b"x",
+        _Own(),
+        {1: 2},
+        {10**5000: 2},
+        10**5000,
+        float("nan"),
+    ],
     ids=["date", "bytes", "object", "number-as-key", "long-key", "long-number", "nan"],
 )
 def test_values_that_other_readers_make_are_refused(value: object) -> None:
@@ -172,10 +202,20 @@ def test_repeated_values_that_other_readers_make_are_counted() -> None:
         parse_config({"results": circle}, "mine")
 
 
-KEYS = st.sampled_from(sorted({part for key in valid_keys() for part in key.split(".")}))
+KEYS = st.sampled_from(
+    sorted({part for key in valid_keys() for part in key.split(".")})
+)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.dates() | st.binary(),
-    lambda inner: st.lists(inner) | st.dictionaries(KEYS | st.text() | st.integers(), inner),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.dates()
+    | st.binary(),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(KEYS | st.text() | st.integers(), inner)
+    ),
     max_leaves=12,
 )
 PIECES = r"""
@@ -189,13 +229,17 @@ def _is_a_configuration_or_one_line(path: Path) -> None:
     try:
         assert isinstance(load_config(path), Config)
     except ConfigError as error:
-        assert str(error).startswith(f"{path}: ") and str(error).isprintable(), str(error)
+        assert str(error).startswith(f"{path}: ") and str(error).isprintable(), str(
+            error
+        )
         assert len(str(error)) < len(str(path)) + 700
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
-    data=st.binary() | st.text().map(str.encode) | st.lists(WORDS, max_size=30).map(" ".join).map(str.encode)
+    data=st.binary()
+    | st.text().map(str.encode)
+    | st.lists(WORDS, max_size=30).map(" ".join).map(str.encode)
 )
 @example(data=b"results: \x85")
 def test_any_bytes_are_a_configuration_or_one_line(tmp_path: Path, data: bytes) -> None:
@@ -204,7 +248,9 @@ def test_any_bytes_are_a_configuration_or_one_line(tmp_path: Path, data: bytes) 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(values=st.dictionaries(KEYS, VALUES, max_size=3))
-def test_any_values_are_a_configuration_or_one_line(tmp_path: Path, values: dict[str, Any]) -> None:
+def test_any_values_are_a_configuration_or_one_line(
+    tmp_path: Path, values: dict[str, Any]
+) -> None:
     try:
         complete(parse_config(values))
     except ConfigError as error:
@@ -229,23 +275,48 @@ def test_what_a_stage_is_told_is_what_the_configuration_says(
     tmp_path: Path, names: list[str], tracks: str
 ) -> None:
     try:
-        config = parse_config({"genome": {"exclude": names}, "chromatin": {"data": {"tracks": tracks}}})
+        config = parse_config(
+            {"genome": {"exclude": names}, "chromatin": {"data": {"tracks": tracks}}}
+        )
     except ConfigError:
         return
     path = written(tmp_path / "stage.yaml", stage_text(config, "chromatin-data"))
     read = load_config(path, [f"data_dir={json.dumps(tracks, ensure_ascii=False)}"])
-    assert (read.genome, read.chromatin.data, read.data_dir) == (config.genome, config.chromatin.data, tracks)
+    assert (read.genome, read.chromatin.data, read.data_dir) == (
+        config.genome,
+        config.chromatin.data,
+        tracks,
+    )
 
 
 # Names
 
 
 FILE_NAMES = (
-    *("", " ", "a ", "-rf", "--help", "~", "~me/x", "{x}", "r{wildcards.y}", "a}", "<results>"),
+    *(
+        "",
+        " ",
+        "a ",
+        "-rf",
+        "--help",
+        "~",
+        "~me/x",
+        "{x}",
+        "r{wildcards.y}",
+        "a}",
+        "<results>",
+    ),
     *("s3://bucket/x", "data:x", "x" * 256, "é" * 128, "x/" * 1501),
 )
 FILES = (
-    *("results", "data_dir", "kernel_cache", "genome.reference", "promoters.source", "promoters.chain"),
+    *(
+        "results",
+        "data_dir",
+        "kernel_cache",
+        "genome.reference",
+        "promoters.source",
+        "promoters.chain",
+    ),
     *("chromatin.variants", "chromatin.data.tracks", "chromatin.data.blacklist"),
 )
 CONTIG_NAMES = ("", "-", "--help", "a b", "a\u00a0b", "`a`")
@@ -261,7 +332,10 @@ CONTIGS = (
         *((value, FILES) for value in FILE_NAMES),
         *(([value], CONTIGS) for value in CONTIG_NAMES),
         # A run has a directory of its own.
-        *((value, ("results",)) for value in ("/", "//", "///", "//x", "/..", "/x/..", "/./")),
+        *(
+            (value, ("results",))
+            for value in ("/", "//", "///", "//x", "/..", "/x/..", "/./")
+        ),
         # Counts that the workflow could not list.
         *((10**9, (key,)) for key in ("chromatin.models", "num_gpus")),
         (["genomic", "permuted", "genomic"], ("promoters.windows",)),
@@ -278,7 +352,9 @@ def test_values_that_no_run_can_have(value: Any, keys: tuple[str, ...]) -> None:
 
 
 def test_lists_that_no_command_can_hold_are_refused() -> None:
-    config = parse_config({"genome": {"exclude": [f"scaffold_{number}" for number in range(10_000)]}})
+    config = parse_config(
+        {"genome": {"exclude": [f"scaffold_{number}" for number in range(10_000)]}}
+    )
     with fails(ConfigError):
         check_stages(config)
 
@@ -306,11 +382,21 @@ def test_a_whole_configuration_on_the_command_line_is_the_file(path: Path) -> No
 
 
 def test_only_what_is_given_there_is_read() -> None:
-    words = given_there("ablation={seeds: [1, 2], steps: 30}", "results=2024x", "processes=2")
-    whole = {**words, "genome": {"test": ["1"]}, "ablation": {**words["ablation"], "tokens": "64"}}
+    words = given_there(
+        "ablation={seeds: [1, 2], steps: 30}", "results=2024x", "processes=2"
+    )
+    whole = {
+        **words,
+        "genome": {"test": ["1"]},
+        "ablation": {**words["ablation"], "tokens": "64"},
+    }
     found = as_in_a_file(whole, words, Config)
     assert found["ablation"] == {"seeds": [1, 2], "steps": 30, "tokens": "64"}
-    assert (found["results"], found["processes"], found["genome"]) == ("2024x", 2, {"test": ["1"]})
+    assert (found["results"], found["processes"], found["genome"]) == (
+        "2024x",
+        2,
+        {"test": ["1"]},
+    )
     assert whole["ablation"]["seeds"] == ["1", "2"]
     with fails(ConfigError):
         parse_config(found)
@@ -319,7 +405,14 @@ def test_only_what_is_given_there_is_read() -> None:
 def test_a_value_that_another_took_the_place_of_stays() -> None:
     """As in a workflow that takes this one for a module, with values of its own."""
     own = {"ablation": {"steps": "20"}, "results": "here"}
-    assert as_in_a_file(own, given_there("ablation={steps: 30, tokens: 64}", "results={a: 1}"), Config) == own
+    assert (
+        as_in_a_file(
+            own,
+            given_there("ablation={steps: 30, tokens: 64}", "results={a: 1}"),
+            Config,
+        )
+        == own
+    )
 
 
 @pytest.mark.parametrize(
@@ -338,7 +431,13 @@ def test_wrong_values_are_refused_as_in_a_file(words: str) -> None:
 
 
 def test_texts_that_look_like_numbers_stay_where_only_text_will_do() -> None:
-    values = given_there("genome={test: [21, 22], valid: [1], aliases: null}", "ablation={steps: 7}")
+    values = given_there(
+        "genome={test: [21, 22], valid: [1], aliases: null}", "ablation={steps: 7}"
+    )
     config = parse_config(as_in_a_file(values, values, Config))
-    assert (config.genome.test, config.genome.valid, config.genome.aliases) == (("21", "22"), ("1",), None)
+    assert (config.genome.test, config.genome.valid, config.genome.aliases) == (
+        ("21", "22"),
+        ("1",),
+        None,
+    )
     assert config.ablation.steps == 7

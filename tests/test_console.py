@@ -8,7 +8,14 @@ import pytest
 
 from bigbird_dna import console, load
 from bigbird_dna.config import find_mechanism, parse_config
-from bigbird_dna.errors import BigBirdDnaError, ConfigError, DataError, ModelError, UsageError, error_text
+from bigbird_dna.errors import (
+    BigBirdDnaError,
+    ConfigError,
+    DataError,
+    ModelError,
+    UsageError,
+    error_text,
+)
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.tracks import Track, select_tracks
 from bigbird_dna.genome.sources.inputs import find_source
@@ -35,11 +42,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def test_a_line_tells_how_far_and_how_long(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_tells_how_far_and_how_long(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
     shown = console.progress(clock.items(2000, 1), "scoring", 2000, "windows")
     assert list(shown) == list(range(2000))
     first, *lines = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(r"\d\d:\d\d:\d\d  scoring: 1 % \(30 of 2,000 windows\), 33 min left", first)
+    assert re.fullmatch(
+        r"\d\d:\d\d:\d\d  scoring: 1 % \(30 of 2,000 windows\), 33 min left", first
+    )
     assert " % (" in lines[-1] and lines[-1].endswith(" s left")
 
 
@@ -53,7 +64,9 @@ def test_long_runs_have_some_sixty_lines(
     assert min(12, hours * 100) <= len(lines) <= 65
 
 
-def test_short_work_is_not_logged(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_short_work_is_not_logged(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert len(list(console.progress(clock.items(29, 1), "x", 29))) == 29
     assert capsys.readouterr().err == ""
 
@@ -70,7 +83,9 @@ def test_a_total_that_takes_long_is_asked_for_once_and_late(
     began = clock.now
     list(console.progress(clock.items(100, 2), "x", total, "rows"))
     assert len(asked) == 1 and asked[0] - began >= 30
-    assert "x: 15 % (15 of 100 rows), 170 s left" in capsys.readouterr().err.replace("3 min", "170 s")
+    assert "x: 15 % (15 of 100 rows), 170 s left" in capsys.readouterr().err.replace(
+        "3 min", "170 s"
+    )
     for known in (None, 7):  # there may be more than was thought
         list(console.progress(clock.items(40, 1), "x", known, "rows"))
         assert "x: 30 rows in 30 s" in capsys.readouterr().err
@@ -84,13 +99,22 @@ def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0 s"), (89, "89 s"), (90, "2 min"), (5000, "83 min"), (5400, "1 h 30 min"), (200_000, "2 d 7 h")],
+    [
+        (0, "0 s"),
+        (89, "89 s"),
+        (90, "2 min"),
+        (5000, "83 min"),
+        (5400, "1 h 30 min"),
+        (200_000, "2 d 7 h"),
+    ],
 )
 def test_spans_of_time(seconds: float, text: str) -> None:
     assert console.duration(seconds) == text
 
 
-@pytest.mark.parametrize("kind", [BigBirdDnaError, DataError, ModelError, UsageError, ConfigError])
+@pytest.mark.parametrize(
+    "kind", [BigBirdDnaError, DataError, ModelError, UsageError, ConfigError]
+)
 def test_messages_are_one_printable_line(kind: type[BigBirdDnaError]) -> None:
     assert str(kind("a.tsv: line 3: 'ü – 5 × 3'")) == "a.tsv: line 3: 'ü – 5 × 3'"
     text = str(kind("a.tsv: \x1b[2Jgone\nnext\r\nlast\u2028end \x00 \udc80 \u202e"))
@@ -100,7 +124,11 @@ def test_messages_are_one_printable_line(kind: type[BigBirdDnaError]) -> None:
 def test_long_messages_keep_their_start_and_their_end() -> None:
     text = str(DataError(f"a.tsv: {'x' * 10_000} is not a number"))
     assert len(text) < 1300
-    assert text.startswith("a.tsv: xxx") and text.endswith("xxx is not a number") and " … " in text
+    assert (
+        text.startswith("a.tsv: xxx")
+        and text.endswith("xxx is not a number")
+        and " … " in text
+    )
 
 
 def test_other_libraries_texts_are_shortened() -> None:
@@ -121,12 +149,24 @@ def test_other_libraries_texts_are_shortened() -> None:
         (find_source, "deepsea.bundl", "DeepSEA.bundle"),
         (find_experiment, "ablations", "ablation"),
         (lambda name: parse_config({"tokens": {"strands": name}}), "bth", "both"),
-        (lambda name: parse_config({"encoder": {"attention": name}}), "bigbrid", "bigbird"),
+        (
+            lambda name: parse_config({"encoder": {"attention": name}}),
+            "bigbrid",
+            "bigbird",
+        ),
         (lambda name: parse_config({name: {}}), "encodr", "encoder"),
         (lambda name: select_tracks([Track("DNase", "open")], name), "dnaze", "DNase"),
-        (lambda name: parse_named_region(name, {"chrVII": 9}, load_assembly("custom")), "chrVI", "chrVII"),
+        (
+            lambda name: parse_named_region(
+                name, {"chrVII": 9}, load_assembly("custom")
+            ),
+            "chrVI",
+            "chrVII",
+        ),
     ],
 )
-def test_an_unknown_name_suggests_the_nearest(find: Callable[[str], Any], unknown: str, known: str) -> None:
+def test_an_unknown_name_suggests_the_nearest(
+    find: Callable[[str], Any], unknown: str, known: str
+) -> None:
     with pytest.raises((BigBirdDnaError, ValueError), match=f"(mean|are) '{known}'"):
         find(unknown)

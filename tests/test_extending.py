@@ -36,9 +36,15 @@ def lab(tmp_path: Path) -> Path:
 
 def python(lab: Path, *words: object) -> str:
     """What a process of its own prints that finds modules in the folder `lab`, where it runs."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(lab), str(REPOSITORY)])}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(lab), str(REPOSITORY)])
+    }
     done = subprocess.run(
-        [sys.executable, *map(str, words)], cwd=lab, env=environment, capture_output=True, text=True
+        [sys.executable, *map(str, words)],
+        cwd=lab,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -52,7 +58,9 @@ def test_a_mechanism(lab: Path) -> None:
     (lab / "run.yaml").write_text(
         "encoder: {attention: decaying, attention_options: {reach: 20}, layers: 2}\n"
     )
-    command = words_of_command("experiment receptive-field", "run.yaml", "--seq-len", 64, "-o", "reach.tsv")
+    command = words_of_command(
+        "experiment receptive-field", "run.yaml", "--seq-len", 64, "-o", "reach.tsv"
+    )
     python(lab, *COMMAND, *command)
     assert (lab / "reach.tsv").read_text().splitlines()[1:] == ["1\t1\tyes"]
 
@@ -61,7 +69,9 @@ def test_a_format(lab: Path, home: Path) -> None:
     source = blocks(PAGE, "python")[0].text
     for name in ("regions.bed", "genome.fa.gz"):
         source = source.replace(f'"{name}"', repr(str(home / name)))
-    (lab / "use.py").write_text(source.replace('"model"', repr(str(home / "chromatin"))))
+    (lab / "use.py").write_text(
+        source.replace('"model"', repr(str(home / "chromatin")))
+    )
     python(lab, "use.py")
     first, *rows = (lab / "regions.gff").read_text().splitlines()
     assert first == "##gff-version 3"
@@ -75,7 +85,9 @@ def test_a_format(lab: Path, home: Path) -> None:
 
 def test_a_task(lab: Path) -> None:
     sequences = [random_dna(60, seed) for seed in range(200)]
-    table = "".join(f"{sequence}\t{sequence.count('G') / 30}\n" for sequence in sequences)
+    table = "".join(
+        f"{sequence}\t{sequence.count('G') / 30}\n" for sequence in sequences
+    )
     (lab / "activity.tsv").write_text(table)
     source = blocks(PAGE, "python")[1].text
     assert "steps=500" in source
@@ -95,11 +107,17 @@ def test_a_baseline_and_an_experiment(lab: Path, tiny_config: Path) -> None:
     experiment = ("run.yaml", "lab_experiment:Signals")
     for arm in ("gc", "tata"):
         python(lab, *COMMAND, *words_of_command("experiment run", *experiment, arm))
-    python(lab, *COMMAND, *words_of_command("experiment compare", *experiment, "-o", "report"))
+    python(
+        lab,
+        *COMMAND,
+        *words_of_command("experiment compare", *experiment, "-o", "report"),
+    )
     _, *rows = (lab / "report/signals.tsv").read_text().splitlines()
     table = (row.split("\t") for row in rows)
     found = {arm: float(auroc) for arm, auroc in table}
-    assert list(found) == ["gc", "tata"] and found["tata"] > 0.7  # each promoter of the run has TATAAA
+    assert (
+        list(found) == ["gc", "tata"] and found["tata"] > 0.7
+    )  # each promoter of the run has TATAAA
 
 
 def test_what_cannot_be_imported_is_named() -> None:

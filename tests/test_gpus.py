@@ -44,7 +44,13 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Locks in a directory of the test's own, no scheduler, and nothing leased before and after."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    for name in ("CUDA_VISIBLE_DEVICES", gpus.SHARED, *gpus.JOBS, "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+    for name in (
+        "CUDA_VISIBLE_DEVICES",
+        gpus.SHARED,
+        *gpus.JOBS,
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(gpus, "PAUSE", 0.01)
     release_gpu()
@@ -81,13 +87,18 @@ def number_of(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def test_commands_side_by_side_have_different_gpus_and_a_killed_one_s_is_free_again(start: Start) -> None:
+def test_commands_side_by_side_have_different_gpus_and_a_killed_one_s_is_free_again(
+    start: Start,
+) -> None:
     commands = [start(3) for _ in range(3)]
     assert sorted(map(number_of, commands)) == ["0", "1", "2"]
     late = start(3)
     assert late.stderr is not None
     line = late.stderr.readline()
-    assert all(f" {command.pid} since 20" in line for command in commands) and late.poll() is None
+    assert (
+        all(f" {command.pid} since 20" in line for command in commands)
+        and late.poll() is None
+    )
     commands[1].send_signal(signal.SIGKILL)
     commands[1].wait()
     assert number_of(late) in ("0", "1", "2")
@@ -99,7 +110,9 @@ def test_a_gpu_is_taken_once_and_kept(start: Start) -> None:
     assert acquire_gpu(8) == acquire_gpu(8) == 1
 
 
-def test_without_leases_nothing_is_kept_apart(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_leases_nothing_is_kept_apart(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In a notebook, and where somebody asks for it."""
     assert number_of(start(8)) == "0"
     assert (acquire_gpu(8), acquire_gpu(8, local_rank=3)) == (0, 3)
@@ -118,8 +131,13 @@ def test_without_leases_nothing_is_kept_apart(start: Start, monkeypatch: pytest.
         ("", 2, ["0", "1"]),
     ],
 )
-def test_the_gpus_that_a_user_names_are_the_ones(value: str | None, count: int, names: list[str]) -> None:
-    assert visible_gpus({} if value is None else {"CUDA_VISIBLE_DEVICES": value}, count) == names
+def test_the_gpus_that_a_user_names_are_the_ones(
+    value: str | None, count: int, names: list[str]
+) -> None:
+    assert (
+        visible_gpus({} if value is None else {"CUDA_VISIBLE_DEVICES": value}, count)
+        == names
+    )
 
 
 def test_only_the_named_gpus_are_leased_and_are_the_same_under_every_name(
@@ -142,14 +160,19 @@ def test_processes_that_train_together_get_a_gpu_each_or_are_refused(
     assert acquire_gpu(2, local_rank=0, together=2) == 1
     release_gpu()
     lease_gpus()
-    assert acquire_gpu(8, local_rank=5, together=8) == 5, "a rank's own, where that is free"
+    assert acquire_gpu(8, local_rank=5, together=8) == 5, (
+        "a rank's own, where that is free"
+    )
     release_gpu()
     lease_gpus()
     number_of(start(2))
     began = time.monotonic()
     with fails(UsageError) as caught:
         acquire_gpu(2, local_rank=1, together=2)
-    assert time.monotonic() - began < 5 and f"GPU 0 by process {first.pid} since" in str(caught.value)
+    assert (
+        time.monotonic() - began < 5
+        and f"GPU 0 by process {first.pid} since" in str(caught.value)
+    )
 
 
 def test_in_a_scheduler_s_job_its_processes_are_kept_apart_but_not_from_other_jobs(
@@ -182,7 +205,9 @@ def test_locks_are_for_all_users(tmp_path: Path) -> None:
     assert lock.read_text().startswith(f"process {os.getpid()} since 20")
 
 
-def test_the_device_is_the_leased_gpu(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_device_is_the_leased_gpu(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And what names no GPU means that one as well."""
     present: list[int] = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
@@ -195,7 +220,9 @@ def test_the_device_is_the_leased_gpu(start: Start, monkeypatch: pytest.MonkeyPa
     assert set(present) == {1}
 
 
-def test_every_command_leases_and_gives_back(run: Run, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_leases_and_gives_back(
+    run: Run, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     taken: list[torch.device] = []
 
@@ -228,16 +255,22 @@ Path(sys.argv[1]).write_text(Path(f"began-{sys.argv[2]}").read_text())
 """
 
 
-def test_two_jobs_that_snakemake_starts_side_by_side_have_different_gpus(tmp_path: Path) -> None:
+def test_two_jobs_that_snakemake_starts_side_by_side_have_different_gpus(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "Snakefile").write_text(JOBS)
     (tmp_path / "command.py").write_text(JOB)
     done = snakemake(tmp_path, "--resources", "gpu=8", snakefile=tmp_path / "Snakefile")
     assert done.code == 0, done.err
-    assert {(tmp_path / f"{number}.txt").read_text() for number in range(2)} == {"0", "1"}
+    assert {(tmp_path / f"{number}.txt").read_text() for number in range(2)} == {
+        "0",
+        "1",
+    }
 
 
 @pytest.mark.parametrize(
-    ("nvidia", "apple", "processes"), [(0, True, 1), (0, False, 1), (0, True, 2), (1, True, 1)]
+    ("nvidia", "apple", "processes"),
+    [(0, True, 1), (0, False, 1), (0, True, 2), (1, True, 1)],
 )
 def test_apple_s_gpu_serves_one_process_that_asks_for_it(
     monkeypatch: pytest.MonkeyPatch, nvidia: int, apple: bool, processes: int
@@ -261,7 +294,15 @@ def test_a_command_asked_for_a_missing_apple_gpu_writes_nothing(
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     output = tmp_path / "scores.tsv"
     example = REPOSITORY / "resources/examples/yeast_VII_20kb.fa.gz"
-    result = run("score-promoters", "yeast-promoters-window", example, "--device", "mps", "-o", output)
+    result = run(
+        "score-promoters",
+        "yeast-promoters-window",
+        example,
+        "--device",
+        "mps",
+        "-o",
+        output,
+    )
     assert result.code == 2 and not output.exists()
     message(result.err, "mps")
 
@@ -273,14 +314,18 @@ KERNELS = {"TORCHINDUCTOR_CACHE_DIR": "torch", "TRITON_CACHE_DIR": "triton"}
 def test_kernels_are_kept_in_the_configured_directory_unless_the_environment_names_one(
     own: dict[str, str], tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = {key: str(tmp_path / "kernels" / name) for key, name in KERNELS.items()} | own
+    expected = {
+        key: str(tmp_path / "kernels" / name) for key, name in KERNELS.items()
+    } | own
     for key in KERNELS:
         monkeypatch.setenv(key, own.get(key, ""))
         if key not in own:
             monkeypatch.delenv(key)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.yaml").write_text("kernel_cache: kernels\n")
-    assert run("pretrain", "run.yaml", "--device", "cpu").code == 1, "there are no tokens"
+    assert run("pretrain", "run.yaml", "--device", "cpu").code == 1, (
+        "there are no tokens"
+    )
     assert {key: os.environ[key] for key in KERNELS} == expected
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     choose_device("cuda")
@@ -293,7 +338,9 @@ def test_jobs_of_a_workflow_keep_kernels_in_the_configured_directory(
     for name in KERNELS:  # set by a test before
         monkeypatch.delenv(name, raising=False)
     values = yaml.safe_load((REPOSITORY / "workflow/config/demo.yaml").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(values | {"kernel_cache": "kernels"}))
+    (tmp_path / "config.json").write_text(
+        json.dumps(values | {"kernel_cache": "kernels"})
+    )
     (tmp_path / "Snakefile").write_text(
         f"""
 import json

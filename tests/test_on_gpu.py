@@ -21,26 +21,46 @@ from bigbird_dna.model.settings import Settings
 from bigbird_dna.training import loop
 from bigbird_dna.training.distributed import world
 from bigbird_dna.training.log import repeatable
-from tests.attention.reference_implementations import inputs, small, value_and_gradients, vectors
+from tests.attention.reference_implementations import (
+    inputs,
+    small,
+    value_and_gradients,
+    vectors,
+)
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
 from tests.model.test_token_kmers import CHROMATIN, ENCODER, PROMOTER, TOKENIZER
 from tests.toys import random_dna, random_model
 from tests.training.kinds import KINDS, logged, make_chromatin, train
 
-CUDA = (pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU here"))
+CUDA = (
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU here"),
+)
 MPS = (
     pytest.mark.mps,
-    pytest.mark.skipif(not torch.backends.mps.is_available(), reason="torch finds no Apple GPU here"),
+    pytest.mark.skipif(
+        not torch.backends.mps.is_available(), reason="torch finds no Apple GPU here"
+    ),
 )
 
 GENOMICS = Pattern()
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-MECHANISMS = ("axial", "combiner_fixed", "combiner_routing", "longformer", "performer", "reformer", "routing")
+MECHANISMS = (
+    "axial",
+    "combiner_fixed",
+    "combiner_routing",
+    "longformer",
+    "performer",
+    "reformer",
+    "routing",
+)
 EXAMPLE = REPOSITORY / "resources/examples/yeast_VII_20kb.fa.gz"
 
 
-@pytest.fixture(params=[pytest.param("cuda", marks=CUDA), pytest.param("mps", marks=MPS)])
+@pytest.fixture(
+    params=[pytest.param("cuda", marks=CUDA), pytest.param("mps", marks=MPS)]
+)
 def device(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -50,12 +70,17 @@ def chromatin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_chromatin(tmp_path_factory.mktemp("chromatin") / "made")
 
 
-def computed(route: Route, pattern: Pattern, lengths: tuple[int, ...], made: list[Tensor]) -> list[Tensor]:
+def computed(
+    route: Route, pattern: Pattern, lengths: tuple[int, ...], made: list[Tensor]
+) -> list[Tensor]:
     """The output, and the gradients of q, k and v."""
     q, k, v, upper = (x.detach() for x in made)
     leaves = (q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), upper)
     return value_and_gradients(
-        lambda q, k, v: bigbird_attention(q, k, v, pattern, lengths=lengths, route=route), leaves
+        lambda q, k, v: bigbird_attention(
+            q, k, v, pattern, lengths=lengths, route=route
+        ),
+        leaves,
     )
 
 
@@ -72,12 +97,28 @@ def computed(route: Route, pattern: Pattern, lengths: tuple[int, ...], made: lis
         (replace(GENOMICS, causal=True), 4, 64, (1500, 1400)),
         (Pattern(84, 2, 3, 0, num_global_tokens=252), 4, 64, (1800, 1700)),
     ],
-    ids=["genomics", "one row", "lengths", "blocks of 32", "blocks of 16", "causal", "etc"],
+    ids=[
+        "genomics",
+        "one row",
+        "lengths",
+        "blocks of 32",
+        "blocks of 16",
+        "causal",
+        "etc",
+    ],
 )
 def test_flex_has_the_values_and_gradients_of_dense_attention(
-    pattern: Pattern, heads: int, width: int, lengths: tuple[int, ...], dtype: torch.dtype, device: str
+    pattern: Pattern,
+    heads: int,
+    width: int,
+    lengths: tuple[int, ...],
+    dtype: torch.dtype,
+    device: str,
 ) -> None:
-    made = [x.detach().to(device) for x in inputs(len(lengths), heads, max(lengths), width, dtype=dtype)]
+    made = [
+        x.detach().to(device)
+        for x in inputs(len(lengths), heads, max(lengths), width, dtype=dtype)
+    ]
     choice = choose_route(made[0], pattern, max(lengths), gradients=True)
     assert choice.route == "flex", choice
     got = computed("flex", pattern, lengths, made)
@@ -102,19 +143,26 @@ def test_flex_has_the_values_and_gradients_of_dense_attention(
     ids=["lengths", "causal", "65,536 tokens", "131,072 tokens"],
 )
 def test_long_sequences_in_parts(
-    pattern: Pattern, heads: int, lengths: tuple[int, ...], device: str, monkeypatch: pytest.MonkeyPatch
+    pattern: Pattern,
+    heads: int,
+    lengths: tuple[int, ...],
+    device: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As the longest ones are computed, whose lists are too large for one kernel."""
     monkeypatch.setattr(flex, "PARTS_BYTES", 0)
     made = [
-        x.detach().to(device) for x in inputs(len(lengths), heads, max(lengths), 64, dtype=torch.bfloat16)
+        x.detach().to(device)
+        for x in inputs(len(lengths), heads, max(lengths), 64, dtype=torch.bfloat16)
     ]
     choice = choose_route(made[0], pattern, max(lengths), gradients=True)
     assert choice.route == "flex" and flex.in_parts(made[0], pattern), choice
     got = computed("flex", pattern, lengths, made)
     want = computed("blocked", pattern, lengths, [x.float() for x in made])
     for mine, expected in zip(got, want, strict=True):
-        assert (mine.float() - expected).abs().max() <= TOLERANCE[torch.bfloat16] * expected.abs().max()
+        assert (mine.float() - expected).abs().max() <= TOLERANCE[
+            torch.bfloat16
+        ] * expected.abs().max()
 
 
 @pytest.mark.parametrize("device", [pytest.param("cuda", marks=CUDA)], indirect=True)
@@ -122,7 +170,9 @@ def test_long_sequences_in_parts(
 def test_attention_is_the_same_bytes_every_time(route: Route, device: str) -> None:
     made = [x.detach().to(device) for x in inputs(3, 4, 2048, 64, dtype=torch.bfloat16)]
     with repeatable(torch.nn.Module(), made[0].device):
-        first, second = (computed(route, GENOMICS, (2048, 1900, 1000), made) for _ in range(2))
+        first, second = (
+            computed(route, GENOMICS, (2048, 1900, 1000), made) for _ in range(2)
+        )
     for one, other in zip(first, second, strict=True):
         assert torch.equal(one, other)
 
@@ -148,7 +198,9 @@ def test_mechanisms_have_the_values_of_the_cpu(name: str, device: str) -> None:
     sent = [x.to(device) for x in (q, k, v, hidden)]
     got = module.to(device)(*sent[:3], lengths=lengths, dropout=0.0, hidden=sent[3])
     for row, length in enumerate(lengths.tolist()):
-        torch.testing.assert_close(got[row, :, :length].cpu(), want[row, :, :length], rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(
+            got[row, :, :length].cpu(), want[row, :, :length], rtol=1e-3, atol=1e-4
+        )
 
 
 def test_bundled_models_have_the_values_of_the_cpu(device: str) -> None:
@@ -160,12 +212,16 @@ def test_bundled_models_have_the_values_of_the_cpu(device: str) -> None:
     model = bigbird_dna.load("yeast")
     texts = [random_dna(length, length) for length in (400, 1500, 3000)]
     for options in ({}, {"pool": "max", "layer": "all"}):
-        on_cpu, on_gpu = (model.embed(texts, device=on, **options) for on in ("cpu", device))
+        on_cpu, on_gpu = (
+            model.embed(texts, device=on, **options) for on in ("cpu", device)
+        )
         assert np.abs(on_cpu - on_gpu).max() < TOLERANCE_TF32 * np.abs(on_cpu).max()
 
 
 @pytest.mark.parametrize("settings", [CHROMATIN, PROMOTER], ids=lambda one: one.task)
-def test_kmers_and_ensembles_have_the_values_of_the_cpu(settings: Settings, device: str) -> None:
+def test_kmers_and_ensembles_have_the_values_of_the_cpu(
+    settings: Settings, device: str
+) -> None:
     model = random_model(TOKENIZER, ENCODER, settings, scale=2.0)
     assert isinstance(model, LoadedPromoterModel | LoadedChromatinModel)
     for part in model.network.modules():
@@ -181,16 +237,34 @@ def test_kmers_and_ensembles_have_the_values_of_the_cpu(settings: Settings, devi
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
-def test_scores_of_a_command(precision: str, run: Run, tmp_path: Path, device: str) -> None:
+def test_scores_of_a_command(
+    precision: str, run: Run, tmp_path: Path, device: str
+) -> None:
     tables = {}
     for on in ("cpu", device):
         path = tmp_path / f"{on}.tsv"
-        words = ["score-promoters", "yeast-promoters-window", EXAMPLE, "--device", on, "-o", path]
-        assert run(*words, *(["--precision", precision] if on != "cpu" else [])).code == 0
-        rows = [line.split("\t") for line in path.read_text().splitlines() if not line.startswith("##")]
+        words = [
+            "score-promoters",
+            "yeast-promoters-window",
+            EXAMPLE,
+            "--device",
+            on,
+            "-o",
+            path,
+        ]
+        assert (
+            run(*words, *(["--precision", precision] if on != "cpu" else [])).code == 0
+        )
+        rows = [
+            line.split("\t")
+            for line in path.read_text().splitlines()
+            if not line.startswith("##")
+        ]
         tables[on] = np.array([float(row[4]) for row in rows[1:]])
     difference = np.abs(tables["cpu"] - tables[device])
-    assert len(difference) > 100 and difference.max() < (1e-4 if precision == "float32" else 0.05)
+    assert len(difference) > 100 and difference.max() < (
+        1e-4 if precision == "float32" else 0.05
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -207,7 +281,10 @@ def test_training_has_the_losses_of_the_cpu_and_goes_on_where_it_stopped(
     if compiled and device == "mps":
         pytest.skip("torch.compile for Apple GPUs is unfinished")
     monkeypatch.setattr(loop, "LOG_STEPS", 1)
-    more = {"allow_slow_attention": True, "torch_compile": compiled}  # heads are too narrow for the kernel
+    more = {
+        "allow_slow_attention": True,
+        "torch_compile": compiled,
+    }  # heads are too narrow for the kernel
 
     def trained(name: str, on: str, stop: int = 0) -> Path:
         home, backward, left = tmp_path / name, loop.backward, stop
@@ -222,7 +299,15 @@ def test_training_has_the_losses_of_the_cpu_and_goes_on_where_it_stopped(
         with monkeypatch.context() as patch, world(on) as here:  # type: ignore[arg-type]
             patch.setattr(loop, "backward", interrupted)
             try:
-                train(kind, tiny_config, chromatin, home, home / "checkpoints", here, **more)
+                train(
+                    kind,
+                    tiny_config,
+                    chromatin,
+                    home,
+                    home / "checkpoints",
+                    here,
+                    **more,
+                )
             except KeyboardInterrupt:
                 assert stop
         return home / kind

@@ -21,7 +21,9 @@ from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.golden.messages import fails
 from tests.toys import random_dna, random_model, small_encoder
 
-PROMOTER = PromoterSettings(upstream=40, downstream=20, pooling="mean", jitter=4, views=2)
+PROMOTER = PromoterSettings(
+    upstream=40, downstream=20, pooling="mean", jitter=4, views=2
+)
 CHROMATIN = ChromatinSettings(
     window=120,
     bin=20,
@@ -39,8 +41,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = DnaTokenizer.train([random_dna(5000, 1)], home / "tokenizer.model", 32)
     config = small_encoder(tokenizer.vocabulary, max_length=96)
     ensemble = CHROMATIN.model_copy(update={"members": 2})
-    for name, settings in (("promoter", PROMOTER), ("chromatin", CHROMATIN), ("ensemble", ensemble)):
-        save(home / name, random_model(tokenizer, config, settings, scale=3), {}, {}, {})
+    for name, settings in (
+        ("promoter", PROMOTER),
+        ("chromatin", CHROMATIN),
+        ("ensemble", ensemble),
+    ):
+        save(
+            home / name, random_model(tokenizer, config, settings, scale=3), {}, {}, {}
+        )
     sequence = random_dna(900, 7)
     (home / "genome.fa").write_text(f">a\n{sequence}\n")
     prepare_reference(home / "genome.fa", home / "genome.fa.gz")
@@ -70,18 +78,26 @@ def test_functions_count_what_they_did(home: Path, tmp_path: Path) -> None:
     scans = bigbird_dna.score_promoters(home / "promoter", genome, out, stride=30)
     assert (scans.records, scans.scored, scans.not_scored) == (1, 2 * 29, 0)
     chromatin, tracks = home / "chromatin", {"tracks": "two"}
-    assert bigbird_dna.predict_tracks(chromatin, home / "regions.bed", genome, out, **tracks) == (2, 1, 0)
-    effects = bigbird_dna.score_variants(chromatin, home / "x.vcf", genome, out, **tracks)
+    assert bigbird_dna.predict_tracks(
+        chromatin, home / "regions.bed", genome, out, **tracks
+    ) == (2, 1, 0)
+    effects = bigbird_dna.score_variants(
+        chromatin, home / "x.vcf", genome, out, **tracks
+    )
     assert (effects.records, effects.scored, effects.notes) == (1, 1, {})
 
 
 @pytest.mark.parametrize("format", ["tsv", "parquet"])
-def test_what_predict_tracks_writes_can_be_judged(home: Path, tmp_path: Path, format: str) -> None:
+def test_what_predict_tracks_writes_can_be_judged(
+    home: Path, tmp_path: Path, format: str
+) -> None:
     """A region without a prediction counts for nothing if it was not measured, and is an error if it was."""
     bed, table = tmp_path / "x.bed", tmp_path / f"x.{format}"
     places = [*range(100, 800, 50), 2000]
     bed.write_text("".join(f"a\t{start}\t{start + 20}\n" for start in places))
-    counts = bigbird_dna.predict_tracks(home / "chromatin", bed, home / "genome.fa.gz", table)
+    counts = bigbird_dna.predict_tracks(
+        home / "chromatin", bed, home / "genome.fa.gz", table
+    )
     assert counts.not_scored == 1
     labels = np.arange(2 * len(places)).reshape(-1, 2) % 3 % 2
     with fails(DataError):
@@ -91,20 +107,37 @@ def test_what_predict_tracks_writes_can_be_judged(home: Path, tmp_path: Path, fo
     other = tmp_path / "other.tsv"
     bigbird_dna.predict_tracks(home / "ensemble", bed, home / "genome.fa.gz", other)
     other.write_text(other.read_text().replace("beyond_contig", "."))
-    found = bigbird_dna.auc_report(table, labels, tmp_path / "report", compare={"other": other})
-    np.save(tmp_path / "x.npy", pd.read_csv(other, sep="\t", skiprows=3, na_values=".")[["one", "two"]])
-    assert found.tracks["track"].tolist() == ["one", "two"] and found.tracks["auroc"].notna().all()
-    assert (found.tracks["positives"] + found.tracks["negatives"]).tolist() == [len(places) - 1] * 2
+    found = bigbird_dna.auc_report(
+        table, labels, tmp_path / "report", compare={"other": other}
+    )
+    np.save(
+        tmp_path / "x.npy",
+        pd.read_csv(other, sep="\t", skiprows=3, na_values=".")[["one", "two"]],
+    )
+    assert (
+        found.tracks["track"].tolist() == ["one", "two"]
+        and found.tracks["auroc"].notna().all()
+    )
+    assert (found.tracks["positives"] + found.tracks["negatives"]).tolist() == [
+        len(places) - 1
+    ] * 2
     plain = bigbird_dna.auc_report(tmp_path / "x.npy", labels[:, :], tmp_path / "plain")
     assert plain.tracks["auroc"].tolist() == found.tracks["auroc_other"].tolist()
 
 
-def test_tracks_that_are_called_as_columns_of_a_table(home: Path, tmp_path: Path) -> None:
+def test_tracks_that_are_called_as_columns_of_a_table(
+    home: Path, tmp_path: Path
+) -> None:
     loaded: Any = bigbird_dna.load(home / "chromatin")
     words = home / "regions.bed", home / "genome.fa.gz"
     for name in ("contig", "start", "end", "name", "strand", "note", "score"):
-        tracks = (NamedTrack(track="one", group="TF"), NamedTrack(track=name, group="HM"))
-        model = replace(loaded, settings=CHROMATIN.model_copy(update={"tracks": tracks}))
+        tracks = (
+            NamedTrack(track="one", group="TF"),
+            NamedTrack(track=name, group="HM"),
+        )
+        model = replace(
+            loaded, settings=CHROMATIN.model_copy(update={"tracks": tracks})
+        )
         for format in ("tsv", "bed", "parquet"):
             out = tmp_path / f"{name}.{format}"
             if name == "score" and format != "bed":
@@ -113,8 +146,15 @@ def test_tracks_that_are_called_as_columns_of_a_table(home: Path, tmp_path: Path
             with fails(UsageError, name):
                 bigbird_dna.predict_tracks(model, *words, out)
             assert not out.exists()
-            assert bigbird_dna.predict_tracks(model, *words, out, tracks="one").tracks == 1
-        assert bigbird_dna.predict_tracks(model, *words, tmp_path / "x.bw", tracks=name).tracks == 1
+            assert (
+                bigbird_dna.predict_tracks(model, *words, out, tracks="one").tracks == 1
+            )
+        assert (
+            bigbird_dna.predict_tracks(
+                model, *words, tmp_path / "x.bw", tracks=name
+            ).tracks
+            == 1
+        )
 
 
 def test_tracks_of_several_bins(home: Path) -> None:
@@ -132,16 +172,24 @@ def test_what_has_no_embedding_says_so(home: Path) -> None:
 
 def test_threads_are_given_back(home: Path, tmp_path: Path) -> None:
     before = torch.get_num_threads()
-    bigbird_dna.score_promoters(home / "promoter", home / "genome.fa.gz", tmp_path / "x", threads=before + 1)
+    bigbird_dna.score_promoters(
+        home / "promoter", home / "genome.fa.gz", tmp_path / "x", threads=before + 1
+    )
     assert torch.get_num_threads() == before
 
 
 def test_help_says_what_a_user_needs() -> None:
     shown = pydoc.plain(pydoc.render_doc(bigbird_dna.load))
-    assert "load(path: pathlib.Path | str" in shown.replace("pathlib._local", "pathlib") and "Raises" in shown
+    assert (
+        "load(path: pathlib.Path | str" in shown.replace("pathlib._local", "pathlib")
+        and "Raises" in shown
+    )
     for kind in (bigbird_dna.PromoterModel, bigbird_dna.ChromatinModel):
         for method in ("predict", "embed", "predict_regions", "variant_effects"):
             text = inspect.getdoc(getattr(kind, method)) or ""
-            assert all(part in text for part in ("Parameters", "Returns", "Raises")), (kind, method)
+            assert all(part in text for part in ("Parameters", "Returns", "Raises")), (
+                kind,
+                method,
+            )
     package = pydoc.plain(pydoc.render_doc(bigbird_dna))
     assert "TrackWindows" in package and "_HOMES" not in package

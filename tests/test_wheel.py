@@ -45,11 +45,22 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
 
     def call(kernels: str) -> Path:
         target = tmp_path_factory.mktemp("wheel")
-        words = ("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "-w", target, source)
+        words = (
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--no-build-isolation",
+            "--no-index",
+            "-w",
+            target,
+            source,
+        )
         environment = {**os.environ, "BIGBIRD_DNA_BUILD_KERNELS": kernels}
         if not kernels:
             environment["PATH"] = str(target)
-        subprocess.run([sys.executable, "-m", "pip", *map(str, words)], check=True, env=environment)
+        subprocess.run(
+            [sys.executable, "-m", "pip", *map(str, words)], check=True, env=environment
+        )
         shutil.rmtree(source / "build", ignore_errors=True)
         (wheel,) = target.iterdir()
         return wheel
@@ -72,7 +83,11 @@ def scores(package: Path, place: Path, path: str) -> tuple[Scores, list[str]]:
         "-o",
         output,
     )
-    kept = {name: value for name, value in os.environ.items() if name not in ("CXX", "BIGBIRD_DNA_NATIVE")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("CXX", "BIGBIRD_DNA_NATIVE")
+    }
     environment = {**kept, "PATH": path, "HOME": str(place), "PYTHONPATH": str(package)}
     environment |= {"BIGBIRD_DNA_CACHE": str(place / "cache"), "PYTHONSAFEPATH": "1"}
     done = subprocess.run(
@@ -83,7 +98,11 @@ def scores(package: Path, place: Path, path: str) -> tuple[Scores, list[str]]:
         capture_output=True,
         text=True,
     )
-    rows = [row.split("\t") for row in output.read_text().splitlines() if not row.startswith("##")]
+    rows = [
+        row.split("\t")
+        for row in output.read_text().splitlines()
+        if not row.startswith("##")
+    ]
     return np.array([float(row[4]) for row in rows[1:]]), done.stdout.split()
 
 
@@ -103,20 +122,31 @@ def test_the_kernels_of_a_wheel_need_no_compiler(build: Build, tmp_path: Path) -
     assert "-py3-none-" in wheel.name and not wheel.name.endswith("-any.whl")
     target = installed(wheel, tmp_path / "target")
     found, loaded = scores(target, tmp_path / "with", str(tmp_path))
-    assert len(loaded) == 2 and all(Path(path).is_relative_to(target) for path in loaded)
+    assert len(loaded) == 2 and all(
+        Path(path).is_relative_to(target) for path in loaded
+    )
     assert not list((tmp_path / "with/cache").glob("native-*"))
     expected, compiled = scores(REPOSITORY, tmp_path / "compiled", os.environ["PATH"])
-    assert compiled == [] and len(list((tmp_path / "compiled/cache").glob("native-*"))) >= 1
+    assert (
+        compiled == []
+        and len(list((tmp_path / "compiled/cache").glob("native-*"))) >= 1
+    )
     assert len(found) > 80 and np.ptp(found) > 0.1
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
 
 
-def test_a_wheel_without_kernels_is_built_and_runs_without_a_compiler(build: Build, tmp_path: Path) -> None:
+def test_a_wheel_without_kernels_is_built_and_runs_without_a_compiler(
+    build: Build, tmp_path: Path
+) -> None:
     wheel = build("")
     assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert not [name for name in names if name.endswith(".so")]
-    assert {"bigbird_dna/attention/kernel.cpp", "bigbird_dna/tokens/bpe.cpp"} <= set(names)
-    found, loaded = scores(installed(wheel, tmp_path / "target"), tmp_path / "without", str(tmp_path))
+    assert {"bigbird_dna/attention/kernel.cpp", "bigbird_dna/tokens/bpe.cpp"} <= set(
+        names
+    )
+    found, loaded = scores(
+        installed(wheel, tmp_path / "target"), tmp_path / "without", str(tmp_path)
+    )
     assert loaded == [] and len(found) > 80

@@ -46,7 +46,12 @@ SETTINGS: dict[str, Any] = {
         "precision": "float32",
     },
     "promoters": {
-        "windows": {"upstream": UPSTREAM, "downstream": DOWNSTREAM, "negatives": 2, "min_tss_distance": 50},
+        "windows": {
+            "upstream": UPSTREAM,
+            "downstream": DOWNSTREAM,
+            "negatives": 2,
+            "min_tss_distance": 50,
+        },
         "model": {"pooling": "mean"},
         "training": {
             "steps": 20,
@@ -72,11 +77,24 @@ WHOLE: dict[str, Any] = {
     "simulation": {"megabases": 0.15},
     "genome": {"assembly": "demo", "valid": ["demo5"], "test": ["demo6"]},
     "tokens": {**SETTINGS["tokens"], "vocabulary": 64, "genome_passes": 1},
-    "encoder": {**SETTINGS["encoder"], "max_length": 512, "position_encoding": "rotary"},
-    "pretraining": {**STEPS, "sequence_tokens": 96, "evaluation_sequences": 8, "ngram_order": 2},
+    "encoder": {
+        **SETTINGS["encoder"],
+        "max_length": 512,
+        "position_encoding": "rotary",
+    },
+    "pretraining": {
+        **STEPS,
+        "sequence_tokens": 96,
+        "evaluation_sequences": 8,
+        "ngram_order": 2,
+    },
     "promoters": {
         "shuffled_label_permutations": 2,
-        "windows": {"upstream": UPSTREAM, "downstream": DOWNSTREAM, "min_tss_distance": 50},
+        "windows": {
+            "upstream": UPSTREAM,
+            "downstream": DOWNSTREAM,
+            "min_tss_distance": 50,
+        },
         "model": {"pooling": "mean"},
         "training": {**STEPS, "crop_jitter_bp": 4},
         "evaluation": {"baseline_kmer": 2},
@@ -105,7 +123,9 @@ def make(directory: Path) -> Path:
     path.write_text(yaml.safe_dump({"results": str(results), **SETTINGS}))
     config = load_config(path)
     paths = config.paths
-    prepare_reference(_write_genome(directory / "genome.fa", paths.promoters), paths.reference)
+    prepare_reference(
+        _write_genome(directory / "genome.fa", paths.promoters), paths.reference
+    )
     train_tokenizer(config, paths.reference, paths.tokenizer)
     tokenize(config, paths.reference, paths.tokenizer, paths.tokens)
     prepare_windows(config, paths.reference, paths.promoters, paths.windows)

@@ -77,7 +77,9 @@ def random_model(
     with torch.no_grad():
         for parameter in network.parameters():
             parameter *= scale
-            if not parameter.any() and parameter.dim() > 1:  # weights that begin at zero say nothing
+            if (
+                not parameter.any() and parameter.dim() > 1
+            ):  # weights that begin at zero say nothing
                 parameter[1:].normal_()
     return make_model(network.eval(), tokenizer, config, settings)
 
@@ -89,29 +91,52 @@ def uneven_loss(hidden: "Tensor") -> "Tensor":
     """
     import torch
 
-    return (hidden * torch.randn(hidden.shape, generator=torch.Generator().manual_seed(1))).sum()
+    return (
+        hidden * torch.randn(hidden.shape, generator=torch.Generator().manual_seed(1))
+    ).sum()
 
 
 # Files that are no FASTA, and what is said of them.
 BROKEN_FASTA = {
     "empty file": (b"", "the file is empty"),
     "only blank lines": (b"\n\n\n", "no FASTA record"),
-    "no header": (b"ACGT\nACGT\n", "no FASTA header: the first line does not start with '>' ('ACGT')"),
+    "no header": (
+        b"ACGT\nACGT\n",
+        "no FASTA header: the first line does not start with '>' ('ACGT')",
+    ),
     "text of another kind": (b"#chrom\tstart\n", "no FASTA header"),
-    "binary": (b"\x7fELF\x00\x01\x02", "not FASTA but binary content; save it as plain text"),
+    "binary": (
+        b"\x7fELF\x00\x01\x02",
+        "not FASTA but binary content; save it as plain text",
+    ),
     "empty record": (b">a\n>b\nACGT\n", "record 'a' has no sequence"),
     "empty record at the end": (b">a\nACGT\n>b\n", "record 'b' has no sequence"),
     "header at the end of the file": (b">a\nACGT\n>b", "record 'b' has no sequence"),
     "duplicate name": (b">a x\nACGT\n>a y\nAC\n", "line 3: the name 'a' occurs twice"),
     "no name": (b">a\nAC\n>\nACGT\n", "line 3: the record has no name"),
     "blank before the name": (b"> a\nACGT\n", "line 1: the record has no name"),
-    "protein": (b">p\nMKV\nLLA\n", "record 'p', line 3: 'L' is not a DNA letter (is this a protein?)"),
-    "RNA": (b">r\nACGU\n", "record 'r', line 2: 'U' is not a DNA letter (is this RNA?)"),
+    "protein": (
+        b">p\nMKV\nLLA\n",
+        "record 'p', line 3: 'L' is not a DNA letter (is this a protein?)",
+    ),
+    "RNA": (
+        b">r\nACGU\n",
+        "record 'r', line 2: 'U' is not a DNA letter (is this RNA?)",
+    ),
     "gap": (b">r\nACG\nA-G\n", "record 'r', line 3: '-' is not a DNA letter"),
     "digits": (b">r\n1 ACGT\n", "record 'r', line 2: '1' is not a DNA letter"),
-    "bytes inside": (b">r\nAC\x80T\n", "record 'r', line 2: byte 0x80 is not a DNA letter"),
-    "short line inside": (b">a\nACG\nAC\nACG\n", "line 3 is shorter than the record's first"),
-    "long line inside": (b">a\nACG\nACGTA\n", "line 3 is longer than the record's first"),
+    "bytes inside": (
+        b">r\nAC\x80T\n",
+        "record 'r', line 2: byte 0x80 is not a DNA letter",
+    ),
+    "short line inside": (
+        b">a\nACG\nAC\nACG\n",
+        "line 3 is shorter than the record's first",
+    ),
+    "long line inside": (
+        b">a\nACG\nACGTA\n",
+        "line 3 is longer than the record's first",
+    ),
     "blank line inside": (
         b">a\nACG\n\nACG\n",
         "record 'a': line 3 is blank, but the sequence continues after it",
@@ -120,16 +145,31 @@ BROKEN_FASTA = {
         b">a\nAC\n>b\n\nACG\nACG\n",
         "record 'b': line 4 is blank, but the sequence",
     ),
-    "blank lines after a header": (b">a\n\n\nACG", "record 'a': line 2 is blank, but the sequence"),
-    "blank at a line's end": (b">a\nACG\nACG \nACG\n", "record 'a': line 3 ends with a space or tab"),
+    "blank lines after a header": (
+        b">a\n\n\nACG",
+        "record 'a': line 2 is blank, but the sequence",
+    ),
+    "blank at a line's end": (
+        b">a\nACG\nACG \nACG\n",
+        "record 'a': line 3 ends with a space or tab",
+    ),
     "blanks before the end of a line of Windows": (
         b">a\r\nACG\t \r\n",
         "'a': line 2 ends with a space or tab",
     ),
-    "blank at the end of the file": (b">a\nACG ", "record 'a': line 2 ends with a space or tab"),
-    "blank between letters": (b">a\nACG ACG\n", "record 'a', line 2: ' ' is not a DNA letter"),
+    "blank at the end of the file": (
+        b">a\nACG ",
+        "record 'a': line 2 ends with a space or tab",
+    ),
+    "blank between letters": (
+        b">a\nACG ACG\n",
+        "record 'a', line 2: ' ' is not a DNA letter",
+    ),
     "header not text": (b">\xff\xfe\nACG\n", "line 1: the header is not text"),
-    "line ends of old Macs": (b">a\rACGT\rACGT\r", "carriage return in a line; use Unix line ends"),
+    "line ends of old Macs": (
+        b">a\rACGT\rACGT\r",
+        "carriage return in a line; use Unix line ends",
+    ),
 }
 
 
@@ -141,7 +181,10 @@ def random_dna(length: int, seed: int) -> str:
 
 def hashed(sequences: Sequence[str], *shape: int) -> np.ndarray:
     """(N, *shape) numbers from 0 to 1 that change with every letter and its place: a predictor's answers."""
-    sums = [[zlib.crc32(text.encode(), salt) for salt in range(math.prod(shape))] for text in sequences]
+    sums = [
+        [zlib.crc32(text.encode(), salt) for salt in range(math.prod(shape))]
+        for text in sequences
+    ]
     return (np.array(sums, np.float64).reshape(-1, *shape) / 2**32).astype(np.float32)
 
 
@@ -216,7 +259,13 @@ def write_motif_genome(
 
 
 def label_bins(
-    home: Path, beds: Mapping[str, Path], valid: str, test: str, *, window: int = 206, negatives: float = 1.0
+    home: Path,
+    beds: Mapping[str, Path],
+    valid: str,
+    test: str,
+    *,
+    window: int = 206,
+    negatives: float = 1.0,
 ) -> "ChromatinData":
     """The data set `home/data`, bins of 40 bp, of `home/reference.fa.gz` and a BED file for each track."""
     from bigbird_dna.genome.assembly import load_assembly
@@ -228,8 +277,16 @@ def label_bins(
     reference, demo = Reference(home / "reference.fa.gz"), load_assembly("demo")
     tracks = [Track(name, "TF", file=path) for name, path in beds.items()]
     splits = region_splits(reference.contigs, demo, valid=[valid], test=[test])
-    labeling = Labeling(bin_size=40, window=window, max_n=1.0, negative_fraction=negatives, min_positives=1)
-    return build_dataset(home / "data", BinSource(reference, demo, tracks, splits, labeling))
+    labeling = Labeling(
+        bin_size=40,
+        window=window,
+        max_n=1.0,
+        negative_fraction=negatives,
+        min_positives=1,
+    )
+    return build_dataset(
+        home / "data", BinSource(reference, demo, tracks, splits, labeling)
+    )
 
 
 # A simulated genome, read by other means than the simulation's.
@@ -249,11 +306,15 @@ class Demo(NamedTuple):
 
 def lines(path: Path) -> list[list[str]]:
     with gzip.open(path, "rt") as stream:
-        return [line.rstrip("\n").split("\t") for line in stream if not line.startswith("#")]
+        return [
+            line.rstrip("\n").split("\t") for line in stream if not line.startswith("#")
+        ]
 
 
 def encode(sequence: str) -> np.ndarray:
-    return np.array(["ACGTN".index(letter) for letter in sequence.upper()], dtype=np.uint8)
+    return np.array(
+        ["ACGTN".index(letter) for letter in sequence.upper()], dtype=np.uint8
+    )
 
 
 def predictions(
@@ -269,9 +330,21 @@ def predictions(
         for label, name in ((1, "positive"), (0, negative_set)):
             start = 1000 * pair + 500 * (1 - label)
             score = 1 / (1 + math.exp(-rng.normal() - lift * (label - 0.5)))
-            rows.append(["chr2", start, start + 400, "+", "test", name, pair, label, score])
+            rows.append(
+                ["chr2", start, start + 400, "+", "test", name, pair, label, score]
+            )
     rows.append(["chr1", 5, 405, "-", "valid", "positive", pairs, 1, 0.5])
-    columns = ["contig", "start", "end", "strand", "split", "negative_set", "pair", "label", "probability"]
+    columns = [
+        "contig",
+        "start",
+        "end",
+        "strand",
+        "split",
+        "negative_set",
+        "pair",
+        "label",
+        "probability",
+    ]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -282,18 +355,25 @@ def turned(sequence: str) -> str:
 def regex_sites(motif: Motif, sequence: str) -> tuple[list[int], list[int]]:
     """Starts of a motif's sites on either strand, from its consensus as text."""
     pattern = "".join(
-        "[ACGT]" if letter.islower() else IUPAC.get(letter, letter) for letter in motif.consensus
+        "[ACGT]" if letter.islower() else IUPAC.get(letter, letter)
+        for letter in motif.consensus
     )
     found = [match.start() for match in re.finditer(f"(?={pattern})", sequence)]
-    mirrored = [match.start() for match in re.finditer(f"(?={pattern})", turned(sequence))]
+    mirrored = [
+        match.start() for match in re.finditer(f"(?={pattern})", turned(sequence))
+    ]
     return found, sorted(len(sequence) - start - motif.width for start in mirrored)
 
 
-def region_splits(contigs: Mapping[str, int], assembly: Assembly, **named: Iterable[str]) -> RegionSplits:
+def region_splits(
+    contigs: Mapping[str, int], assembly: Assembly, **named: Iterable[str]
+) -> RegionSplits:
     """Held-out and excluded regions by name: valid, test and exclude."""
     return RegionSplits.from_regions(
         [
-            NamedRegion(kind, kind, text, parse_named_region(text, contigs, assembly, kind))
+            NamedRegion(
+                kind, kind, text, parse_named_region(text, contigs, assembly, kind)
+            )
             for kind, texts in named.items()
             for text in texts
         ]

@@ -119,7 +119,9 @@ def required_backend(route: str) -> Iterator[None]:
     try:
         yield
         if not _required.reported:
-            text = "no attention with a block pattern was computed, so no backend was used"
+            text = (
+                "no attention with a block pattern was computed, so no backend was used"
+            )
             log_line(f"warning: --require-backend {route}: {text}")
     finally:
         _required.route, _required.reported = before
@@ -129,8 +131,12 @@ def report_route(choice: Choice) -> None:
     """Pass a choice to `routes_logged`; `UsageError` if `required_backend` excludes it."""
     wanted, _required.reported = _required.route, True
     if wanted is not None and choice.route not in (wanted, "full", "masked"):
-        reason = choice.reason if choice.gave_way else f"{choice.route} is {choice.reason}"
-        text = f"attention would use {choice.route}, because {reason}; {_REMEDIES[wanted]}"
+        reason = (
+            choice.reason if choice.gave_way else f"{choice.route} is {choice.reason}"
+        )
+        text = (
+            f"attention would use {choice.route}, because {reason}; {_REMEDIES[wanted]}"
+        )
         raise UsageError(f"--require-backend {wanted}: {text}")
     if (log := _log.get()) is not None:
         log(choice)
@@ -174,7 +180,9 @@ def bigbird_attention(
     ValueError : if shapes, types, lengths, dropout or route violate the above.
     """
     _check_route(route)
-    call = _with_relative(checked_call(q, k, v, pattern, lengths, layer, dropout), relative)
+    call = _with_relative(
+        checked_call(q, k, v, pattern, lengths, layer, dropout), relative
+    )
     if not call.lengths:
         return torch.zeros_like(call.v)
     groups = _grouped(call, route)
@@ -200,8 +208,12 @@ def _grouped(call: Call, route: Route) -> list[tuple[str, list[int]]]:
     groups: dict[tuple[str, int], list[int]] = {}
     for row, graph in enumerate(graphs):
         chosen = choices[graph].route
-        groups.setdefault((chosen, pattern.blocks(graph) if chosen in _BY_BLOCKS else 0), []).append(row)
-    if ("native", 0) in groups and not pattern.causal:  # its kernel computes rows with full attention, too
+        groups.setdefault(
+            (chosen, pattern.blocks(graph) if chosen in _BY_BLOCKS else 0), []
+        ).append(row)
+    if (
+        ("native", 0) in groups and not pattern.causal
+    ):  # its kernel computes rows with full attention, too
         groups["native", 0] = sorted(groups.pop(("full", 0), []) + groups["native", 0])
     together = [key for key in groups if key[0] == "flex"]
     if len(together) > 1 and flex.serves_by_row(request):
@@ -230,7 +242,9 @@ def choose_route(
     call matter, so a score does not depend on the rest of the batch. If the requested route cannot serve the
     call, blocked is used with a `RouteWarning`.
     """
-    return _chooser(RouteRequest(q, pattern, dropout, gradients, relative), route)(length)
+    return _chooser(RouteRequest(q, pattern, dropout, gradients, relative), route)(
+        length
+    )
 
 
 def _chooser(request: RouteRequest, route: Route) -> Callable[[int], Choice]:
@@ -240,7 +254,9 @@ def _chooser(request: RouteRequest, route: Route) -> Callable[[int], Choice]:
     if route in ("native", "flex"):
         fastest = route
     backend = native if fastest == "native" else flex
-    refusals: list[str | None] = []  # computed at most once: a check takes as long as a small kernel
+    refusals: list[
+        str | None
+    ] = []  # computed at most once: a check takes as long as a small kernel
 
     def choose(length: int) -> Choice:
         if route in ("dense", "blocked"):
@@ -251,13 +267,19 @@ def _chooser(request: RouteRequest, route: Route) -> Callable[[int], Choice]:
         if not refusals:
             refusals.append(backend.unavailable(request))
         # The compiled kernel is also the fastest for short sequences.
-        if free and is_short(pattern, length) and (fastest != "native" or refusals[0] is not None):
+        if (
+            free
+            and is_short(pattern, length)
+            and (fastest != "native" or refusals[0] is not None)
+        ):
             return Choice("masked", "the sequence is short")
         if (why := refusals[0]) is None:
             return Choice(fastest, ASKED if route != "auto" else f"fastest on a {on}")
         if route != "auto":
             # Python shows a warning once per text and line.
-            warnings.warn(f"route {route}: {why}; using blocked", RouteWarning, stacklevel=3)
+            warnings.warn(
+                f"route {route}: {why}; using blocked", RouteWarning, stacklevel=3
+            )
         return Choice("blocked", f"{fastest}: {why}")
 
     return choose
@@ -290,7 +312,10 @@ def full_attention(
 
 def _full(call: Call) -> Tensor:
     one_block = call._replace(pattern=native.one_block(call))
-    if not torch.compiler.is_compiling() and native.unavailable(one_block.request) is None:
+    if (
+        not torch.compiler.is_compiling()
+        and native.unavailable(one_block.request) is None
+    ):
         return native.native_attention(one_block)
     cut = call.cut()
     mask, causal = None, call.pattern.causal
@@ -298,7 +323,9 @@ def _full(call: Call) -> Tensor:
     # True queries of a causal pattern cannot attend to the padding, which comes after them.
     if not causal and any(length < longest for length in call.lengths):
         mask = real_positions(call.lengths, longest, cut.q.device)[:, None, None, :]
-    out = scaled_dot_product_attention(*cut[:3], attn_mask=mask, dropout_p=call.dropout, is_causal=causal)
+    out = scaled_dot_product_attention(
+        *cut[:3], attn_mask=mask, dropout_p=call.dropout, is_causal=causal
+    )
     return call.uncut(out)
 
 
@@ -315,7 +342,9 @@ _BY_BLOCKS = ("blocked", "flex")  # require rows with equal numbers of blocks
 
 def _check_route(route: str) -> None:
     if route not in get_args(Route):
-        raise ValueError(f"route must be one of {', '.join(get_args(Route))}, not {route!r}")
+        raise ValueError(
+            f"route must be one of {', '.join(get_args(Route))}, not {route!r}"
+        )
 
 
 def _with_relative(call: Call, relative: RelativeKeys | None) -> Call:
@@ -335,5 +364,7 @@ def _with_relative(call: Call, relative: RelativeKeys | None) -> Call:
             )
     extra, shortest = call.pattern.num_global_tokens, min(call.lengths, default=tokens)
     if extra and shortest <= extra:
-        raise ValueError(f"lengths must be above the {extra} extra global tokens, got {shortest}")
+        raise ValueError(
+            f"lengths must be above the {extra} extra global tokens, got {shortest}"
+        )
     return call._replace(relative=relative)

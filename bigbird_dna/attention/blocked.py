@@ -73,7 +73,13 @@ class BlockLayout(NamedTuple):
     def spread(self, x: Tensor) -> Tensor:
         """(B, H, L, K) → (B, H, N, K), zero at padding; no copy if nothing changes."""
         if self.gap:
-            x = torch.cat([pad(x[:, :, : self.extra], (0, 0, 0, self.gap)), x[:, :, self.extra :]], 2)
+            x = torch.cat(
+                [
+                    pad(x[:, :, : self.extra], (0, 0, 0, self.gap)),
+                    x[:, :, self.extra :],
+                ],
+                2,
+            )
         missing = self.whole - x.shape[2]
         return pad(x, (0, 0, 0, missing)) if missing > 0 else x[:, :, : self.whole]
 
@@ -96,7 +102,9 @@ class BlockLayout(NamedTuple):
             return None
         places = torch.arange(self.whole, device=like.device)
         ends = numbers_on(like.device, lengths)[:, None] + self.gap
-        padded = (places >= ends) | ((places >= self.extra) & (places < self.extra + self.gap))
+        padded = (places >= ends) | (
+            (places >= self.extra) & (places < self.extra + self.gap)
+        )
         bias = like.new_zeros(len(lengths), self.whole)
         return bias.masked_fill(padded, torch.finfo(like.dtype).min / 2)
 
@@ -109,17 +117,24 @@ def make_layout(pattern: Pattern, blocks: int) -> BlockLayout:
 
 
 @lru_cache(maxsize=512)
-@torch.inference_mode(False)  # tensors cached during evaluation must also work in training
+@torch.inference_mode(
+    False
+)  # tensors cached during evaluation must also work in training
 def make_gathered_blocks(
     pattern: Pattern, blocks: int, heads: int, layer: int, device: torch.device
 ) -> GatheredBlocks:
     """Return the gathered blocks of sequences of `blocks` blocks; cached because every step reuses them."""
-    front = -(-pattern.num_global_tokens // pattern.block_size)  # blocks of extra global tokens
+    front = -(
+        -pattern.num_global_tokens // pattern.block_size
+    )  # blocks of extra global tokens
     keys = pattern.key_blocks(blocks, heads, layer).astype(np.int64)
     seen = (keys[0] >= 0).sum(axis=1)  # the same for every head
     if pattern.causal:
         keys = _own_block_last(keys, seen)
-    keys = np.concatenate([np.broadcast_to(np.arange(front), (heads, blocks, front)), keys + front], axis=2)
+    keys = np.concatenate(
+        [np.broadcast_to(np.arange(front), (heads, blocks, front)), keys + front],
+        axis=2,
+    )
     full = np.r_[np.arange(front), pattern.full_rows(blocks) + front].astype(np.int64)
     classes = []
     order = [full]
@@ -141,7 +156,9 @@ def make_gathered_blocks(
     )
 
 
-def _own_block_last(keys: npt.NDArray[np.int64], seen: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _own_block_last(
+    keys: npt.NDArray[np.int64], seen: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
     """Key blocks (H, Q, S) with each row's own block swapped with its last one."""
     keys = keys.copy()
     rows = np.arange(keys.shape[1])
@@ -169,7 +186,9 @@ def triangle(size: int, like: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=16)
-@torch.inference_mode(False)  # tensors cached during evaluation must also work in training
+@torch.inference_mode(
+    False
+)  # tensors cached during evaluation must also work in training
 def _triangle(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     lowest = torch.finfo(dtype).min / 4  # its sum with a padded key's bias stays finite
     return torch.full((size, size), lowest, dtype=dtype, device=device).triu(1)
@@ -178,7 +197,9 @@ def _triangle(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 class RelativeBlocks:
     """Relative keys of selected heads, laid out in blocks."""
 
-    def __init__(self, keys: RelativeKeys, num_global_tokens: int, layout: BlockLayout) -> None:
+    def __init__(
+        self, keys: RelativeKeys, num_global_tokens: int, layout: BlockLayout
+    ) -> None:
         self.table, self.radius, self.owners = keys
         self.num_global_tokens = num_global_tokens
         self.places = layout.positions(keys.table.device)
@@ -189,14 +210,21 @@ class RelativeBlocks:
     def scores(self, query: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
         """Scaled scores (B, H, …, M, N) at layout positions; query (B, H, …, M, K)."""
         labels = label_ids(
-            self.places[queries], self.places[keys], self.radius, self.num_global_tokens, self.owners
+            self.places[queries],
+            self.places[keys],
+            self.radius,
+            self.num_global_tokens,
+            self.owners,
         )
         labels = labels.reshape(labels.shape[0], -1, *query.shape[2:-1], keys.shape[-1])
         return relative_scores(query, self.table, labels) / math.sqrt(query.shape[-1])
 
 
 def gathered_attention(
-    call: Call, bias: Tensor | None, gathered: GatheredBlocks, relative: RelativeBlocks | None = None
+    call: Call,
+    bias: Tensor | None,
+    gathered: GatheredBlocks,
+    relative: RelativeBlocks | None = None,
 ) -> Tensor:
     """Attention over whole blocks, (B, H, N, K) in and out; `bias` (B, N) is added to each key's scores."""
     q, k, v, pattern, _, _, dropout, _ = call
@@ -209,11 +237,17 @@ def gathered_attention(
         mask = None if bias is None else bias[:, None, None, :]
         if relative is not None:
             rows = _token_ids(gathered.full, size)
-            labeled = relative.scores(query, rows, torch.arange(tokens, device=q.device))
+            labeled = relative.scores(
+                query, rows, torch.arange(tokens, device=q.device)
+            )
             mask = labeled if mask is None else labeled + mask
-        seen = scaled_dot_product_attention(query, k, v, attn_mask=mask, dropout_p=dropout)
+        seen = scaled_dot_product_attention(
+            query, k, v, attn_mask=mask, dropout_p=dropout
+        )
         parts.append(seen.reshape(batch, heads, -1, size, width))
-    key, value = (x.reshape(batch, heads * gathered.blocks, size, width) for x in (k, v))
+    key, value = (
+        x.reshape(batch, heads * gathered.blocks, size, width) for x in (k, v)
+    )
     head_starts = torch.arange(heads, device=q.device)[:, None, None] * gathered.blocks
     others_bias = class_bias(bias, pattern, q)
     for one in gathered.classes:
@@ -222,7 +256,9 @@ def gathered_attention(
         mask = class_mask(one.keys, others_bias, pattern, q)
         if relative is not None:
             rows = _token_ids(one.queries[None, :, None], size)  # (1, M, W)
-            labeled = relative.scores(query, rows, _token_ids(one.keys, size)).flatten(1, 2)
+            labeled = relative.scores(query, rows, _token_ids(one.keys, size)).flatten(
+                1, 2
+            )
             mask = labeled if mask is None else labeled + mask
         query = query.flatten(1, 2)
         rows_ = query.shape[1]  # H·M
@@ -243,7 +279,9 @@ def _token_ids(blocks: Tensor, size: int) -> Tensor:
     return tokens.flatten(-2)
 
 
-def class_mask(keys: Tensor, bias: Tensor | None, pattern: Pattern, like: Tensor) -> Tensor | None:
+def class_mask(
+    keys: Tensor, bias: Tensor | None, pattern: Pattern, like: Tensor
+) -> Tensor | None:
     """The additive mask of query blocks that attend to `keys` (H, M, S), (B or 1, H·M, 1 or W, S·W)."""
     size = pattern.block_size
     mask = None
@@ -251,20 +289,30 @@ def class_mask(keys: Tensor, bias: Tensor | None, pattern: Pattern, like: Tensor
         mask = bias.reshape(len(bias), -1, size).index_select(1, keys.flatten())
         mask = mask.view(len(bias), -1, 1, keys.shape[2] * size)
     if pattern.causal:
-        own = pad(triangle(size, like), ((keys.shape[2] - 1) * size, 0))  # the last block
+        own = pad(
+            triangle(size, like), ((keys.shape[2] - 1) * size, 0)
+        )  # the last block
         mask = own[None, None] if mask is None else mask + own
     return mask
 
 
 def with_relative_keys(
-    call: Call, bias: Tensor | None, gathered: GatheredBlocks, layout: BlockLayout, relative: RelativeKeys
+    call: Call,
+    bias: Tensor | None,
+    gathered: GatheredBlocks,
+    layout: BlockLayout,
+    relative: RelativeKeys,
 ) -> Tensor:
     """`gathered_attention` head by head, so only one head's label scores are in memory at a time."""
 
     def attend(head: int, q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
         one = slice(head, head + 1)
-        own = gathered._replace(classes=tuple(QueryClass(c.queries, c.keys[one]) for c in gathered.classes))
-        keys = RelativeBlocks(relative._replace(table=table), call.pattern.num_global_tokens, layout)
+        own = gathered._replace(
+            classes=tuple(QueryClass(c.queries, c.keys[one]) for c in gathered.classes)
+        )
+        keys = RelativeBlocks(
+            relative._replace(table=table), call.pattern.num_global_tokens, layout
+        )
         return gathered_attention(call._replace(q=q, k=k, v=v), bias, own, keys)
 
     outs: list[Tensor] = []
@@ -338,41 +386,61 @@ def masked_attention(call: Call) -> Tensor:
     q, k, v, pattern, lengths, layer, dropout, _ = call.cut()
     if len(set(lengths)) == 1:
         mask = attention_mask(pattern, lengths[:1], q, layer)
-        return call.uncut(scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout))
+        return call.uncut(
+            scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+        )
     some = max(1, MASK_ELEMENTS // (q.shape[1] * q.shape[2] ** 2))
     parts = []
     for row in range(0, len(lengths), some):
         rows = slice(row, row + some)
         mask = attention_mask(pattern, lengths[rows], q, layer)
         parts.append(
-            scaled_dot_product_attention(q[rows], k[rows], v[rows], attn_mask=mask, dropout_p=dropout)
+            scaled_dot_product_attention(
+                q[rows], k[rows], v[rows], attn_mask=mask, dropout_p=dropout
+            )
         )
     return call.uncut(torch.cat(parts))
 
 
-def attention_mask(pattern: Pattern, lengths: tuple[int, ...], q: Tensor, layer: int) -> Tensor:
+def attention_mask(
+    pattern: Pattern, lengths: tuple[int, ...], q: Tensor, layer: int
+) -> Tensor:
     """(rows, H, N, N), true where a query attends to a key; a query past the end attends to some true key."""
     heads, tokens = q.shape[1:3]
     extra = pattern.num_global_tokens
     width = pattern.blocks(tokens)
     blocks = [
-        _block_mask(pattern, pattern.blocks(length), width, heads, layer, q.device) for length in lengths
+        _block_mask(pattern, pattern.blocks(length), width, heads, layer, q.device)
+        for length in lengths
     ]
     mask = torch.stack(blocks)
-    mask = mask.repeat_interleave(pattern.block_size, 2).repeat_interleave(pattern.block_size, 3)
-    mask = pad(mask[:, :, : tokens - extra, : tokens - extra], (extra, 0, extra, 0), value=True)
+    mask = mask.repeat_interleave(pattern.block_size, 2).repeat_interleave(
+        pattern.block_size, 3
+    )
+    mask = pad(
+        mask[:, :, : tokens - extra, : tokens - extra], (extra, 0, extra, 0), value=True
+    )
     if pattern.causal:
         mask = mask.tril()
     return mask & real_positions(lengths, tokens, q.device)[:, None, None, :]
 
 
 @lru_cache(maxsize=1024)
-@torch.inference_mode(False)  # tensors cached during evaluation must also work in training
+@torch.inference_mode(
+    False
+)  # tensors cached during evaluation must also work in training
 def _block_mask(
-    pattern: Pattern, blocks: int, width: int, heads: int, layer: int, device: torch.device
+    pattern: Pattern,
+    blocks: int,
+    width: int,
+    heads: int,
+    layer: int,
+    device: torch.device,
 ) -> Tensor:
     """The pattern in the corner of (H, width, width). Query blocks past the end attend to everything: some
     kernels return NaN for a query without keys, and NaN would reach the gradients of the other queries."""
     mask = torch.ones(heads, width, width, dtype=torch.bool, device="cpu")
-    mask[:, :blocks, :blocks] = torch.from_numpy(pattern.block_mask(blocks, heads, layer))
+    mask[:, :blocks, :blocks] = torch.from_numpy(
+        pattern.block_mask(blocks, heads, layer)
+    )
     return copied(mask, device)

@@ -43,7 +43,11 @@ def label_count(radius: int) -> int:
 
 
 def label_ids(
-    queries: Tensor, keys: Tensor, radius: int, num_global_tokens: int, owners: Tensor | None
+    queries: Tensor,
+    keys: Tensor,
+    radius: int,
+    num_global_tokens: int,
+    owners: Tensor | None,
 ) -> Tensor:
     """Labels (B or 1, …, M, N) of positions `queries` (…, M) against `keys` (…, N). Positions below
     `num_global_tokens` are extra global tokens; the leading dimension is that of `owners`."""
@@ -57,17 +61,25 @@ def label_ids(
     if owners is None:
         owned_key = owned_query = labels.new_zeros((), dtype=torch.bool)
     else:
-        owned_key = owners[:, queries][..., :, None] == key  # the query's global is the key
+        owned_key = (
+            owners[:, queries][..., :, None] == key
+        )  # the query's global is the key
         owned_query = owners[:, keys][..., None, :] == query
-    labels = torch.where(~query_extra & key_extra, 2 * distances + owned_key.long(), labels)
-    return torch.where(query_extra & ~key_extra, 2 * distances + 2 + owned_query.long(), labels)
+    labels = torch.where(
+        ~query_extra & key_extra, 2 * distances + owned_key.long(), labels
+    )
+    return torch.where(
+        query_extra & ~key_extra, 2 * distances + 2 + owned_query.long(), labels
+    )
 
 
 def relative_scores(query: Tensor, table: Tensor, labels: Tensor) -> Tensor:
     """q · a, not yet divided by √K: (B, H, …, M, K), (H, R, K) and labels (B or 1, H or 1, …, M, N) → (B, H,
     …, M, N)."""
     batch, heads = query.shape[:2]
-    by_label = torch.matmul(query.flatten(2, -2), table.transpose(1, 2))  # (B, H, …·M, R)
+    by_label = torch.matmul(
+        query.flatten(2, -2), table.transpose(1, 2)
+    )  # (B, H, …·M, R)
     by_label = by_label.view(*query.shape[:-1], table.shape[1])
     labels = labels.expand(batch, heads, *labels.shape[2:])
     return by_label.gather(-1, labels)
@@ -93,7 +105,9 @@ class RouteRequest(NamedTuple):
     dropout: float = 0.0
     gradients: bool = False  # whether a backward pass may follow
     relative: bool = False  # whether relative positions are used
-    transformed: bool = False  # whether derivatives other than a backward pass are computed
+    transformed: bool = (
+        False  # whether derivatives other than a backward pass are computed
+    )
 
     def beyond(self, route: str, types: Container[torch.dtype]) -> str | None:
         """Reason why a route limited to `types`, without dropout and relative positions, cannot serve it."""
@@ -104,7 +118,9 @@ class RouteRequest(NamedTuple):
         if self.relative:
             return f"{route} does not support relative positions"
         if self.q.dtype not in types:
-            return f"{route} does not support {str(self.q.dtype).removeprefix('torch.')}"
+            return (
+                f"{route} does not support {str(self.q.dtype).removeprefix('torch.')}"
+            )
         return None
 
 
@@ -124,18 +140,30 @@ class Call(NamedTuple):
     def request(self) -> RouteRequest:
         """The properties that routes check."""
         return RouteRequest(
-            self.q, self.pattern, self.dropout, self.gradients, self.relative is not None, self.transformed
+            self.q,
+            self.pattern,
+            self.dropout,
+            self.gradients,
+            self.relative is not None,
+            self.transformed,
         )
 
     @property
     def gradients(self) -> bool:
         """Whether a backward pass may follow."""
-        return torch.is_grad_enabled() and any(x.requires_grad for x in (self.q, self.k, self.v))
+        return torch.is_grad_enabled() and any(
+            x.requires_grad for x in (self.q, self.k, self.v)
+        )
 
     @property
     def transformed(self) -> bool:
         """Whether only torch's own operations compute the derivatives of the inputs, see `is_transformed`."""
-        return is_transformed(self.q, self.k, self.v, None if self.relative is None else self.relative.table)
+        return is_transformed(
+            self.q,
+            self.k,
+            self.v,
+            None if self.relative is None else self.relative.table,
+        )
 
     @property
     def blocks(self) -> int:
@@ -144,7 +172,9 @@ class Call(NamedTuple):
         lengths = self.lengths or (tokens,)
         counts = {self.pattern.graph_blocks(length, tokens) for length in lengths}
         if len(counts) != 1:
-            raise ValueError(f"sequences have different numbers of blocks: {sorted(counts)}")
+            raise ValueError(
+                f"sequences have different numbers of blocks: {sorted(counts)}"
+            )
         return counts.pop()
 
     def take(self, rows: list[int]) -> "Call":
@@ -177,15 +207,23 @@ class Call(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-@torch.inference_mode(False)  # tensors cached during evaluation must also work in training
-def real_positions(lengths: tuple[int, ...], tokens: int, device: torch.device) -> Tensor:
+@torch.inference_mode(
+    False
+)  # tensors cached during evaluation must also work in training
+def real_positions(
+    lengths: tuple[int, ...], tokens: int, device: torch.device
+) -> Tensor:
     """(B, N), true before the end of each sequence; cached because all encoder layers use it."""
     return torch.arange(tokens, device=device) < numbers_on(device, lengths)[:, None]
 
 
-def numbers_on(device: torch.device, numbers: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
+def numbers_on(
+    device: torch.device, numbers: Sequence[int], dtype: torch.dtype | None = None
+) -> Tensor:
     """Integers on a device, copied without making the host wait for the device's pending work."""
-    return copied(torch.tensor(numbers, dtype=dtype or torch.int64, device="cpu"), device)
+    return copied(
+        torch.tensor(numbers, dtype=dtype or torch.int64, device="cpu"), device
+    )
 
 
 def copied(x: Tensor, device: torch.device) -> Tensor:
@@ -199,7 +237,11 @@ NO_FLOAT64 = ("mps",)
 
 def with_float64(device: torch.device | None) -> torch.device | None:
     """The device, or the CPU in place of one without 64-bit floats."""
-    return torch.device("cpu") if device is not None and device.type in NO_FLOAT64 else device
+    return (
+        torch.device("cpu")
+        if device is not None and device.type in NO_FLOAT64
+        else device
+    )
 
 
 def empty_output(q: Tensor) -> Tensor:
@@ -209,7 +251,10 @@ def empty_output(q: Tensor) -> Tensor:
 
 
 def differentiate_by(
-    forward: Any, backward: Any, lse_dtype: Callable[[Tensor], torch.dtype], composed: Callable[..., Tensor]
+    forward: Any,
+    backward: Any,
+    lse_dtype: Callable[[Tensor], torch.dtype],
+    composed: Callable[..., Tensor],
 ) -> None:
     """Register derivatives of an operator from q, k, v and others to the output and log-sum-exps (B, H, N).
 
@@ -222,16 +267,25 @@ def differentiate_by(
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(*inputs[:3], *output)
 
-    def differentiate(ctx: Any, upper: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    def differentiate(
+        ctx: Any, upper: Tensor, _: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         rest = [None] * len(ctx.rest)
         if torch.is_grad_enabled():  # create_graph=True
-            inputs = [x if x.requires_grad else x.detach().requires_grad_() for x in ctx.saved_tensors[:3]]
+            inputs = [
+                x if x.requires_grad else x.detach().requires_grad_()
+                for x in ctx.saved_tensors[:3]
+            ]
             out = composed(*inputs, *ctx.rest)
             return *torch.autograd.grad(out, inputs, upper, create_graph=True), *rest
         return *backward(upper, *ctx.saved_tensors, *ctx.rest), *rest
 
-    forward.register_fake(lambda q, *_: (empty_output(q), q.new_empty(q.shape[:3], dtype=lse_dtype(q))))
-    backward.register_fake(lambda upper, q, *_: tuple(empty_output(q) for _ in range(3)))
+    forward.register_fake(
+        lambda q, *_: (empty_output(q), q.new_empty(q.shape[:3], dtype=lse_dtype(q)))
+    )
+    backward.register_fake(
+        lambda upper, q, *_: tuple(empty_output(q) for _ in range(3))
+    )
     forward.register_autograd(differentiate, setup_context=save)
 
 
@@ -247,9 +301,13 @@ def checked_call(
     """Return the validated call, cast to the autocast type if enabled; `ValueError` for invalid arguments."""
     if q.dim() != 4 or not q.shape == k.shape == v.shape or 0 in q.shape[1:]:
         shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
-        raise ValueError(f"q, k, v must have one shape (batch, heads, tokens, width), got {shapes}")
+        raise ValueError(
+            f"q, k, v must have one shape (batch, heads, tokens, width), got {shapes}"
+        )
     if not q.is_floating_point() or not q.dtype == k.dtype == v.dtype:
-        raise ValueError(f"q, k, v must have one floating type, got {q.dtype}, {k.dtype} and {v.dtype}")
+        raise ValueError(
+            f"q, k, v must have one floating type, got {q.dtype}, {k.dtype} and {v.dtype}"
+        )
     if layer < 0:
         raise ValueError(f"layer must not be negative, got {layer}")
     if not 0 <= dropout < 1:
@@ -262,17 +320,23 @@ def checked_call(
     return Call(q, k, v, pattern, counts, layer, dropout)
 
 
-def _counts(lengths: Tensor | Sequence[int] | None, batch: int, tokens: int) -> tuple[int, ...]:
+def _counts(
+    lengths: Tensor | Sequence[int] | None, batch: int, tokens: int
+) -> tuple[int, ...]:
     if lengths is None:
         return (tokens,) * batch
     if isinstance(lengths, Tensor):
         if lengths.is_floating_point() or lengths.dim() != 1:
             shape = tuple(lengths.shape)
-            raise ValueError(f"lengths must be a vector of integers, got {lengths.dtype} of shape {shape}")
+            raise ValueError(
+                f"lengths must be a vector of integers, got {lengths.dtype} of shape {shape}"
+            )
         lengths = lengths.tolist()
     counts = tuple(int(length) for length in lengths)
     if len(counts) != batch or not all(1 <= length <= tokens for length in counts):
-        raise ValueError(f"lengths must be {batch} integers from 1 to {tokens}, got {list(counts)}")
+        raise ValueError(
+            f"lengths must be {batch} integers from 1 to {tokens}, got {list(counts)}"
+        )
     return counts
 
 
@@ -294,13 +358,20 @@ def dense_attention(call: Call) -> Tensor:
         query, key, value = (x[row, :, :length] for x in (q, k, v))
         # HuggingFace's graph is that of the padded length; padded keys are hidden nevertheless.
         graph = tokens if pattern.huggingface else length
-        counts = torch.from_numpy(pattern.counts(graph, heads, layer)[:, :length, :length])
+        counts = torch.from_numpy(
+            pattern.counts(graph, heads, layer)[:, :length, :length]
+        )
         scores = query @ key.transpose(1, 2)  # (H, L, L)
         if relative is not None:
             places = torch.arange(length, device=q.device)
             owners = None if relative.owners is None else relative.owners[row : row + 1]
-            labels = label_ids(places, places, relative.radius, pattern.num_global_tokens, owners)
-            scores = scores + relative_scores(query[None], relative.table, labels[:, None])[0]
+            labels = label_ids(
+                places, places, relative.radius, pattern.num_global_tokens, owners
+            )
+            scores = (
+                scores
+                + relative_scores(query[None], relative.table, labels[:, None])[0]
+            )
         scores = scores * width**-0.5 + counts.to(q).log()
         weights = drop(torch.softmax(scores, dim=-1), p=dropout)
         rows.append(pad(weights.to(value.dtype) @ value, (0, 0, 0, tokens - length)))

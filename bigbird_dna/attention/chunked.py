@@ -39,7 +39,12 @@ def blocked_attention(call: Call) -> Tensor:
     layout = make_layout(pattern, blocks)
     bias = layout.padding_bias(lengths, q)
     laid = call._replace(q=layout.spread(q), k=layout.spread(k), v=layout.spread(v))
-    if q.device.type == "cpu" and not dropout and relative is None and not call.transformed:
+    if (
+        q.device.type == "cpu"
+        and not dropout
+        and relative is None
+        and not call.transformed
+    ):
         out = _forward(*laid[:3], bias, pattern.as_numbers(), blocks, layer)[0]
     else:
         gathered = make_gathered_blocks(pattern, blocks, q.shape[1], layer, q.device)
@@ -58,7 +63,13 @@ def blocked_attention(call: Call) -> Tensor:
 
 @torch.library.custom_op("bigbird_dna::chunked_forward", mutates_args=())
 def _forward(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, pattern: Sequence[int], blocks: int, layer: int
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    pattern: Sequence[int],
+    blocks: int,
+    layer: int,
 ) -> tuple[Tensor, Tensor]:
     """The output and the log-sum-exp of every row (B, H, N)."""
     work = _Work(Pattern.from_numbers(pattern), blocks, layer, q, bias)
@@ -68,11 +79,18 @@ def _forward(
         seen = torch.empty_like(query)
         seen_lse = lse.new_empty(query.shape[:2])
         for batch in work.batches(chunk):
-            result, result_lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-                batch.take_queries(query), batch.take_keys(key), batch.take_keys(value), attn_mask=batch.mask
+            result, result_lse = (
+                torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+                    batch.take_queries(query),
+                    batch.take_keys(key),
+                    batch.take_keys(value),
+                    attn_mask=batch.mask,
+                )
             )
             seen.index_copy_(0, batch.queries, result.reshape(-1, *seen.shape[1:]))
-            seen_lse.index_copy_(0, batch.queries, result_lse.reshape(-1, seen.shape[1]))
+            seen_lse.index_copy_(
+                0, batch.queries, result_lse.reshape(-1, seen.shape[1])
+            )
         out[chunk.part] = seen.view(chunk.shape)
         lse[chunk.part] = seen_lse.view(chunk.shape[:3])
     return out, lse
@@ -96,24 +114,33 @@ def _backward(
     grads = (empty_output(q), empty_output(k), empty_output(v))
     for chunk in work.chunks():
         part = chunk.part
-        query, key, value, seen, upper = (_blocks(x[part], work.gathered) for x in (q, k, v, out, grad))
+        query, key, value, seen, upper = (
+            _blocks(x[part], work.gathered) for x in (q, k, v, out, grad)
+        )
         seen_lse = lse[part].reshape(query.shape[:2])
         # Many queries attend to each key block: their gradients are summed in at least float32.
-        sums = [torch.zeros(query.shape, dtype=lse.dtype, device=query.device) for _ in range(3)]
+        sums = [
+            torch.zeros(query.shape, dtype=lse.dtype, device=query.device)
+            for _ in range(3)
+        ]
         for batch in work.batches(chunk):
-            to_query, *to_keys = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                batch.take_queries(upper),
-                batch.take_queries(query),
-                batch.take_keys(key),
-                batch.take_keys(value),
-                batch.take_queries(seen),
-                seen_lse.index_select(0, batch.queries).view(batch.problems, 1, -1),
-                0.0,
-                False,
-                attn_mask=batch.mask,
+            to_query, *to_keys = (
+                torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                    batch.take_queries(upper),
+                    batch.take_queries(query),
+                    batch.take_keys(key),
+                    batch.take_keys(value),
+                    batch.take_queries(seen),
+                    seen_lse.index_select(0, batch.queries).view(batch.problems, 1, -1),
+                    0.0,
+                    False,
+                    attn_mask=batch.mask,
+                )
             )
             ids = (batch.queries, batch.keys, batch.keys)
-            for total, where, addend in zip(sums, ids, (to_query, *to_keys), strict=True):
+            for total, where, addend in zip(
+                sums, ids, (to_query, *to_keys), strict=True
+            ):
                 addend = addend.reshape(-1, *total.shape[1:]).to(total.dtype)
                 if where is None:
                     total += addend
@@ -125,7 +152,13 @@ def _backward(
 
 
 def _composed(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, pattern: Sequence[int], blocks: int, layer: int
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    pattern: Sequence[int],
+    blocks: int,
+    layer: int,
 ) -> Tensor:
     of = Pattern.from_numbers(pattern)
     gathered = make_gathered_blocks(of, blocks, q.shape[1], layer, q.device)
@@ -153,7 +186,9 @@ class _BlockBatch(NamedTuple):
 
     def take_queries(self, blocks: Tensor) -> Tensor:
         """The blocks (·, W, K) of the queries as (problems, 1, tokens, K)."""
-        return blocks.index_select(0, self.queries).view(self.problems, 1, -1, blocks.shape[2])
+        return blocks.index_select(0, self.queries).view(
+            self.problems, 1, -1, blocks.shape[2]
+        )
 
     def take_keys(self, blocks: Tensor) -> Tensor:
         """The blocks (·, W, K) of the keys as (problems, 1, tokens, K)."""
@@ -175,10 +210,14 @@ def _budget() -> int:
 class _Work:
     """The attention of one layer, divided into batches that fit in cache."""
 
-    def __init__(self, pattern: Pattern, blocks: int, layer: int, q: Tensor, bias: Tensor | None) -> None:
+    def __init__(
+        self, pattern: Pattern, blocks: int, layer: int, q: Tensor, bias: Tensor | None
+    ) -> None:
         self.shape = q.shape
         self.size = pattern.block_size
-        self.gathered = make_gathered_blocks(pattern, blocks, q.shape[1], layer, q.device)
+        self.gathered = make_gathered_blocks(
+            pattern, blocks, q.shape[1], layer, q.device
+        )
         self.bias = bias
         others = class_bias(bias, pattern, q)  # a single row if no sequence is padded
         self.others_bias = None if others is None else others.expand(q.shape[0], -1)
@@ -188,28 +227,39 @@ class _Work:
         """Split sequences × heads into chunks that gather about `_budget()` elements at once."""
         batch, heads, tokens, width = self.shape
         most = max(
-            (c.keys.shape[1] * c.keys.shape[2] for c in self.gathered.classes), default=self.gathered.blocks
+            (c.keys.shape[1] * c.keys.shape[2] for c in self.gathered.classes),
+            default=self.gathered.blocks,
         )
         fit = max(1, _budget() // (most * self.size * width))  # heads
         rows, columns = (min(batch, fit // heads), heads) if fit >= heads else (1, fit)
         for row in range(0, batch, rows):
             for head in range(0, heads, columns):
                 part = (slice(row, row + rows), slice(head, head + columns))
-                shape = (min(rows, batch - row), min(columns, heads - head), tokens, width)
+                shape = (
+                    min(rows, batch - row),
+                    min(columns, heads - head),
+                    tokens,
+                    width,
+                )
                 yield _HeadChunk(part, shape)
 
     def batches(self, chunk: _HeadChunk) -> Iterator[_BlockBatch]:
         """Yield the full rows of a chunk, then the others by class, as many blocks at once as fit."""
         rows, heads, tokens, width = chunk.shape
         gathered, size = self.gathered, self.size
-        starts = torch.arange(rows * heads, device="cpu").view(rows, heads, 1, 1) * gathered.blocks
+        starts = (
+            torch.arange(rows * heads, device="cpu").view(rows, heads, 1, 1)
+            * gathered.blocks
+        )
         if len(gathered.full):
             mask = None
             if self.bias is not None:
                 length = len(gathered.full) * size
                 mask = self.bias[chunk.part[0]].view(rows, 1, 1, tokens)
                 mask = mask.repeat_interleave(heads, dim=0).expand(-1, -1, length, -1)
-            yield _BlockBatch(rows * heads, (starts[..., 0] + gathered.full).flatten(), None, mask)
+            yield _BlockBatch(
+                rows * heads, (starts[..., 0] + gathered.full).flatten(), None, mask
+            )
         bias = None if self.others_bias is None else self.others_bias[chunk.part[0]]
         for queries, keys in gathered.classes:
             seen = keys.shape[2]
@@ -219,7 +269,9 @@ class _Work:
                 problems = rows * heads * some_keys.shape[1]
                 mask = class_mask(some_keys, bias, self.pattern, self.like)
                 if mask is not None:
-                    mask = mask.expand(rows, problems // rows, size, -1).reshape(problems, 1, size, -1)
+                    mask = mask.expand(rows, problems // rows, size, -1).reshape(
+                        problems, 1, size, -1
+                    )
                 yield _BlockBatch(
                     problems,
                     (starts[..., 0] + queries[some : some + step]).flatten(),

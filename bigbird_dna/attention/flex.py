@@ -34,18 +34,24 @@ from bigbird_dna.attention.tiles import aligned, list_bytes
 
 # Axes: B batch, H heads, L input tokens, N tokens of the longest sequence, K head width.
 
-LARGEST_BLOCK = 256  # tokens; larger blocks would make the test against dense attention costly
+LARGEST_BLOCK = (
+    256  # tokens; larger blocks would make the test against dense attention costly
+)
 LIST_BYTES = 64 << 20  # of one list of tiles; a layer has two lists, in training four
 PARTS_BYTES = (
     8 << 20
 )  # of one list: longer sequences are computed in parts, else 24 layers exceed the tiles' cache
-TRIAL_TOKENS = 1 << 14  # of the longest test, whose gradients by another route take gigabytes
+TRIAL_TOKENS = (
+    1 << 14
+)  # of the longest test, whose gradients by another route take gigabytes
 DENSE_TOKENS = 2048  # longer tests compare with the blocked route: dense scores would exhaust memory
 
 # Largest deviation that a test accepts, relative to the largest value.
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 TOLERANCE_TF32 = 1e-2
-PARTS_DEVICES = ("cuda",)  # devices where FlexAttention has log-sum-exps and their derivatives
+PARTS_DEVICES = (
+    "cuda",
+)  # devices where FlexAttention has log-sum-exps and their derivatives
 
 
 class Kind(NamedTuple):
@@ -60,7 +66,9 @@ class Kind(NamedTuple):
     parts: bool  # whether the sequences are so long that they are computed in parts
     gradients: bool
     inference: bool
-    threads: int  # CPU threads: the size of a kernel's scratch space depends on their number
+    threads: (
+        int  # CPU threads: the size of a kernel's scratch space depends on their number
+    )
     pattern: Pattern  # pattern of the test: that of the calls except for numbers of blocks and seed
 
 
@@ -80,16 +88,23 @@ def serves_by_row(request: RouteRequest) -> bool:
         return False
     q, pattern, gradients = request.q, request.pattern, request.gradients
     size = possible_recipes(pattern, q.device.type, gradients)[0].size
-    if in_parts(q, pattern) or len(q) * list_bytes(q.shape[1], q.shape[2], size) > LIST_BYTES:
+    if (
+        in_parts(q, pattern)
+        or len(q) * list_bytes(q.shape[1], q.shape[2], size) > LIST_BYTES
+    ):
         return False
-    return isinstance(find_recipe(kind_of(q, pattern, gradients, True), q.shape[2]), Recipe)
+    return isinstance(
+        find_recipe(kind_of(q, pattern, gradients, True), q.shape[2]), Recipe
+    )
 
 
 def flex_attention(call: Call) -> Tensor:
     """Attention by a compiled kernel, (B, H, L, K); `RuntimeError` if the kernel failed the test of
     `unavailable`, or of `serves_by_row` for rows with different numbers of blocks."""
     gradients, tokens = call.gradients, call.q.shape[2]
-    several = len({call.pattern.graph_blocks(length, tokens) for length in call.lengths}) > 1
+    several = (
+        len({call.pattern.graph_blocks(length, tokens) for length in call.lengths}) > 1
+    )
     recipe = find_recipe(kind_of(call.q, call.pattern, gradients, several), tokens)
     if isinstance(recipe, str):
         raise RuntimeError(f"the flex route is not available: {recipe}")
@@ -106,7 +121,9 @@ def _refusal(request: RouteRequest) -> str | None:
     if pattern.block_size > LARGEST_BLOCK:
         return f"flex supports blocks of up to {LARGEST_BLOCK} tokens, not {pattern.block_size}"
     size = possible_recipes(pattern, q.device.type, False)[0].size
-    if list_bytes(q.shape[1], q.shape[2], size) > LIST_BYTES and not in_parts(q, pattern):
+    if list_bytes(q.shape[1], q.shape[2], size) > LIST_BYTES and not in_parts(
+        q, pattern
+    ):
         return f"flex would need lists of more than {LIST_BYTES >> 20} MiB for {q.shape[2]} tokens"
     if q.device.type == "cpu":
         return cpu_refusal(pattern, gradients)
@@ -118,7 +135,9 @@ def _refusal(request: RouteRequest) -> str | None:
 def cpu_refusal(pattern: Pattern, gradients: bool) -> str | None:
     if gradients:
         return "flex does not support gradients on a CPU"
-    if not aligned(pattern, pattern.block_size):  # torch generates C++ for the lookup that does not compile
+    if not aligned(
+        pattern, pattern.block_size
+    ):  # torch generates C++ for the lookup that does not compile
         return "flex on a CPU needs num_global_tokens in whole blocks"
     if "AVX" not in torch.backends.cpu.get_cpu_capability().replace("NO AVX", ""):
         return "flex needs a CPU with AVX2"
@@ -142,7 +161,9 @@ def _cuda_refusal(q: Tensor) -> str | None:
 def in_parts(q: Tensor, pattern: Pattern) -> bool:
     """Whether a sequence of `q` is computed in parts, because one kernel's lists would be too large."""
     size = pattern.block_size
-    ordinary = pattern.global_blocks > 0 and not (pattern.huggingface or pattern.num_global_tokens)
+    ordinary = pattern.global_blocks > 0 and not (
+        pattern.huggingface or pattern.num_global_tokens
+    )
     if not ordinary or size & -size < 16 or q.device.type not in PARTS_DEVICES:
         return False
     return list_bytes(q.shape[1], q.shape[2], size) > PARTS_BYTES
@@ -160,7 +181,9 @@ def kind_of(q: Tensor, pattern: Pattern, gradients: bool, by_row: bool) -> Kind:
         gradients=gradients,
         inference=q.is_inference(),
         threads=torch.get_num_threads() if q.device.type == "cpu" else 0,
-        pattern=replace(pattern, global_blocks=2, window_blocks=3, random_blocks=1, seed=0),
+        pattern=replace(
+            pattern, global_blocks=2, window_blocks=3, random_blocks=1, seed=0
+        ),
     )
 
 
@@ -175,7 +198,9 @@ def possible_recipes(
     if not (gradients and size % 128):
         return (Recipe(size, False, parts),)
     # For some GPUs, some torch versions offer only gradient kernels of 128 tokens, regardless of the request.
-    larger = () if parts else (Recipe(128, False),)  # parts consist of the pattern's own blocks
+    larger = (
+        () if parts else (Recipe(128, False),)
+    )  # parts consist of the pattern's own blocks
     return Recipe(size, False, parts), Recipe(size, True, parts), *larger
 
 
@@ -188,14 +213,18 @@ def find_recipe(kind: Kind, tokens: int) -> Recipe | str:
     found = FOUND_RECIPES.get(kind)
     if found is None:
         with _trying:
-            found = FOUND_RECIPES.get(kind) or FOUND_RECIPES.setdefault(kind, _first_good(kind, tokens))
+            found = FOUND_RECIPES.get(kind) or FOUND_RECIPES.setdefault(
+                kind, _first_good(kind, tokens)
+            )
     return found
 
 
 def _first_good(kind: Kind, tokens: int) -> Recipe | str:
     """The first recipe that passes its tests, or the reason why the first recipe fails."""
     reasons = []
-    for recipe in possible_recipes(kind.pattern, kind.device.type, kind.gradients, kind.parts):
+    for recipe in possible_recipes(
+        kind.pattern, kind.device.type, kind.gradients, kind.parts
+    ):
         reason = find_failure(recipe, kind, tokens)
         if reason is None:
             return recipe
@@ -208,7 +237,9 @@ def trial_lengths(recipe: Recipe, kind: Kind, tokens: int = 0) -> tuple[int, ...
 
     All but the first have the maximum length; the first has one block fewer if each row has its own graph.
     """
-    global_blocks = (kind.pattern.global_blocks,) if kind.parts else ()  # a size of lists
+    global_blocks = (
+        (kind.pattern.global_blocks,) if kind.parts else ()
+    )  # a size of lists
     fixed = (kind.heads, kind.width, *global_blocks)
     rows = 1 if kind.one_row else next(n for n in (2, 3, 4, 5) if n not in fixed)
     # Some torch versions compile a separate kernel for fewer than 128 queries.
@@ -229,10 +260,15 @@ def find_failure(recipe: Recipe, kind: Kind, tokens: int) -> str | None:
 
     The first test is as long as the kernel's calls: torch searches for the fastest kernel of that length.
     """
-    long, short = (trial_lengths(recipe, kind, size) for size in (min(tokens, TRIAL_TOKENS), 0))
+    long, short = (
+        trial_lengths(recipe, kind, size) for size in (min(tokens, TRIAL_TOKENS), 0)
+    )
     # Autocast would compute the reference in half precision. With gradient checkpointing, the saved tensors
     # of the test would be taken for those of the first layer.
-    with torch.autocast(kind.device.type, enabled=False), saved_tensors_hooks(_same, _same):
+    with (
+        torch.autocast(kind.device.type, enabled=False),
+        saved_tensors_hooks(_same, _same),
+    ):
         reason = _deviation(recipe, kind, long)
         return reason if reason or long == short else _deviation(recipe, kind, short)
 
@@ -248,21 +284,30 @@ def _deviation(recipe: Recipe, kind: Kind, lengths: tuple[int, ...]) -> str | No
     shape = (len(lengths), kind.heads, max(lengths), kind.width)
     with torch.inference_mode(kind.inference), torch.set_grad_enabled(kind.gradients):
         made = [
-            torch.randn(shape, generator=source, device="cpu").to(kind.device, kind.dtype) for _ in range(4)
+            torch.randn(shape, generator=source, device="cpu").to(
+                kind.device, kind.dtype
+            )
+            for _ in range(4)
         ]
         exact = [x.float() for x in made]
         try:
             with warnings.catch_warnings(), _torch_silent():
                 warnings.simplefilter("ignore")  # torch's own compilation warnings
                 got = _with_gradients(
-                    lambda q, k, v: run(recipe, Call(q, k, v, pattern, lengths), kind.gradients),
+                    lambda q, k, v: run(
+                        recipe, Call(q, k, v, pattern, lengths), kind.gradients
+                    ),
                     made,
                     kind.gradients,
                 )
         except Exception as error:  # compilation errors have many classes
-            return f"flex failed to compile: {type(error).__name__}: {_first_line(error)}"
+            return (
+                f"flex failed to compile: {type(error).__name__}: {_first_line(error)}"
+            )
         want = _with_gradients(
-            lambda q, k, v: _reference(Call(q, k, v, pattern, lengths)), exact, kind.gradients
+            lambda q, k, v: _reference(Call(q, k, v, pattern, lengths)),
+            exact,
+            kind.gradients,
         )
     tolerance = TOLERANCE[kind.dtype]
     if kind.device.type == "cuda":
@@ -271,7 +316,9 @@ def _deviation(recipe: Recipe, kind: Kind, lengths: tuple[int, ...]) -> str | No
     for name, a, b in zip(names, got, want, strict=False):
         deviation = ((a.float() - b).abs().max() / b.abs().max()).item()
         if not deviation <= tolerance:  # also true for NaN
-            return f"{name} differs from the reference by {deviation:.1e} on this machine"
+            return (
+                f"{name} differs from the reference by {deviation:.1e} on this machine"
+            )
     return None
 
 
@@ -290,11 +337,15 @@ def _reference(call: Call) -> Tensor:
     """Dense attention, or for long sequences a memory-saving route that is tested against it."""
     if call.q.shape[2] <= DENSE_TOKENS:
         return dense_attention(call)
-    return torch.cat([blocked_attention(call.take([row])) for row in range(len(call.lengths))])
+    return torch.cat(
+        [blocked_attention(call.take([row])) for row in range(len(call.lengths))]
+    )
 
 
 def _with_gradients(
-    attend: Callable[[Tensor, Tensor, Tensor], Tensor], made: list[Tensor], gradients: bool
+    attend: Callable[[Tensor, Tensor, Tensor], Tensor],
+    made: list[Tensor],
+    gradients: bool,
 ) -> list[Tensor]:
     """The output, and optionally the gradients of q, k and v; `made` is q, k, v and the output's gradient."""
     q, k, v = (x.detach().requires_grad_(gradients) for x in made[:3])
@@ -303,4 +354,6 @@ def _with_gradients(
 
 
 def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
+    return next(
+        (line.strip() for line in str(error).splitlines() if line.strip()), "no message"
+    )

@@ -24,7 +24,14 @@ from torch.nn.attention.flex_attention import flex_attention as torch_flex_atten
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from bigbird_dna.attention.call import Call, numbers_on
-from bigbird_dna.attention.tiles import Parts, Tiles, make_parts, make_tiles, mask_function, score_function
+from bigbird_dna.attention.tiles import (
+    Parts,
+    Tiles,
+    make_parts,
+    make_tiles,
+    mask_function,
+    score_function,
+)
 
 # Axes: B batch, H heads, L input tokens, N tokens of the longest sequence, K head width.
 
@@ -44,20 +51,29 @@ class Recipe(NamedTuple):
 def run(recipe: Recipe, call: Call, gradients: bool) -> Tensor:
     """Attention by the kernel of `recipe`, (B, H, L, K), compiled at the first call of its kind."""
     tokens, longest = call.q.shape[2], max(call.lengths)
-    if longest == 1:  # a single token attends to itself; torch would recompile the kernel for it
+    if (
+        longest == 1
+    ):  # a single token attends to itself; torch would recompile the kernel for it
         return pad(call.v[:, :, :1], (0, 0, 0, tokens - 1))
     q, k, v = (_plain(x, gradients) for x in call.cut()[:3])
     shared = _shared_memory(q.device) if q.is_cuda else None
     build = kernel_build(recipe.size, q.shape[3], q.dtype, shared)
     ends, form = _ends(call.lengths, q.device), (build, call.pattern.causal)
-    with torch.autocast(q.device.type, enabled=False), torch.set_grad_enabled(gradients):
+    with (
+        torch.autocast(q.device.type, enabled=False),
+        torch.set_grad_enabled(gradients),
+    ):
         if recipe.parts:
             parts = make_parts(call, recipe.size, gradients)
             joined = compiled_attention(attend_in_parts, recipe.search)
-            out = with_full_queries(joined(q, k, v, parts, ends, *form), q, k, v, parts, call.lengths)
+            out = with_full_queries(
+                joined(q, k, v, parts, ends, *form), q, k, v, parts, call.lengths
+            )
         else:
             tiles = make_tiles(call, recipe.size, gradients)
-            out = compiled_attention(attend_at_once, recipe.search)(q, k, v, tiles, ends, *form)
+            out = compiled_attention(attend_at_once, recipe.search)(
+                q, k, v, tiles, ends, *form
+            )
     return call.uncut(out)
 
 
@@ -70,13 +86,17 @@ def _plain(x: Tensor, gradients: bool) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-@torch.inference_mode(False)  # tensors cached during evaluation must also work in training
+@torch.inference_mode(
+    False
+)  # tensors cached during evaluation must also work in training
 def _ends(lengths: tuple[int, ...], device: torch.device) -> Tensor:
     return numbers_on(device, lengths, torch.int32)
 
 
 @lru_cache(maxsize=4)
-def compiled_attention(attend: Callable[..., Tensor], search: bool) -> Callable[..., Tensor]:
+def compiled_attention(
+    attend: Callable[..., Tensor], search: bool
+) -> Callable[..., Tensor]:
     """The function compiled for all sizes, with torch's search for the fastest kernel if `search`."""
     options: dict[str, Any] = {"dynamic": True, "fullgraph": True}
     if search:
@@ -92,7 +112,13 @@ def compiled_attention(attend: Callable[..., Tensor], search: bool) -> Callable[
 
 
 def attend_at_once(
-    q: Tensor, k: Tensor, v: Tensor, tiles: Tiles, ends: Tensor, build: str, causal: bool
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    tiles: Tiles,
+    ends: Tensor,
+    build: str,
+    causal: bool,
 ) -> Tensor:
     """The function to compile."""
     out = _over_tiles(q, k, v, tiles, ends, build, causal)
@@ -101,14 +127,22 @@ def attend_at_once(
 
 
 def attend_in_parts(
-    q: Tensor, k: Tensor, v: Tensor, parts: Parts, ends: Tensor, build: str, causal: bool
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    parts: Parts,
+    ends: Tensor,
+    build: str,
+    causal: bool,
 ) -> Tensor:
     """The function to compile for long sequences, (B, H, N, K); queries that attend to every key excepted."""
     keys, values = (x.index_select(2, parts.global_keys) for x in (k, v))
     far, far_lse = attend_to_tiles(q, keys, values, parts.far, ends, build, causal)
     near, near_lse = attend_to_tiles(q, k, v, parts.near, ends, build, causal)
     # A query may have no near keys, with a log-sum-exp of -inf: its weight is 0.
-    return far + (near - far) * torch.sigmoid(near_lse - far_lse)[..., None].to(far.dtype)
+    return far + (near - far) * torch.sigmoid(near_lse - far_lse)[..., None].to(
+        far.dtype
+    )
 
 
 def with_full_queries(
@@ -122,7 +156,9 @@ def with_full_queries(
         full = scaled_dot_product_attention(query, k, v)
     else:  # a mask would exclude the fastest kernel
         rows = [
-            scaled_dot_product_attention(query[row, None], k[row, None, :, :end], v[row, None, :, :end])
+            scaled_dot_product_attention(
+                query[row, None], k[row, None, :, :end], v[row, None, :, :end]
+            )
             for row, end in enumerate(lengths)
         ]
         full = torch.cat(rows)
@@ -130,16 +166,31 @@ def with_full_queries(
 
 
 def attend_to_tiles(
-    q: Tensor, k: Tensor, v: Tensor, tiles: Tiles, ends: Tensor, build: str, causal: bool
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    tiles: Tiles,
+    ends: Tensor,
+    build: str,
+    causal: bool,
 ) -> tuple[Tensor, Tensor]:
     """Output (B, H, N, K) and the scores' log-sum-exps (B, H, N) over the keys in the tiles' lists; 0 and
     -inf for queries without keys."""
-    out, more = _over_tiles(q, k, v, tiles, ends, build, causal, return_aux=AuxRequest(lse=True))
+    out, more = _over_tiles(
+        q, k, v, tiles, ends, build, causal, return_aux=AuxRequest(lse=True)
+    )
     return out, more.lse
 
 
 def _over_tiles(
-    q: Tensor, k: Tensor, v: Tensor, tiles: Tiles, ends: Tensor, build: str, causal: bool, **results: Any
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    tiles: Tiles,
+    ends: Tensor,
+    build: str,
+    causal: bool,
+    **results: Any,
 ) -> Any:
     queries, full_queries = tiles.partial_queries, tiles.full_queries
     size = int(build.split()[0])
@@ -157,14 +208,22 @@ def _over_tiles(
         mask_mod=mask_function(tiles, ends, causal),
     )
     options = kernel_options(build, q.dtype) if q.is_cuda else None
-    return torch_flex_attention(q, k, v, score_function(tiles), block_mask, kernel_options=options, **results)
+    return torch_flex_attention(
+        q, k, v, score_function(tiles), block_mask, kernel_options=options, **results
+    )
 
 
 @lru_cache(maxsize=8)
 def _shared_memory(device: torch.device) -> int:
     """Bytes of a multiprocessor's shared memory that one program of a kernel may use."""
     properties = torch.cuda.get_device_properties(device)
-    return int(getattr(properties, "shared_memory_per_block_optin", properties.shared_memory_per_block))
+    return int(
+        getattr(
+            properties,
+            "shared_memory_per_block_optin",
+            properties.shared_memory_per_block,
+        )
+    )
 
 
 def kernel_build(size: int, width: int, dtype: torch.dtype, shared: int | None) -> str:
@@ -179,7 +238,11 @@ def kernel_build(size: int, width: int, dtype: torch.dtype, shared: int | None) 
     sides = [side for side in (64, 32, 16) if size % side == 0] or [size & -size]
     builds = [(side, stages) for side in sides for stages in range(STAGES, 0, -1)]
     row = 2 * width * dtype.itemsize
-    fits = (build for build in builds if (1 + build[1]) * build[0] * row <= shared - RESERVED)
+    fits = (
+        build
+        for build in builds
+        if (1 + build[1]) * build[0] * row <= shared - RESERVED
+    )
     side, stages = next(fits, builds[-1])
     return f"{size} {side} {0 if stages == STAGES else stages}"
 

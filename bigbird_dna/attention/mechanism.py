@@ -36,7 +36,9 @@ class Heads(NamedTuple):
     largest: bool  # pooling by maximum, else by mean
     causal: bool
     dropout: float
-    clusters: Tensor | None = None  # (B, H, L) cluster numbers, for plans based on clusters
+    clusters: Tensor | None = (
+        None  # (B, H, L) cluster numbers, for plans based on clusters
+    )
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Heads":
         """Return a copy with `change` applied once to each distinct tensor among the first five."""
@@ -116,7 +118,9 @@ def recomputed(attend: Callable[..., Any], *arguments: object) -> Any:
 HeadSlice = tuple[slice, slice]  # slices of batch and heads
 
 
-def by_parts(attend: Callable[..., Tensor], vectors: Sequence[Tensor], each: int) -> Tensor:
+def by_parts(
+    attend: Callable[..., Tensor], vectors: Sequence[Tensor], each: int
+) -> Tensor:
     """Concatenate the results of `attend(part, *vectors)` over parts of batch and heads. Vectors are (B, H,
     L, K), and `attend` holds about `each` elements per head of a sequence."""
     batch, heads, *_ = vectors[0].shape
@@ -127,7 +131,11 @@ def by_parts(attend: Callable[..., Tensor], vectors: Sequence[Tensor], each: int
     # Split instead of sliced: the gradient of a slice is as large as the tensor that it was cut from.
     for rows, *of_rows in zip(*_split(vectors, max(1, fit // heads), 0), strict=True):
         parts = zip(*_split(of_rows, fit, 1), strict=True)
-        outs.append(torch.cat([recomputed(attend, (rows, some), *part) for some, *part in parts], 1))
+        outs.append(
+            torch.cat(
+                [recomputed(attend, (rows, some), *part) for some, *part in parts], 1
+            )
+        )
     return torch.cat(outs) if len(outs) > 1 else outs[0]
 
 
@@ -165,7 +173,9 @@ def plan_of_blocks(
         blocks, own = blocks_of(tokens, size)
         return blocks * own
 
-    return PlannedAttention(attend_in_blocks, lambda tokens: scores(*blocks_of(tokens, size)), places)
+    return PlannedAttention(
+        attend_in_blocks, lambda tokens: scores(*blocks_of(tokens, size)), places
+    )
 
 
 class AttentionLayer(nn.Module):
@@ -192,7 +202,9 @@ class AttentionLayer(nn.Module):
         present = real_positions(call.lengths, cut.q.shape[2], q.device)[:, None]
         return call.uncut(self.attended(cut.q, cut.k, cut.v, present, dropout))
 
-    def attended(self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float) -> Tensor:
+    def attended(
+        self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
+    ) -> Tensor:
         """`forward` for valid arguments; `present` (B, 1, L) marks tokens, and padding may get any values."""
         raise NotImplementedError
 
@@ -202,22 +214,37 @@ class PlannedLayer(AttentionLayer):
 
     largest = False
 
-    def __init__(self, shape: LayerShape, plan: PlannedAttention, centroids: nn.Module | None = None) -> None:
+    def __init__(
+        self,
+        shape: LayerShape,
+        plan: PlannedAttention,
+        centroids: nn.Module | None = None,
+    ) -> None:
         super().__init__()
-        self.shape, self.plan, self.centroids = shape, plan, centroids  # assigns tokens to clusters
+        self.shape, self.plan, self.centroids = (
+            shape,
+            plan,
+            centroids,
+        )  # assigns tokens to clusters
 
-    def attended(self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float) -> Tensor:
+    def attended(
+        self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
+    ) -> Tensor:
         """Attention by the plan, a few heads at a time."""
         tokens, width = q.shape[2:]
         clusters = None if self.centroids is None else self.centroids(q, k, present)
 
-        def attend(part: HeadSlice, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        def attend(
+            part: HeadSlice, query: Tensor, key: Tensor, value: Tensor
+        ) -> Tensor:
             own = None if clusters is None else clusters[part]
             vectors = (query, key, value, *self.pooled(query, key))
             rest = (present[part[0]], self.largest, self.shape.causal, dropout, own)
             return self.plan.attend(Heads(*vectors, *rest))
 
-        each = self.plan.places(tokens) * (self.plan.scores(tokens) + _TEMPORARIES * width)
+        each = self.plan.places(tokens) * (
+            self.plan.scores(tokens) + _TEMPORARIES * width
+        )
         return by_parts(attend, (q, k, v), each)
 
     def pooled(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
@@ -238,9 +265,16 @@ class ClusterOptions(Section):
     """Options of token clusters."""
 
     clusters: int = Field(default=32, ge=1, description="number of clusters per head")
-    span: int = Field(default=128, ge=1, description="tokens per chunk; larger clusters have several chunks")
+    span: int = Field(
+        default=128,
+        ge=1,
+        description="tokens per chunk; larger clusters have several chunks",
+    )
     decay: float = Field(
-        default=0.999, ge=0, le=1, description="fraction of a cluster's direction kept per training step"
+        default=0.999,
+        ge=0,
+        le=1,
+        description="fraction of a cluster's direction kept per training step",
     )
 
 
@@ -269,11 +303,17 @@ class Centroids(nn.Module):
             return (some @ self.directions[part[1]].to(some.dtype).mT).argmax(-1)
 
         # A few heads at a time: the intermediate products have one element per direction.
-        nearest = selected(lambda: by_parts(choose, (token,), token.shape[2] * count), count)
+        nearest = selected(
+            lambda: by_parts(choose, (token,), token.shape[2] * count), count
+        )
         if self.training:
             token = token.masked_fill(~present[..., None], 0).to(self.seen.dtype)
             seen = torch.zeros_like(self.seen)
-            index = nearest.transpose(0, 1).flatten(1)[..., None].expand(-1, -1, token.shape[3])
+            index = (
+                nearest.transpose(0, 1)
+                .flatten(1)[..., None]
+                .expand(-1, -1, token.shape[3])
+            )
             seen.scatter_add_(1, index, token.transpose(0, 1).flatten(1, 2))
             self.seen.copy_(seen)
         return nearest
@@ -281,9 +321,13 @@ class Centroids(nn.Module):
     @torch.no_grad()
     def begin_pass(self) -> None:
         """Move the directions toward the tokens of the last training pass."""
-        moved = self.decay * self.directions + (1 - self.decay) * normalize(self.seen, dim=-1)
+        moved = self.decay * self.directions + (1 - self.decay) * normalize(
+            self.seen, dim=-1
+        )
         empty = (self.seen == 0).all(-1, keepdim=True)
-        self.directions.copy_(torch.where(empty, self.directions, normalize(moved, dim=-1)))
+        self.directions.copy_(
+            torch.where(empty, self.directions, normalize(moved, dim=-1))
+        )
         self.seen.zero_()
 
 
@@ -304,9 +348,14 @@ class ClusterChunks(NamedTuple):
     def used(self) -> "ClusterChunks":
         """Without chunks and places that are empty in all sequences and heads; depends on all tokens."""
         none = self.number == self.total
-        total, size = int(self.number.masked_fill(none, 0).max()) + 1, int(self.place.max()) + 1
+        total, size = (
+            int(self.number.masked_fill(none, 0).max()) + 1,
+            int(self.place.max()) + 1,
+        )
         before = self.before[..., :total].clamp(max=total)
-        return ClusterChunks(self.number.masked_fill(none, total), self.place, before, total, size)
+        return ClusterChunks(
+            self.number.masked_fill(none, total), self.place, before, total, size
+        )
 
     def spread(self, x: Tensor) -> Tensor:
         """(B, H, L, K) → (B, H, P, S, K), zero at empty slots."""
@@ -327,7 +376,9 @@ def most_chunks(tokens: int, count: int, size: int) -> tuple[int, int]:
     return min(count + tokens // size, tokens), size
 
 
-def make_chunks(clusters: Tensor, present: Tensor, count: int, size: int) -> ClusterChunks:
+def make_chunks(
+    clusters: Tensor, present: Tensor, count: int, size: int
+) -> ClusterChunks:
     """Chunks of tokens with cluster indices `clusters` (B, H, L) below `count`, where `present` (B, 1, L)."""
     tokens = clusters.shape[2]
     chunks, size = most_chunks(tokens, count, size)
@@ -337,28 +388,41 @@ def make_chunks(clusters: Tensor, present: Tensor, count: int, size: int) -> Clu
     everywhere = torch.arange(tokens, device=clusters.device).expand_as(clusters)
     new = torch.ones_like(ordered, dtype=torch.bool)
     new[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
-    begin = everywhere.masked_fill(~new, 0).cummax(2).values  # of the token's cluster, in sorted order
+    begin = (
+        everywhere.masked_fill(~new, 0).cummax(2).values
+    )  # of the token's cluster, in sorted order
     rank = everywhere - begin
     first = everywhere - rank % size  # in sorted order, the first token of the chunk
     last = order.gather(2, (first - 1).clamp(min=0))  # last token of the previous chunk
     last = last.masked_fill(rank < size, -1)
     first = order.gather(2, first)
-    rank, first, last = (torch.empty_like(x).scatter_(2, order, x) for x in (rank, first, last))
+    rank, first, last = (
+        torch.empty_like(x).scatter_(2, order, x) for x in (rank, first, last)
+    )
     begins = (first == everywhere) & present
     number = (begins.cumsum(2) - 1).gather(2, first)
-    number, place = number.masked_fill(~present, chunks), (rank % size).masked_fill(~present, 0)
+    number, place = (
+        number.masked_fill(~present, chunks),
+        (rank % size).masked_fill(~present, 0),
+    )
     previous = number.gather(2, last.clamp(min=0)).masked_fill(last < 0, chunks)
-    before = number.new_full((*number.shape[:2], chunks + 1), chunks).scatter(2, number, previous)
+    before = number.new_full((*number.shape[:2], chunks + 1), chunks).scatter(
+        2, number, previous
+    )
     return ClusterChunks(number, place, before[..., :chunks], chunks, size)
 
 
 def in_chunks(inputs: Heads, options: ClusterOptions) -> tuple[ClusterChunks, Heads]:
     """The chunks of `inputs.clusters`, and the inputs in chunks, (B, H, P, S, K), `present` (B, H, P, S)."""
     assert inputs.clusters is not None
-    chunks = make_chunks(inputs.clusters, inputs.present, options.clusters, options.span)
+    chunks = make_chunks(
+        inputs.clusters, inputs.present, options.clusters, options.span
+    )
     chunks = chunks if inputs.causal else chunks.used()
     here = inputs.present.expand_as(inputs.clusters)[..., None].to(inputs.q.dtype)
-    return chunks, inputs.map(chunks.spread)._replace(present=chunks.spread(here)[..., 0] > 0)
+    return chunks, inputs.map(chunks.spread)._replace(
+        present=chunks.spread(here)[..., 0] > 0
+    )
 
 
 def plan_of_clusters(

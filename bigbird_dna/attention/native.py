@@ -20,7 +20,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from bigbird_dna.attention.call import Call, RouteRequest, dense_attention, differentiate_by
+from bigbird_dna.attention.call import (
+    Call,
+    RouteRequest,
+    dense_attention,
+    differentiate_by,
+)
 from bigbird_dna.attention.fast_paths import is_transformed
 from bigbird_dna.attention.native_kernel import TYPES, Kernel, layer_agrees
 from bigbird_dna.attention.pattern import Pattern
@@ -36,8 +41,12 @@ TILE = 64  # tokens that the kernel computes together
 def native_attention(call: Call) -> Tensor:
     """Attention by the kernel, (B, H, L, K); `RuntimeError` if it is unavailable."""
     q, k, v, pattern, lengths, layer, *_ = call
-    if type(q) is Tensor and not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
-        return _kernel().forward(call)[0]  # an operator's first call imports torch._dynamo: a second
+    if type(q) is Tensor and not (
+        torch.is_grad_enabled() or torch.compiler.is_compiling()
+    ):
+        return _kernel().forward(call)[
+            0
+        ]  # an operator's first call imports torch._dynamo: a second
     out: Tensor = forward_op(q, k, v, list(lengths), pattern.as_numbers(), layer)[0]
     return out
 
@@ -56,7 +65,9 @@ def unavailable(request: RouteRequest) -> str | None:
         return f"native runs only on CPUs, not on {q.device.type}"
     if pattern.num_global_tokens:
         return "native does not support extra global tokens"
-    reason: str | None = request.beyond("native", TYPES) or _missing(q.dtype == torch.float16)
+    reason: str | None = request.beyond("native", TYPES) or _missing(
+        q.dtype == torch.float16
+    )
     return reason
 
 
@@ -72,8 +83,16 @@ def gelu_tanh_(x: Tensor) -> Tensor:
 def pointwise(*tensors: Tensor) -> Kernel | None:
     """The kernel for element-wise functions of float32 or bfloat16 CPU tensors at memory bandwidth; None: use
     torch, for example under torch.compile or torch.func."""
-    fit = all(x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16) for x in tensors)
-    if not fit or torch.compiler.is_compiling() or is_transformed(*tensors) or _missing(False) is not None:
+    fit = all(
+        x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16)
+        for x in tensors
+    )
+    if (
+        not fit
+        or torch.compiler.is_compiling()
+        or is_transformed(*tensors)
+        or _missing(False) is not None
+    ):
         return None
     return _kernel()
 
@@ -129,7 +148,9 @@ def _check(kernel: Kernel) -> None:
         with torch.no_grad():
             out, lse = kernel.forward(call)
             found = kernel.backward(call, upper, out, lse)
-        for result, reference in zip((out, *found), (expected, *gradients), strict=True):
+        for result, reference in zip(
+            (out, *found), (expected, *gradients), strict=True
+        ):
             if not (result - reference).abs().max() <= TOLERANCE:
                 raise native_build.BuildError(
                     "the compiled kernel does not agree with the reference implementation"
@@ -143,7 +164,9 @@ def _check_sum(kernel: Kernel) -> None:
     out, _ = kernel.forward(Call(zeros, zeros, v, pattern, (40,)))
     means = torch.allclose(out, v.mean(dim=2, keepdim=True))
     if not (means and _pointwise_agrees(kernel) and layer_agrees(kernel)):
-        raise native_build.BuildError("the compiled kernel does not agree with the reference implementation")
+        raise native_build.BuildError(
+            "the compiled kernel does not agree with the reference implementation"
+        )
 
 
 def _pointwise_agrees(kernel: Kernel) -> bool:
@@ -156,7 +179,9 @@ def _pointwise_agrees(kernel: Kernel) -> bool:
     kept = torch.where(lanes >= least, x * 1.25, 0)
     rows = x[:960].view(1, 2, 10, 48)
     angles = torch.linspace(0, 5, 240).view(10, 24)
-    pairs = torch.complex(rows[..., :24], rows[..., 24:]) * torch.polar(torch.ones(10, 24), angles)
+    pairs = torch.complex(rows[..., :24], rows[..., 24:]) * torch.polar(
+        torch.ones(10, 24), angles
+    )
     found_and_expected = (
         (kernel.gelu(x, torch.empty_like(x)), curve),
         (kernel.gelu_slope(x, torch.ones_like(x)), slope),
@@ -166,7 +191,9 @@ def _pointwise_agrees(kernel: Kernel) -> bool:
             torch.cat([pairs.real, pairs.imag], dim=-1),
         ),
     )
-    return all(torch.allclose(a, b, rtol=1e-5, atol=2e-6) for a, b in found_and_expected)
+    return all(
+        torch.allclose(a, b, rtol=1e-5, atol=2e-6) for a, b in found_and_expected
+    )
 
 
 def _missing(float16: bool) -> str | None:
@@ -194,14 +221,25 @@ def _kernel() -> Kernel:
 # Custom operators, which torch.compile and torch.export treat as opaque; patterns are passed as integers.
 
 
-@torch.library.custom_op("bigbird_dna::native_forward", mutates_args=(), device_types="cpu")
+@torch.library.custom_op(
+    "bigbird_dna::native_forward", mutates_args=(), device_types="cpu"
+)
 def forward_op(
-    q: Tensor, k: Tensor, v: Tensor, lengths: Sequence[int], pattern: Sequence[int], layer: int
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lengths: Sequence[int],
+    pattern: Sequence[int],
+    layer: int,
 ) -> tuple[Tensor, Tensor]:
-    return _kernel().forward(Call(q, k, v, Pattern.from_numbers(pattern), tuple(lengths), layer))
+    return _kernel().forward(
+        Call(q, k, v, Pattern.from_numbers(pattern), tuple(lengths), layer)
+    )
 
 
-@torch.library.custom_op("bigbird_dna::native_backward", mutates_args=(), device_types="cpu")
+@torch.library.custom_op(
+    "bigbird_dna::native_backward", mutates_args=(), device_types="cpu"
+)
 def backward_op(
     upper: Tensor,
     q: Tensor,
@@ -218,9 +256,18 @@ def backward_op(
 
 
 def _composed(
-    q: Tensor, k: Tensor, v: Tensor, lengths: Sequence[int], pattern: Sequence[int], layer: int
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lengths: Sequence[int],
+    pattern: Sequence[int],
+    layer: int,
 ) -> Tensor:
-    return dense_attention(Call(q, k, v, Pattern.from_numbers(pattern), tuple(lengths), layer))
+    return dense_attention(
+        Call(q, k, v, Pattern.from_numbers(pattern), tuple(lengths), layer)
+    )
 
 
-differentiate_by(forward_op, backward_op, lse_dtype=lambda _: torch.float32, composed=_composed)
+differentiate_by(
+    forward_op, backward_op, lse_dtype=lambda _: torch.float32, composed=_composed
+)

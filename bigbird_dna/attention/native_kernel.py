@@ -23,13 +23,20 @@ from bigbird_dna.gpus import limit_threads
 # Axes: B batch, H heads, L tokens, K head width, Q blocks of a sequence, S key blocks that a query block
 # attends to, D hidden width, I intermediate width.
 
-TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}  # the kernel's type numbers
+TYPES = {
+    torch.float32: 0,
+    torch.bfloat16: 1,
+    torch.float16: 2,
+}  # the kernel's type numbers
 
 
 class _Array(ctypes.Structure):
     """`Array` in kernel.cpp."""
 
-    _fields_ = [("data", ctypes.c_void_p), *((name, ctypes.c_int64) for name in ("batch", "head", "token"))]
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("batch", "head", "token")),
+    ]
 
 
 class KernelCall(ctypes.Structure):
@@ -40,7 +47,10 @@ class KernelCall(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("block_size", "blocks", "seen")),
         *((name, ctypes.c_int64) for name in ("causal", "type", "threads")),
         *((name, ctypes.c_double) for name in ("scale", "first_bias")),
-        *((name, ctypes.c_void_p) for name in ("key_blocks", "full", "rows", "lengths")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("key_blocks", "full", "rows", "lengths")
+        ),
         *((name, ctypes.c_void_p) for name in ("launcher", "scratch")),
         *((name, _Array) for name in ("q", "k", "v", "out")),
         ("lse", ctypes.c_void_p),
@@ -65,11 +75,15 @@ class Kernel:
     def forward(self, call: Call) -> tuple[Tensor, Tensor]:
         """Return (out, lse)."""
         out = _result(call)
-        lse = call.q.new_zeros(call.q.shape[:3], dtype=torch.float32)  # also zero at padding
+        lse = call.q.new_zeros(
+            call.q.shape[:3], dtype=torch.float32
+        )  # also zero at padding
         self._solve(call, lse, out=out)
         return out, lse
 
-    def backward(self, call: Call, upper: Tensor, out: Tensor, lse: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(
+        self, call: Call, upper: Tensor, out: Tensor, lse: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients with respect to q, k and v; `upper` is the gradient with respect to `out`."""
         grads = (_result(call), _result(call), _result(call))
         named = zip(("grad_q", "grad_k", "grad_v"), grads, strict=True)
@@ -90,10 +104,18 @@ class Kernel:
         return out
 
     def drop(
-        self, x: Tensor, lanes: Tensor, least: int, scale: float, residual: Tensor | None, out: Tensor
+        self,
+        x: Tensor,
+        lanes: Tensor,
+        least: int,
+        scale: float,
+        residual: Tensor | None,
+        out: Tensor,
     ) -> Tensor:
         """`x` · scale where `lanes` (int16) are at least `least`, else 0; plus `residual` (float32)."""
-        problem = KernelCall(threads=limit_threads(torch.get_num_threads()), launcher=launcher())
+        problem = KernelCall(
+            threads=limit_threads(torch.get_num_threads()), launcher=launcher()
+        )
         self._library.drop(
             ctypes.byref(problem),
             *map(ctypes.c_int64, (TYPES[x.dtype], TYPES[out.dtype])),
@@ -104,7 +126,13 @@ class Kernel:
         )
         return out
 
-    def turn(self, x: Tensor, out: Tensor, turns: tuple[Tensor, Tensor] | None, back: bool = False) -> Tensor:
+    def turn(
+        self,
+        x: Tensor,
+        out: Tensor,
+        turns: tuple[Tensor, Tensor] | None,
+        back: bool = False,
+    ) -> Tensor:
         """Rotate rows of `x` (B, H, L, K) by their tokens' angles, cosines and sines (L, K / 2), into `out`.
 
         Sequences with their own angles have cosines and sines (B, 1, L, K / 2), contiguous. None copies the
@@ -132,7 +160,11 @@ class Kernel:
         return out
 
     def layer(
-        self, problem: KernelCall, weights: ctypes.Structure, x: Tensor, turns: tuple[Tensor, Tensor] | None
+        self,
+        problem: KernelCall,
+        weights: ctypes.Structure,
+        x: Tensor,
+        turns: tuple[Tensor, Tensor] | None,
     ) -> None:
         """Pass hidden states `x` (B, L, D) through a layer, in place; `problem` describes one sequence."""
         of, library = ctypes.byref(problem), self._library
@@ -146,12 +178,16 @@ class Kernel:
         problem.scratch, problem.lse = _pointer(scratch), _pointer(lse)
         angles, step = _addresses(*(turns or (None, None))), _step(turns)
         count = ctypes.c_int64(len(x))
-        library.layer(of, ctypes.byref(weights), count, *angles, step, *_addresses(x, room))
+        library.layer(
+            of, ctypes.byref(weights), count, *angles, step, *_addresses(x, room)
+        )
 
     def _each(self, name: str, *tensors: Tensor) -> None:
         """Call an element-wise function on `others`, with the element count and type of the first tensor."""
         first, *others = tensors
-        problem = KernelCall(threads=limit_threads(torch.get_num_threads()), launcher=launcher())
+        problem = KernelCall(
+            threads=limit_threads(torch.get_num_threads()), launcher=launcher()
+        )
         self._library[name](
             ctypes.byref(problem),
             ctypes.c_int64(TYPES[first.dtype]),
@@ -164,9 +200,12 @@ class Kernel:
         _, heads, tokens, width = q.shape
         tensors |= {"q": q, "k": k, "v": v}
         kept = {
-            name: x if x.stride(3) == 1 or x.shape[3] == 1 else x.contiguous() for name, x in tensors.items()
+            name: x if x.stride(3) == 1 or x.shape[3] == 1 else x.contiguous()
+            for name, x in tensors.items()
         }
-        arrays = {name: _Array(_pointer(x), *x.stride()[:3]) for name, x in kept.items()}
+        arrays = {
+            name: _Array(_pointer(x), *x.stride()[:3]) for name, x in kept.items()
+        }
         backward = "upper" in tensors
         solve = self._library.backward if backward else self._library.forward
         by_blocks: dict[int, list[int]] = {}
@@ -176,7 +215,9 @@ class Kernel:
                 blocks = 0  # rows with full attention are computed together, each as one block
             by_blocks.setdefault(blocks, []).append(row)
         for blocks, rows in by_blocks.items():
-            places, ends = (np.array(x, np.int64) for x in (rows, [lengths[row] for row in rows]))
+            places, ends = (
+                np.array(x, np.int64) for x in (rows, [lengths[row] for row in rows])
+            )
             whole = _graph(None, int(ends.max(initial=1)), heads, layer)
             graph = _make_graph(pattern, blocks, heads, layer) if blocks else whole
             problem = graph.problem(
@@ -213,7 +254,9 @@ def _addresses(*tensors: Tensor | None) -> list[ctypes.c_void_p]:
 def _pointer(x: Tensor) -> int:
     """Address of a tensor's memory; the kernel reads and writes it unchecked."""
     if not x.is_cpu:
-        raise RuntimeError(f"the compiled kernel needs tensors on the CPU, not on {x.device.type}")
+        raise RuntimeError(
+            f"the compiled kernel needs tensors on the CPU, not on {x.device.type}"
+        )
     return x.data_ptr()
 
 
@@ -222,7 +265,9 @@ def launcher() -> int | None:
     """Address of the OpenMP function that starts torch's threads; None makes the kernel start its own.
     torch's threads keep spinning after work and would compete for the cores."""
     try:
-        torch_library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        torch_library = ctypes.CDLL(
+            str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
+        )
         return ctypes.cast(torch_library.GOMP_parallel, ctypes.c_void_p).value
     except (OSError, AttributeError):
         return None
@@ -235,7 +280,10 @@ class _Weights(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("hidden", "inner")),
         ("epsilon", ctypes.c_double),
         *((name, ctypes.c_void_p) for name in ("joined", "joined_bias")),
-        *((name, ctypes.c_void_p) for name in ("output", "output_bias", "gain", "shift")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("output", "output_bias", "gain", "shift")
+        ),
         *((name, ctypes.c_void_p) for name in ("up", "up_bias", "down", "down_bias")),
         *((name, ctypes.c_void_p) for name in ("last_gain", "last_shift")),
     ]
@@ -250,7 +298,10 @@ class _Graph(NamedTuple):
     first_bias: float = 0.0
 
     def problem(
-        self, shape: tuple[int, int, int, int], lengths: npt.NDArray[np.int64], **others: Any
+        self,
+        shape: tuple[int, int, int, int],
+        lengths: npt.NDArray[np.int64],
+        **others: Any,
     ) -> KernelCall:
         """A call with shape (batch, heads, tokens, width) and the addresses of the graph and of `lengths`."""
         return KernelCall(
@@ -272,7 +323,9 @@ def _make_graph(pattern: Pattern, blocks: int, heads: int, layer: int) -> _Graph
     full = np.zeros(blocks, np.uint8)
     full[pattern.full_rows(blocks)] = 1
     key_blocks = np.ascontiguousarray(pattern.key_blocks(blocks, heads, layer))
-    return _Graph(pattern.block_size, key_blocks, full, float(np.log2(pattern.first_block_count)))
+    return _Graph(
+        pattern.block_size, key_blocks, full, float(np.log2(pattern.first_block_count))
+    )
 
 
 class PackedLayer:
@@ -297,12 +350,27 @@ class PackedLayer:
         self._kernel, columns = kernel, kernel.panel_columns
         (output, up, down), (norm, last) = linears, norms
         self._kept = {
-            **{"joined": _packed(joined[0], columns), "joined_bias": _filled(joined[1], columns)},
-            **{"output": _packed(output.weight, columns), "output_bias": _filled(output.bias, columns)},
-            **{"gain": _filled(norm.weight, columns), "shift": _filled(norm.bias, columns)},
+            **{
+                "joined": _packed(joined[0], columns),
+                "joined_bias": _filled(joined[1], columns),
+            },
+            **{
+                "output": _packed(output.weight, columns),
+                "output_bias": _filled(output.bias, columns),
+            },
+            **{
+                "gain": _filled(norm.weight, columns),
+                "shift": _filled(norm.bias, columns),
+            },
             **{"up": _packed(up.weight, columns), "up_bias": _filled(up.bias, columns)},
-            **{"down": _packed(down.weight, columns), "down_bias": _filled(down.bias, columns)},
-            **{"last_gain": _filled(last.weight, columns), "last_shift": _filled(last.bias, columns)},
+            **{
+                "down": _packed(down.weight, columns),
+                "down_bias": _filled(down.bias, columns),
+            },
+            **{
+                "last_gain": _filled(last.weight, columns),
+                "last_shift": _filled(last.bias, columns),
+            },
         }
         addresses = {name: _pointer(kept) for name, kept in self._kept.items()}
         self._weights = _Weights(up.in_features, up.out_features, norm.eps, **addresses)
@@ -312,7 +380,9 @@ class PackedLayer:
         _, tokens, hidden = x.shape
         graph = _graph(self.pattern, tokens, self.heads, self.index)
         length = np.array([tokens], np.int64)
-        problem = graph.problem((1, self.heads, tokens, hidden // self.heads), length, threads=1)
+        problem = graph.problem(
+            (1, self.heads, tokens, hidden // self.heads), length, threads=1
+        )
         self._kernel.layer(problem, self._weights, x, turns)
 
 
@@ -370,15 +440,23 @@ def layer_agrees(kernel: Kernel) -> bool:
         return made
 
     with torch.no_grad():
-        joined, output, up = linear(hidden, 3 * hidden), linear(hidden, hidden), linear(hidden, inner)
+        joined, output, up = (
+            linear(hidden, 3 * hidden),
+            linear(hidden, hidden),
+            linear(hidden, inner),
+        )
         down, norm = linear(inner, hidden), nn.LayerNorm(hidden)
         x = torch.randn(tokens, hidden, generator=draw)
         q, k, v = joined(x).view(tokens, 3, heads, -1).permute(1, 2, 0, 3)
         context = torch.softmax(q @ k.mT * (hidden // heads) ** -0.5, dim=-1) @ v
         middle = norm(x + output(context.transpose(0, 1).flatten(1)))
-        expected = norm(middle + down(nn.functional.gelu(up(middle), approximate="tanh")))
+        expected = norm(
+            middle + down(nn.functional.gelu(up(middle), approximate="tanh"))
+        )
         weights = joined.weight, joined.bias
-        layer = PackedLayer(kernel, weights, (output, up, down), (norm, norm), heads, None, 0)
+        layer = PackedLayer(
+            kernel, weights, (output, up, down), (norm, norm), heads, None, 0
+        )
         layer(x[None], None)
     return torch.allclose(x, expected, rtol=1e-4, atol=1e-4)
 
@@ -388,7 +466,9 @@ def _graph(pattern: Pattern | None, tokens: int, heads: int, layer: int) -> _Gra
     """The graph of a pattern; with full attention, the sequence is one block."""
     blocks = 1 if pattern is None else pattern.blocks(tokens)
     if pattern is None or pattern.is_full(blocks):
-        return _Graph(tokens, np.full((heads, 1, 1), -1, np.int32), np.ones(1, np.uint8))
+        return _Graph(
+            tokens, np.full((heads, 1, 1), -1, np.int32), np.ones(1, np.uint8)
+        )
     return _make_graph(pattern, blocks, heads, layer)
 
 

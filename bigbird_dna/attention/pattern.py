@@ -52,28 +52,44 @@ class Pattern:
     """
 
     block_size: int = 64  # tokens
-    global_blocks: int = 2  # g; the first ceil(g / 2) and the last floor(g / 2) blocks of the sequence
+    global_blocks: int = (
+        2  # g; the first ceil(g / 2) and the last floor(g / 2) blocks of the sequence
+    )
     window_blocks: int = 3  # w; odd, centered on the query's own block; 0 for no window
     random_blocks: int = 3  # r; per query block that is not global
     seed: int = 0  # of the random blocks
     causal: bool = False  # no query attends to later keys
-    num_global_tokens: int = 0  # tokens in front of the sequence with attention to and from all tokens
+    num_global_tokens: int = (
+        0  # tokens in front of the sequence with attention to and from all tokens
+    )
     huggingface: bool = False  # HuggingFace arithmetic in evaluation: the graph is that of the padded length
 
     def __post_init__(self) -> None:
         if self.block_size < 1:
             raise ValueError(f"block_size must be at least 1, not {self.block_size}")
-        for name in ("global_blocks", "window_blocks", "random_blocks", "seed", "num_global_tokens"):
+        for name in (
+            "global_blocks",
+            "window_blocks",
+            "random_blocks",
+            "seed",
+            "num_global_tokens",
+        ):
             if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+                raise ValueError(
+                    f"{name} must not be negative, got {getattr(self, name)}"
+                )
         if self.seed >= 1 << 63:  # operators take 64-bit integers
             raise ValueError(f"seed must be below 2^63, got {self.seed}")
         if self.window_blocks and self.window_blocks % 2 == 0:
-            raise ValueError(f"window_blocks must be odd (or 0), not {self.window_blocks}")
+            raise ValueError(
+                f"window_blocks must be odd (or 0), not {self.window_blocks}"
+            )
         if not self.global_blocks + self.window_blocks + self.random_blocks:
             raise ValueError("the pattern is empty: no global, window or random blocks")
         if self.causal + (self.num_global_tokens > 0) + self.huggingface > 1:
-            raise ValueError("causal, num_global_tokens and huggingface are mutually exclusive")
+            raise ValueError(
+                "causal, num_global_tokens and huggingface are mutually exclusive"
+            )
         if self.huggingface and (self.global_blocks, self.window_blocks) != (2, 3):
             raise ValueError(
                 "huggingface needs 2 global and 3 window blocks, "
@@ -88,7 +104,9 @@ class Pattern:
     def from_numbers(cls, numbers: Sequence[int]) -> "Pattern":
         """Inverse of `as_numbers`."""
         size, globals_, window, random, seed, causal, extra, huggingface = numbers
-        return cls(size, globals_, window, random, seed, bool(causal), extra, bool(huggingface))
+        return cls(
+            size, globals_, window, random, seed, bool(causal), extra, bool(huggingface)
+        )
 
     @property
     def first_block_count(self) -> int:
@@ -154,7 +172,9 @@ class Pattern:
         Order within a row: global, window, random. Full rows contain only -1, as they attend to every block
         (`full_rows`). A causal row always includes its own block and no later block.
         """
-        fixed = np.broadcast_to(self._fixed(blocks), (heads, *self._fixed(blocks).shape))
+        fixed = np.broadcast_to(
+            self._fixed(blocks), (heads, *self._fixed(blocks).shape)
+        )
         keys = np.concatenate([fixed, self.random_ids(blocks, heads, layer)], axis=2)
         # A stable sort on "empty" moves -1 to the end and preserves the order of the rest.
         order = np.argsort(keys < 0, axis=2, kind="stable")
@@ -172,7 +192,9 @@ class Pattern:
         if self.causal:
             offsets = np.arange(-reach, 1)
         else:
-            offsets = np.arange(-reach, reach + 1) if self.window_blocks else np.arange(0)
+            offsets = (
+                np.arange(-reach, reach + 1) if self.window_blocks else np.arange(0)
+            )
         window = rows + offsets
         outside = (window < 0) | (window >= blocks) | np.isin(window, globals_)
         window = np.where(outside, -1, window)
@@ -184,7 +206,9 @@ class Pattern:
     def _remaining(self, blocks: int) -> npt.NDArray[np.int64]:
         """Number of blocks from which the random blocks of each row are drawn, (Q,)."""
         visible = np.arange(1, blocks + 1) if self.causal else np.full(blocks, blocks)
-        remaining: npt.NDArray[np.int64] = visible - (self._fixed(blocks) >= 0).sum(axis=1)
+        remaining: npt.NDArray[np.int64] = visible - (self._fixed(blocks) >= 0).sum(
+            axis=1
+        )
         remaining[self.full_rows(blocks)] = 0
         return remaining
 
@@ -236,7 +260,9 @@ class Pattern:
         return counts
 
 
-def _words(pattern: Pattern, blocks: int, layer: int, head: int) -> npt.NDArray[np.uint64]:
+def _words(
+    pattern: Pattern, blocks: int, layer: int, head: int
+) -> npt.NDArray[np.uint64]:
     """Random words below 2**32, one per random block of each row, (r, Q)."""
     width = pattern.random_blocks
     # The words of a causal row do not depend on the number of later rows.
@@ -248,7 +274,9 @@ def _words(pattern: Pattern, blocks: int, layer: int, head: int) -> npt.NDArray[
 
 
 def _draw(
-    remaining: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64], words: npt.NDArray[np.uint64]
+    remaining: npt.NDArray[np.int64],
+    wanted: npt.NDArray[np.int64],
+    words: npt.NDArray[np.uint64],
 ) -> npt.NDArray[np.int64]:
     """For each row, draw `wanted` distinct ranks below `remaining`, uniformly (Floyd's algorithm), (Q, r)."""
     width = len(words)
@@ -256,9 +284,13 @@ def _draw(
     for step in range(width):
         last = remaining - wanted + step
         # Scaling 32 random bits by multiplication is uniform to within (last + 1) / 2**32.
-        candidate = ((words[step] * (last + 1).astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
+        candidate = (
+            (words[step] * (last + 1).astype(np.uint64)) >> np.uint64(32)
+        ).astype(np.int64)
         repeated = (ranks[:, :step] == candidate[:, None]).any(axis=1)
-        ranks[:, step] = np.where(step < wanted, np.where(repeated, last, candidate), -1)
+        ranks[:, step] = np.where(
+            step < wanted, np.where(repeated, last, candidate), -1
+        )
     return ranks
 
 

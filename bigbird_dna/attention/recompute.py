@@ -20,7 +20,9 @@ class Circumstances(NamedTuple):
     """External state of a computation: random generators and autocast."""
 
     device: torch.device
-    states: tuple[Tensor, ...]  # of the CPU generator and, if different, of the device's
+    states: tuple[
+        Tensor, ...
+    ]  # of the CPU generator and, if different, of the device's
     dtype: torch.dtype
     enabled: bool
 
@@ -46,11 +48,15 @@ class Circumstances(NamedTuple):
         ):
             torch.set_rng_state(self.states[0])
             if devices:
-                torch.get_device_module(self.device).set_rng_state(self.states[1], self.device)
+                torch.get_device_module(self.device).set_rng_state(
+                    self.states[1], self.device
+                )
             yield
 
 
-_Chosen = tuple[list[Tensor], Iterator[Tensor] | None]  # stored tensors, and the iterator that replays them
+_Chosen = tuple[
+    list[Tensor], Iterator[Tensor] | None
+]  # stored tensors, and the iterator that replays them
 _chosen: ContextVar[_Chosen | None] = ContextVar("chosen", default=None)
 
 
@@ -85,7 +91,9 @@ class Choices(AbstractContextManager[None]):
         self._tokens: list[Token[_Chosen | None]] = []
 
     def __enter__(self) -> None:
-        self._tokens.append(_chosen.set((self._kept, iter(self._kept) if self._again else None)))
+        self._tokens.append(
+            _chosen.set((self._kept, iter(self._kept) if self._again else None))
+        )
 
     def __exit__(self, *_: object) -> None:
         _chosen.reset(self._tokens.pop())
@@ -104,7 +112,9 @@ class Redrawn(nn.Module):
     drawn: Tensor
     passes: Tensor  # (1,): training passes so far
 
-    def __init__(self, shape: tuple[int, ...], seed: int, layer: int, every: int) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], seed: int, layer: int, every: int
+    ) -> None:
         super().__init__()
         self.seed, self.layer, self.every = seed, layer, every
         self.register_buffer("drawn", torch.empty(shape))
@@ -124,9 +134,13 @@ class Redrawn(nn.Module):
             self._redraw(passes // self.every)
 
     def _redraw(self, number: int) -> None:
-        if self.drawn.is_meta:  # a meta-device network, whose values are filled in later
+        if (
+            self.drawn.is_meta
+        ):  # a meta-device network, whose values are filled in later
             return
-        (word,) = np.random.SeedSequence((self.seed, self.layer, number)).generate_state(1, np.uint64)
+        (word,) = np.random.SeedSequence(
+            (self.seed, self.layer, number)
+        ).generate_state(1, np.uint64)
         generator = torch.Generator().manual_seed(int(word >> np.uint64(1)))
         # A new tensor: gradients of an earlier pass may still need the previous one.
         self.drawn = self.draw(tuple(self.drawn.shape), generator).to(self.drawn)

@@ -58,7 +58,9 @@ class Tiles(NamedTuple):
     seen: Tensor | None  # (H, P, P) bool, or (B, H, P, P)
     rows: Tensor | None  # (N,) float32, for queries
     columns: Tensor | None  # (N,) float32, for keys
-    keys: Tensor | None = None  # (M,) int32 positions of the keys; None: all keys in order
+    keys: Tensor | None = (
+        None  # (M,) int32 positions of the keys; None: all keys in order
+    )
 
 
 class Parts(NamedTuple):
@@ -81,9 +83,13 @@ def _kept(make: Callable[..., T], *arguments: object) -> T:
     if key in KEPT_TILES:
         KEPT_TILES.move_to_end(key)
         return cast(T, KEPT_TILES[key])
-    with torch.inference_mode(False):  # tensors cached during evaluation must also work in training
+    with torch.inference_mode(
+        False
+    ):  # tensors cached during evaluation must also work in training
         KEPT_TILES[key] = made = make(*arguments)
-    while len(KEPT_TILES) > 1 and sum(map(tile_bytes, KEPT_TILES.values())) > KEPT_BYTES:
+    while (
+        len(KEPT_TILES) > 1 and sum(map(tile_bytes, KEPT_TILES.values())) > KEPT_BYTES
+    ):
         KEPT_TILES.popitem(last=False)
     return made
 
@@ -101,14 +107,20 @@ def make_tiles(call: Call, size: int, gradients: bool) -> Tiles:
     most, tiles = max(blocks), -(-max(lengths) // size)
 
     def made(blocks: int, shortest: int, longest: int) -> Tiles:
-        hidden = pattern.causal or shortest == max(lengths)  # no true query meets padding
+        hidden = pattern.causal or shortest == max(
+            lengths
+        )  # no true query meets padding
         whole = tiles if hidden else shortest // size
         sizes = _Sizes(blocks, most, size, tiles, -(-longest // size), whole)
-        return _kept(_make, pattern, sizes, call.q.shape[1], call.layer, gradients, call.q.device)
+        return _kept(
+            _make, pattern, sizes, call.q.shape[1], call.layer, gradients, call.q.device
+        )
 
     if len({*blocks}) == 1:
         return made(most, min(lengths), max(lengths))
-    return _stacked([made(own, length, length) for own, length in zip(blocks, lengths, strict=True)])
+    return _stacked(
+        [made(own, length, length) for own, length in zip(blocks, lengths, strict=True)]
+    )
 
 
 class _Sizes(NamedTuple):
@@ -127,9 +139,16 @@ def _stacked(rows: list[Tiles]) -> Tiles:
 
     def joined(parts: list[Lists | None]) -> Lists | None:
         given = [part for part in parts if part is not None]
-        return Lists(*(torch.cat(tensors) for tensors in zip(*given, strict=True))) if given else None
+        return (
+            Lists(*(torch.cat(tensors) for tensors in zip(*given, strict=True)))
+            if given
+            else None
+        )
 
-    partial, full = joined([row.partial for row in rows]), joined([row.full for row in rows])
+    partial, full = (
+        joined([row.partial for row in rows]),
+        joined([row.full for row in rows]),
+    )
     assert partial is not None and full is not None
     seen = [row.seen for row in rows if row.seen is not None]
     return rows[0]._replace(
@@ -159,13 +178,17 @@ def mask_function(
     return mask
 
 
-def score_function(tiles: Tiles) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] | None:
+def score_function(
+    tiles: Tiles,
+) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] | None:
     """Function applied to each score of a tile; None if scores stay unchanged."""
     rows, columns = tiles.rows, tiles.columns
     if rows is None or columns is None:
         return None
 
-    def weighted(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    def weighted(
+        score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor
+    ) -> Tensor:
         return score + rows[query] * columns[key]
 
     return weighted
@@ -182,7 +205,12 @@ def aligned(pattern: Pattern, size: int) -> bool:
 
 
 def _make(
-    pattern: Pattern, sizes: _Sizes, heads: int, layer: int, gradients: bool, device: torch.device
+    pattern: Pattern,
+    sizes: _Sizes,
+    heads: int,
+    layer: int,
+    gradients: bool,
+    device: torch.device,
 ) -> Tiles:
     blocks, most, size, tiles, real, whole = sizes
     seen = np.ones((heads, blocks + 1, blocks + 1), dtype=bool)
@@ -224,14 +252,20 @@ def _make(
     )
 
 
-def _sorted(seen: Bools, places: npt.NDArray[np.int64], size: int) -> tuple[Bools, Bools]:
+def _sorted(
+    seen: Bools, places: npt.NDArray[np.int64], size: int
+) -> tuple[Bools, Bools]:
     """Which tiles (H, T, T) are partly visible, and which fully; `seen` is (H, P, P)."""
     first, last = places[::size], places[size - 1 :: size] + 1
     heads, width = seen.shape[:2]
     total = np.zeros((heads, width + 1, width + 1), dtype=np.int32)
-    total[:, 1:, 1:] = seen.cumsum(axis=1, dtype=np.int32).cumsum(axis=2, dtype=np.int32)
+    total[:, 1:, 1:] = seen.cumsum(axis=1, dtype=np.int32).cumsum(
+        axis=2, dtype=np.int32
+    )
     rows = total[:, last] - total[:, first]  # (H, T, P + 1)
-    inside = rows[:, :, last] - rows[:, :, first]  # (H, T, T), number of visible pairs of places
+    inside = (
+        rows[:, :, last] - rows[:, :, first]
+    )  # (H, T, T), number of visible pairs of places
     span = last - first
     full: Bools = inside == span[:, None] * span
     partial: Bools = (inside > 0) & ~full
@@ -239,7 +273,9 @@ def _sorted(seen: Bools, places: npt.NDArray[np.int64], size: int) -> tuple[Bool
 
 
 def _listed(mask: Bools, device: torch.device) -> Lists:
-    mask = np.ascontiguousarray(mask)  # the lists are then contiguous too, as the kernels require
+    mask = np.ascontiguousarray(
+        mask
+    )  # the lists are then contiguous too, as the kernels require
     counts = mask.sum(axis=2, dtype=np.int32)
     # A stable sort on "unseen" puts the visible tiles first, in ascending order.
     ids = np.argsort(~mask, axis=2, kind="stable").astype(np.int32)
@@ -251,7 +287,15 @@ def make_parts(call: Call, size: int, gradients: bool) -> Parts:
     """Return the parts of a call whose sequences have the same number of blocks, of `size` tokens each, and
     neither extra global tokens nor HuggingFace arithmetic; arguments otherwise as for `make_tiles`."""
     ends = max(call.lengths), min(call.lengths)
-    return _kept(_make_parts, call.pattern, *ends, call.q.shape[1], call.layer, gradients, call.q.device)
+    return _kept(
+        _make_parts,
+        call.pattern,
+        *ends,
+        call.q.shape[1],
+        call.layer,
+        gradients,
+        call.q.device,
+    )
 
 
 def _make_parts(
@@ -274,7 +318,9 @@ def _make_parts(
     if pattern.causal:
         far = far[everywhere[rank] <= row]
 
-    def tiled(pairs: Ints, heads: int, columns: Ints, widths: tuple[int | None, int | None]) -> Tiles:
+    def tiled(
+        pairs: Ints, heads: int, columns: Ints, widths: tuple[int | None, int | None]
+    ) -> Tiles:
         """Tiles of pairs (P, 3) of head, row and index of the column; lists of `widths`, or as needed."""
         key = columns[pairs[:, 2]]
         masked = key == pairs[:, 1] if pattern.causal else (key + 1) * size > shortest
@@ -288,19 +334,26 @@ def _make_parts(
 
     def positions(blocks: Ints) -> Tensor:
         places = (blocks[:, None] * size + np.arange(size)).ravel()
-        return copied(torch.from_numpy(places[places < longest].astype(np.int32)), device)
+        return copied(
+            torch.from_numpy(places[places < longest].astype(np.int32)), device
+        )
 
     global_keys = positions(everywhere)
     return Parts(
         positions(full).long(),
         global_keys,
-        tiled(far, 1, everywhere, (len(everywhere) + 1, blocks + 1))._replace(keys=global_keys),
+        tiled(far, 1, everywhere, (len(everywhere) + 1, blocks + 1))._replace(
+            keys=global_keys
+        ),
         tiled(near, heads, np.arange(blocks), (None, None)),
     )
 
 
 def _short_lists(
-    both: Sequence[Ints], shape: tuple[int, int], width: int | None, device: torch.device
+    both: Sequence[Ints],
+    shape: tuple[int, int],
+    width: int | None,
+    device: torch.device,
 ) -> tuple[Lists, Lists]:
     """Lists of pairs (P, 3) of head, row and column, once for partial and once for full tiles.
 
@@ -319,7 +372,10 @@ def _short_lists(
         rank = np.arange(len(of)) - (np.cumsum(count) - count)[place[order]]
         ids = np.zeros((heads * rows, width), dtype=np.int32)
         ids[place[order], rank] = of[order, 2]
-        arrays = count.reshape(1, heads, rows).astype(np.int32), ids.reshape(1, heads, rows, width)
+        arrays = (
+            count.reshape(1, heads, rows).astype(np.int32),
+            ids.reshape(1, heads, rows, width),
+        )
         made.append(Lists(*(copied(torch.from_numpy(x), device) for x in arrays)))
     return made[0], made[1]
 

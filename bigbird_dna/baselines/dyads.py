@@ -18,7 +18,14 @@ import numpy.typing as npt
 
 from bigbird_dna.baselines.kmers import KmerTracks, base_codes, window_features
 from bigbird_dna.baselines.windows import LabeledWindows, Rows, all_labels, blocks
-from bigbird_dna.genome.sequence import DYADS, GAPS, PAIRS, UNKNOWN, canonical_kmers, words_ending
+from bigbird_dna.genome.sequence import (
+    DYADS,
+    GAPS,
+    PAIRS,
+    UNKNOWN,
+    canonical_kmers,
+    words_ending,
+)
 
 # Axes: N windows, L bases of a window, T tracks, D dyads of a track.
 
@@ -27,8 +34,12 @@ DYAD_PENALTIES = (30.0, 10.0, 3.0)
 _AT_ONCE = 512  # windows whose sequences are in memory at a time
 
 Floats = npt.NDArray[np.floating[Any]]
-_Track = tuple[Floats, Floats, npt.NDArray[np.integer[Any]]]  # counts (N, D), log-odds (N,), labels (N,)
-CountBlocks = Callable[[], Iterator[Any]]  # SciPy CSR matrices of counts, (some N, DYADS), as often as called
+_Track = tuple[
+    Floats, Floats, npt.NDArray[np.integer[Any]]
+]  # counts (N, D), log-odds (N,), labels (N,)
+CountBlocks = Callable[
+    [], Iterator[Any]
+]  # SciPy CSR matrices of counts, (some N, DYADS), as often as called
 
 
 def dyad_counts(windows: Sequence[str], size: int) -> Any:
@@ -47,10 +58,14 @@ def dyad_counts(windows: Sequence[str], size: int) -> Any:
         left, right = words[:, : -3 - gap], words[:, 3 + gap :]
         row, place = np.nonzero((left >= 0) & (right >= 0))
         rows.append(row)
-        columns.append(PAIRS * gap + canonical[64 * left[row, place] + right[row, place]])
+        columns.append(
+            PAIRS * gap + canonical[64 * left[row, place] + right[row, place]]
+        )
     row, column = np.concatenate(rows), np.concatenate(columns)
     # Repeated entries of a row are added up.
-    return csr_matrix((np.ones(len(row), np.float32), (row, column)), shape=(len(windows), DYADS))
+    return csr_matrix(
+        (np.ones(len(row), np.float32), (row, column)), shape=(len(windows), DYADS)
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,7 +80,11 @@ class TrackDyads:
     def none(cls, tracks: int, each: int = 0) -> Self:
         """`each` dyads of weight 0 per track."""
         shape = (tracks, each)
-        return cls(np.zeros(shape, np.int32), np.zeros(shape, np.float32), np.zeros(tracks, np.float32))
+        return cls(
+            np.zeros(shape, np.int32),
+            np.zeros(shape, np.float32),
+            np.zeros(tracks, np.float32),
+        )
 
     @classmethod
     def fit(
@@ -91,7 +110,10 @@ class TrackDyads:
         for track, chosen in enumerate(inverse.reshape(found.words.shape)):
             data, tests = (
                 (part[:, chosen].toarray(), base[:, track], all_labels[:, track])
-                for part, base, all_labels in ((own, logits, labels), (valid, *held_out[1:]))
+                for part, base, all_labels in (
+                    (own, logits, labels),
+                    (valid, *held_out[1:]),
+                )
             )
             if 0 < data[2].sum() < len(data[2]) and tests[2].any():
                 *found.weight[track], found.bias[track] = _best(data, tests)
@@ -107,7 +129,10 @@ class TrackDyads:
 
 
 def _chosen(
-    blocks: Iterator[Any], logits: Floats, labels: npt.NDArray[np.integer[Any]], each: int
+    blocks: Iterator[Any],
+    logits: Floats,
+    labels: npt.NDArray[np.integer[Any]],
+    each: int,
 ) -> npt.NDArray[np.intp]:
     """The dyads (T, each) with the largest score statistics, largest first."""
     from scipy.special import expit
@@ -118,7 +143,9 @@ def _chosen(
         probability = expit(logits[rows].astype(np.float32))
         score += block.T @ (labels[rows] - probability)
         variance += block.multiply(block).T.tocsr() @ (probability * (1 - probability))
-    return np.argsort(-np.abs(score / np.sqrt(variance)), axis=0, kind="stable")[:each].T
+    return np.argsort(-np.abs(score / np.sqrt(variance)), axis=0, kind="stable")[
+        :each
+    ].T
 
 
 def _columns(blocks: Iterator[Any], columns: npt.NDArray[np.integer[Any]]) -> Any:
@@ -133,7 +160,8 @@ def _best(data: _Track, tests: _Track) -> Floats:
     from scipy.special import expit
 
     x, held_out = (
-        np.column_stack([part[0], np.ones(len(part[0]))]).astype(np.float64) for part in (data, tests)
+        np.column_stack([part[0], np.ones(len(part[0]))]).astype(np.float64)
+        for part in (data, tests)
     )
     best = values = np.zeros(x.shape[1])
     for penalty in DYAD_PENALTIES:
@@ -141,10 +169,14 @@ def _best(data: _Track, tests: _Track) -> Floats:
         def loss(w: Floats, penalty: float = penalty) -> tuple[float, Floats]:
             logits, shrunk = data[1] + x @ w, penalty * np.append(w[:-1], 0)
             losses = np.logaddexp(0, logits) - data[2] * logits
-            return losses.sum() + w @ shrunk / 2, x.T @ (expit(logits) - data[2]) + shrunk
+            return losses.sum() + w @ shrunk / 2, x.T @ (
+                expit(logits) - data[2]
+            ) + shrunk
 
         values = minimize(loss, values, jac=True, method="L-BFGS-B").x
-        best = min(best, values, key=lambda w: _mean_loss(tests[1] + held_out @ w, tests[2]))
+        best = min(
+            best, values, key=lambda w: _mean_loss(tests[1] + held_out @ w, tests[2])
+        )
     return best
 
 
@@ -166,7 +198,8 @@ class TrackWords:
     def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
         """Fit to labeled windows; the penalties are chosen on the second ones."""
         (x, y), (x_valid, y_valid) = (
-            (self._features(windows), all_labels(windows)) for windows in (learned, held_out)
+            (self._features(windows), all_labels(windows))
+            for windows in (learned, held_out)
         )
         self.kmers.fit(x, y, x_valid, y_valid)
         self.dyads = TrackDyads.fit(
@@ -178,15 +211,26 @@ class TrackWords:
 
     def _features(self, windows: LabeledWindows) -> npt.NDArray[np.float32]:
         parts = map(windows.sequences, _rows(windows))
-        return np.concatenate([window_features(some, self.sizes, self.k) for some in parts])
+        return np.concatenate(
+            [window_features(some, self.sizes, self.k) for some in parts]
+        )
 
     def _counts(self, windows: LabeledWindows) -> Iterator[Any]:
-        return (dyad_counts(windows.sequences(rows), self.sizes[0]) for rows in _rows(windows))
+        return (
+            dyad_counts(windows.sequences(rows), self.sizes[0])
+            for rows in _rows(windows)
+        )
 
-    def log_odds(self, windows: Sequence[str]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    def log_odds(
+        self, windows: Sequence[str]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Log-odds (N, T) by the k-mers alone, and with the dyads."""
         alone = self.kmers.logits(window_features(windows, self.sizes, self.k))
-        added = self.dyads.added(dyad_counts(windows, self.sizes[0])) if self.each else np.float32(0)
+        added = (
+            self.dyads.added(dyad_counts(windows, self.sizes[0]))
+            if self.each
+            else np.float32(0)
+        )
         return alone, alone + added
 
 

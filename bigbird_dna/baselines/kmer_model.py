@@ -32,21 +32,39 @@ class KmerModel(LoadedChromatinModel):
     words: TrackWords = field(default_factory=lambda: TrackWords(5, 0, ()))
 
     @classmethod
-    def of(cls, words: TrackWords, tracks: Sequence[Track], path: Path | None = None) -> Self:
+    def of(
+        cls, words: TrackWords, tracks: Sequence[Track], path: Path | None = None
+    ) -> Self:
         """Return the model of fitted regressions."""
-        named = tuple(NamedTrack(track=track.name, group=track.group) for track in tracks)
+        named = tuple(
+            NamedTrack(track=track.name, group=track.group) for track in tracks
+        )
         settings = ChromatinSettings(
-            window=max(words.sizes), bin=words.sizes[0], pooling="bin", bin_layers=0, members=1, tracks=named
+            window=max(words.sizes),
+            bin=words.sizes[0],
+            pooling="bin",
+            bin_layers=0,
+            members=1,
+            tracks=named,
         )
         # No command that accepts this model uses the network or its tokenizer.
-        return cls(cast(Any, nn.Module()), cast(Any, None), EncoderConfig(), settings, path, words)
+        return cls(
+            cast(Any, nn.Module()),
+            cast(Any, None),
+            EncoderConfig(),
+            settings,
+            path,
+            words,
+        )
 
     @cached_property
     def sha256(self) -> str:
         """Checksum of the file, "" without one."""
         return checksum(self.path) if self.path else ""
 
-    def window_probabilities(self, windows: Sequence[str], **_: Any) -> npt.NDArray[np.float32]:
+    def window_probabilities(
+        self, windows: Sequence[str], **_: Any
+    ) -> npt.NDArray[np.float32]:
         """Probabilities (N, 1, T) of the central bin; they are the same on both strands."""
         return probabilities(self.words.log_odds(windows)[1])[:, None]
 
@@ -54,10 +72,16 @@ class KmerModel(LoadedChromatinModel):
         """Write the model as `.npz`, for `read_kmer_model`."""
         names = np.array([[track.name, track.group] for track in self.tracks])
         words = self.words
-        arrays = {"tracks": names, "sizes": np.array(words.sizes), "kmer": np.array(words.k)}
+        arrays = {
+            "tracks": names,
+            "sizes": np.array(words.sizes),
+            "kmer": np.array(words.k),
+        }
         with atomic_path(path) as temporary, temporary.open("wb") as stream:
             fitted = {name: getattr(words.kmers, name).numpy() for name in _FITTED}
-            dyads = {f"dyads_{name}": value for name, value in vars(words.dyads).items()}
+            dyads = {
+                f"dyads_{name}": value for name, value in vars(words.dyads).items()
+            }
             np.savez(stream, **arrays, **fitted, **dyads)  # type: ignore[arg-type]
 
 
@@ -68,17 +92,24 @@ def read_kmer_model(path: Path) -> KmerModel:
         open_npz(path) as file,
     ):
         arrays = {name: file.read(name) for name in file.names}
-        if arrays["sizes"].shape != (2,) or not 1 <= int(arrays["kmer"]) <= 8:  # more would take all memory
+        if (
+            arrays["sizes"].shape != (2,) or not 1 <= int(arrays["kmer"]) <= 8
+        ):  # more would take all memory
             raise DataError(f"{path}: needs two sizes of windows, and k from 1 to 8")
         kmers = KmerTracks()
         for name in _FITTED:
             setattr(kmers, name, torch.from_numpy(np.asarray(arrays[name], np.float32)))
         dyads = TrackDyads(*(arrays[f"dyads_{one.name}"] for one in fields(TrackDyads)))
-        if dyads.words.shape != dyads.weight.shape or not ((dyads.words >= 0) & (dyads.words < DYADS)).all():
+        if (
+            dyads.words.shape != dyads.weight.shape
+            or not ((dyads.words >= 0) & (dyads.words < DYADS)).all()
+        ):
             raise DataError(f"{path}: the dyads are not those of a regression")
         tracks = [Track(name, group) for name, group in arrays["tracks"].tolist()]
         each, sizes = dyads.words.shape[1], arrays["sizes"].tolist()
-        model = KmerModel.of(TrackWords(int(arrays["kmer"]), each, sizes, kmers, dyads), tracks, path)
+        model = KmerModel.of(
+            TrackWords(int(arrays["kmer"]), each, sizes, kmers, dyads), tracks, path
+        )
         found = model.window_probabilities(["A" * model.settings.window])
         if found.shape != (1, 1, len(tracks)) or not np.isfinite(found).all():
             raise DataError(f"{path}: the regressions do not match the tracks")

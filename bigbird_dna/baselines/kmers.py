@@ -16,7 +16,12 @@ from torch import Tensor
 
 from bigbird_dna.console import log
 from bigbird_dna.genome import sequence
-from bigbird_dna.genome.sequence import UNKNOWN, canonical_kmers, known_before, words_ending
+from bigbird_dna.genome.sequence import (
+    UNKNOWN,
+    canonical_kmers,
+    known_before,
+    words_ending,
+)
 from bigbird_dna.training.losses import LabelLoss
 
 # Axes: N windows, L bases of a window, F features, T tracks.
@@ -55,7 +60,10 @@ def kmer_frequencies(sequences: Iterable[str], k: int) -> Any:
     if not 1 <= k <= 12:
         raise ValueError(f"k must be from 1 to 12, not {k}")
     coded = map(sequence.base_codes, sequences)
-    counted = (np.bincount(words_ending(c, k)[known_before(c) >= k], minlength=4**k) for c in coded)
+    counted = (
+        np.bincount(words_ending(c, k)[known_before(c) >= k], minlength=4**k)
+        for c in coded
+    )
     shares = ((counts / max(counts.sum(), 1)).astype(np.float32) for counts in counted)
     empty = np.zeros((0, 4**k), dtype=np.float32)
     if k <= LARGEST_DENSE_K:
@@ -65,9 +73,14 @@ def kmer_frequencies(sequences: Iterable[str], k: int) -> Any:
     return vstack([csr_matrix(empty), *map(csr_matrix, shares)], format="csr")
 
 
-def window_features(windows: Sequence[str], sizes: Sequence[int], k: int) -> NDArray[np.float32]:
+def window_features(
+    windows: Sequence[str], sizes: Sequence[int], k: int
+) -> NDArray[np.float32]:
     """Frequencies of k-mers, both strands combined, in the central `sizes` bp of each window; (N, F)."""
-    cuts = ([window[(len(window) - size) // 2 :][:size] for window in windows] for size in sizes)
+    cuts = (
+        [window[(len(window) - size) // 2 :][:size] for window in windows]
+        for size in sizes
+    )
     return np.concatenate([both_strand_frequencies(cut, k) for cut in cuts], axis=1)
 
 
@@ -98,14 +111,22 @@ class KmerTracks:
         self.penalties: NDArray[np.float64] = np.empty(0)
         self.mean = self.scale = self.weight = self.bias = torch.empty(0)
 
-    @torch.inference_mode(False)  # a fit within inference, after a training, also needs gradients
+    @torch.inference_mode(
+        False
+    )  # a fit within inference, after a training, also needs gradients
     @torch.enable_grad()
     def fit(
-        self, x: NDArray[np.float32], y: ArrayLike, x_valid: NDArray[np.float32], y_valid: ArrayLike
+        self,
+        x: NDArray[np.float32],
+        y: ArrayLike,
+        x_valid: NDArray[np.float32],
+        y_valid: ArrayLike,
     ) -> Self:
         """Fit to features (N, F) and labels (N, T); the penalty is chosen on the second pair."""
         features, held_out = torch.from_numpy(x), torch.from_numpy(x_valid)
-        labels, valid = (torch.from_numpy(np.asarray(one, np.float32)) for one in (y, y_valid))
+        labels, valid = (
+            torch.from_numpy(np.asarray(one, np.float32)) for one in (y, y_valid)
+        )
         kind = self.loss.kind
         self.mean, self.scale = features.mean(0), features.std(0).clamp_min(1e-8)
         features = (features - self.mean) / self.scale
@@ -118,9 +139,17 @@ class KmerTracks:
         best = torch.full((tracks,), torch.inf)
         self.weight, self.bias = weight.clone(), bias.clone()
         self.penalties = np.full(tracks, TRACK_PENALTIES[0])
-        for penalty in TRACK_PENALTIES:  # strongest first; each fit is initialized with the previous one
-            weight, bias = _fitted_tracks(features, labels, weight, bias, penalty, self.loss)
-            loss = (self.loss.terms(held_out @ weight + bias, valid) * _scales(valid)).mean(0).expand(tracks)
+        for penalty in (
+            TRACK_PENALTIES
+        ):  # strongest first; each fit is initialized with the previous one
+            weight, bias = _fitted_tracks(
+                features, labels, weight, bias, penalty, self.loss
+            )
+            loss = (
+                (self.loss.terms(held_out @ weight + bias, valid) * _scales(valid))
+                .mean(0)
+                .expand(tracks)
+            )
             if kind == "multilabel":
                 loss = torch.where(valid.nansum(0) > 0, loss, torch.inf)
             better = loss < best
@@ -133,7 +162,9 @@ class KmerTracks:
 
     def logits(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return log-odds (N, T)."""
-        return ((torch.from_numpy(x) - self.mean) / self.scale @ self.weight + self.bias).numpy()
+        return (
+            (torch.from_numpy(x) - self.mean) / self.scale @ self.weight + self.bias
+        ).numpy()
 
     def predict(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return probabilities (N, T)."""
@@ -146,12 +177,20 @@ class KmerTracks:
 
 
 def _fitted_tracks(
-    x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, penalty: float, losses: LabelLoss
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    penalty: float,
+    losses: LabelLoss,
 ) -> tuple[Tensor, Tensor]:
     weight = weight.clone().requires_grad_()
     bias = bias.clone().requires_grad_()
     optimizer = torch.optim.LBFGS(
-        [weight, bias], max_iter=ITERATIONS, history_size=8, line_search_fn="strong_wolfe"
+        [weight, bias],
+        max_iter=ITERATIONS,
+        history_size=8,
+        line_search_fn="strong_wolfe",
     )
 
     scales = _scales(y)
@@ -191,7 +230,10 @@ class Probe(NamedTuple):
 
 
 def fit_probe(
-    vectors: Matrix, labels: NDArray[Any], held_out: Matrix, held_out_labels: NDArray[Any]
+    vectors: Matrix,
+    labels: NDArray[Any],
+    held_out: Matrix,
+    held_out_labels: NDArray[Any],
 ) -> Probe:
     """Fit a logistic regression on standardized vectors (N, D), for labels of 0 and 1 (N,).
 
@@ -200,22 +242,33 @@ def fit_probe(
     """
     from sklearn.linear_model import LogisticRegression
 
-    middle, spread = vectors.mean(axis=0, dtype=np.float64), vectors.std(axis=0, dtype=np.float64)
+    middle, spread = (
+        vectors.mean(axis=0, dtype=np.float64),
+        vectors.std(axis=0, dtype=np.float64),
+    )
     spread[spread <= 1e-7 * np.abs(middle)] = 1.0  # only rounding errors
     x = (vectors - middle) / spread
     probes = []
     # Strongest penalty first, each fit initialized with the previous one: weak penalties would take longest.
     model = LogisticRegression(class_weight="balanced", max_iter=1000, warm_start=True)
     for penalty in PROBE_PENALTIES:
-        fit_regression(model.set_params(C=penalty), x, labels, f"linear probe with C={penalty:g}")
+        fit_regression(
+            model.set_params(C=penalty), x, labels, f"linear probe with C={penalty:g}"
+        )
         weights = model.coef_[0] / spread
-        probes.append(Probe(weights, float(model.intercept_[0] - middle @ weights), penalty))
+        probes.append(
+            Probe(weights, float(model.intercept_[0] - middle @ weights), penalty)
+        )
 
     def loss(probe: Probe) -> float:
         """Mean log loss, both classes weighted equally."""
         found = probe.predict(held_out)
-        losses = -np.log(np.maximum(np.where(held_out_labels == 1, found, 1 - found), 1e-12))
-        return float(np.mean([losses[held_out_labels == label].mean() for label in (0, 1)]))
+        losses = -np.log(
+            np.maximum(np.where(held_out_labels == 1, found, 1 - found), 1e-12)
+        )
+        return float(
+            np.mean([losses[held_out_labels == label].mean() for label in (0, 1)])
+        )
 
     return min(probes, key=loss)
 

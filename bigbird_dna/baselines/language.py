@@ -77,7 +77,9 @@ class HiddenSpans(NamedTuple):
         """Bases between each span and the previous one, and the next one, (M,) each."""
         gaps = self.starts[1:] - self.ends[:-1]
         size = len(self.codes)
-        return np.append(size, gaps)[: len(self.starts)], np.append(gaps, size)[-len(self.starts) :]
+        return np.append(size, gaps)[: len(self.starts)], np.append(gaps, size)[
+            -len(self.starts) :
+        ]
 
 
 class DocumentBases:
@@ -86,7 +88,9 @@ class DocumentBases:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.lengths = tokenizer.piece_lengths.astype(np.int64)  # (V,)
         covering = np.flatnonzero(self.lengths)
-        self._codes = base_codes("".join(tokenizer.decode([index]) for index in covering.tolist()))
+        self._codes = base_codes(
+            "".join(tokenizer.decode([index]) for index in covering.tolist())
+        )
         assert len(self._codes) == self.lengths.sum()
         self._starts = np.cumsum(self.lengths) - self.lengths
 
@@ -97,7 +101,9 @@ class DocumentBases:
         where = np.repeat(self._starts[document] - ends + lengths, lengths)
         return self._codes[where + np.arange(len(where))]
 
-    def batches(self, documents: Sequence[Tokens], hidden: Iterable[Tokens]) -> Iterator[HiddenSpans]:
+    def batches(
+        self, documents: Sequence[Tokens], hidden: Iterable[Tokens]
+    ) -> Iterator[HiddenSpans]:
         """Concatenated documents, a few megabases at a time, with the spans of their hidden tokens."""
         parts: list[HiddenSpans] = []
         size = 0
@@ -121,7 +127,11 @@ class BaseModel(NamedTuple):
     token_bases: DocumentBases
 
     def bits(
-        self, held_out: MaskedTokens, order: int, view: View, chosen: NDArray[np.integer] | None = None
+        self,
+        held_out: MaskedTokens,
+        order: int,
+        view: View,
+        chosen: NDArray[np.integer] | None = None,
     ) -> Floats:
         """Bits (M,) of all hidden tokens, or of the `chosen` ones, ascending."""
         (seen, both), found, done = view, [np.zeros(0)], 0
@@ -131,9 +141,15 @@ class BaseModel(NamedTuple):
             if chosen is not None:
                 of = chosen[(chosen >= done) & (chosen < done + size)] - done
             done += size
-            before, behind = (None, None) if seen else (bases[of] for bases in spans.apart())
+            before, behind = (
+                (None, None) if seen else (bases[of] for bases in spans.apart())
+            )
             where = spans.codes, spans.starts[of], spans.ends[of], order, before
-            found.append(self.markov.two_sided(*where, behind) if both else self.markov.one_sided(*where))
+            found.append(
+                self.markov.two_sided(*where, behind)
+                if both
+                else self.markov.one_sided(*where)
+            )
         return np.concatenate(found)
 
 
@@ -148,16 +164,27 @@ class LanguageBaselines:
     def evaluate(self, held_out: MaskedTokens) -> MaskedTokenBits:
         """Bits of hidden tokens; `ValueError` for a token that contains other letters than A, C, G and T."""
         ids = [document[places] for document, places in zip(*held_out, strict=True)]
-        lengths = self.bases.token_bases.lengths[np.concatenate([np.zeros(0, np.int64), *ids])]
-        bits = {UNIFORM: 2.0 * lengths, UNIGRAM: token_bits(self.tokens.unigram, held_out, seen=True)}
+        lengths = self.bases.token_bases.lengths[
+            np.concatenate([np.zeros(0, np.int64), *ids])
+        ]
+        bits = {
+            UNIFORM: 2.0 * lengths,
+            UNIGRAM: token_bits(self.tokens.unigram, held_out, seen=True),
+        }
         notes = {UNIFORM: "2 bits per base", UNIGRAM: "token frequencies"}
         strands = "both strands" if self.bases.markov.both_strands else "one strand"
         several = len(self.base_orders) > 1
-        for names, of_tokens in (((TOKENS_LEFT, TOKENS_BOTH), True), ((BASES_LEFT, BASES_BOTH), False)):
+        for names, of_tokens in (
+            ((TOKENS_LEFT, TOKENS_BOTH), True),
+            ((BASES_LEFT, BASES_BOTH), False),
+        ):
             for view, order in self.base_orders.items():
                 name = names[view[1]] + (ONE_AT_A_TIME if view[0] and several else "")
                 if of_tokens:
-                    bits[name], notes[name] = self.tokens.bits(held_out, view), self._token_note(view)
+                    bits[name], notes[name] = (
+                        self.tokens.bits(held_out, view),
+                        self._token_note(view),
+                    )
                 else:
                     bits[name] = self.bases.bits(held_out, order, view)
                     notes[name] = f"order {order}, {strands}"
@@ -200,19 +227,33 @@ def fit_language_baselines(
         raise ValueError(f"baselines need at least one {what} token")
     views = (LEFT,) if causal else VIEWS
     chosen = np.asarray(evenly(hidden, CHOOSING_TOKENS / hidden))
-    tokens = fit_token_models(training, validation, chosen, tokenizer, token_order, memory, views)
+    tokens = fit_token_models(
+        training, validation, chosen, tokenizer, token_order, memory, views
+    )
     token_bases = DocumentBases(tokenizer)
     log(f"Markov models over bases: counting in {len(training):,} documents")
     markov = Markov(base_order, both_strands=both_strands)
-    markov.fit(map(token_bases.codes, progress(training, "counting bases", len(training), "documents")))
+    markov.fit(
+        map(
+            token_bases.codes,
+            progress(training, "counting bases", len(training), "documents"),
+        )
+    )
     documents = [text for text, places in zip(*validation, strict=True) if len(places)]
     size = sum(int(token_bases.lengths[document].sum()) for document in documents)
-    markov.mix(token_bases.codes(documents[index]) for index in evenly(len(documents), CHOOSING_BASES / size))
+    markov.mix(
+        token_bases.codes(documents[index])
+        for index in evenly(len(documents), CHOOSING_BASES / size)
+    )
     bases, orders = BaseModel(markov, token_bases), range(base_order + 1)
 
     def best_order(view: View) -> int:
         """Return the order with the fewest bits on the chosen validation tokens."""
         tried = progress(orders, "orders of Markov models", len(orders))
-        return int(np.argmin([bases.bits(validation, order, view, chosen).sum() for order in tried]))
+        return int(
+            np.argmin(
+                [bases.bits(validation, order, view, chosen).sum() for order in tried]
+            )
+        )
 
     return LanguageBaselines(tokens, bases, {view: best_order(view) for view in views})

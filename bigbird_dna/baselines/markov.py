@@ -60,13 +60,17 @@ class Markov:
     afterwards.
     """
 
-    def __init__(self, order: int = LARGEST_ORDER, *, both_strands: bool = True) -> None:
+    def __init__(
+        self, order: int = LARGEST_ORDER, *, both_strands: bool = True
+    ) -> None:
         if not 0 <= order <= LARGEST_ORDER:
             raise ValueError(f"order must be from 0 to {LARGEST_ORDER}, not {order}")
         self.order = order
         self.both_strands = both_strands
         self.strengths: list[float] = []  # a_0 to a_order, once chosen
-        self.validation: list[float] = []  # bits per base by order, on the data for choosing strengths
+        self.validation: list[
+            float
+        ] = []  # bits per base by order, on the data for choosing strengths
         self._counts: list[Counts] = []
         self.tables: list[NDArray[np.float32]] = []  # P_k, (4 ** k, 4), by k
 
@@ -75,7 +79,9 @@ class Markov:
 
         Words never include an N or span two sequences.
         """
-        self._counts = count_words(sequences, self.order + 1, both_strands=self.both_strands)
+        self._counts = count_words(
+            sequences, self.order + 1, both_strands=self.both_strands
+        )
         self.tables, self.strengths, self.validation = [], [], []
         if not self._counts[0].any():
             raise ValueError("a Markov model needs at least one training base")
@@ -105,7 +111,9 @@ class Markov:
             own = counts[words].astype(np.float64)
             total = counts.reshape(-1, 4)[words >> 2].sum(1, dtype=np.float64)
             strength = _best_strength(own, total, probabilities[found])
-            probabilities[found] = (own + strength * probabilities[found]) / (total + strength)
+            probabilities[found] = (own + strength * probabilities[found]) / (
+                total + strength
+            )
             strengths.append(strength)
             self.validation.append(float(-np.log2(probabilities).mean()))
         return self.smooth(strengths)
@@ -114,7 +122,9 @@ class Markov:
         """Convert the counts, which are discarded, to probabilities with given strengths a_0 to a_order."""
         self._require_counts()
         if len(strengths) != self.order + 1 or not min(strengths) > 0:
-            raise ValueError(f"expected {self.order + 1} strengths above 0, got {[*strengths]}")
+            raise ValueError(
+                f"expected {self.order + 1} strengths above 0, got {[*strengths]}"
+            )
         lower = np.full((1, 4), 0.25, np.float32)
         tables: list[NDArray[np.float32]] = []
         while self._counts:
@@ -145,7 +155,9 @@ class Markov:
         """
         codes, first, last, order = self._checked(sequence, starts, ends, order)
         lengths = last - first
-        places = np.repeat(first - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+        places = np.repeat(first - np.cumsum(lengths) + lengths, lengths) + np.arange(
+            lengths.sum()
+        )
         known = np.minimum(known_before(codes)[places] - 1, order)
         if before is not None:
             known = np.minimum(known, np.repeat(before - first, lengths) + places)
@@ -153,8 +165,16 @@ class Markov:
         bits = np.zeros(len(places))
         for depth in np.unique(known):
             of = known == depth
-            bits[of] = -np.log2(self.tables[depth].ravel()[words[of] % 4 ** (depth + 1)].astype(np.float64))
-        return np.add.reduceat(bits, np.cumsum(lengths) - lengths) if len(lengths) else np.zeros(0)
+            bits[of] = -np.log2(
+                self.tables[depth]
+                .ravel()[words[of] % 4 ** (depth + 1)]
+                .astype(np.float64)
+            )
+        return (
+            np.add.reduceat(bits, np.cumsum(lengths) - lengths)
+            if len(lengths)
+            else np.zeros(0)
+        )
 
     def two_sided(
         self,
@@ -177,10 +197,15 @@ class Markov:
         orders = np.where(lengths > LONGEST_STATE, min(order, LONGEST_STATE), order)
         left = np.where(first > 0, known_before(codes)[first - 1], 0)
         reverse = known_before(codes[::-1])[::-1]
-        right = np.where(last < len(codes), reverse[np.minimum(last, len(codes) - 1)], 0)
+        right = np.where(
+            last < len(codes), reverse[np.minimum(last, len(codes) - 1)], 0
+        )
         left = left if before is None else np.minimum(left, before)
         right = right if behind is None else np.minimum(right, behind)
-        shapes = np.stack([lengths, orders, np.minimum(left, orders), np.minimum(right, orders)], axis=1)
+        shapes = np.stack(
+            [lengths, orders, np.minimum(left, orders), np.minimum(right, orders)],
+            axis=1,
+        )
         words = words_ending(codes, max(order, 1))
         bits = np.zeros(len(first))
         kinds, which = np.unique(shapes, axis=0, return_inverse=True)
@@ -191,7 +216,9 @@ class Markov:
             for start in range(0, len(members), chunk):
                 chosen = first[members[start : start + chunk]]
                 context = words[chosen - 1] % 4**shape.left
-                path = codes[chosen[:, None] + np.arange(shape.length + shape.right)].astype(np.int64)
+                path = codes[
+                    chosen[:, None] + np.arange(shape.length + shape.right)
+                ].astype(np.int64)
                 own = _path(self.tables, shape, context, path)
                 whole = _all_paths(self.tables, shape, context, path)
                 # Negative only by rounding.
@@ -203,24 +230,37 @@ class Markov:
             raise ValueError("the Markov model has no counts; call fit first")
 
     def _checked(
-        self, sequence: Codes, starts: NDArray[np.integer], ends: NDArray[np.integer], order: int | None
+        self,
+        sequence: Codes,
+        starts: NDArray[np.integer],
+        ends: NDArray[np.integer],
+        order: int | None,
     ) -> tuple[Codes, Words, Words, int]:
         """A valid sequence, starts and ends (M,) of spans of known bases, and order; else `ValueError`."""
         if not self.tables:
-            raise ValueError("the Markov model has no probabilities; call fit and mix first")
+            raise ValueError(
+                "the Markov model has no probabilities; call fit and mix first"
+            )
         if order is not None and not 0 <= order <= self.order:
             raise ValueError(f"order must be from 0 to {self.order}, not {order}")
         codes = checked_codes(sequence)
-        first, last = np.asarray(starts, dtype=np.int64), np.asarray(ends, dtype=np.int64)
+        first, last = (
+            np.asarray(starts, dtype=np.int64),
+            np.asarray(ends, dtype=np.int64),
+        )
         if first.ndim != 1 or first.shape != last.shape:
-            raise ValueError(f"starts {first.shape} and ends {last.shape} must be 1-D with equal lengths")
+            raise ValueError(
+                f"starts {first.shape} and ends {last.shape} must be 1-D with equal lengths"
+            )
         wrong = np.flatnonzero((first < 0) | (first >= last) | (last > len(codes)))
         if not wrong.size:
             unknown = np.append(0, np.cumsum(codes >= UNKNOWN))
             wrong = np.flatnonzero(unknown[last] > unknown[first])
         if wrong.size:
             start, end = first[wrong[0]], last[wrong[0]]
-            raise ValueError(f"{start} to {end} is not a span of known bases in a sequence of {len(codes)}")
+            raise ValueError(
+                f"{start} to {end} is not a span of known bases in a sequence of {len(codes)}"
+            )
         return codes, first, last, self.order if order is None else order
 
 
@@ -236,7 +276,9 @@ def _best_strength(own: Floats, total: Floats, lower: Floats) -> float:
     return float(min((coarse * _FINE).tolist(), key=cost))
 
 
-def count_words(sequences: Iterable[Codes], longest: int, *, both_strands: bool) -> list[Counts]:
+def count_words(
+    sequences: Iterable[Codes], longest: int, *, both_strands: bool
+) -> list[Counts]:
     """Tables of counts by number of bases, from one to `longest`: table n − 1, (4 ** n,), counts words of n.
 
     Every known base is counted once in table n with the n − 1 preceding bases, if these are known. With both
@@ -263,14 +305,22 @@ def count_words(sequences: Iterable[Codes], longest: int, *, both_strands: bool)
 def checked_codes(sequence: Codes) -> Codes:
     """`sequence` itself; `ValueError` unless it is 1-D with integers from 0 to 4."""
     codes = np.asarray(sequence)
-    if codes.ndim != 1 or not (np.issubdtype(codes.dtype, np.integer) or not codes.size):
-        raise ValueError(f"bases must be a 1-D array of integers, not {codes.ndim}-D {codes.dtype}")
+    if codes.ndim != 1 or not (
+        np.issubdtype(codes.dtype, np.integer) or not codes.size
+    ):
+        raise ValueError(
+            f"bases must be a 1-D array of integers, not {codes.ndim}-D {codes.dtype}"
+        )
     if codes.size and not 0 <= codes.min() <= codes.max() <= UNKNOWN:
-        raise ValueError(f"base codes must be from 0 to {UNKNOWN}, found {codes.min()} to {codes.max()}")
+        raise ValueError(
+            f"base codes must be from 0 to {UNKNOWN}, found {codes.min()} to {codes.max()}"
+        )
     return codes
 
 
-def _count_slice(tables: list[Counts], codes: Codes, start: int, both_strands: bool) -> None:
+def _count_slice(
+    tables: list[Counts], codes: Codes, start: int, both_strands: bool
+) -> None:
     """Count the longest word, up to that of the last table, that ends at each place of a slice.
 
     On the other strand, only words at the ends of a run are counted here; the rest is derived from the table.
@@ -280,7 +330,9 @@ def _count_slice(tables: list[Counts], codes: Codes, start: int, both_strands: b
     words = words_ending(codes[first:stop], longest)[start - first :]
     known = known_before(codes[first:stop])[start - first :]
     full = known >= longest
-    np.add.at(tables[-1], words if full.all() else words[full], tables[-1].dtype.type(1))
+    np.add.at(
+        tables[-1], words if full.all() else words[full], tables[-1].dtype.type(1)
+    )
     for place in np.flatnonzero((known > 0) & ~full):
         bases = int(known[place])
         tables[bases - 1][words[place] % 4**bases] += 1
@@ -316,7 +368,9 @@ class _Shape(NamedTuple):
     right: int  # known bases to the right, at most `order`
 
 
-def _path(tables: list[NDArray[np.float32]], shape: _Shape, context: Words, path: Words) -> Floats:
+def _path(
+    tables: list[NDArray[np.float32]], shape: _Shape, context: Words, path: Words
+) -> Floats:
     """Log2 of the probability of `path`, (M, length + right), after `context`, (M,)."""
     bits = np.zeros(len(path))
     for step, base in enumerate(path.T):
@@ -327,7 +381,9 @@ def _path(tables: list[NDArray[np.float32]], shape: _Shape, context: Words, path
     return bits
 
 
-def _all_paths(tables: list[NDArray[np.float32]], shape: _Shape, context: Words, path: Words) -> Floats:
+def _all_paths(
+    tables: list[NDArray[np.float32]], shape: _Shape, context: Words, path: Words
+) -> Floats:
     """Log2 of the sum, over all spans, of the probability of the span and the bases to its right, (M,).
 
     A state is the last bases: `fixed` ones left of the span, `inside` ones of the span, which are all words

@@ -48,7 +48,9 @@ def count_products(network: nn.Module, example: Tensor) -> int:
 
     def count(module: nn.Module, given: tuple[Tensor, ...], result: Any) -> None:
         nonlocal counted
-        weights = sum(one.numel() for one in module.parameters(recurse=False) if one.dim() > 1)
+        weights = sum(
+            one.numel() for one in module.parameters(recurse=False) if one.dim() > 1
+        )
         if isinstance(module, nn.Conv1d):
             counted += weights * result.shape[0] * result.shape[2]
         elif isinstance(module, nn.Linear):
@@ -80,7 +82,9 @@ class DrawnWindows(Windows, Protocol):
     def shares(self) -> NDArray[np.float64]:
         """The fraction of positives among the draws, (T,)."""
 
-    def draw(self, step: int, first: int, count: int) -> tuple[list[str], NDArray[np.uint8]]:
+    def draw(
+        self, step: int, first: int, count: int
+    ) -> tuple[list[str], NDArray[np.uint8]]:
         """The windows `first … first + count` of a step, with their labels (n, T)."""
 
 
@@ -98,13 +102,17 @@ class DrawnTexts(TextWindows):
         super().__init__(sequences, labels)
         self.draws, self.both_strands = draws, both_strands
         everything = self.labels(np.arange(self.shape[0]))
-        self.shares = np.asarray(np.nanmean(everything, axis=0) if shares is None else shares, np.float64)
+        self.shares = np.asarray(
+            np.nanmean(everything, axis=0) if shares is None else shares, np.float64
+        )
 
     def draw(self, step: int, first: int, count: int) -> tuple[list[str], NDArray[Any]]:
         rows, cuts = self.draws.at(step, first, count)
         chosen = np.array(rows, np.intp)
         texts = [
-            text[left : len(text) - right].rjust(len(text) - right, "N").ljust(len(text), "N")
+            text[left : len(text) - right]
+            .rjust(len(text) - right, "N")
+            .ljust(len(text), "N")
             for text, (left, right) in zip(self.sequences(chosen), cuts, strict=True)
         ]
         if self.both_strands:
@@ -127,7 +135,9 @@ class OneHotNetwork(nn.Module):
     def __init__(self, inner: nn.Module, length: int) -> None:
         super().__init__()
         self.inner = inner
-        self.products_a_token = count_products(inner, torch.zeros(1, 4, length)) / length
+        self.products_a_token = (
+            count_products(inner, torch.zeros(1, 4, length)) / length
+        )
 
     def forward(self, codes: Tensor) -> Tensor:
         return self.inner(one_hot(codes))  # type: ignore[no-any-return]
@@ -162,7 +172,12 @@ class NetworkBaseline(Training[OneHotNetwork]):
         windows: Mapping[str, Any],
         device: str = "auto",
     ) -> None:
-        self.network, self.settings, self.name, self.windows = network, settings, name, windows
+        self.network, self.settings, self.name, self.windows = (
+            network,
+            settings,
+            name,
+            windows,
+        )
         self.checkpoints, self.device = checkpoints, choose_device(device)
         self.trained: TrainingResult[OneHotNetwork] | None = None
 
@@ -179,7 +194,9 @@ class NetworkBaseline(Training[OneHotNetwork]):
         return OneHotNetwork(self.network(length, self.learned.shape[1]), length)
 
     def objective(self, network: OneHotNetwork, world: World) -> NetworkObjective:
-        return NetworkObjective(self.learned, self.held_out, self.settings, world.device)
+        return NetworkObjective(
+            self.learned, self.held_out, self.settings, world.device
+        )
 
     def initialize(self, network: OneHotNetwork) -> None:
         output = network.inner.output  # initialized to the best constant prediction
@@ -210,10 +227,17 @@ class NetworkBaseline(Training[OneHotNetwork]):
         if not sequences:
             return np.zeros((0, self.learned.shape[1]), np.float32)
         codes = base_codes(sequences)
-        strands = (codes, other_strand(codes)) if self.settings.both_strands else (codes,)
+        strands = (
+            (codes, other_strand(codes)) if self.settings.both_strands else (codes,)
+        )
         network = self.trained.network
-        found = [np.concatenate([*_logits(network, one, self.device)]) for one in strands]
-        return np.asarray(np.mean([self.settings.loss.predictions(one) for one in found], axis=0), np.float32)
+        found = [
+            np.concatenate([*_logits(network, one, self.device)]) for one in strands
+        ]
+        return np.asarray(
+            np.mean([self.settings.loss.predictions(one) for one in found], axis=0),
+            np.float32,
+        )
 
     def finish(self) -> None:
         if self.trained is not None:
@@ -230,7 +254,9 @@ class CnnProm(nn.Module):
 
     shortest = _FILTER
 
-    def __init__(self, length: int, labels: int, *, filters: int = 300, dense: int = 128) -> None:
+    def __init__(
+        self, length: int, labels: int, *, filters: int = 300, dense: int = 128
+    ) -> None:
         super().__init__()
         places = length - _FILTER + 1
         pooled = min(_POOLED, places)
@@ -248,11 +274,22 @@ class NetworkObjective(Objective):
     """The loss of the windows' labels."""
 
     def __init__(
-        self, learned: DrawnWindows, held_out: Windows, settings: NetworkSettings, device: torch.device
+        self,
+        learned: DrawnWindows,
+        held_out: Windows,
+        settings: NetworkSettings,
+        device: torch.device,
     ) -> None:
         self.learned, self.settings, self.device = learned, settings, device
-        rows = sample(np.arange(held_out.shape[0]), settings.evaluated, (settings.training.seed, 5))
-        self.evaluated, self.labels = base_codes(held_out.sequences(rows)), held_out.labels(rows)
+        rows = sample(
+            np.arange(held_out.shape[0]),
+            settings.evaluated,
+            (settings.training.seed, 5),
+        )
+        self.evaluated, self.labels = (
+            base_codes(held_out.sequences(rows)),
+            held_out.labels(rows),
+        )
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         sequences, labels = self.learned.draw(step, first, count)
@@ -266,9 +303,13 @@ class NetworkObjective(Objective):
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"windows": self.settings.loss.count(batch["labels"])}
 
-    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+    def loss(
+        self, network: nn.Module, batch: Batch, totals: dict[str, float]
+    ) -> Tensor:
         logits = network(batch["codes"]).float()
-        return self.settings.loss.rows(logits, batch["labels"]).sum() / totals["windows"]
+        return (
+            self.settings.loss.rows(logits, batch["labels"]).sum() / totals["windows"]
+        )
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         """Return loss and metric of held-out windows, on one strand."""
@@ -283,4 +324,6 @@ def _logits(
     size = max(1, min(_AT_ONCE, _BASES_AT_ONCE // max(codes.shape[1], 1)))
     with torch.inference_mode():
         for part in blocks(len(codes), size):
-            yield network(torch.from_numpy(codes[part]).to(device)).float().cpu().numpy()
+            yield (
+                network(torch.from_numpy(codes[part]).to(device)).float().cpu().numpy()
+            )

@@ -52,7 +52,9 @@ class Types:
     ends: NDArray[np.int32]  # (types,) a position in the text at which the n-gram ends
     at: NDArray[np.int32]  # (text,) id of the n-gram that ends here, −1 if none
     number_of_contexts: int
-    boundary_first: NDArray[np.bool_]  # (types,) whether the first token is the boundary
+    boundary_first: NDArray[
+        np.bool_
+    ]  # (types,) whether the first token is the boundary
 
 
 def extend(types: Types | None, text: NDArray[np.int32], symbols: int) -> Types:
@@ -78,12 +80,21 @@ def extend(types: Types | None, text: NDArray[np.int32], symbols: int) -> Types:
     keys, ends = keys[first], positions[first]
     if types is None:
         return Types(keys, occurrences, ends, at, 1, keys == symbols - 1)
-    return Types(keys, occurrences, ends, at, len(types.keys), types.boundary_first[keys // symbols])
+    return Types(
+        keys,
+        occurrences,
+        ends,
+        at,
+        len(types.keys),
+        types.boundary_first[keys // symbols],
+    )
 
 
 def left_neighbors(types: Types, longer: Types) -> NDArray[np.int32]:
     """Number of distinct tokens before each of `types`; plain counts after a boundary."""
-    counts = np.bincount(types.at[longer.ends], minlength=len(types.keys)).astype(np.int32)
+    counts = np.bincount(types.at[longer.ends], minlength=len(types.keys)).astype(
+        np.int32
+    )
     return np.where(types.boundary_first, types.occurrences, counts)
 
 
@@ -108,8 +119,14 @@ def _discounts(counts: NDArray[np.int32]) -> NDArray[np.float64]:
     n1, n2, n3, n4 = seen[1:5]
     if min(n1, n2, n3) > 0:
         share = n1 / (n1 + 2 * n2)
-        discounts = 1 - 2 * share * n2 / n1, 2 - 3 * share * n3 / n2, 3 - 4 * share * n4 / n3
-        if all(0 < discount < count for count, discount in enumerate(discounts, start=1)):
+        discounts = (
+            1 - 2 * share * n2 / n1,
+            2 - 3 * share * n3 / n2,
+            3 - 4 * share * n4 / n3,
+        )
+        if all(
+            0 < discount < count for count, discount in enumerate(discounts, start=1)
+        ):
             return np.array([0.0, *discounts])
     return np.array([0.0, *FALLBACK_DISCOUNTS])
 
@@ -151,7 +168,9 @@ class KneserNey:
             yield model
             if length < self.order:
                 longer = extend(types, text, self._symbols)
-                lower.append(finish(types, left_neighbors(types, longer), self._symbols))
+                lower.append(
+                    finish(types, left_neighbors(types, longer), self._symbols)
+                )
                 types = longer
 
     def log2_probabilities(
@@ -162,21 +181,31 @@ class KneserNey:
         For `seen` see `contexts`. Always finite: all tokens have positive probability in every context.
         """
         places = np.arange(len(sequence)) if positions is None else positions
-        contexts, tokens = self.contexts(sequence, places, seen=seen), np.asarray(sequence)[places]
+        contexts, tokens = (
+            self.contexts(sequence, places, seen=seen),
+            np.asarray(sequence)[places],
+        )
         probabilities = np.full(len(tokens), 1.0 / self.vocabulary)
         for length, (order, context) in enumerate(
             zip(self._orders, contexts.astype(np.int64), strict=True), start=1
         ):
             rows = np.flatnonzero(context >= 0)
             rows = rows[order.totals[context[rows]] > 0]
-            known, found = context[rows], self._find(length, context[rows], tokens[rows])
+            known, found = (
+                context[rows],
+                self._find(length, context[rows], tokens[rows]),
+            )
             counts = np.where(found >= 0, order.counts[found], 0)
             kept = counts - order.discounts[np.minimum(counts, 3)]
-            probabilities[rows] = kept / order.totals[known] + order.backoff[known] * probabilities[rows]
+            probabilities[rows] = (
+                kept / order.totals[known] + order.backoff[known] * probabilities[rows]
+            )
         logs: Floats = np.log2(probabilities)
         return logs
 
-    def contexts(self, sequence: Tokens, positions: Tokens, *, seen: bool = True) -> NDArray[np.int32]:
+    def contexts(
+        self, sequence: Tokens, positions: Tokens, *, seen: bool = True
+    ) -> NDArray[np.int32]:
         """Ids of the 0 to `order` − 1 tokens before places (M,) of a document, (order, M); −1: unknown.
 
         Contexts of several documents can be concatenated. Unless the tokens at `positions` are themselves
@@ -219,7 +248,9 @@ class KneserNey:
             for number, context_id in enumerate(known):
                 part = slice(first[number], stop[number])
                 counts = order.counts[part]
-                kept = (counts - order.discounts[np.minimum(counts, 3)]) / order.totals[context_id]
+                kept = (counts - order.discounts[np.minimum(counts, 3)]) / order.totals[
+                    context_id
+                ]
                 of = rows[bounds[number] : bounds[number + 1], None]
                 found[of, order.keys[part] % self._symbols] += kept
         return found
@@ -233,13 +264,19 @@ class KneserNey:
         if not (text != self._boundary).any():
             raise ValueError("an n-gram model needs at least one training token")
         if len(text) > np.iinfo(np.int32).max:
-            raise ValueError(f"{len(text)} tokens exceed the maximum of an n-gram model; use a sample")
+            raise ValueError(
+                f"{len(text)} tokens exceed the maximum of an n-gram model; use a sample"
+            )
         return text
 
     def _checked(self, sequence: Tokens) -> Tokens:
         tokens = np.asarray(sequence)
-        if tokens.ndim != 1 or not (np.issubdtype(tokens.dtype, np.integer) or not tokens.size):
-            raise ValueError(f"a sequence must be a 1-D integer array, not {tokens.ndim}-D {tokens.dtype}")
+        if tokens.ndim != 1 or not (
+            np.issubdtype(tokens.dtype, np.integer) or not tokens.size
+        ):
+            raise ValueError(
+                f"a sequence must be a 1-D integer array, not {tokens.ndim}-D {tokens.dtype}"
+            )
         outside = np.flatnonzero((tokens < 0) | (tokens >= self.vocabulary))
         if outside.size:
             raise ValueError(

@@ -13,7 +13,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bigbird_dna.baselines.kmers import base_codes, fit_regression, kmer_frequencies, other_strand
+from bigbird_dna.baselines.kmers import (
+    base_codes,
+    fit_regression,
+    kmer_frequencies,
+    other_strand,
+)
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import UNKNOWN
 
@@ -41,7 +46,9 @@ def position_features(sequences: Sequence[str]) -> Any:
     columns = UNKNOWN * np.arange(codes.shape[1], dtype=np.int32) + codes
     ends = np.concatenate([[0], np.cumsum(known.sum(axis=1, dtype=np.int64))])
     ones = np.ones(ends[-1], np.float32)
-    return csr_matrix((ones, columns[known], ends), shape=(len(codes), UNKNOWN * codes.shape[1]))
+    return csr_matrix(
+        (ones, columns[known], ends), shape=(len(codes), UNKNOWN * codes.shape[1])
+    )
 
 
 def longest_open_frames(sequences: Sequence[str]) -> NDArray[np.float32]:
@@ -56,7 +63,9 @@ def longest_open_frames(sequences: Sequence[str]) -> NDArray[np.float32]:
         words = [strand[:, place : strand.shape[1] - 2 + place] for place in range(3)]
         ends = np.any([word == UNKNOWN for word in words], axis=0)
         for stop in _STOPS:
-            ends |= np.all([word == base for word, base in zip(words, stop, strict=True)], axis=0)
+            ends |= np.all(
+                [word == base for word, base in zip(words, stop, strict=True)], axis=0
+            )
         for frame in range(3):
             longest = np.maximum(longest, _longest_run(~ends[:, frame::3]))
     return (3 * longest).astype(np.float32)
@@ -71,14 +80,20 @@ def composition_features(sequences: Sequence[str]) -> NDArray[np.float32]:
     codes = _padded_codes(sequences)
     known, c, g = ((codes != UNKNOWN).sum(1), (codes == 1).sum(1), (codes == 2).sum(1))
     pairs = ((codes[:, :-1] == 1) & (codes[:, 1:] == 2)).sum(1)
-    columns = ((c + g) / known.clip(1), pairs * known / (c * g).clip(1), _longest_run(np.isin(codes, (0, 3))))
+    columns = (
+        (c + g) / known.clip(1),
+        pairs * known / (c * g).clip(1),
+        _longest_run(np.isin(codes, (0, 3))),
+    )
     return np.stack(columns, axis=1).astype(np.float32)
 
 
 def _padded_codes(sequences: Sequence[str]) -> NDArray[np.uint8]:
     """Codes (N, L) of sequences, of which the shorter ones end with N; L is at least a codon's."""
     longest = max(3, *map(len, sequences), 0)
-    return base_codes([sequence.ljust(longest, "N") for sequence in sequences]).reshape(-1, longest)
+    return base_codes([sequence.ljust(longest, "N") for sequence in sequences]).reshape(
+        -1, longest
+    )
 
 
 def _longest_run(values: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -121,9 +136,13 @@ class LogisticBaseline(ABC):
         y = np.asarray(labels).astype(np.int64)
         x = self.features(sequences)
         if x.shape[0] != len(y):
-            raise ValueError(f"expected one label per sequence, found {len(y)} for {x.shape[0]} sequences")
+            raise ValueError(
+                f"expected one label per sequence, found {len(y)} for {x.shape[0]} sequences"
+            )
         if set(np.unique(y)) != {0, 1}:
-            raise ValueError(f"labels must contain both 0 and 1, not {sorted(set(y.tolist()))}")
+            raise ValueError(
+                f"labels must contain both 0 and 1, not {sorted(set(y.tolist()))}"
+            )
         self.penalty = self._choose_penalty(x, y)
         self._pipeline = self._fitted(x, y, self.penalty)
         return self
@@ -131,12 +150,16 @@ class LogisticBaseline(ABC):
     def predict(self, sequences: Sequence[str]) -> NDArray[np.float64]:
         """Return the probabilities of label 1, (N,)."""
         x = self._features_for(sequences)
-        return np.asarray(self._pipeline.predict_proba(x)[:, 1] if x.shape[0] else [], np.float64)
+        return np.asarray(
+            self._pipeline.predict_proba(x)[:, 1] if x.shape[0] else [], np.float64
+        )
 
     def logits(self, sequences: Sequence[str]) -> NDArray[np.float64]:
         """Return the log-odds of label 1, (N,); `predict` is their logistic function."""
         x = self._features_for(sequences)
-        return np.asarray(self._pipeline.decision_function(x) if x.shape[0] else [], np.float64)
+        return np.asarray(
+            self._pipeline.decision_function(x) if x.shape[0] else [], np.float64
+        )
 
     def _regression(self) -> Any:
         if self._pipeline is None:
@@ -157,7 +180,10 @@ class LogisticBaseline(ABC):
         if len(np.unique(y[held_out])) < 2:
             return self.penalties[len(self.penalties) // 2]
         fits = [self._fitted(x[~held_out], y[~held_out], c) for c in self.penalties]
-        losses = [balanced_log_loss(one.decision_function(x[held_out]), y[held_out]) for one in fits]
+        losses = [
+            balanced_log_loss(one.decision_function(x[held_out]), y[held_out])
+            for one in fits
+        ]
         return self.penalties[int(np.argmin(losses))]
 
     def _fitted(self, x: Any, y: NDArray[np.int64], penalty: float) -> Any:
@@ -166,10 +192,17 @@ class LogisticBaseline(ABC):
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
 
-        scaling = [StandardScaler(with_mean=not issparse(x))] if self.standardized else []
+        scaling = (
+            [StandardScaler(with_mean=not issparse(x))] if self.standardized else []
+        )
         pipeline = make_pipeline(
             *scaling,
-            LogisticRegression(C=penalty, class_weight="balanced", max_iter=1000, random_state=self.seed),
+            LogisticRegression(
+                C=penalty,
+                class_weight="balanced",
+                max_iter=1000,
+                random_state=self.seed,
+            ),
         )
         fit_regression(pipeline, x, y, f"{self.name} regression with C={penalty:g}")
         return pipeline
@@ -198,7 +231,9 @@ class KmerLogistic(LogisticBaseline):
     @property
     def intercept(self) -> float:
         """Log-odds of a window without k-mers."""
-        scaler = self._scaler()  # does not center a sparse matrix, but may know its mean
+        scaler = (
+            self._scaler()
+        )  # does not center a sparse matrix, but may know its mean
         offset = float(self.coefficients @ scaler.mean_) if scaler.with_mean else 0.0
         return float(self._regression().intercept_[0]) - offset
 
@@ -271,10 +306,14 @@ class PositionLogistic(LogisticBaseline):
 def promoter_regression(name: str, k: int, seed: int) -> LogisticBaseline:
     """Return the regression `position`, `orf` or `composition`; by any other name that on k-mers."""
     kinds = (PositionLogistic, OpenFrameLogistic, CompositionLogistic)
-    return next((kind(seed) for kind in kinds if kind.name == name), KmerLogistic(k, seed))
+    return next(
+        (kind(seed) for kind in kinds if kind.name == name), KmerLogistic(k, seed)
+    )
 
 
 def balanced_log_loss(logits: ArrayLike, labels: NDArray[np.integer[Any]]) -> float:
     """Mean log loss of log-odds (N,) of label 1, both classes weighted equally; nats."""
-    losses = np.logaddexp(0, np.where(labels == 1, -1, 1) * np.asarray(logits, np.float64))
+    losses = np.logaddexp(
+        0, np.where(labels == 1, -1, 1) * np.asarray(logits, np.float64)
+    )
     return float(np.mean([losses[labels == label].mean() for label in (0, 1)]))

@@ -40,7 +40,9 @@ Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-def window_log_odds(model: ScanBaseline, codes: Codes, starts: Integers, length: int) -> Floats:
+def window_log_odds(
+    model: ScanBaseline, codes: Codes, starts: Integers, length: int
+) -> Floats:
     """Return the log-odds (2, N) of the windows `[starts, starts + length)` of a sequence, on both strands.
 
     They are those of `model.logits` for the windows and their reverse complements, up to rounding.
@@ -50,7 +52,9 @@ def window_log_odds(model: ScanBaseline, codes: Codes, starts: Integers, length:
     return _kmer_log_odds(model, codes, starts, length)
 
 
-def _position_log_odds(model: PositionLogistic, codes: Codes, starts: Integers) -> Floats:
+def _position_log_odds(
+    model: PositionLogistic, codes: Codes, starts: Integers
+) -> Floats:
     weights = np.pad(model.coefficients, ((0, 0), (0, 1)))  # an N adds nothing
     turned = np.pad(model.coefficients[::-1, ::-1], ((0, 0), (0, 1)))
     found = np.full((2, len(starts)), model.intercept)
@@ -61,10 +65,15 @@ def _position_log_odds(model: PositionLogistic, codes: Codes, starts: Integers) 
     return found
 
 
-def _kmer_log_odds(model: KmerLogistic, codes: Codes, starts: Integers, length: int) -> Floats:
+def _kmer_log_odds(
+    model: KmerLogistic, codes: Codes, starts: Integers, length: int
+) -> Floats:
     k, words = model.k, words_ending(codes, model.k)
     known = known_before(codes) >= k
-    first, last = starts + k - 1, starts + length  # its k-mers end at bases first to last - 1
+    first, last = (
+        starts + k - 1,
+        starts + length,
+    )  # its k-mers end at bases first to last - 1
 
     def sums(values: NDArray[np.float64] | NDArray[np.bool_]) -> Floats:
         running = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
@@ -72,12 +81,19 @@ def _kmer_log_odds(model: KmerLogistic, codes: Codes, starts: Integers, length: 
 
     count = np.maximum(sums(known), 1)
     turned = model.coefficients[turned_word(np.arange(4**k), k)]
-    strands = [np.where(known, weights[words], 0.0) for weights in (model.coefficients, turned)]
+    strands = [
+        np.where(known, weights[words], 0.0) for weights in (model.coefficients, turned)
+    ]
     return model.intercept + np.stack([sums(values) / count for values in strands])
 
 
 def write_baseline_scans(
-    models: Mapping[Path, ScanBaseline], fasta: Path, *, upstream: int, length: int, stride: int
+    models: Mapping[Path, ScanBaseline],
+    fasta: Path,
+    *,
+    upstream: int,
+    length: int,
+    stride: int,
 ) -> None:
     """Write the scores of windows of `length` bp along every record of an indexed FASTA, a table per model.
 
@@ -89,12 +105,20 @@ def write_baseline_scans(
             with atomic_path(path) as temporary, open_text(temporary) as file:
                 file.write("contig\tstart\tend\tname\tscore\tstrand\tnote\ttss\n")
                 for contig, size in genome.contigs.items():
-                    for line in _lines(model, genome, contig, size, upstream, length, stride):
+                    for line in _lines(
+                        model, genome, contig, size, upstream, length, stride
+                    ):
                         file.write(line)
 
 
 def _lines(
-    model: ScanBaseline, genome: Reference, contig: str, size: int, upstream: int, length: int, stride: int
+    model: ScanBaseline,
+    genome: Reference,
+    contig: str,
+    size: int,
+    upstream: int,
+    length: int,
+    stride: int,
 ) -> Iterator[str]:
     tiles = centered_tiles(size, length, stride) if size >= length else iter(())
     tss_of: dict[Strand, int] = {"+": upstream, "-": length - 1 - upstream}

@@ -35,7 +35,9 @@ class Labeled(Protocol):
 def composition_and_length(sequences: Sequence[str]) -> npt.NDArray[np.float32]:
     """Features of `composition_features`, and the logarithm of the length; (N, 4)."""
     lengths = np.log([[max(len(sequence), 1)] for sequence in sequences]).reshape(-1, 1)
-    return np.concatenate([composition_features(sequences), lengths], axis=1, dtype=np.float32)
+    return np.concatenate(
+        [composition_features(sequences), lengths], axis=1, dtype=np.float32
+    )
 
 
 class LengthLogistic(CompositionLogistic):
@@ -60,7 +62,9 @@ class SequenceRegression:
     """
 
     def __init__(self, binary: LogisticBaseline, loss: LabelLoss) -> None:
-        self.fitted: LogisticBaseline | KmerTracks = binary if loss.kind == "binary" else KmerTracks(loss)
+        self.fitted: LogisticBaseline | KmerTracks = (
+            binary if loss.kind == "binary" else KmerTracks(loss)
+        )
         self._features = binary.features
 
     def fit(self, learned: Labeled, valid: Labeled) -> Self:
@@ -74,7 +78,9 @@ class SequenceRegression:
 
     def _dense(self, sequences: Sequence[str]) -> npt.NDArray[np.float32]:
         found = self._features(sequences)
-        return np.asarray(found if isinstance(found, np.ndarray) else found.toarray(), np.float32)
+        return np.asarray(
+            found if isinstance(found, np.ndarray) else found.toarray(), np.float32
+        )
 
     def logits(self, sequences: Sequence[str]) -> Floats:
         """Return log-odds, or standardized numbers, (N, T)."""

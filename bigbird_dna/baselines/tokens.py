@@ -18,7 +18,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.ngram import Floats, KneserNey, Tokens, affordable_tokens, tokens_between
+from bigbird_dna.baselines.ngram import (
+    Floats,
+    KneserNey,
+    Tokens,
+    affordable_tokens,
+    tokens_between,
+)
 from bigbird_dna.console import log, progress
 from bigbird_dna.tokens.interface import Tokenizer
 
@@ -53,7 +59,9 @@ class Surroundings(NamedTuple):
     """Hidden tokens of documents, and the contexts of the two models on their sides."""
 
     tokens: NDArray[np.int64]  # (M,) the tokens, as indices of candidates
-    kinds: NDArray[np.int64]  # (M,) 2 if the left neighbor is known, plus 1 if the right one is
+    kinds: NDArray[
+        np.int64
+    ]  # (M,) 2 if the left neighbor is known, plus 1 if the right one is
     forward: NDArray[np.int32]  # (order, M)
     backward: NDArray[np.int32]  # (order, M)
 
@@ -85,17 +93,25 @@ class Product(NamedTuple):
 
         `ValueError` for a hidden token that is not among the candidates.
         """
-        own = np.concatenate([_NONE, *(text[places] for text, places in zip(*held_out, strict=True))])
-        found = np.minimum(np.searchsorted(self.candidates, own), len(self.candidates) - 1)
+        own = np.concatenate(
+            [_NONE, *(text[places] for text, places in zip(*held_out, strict=True))]
+        )
+        found = np.minimum(
+            np.searchsorted(self.candidates, own), len(self.candidates) - 1
+        )
         wrong = np.flatnonzero(self.candidates[found] != own)
         if wrong.size:
-            raise ValueError(f"token {own[wrong[0]]} is hidden, but not among the candidates")
+            raise ValueError(
+                f"token {own[wrong[0]]} is hidden, but not among the candidates"
+            )
         nothing = np.zeros((self.order, 0), np.int32)
         forward, backward, kinds = [nothing], [nothing], [_NONE]
         for document, places in zip(*held_out, strict=True):
             turned = len(document) - 1 - places[::-1]
             forward.append(self.forward.contexts(document, places, seen=seen))
-            backward.append(self.backward.contexts(document[::-1], turned, seen=seen)[:, ::-1])
+            backward.append(
+                self.backward.contexts(document[::-1], turned, seen=seen)[:, ::-1]
+            )
             left, right = tokens_between(places) > 0, tokens_between(turned)[::-1] > 0
             kinds.append(2 * (left | seen) + (right | seen))
         sides = (np.concatenate(side, axis=1) for side in (forward, backward))
@@ -141,7 +157,10 @@ class Product(NamedTuple):
         return theta
 
     def cost(
-        self, theta: Floats, around: Surroundings, kept: Sequence[_Factors] | None = None
+        self,
+        theta: Floats,
+        around: Surroundings,
+        kept: Sequence[_Factors] | None = None,
     ) -> tuple[float, Floats, Floats]:
         """Mean nats of the tokens, with its gradient (F,) and Hessian (F, F) in the exponents.
 
@@ -153,8 +172,12 @@ class Product(NamedTuple):
             rows = np.arange(len(part.tokens))
             cost -= float(logs[rows, part.tokens].sum())
             shares = np.exp(logs, out=logs)
-            means = np.stack([np.vecdot(shares, factor) for factor in factors])  # (F, m)
-            gradient += (means - np.stack([factor[rows, part.tokens] for factor in factors])).sum(1)
+            means = np.stack(
+                [np.vecdot(shares, factor) for factor in factors]
+            )  # (F, m)
+            gradient += (
+                means - np.stack([factor[rows, part.tokens] for factor in factors])
+            ).sum(1)
             for i, one in enumerate(factors):
                 weighted = shares * one
                 for j in range(i + 1):
@@ -165,7 +188,9 @@ class Product(NamedTuple):
 
     def _factors(self, around: Surroundings) -> Iterator[_Factors]:
         """Parts of the tokens, with the logarithms of the factors, each (m, C)."""
-        unigram = np.log(self.unigram.chances(np.zeros((1, 1), np.int32))[:, self.candidates])
+        unigram = np.log(
+            self.unigram.chances(np.zeros((1, 1), np.int32))[:, self.candidates]
+        )
         for start in range(0, len(around.tokens), self._rows()):
             part = around.take(slice(start, start + self._rows()))
             forward = self.forward.chances(part.forward)[:, self.candidates]
@@ -188,12 +213,17 @@ def _log_shares(theta: Floats, factors: Sequence[Floats]) -> Floats:
     return logits
 
 
-def token_bits(model: KneserNey | Product, held_out: MaskedTokens, *, seen: bool) -> Floats:
+def token_bits(
+    model: KneserNey | Product, held_out: MaskedTokens, *, seen: bool
+) -> Floats:
     """Bits (M,) of hidden tokens, for a product given both sides; `seen`: other hidden tokens are known."""
     if isinstance(model, Product):
         return model.bits(model.look_up(held_out, seen=seen))
     pairs = zip(*held_out, strict=True)
-    bits = (-model.log2_probabilities(document, places, seen=seen) for document, places in pairs)
+    bits = (
+        -model.log2_probabilities(document, places, seen=seen)
+        for document, places in pairs
+    )
     return np.concatenate([np.zeros(0), *bits])
 
 
@@ -241,13 +271,17 @@ def evenly(count: int, share: float) -> list[int]:
     return [int((index + 0.5) * count / wanted) for index in range(wanted)]
 
 
-def _affordable(training: Sequence[Tokens], order: int, memory: int) -> Sequence[Tokens]:
+def _affordable(
+    training: Sequence[Tokens], order: int, memory: int
+) -> Sequence[Tokens]:
     """All documents, or as many evenly spaced ones as two models of an order can use; logged."""
     total = sum(map(len, training))
     share = affordable_tokens(memory, order, models=2) / max(total, 1)
     used = [training[index] for index in evenly(len(training), share)]
     tokens = sum(map(len, used))
-    log(f"n-grams over tokens, up to order {order}: training on {tokens:,} of {total:,} tokens")
+    log(
+        f"n-grams over tokens, up to order {order}: training on {tokens:,} of {total:,} tokens"
+    )
     return used
 
 
@@ -266,7 +300,9 @@ def _choose(
     least = dict.fromkeys(views, np.inf)
     unigram: KneserNey | None = None
     two_sided = any(both for _, both in views)
-    backwards = KneserNey(longest, vocabulary).fitted_orders(text[::-1] for text in training)
+    backwards = KneserNey(longest, vocabulary).fitted_orders(
+        text[::-1] for text in training
+    )
     for forward in KneserNey(longest, vocabulary).fitted_orders(training):
         unigram = unigram or forward
         backward = next(backwards) if two_sided else forward
@@ -276,7 +312,10 @@ def _choose(
             seen, both = view
             model: KneserNey | Product = forward
             if both:
-                product, before = Product(forward, backward, unigram, candidates), best.get(view)
+                product, before = (
+                    Product(forward, backward, unigram, candidates),
+                    best.get(view),
+                )
                 if isinstance(before, Product):
                     product = product._replace(exponents=before.exponents)
                 around = product.look_up(validation, seen=seen).take(chosen)
@@ -286,10 +325,17 @@ def _choose(
                 bits = token_bits(forward, validation, seen=seen)[chosen]
             if (total := float(bits.sum())) < least[view]:
                 least[view], best[view] = total, model
-        if orders is None and forward.order >= _PATIENCE + max(one.order for one in best.values()):
+        if orders is None and forward.order >= _PATIENCE + max(
+            one.order for one in best.values()
+        ):
             break
     assert unigram is not None
-    parts = [f"{best[view].order} {'on both sides' if view[1] else 'from the left'}" for view in views]
-    pairs = ", ".join(" and ".join(parts[first : first + 2]) for first in range(0, len(parts), 2))
+    parts = [
+        f"{best[view].order} {'on both sides' if view[1] else 'from the left'}"
+        for view in views
+    ]
+    pairs = ", ".join(
+        " and ".join(parts[first : first + 2]) for first in range(0, len(parts), 2)
+    )
     log(f"n-grams over tokens: best order{'s' if two_sided else ''} {pairs}")
     return TokenModels(best, unigram)

@@ -44,7 +44,9 @@ class TextWindows:
         self._sequences = list(sequences)
         self._labels = table[:, None] if table.ndim == 1 else table
         if len(self._labels) != len(self._sequences):
-            raise ValueError(f"{len(self._sequences)} sequences but {len(self._labels)} labels")
+            raise ValueError(
+                f"{len(self._sequences)} sequences but {len(self._labels)} labels"
+            )
         self.shape: tuple[int, int] = (len(self._labels), self._labels.shape[1])
         self.length = max(map(len, self._sequences), default=0)  # bp of the longest
 
@@ -85,7 +87,9 @@ class NearestWindow:
         self._learned: LabeledWindows | None = None
         self._shares: NDArray[np.float64] = np.zeros(0)
 
-    def fit(self, learned: LabeledWindows, held_out: LabeledWindows | None = None) -> Self:
+    def fit(
+        self, learned: LabeledWindows, held_out: LabeledWindows | None = None
+    ) -> Self:
         """Memorize windows; nothing is chosen, so held-out windows are not used.
 
         `DataError` if there are no training windows.
@@ -103,7 +107,10 @@ class NearestWindow:
     def pairs(self, sequences: Sequence[str]) -> Pairs:
         """The training windows most similar to the given sequences."""
         learned = self._windows()
-        return aligned_pairs(sequences, SequenceWindows(learned.shape[0], learned.length, learned.sequences))
+        return aligned_pairs(
+            sequences,
+            SequenceWindows(learned.shape[0], learned.length, learned.sequences),
+        )
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
         """Probabilities (n, T) of the given windows."""
@@ -112,7 +119,11 @@ class NearestWindow:
     def predict_pairs(self, pairs: Pairs, count: int) -> Probabilities:
         """Probabilities (n, T) of `count` windows with known `pairs`."""
         learned, near = self._windows(), pairs.as_near()
-        owners, rows, similarities = pairs.queries[near], pairs.others[near], pairs.similarities[near]
+        owners, rows, similarities = (
+            pairs.queries[near],
+            pairs.others[near],
+            pairs.similarities[near],
+        )
         found: NDArray[Any] = np.tile(self._shares, (count, 1))
         if not len(owners):
             return found

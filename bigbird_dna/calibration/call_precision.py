@@ -71,7 +71,9 @@ class CallPrecision(CalibrationPart):
     stride: Annotated[int, Field(ge=1, le=2**31)]  # distance of windows, bp
     suppress: _Bases  # calls of a strand are farther apart, bp
     within: _Bases  # largest distance of a correct call to its TSS, bp
-    megabases: Annotated[float, Field(gt=0)]  # validation sequence; both strands count once
+    megabases: Annotated[
+        float, Field(gt=0)
+    ]  # validation sequence; both strands count once
     tss: Annotated[int, Field(ge=1, le=2**53)]
     map: CalibrationMap
     # (K,), by descending score: interval of the precision, and calls at or above the score.
@@ -80,25 +82,43 @@ class CallPrecision(CalibrationPart):
     high: _Fractions
     expected_fdr: _Fractions
     calls: tuple[Annotated[int, Field(ge=1, le=2**53)], ...]
-    found: tuple[Annotated[int, Field(ge=0, le=2**53)], ...]  # TSSs that these calls take
+    found: tuple[
+        Annotated[int, Field(ge=0, le=2**53)], ...
+    ]  # TSSs that these calls take
 
     @model_validator(mode="after")
     def _is_one_curve(self) -> Self:
-        columns = (self.scores, self.low, self.high, self.expected_fdr, self.calls, self.found)
+        columns = (
+            self.scores,
+            self.low,
+            self.high,
+            self.expected_fdr,
+            self.calls,
+            self.found,
+        )
         if not self.scores or len({len(column) for column in columns}) != 1:
             raise ValueError("needs columns of the same length, and at least one row")
         if (np.diff(self.scores) >= 0).any():
             raise ValueError("scores must decrease")
         falling = (np.diff(self.low) > 0).any() or (np.diff(self.high) > 0).any()
-        if falling or (np.diff(self.expected_fdr) < 0).any() or (np.diff(self.calls) <= 0).any():
-            raise ValueError("precision must not increase as scores decrease, and numbers must not decrease")
+        if (
+            falling
+            or (np.diff(self.expected_fdr) < 0).any()
+            or (np.diff(self.calls) <= 0).any()
+        ):
+            raise ValueError(
+                "precision must not increase as scores decrease, and numbers must not decrease"
+            )
         return self
 
     def __call__(self, scores: ArrayLike) -> tuple[Floats, Floats, Floats]:
         """Return the expected precision of calls with these scores (C,), and its interval: low and high."""
         values = np.asarray(scores, np.float64)
         expected, points = self.map(values), log_odds(self.scores[::-1])
-        low, high = (np.interp(log_odds(values), points, side[::-1]) for side in (self.low, self.high))
+        low, high = (
+            np.interp(log_odds(values), points, side[::-1])
+            for side in (self.low, self.high)
+        )
         return expected, np.minimum(low, expected), np.maximum(high, expected)
 
     def at_rate(self, fdr: float) -> CallRate | None:
@@ -108,11 +128,15 @@ class CallPrecision(CalibrationPart):
 
     def best(self) -> CallRate:
         """Return the score with the largest F1 of precision and recall on the validation contigs."""
-        return self._at(int((np.array(self.found) / (np.array(self.calls) + self.tss)).argmax()))
+        return self._at(
+            int((np.array(self.found) / (np.array(self.calls) + self.tss)).argmax())
+        )
 
     def _at(self, row: int) -> CallRate:
         recall = self.found[row] / self.tss
-        return CallRate(self.scores[row], self.expected_fdr[row], self.calls[row], recall)
+        return CallRate(
+            self.scores[row], self.expected_fdr[row], self.calls[row], recall
+        )
 
 
 class CallEstimates(NamedTuple):
@@ -132,7 +156,11 @@ def estimate_calls(
     """
     reached = np.isin(np.arange(len(calls.site_blocks)), calls.taken[selected])
     precision, recall = (
-        with_width(mean_over_seeds(sampled_rates([values], np.ones(len(values)), blocks), (0.0, 1.0)))
+        with_width(
+            mean_over_seeds(
+                sampled_rates([values], np.ones(len(values)), blocks), (0.0, 1.0)
+            )
+        )
         if len(values)
         else Estimate(np.nan)
         for values, blocks in (
@@ -140,7 +168,11 @@ def estimate_calls(
             (reached, calls.site_blocks),
         )
     )
-    return CallEstimates(Estimate(*(float(side[selected].mean()) for side in expected)), precision, recall)
+    return CallEstimates(
+        Estimate(*(float(side[selected].mean()) for side in expected)),
+        precision,
+        recall,
+    )
 
 
 def read_call_precision(path: Path, weights_sha256: str | None = None) -> CallPrecision:
@@ -199,15 +231,23 @@ def _fit_precision(
     from sklearn.isotonic import IsotonicRegression
 
     order = np.argsort(-scores, kind="stable")
-    ends = np.unique(np.geomspace(min(GROUP, len(order)), len(order), _GROUPS).astype(np.int64))
+    ends = np.unique(
+        np.geomspace(min(GROUP, len(order)), len(order), _GROUPS).astype(np.int64)
+    )
     sizes = np.diff(ends, prepend=0)
     scored, right = (
-        np.add.reduceat(one[order], ends - sizes) for one in (scores, correct.astype(np.float64))
+        np.add.reduceat(one[order], ends - sizes)
+        for one in (scores, correct.astype(np.float64))
     )
     # A rate is never 0 or 1.
     model = IsotonicRegression().fit(scored / sizes, (right + 0.5) / (sizes + 1), sizes)
-    x, y = model.X_thresholds_.astype(np.float64), model.y_thresholds_.astype(np.float64)
-    return Isotonic(scores=tuple(x.tolist()), probabilities=tuple(np.maximum.accumulate(y).tolist()))
+    x, y = (
+        model.X_thresholds_.astype(np.float64),
+        model.y_thresholds_.astype(np.float64),
+    )
+    return Isotonic(
+        scores=tuple(x.tolist()), probabilities=tuple(np.maximum.accumulate(y).tolist())
+    )
 
 
 def _points(scores: Floats) -> NDArray[np.int64]:
@@ -218,7 +258,10 @@ def _points(scores: Floats) -> NDArray[np.int64]:
 
 
 def _interval(
-    correct: NDArray[np.bool_], calls: MatchedCalls, scores: Floats, method: CalibrationMethod
+    correct: NDArray[np.bool_],
+    calls: MatchedCalls,
+    scores: Floats,
+    method: CalibrationMethod,
 ) -> tuple[Floats, Floats]:
     """Return the 95 % interval of the precision at descending scores (K,), from resampled blocks."""
     order = np.argsort(calls.blocks, kind="stable")
@@ -226,9 +269,17 @@ def _interval(
     generator = np.random.default_rng(_SEED)
     found = []
     for _ in range(RESAMPLES):
-        drawn = np.concatenate([groups[n] for n in generator.integers(len(groups), size=len(groups))])
+        drawn = np.concatenate(
+            [groups[n] for n in generator.integers(len(groups), size=len(groups))]
+        )
         fitted = _fit_precision(correct[drawn], calls.scores[drawn], method)
         if fitted is not None:  # too few correct calls by chance
             found.append(fitted(scores))
-    low, high = np.percentile(found, [2.5, 97.5], axis=0) if found else np.zeros((2, len(scores)))
-    return np.minimum.accumulate(low), np.minimum.accumulate(high if found else np.ones(len(scores)))
+    low, high = (
+        np.percentile(found, [2.5, 97.5], axis=0)
+        if found
+        else np.zeros((2, len(scores)))
+    )
+    return np.minimum.accumulate(low), np.minimum.accumulate(
+        high if found else np.ones(len(scores))
+    )

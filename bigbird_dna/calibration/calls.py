@@ -67,7 +67,10 @@ class MatchedCalls(NamedTuple):
     def curve(self) -> Curve:
         """Precision and recall of calls; equal scores are one step."""
         last = np.append(self.scores[1:] != self.scores[:-1], True)
-        calls, found = np.flatnonzero(last) + 1, np.cumsum(self.gaps >= 0, dtype=np.int64)[last]
+        calls, found = (
+            np.flatnonzero(last) + 1,
+            np.cumsum(self.gaps >= 0, dtype=np.int64)[last],
+        )
         return Curve(calls, found, found / calls, found / len(self.site_blocks))
 
 
@@ -81,7 +84,12 @@ class Scan(NamedTuple):
     def megabases(self) -> float:
         """Length of the scanned sequence; both strands count once."""
         strands = len({strand for _, strand in self.windows})
-        return sum(len(found.scores) for found in self.windows.values()) * self.stride / strands / 1e6
+        return (
+            sum(len(found.scores) for found in self.windows.values())
+            * self.stride
+            / strands
+            / 1e6
+        )
 
 
 def find_calls(windows: Points, suppress: int, strand: str = "+") -> Points:
@@ -107,7 +115,10 @@ def find_calls(windows: Points, suppress: int, strand: str = "+") -> Points:
 
 def find_track_calls(scan: Scan, suppress: int) -> dict[Track, Points]:
     """Return the calls of each track of a scan."""
-    return {track: find_calls(windows, suppress, track[1]) for track, windows in scan.windows.items()}
+    return {
+        track: find_calls(windows, suppress, track[1])
+        for track, windows in scan.windows.items()
+    }
 
 
 def stream_calls(
@@ -127,7 +138,9 @@ def stream_calls(
 
     def closed() -> list[tuple[int, float]]:
         positions, scores = zip(*held, strict=True)
-        found = find_calls(Points(np.array(positions, np.int64), np.array(scores)), suppress, strand)
+        found = find_calls(
+            Points(np.array(positions, np.int64), np.array(scores)), suppress, strand
+        )
         return sorted(zip(found.positions.tolist(), found.scores.tolist(), strict=True))
 
     for position, score in windows:
@@ -163,18 +176,30 @@ def match_tracks(
     calls: Mapping[Track, Points], sites: Mapping[Track, Integers], distance: int
 ) -> MatchedCalls:
     """Return the calls of all tracks with the TSSs that they take within `distance` bp."""
-    contigs = {contig: number * _FURTHEST for number, contig in enumerate(sorted({one for one, _ in calls}))}
+    contigs = {
+        contig: number * _FURTHEST
+        for number, contig in enumerate(sorted({one for one, _ in calls}))
+    }
     parts, before = [], 0
     for track, found in calls.items():
         own, taken = sites[track], match_calls(found.positions, sites[track], distance)
         gaps = np.full(len(taken), -1, np.int64)
         gaps[taken >= 0] = abs(found.positions[taken >= 0] - own[taken[taken >= 0]])
-        places = [contigs[track[0]] + positions // BLOCK_BASES for positions in (found.positions, own)]
-        parts.append((found.scores, gaps, np.where(taken >= 0, taken + before, -1), *places))
+        places = [
+            contigs[track[0]] + positions // BLOCK_BASES
+            for positions in (found.positions, own)
+        ]
+        parts.append(
+            (found.scores, gaps, np.where(taken >= 0, taken + before, -1), *places)
+        )
         before += len(own)
-    scores, gaps, taken, blocks, site_blocks = map(np.concatenate, zip(*parts, strict=True))
+    scores, gaps, taken, blocks, site_blocks = map(
+        np.concatenate, zip(*parts, strict=True)
+    )
     order = np.argsort(-scores, kind="stable")
-    return MatchedCalls(scores[order], gaps[order], taken[order], blocks[order], site_blocks)
+    return MatchedCalls(
+        scores[order], gaps[order], taken[order], blocks[order], site_blocks
+    )
 
 
 def sites_of(promoters: Path, scan: Scan) -> dict[Track, Integers]:
@@ -184,7 +209,13 @@ def sites_of(promoters: Path, scan: Scan) -> dict[Track, Integers]:
         sites.get((locus.contig, locus.strand), set()).add(locus.position)
     found = {}
     for track, own in sites.items():
-        places, positions = np.array(sorted(own), np.int64), scan.windows[track].positions
-        first, last = (np.searchsorted(positions, places + side * scan.stride, "left") for side in (-1, 1))
+        places, positions = (
+            np.array(sorted(own), np.int64),
+            scan.windows[track].positions,
+        )
+        first, last = (
+            np.searchsorted(positions, places + side * scan.stride, "left")
+            for side in (-1, 1)
+        )
         found[track] = places[first < last]
     return found

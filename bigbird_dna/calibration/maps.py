@@ -33,7 +33,9 @@ Floats32 = NDArray[np.float32]
 NEAREST = 2.0**-25
 """Probabilities are clipped to `NEAREST` … 1 − `NEAREST` (half a float32 step below 1) before log-odds."""
 
-_LARGEST = 1e6  # limit of slope and intercept, so that products with log-odds stay finite
+_LARGEST = (
+    1e6  # limit of slope and intercept, so that products with log-odds stay finite
+)
 _Probability = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -71,16 +73,22 @@ class Isotonic(CalibrationPart):
     """
 
     method: Literal["isotonic"] = "isotonic"
-    scores: tuple[Annotated[float, Field(ge=0, le=1)], ...]  # (K,) of the model, increasing
+    scores: tuple[
+        Annotated[float, Field(ge=0, le=1)], ...
+    ]  # (K,) of the model, increasing
     probabilities: tuple[_Probability, ...]  # (K,) calibrated, non-decreasing
 
     @model_validator(mode="after")
     def _is_a_rising_curve(self) -> Self:
         x, y = np.asarray(self.scores), np.asarray(self.probabilities)
         if len(x) != len(y) or not len(x):
-            raise ValueError(f"needs as many scores as probabilities, found {len(x)} and {len(y)}")
+            raise ValueError(
+                f"needs as many scores as probabilities, found {len(x)} and {len(y)}"
+            )
         if (np.diff(x) <= 0).any() or (np.diff(y) < 0).any():
-            raise ValueError("scores must increase, and probabilities must not decrease")
+            raise ValueError(
+                "scores must increase, and probabilities must not decrease"
+            )
         return self
 
     def __call__(self, probabilities: ArrayLike) -> Floats:
@@ -136,10 +144,14 @@ def shift_prior(probabilities: ArrayLike, fitted: float, wanted: float) -> Float
     return shifted
 
 
-def as_scored(calibrated: ArrayLike, fitted: float, prior: float | None = None) -> Floats32:
+def as_scored(
+    calibrated: ArrayLike, fitted: float, prior: float | None = None
+) -> Floats32:
     """Return calibrated probabilities as scores, adjusted from prevalence `fitted` to `prior` if given."""
     values = np.asarray(calibrated)
-    return (values if prior is None else shift_prior(values, fitted, prior)).astype(np.float32)
+    return (values if prior is None else shift_prior(values, fitted, prior)).astype(
+        np.float32
+    )
 
 
 LEAST = 10
@@ -179,14 +191,19 @@ def fit_map(
 
 
 def fit_tracks(
-    labels: NDArray[np.uint8], probabilities: NDArray[np.float32], method: CalibrationMethod = "auto"
+    labels: NDArray[np.uint8],
+    probabilities: NDArray[np.float32],
+    method: CalibrationMethod = "auto",
 ) -> list[CalibratedTrack] | None:
     """Fit a map per track of rows × tracks (N, T); None if all tracks together have too few rows of a class.
 
     A track with fewer than `LEAST` positives or negatives gets the Platt map fitted to the rows of all tracks
     together, with its own counts.
     """
-    own = [fit_map(labels[:, track], probabilities[:, track], method) for track in range(labels.shape[1])]
+    own = [
+        fit_map(labels[:, track], probabilities[:, track], method)
+        for track in range(labels.shape[1])
+    ]
     if all(own):
         return [one for one in own if one is not None]
     whole = fit_map(labels.ravel(), probabilities.ravel(), "platt")
@@ -194,7 +211,9 @@ def fit_tracks(
         return None
     counts = labels.sum(axis=0, dtype=np.int64).tolist()
     return [
-        CalibratedTrack(map=whole.map, positives=count, negatives=len(labels) - count, shared=True)
+        CalibratedTrack(
+            map=whole.map, positives=count, negatives=len(labels) - count, shared=True
+        )
         if one is None
         else one
         for one, count in zip(own, counts, strict=True)
@@ -208,14 +227,21 @@ def smoothed(labels: NDArray[np.bool_], negative_weight: float = 1.0) -> Floats:
     return np.where(labels, (positives + 1) / (positives + 2), 1 / (negatives + 2))
 
 
-def fit_platt(labels: NDArray[np.bool_], probabilities: Floats, negative_weight: float = 1.0) -> Platt:
+def fit_platt(
+    labels: NDArray[np.bool_], probabilities: Floats, negative_weight: float = 1.0
+) -> Platt:
     """Fit the line on log-odds by maximum likelihood, with a slope of at least `LEAST_SLOPE`."""
-    slope, intercept = fit_line(log_odds(probabilities), labels, LEAST_SLOPE, negative_weight)
+    slope, intercept = fit_line(
+        log_odds(probabilities), labels, LEAST_SLOPE, negative_weight
+    )
     return Platt(slope=slope, intercept=intercept)
 
 
 def fit_line(
-    scores: Floats, labels: NDArray[np.bool_], least_slope: float, negative_weight: float = 1.0
+    scores: Floats,
+    labels: NDArray[np.bool_],
+    least_slope: float,
+    negative_weight: float = 1.0,
 ) -> tuple[float, float]:
     """Return slope (at least `least_slope`) and intercept of the log-odds of labels (N,) as a line in scores.
 
@@ -230,7 +256,9 @@ def fit_line(
     return slope, intercept
 
 
-def _newton(x: Floats, t: Floats, weights: Floats, slope: float | None = None) -> tuple[float, float]:
+def _newton(
+    x: Floats, t: Floats, weights: Floats, slope: float | None = None
+) -> tuple[float, float]:
     """Return the maximum-likelihood slope and intercept, or the intercept for a given slope."""
     design = np.stack([x, np.ones_like(x)], axis=1)
     free = np.array([slope is None, True])
@@ -239,11 +267,15 @@ def _newton(x: Floats, t: Floats, weights: Floats, slope: float | None = None) -
     for _ in range(_STEPS):
         p = 1 / (1 + np.exp(-np.clip(design @ w, -700, 700)))
         gradient = design.T @ (weights * (p - t))
-        curvature = (design * (weights * p * (1 - p))[:, None]).T @ design + 1e-12 * len(x) * np.eye(2)
+        curvature = (
+            design * (weights * p * (1 - p))[:, None]
+        ).T @ design + 1e-12 * len(x) * np.eye(2)
         step = np.zeros(2)
         step[free] = np.linalg.solve(curvature[np.ix_(free, free)], gradient[free])
         # Halve steps that overshoot, as with nearly separated rows.
-        while (found := _loss(design @ (w - step), t, weights)) > loss and np.abs(step).max() > 1e-12:
+        while (found := _loss(design @ (w - step), t, weights)) > loss and np.abs(
+            step
+        ).max() > 1e-12:
             step /= 2
         w, before, loss = w - step, loss, found
         if abs(before - loss) <= 1e-12 * abs(before) and np.abs(step).max() < 1e-8:
@@ -255,14 +287,23 @@ def _loss(odds: Floats, t: Floats, weights: Floats) -> float:
     return float(weights @ (np.logaddexp(0, odds) - t * odds))
 
 
-def fit_isotonic(labels: NDArray[np.bool_], probabilities: Floats, negative_weight: float = 1.0) -> Isotonic:
+def fit_isotonic(
+    labels: NDArray[np.bool_], probabilities: Floats, negative_weight: float = 1.0
+) -> Isotonic:
     """Fit isotonic regression (Zadrozny & Elkan 2002), stored as the ends of its constant blocks."""
     from sklearn.isotonic import IsotonicRegression
 
     weights = np.where(labels, 1.0, negative_weight)
-    model = IsotonicRegression().fit(probabilities, smoothed(labels, negative_weight), weights)
-    x, y = model.X_thresholds_.astype(np.float64), model.y_thresholds_.astype(np.float64)
-    return Isotonic(scores=tuple(x.tolist()), probabilities=tuple(np.maximum.accumulate(y).tolist()))
+    model = IsotonicRegression().fit(
+        probabilities, smoothed(labels, negative_weight), weights
+    )
+    x, y = (
+        model.X_thresholds_.astype(np.float64),
+        model.y_thresholds_.astype(np.float64),
+    )
+    return Isotonic(
+        scores=tuple(x.tolist()), probabilities=tuple(np.maximum.accumulate(y).tolist())
+    )
 
 
 FILE = "calibration.json"
@@ -289,9 +330,13 @@ class Calibration(CalibrationPart):
         return self
 
     @classmethod
-    def of(cls, fitted: Mapping[str | None, CalibratedTrack], fitted_on: Mapping[str, Any]) -> Self:
+    def of(
+        cls, fitted: Mapping[str | None, CalibratedTrack], fitted_on: Mapping[str, Any]
+    ) -> Self:
         """Build a calibration from maps by track name."""
-        tracks = (one.model_copy(update={"track": name}) for name, one in fitted.items())
+        tracks = (
+            one.model_copy(update={"track": name}) for name, one in fitted.items()
+        )
         return cls(fitted_on=dict(fitted_on), tracks=tuple(tracks))
 
     def __call__(self, probabilities: NDArray[Any]) -> Floats32:
@@ -306,7 +351,9 @@ class Calibration(CalibrationPart):
 
     def only(self, columns: Sequence[int]) -> Self:
         """Return the calibration of the selected outputs, in this order."""
-        return self.model_copy(update={"tracks": tuple(self.tracks[column] for column in columns)})
+        return self.model_copy(
+            update={"tracks": tuple(self.tracks[column] for column in columns)}
+        )
 
     def finish(self, prior: float | None = None) -> Finish:
         """Return a calibration function adjusted to the prevalence `prior`; None: that of validation rows.
@@ -323,12 +370,16 @@ class Calibration(CalibrationPart):
         fitted = self.tracks[0].prior
 
         def shifted(probabilities: NDArray[Any]) -> Floats32:
-            return as_scored(self.tracks[0].map(np.asarray(probabilities)), fitted, prior)
+            return as_scored(
+                self.tracks[0].map(np.asarray(probabilities)), fitted, prior
+            )
 
         return shifted
 
 
-def write_calibration(path: Path, calibration: CalibrationPart, weights_sha256: str) -> None:
+def write_calibration(
+    path: Path, calibration: CalibrationPart, weights_sha256: str
+) -> None:
     """Write a file of a model's directory atomically, for weights with this checksum."""
     content = {**calibration.model_dump(mode="json"), _WEIGHTS: weights_sha256}
     write_json(path, {**content, _OWN: own_digest(content)})
@@ -344,7 +395,9 @@ def read_part(path: Path, kind: type[P], weights_sha256: str | None = None) -> P
     content = read_object(path, _LARGEST_FILE)
     if content.get("format") != FORMAT:
         found_format = shortened(repr(content.get("format")))
-        raise ModelError(f"{path}: format {found_format} is not supported; this version reads {FORMAT}")
+        raise ModelError(
+            f"{path}: format {found_format} is not supported; this version reads {FORMAT}"
+        )
     own, weights = content.pop(_OWN, None), content.get(_WEIGHTS)
     try:
         found = own_digest(content)
@@ -366,7 +419,9 @@ def read_part(path: Path, kind: type[P], weights_sha256: str | None = None) -> P
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(str(part) for part in fault["loc"])
-        raise ModelError(f"{path}: invalid calibration: {where}: {shortened(fault['msg'], 200)}") from None
+        raise ModelError(
+            f"{path}: invalid calibration: {where}: {shortened(fault['msg'], 200)}"
+        ) from None
 
 
 def own_digest(content: Mapping[str, Any]) -> str:

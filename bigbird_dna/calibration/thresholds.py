@@ -68,8 +68,14 @@ class ThresholdCurve(NamedTuple):
         above, false = int(self.positives[place]), int(self.negatives[place])
         all_positives, all_negatives = int(self.positives[-1]), int(self.negatives[-1])
         recall = above / all_positives
-        low = float(betaincinv(false, all_negatives - false + 1, TAIL)) if false else 0.0
-        high = float(betaincinv(false + 1, all_negatives - false, 1 - TAIL)) if false < all_negatives else 1.0
+        low = (
+            float(betaincinv(false, all_negatives - false + 1, TAIL)) if false else 0.0
+        )
+        high = (
+            float(betaincinv(false + 1, all_negatives - false, 1 - TAIL))
+            if false < all_negatives
+            else 1.0
+        )
         return Threshold(
             float(self.thresholds[place]),
             float(self.expected[place]),
@@ -87,7 +93,10 @@ class ThresholdCurve(NamedTuple):
 
 
 def threshold_curve(
-    labels: ArrayLike, probabilities: ArrayLike, fitted: float, prior: float | None = None
+    labels: ArrayLike,
+    probabilities: ArrayLike,
+    fitted: float,
+    prior: float | None = None,
 ) -> ThresholdCurve:
     """Return the curve of validation rows (N,) with labels 0 and 1, with at least one row of each.
 
@@ -101,7 +110,9 @@ def threshold_curve(
     y, q, scores = y[order], q[order], scores[order]
     true, false = prior * q / fitted, (1 - prior) * (1 - q) / (1 - fitted)
     written = _written(scores)
-    last = np.flatnonzero(np.append(written[1:] != written[:-1], True))  # last rows of equal scores
+    last = np.flatnonzero(
+        np.append(written[1:] != written[:-1], True)
+    )  # last rows of equal scores
     wrong = np.cumsum(false)[last]
     expected = wrong / (wrong + np.cumsum(true)[last])
     counts = np.cumsum(y)[last]
@@ -113,9 +124,15 @@ def threshold_curve(
         rounded = np.floor(least * 10.0**digits) / 10.0**digits
         # A comparison of float32 with a Python number may round the number to float32 first.
         above = rounded.astype(np.float32) > below
-        right = above & (rounded > np.append(text[1:], -1)) & (rounded <= np.minimum(least, text))
+        right = (
+            above
+            & (rounded > np.append(text[1:], -1))
+            & (rounded <= np.minimum(least, text))
+        )
         found = np.where(right, rounded, found)
-    return ThresholdCurve(prior, found, np.maximum.accumulate(expected), counts, last + 1 - counts)
+    return ThresholdCurve(
+        prior, found, np.maximum.accumulate(expected), counts, last + 1 - counts
+    )
 
 
 def _written(scores: Floats32) -> Floats:

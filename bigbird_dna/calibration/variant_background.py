@@ -51,12 +51,20 @@ def variant_type(change: Change) -> str | None:
         return None
     action = "substitution" if ref and alt else "deletion" if ref else "insertion"
     size = max(len(ref), len(alt))
-    names = [own for (one, low, high), own in TYPES.items() if one == action and low <= size <= high]
+    names = [
+        own
+        for (one, low, high), own in TYPES.items()
+        if one == action and low <= size <= high
+    ]
     if not names:
         return None
     if len(names[0]) == 1:
         return names[0][0]
-    pair = (ref, alt) if ref in "CT" else (reverse_complement(ref), reverse_complement(alt))
+    pair = (
+        (ref, alt)
+        if ref in "CT"
+        else (reverse_complement(ref), reverse_complement(alt))
+    )
     return ">".join(pair)
 
 
@@ -73,7 +81,9 @@ class VariantBackground(CalibrationPart):
     format: Literal[1] = 1
     fitted_on: Mapping[str, Any]  # reference, contigs, per_type, seed
     options: Mapping[str, str]  # of score-variants, those that change effects
-    largest: Mapping[str, _Sizes]  # type → (N,) the largest effect of each random variant on any output
+    largest: Mapping[
+        str, _Sizes
+    ]  # type → (N,) the largest effect of each random variant on any output
     tracks: Mapping[str, Mapping[str, _Sizes]] = {}  # type → track → (N,)
 
     @model_validator(mode="after")
@@ -99,12 +109,18 @@ class VariantBackground(CalibrationPart):
             f"{self.fitted_on.get('reference')}, seed {self.fitted_on.get('seed')}"
         )
 
-    def quantile(self, type: str | None, effect: float, track: str | None = None) -> float | None:
+    def quantile(
+        self, type: str | None, effect: float, track: str | None = None
+    ) -> float | None:
         """Return the fraction of random variants of a type with a smaller absolute effect.
 
         The effect is the largest on any output, or that on `track`. None: `LEAST` variants are not available.
         """
-        own = self.largest if track is None else {name: of.get(track, ()) for name, of in self.tracks.items()}
+        own = (
+            self.largest
+            if track is None
+            else {name: of.get(track, ()) for name, of in self.tracks.items()}
+        )
         sizes = own.get(type or "", ())
         if len(sizes) < LEAST:
             return None

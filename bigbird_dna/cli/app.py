@@ -16,7 +16,12 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-PREDICT, TRAIN, SHARE, GROUPS = "Predict", "Train", "Evaluate and share", "Command groups"
+PREDICT, TRAIN, SHARE, GROUPS = (
+    "Predict",
+    "Train",
+    "Evaluate and share",
+    "Command groups",
+)
 """The panels of `--help`, in display order."""
 
 TOP: Mapping[str, Mapping[str, str]] = {
@@ -145,7 +150,14 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "Pretrain and fine-tune models on text (requires the optional dependencies nlp).",
         {
             name: f"papers.commands.{name}"
-            for name in ("prepare", "pretrain", "finetune", "predict", "evaluate", "report")
+            for name in (
+                "prepare",
+                "pretrain",
+                "finetune",
+                "predict",
+                "evaluate",
+                "report",
+            )
         },
     ),
     "benchmark": (
@@ -203,8 +215,15 @@ def _made(name: str, place: str, panel: str | None) -> Any:
     module, _, function = place.rpartition(".")
     alone = typer.Typer(add_completion=False)
     command = _keeping_inputs(getattr(import_module(f"bigbird_dna.{module}"), function))
-    *text, example = (" ".join(part.split()) for part in inspect.cleandoc(command.__doc__).split("\n\n"))
-    words: dict[str, Any] = {"help": "\n\n".join(text), "epilog": example, "rich_help_panel": panel}
+    *text, example = (
+        " ".join(part.split())
+        for part in inspect.cleandoc(command.__doc__).split("\n\n")
+    )
+    words: dict[str, Any] = {
+        "help": "\n\n".join(text),
+        "epilog": example,
+        "rich_help_panel": panel,
+    }
     alone.command(name, cls=_Command, **words)(command)
     return get_command(alone)
 
@@ -212,17 +231,31 @@ def _made(name: str, place: str, panel: str | None) -> Any:
 def _keeping_inputs(command: Any) -> Any:
     """Return a command that refuses an output `-o` that is one of its inputs, or is inside an input model."""
     parameters = inspect.signature(command).parameters.values()
-    outputs = [one.name for one in parameters if "-o" in (getattr(one.default, "param_decls", None) or ())]
+    outputs = [
+        one.name
+        for one in parameters
+        if "-o" in (getattr(one.default, "param_decls", None) or ())
+    ]
 
     @wraps(command)
     def checked(**given: Any) -> None:
         from bigbird_dna.disk.outputs import check_not_input
 
-        listed = [(name, value if isinstance(value, list) else [value]) for name, value in given.items()]
+        listed = [
+            (name, value if isinstance(value, list) else [value])
+            for name, value in given.items()
+        ]
         for output in (given[name] for name in outputs):
             if isinstance(output, Path) and output != Path("-"):
-                others = (one for name, values in listed if name not in outputs for one in values)
-                check_not_input(output, [one for one in others if isinstance(one, Path)])
+                others = (
+                    one
+                    for name, values in listed
+                    if name not in outputs
+                    for one in values
+                )
+                check_not_input(
+                    output, [one for one in others if isinstance(one, Path)]
+                )
         command(**given)
 
     return checked
@@ -248,7 +281,11 @@ def _show_version(value: bool) -> None:
 @app.callback()
 def _options(
     version: bool = typer.Option(
-        False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        False,
+        "--version",
+        callback=_show_version,
+        is_eager=True,
+        help="Show the version and exit.",
     ),
 ) -> None:
     """Sparse-attention DNA language models: from a reference genome to promoter scores."""

@@ -26,22 +26,42 @@ def lengths(default: str) -> Any:
 
 BATCH = option(1, None, "Number of sequences per batch.", least=1)
 HEADS = option(12, None, "Number of attention heads.", least=1)
-SIZES = option((64, 2, 3, 3), "SIZE G W R", "Block size; global, window, random blocks.", "", "--pattern")
+SIZES = option(
+    (64, 2, 3, 3),
+    "SIZE G W R",
+    "Block size; global, window, random blocks.",
+    "",
+    "--pattern",
+)
 RELATIVE_TO = option(
-    None, "NAME", "Baseline of time ratios.", "the first available of --contenders", "--relative-to"
+    None,
+    "NAME",
+    "Baseline of time ratios.",
+    "the first available of --contenders",
+    "--relative-to",
 )
 
 
 def repeats(default: int) -> Any:
-    return option(default, None, "Number of interleaved repetitions per implementation.", least=1)
+    return option(
+        default, None, "Number of interleaved repetitions per implementation.", least=1
+    )
 
 
 def max_seconds(default: float) -> Any:
-    return option(default, None, "Skip an implementation at lengths where one call would take longer.")
+    return option(
+        default,
+        None,
+        "Skip an implementation at lengths where one call would take longer.",
+    )
 
 
-MEMORY = option(True, None, "Measure peak memory; on a CPU, each measurement starts a new process.")
-OUTPUT = output(None, "DIR", "Directory for benchmark.json, benchmark.md and benchmark.svg.")
+MEMORY = option(
+    True, None, "Measure peak memory; on a CPU, each measurement starts a new process."
+)
+OUTPUT = output(
+    None, "DIR", "Directory for benchmark.json, benchmark.md and benchmark.svg."
+)
 
 
 def attention(
@@ -51,9 +71,13 @@ def attention(
     heads: int = HEADS,
     width: int = option(64, None, "Width of an attention head.", least=1),
     pattern: tuple[int, int, int, int] = SIZES,
-    dtype: str = option("float32", None, "Data type of queries, keys and values: float32 or bfloat16."),
+    dtype: str = option(
+        "float32", None, "Data type of queries, keys and values: float32 or bfloat16."
+    ),
     device: str = DEVICE,
-    passes: str = option("forward,training", None, "Passes to time: forward, training (with backward)."),
+    passes: str = option(
+        "forward,training", None, "Passes to time: forward, training (with backward)."
+    ),
     contenders: str = option(
         "native,blocked,flex,dense,sdpa,sdpa-mask,huggingface",
         None,
@@ -67,7 +91,9 @@ def attention(
     threads: int | None = THREADS,
     max_seconds: float = max_seconds(30.0),
     memory: bool = MEMORY,
-    growth_from: int = option(4096, None, "Fit growth with length to lengths of at least N tokens.", least=1),
+    growth_from: int = option(
+        4096, None, "Fit growth with length to lengths of at least N tokens.", least=1
+    ),
     output: Path | None = OUTPUT,
 ) -> None:
     """Measure time and memory of attention on random queries, keys and values.
@@ -87,9 +113,13 @@ def encoder(
     layers: int = option(12, None, "Number of encoder layers.", least=1),
     hidden: int = option(768, None, "Width of the hidden states.", least=1),
     heads: int = HEADS,
-    vocabulary: int = option(32_000, None, "Vocabulary size of the tokenizer.", least=16),
+    vocabulary: int = option(
+        32_000, None, "Vocabulary size of the tokenizer.", least=16
+    ),
     pattern: tuple[int, int, int, int] = SIZES,
-    route: str = option("auto", None, "Attention backend: auto, native, blocked, flex or dense."),
+    route: str = option(
+        "auto", None, "Attention backend: auto, native, blocked, flex or dense."
+    ),
     device: str = DEVICE,
     passes: str = option(
         "auto",
@@ -98,7 +128,9 @@ def encoder(
         "-bfloat16 (weights) or -autocast; auto: inference and training, also in bfloat16 if supported.",
     ),
     contenders: str = option(
-        "bigbird,full,huggingface", None, "bigbird-dna's sparse and full attention; HuggingFace's BigBird."
+        "bigbird,full,huggingface",
+        None,
+        "bigbird-dna's sparse and full attention; HuggingFace's BigBird.",
     ),
     reference: str | None = RELATIVE_TO,
     repeats: int = repeats(5),
@@ -119,11 +151,17 @@ def encoder(
 
 def models(
     context: typer.Context,
-    shapes: str = option("2x128,4x256,12x768", None, "Model shapes, LAYERSxWIDTH, comma-separated."),
+    shapes: str = option(
+        "2x128,4x256,12x768", None, "Model shapes, LAYERSxWIDTH, comma-separated."
+    ),
     repeats: int = repeats(5),
     threads: int | None = THREADS,
-    max_seconds: float = option(10.0, None, "Use fewer sequences if a training step would take longer."),
-    output: Path | None = output(None, "DIR", "Directory for benchmark.json and benchmark.md."),
+    max_seconds: float = option(
+        10.0, None, "Use fewer sequences if a training step would take longer."
+    ),
+    output: Path | None = output(
+        None, "DIR", "Directory for benchmark.json and benchmark.md."
+    ),
 ) -> None:
     """Measure training steps and scoring of 400-bp windows with randomly initialized models on this CPU.
 
@@ -136,18 +174,33 @@ def models(
 
 def batches(
     context: typer.Context,
-    windows: str = option("8000,1000", "BP,...", "Window lengths, comma-separated.", "", "--window-bp"),
-    reference: Path | None = option(
-        None, "FASTA", "Genome.", "part of chromosome 22 in $BIGBIRD_DNA_DATA, else a simulated genome"
+    windows: str = option(
+        "8000,1000", "BP,...", "Window lengths, comma-separated.", "", "--window-bp"
     ),
-    tokenizer: Path | None = option(None, "FILE", "DNA tokenizer.", "trained on the genome"),
-    vocabulary: int = option(4096, None, "Vocabulary size of a tokenizer trained on the genome.", least=11),
-    training_batch_size: int = option(16, None, "Number of windows per training step.", least=1),
+    reference: Path | None = option(
+        None,
+        "FASTA",
+        "Genome.",
+        "part of chromosome 22 in $BIGBIRD_DNA_DATA, else a simulated genome",
+    ),
+    tokenizer: Path | None = option(
+        None, "FILE", "DNA tokenizer.", "trained on the genome"
+    ),
+    vocabulary: int = option(
+        4096, None, "Vocabulary size of a tokenizer trained on the genome.", least=11
+    ),
+    training_batch_size: int = option(
+        16, None, "Number of windows per training step.", least=1
+    ),
     shift: int = option(100, "BP", "Largest random shift of a window.", least=0),
-    steps: int = option(1000, None, "Total number of steps, over all repetitions.", least=1),
+    steps: int = option(
+        1000, None, "Total number of steps, over all repetitions.", least=1
+    ),
     repeats: int = repeats(5),
     threads: int | None = THREADS,
-    output: Path | None = output(None, "DIR", "Directory for benchmark.json and benchmark.md."),
+    output: Path | None = output(
+        None, "DIR", "Directory for benchmark.json and benchmark.md."
+    ),
 ) -> None:
     """Compare batch construction for chromatin training with a simple implementation, in windows per second.
 
@@ -160,11 +213,16 @@ def batches(
 
 
 def all_parts(
-    output: Path = output(..., "DIR", "Directory for benchmark.json, benchmark.md and roofline.svg."),
+    output: Path = output(
+        ..., "DIR", "Directory for benchmark.json, benchmark.md and roofline.svg."
+    ),
     threads: int | None = THREADS,
     repeats: int = repeats(5),
     only: str | None = option(
-        None, "NAMES", "Parts, comma-separated: attention, encoder, models, variants, auc, lsgkm.", "all"
+        None,
+        "NAMES",
+        "Parts, comma-separated: attention, encoder, models, variants, auc, lsgkm.",
+        "all",
     ),
 ) -> None:
     """Compare all of this software with its alternatives, on one page and in one plot, in at most 15 minutes.
@@ -192,15 +250,21 @@ def all_parts(
 
 def against(
     commit: str = argument("Commit, branch or tag to compare with.", "COMMIT"),
-    output: Path | None = output(None, "DIR", "Directory for benchmark.json and benchmark.md.", "none"),
+    output: Path | None = output(
+        None, "DIR", "Directory for benchmark.json and benchmark.md.", "none"
+    ),
     parts: str | None = option(
         None,
         "NAMES",
         "Timings, comma-separated: attention-forward, attention-training, training-step, window-scoring.",
         "all",
     ),
-    threshold: float = option(10.0, "PERCENT", "Fail if a timing is slower by more than this."),
-    rounds: int = option(6, None, "Number of pairs of processes, one of each commit.", least=1),
+    threshold: float = option(
+        10.0, "PERCENT", "Fail if a timing is slower by more than this."
+    ),
+    rounds: int = option(
+        6, None, "Number of pairs of processes, one of each commit.", least=1
+    ),
     seconds: float = option(1.0, None, "Least time per timing and process."),
     threads: int | None = THREADS,
 ) -> None:
@@ -224,7 +288,9 @@ def against(
     asked = chosen("--parts", parts, TIMINGS)
     if output is not None:
         check_writable(output / "benchmark.json")
-    of = Comparison(root, commit, asked, threshold, rounds, threads or available_cores(), seconds)
+    of = Comparison(
+        root, commit, asked, threshold, rounds, threads or available_cores(), seconds
+    )
     result = compare(of)
     page = against_page(result)
     typer.echo(page, nl=False)
@@ -234,7 +300,9 @@ def against(
     if found := faults(result):
         for sentence in found:
             log(sentence)
-        raise DataError(f"{len(found)} of {len(asked)} timings are slower than in {commit}, or fail")
+        raise DataError(
+            f"{len(found)} of {len(asked)} timings are slower than in {commit}, or fail"
+        )
 
 
 def _find_benchmarks() -> Path:
@@ -248,7 +316,9 @@ def _find_benchmarks() -> Path:
     return root
 
 
-def _write(output: Path, result: dict[str, Any], page: str, *plots: tuple[str, Draw]) -> None:
+def _write(
+    output: Path, result: dict[str, Any], page: str, *plots: tuple[str, Draw]
+) -> None:
     """Write a result, its page, and its plots by file name."""
     with into_directory(output) as files:
         write_json(files / "benchmark.json", result)
@@ -258,7 +328,11 @@ def _write(output: Path, result: dict[str, Any], page: str, *plots: tuple[str, D
 
 
 def _list_files(output: Path) -> None:
-    names = (path.name for pattern in ("benchmark.*", "roofline.*") for path in sorted(output.glob(pattern)))
+    names = (
+        path.name
+        for pattern in ("benchmark.*", "roofline.*")
+        for path in sorted(output.glob(pattern))
+    )
     log(f"{output}: {', '.join(names)}")
 
 

@@ -21,12 +21,20 @@ if TYPE_CHECKING:
 
 
 def _imported(model: "LoadedModel", given: dict[str, Any]) -> list[str]:
-    return [f"{given['output']}: a {model.task} model of {model.parameters:,} parameters"]
+    return [
+        f"{given['output']}: a {model.task} model of {model.parameters:,} parameters"
+    ]
 
 
-@runs("huggingface.exchange.import_huggingface", choices=("compatibility",), report=_imported)
+@runs(
+    "huggingface.exchange.import_huggingface",
+    choices=("compatibility",),
+    report=_imported,
+)
 def import_hf(
-    directory: Path = argument("Checkpoint directory of a HuggingFace BigBird or ModernBERT model."),
+    directory: Path = argument(
+        "Checkpoint directory of a HuggingFace BigBird or ModernBERT model."
+    ),
     output: Path = argument("Model directory to write.", "MODEL_DIR"),
     compatibility: str = option(
         "huggingface",
@@ -34,7 +42,9 @@ def import_hf(
         "Attention as in HuggingFace's evaluation mode, or as in the paper with random blocks (none).",
     ),
     tokenizer: Path | None = option(
-        None, "FILE", "tokenizer.json or SentencePiece model that replaces the one in DIRECTORY."
+        None,
+        "FILE",
+        "tokenizer.json or SentencePiece model that replaces the one in DIRECTORY.",
     ),
 ) -> None:
     """Convert a HuggingFace checkpoint to a model directory.
@@ -50,7 +60,9 @@ def import_hf(
 @runs("huggingface.starting.prepare_start")
 def prepare_start(
     config: Path = opt.CONFIG,
-    output: Path | None = output(None, "MODEL_DIR", "Model directory to write.", opt.RESULTS.pretrained),
+    output: Path | None = output(
+        None, "MODEL_DIR", "Model directory to write.", opt.RESULTS.pretrained
+    ),
     overrides: list[str] | None = opt.OVERRIDES,
 ) -> None:
     """Copy the model that fine-tuning starts from, pretraining.start_from, to the directory of the run.
@@ -77,7 +89,10 @@ def export_hf(
         "no class for the model.",
     ),
     license: str | None = option(
-        None, "TEXT", "License of the weights, for the README.", "that in MODEL_CARD.md, if any"
+        None,
+        "TEXT",
+        "License of the weights, for the README.",
+        "that in MODEL_CARD.md, if any",
     ),
 ) -> None:
     """Convert a model directory to a checkpoint that HuggingFace's from_pretrained loads.
@@ -99,7 +114,9 @@ def export_hf(
 def extend_positions(
     path: Path = opt.MODEL_DIRECTORY,
     output: Path = opt.NEW_MODEL,
-    positions: int = option(..., None, "Maximum input length of the new model, tokens.", least=1),
+    positions: int = option(
+        ..., None, "Maximum input length of the new model, tokens.", least=1
+    ),
     method: str = option(
         "tile",
         "tile|interpolate|ntk",
@@ -151,7 +168,9 @@ def _rates(fitted: "CallPrecision", _: dict[str, Any]) -> Iterator[str]:
 def calibrate_calls(
     path: Path = opt.MODEL_DIRECTORY,
     reference: Path = opt.REFERENCE,
-    promoters: Path = option(..., None, "Annotated TSSs: the TSV of prepare promoters."),
+    promoters: Path = option(
+        ..., None, "Annotated TSSs: the TSV of prepare promoters."
+    ),
     contigs: list[str] | None = option(
         None,
         "NAME",
@@ -172,7 +191,9 @@ def calibrate_calls(
         "Copy of the model to write, with the expected precision.",
         "calls.json in MODEL_DIR",
     ),
-    stride: int | None = option(None, "BP", "Distance between windows.", "10, or the bins of a dense model"),
+    stride: int | None = option(
+        None, "BP", "Distance between windows.", "10, or the bins of a dense model"
+    ),
     suppress: int = option(100, "BP", "Calls of a strand are farther apart than this."),
     within: int = option(100, "BP", "Largest distance of a correct call to its TSS."),
     method: str = option(
@@ -201,7 +222,9 @@ def _checked(table: "DataFrame", _: dict[str, Any]) -> Iterator[str]:
     from bigbird_dna.reporting.calls import ALL
     from bigbird_dna.reporting.scan import BEST_F1
 
-    for row in table[(table["selection"] == BEST_F1) & (table["contig"] == ALL)].to_dict("records"):
+    for row in table[
+        (table["selection"] == BEST_F1) & (table["contig"] == ALL)
+    ].to_dict("records"):
         yield (
             f"{row['predictor']}, within {row['within']:,} bp: {row['calls']:,} calls, expected precision "
             f"{row['expected_precision']:.3f}, realized {row['precision']:.3f}, recall {row['recall']:.3f}"
@@ -211,20 +234,39 @@ def _checked(table: "DataFrame", _: dict[str, Any]) -> Iterator[str]:
 @runs("reporting.calls.call_report", named=("fits", "scans"), report=_checked)
 def report_calls(
     scans: list[str] = option(
-        ..., "NAME=FILE", "Table of score-promoters of held-out contigs; repeatable.", "", "--scores"
+        ...,
+        "NAME=FILE",
+        "Table of score-promoters of held-out contigs; repeatable.",
+        "",
+        "--scores",
     ),
     fits: list[str] = option(
-        ..., "NAME=FILE", "The same of validation contigs, for the expected precision.", "", "--fit"
+        ...,
+        "NAME=FILE",
+        "The same of validation contigs, for the expected precision.",
+        "",
+        "--fit",
     ),
-    promoters: Path = option(..., None, "Annotated TSSs: the TSV of prepare promoters."),
+    promoters: Path = option(
+        ..., None, "Annotated TSSs: the TSV of prepare promoters."
+    ),
     output: Path = opt.DIRECTORY,
     annotation: Path | None = option(
-        None, "FILE", "Genes (GFF3 or GTF); calls between genes are counted separately.", "none"
+        None,
+        "FILE",
+        "Genes (GFF3 or GTF); calls between genes are counted separately.",
+        "none",
     ),
     within: list[int] | None = option(
-        None, "BP", "Largest distance of a correct call to its TSS; repeatable.", "50, 100 and 500", least=0
+        None,
+        "BP",
+        "Largest distance of a correct call to its TSS; repeatable.",
+        "50, 100 and 500",
+        least=0,
     ),
-    suppress: int = option(100, "BP", "Calls of a strand are farther apart than this.", least=0),
+    suppress: int = option(
+        100, "BP", "Calls of a strand are farther apart than this.", least=0
+    ),
 ) -> None:
     """Check the expected precision of calls on held-out contigs, for models and baselines.
 
@@ -262,8 +304,12 @@ def calibrate_chromatin(
 
 @runs("registry.change.merge_adapter")
 def merge_adapter(
-    path: Path = argument("Directory of a model trained with adapt frozen or lora.", "MODEL_DIR"),
-    base: Path = option(..., "MODEL_DIR", "Model that its training started from.", "", "--base"),
+    path: Path = argument(
+        "Directory of a model trained with adapt frozen or lora.", "MODEL_DIR"
+    ),
+    base: Path = option(
+        ..., "MODEL_DIR", "Model that its training started from.", "", "--base"
+    ),
     output: Path = opt.NEW_MODEL,
 ) -> None:
     """Restore a model from its adapter and its initial model.
@@ -288,7 +334,9 @@ def combine_models(
 
 def _profiled(profile: "TrainingProfile", given: dict[str, Any]) -> list[str]:
     place = given["output"] or given["path"]
-    return [f"{place}: profile of {profile.bases:,} bp of {profile.name}, GC {profile.gc:.1%}"]
+    return [
+        f"{place}: profile of {profile.bases:,} bp of {profile.name}, GC {profile.gc:.1%}"
+    ]
 
 
 @runs("registry.change.add_profile", report=_profiled)
@@ -321,8 +369,12 @@ CATALOG = option(
 
 
 def fetch_model(
-    name: str | None = argument("Name of a published model; not with --list.", "NAME", default=None),
-    output: Path | None = output(None, "MODEL_DIR", "Model directory to write.", "models/NAME"),
+    name: str | None = argument(
+        "Name of a published model; not with --list.", "NAME", default=None
+    ),
+    output: Path | None = output(
+        None, "MODEL_DIR", "Model directory to write.", "models/NAME"
+    ),
     list_models: bool = option(False, None, "List the published models.", "", "--list"),
     catalog: Path | None = CATALOG,
 ) -> None:
@@ -342,7 +394,9 @@ def fetch_model(
             typer.echo(line)
         return
     if name is None:
-        raise UsageError("fetch-model needs the name of a model; --list shows the available names")
+        raise UsageError(
+            "fetch-model needs the name of a model; --list shows the available names"
+        )
     from bigbird_dna.registry.publishing import fetch_model as fetch
 
     fetch(name, output, catalog)
@@ -354,7 +408,9 @@ def _compacted(made: "Compacted", given: dict[str, Any]) -> list[str]:
 
 
 @runs("registry.change.compact_model", report=_compacted)
-def compact_model(path: Path = opt.MODEL_DIRECTORY, output: Path = opt.NEW_MODEL) -> None:
+def compact_model(
+    path: Path = opt.MODEL_DIRECTORY, output: Path = opt.NEW_MODEL
+) -> None:
     """Halve the size of a model: store matrices as float16 where this loses little precision.
 
     The model still computes in float32. The log and provenance.json contain the change of its outputs on
@@ -369,9 +425,13 @@ def publish_model(
     output: Path = output(..., "FILE", "Archive to write, such as NAME.tar."),
     license: str = option(..., "TEXT", "License of the weights."),
     description: str = option(..., "TEXT", "Description of the model, in one line."),
-    name: str | None = option(None, "NAME", "Name of the published model.", "name of the directory"),
+    name: str | None = option(
+        None, "NAME", "Name of the published model.", "name of the directory"
+    ),
     command: list[str] | None = option(
-        None, "TEXT", "Command that reproduces the model's metrics, for the model card; repeatable."
+        None,
+        "TEXT",
+        "Command that reproduces the model's metrics, for the model card; repeatable.",
     ),
 ) -> None:
     """Pack a model directory and its model card into an archive, and print its entry for a list of models.
@@ -386,5 +446,12 @@ def publish_model(
     from bigbird_dna.registry.publishing import publish_model as publish
 
     chosen = model_dir.resolve().name if name is None else name
-    typer.echo(publish(model_dir, output, Publication(chosen, description, license, command or ())), nl=False)
-    log(f"{output}: add the entry to a list of models; unpack the archive in models/ next to it or upload it")
+    typer.echo(
+        publish(
+            model_dir, output, Publication(chosen, description, license, command or ())
+        ),
+        nl=False,
+    )
+    log(
+        f"{output}: add the entry to a list of models; unpack the archive in models/ next to it or upload it"
+    )

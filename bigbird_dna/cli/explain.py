@@ -20,11 +20,21 @@ SEQUENCES = (
     "column of sequences; each also .gz."
 )
 REGIONS_REFERENCE = option(
-    None, "FASTA", "Indexed genome of regions or variants, plain or bgzip.", "none", "--reference"
+    None,
+    "FASTA",
+    "Indexed genome of regions or variants, plain or bgzip.",
+    "none",
+    "--reference",
 )
 
 VIEWS = "4; 1 for models of start sites"
-OFFSETS = option(None, "N", "Number of crops of a window over which scores are averaged.", VIEWS, "--offsets")
+OFFSETS = option(
+    None,
+    "N",
+    "Number of crops of a window over which scores are averaged.",
+    VIEWS,
+    "--offsets",
+)
 TOKENIZATIONS = option(
     None,
     "N",
@@ -43,7 +53,9 @@ def _explained(counts: "ExplanationCounts", given: dict[str, Any]) -> Iterator[s
 def explain(
     model: Path = opt.MODEL_DIRECTORY,
     targets: Path = argument(SEQUENCES),
-    output: Path = output(..., "DIR", "Directory for the page, tables, arrays and tracks."),
+    output: Path = output(
+        ..., "DIR", "Directory for the page, tables, arrays and tracks."
+    ),
     reference: Path | None = REGIONS_REFERENCE,
     aliases: Path | None = opt.ALIASES,
     method: str = option(
@@ -52,8 +64,12 @@ def explain(
         "Score every substitution, or approximate them by gradients, which is faster.",
     ),
     tracks: str | None = opt.TRACKS,
-    deletions: bool = option(False, None, "Also score the deletion of each base.", "", "--deletions"),
-    flank: int = option(50, "BP", "Bases on both sides of a variant that are explained."),
+    deletions: bool = option(
+        False, None, "Also score the deletion of each base.", "", "--deletions"
+    ),
+    flank: int = option(
+        50, "BP", "Bases on both sides of a variant that are explained."
+    ),
     offsets: int | None = OFFSETS,
     tokenizations: int | None = TOKENIZATIONS,
     sequence_column: str = opt.SEQUENCE_COLUMN,
@@ -86,13 +102,22 @@ def _motifs(counts: "MotifCounts", given: dict[str, Any]) -> Iterator[str]:
 
 @runs("explanation.motifs.find_motifs", report=_motifs)
 def find_motifs(
-    explained: list[Path] = argument("Directories that explain wrote, each of other outputs."),
+    explained: list[Path] = argument(
+        "Directories that explain wrote, each of other outputs."
+    ),
     output: Path = opt.DIRECTORY,
     matrices: Path | None = option(
-        None, "FILE", "Matrices of known binding sites, in JASPAR format.", "JASPAR's for --taxon"
+        None,
+        "FILE",
+        "Matrices of known binding sites, in JASPAR format.",
+        "JASPAR's for --taxon",
     ),
-    taxon: str = option("vertebrates", TAXA, "Taxonomic group of JASPAR's core matrices."),
-    max_q: float = option(0.05, "Q", "Largest q-value of a match between a motif and a matrix."),
+    taxon: str = option(
+        "vertebrates", TAXA, "Taxonomic group of JASPAR's core matrices."
+    ),
+    max_q: float = option(
+        0.05, "Q", "Largest q-value of a match between a motif and a matrix."
+    ),
     min_seqlets: int = option(20, "N", "Smallest number of seqlets of a motif."),
     threads: int | None = opt.THREADS,
 ) -> None:
@@ -108,7 +133,11 @@ def find_motifs(
 
 
 def _designed(table: "pd.DataFrame", given: dict[str, Any]) -> Iterator[str]:
-    reached = "" if given["target"] is None else f", target reached: {(table['reached'] == 'yes').sum():,}"
+    reached = (
+        ""
+        if given["target"] is None
+        else f", target reached: {(table['reached'] == 'yes').sum():,}"
+    )
     yield f"{given['output']}/designs.fa; sequences: {len(table):,}, edits: {table['edits'].sum():,}{reached}"
 
 
@@ -119,15 +148,25 @@ OUTPUTS = "Tracks or groups, by name or pattern, or labels or classes by name; c
 def design(
     model: Path = opt.MODEL_DIRECTORY,
     sequences: Path = argument(SEQUENCES),
-    output: Path = output(..., "DIR", "Directory for the edited sequences, tables and a plot."),
+    output: Path = output(
+        ..., "DIR", "Directory for the edited sequences, tables and a plot."
+    ),
     reference: Path | None = REGIONS_REFERENCE,
     aliases: Path | None = opt.ALIASES,
     tracks: str | None = option(
-        None, "PATTERN", "The track, label or class whose score is changed.", "the only one", "--tracks"
+        None,
+        "PATTERN",
+        "The track, label or class whose score is changed.",
+        "the only one",
+        "--tracks",
     ),
-    target: float | None = option(None, "SCORE", "Score to reach.", "as high as possible"),
+    target: float | None = option(
+        None, "SCORE", "Score to reach.", "as high as possible"
+    ),
     edits: int = option(10, "N", "Maximum number of edits of a sequence."),
-    minimize: bool = option(False, None, "Decrease the score, not increase it.", "", "--minimize"),
+    minimize: bool = option(
+        False, None, "Decrease the score, not increase it.", "", "--minimize"
+    ),
     motifs: list[str] | None = option(
         None,
         "MOTIF",
@@ -161,12 +200,15 @@ def design(
 
 @runs(
     "explanation.marginalize.marginalize",
-    report=lambda table, given: [f"{given['output']}/marginalization.tsv; rows: {len(table):,}"],
+    report=lambda table, given: [
+        f"{given['output']}/marginalization.tsv; rows: {len(table):,}"
+    ],
 )
 def marginalize(
     model: Path = opt.MODEL_DIRECTORY,
     motifs: str = argument(
-        "FASTA file of motifs, or motifs as BASES or NAME=BASES, comma-separated.", "MOTIFS"
+        "FASTA file of motifs, or motifs as BASES or NAME=BASES, comma-separated.",
+        "MOTIFS",
     ),
     backgrounds: Path = argument(SEQUENCES),
     output: Path = output(..., "DIR", "Directory for the table and the plot."),
@@ -174,10 +216,15 @@ def marginalize(
     aliases: Path | None = opt.ALIASES,
     tracks: str | None = option(None, "PATTERN", OUTPUTS, "all", "--tracks"),
     start: int | None = option(
-        None, "BP", "First base of a background that a motif replaces, 0-based.", "the center"
+        None,
+        "BP",
+        "First base of a background that a motif replaces, 0-based.",
+        "the center",
     ),
     shuffles: int = option(
-        0, "N", "Replace each background by N copies shuffled with the same dinucleotides; 0: no."
+        0,
+        "N",
+        "Replace each background by N copies shuffled with the same dinucleotides; 0: no.",
     ),
     seed: int = option(0, None, "Seed of the shuffling."),
     offsets: int | None = OFFSETS,
@@ -200,11 +247,17 @@ def marginalize(
 
 def draw_dependencies(
     model: Path = opt.MODEL_DIRECTORY,
-    regions: Path = argument("BED file of regions, or FASTA file of sequences; each also .gz."),
+    regions: Path = argument(
+        "BED file of regions, or FASTA file of sequences; each also .gz."
+    ),
     output: Path = opt.DIRECTORY,
-    reference: Path | None = option(None, "FASTA", "Indexed genome of the regions, plain or bgzip.", "none"),
+    reference: Path | None = option(
+        None, "FASTA", "Indexed genome of the regions, plain or bgzip.", "none"
+    ),
     aliases: Path | None = opt.ALIASES,
-    context: int = option(100, "BP", "Bases on both sides of a region that the model also reads."),
+    context: int = option(
+        100, "BP", "Bases on both sides of a region that the model also reads."
+    ),
     offsets: int = option(2, "N", "Number of window offsets to average over."),
     batch_size: int = opt.batch_size(32),
     device: str = opt.DEVICE,
@@ -225,18 +278,26 @@ def draw_dependencies(
     from bigbird_dna.reporting.attention import save_dependency_figure
     from bigbird_dna.scoring.models import load
 
-    options: dict[str, Any] = {"context": context, "offsets": offsets, "batch_size": batch_size}
+    options: dict[str, Any] = {
+        "context": context,
+        "offsets": offsets,
+        "batch_size": batch_size,
+    }
     with cpu_threads(threads), into_directory(output, [model, regions]) as directory:
         for one in dependency_maps(
             load(model), regions, reference, aliases=aliases, device=device, **options
         ):
             one.save(directory / f"{one.file_name}.npz")
             path = directory / f"{one.file_name}.svg"
-            save_dependency_figure(one.matrix, one.sequence, one.start, path, title=one.name)
+            save_dependency_figure(
+                one.matrix, one.sequence, one.start, path, title=one.name
+            )
 
 
 def draw_attention(
-    source: Path = argument("Configuration (YAML) or model directory.", "CONFIG|MODEL_DIR"),
+    source: Path = argument(
+        "Configuration (YAML) or model directory.", "CONFIG|MODEL_DIR"
+    ),
     output: Path = opt.FIGURE,
     weights: Path | None = option(
         None,
@@ -246,7 +307,12 @@ def draw_attention(
         "--weights",
     ),
     layer: int | None = option(
-        None, None, "Layer to plot.", "0, for trained weights the last", "--layer", least=0
+        None,
+        None,
+        "Layer to plot.",
+        "0, for trained weights the last",
+        "--layer",
+        least=0,
     ),
     heads: int = option(3, None, "Number of heads to plot.", least=1),
     tokens: int | None = option(
@@ -257,7 +323,9 @@ def draw_attention(
         "--seq-len",
         least=1,
     ),
-    member: int = option(0, None, "With --weights: member of an ensemble to plot.", least=0),
+    member: int = option(
+        0, None, "With --weights: member of an ensemble to plot.", least=0
+    ),
     matrix: Path | None = option(
         None,
         "FILE.npy",
@@ -289,16 +357,26 @@ def draw_attention(
 
 
 def _draw_untrained(
-    source: Path, output: Path, layer: int, heads: int, tokens: int | None, matrix: Path | None
+    source: Path,
+    output: Path,
+    layer: int,
+    heads: int,
+    tokens: int | None,
+    matrix: Path | None,
 ) -> None:
     """Plot the pattern of a layer, or the weights of a random layer without a pattern."""
     from bigbird_dna.config import load_config
     from bigbird_dna.config.mechanisms import OF_PATTERNS
     from bigbird_dna.model.directory import read_encoder_config
     from bigbird_dna.model.mechanism import attention_graph, attention_weights
-    from bigbird_dna.reporting.attention import save_attention_figure, save_weights_figure
+    from bigbird_dna.reporting.attention import (
+        save_attention_figure,
+        save_weights_figure,
+    )
 
-    encoder = read_encoder_config(source) if source.is_dir() else load_config(source).encoder
+    encoder = (
+        read_encoder_config(source) if source.is_dir() else load_config(source).encoder
+    )
     if encoder.attention not in OF_PATTERNS:
         values, title = attention_weights(encoder, layer, tokens)
         if matrix is not None:
@@ -349,7 +427,10 @@ def _draw_trained(
         np.concatenate([own, rolled[None]]),
         output,
         title=f"{given[0].name}: attention weights of layer {number}, {len(maps.labels):,} tokens",
-        names=[*(f"head {head}" for head in range(len(own))), f"rollout to layer {number}"],
+        names=[
+            *(f"head {head}" for head in range(len(own))),
+            f"rollout to layer {number}",
+        ],
         labels=maps.labels,
         starts=maps.starts,
         note=CAUTION,

@@ -11,13 +11,25 @@ from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 
 BIN_WINDOW = option(
-    None, "BP", "Length of the compared sequence around a bin.", "1000, or the bin if larger", "--window"
+    None,
+    "BP",
+    "Length of the compared sequence around a bin.",
+    "1000, or the bin if larger",
+    "--window",
 )
-BOUNDS = option("", "S,S,…", "Boundaries of similarity strata, rising.", "0.3,0.5,0.8", "--similarity-bins")
+BOUNDS = option(
+    "",
+    "S,S,…",
+    "Boundaries of similarity strata, rising.",
+    "0.3,0.5,0.8",
+    "--similarity-bins",
+)
 TABLE = output(..., "FILE", "Table to write (TSV).")
 
 
-def files_of_sets(option: str, values: Sequence[str], default: str = "") -> dict[str, dict[str, Path]]:
+def files_of_sets(
+    option: str, values: Sequence[str], default: str = ""
+) -> dict[str, dict[str, Path]]:
     """Return the files of an option's `SET/NAME=FILE` values by negative set and predictor, in order.
 
     `SET=FILE` has the predictor `default`, if there is one. `UsageError` as in `options.named_files`.
@@ -29,16 +41,26 @@ def files_of_sets(option: str, values: Sequence[str], default: str = "") -> dict
         if not (negative_set and predictor):
             raise UsageError(f"{option} {name}={path}: expected SET/NAME=FILE")
         if predictor in sets.setdefault(negative_set, {}):
-            raise UsageError(f"{option}: {predictor!r} of {negative_set!r} is given twice")
+            raise UsageError(
+                f"{option}: {predictor!r} of {negative_set!r} is given twice"
+            )
         sets[negative_set][predictor] = path
     return sets
 
 
-@runs("reporting.promoter_check.check_promoters", report=lambda conclusions, _: conclusions, say=typer.echo)
+@runs(
+    "reporting.promoter_check.check_promoters",
+    report=lambda conclusions, _: conclusions,
+    say=typer.echo,
+)
 def check_promoters(
-    promoters: Path = argument("EPDnew .sga, .fps or .bed; other .bed, .gff3 or .gtf; each also .gz."),
+    promoters: Path = argument(
+        "EPDnew .sga, .fps or .bed; other .bed, .gff3 or .gtf; each also .gz."
+    ),
     reference: Path = argument("Indexed reference genome, plain or bgzip.", "FASTA"),
-    output: Path | None = opt.output(None, "FILE", "Also write all comparisons to this table (TSV)."),
+    output: Path | None = opt.output(
+        None, "FILE", "Also write all comparisons to this table (TSV)."
+    ),
     assembly: str = opt.ASSEMBLY,
     aliases: Path | None = opt.ALIASES,
 ) -> None:
@@ -55,8 +77,12 @@ def check_promoters(
 
 @runs("finetuning.similar.find_nearest")
 def find_nearest(
-    held_out: Path = argument("FASTA of held-out windows: plain, gzip or bgzip.", "HELD_OUT"),
-    training: Path = argument("FASTA of training windows: plain, gzip or bgzip.", "TRAINING"),
+    held_out: Path = argument(
+        "FASTA of held-out windows: plain, gzip or bgzip.", "HELD_OUT"
+    ),
+    training: Path = argument(
+        "FASTA of training windows: plain, gzip or bgzip.", "TRAINING"
+    ),
     output: Path = TABLE,
 ) -> None:
     """Find the most similar training window of each held-out window, on either strand.
@@ -125,7 +151,9 @@ def drop_similar_bins(
     data: Path = argument("Data set of prepare chromatin.", "DATA"),
     reference: Path = opt.REFERENCE,
     similarity: float = option(
-        ..., "FRACTION", "Exclude training bins with at least this similarity to a held-out bin."
+        ...,
+        "FRACTION",
+        "Exclude training bins with at least this similarity to a held-out bin.",
     ),
     output: Path = output(..., "DIR", "Data set to write."),
     window: int | None = BIN_WINDOW,
@@ -143,7 +171,9 @@ def drop_similar_bins(
 def report_promoter_similarity(
     output: Path = opt.DIRECTORY,
     predictions: list[str] = option(
-        ..., "SET/NAME=FILE", "Predictions (Parquet) of predictor NAME on negative set SET; repeatable."
+        ...,
+        "SET/NAME=FILE",
+        "Predictions (Parquet) of predictor NAME on negative set SET; repeatable.",
     ),
     nearest: list[str] = option(
         ..., "SET=FILE", "Table of evaluate nearest-promoters for the set; repeatable."
@@ -166,19 +196,28 @@ def report_promoter_similarity(
     )
     extremes = table[table["similarity"].isin(table["similarity"].unique()[:2])]
     for row in extremes[extremes["auroc"].notna()].itertuples():
-        log(f"{row.negative_set}, {row.similarity}: {row.model} AUROC {row.auroc:.4f} of {row.n:,} windows")
+        log(
+            f"{row.negative_set}, {row.similarity}: {row.model} AUROC {row.auroc:.4f} of {row.n:,} windows"
+        )
 
 
 def report_bin_similarity(
     nearest: Path = argument("Table of evaluate nearest-bins.", "NEAREST"),
     labels: Path = option(..., "FILE", "Labels of the same bins.", "", "--labels"),
     predictions: list[str] = option(
-        ..., "NAME=FILE", "Predictions of predictor NAME for the same bins, bins × tracks; repeatable."
+        ...,
+        "NAME=FILE",
+        "Predictions of predictor NAME for the same bins, bins × tracks; repeatable.",
     ),
-    tracks: Path = option(..., "FILE", "Table with the columns track and group.", "", "--track-table"),
+    tracks: Path = option(
+        ..., "FILE", "Table with the columns track and group.", "", "--track-table"
+    ),
     output: Path = TABLE,
     min_positives: int = option(
-        1, None, "Exclude tracks with fewer positive bins in a stratum from its medians.", least=1
+        1,
+        None,
+        "Exclude tracks with fewer positive bins in a stratum from its medians.",
+        least=1,
     ),
     bounds: str = BOUNDS,
     threads: int | None = opt.THREADS,
@@ -204,7 +243,9 @@ def report_bin_similarity(
     )
     for row in table[table["median_auroc"].notna()].itertuples():
         where = f"{row.group}, {row.similarity} ({row.bins:,} bins)"
-        log(f"{where}: {row.model} median AUROC {row.median_auroc:.4f} of {row.tracks:,} tracks")
+        log(
+            f"{where}: {row.model} median AUROC {row.median_auroc:.4f} of {row.tracks:,} tracks"
+        )
 
 
 def _bounds(text: str) -> tuple[float, ...]:

@@ -44,13 +44,20 @@ def command_line(
     own `python`. `UsageError`: uneven distribution, or several nodes outside a Slurm job.
     """
     if processes < 1 or nodes < 1 or processes % nodes:
-        raise UsageError(f"--processes {processes} must be a positive multiple of --nodes {nodes}")
+        raise UsageError(
+            f"--processes {processes} must be a positive multiple of --nodes {nodes}"
+        )
     here = processes // nodes
     python = [*inside, "python"] if inside else [sys.executable]
     if processes == 1:
         return [*python, *COMMAND, *words]
     program = python[-1]
-    training = [program, "-u", *COMMAND, *words]  # torchrun itself would start it without -P
+    training = [
+        program,
+        "-u",
+        *COMMAND,
+        *words,
+    ]  # torchrun itself would start it without -P
     many = [f"--nproc-per-node={here}", "--no-python"]
     if nodes == 1:
         return [*python, *TORCHRUN, "--standalone", *many, *training]
@@ -59,25 +66,42 @@ def command_line(
         raise UsageError(f"--nodes {nodes} needs a Slurm job: $SLURM_JOB_ID is not set")
     step = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
     step += [f"--cpus-per-task={cpus}", "--kill-on-bad-exit=1"]
-    meet = [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={meeting}", f"--rdzv-id={job}"]
+    meet = [
+        f"--nnodes={nodes}",
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint={meeting}",
+        f"--rdzv-id={job}",
+    ]
     return [*step, *python, *TORCHRUN, *meet, *many, *training]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Replace this process by the command that the arguments define."""
     parser = argparse.ArgumentParser(
-        prog="python -P -m bigbird_dna.cli.launch", description="Start training with several processes."
+        prog="python -P -m bigbird_dna.cli.launch",
+        description="Start training with several processes.",
     )
-    parser.add_argument("--processes", type=int, default=1, help="total number of processes, one per GPU")
-    parser.add_argument("--nodes", type=int, default=1, help="number of nodes of the current Slurm job")
-    parser.add_argument("--cpus", type=int, default=1, help="CPUs per node, if there are several nodes")
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=1,
+        help="total number of processes, one per GPU",
+    )
+    parser.add_argument(
+        "--nodes", type=int, default=1, help="number of nodes of the current Slurm job"
+    )
+    parser.add_argument(
+        "--cpus", type=int, default=1, help="CPUs per node, if there are several nodes"
+    )
     parser.add_argument(
         "--container-command",
         default="",
         help='command prefix that runs a command in a container, such as "apptainer exec --nv IMAGE"',
         metavar="WORDS",
     )
-    parser.add_argument("words", nargs="+", help="arguments of bigbird-dna, after --", metavar="WORD")
+    parser.add_argument(
+        "words", nargs="+", help="arguments of bigbird-dna, after --", metavar="WORD"
+    )
     given = parser.parse_args(arguments)
     try:
         line = command_line(
@@ -94,7 +118,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         print(f"bigbird-dna: error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:
-        print(f"bigbird-dna: error: {line[0]}: cannot be started: {error.strerror}", file=sys.stderr)
+        print(
+            f"bigbird-dna: error: {line[0]}: cannot be started: {error.strerror}",
+            file=sys.stderr,
+        )
         sys.exit(1)
 
 
@@ -103,7 +130,9 @@ def _split(text: str) -> list[str]:
     try:
         return [os.path.expandvars(word) for word in shlex.split(text)]
     except ValueError as error:
-        raise UsageError(f"--container-command {text!r}: invalid shell syntax: {error}") from error
+        raise UsageError(
+            f"--container-command {text!r}: invalid shell syntax: {error}"
+        ) from error
 
 
 def _free_port() -> int:

@@ -21,7 +21,14 @@ def _planned(found: "list[TrainingMemory] | GpuPlan", _: opt.Given) -> "Iterator
     if not isinstance(found, list):
         yield from _gpu_plan(found)
         return
-    names = ("training", "adapt", "gradient_checkpointing", "rows", "tokens", "trained_parameters")
+    names = (
+        "training",
+        "adapt",
+        "gradient_checkpointing",
+        "rows",
+        "tokens",
+        "trained_parameters",
+    )
     sizes = ("weights", "gradients", "moments", "activations", "total")
     yield "\t".join([*names, *(f"{size}_gb" for size in sizes)])
     for one in found:
@@ -30,12 +37,21 @@ def _planned(found: "list[TrainingMemory] | GpuPlan", _: opt.Given) -> "Iterator
 
 
 def _gpu_plan(found: "GpuPlan") -> "Iterator[str]":
-    yield "\t".join(["stage", "tokens", "operations", "gpu_hours", "hours", "gb_per_gpu"])
+    yield "\t".join(
+        ["stage", "tokens", "operations", "gpu_hours", "hours", "gb_per_gpu"]
+    )
     for one in found.work:
         hours, memory = one.hours(found.gpu, found.count), found.memory.get(one.stage)
-        numbers = f"{one.tokens:.2e}", f"{one.operations:.2e}", f"{hours * found.count:.1f}", f"{hours:.1f}"
+        numbers = (
+            f"{one.tokens:.2e}",
+            f"{one.operations:.2e}",
+            f"{hours * found.count:.1f}",
+            f"{hours:.1f}",
+        )
         yield "\t".join([one.stage, *numbers, f"{memory / 1e9:.1f}" if memory else ""])
-    yield "\t".join(["all", "", "", f"{found.hours * found.count:.1f}", f"{found.hours:.1f}", ""])
+    yield "\t".join(
+        ["all", "", "", f"{found.hours * found.count:.1f}", f"{found.hours:.1f}", ""]
+    )
     yield ""
     yield f"{found.hours / 24:.1f} days on {found.count} {found.gpu.name}s, calculated. Assumptions:"
     yield from (f"* {line}" for line in found.assumptions)
@@ -50,10 +66,17 @@ def plan(
     config: Path = opt.CONFIG,
     overrides: list[str] | None = opt.OVERRIDES,
     length: int | None = option(
-        None, "BP", "Length of the sequences of finetune-sequences.", "not planned", least=1
+        None,
+        "BP",
+        "Length of the sequences of finetune-sequences.",
+        "not planned",
+        least=1,
     ),
     gpu: str | None = option(
-        None, "a100|h100|h200", "Calculate the time on GPUs of this type.", "memory only"
+        None,
+        "a100|h100|h200",
+        "Calculate the time on GPUs of this type.",
+        "memory only",
     ),
     count: int = option(8, "N", "Number of GPUs.", least=1),
     threads: int | None = opt.THREADS,
@@ -77,16 +100,22 @@ def _checked(checks: "Iterable[GpuCheck]", _: opt.Given) -> "Iterator[str]":
         yield f"{'FAULT' if check.fault else 'ok'}\t{check.name}\t{check.fault or check.found}"
         faults += [check.name] * bool(check.fault)
     if faults:
-        raise DataError(f"this machine cannot run the configuration on GPUs yet: {', '.join(faults)}")
+        raise DataError(
+            f"this machine cannot run the configuration on GPUs yet: {', '.join(faults)}"
+        )
 
 
 @runs("training.gpu_check.check_gpu", report=_checked, say=typer.echo)
 def check_gpu(
     config: Path = opt.CONFIG,
     overrides: list[str] | None = opt.OVERRIDES,
-    count: int | None = option(None, "N", "Number of GPUs that train together.", "num_gpus", least=1),
+    count: int | None = option(
+        None, "N", "Number of GPUs that train together.", "num_gpus", least=1
+    ),
     device: str = opt.DEVICE,
-    output: Path | None = output(None, "FILE", "Also write the results to a file (TSV).", "not written"),
+    output: Path | None = output(
+        None, "FILE", "Also write the results to a file (TSV).", "not written"
+    ),
 ) -> None:
     """Check the GPUs of this machine for a configuration, before a training uses them for days.
 

@@ -69,7 +69,10 @@ def end_output(code: int) -> int:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error_text(error)
         if code == 0:
-            print(f"bigbird-dna: error: standard output: cannot be written: {reason}", file=sys.stderr)
+            print(
+                f"bigbird-dna: error: standard output: cannot be written: {reason}",
+                file=sys.stderr,
+            )
             code = 1
     else:
         return code
@@ -78,7 +81,11 @@ def end_output(code: int) -> int:
     return code
 
 
-_ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+_ENDING = tuple(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP")
+    if hasattr(signal, name)
+)
 
 _AGAIN = 5.0  # seconds
 _IMPORTING = 0.05  # seconds
@@ -114,7 +121,10 @@ class _Signals:
             sys.__unraisablehook__(error)
 
     def printed(
-        self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+        self,
+        kind: type[BaseException],
+        error: BaseException,
+        traceback: TracebackType | None,
     ) -> None:
         """Suppress the same errors in tracebacks that Cython prints."""
         if self.received is None and not issubclass(kind, OSError):
@@ -126,7 +136,9 @@ class _Signals:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self.received = number
-        if not self.working:  # nothing to clean up; an interrupted import would print a traceback
+        if (
+            not self.working
+        ):  # nothing to clean up; an interrupted import would print a traceback
             os._exit(self.exit_code)
         signal.signal(signal.SIGALRM, self._again)
         self._again(number, frame)
@@ -138,11 +150,17 @@ class _Signals:
             return
         # Some code, such as finalizers, swallows exceptions: the exception is raised until it propagates.
         signal.setitimer(signal.ITIMER_REAL, _AGAIN)
-        raise KeyboardInterrupt if self.received == signal.SIGINT else SystemExit(self.exit_code)
+        raise (
+            KeyboardInterrupt
+            if self.received == signal.SIGINT
+            else SystemExit(self.exit_code)
+        )
 
 
 def _is_import(frame: FrameType | None) -> bool:
-    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+    while frame is not None and not frame.f_code.co_filename.startswith(
+        "<frozen importlib"
+    ):
         frame = frame.f_back
     return frame is not None
 
@@ -168,7 +186,9 @@ def main() -> NoReturn:
     from bigbird_dna.disk.atomic import remove_left
     from bigbird_dna.gpus import lease_gpus, release_gpu
 
-    command = get_command(app)  # slow; calling the application itself would install another excepthook
+    command = get_command(
+        app
+    )  # slow; calling the application itself would install another excepthook
     # Python and Cython print exceptions that cannot propagate, as in finalizers, with their traceback.
     sys.unraisablehook, sys.excepthook = signals.unraisable, signals.printed
     signals.working = True
@@ -221,7 +241,11 @@ def _error_line(error: BaseException) -> str | None:
         case RecursionError():
             return "something in the input is nested too deeply"
         case OSError():
-            names = " → ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
+            names = " → ".join(
+                str(name)
+                for name in (error.filename, error.filename2)
+                if name is not None
+            )
             reason = error.strerror or error_text(error)
             return f"{names}: {reason}" if names else reason
     return None

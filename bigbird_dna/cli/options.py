@@ -46,9 +46,16 @@ def option(
     A `usual` path is a file of the run in RESULTS; its relative path is stored as `run_path`.
     """
     made = typer.Option(
-        default, *names, metavar=metavar, help=help, show_default=str(usual) or True, min=least
+        default,
+        *names,
+        metavar=metavar,
+        help=help,
+        show_default=str(usual) or True,
+        min=least,
     )
-    made.run_path = usual.relative_to(RESULTS.results) if isinstance(usual, Path) else None
+    made.run_path = (
+        usual.relative_to(RESULTS.results) if isinstance(usual, Path) else None
+    )
     return made
 
 
@@ -78,7 +85,9 @@ def named_files(option: str, values: Sequence[str]) -> dict[str, Path]:
     return named
 
 
-def read_run(config: Path, overrides: Sequence[str] | None) -> "tuple[RunConfig, RunPaths]":
+def read_run(
+    config: Path, overrides: Sequence[str] | None
+) -> "tuple[RunConfig, RunPaths]":
     """Return the configuration of a run with its overrides, and the paths of its files."""
     from bigbird_dna.config import load_config
 
@@ -92,13 +101,19 @@ def read_run(config: Path, overrides: Sequence[str] | None) -> "tuple[RunConfig,
 
 
 DEVICE = option("auto", "auto|cpu|cuda|mps", "Device on which the model runs.")
-REQUIRE_BACKEND = option(None, "flex|native|blocked|dense", "Fail if attention uses another backend.", "any")
-THREADS = option(None, None, "Number of CPU cores; affects speed only.", "all", "--threads")
+REQUIRE_BACKEND = option(
+    None, "flex|native|blocked|dense", "Fail if attention uses another backend.", "any"
+)
+THREADS = option(
+    None, None, "Number of CPU cores; affects speed only.", "all", "--threads"
+)
 
 
 def batch_size(default: int) -> Any:
     """Return the option `--batch-size`; the default depends on the memory that the models need."""
-    return option(default, None, "Number of inputs per batch; affects speed and memory only.")
+    return option(
+        default, None, "Number of inputs per batch; affects speed and memory only."
+    )
 
 
 PRECISION = option(
@@ -108,14 +123,27 @@ PRECISION = option(
     "and embeddings, else float32. bfloat16 and float16 (GPU only) are faster on GPUs and less exact.",
 )
 OVERRIDES = option(
-    None, "KEY=VALUE", "Override a key of CONFIG, such as encoder.layers=4; repeatable.", "", "--set"
+    None,
+    "KEY=VALUE",
+    "Override a key of CONFIG, such as encoder.layers=4; repeatable.",
+    "",
+    "--set",
 )
 CONFIG = argument(
-    "Configuration (YAML), such as workflow/config/demo.yaml; its key `results` sets RESULTS below.", "CONFIG"
+    "Configuration (YAML), such as workflow/config/demo.yaml; its key `results` sets RESULTS below.",
+    "CONFIG",
 )
-TRACKS = option(None, "PATTERN", "Tracks or groups, by name or pattern, comma-separated.", "all", "--tracks")
+TRACKS = option(
+    None,
+    "PATTERN",
+    "Tracks or groups, by name or pattern, comma-separated.",
+    "all",
+    "--tracks",
+)
 REFERENCE = option(..., "FASTA", "Indexed reference genome, plain or bgzip.")
-MAX_N = option(0.25, "FRACTION", "List, but do not score, windows with a larger fraction of N.")
+MAX_N = option(
+    0.25, "FRACTION", "List, but do not score, windows with a larger fraction of N."
+)
 ASSEMBLY = option(
     "custom",
     None,
@@ -130,13 +158,28 @@ ALIASES = option(
     "none",
     "--aliases",
 )
-RESULT_FILE = output(None, "FILE", "Output file, written atomically.", "standard output")
-CONTIGS = option(
-    None, "NAME", "Restrict to this contig, by any name that is known for it; repeatable.", "all", "--contig"
+RESULT_FILE = output(
+    None, "FILE", "Output file, written atomically.", "standard output"
 )
-REGIONS = option(None, "BED", "Restrict to these regions; with --contig, to those on that contig.", "all")
+CONTIGS = option(
+    None,
+    "NAME",
+    "Restrict to this contig, by any name that is known for it; repeatable.",
+    "all",
+    "--contig",
+)
+REGIONS = option(
+    None,
+    "BED",
+    "Restrict to these regions; with --contig, to those on that contig.",
+    "all",
+)
 CALIBRATED = option(
-    False, None, "Output calibrated probabilities; the model needs a calibration.", "", "--calibrated"
+    False,
+    None,
+    "Output calibrated probabilities; the model needs a calibration.",
+    "",
+    "--calibrated",
 )
 PRIOR = option(
     None,
@@ -171,14 +214,29 @@ MODEL_PREDICTIONS = option(
     "--predictions",
 )
 CALIBRATED_MODEL = output(
-    None, "MODEL_DIR", "Copy of the model to write, with its calibration.", "calibration.json in MODEL_DIR"
+    None,
+    "MODEL_DIR",
+    "Copy of the model to write, with its calibration.",
+    "calibration.json in MODEL_DIR",
 )
 RUN_REFERENCE = option(
-    None, "FASTA", "Indexed reference genome, plain or bgzip.", RESULTS.reference, "--reference"
+    None,
+    "FASTA",
+    "Indexed reference genome, plain or bgzip.",
+    RESULTS.reference,
+    "--reference",
 )
 RUN_TOKENIZER = option(None, "FILE", "DNA tokenizer.", RESULTS.tokenizer, "--tokenizer")
-PRETRAINED = option(None, "MODEL_DIR", "Pretrained model to fine-tune.", RESULTS.pretrained, "--pretrained")
-CHECKPOINTS = option(None, "DIR", "Directory for checkpoints.", RESULTS.checkpoints, "--checkpoint-dir")
+PRETRAINED = option(
+    None,
+    "MODEL_DIR",
+    "Pretrained model to fine-tune.",
+    RESULTS.pretrained,
+    "--pretrained",
+)
+CHECKPOINTS = option(
+    None, "DIR", "Directory for checkpoints.", RESULTS.checkpoints, "--checkpoint-dir"
+)
 TIME_LIMIT = option(
     None,
     "[D-]HH:MM:SS",
@@ -190,10 +248,18 @@ SEQUENCE_FILES = argument(
     "FASTA of positives, or tables (CSV, TSV, Parquet) of sequences with labels 0 and 1; each also .gz.",
     "DATA...",
 )
-SEQUENCE_COLUMN = option("sequence", "NAME", "Column of a table with the sequences.", "", "--sequence-column")
-LABEL_COLUMN = option("label", "NAME", "Column of a table with the labels.", "", "--label-column")
+SEQUENCE_COLUMN = option(
+    "sequence", "NAME", "Column of a table with the sequences.", "", "--sequence-column"
+)
+LABEL_COLUMN = option(
+    "label", "NAME", "Column of a table with the labels.", "", "--label-column"
+)
 SPLIT_COLUMN = option(
-    "split", "NAME", "Column of a table with the splits, if it has one.", "", "--split-column"
+    "split",
+    "NAME",
+    "Column of a table with the splits, if it has one.",
+    "",
+    "--split-column",
 )
 LABEL_COLUMNS = option(
     [],
@@ -202,8 +268,12 @@ LABEL_COLUMNS = option(
     "label, or label_0, label_1 …",
     "--label-column",
 )
-WINDOWS = option(None, "DIR", "Data set of prepare promoter-windows.", RESULTS.windows, "--windows")
-CHROMATIN_DATA = option(None, "DIR", "Data set of prepare chromatin.", RESULTS.chromatin_data, "--data")
+WINDOWS = option(
+    None, "DIR", "Data set of prepare promoter-windows.", RESULTS.windows, "--windows"
+)
+CHROMATIN_DATA = option(
+    None, "DIR", "Data set of prepare chromatin.", RESULTS.chromatin_data, "--data"
+)
 
 
 def promoter_reference(config: "RunConfig", _: "Given") -> Path:
@@ -232,7 +302,9 @@ def scoring(windows: int, *without: str) -> list[Parameter]:
 
 
 def _parameter(key: str, of: Any, default: Any) -> Parameter:
-    return Parameter(key, Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=of)
+    return Parameter(
+        key, Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=of
+    )
 
 
 TRAINING = [
@@ -284,8 +356,15 @@ def runs(
         def command(**given: Any) -> None:
             for key in choices:
                 if given[key] is not None:
-                    check_choice(f"--{key}", given[key], declared[key].metavar.split("|"))
-            given.update({key: named_files(f"--{key.replace('_', '-')}", given[key] or ()) for key in named})
+                    check_choice(
+                        f"--{key}", given[key], declared[key].metavar.split("|")
+                    )
+            given.update(
+                {
+                    key: named_files(f"--{key.replace('_', '-')}", given[key] or ())
+                    for key in named
+                }
+            )
             read = [path] if inputs and (path := given.get("config")) else []
             if "config" in given:
                 settings = _run_files(given, declared, usual)
@@ -297,12 +376,20 @@ def runs(
             known = signature(function).parameters
             computing: AbstractContextManager[None] = nullcontext()
             if "threads" in given and "threads" not in known:
-                computing = import_module("bigbird_dna.model.inference").cpu_threads(given.pop("threads"))
+                computing = import_module("bigbird_dna.model.inference").cpu_threads(
+                    given.pop("threads")
+                )
             if "workers" in given:
                 check_at_least_one({"--threads": given["workers"]})
-                given["workers"] = checked_threads(given["workers"] or available_cores())
+                given["workers"] = checked_threads(
+                    given["workers"] or available_cores()
+                )
             needed = {key for key in known if known[key].default is Parameter.empty}
-            words = {key: value for key, value in given.items() if value is not None or key in needed}
+            words = {
+                key: value
+                for key, value in given.items()
+                if value is not None or key in needed
+            }
             with computing:
                 result = function(**words)
             for line in report(result, given) if report is not None else ():
@@ -314,7 +401,9 @@ def runs(
     return declare
 
 
-def trains(work: str, *, then: str = "", **usual: Usual) -> Callable[[Command], Command]:
+def trains(
+    work: str, *, then: str = "", **usual: Usual
+) -> Callable[[Command], Command]:
     """Make a command from its declaration: it trains `work`, a task given by module and name.
 
     The task receives the configuration as `run` and the other arguments by name; omitted arguments are
@@ -343,7 +432,13 @@ def trains(work: str, *, then: str = "", **usual: Usual) -> Callable[[Command], 
             with cpu_threads(threads), world(device, ends) as here:
                 if "reference" in given:
                     given["reference"] = Reference(given["reference"])
-                train(task(run=run, **given), output, checkpoints, here, _function(then) if then else None)
+                train(
+                    task(run=run, **given),
+                    output,
+                    checkpoints,
+                    here,
+                    _function(then) if then else None,
+                )
 
         return _with_signature(command, parameters)
 
@@ -357,7 +452,9 @@ def _function(path: str) -> Any:
     try:
         return getattr(import_module(module), name)
     finally:
-        if not gc.get_freeze_count():  # once: what is garbage later in this process remains so
+        if (
+            not gc.get_freeze_count()
+        ):  # once: what is garbage later in this process remains so
             gc.freeze()
         gc.enable()
 
@@ -365,7 +462,10 @@ def _function(path: str) -> Any:
 def _with_signature(command: Command, parameters: Sequence[Parameter]) -> Command:
     """The command with these parameters; one that runs a model can require an attention backend."""
     if {"device", "threads"} <= {one.name for one in parameters}:
-        parameters = [*parameters, _parameter("require_backend", str | None, REQUIRE_BACKEND)]
+        parameters = [
+            *parameters,
+            _parameter("require_backend", str | None, REQUIRE_BACKEND),
+        ]
         command = _requiring(command)
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     vars(command).update(__signature__=Signature(parameters))
@@ -382,7 +482,9 @@ def _requiring(inner: Command) -> Command:
     return command
 
 
-def _run_files(given: Given, declared: Given, usual: Mapping[str, Usual]) -> "RunConfig":
+def _run_files(
+    given: Given, declared: Given, usual: Mapping[str, Usual]
+) -> "RunConfig":
     """Return the configuration of a command, and replace omitted arguments by the values of its run."""
     overrides = given.pop("overrides", None)
     if given["config"] is None:
@@ -390,10 +492,14 @@ def _run_files(given: Given, declared: Given, usual: Mapping[str, Usual]) -> "Ru
             settings, paths = read_run(path, overrides)
     else:
         settings, paths = read_run(given["config"], overrides)
-    for key in (key for key, value in given.items() if value is None and key != "config"):
+    for key in (
+        key for key, value in given.items() if value is None and key != "config"
+    ):
         place: Any = getattr(declared[key], "run_path", None)
         if key in usual or place is not None:
-            given[key] = usual[key](settings, given) if key in usual else paths.results / place
+            given[key] = (
+                usual[key](settings, given) if key in usual else paths.results / place
+            )
     return settings
 
 

@@ -39,11 +39,20 @@ def score_promoters(
     fasta: Path = argument("FASTA file, plain, gzip or bgzip; - reads standard input."),
     output: Path | None = opt.RESULT_FILE,
     format: str | None = option(
-        None, "|".join(SCORE_FORMATS), "Output format.", "from the extension of -o, or tsv"
+        None,
+        "|".join(SCORE_FORMATS),
+        "Output format.",
+        "from the extension of -o, or tsv",
     ),
-    stride: int | None = option(None, "BP", "Distance between windows.", "10, or the bins of a dense model"),
+    stride: int | None = option(
+        None, "BP", "Distance between windows.", "10, or the bins of a dense model"
+    ),
     strand: str | None = option(
-        None, "|".join(STRANDS), "Strands to score.", "both; with --tss-offset, +", "--strand"
+        None,
+        "|".join(STRANDS),
+        "Strands to score.",
+        "both; with --tss-offset, +",
+        "--strand",
     ),
     contigs: list[str] | None = opt.CONTIGS,
     regions: Path | None = opt.REGIONS,
@@ -64,7 +73,11 @@ def score_promoters(
         "--pad",
     ),
     per_record: bool = option(
-        False, None, "Write one row per record: that of its highest score.", "", "--per-record"
+        False,
+        None,
+        "Write one row per record: that of its highest score.",
+        "",
+        "--per-record",
     ),
 ) -> None:
     """Predict promoter scores of windows along every record of a FASTA file, on both strands.
@@ -85,13 +98,20 @@ def _called(counts: "CallCounts", given: dict[str, Any]) -> Iterator[str]:
     yield f"{counts.calls:,} calls from {counts.scored:,} scores along {counts.records:,} records"
 
 
-@runs("scoring.calls.call_promoters", report=_called, also=opt.scoring(32, "calibrated", "prior"))
+@runs(
+    "scoring.calls.call_promoters",
+    report=_called,
+    also=opt.scoring(32, "calibrated", "prior"),
+)
 def call_promoters(
     model: Path = opt.MODEL_DIRECTORY,
     fasta: Path = argument("FASTA file, plain, gzip or bgzip; - reads standard input."),
     output: Path | None = opt.RESULT_FILE,
     format: str | None = option(
-        None, "|".join(CALL_FORMATS), "Output format.", "from the extension of -o, or bed"
+        None,
+        "|".join(CALL_FORMATS),
+        "Output format.",
+        "from the extension of -o, or bed",
     ),
     fdr: float | None = option(
         None,
@@ -123,7 +143,11 @@ def _scored(counts: "SequenceCounts", _: dict[str, Any]) -> Iterator[str]:
     yield text
 
 
-@runs("scoring.sequences.score_sequences", report=_scored, also=opt.scoring(32, "calibrated", "prior"))
+@runs(
+    "scoring.sequences.score_sequences",
+    report=_scored,
+    also=opt.scoring(32, "calibrated", "prior"),
+)
 def score_sequences(
     model: Path = opt.MODEL_DIRECTORY,
     sequences: Path = argument(
@@ -132,11 +156,18 @@ def score_sequences(
     ),
     output: Path | None = opt.RESULT_FILE,
     format: str | None = option(
-        None, "|".join(SEQUENCE_FORMATS), "Output format.", "from the extension of -o, or tsv"
+        None,
+        "|".join(SEQUENCE_FORMATS),
+        "Output format.",
+        "from the extension of -o, or tsv",
     ),
     sequence_column: str = opt.SEQUENCE_COLUMN,
     pad: bool = option(
-        False, None, "Accept other lengths than the model's: add N on both sides, or crop.", "", "--pad"
+        False,
+        None,
+        "Accept other lengths than the model's: add N on both sides, or crop.",
+        "",
+        "--pad",
     ),
 ) -> None:
     """Predict the labels of sequences with a model of finetune-sequences, in the order of the file.
@@ -154,18 +185,30 @@ def _embedded(counts: "EmbeddingCounts", given: dict[str, Any]) -> Iterator[str]
     text = f"{counts.sequences:,} sequences"
     if counts.rows != counts.sequences:
         text += f", {counts.rows:,} {given['pool']}s"
-    yield f"{text}; {counts.truncated:,} embedded by their central tokens" if counts.truncated else text
+    yield (
+        f"{text}; {counts.truncated:,} embedded by their central tokens"
+        if counts.truncated
+        else text
+    )
 
 
-@runs("scoring.embeddings.embed", report=_embedded, also=opt.scoring(32, "max_n", "calibrated", "prior"))
+@runs(
+    "scoring.embeddings.embed",
+    report=_embedded,
+    also=opt.scoring(32, "max_n", "calibrated", "prior"),
+)
 def embed(
     model: Path = opt.MODEL_DIRECTORY,
     sequences: Path = argument(
         "FASTA file, or table (CSV, TSV, Parquet) with a column of sequences, or BED file of regions; each "
         "also .gz. - reads FASTA, or BED, from standard input."
     ),
-    output: Path = result(..., "FILE", "Output file, written atomically: .parquet, .npz or .h5ad."),
-    reference: Path | None = option(None, "FASTA", "Indexed genome of the regions, plain or bgzip.", "none"),
+    output: Path = result(
+        ..., "FILE", "Output file, written atomically: .parquet, .npz or .h5ad."
+    ),
+    reference: Path | None = option(
+        None, "FASTA", "Indexed genome of the regions, plain or bgzip.", "none"
+    ),
     aliases: Path | None = opt.ALIASES,
     sequence_column: str = opt.SEQUENCE_COLUMN,
     layer: str | None = option(
@@ -182,7 +225,10 @@ def embed(
         "token or base.",
     ),
     format: str | None = option(
-        None, "|".join(EMBEDDING_FORMATS), "Output format.", "from the extension of -o, or parquet"
+        None,
+        "|".join(EMBEDDING_FORMATS),
+        "Output format.",
+        "from the extension of -o, or parquet",
     ),
 ) -> None:
     """Write the model's embeddings of sequences or regions, in the order of the file.
@@ -200,22 +246,33 @@ def embed(
 
 def _predicted(counts: "PredictionCounts", _: dict[str, Any]) -> Iterator[str]:
     text = f"{counts.regions:,} regions, {counts.tracks:,} tracks"
-    yield f"{text}; {counts.not_scored:,} regions not scored" if counts.not_scored else text
+    yield (
+        f"{text}; {counts.not_scored:,} regions not scored"
+        if counts.not_scored
+        else text
+    )
 
 
 @runs("scoring.tracks.predict_tracks", report=_predicted, also=opt.scoring(16, "prior"))
 def predict_tracks(
     model: Path = opt.MODEL_DIRECTORY,
-    regions: Path = argument("BED file of regions, plain or compressed; - reads standard input."),
+    regions: Path = argument(
+        "BED file of regions, plain or compressed; - reads standard input."
+    ),
     reference: Path = opt.REFERENCE,
     aliases: Path | None = opt.ALIASES,
     tracks: str | None = opt.TRACKS,
     contigs: list[str] | None = opt.CONTIGS,
     output: Path | None = opt.RESULT_FILE,
     format: str | None = option(
-        None, "|".join(TRACK_FORMATS), "Output format; bigWig: one track.", "from the extension of -o, or tsv"
+        None,
+        "|".join(TRACK_FORMATS),
+        "Output format; bigWig: one track.",
+        "from the extension of -o, or tsv",
     ),
-    summary: str = option("max", "max|mean", "Summary of the bins of a region longer than a bin."),
+    summary: str = option(
+        "max", "max|mean", "Summary of the bins of a region longer than a bin."
+    ),
     center_fraction: float = option(
         0.0,
         "FRACTION",
@@ -241,7 +298,11 @@ def predict_tracks(
 def choose_threshold(
     path: Path = opt.MODEL_DIRECTORY,
     rates: list[float] | None = option(
-        None, "RATE", "False-discovery rate; repeatable.", "0.01, 0.05, 0.1, 0.2 and 0.5", "--fdr"
+        None,
+        "RATE",
+        "False-discovery rate; repeatable.",
+        "0.01, 0.05, 0.1, 0.2 and 0.5",
+        "--fdr",
     ),
     prior: float | None = option(
         None,
@@ -267,11 +328,17 @@ def choose_threshold(
 
 @runs(
     "scoring.scorer.merge_shards",
-    report=lambda counts, _: [f"{counts.shards:,} shards, {counts.rows:,} {counts.kind}"],
+    report=lambda counts, _: [
+        f"{counts.shards:,} shards, {counts.rows:,} {counts.kind}"
+    ],
 )
 def merge_shards(
-    shards: list[Path] = argument("All shard files of a job, in any order.", "SHARD..."),
-    output: Path | None = result(None, "FILE|DIR", "Merged result to write.", "standard output"),
+    shards: list[Path] = argument(
+        "All shard files of a job, in any order.", "SHARD..."
+    ),
+    output: Path | None = result(
+        None, "FILE|DIR", "Merged result to write.", "standard output"
+    ),
 ) -> None:
     """Merge the shards of a job run with --shard to the bytes that the whole job would have written.
 
@@ -292,10 +359,17 @@ def generate(
     model: Path = opt.MODEL_DIRECTORY,
     output: Path | None = opt.RESULT_FILE,
     number: int = option(
-        10, "N", "Number of samples, per flank record if there are several.", "", "--num-samples", least=1
+        10,
+        "N",
+        "Number of samples, per flank record if there are several.",
+        "",
+        "--num-samples",
+        least=1,
     ),
     length: int = option(1000, "BP", "Length of a sample.", least=1),
-    left: Path | None = option(None, "FASTA", "Left flanks (5'), one per record.", "none", "--left-flank"),
+    left: Path | None = option(
+        None, "FASTA", "Left flanks (5'), one per record.", "none", "--left-flank"
+    ),
     right: Path | None = option(
         None,
         "FASTA",
@@ -304,16 +378,30 @@ def generate(
         "--right-flank",
     ),
     temperature: float = option(
-        1.0, "T", "Sampling temperature; below 1 favors probable tokens, above 1 flattens probabilities."
+        1.0,
+        "T",
+        "Sampling temperature; below 1 favors probable tokens, above 1 flattens probabilities.",
     ),
-    top_k: int | None = option(None, "K", "Sample from the K most probable tokens only.", "all"),
+    top_k: int | None = option(
+        None, "K", "Sample from the K most probable tokens only.", "all"
+    ),
     top_p: float | None = option(
-        None, "P", "Sample from the smallest set of tokens with total probability P.", "all"
+        None,
+        "P",
+        "Sample from the smallest set of tokens with total probability P.",
+        "all",
     ),
     rounds: int = option(
-        30, "N", "Number of infilling iterations; not for causal models.", "", "--iterations", least=1
+        30,
+        "N",
+        "Number of infilling iterations; not for causal models.",
+        "",
+        "--iterations",
+        least=1,
     ),
-    seed: int = option(1, "N", "Random seed; the same seed gives the same samples.", least=0),
+    seed: int = option(
+        1, "N", "Random seed; the same seed gives the same samples.", least=0
+    ),
     device: str = opt.DEVICE,
     threads: int | None = opt.THREADS,
 ) -> None:
@@ -341,10 +429,22 @@ def report_samples(
     ),
     output: Path = opt.DIRECTORY,
     exclude: list[str] = option(
-        [], "NAME", "Another contig on which Markov chains are not trained; repeatable.", "none"
+        [],
+        "NAME",
+        "Another contig on which Markov chains are not trained; repeatable.",
+        "none",
     ),
-    longest: int = option(6, "K", "Largest k; k-mers of length 1 to K are compared.", "", "--max-k", least=1),
-    seed: int = option(1, "N", "Random seed of reference samples and Markov chains.", least=0),
+    longest: int = option(
+        6,
+        "K",
+        "Largest k; k-mers of length 1 to K are compared.",
+        "",
+        "--max-k",
+        least=1,
+    ),
+    seed: int = option(
+        1, "N", "Random seed of reference samples and Markov chains.", least=0
+    ),
 ) -> None:
     """Compare samples with held-out contigs by k-mer frequencies and GC content.
 

@@ -17,11 +17,17 @@ if TYPE_CHECKING:
 
 def check_config(
     files: list[Path] | None = argument(
-        "Configuration files (YAML); later files override earlier ones.", "FILE...", default=None
+        "Configuration files (YAML); later files override earlier ones.",
+        "FILE...",
+        default=None,
     ),
     overrides: list[str] | None = opt.OVERRIDES,
     schema: bool = option(
-        False, None, "Print the JSON Schema of configurations, for editors, and exit.", "", "--schema"
+        False,
+        None,
+        "Print the JSON Schema of configurations, for editors, and exit.",
+        "",
+        "--schema",
     ),
 ) -> None:
     """Check the keys and values of a configuration, and their consistency.
@@ -63,7 +69,11 @@ def simulate(
     "scoring.random_variants.random_variants",
     report=lambda counts, _: [
         f"{counts.random:,} random variants for {counts.alleles:,} alleles"
-        + (f"; {counts.fewer:,} alleles have fewer than requested" if counts.fewer else "")
+        + (
+            f"; {counts.fewer:,} alleles have fewer than requested"
+            if counts.fewer
+            else ""
+        )
     ],
 )
 def draw_random_variants(
@@ -73,7 +83,9 @@ def draw_random_variants(
     output: Path | None = opt.RESULT_FILE,
     per_variant: int = option(20, "N", "Random variants per ALT.", least=1),
     within: int = option(1000, "BP", "Largest distance to the variant.", least=1),
-    seed: int = option(1, "N", "Random seed; the same seed gives the same variants.", least=0),
+    seed: int = option(
+        1, "N", "Random seed; the same seed gives the same variants.", least=0
+    ),
 ) -> None:
     """Draw random variants near those of a VCF, for evaluate variants --null.
 
@@ -90,7 +102,11 @@ def fetch(
     key: str = argument("Key of a public file, such as GRCh37.reference."),
     output: Path = output(..., "FILE", "File to write."),
     data_dir: Path | None = option(
-        None, "DIR", "Directory searched for the file, recursively, before downloading.", "", "--local-data"
+        None,
+        "DIR",
+        "Directory searched for the file, recursively, before downloading.",
+        "",
+        "--local-data",
     ),
 ) -> None:
     """Download a public file: interrupted downloads resume, mirrors are tried, and the file is verified.
@@ -123,13 +139,21 @@ def prepare_reference(
 
 
 def prepare_promoters(
-    promoters: Path = argument("EPDnew .sga, .fps or .bed; other .bed, .gff3 or .gtf; each also .gz."),
+    promoters: Path = argument(
+        "EPDnew .sga, .fps or .bed; other .bed, .gff3 or .gtf; each also .gz."
+    ),
     reference: Path = opt.REFERENCE,
-    output: Path = output(..., "FILE", "TSV to write; counts are written to a .json of the same name."),
+    output: Path = output(
+        ..., "FILE", "TSV to write; counts are written to a .json of the same name."
+    ),
     assembly: str = opt.ASSEMBLY,
     aliases: Path | None = opt.ALIASES,
-    chain: Path | None = option(None, None, "liftOver chain file to the assembly of the reference."),
-    from_assembly: str | None = option(None, None, "Assembly from which the chain lifts."),
+    chain: Path | None = option(
+        None, None, "liftOver chain file to the assembly of the reference."
+    ),
+    from_assembly: str | None = option(
+        None, None, "Assembly from which the chain lifts."
+    ),
 ) -> None:
     """Map promoters to a reference: lift over, rename contigs, drop off-reference sites and duplicates.
 
@@ -147,17 +171,28 @@ def prepare_promoters(
     lift = None
     if chain is not None and from_assembly is not None:
         lift = chain, open_assembly(from_assembly)
-    counts = prepare_promoters(promoters, reference, output, open_assembly(assembly, aliases), lift)
-    found = [(key.replace("_", " "), value) for key, value in counts.items() if isinstance(value, int)]
+    counts = prepare_promoters(
+        promoters, reference, output, open_assembly(assembly, aliases), lift
+    )
+    found = [
+        (key.replace("_", " "), value)
+        for key, value in counts.items()
+        if isinstance(value, int)
+    ]
     log(f"{output}: {', '.join(f'{value:,} {key}' for key, value in found)}")
 
 
 def prepare_sequences(
     data: list[Path] = opt.SEQUENCE_FILES,
     output: Path = output(..., "DIR", "Data set to write."),
-    negatives: Path | None = option(None, "FASTA", "Sequences of the negative set 'user'.", "none"),
+    negatives: Path | None = option(
+        None, "FASTA", "Sequences of the negative set 'user'.", "none"
+    ),
     splits: Path | None = option(
-        None, "TSV", "Table of record and split (train, valid, test).", "80/10/10 %, similar ones together"
+        None,
+        "TSV",
+        "Table of record and split (train, valid, test).",
+        "80/10/10 %, similar ones together",
     ),
     negative_set: list[str] | None = option(
         None,
@@ -166,16 +201,29 @@ def prepare_sequences(
         "user with --negatives, else substituted and permuted",
     ),
     negatives_per_positive: int = option(
-        1, "N", "Negatives per training promoter of each set made from promoters.", least=1
+        1,
+        "N",
+        "Negatives per training promoter of each set made from promoters.",
+        least=1,
     ),
     length: int | None = option(
-        None, "BP", "Trim all sequences to this length, around their center.", "not trimmed", least=20
+        None,
+        "BP",
+        "Trim all sequences to this length, around their center.",
+        "not trimmed",
+        least=20,
     ),
     upstream: int | None = option(
-        None, "BP", "Bases of a sequence before the TSS, after trimming.", "half", least=0
+        None,
+        "BP",
+        "Bases of a sequence before the TSS, after trimming.",
+        "half",
+        least=0,
     ),
     similarity: float = option(
-        0.2, "FRACTION", "Minimum fraction of shared 16-mers, on either strand, of similar sequences."
+        0.2,
+        "FRACTION",
+        "Minimum fraction of shared 16-mers, on either strand, of similar sequences.",
     ),
     sequence_column: str = opt.SEQUENCE_COLUMN,
     label_column: str = opt.LABEL_COLUMN,
@@ -199,7 +247,12 @@ def prepare_sequences(
     from bigbird_dna.genome.sequence_tables import TableColumns
 
     options = SequenceOptions(
-        tuple(negative_set or ()), negatives_per_positive, length, upstream, similarity, seed
+        tuple(negative_set or ()),
+        negatives_per_positive,
+        length,
+        upstream,
+        similarity,
+        seed,
     )
     columns = TableColumns(sequence_column, (label_column,), split_column)
     build(data, output, options, negatives=negatives, splits=splits, columns=columns)
@@ -211,8 +264,12 @@ def extract(
         "Contig, by any name known for the assembly, a region of a contig, or a shell pattern."
     ),
     output: Path = output(..., "FILE", "bgzip FASTA to write."),
-    megabases: float | None = option(None, "F", "Write only the first F Mb after leading N of the contig."),
-    exclude: list[str] = option([], "NAME", "Contig, or shell pattern, to skip; repeatable.", "none"),
+    megabases: float | None = option(
+        None, "F", "Write only the first F Mb after leading N of the contig."
+    ),
+    exclude: list[str] = option(
+        [], "NAME", "Contig, or shell pattern, to skip; repeatable.", "none"
+    ),
     assembly: str = opt.ASSEMBLY,
     aliases: Path | None = opt.ALIASES,
 ) -> None:
@@ -226,7 +283,9 @@ def extract(
     from bigbird_dna.genome.assembly import open_assembly
     from bigbird_dna.genome.reference import extract_contig
 
-    extract_contig(reference, contig, output, open_assembly(assembly, aliases), megabases, exclude)
+    extract_contig(
+        reference, contig, output, open_assembly(assembly, aliases), megabases, exclude
+    )
 
 
 def extract_held_out(
@@ -234,7 +293,9 @@ def extract_held_out(
     split: str = argument("Split: valid or test.", "SPLIT"),
     overrides: list[str] | None = opt.OVERRIDES,
     reference: Path | None = opt.RUN_REFERENCE,
-    output: Path | None = output(None, "FILE", "bgzip FASTA to write.", "RESULTS/genome/SPLIT.fa.gz"),
+    output: Path | None = output(
+        None, "FILE", "bgzip FASTA to write.", "RESULTS/genome/SPLIT.fa.gz"
+    ),
 ) -> None:
     """Write the contigs and regions that the configuration holds out (genome.valid, genome.test) as FASTA.
 
@@ -248,7 +309,13 @@ def extract_held_out(
     check_choice("SPLIT", split, ("valid", "test"))
     settings, paths = opt.read_run(config, overrides)
     target = output or paths.held_out_sequence(split)
-    extract_split(reference or paths.reference, settings.genome, split, target, find_assembly(settings))
+    extract_split(
+        reference or paths.reference,
+        settings.genome,
+        split,
+        target,
+        find_assembly(settings),
+    )
 
 
 def _annotation(settings: "RunConfig", _: opt.Given) -> Path | None:
@@ -263,7 +330,11 @@ def prepare_windows(
     overrides: list[str] | None = opt.OVERRIDES,
     reference: Path | None = opt.RUN_REFERENCE,
     promoters: Path | None = option(
-        None, "TSV", "Start sites, as written by prepare promoters.", opt.RESULTS.promoters, "--promoters"
+        None,
+        "TSV",
+        "Start sites, as written by prepare promoters.",
+        opt.RESULTS.promoters,
+        "--promoters",
     ),
     annotation: Path | None = option(
         None,
@@ -272,7 +343,9 @@ def prepare_windows(
         "intergenic needs it.",
         "the file of promoters.annotation, or none",
     ),
-    output: Path | None = output(None, "DIR", "Data set to write.", opt.RESULTS.windows),
+    output: Path | None = output(
+        None, "DIR", "Data set to write.", opt.RESULTS.windows
+    ),
 ) -> None:
     """Build a promoter data set: windows around every TSS and the negative sets.
 
@@ -281,14 +354,20 @@ def prepare_windows(
 
 
 def _corpus(settings: "RunConfig", _: opt.Given) -> Path:
-    return settings.paths.reference if settings.has_genome else settings.paths.training_sequences
+    return (
+        settings.paths.reference
+        if settings.has_genome
+        else settings.paths.training_sequences
+    )
 
 
 @runs("tokens.encode.train_tokenizer", reference=_corpus)
 def train_tokenizer(
     config: Path = opt.CONFIG,
     reference: Path | None = opt.RUN_REFERENCE,
-    output: Path | None = output(None, "FILE", "Tokenizer to write.", opt.RESULTS.tokenizer),
+    output: Path | None = output(
+        None, "FILE", "Tokenizer to write.", opt.RESULTS.tokenizer
+    ),
     overrides: list[str] | None = opt.OVERRIDES,
 ) -> None:
     """Train a BPE vocabulary on the training contigs or, without a genome, on the training sequences.
@@ -307,7 +386,9 @@ def tokenize(
     reference: Path | None = opt.RUN_REFERENCE,
     tokenizer: Path | None = opt.RUN_TOKENIZER,
     shard: str | None = opt.SHARD,
-    output: Path | None = output(None, "DIR", "Directory for the token stores.", opt.RESULTS.tokens),
+    output: Path | None = output(
+        None, "DIR", "Directory for the token stores.", opt.RESULTS.tokens
+    ),
     workers: int | None = opt.THREADS,
     overrides: list[str] | None = opt.OVERRIDES,
 ) -> None:
@@ -324,11 +405,17 @@ def tokenize(
 def _known_promoters(settings: "RunConfig", _: opt.Given) -> Path | None:
     if settings.paths.promoters.exists():
         return settings.paths.promoters
-    log(f"no promoters ({settings.paths.promoters} is missing): token statistics exclude promoters")
+    log(
+        f"no promoters ({settings.paths.promoters} is missing): token statistics exclude promoters"
+    )
     return None
 
 
-@runs("tokens.encode.write_token_statistics", promoters=_known_promoters, tokenizer=opt.model_tokenizer)
+@runs(
+    "tokens.encode.write_token_statistics",
+    promoters=_known_promoters,
+    tokenizer=opt.model_tokenizer,
+)
 def describe_tokens(
     config: Path = opt.CONFIG,
     reference: Path | None = opt.RUN_REFERENCE,
@@ -340,7 +427,9 @@ def describe_tokens(
         opt.RESULTS.promoters,
         "--promoters",
     ),
-    output: Path | None = output(None, "FILE", "JSON to write.", opt.RESULTS.token_statistics),
+    output: Path | None = output(
+        None, "FILE", "JSON to write.", opt.RESULTS.token_statistics
+    ),
     workers: int | None = opt.THREADS,
     overrides: list[str] | None = opt.OVERRIDES,
 ) -> None:
@@ -355,7 +444,9 @@ def describe_tokens(
 
 @runs("genome.chromatin.deepsea.unpack_bundle")
 def unpack_deepsea(
-    archive: Path = argument("Archive of the DeepSEA training data (.tar.gz).", "bundle"),
+    archive: Path = argument(
+        "Archive of the DeepSEA training data (.tar.gz).", "bundle"
+    ),
     directory: Path = output(..., "DIR", "Directory for the three files."),
 ) -> None:
     """Unpack train.mat, valid.mat and test.mat of the DeepSEA training data, for prepare chromatin.
@@ -393,7 +484,9 @@ def prepare_chromatin(
     ),
     reference: Path | None = opt.RUN_REFERENCE,
     shard: str | None = opt.SHARD,
-    output: Path | None = output(None, "DIR", "Data set to write.", opt.RESULTS.chromatin_data),
+    output: Path | None = output(
+        None, "DIR", "Data set to write.", opt.RESULTS.chromatin_data
+    ),
 ) -> None:
     """Label the bins of the reference with the peaks of every track, and assign them to splits.
 

@@ -26,7 +26,10 @@ LABELS = argument(
     "Labels of the same rows and tracks: 0 or 1; -1 or NaN where not measured. Also labels.npz of a data set."
 )
 PUBLISHED = option(
-    None, "FILE", "Table of AUROCs to compare with, by track or in order.", "published_auroc of --track-table"
+    None,
+    "FILE",
+    "Table of AUROCs to compare with, by track or in order.",
+    "published_auroc of --track-table",
 )
 BINS = option(
     None,
@@ -39,7 +42,9 @@ BINS = option(
 def auc_report(
     predictions: str = ARRAYS,
     labels: str = LABELS,
-    output: Path = output(..., "DIR", "Directory for the report; an existing report is replaced."),
+    output: Path = output(
+        ..., "DIR", "Directory for the report; an existing report is replaced."
+    ),
     tracks: Path | None = option(
         None,
         "FILE",
@@ -50,12 +55,18 @@ def auc_report(
     ),
     published: Path | None = PUBLISHED,
     compare: list[str] | None = option(
-        None, "NAME=FILE", "Scores of another predictor, such as a baseline; repeatable."
+        None,
+        "NAME=FILE",
+        "Scores of another predictor, such as a baseline; repeatable.",
     ),
-    min_positives: int = option(1, None, "Exclude tracks with fewer positives from group medians.", least=1),
+    min_positives: int = option(
+        1, None, "Exclude tracks with fewer positives from group medians.", least=1
+    ),
     title: str = option("AUROC by track", None, "Title of the HTML report."),
     calibration: Path | None = option(
-        None, "FILE", "calibration.json of the model, to evaluate probabilities before and after calibration."
+        None,
+        "FILE",
+        "calibration.json of the model, to evaluate probabilities before and after calibration.",
     ),
     bins: Path | None = BINS,
     threads: int | None = opt.THREADS,
@@ -72,8 +83,16 @@ def auc_report(
     from bigbird_dna.reporting import tracks as report
 
     others = opt.named_files("--compare", compare or ())
-    options: dict[str, object] = {"--tracks": tracks, "--published": published, "--compare": compare}
-    options |= {"--min-positives": min_positives, "--title": title, "--calibration": calibration}
+    options: dict[str, object] = {
+        "--tracks": tracks,
+        "--published": published,
+        "--compare": compare,
+    }
+    options |= {
+        "--min-positives": min_positives,
+        "--title": title,
+        "--calibration": calibration,
+    }
     options |= {"--bins": bins}
     log(f"{predictions}: evaluating all tracks; results will be written to {output}")
     made = report.auc_report(
@@ -95,7 +114,9 @@ def auc_report(
 
 
 def _medians(row: dict[Hashable, Any]) -> str:
-    medians = f"median AUROC {row['median_auroc']:.4f}, AUPRC {row['median_auprc']:.4f} of "
+    medians = (
+        f"median AUROC {row['median_auroc']:.4f}, AUPRC {row['median_auprc']:.4f} of "
+    )
     out = f", {row['n_excluded']:,} excluded" if row["n_excluded"] else ""
     return f"{row['group']}: {medians if row['tracks'] else ''}{row['tracks']:,} tracks{out}"
 
@@ -103,7 +124,9 @@ def _medians(row: dict[Hashable, Any]) -> str:
 def report_promoters(
     output: Path = opt.DIRECTORY,
     predictions: list[str] | None = option(
-        None, "NAME=FILE", "Model predictions (Parquet) for negative set NAME; repeatable."
+        None,
+        "NAME=FILE",
+        "Model predictions (Parquet) for negative set NAME; repeatable.",
     ),
     baselines: list[str] | None = option(
         None,
@@ -113,7 +136,11 @@ def report_promoters(
         "--promoter-baseline",
     ),
     controls: list[Path] | None = option(
-        None, "FILE", "Predictions of a model trained on shuffled labels; repeatable.", "", "--control"
+        None,
+        "FILE",
+        "Predictions of a model trained on shuffled labels; repeatable.",
+        "",
+        "--control",
     ),
 ) -> None:
     """Compare promoter models with their baselines on the test windows.
@@ -133,31 +160,55 @@ def report_promoters(
     from bigbird_dna.reporting.promoters import promoter_report
 
     if not predictions:
-        raise UsageError("evaluate promoters needs --predictions NAME=FILE for at least one negative set")
+        raise UsageError(
+            "evaluate promoters needs --predictions NAME=FILE for at least one negative set"
+        )
     files = opt.named_files("--predictions", predictions)
     others = files_of_sets("--promoter-baseline", baselines or (), KMER)
     for name, found in others.items():
         for baseline in found:
-            check_choice(f"--promoter-baseline {name}/{baseline}: baseline", baseline, PROMOTER_BASELINES)
+            check_choice(
+                f"--promoter-baseline {name}/{baseline}: baseline",
+                baseline,
+                PROMOTER_BASELINES,
+            )
     table = promoter_report(files, output, baselines=others, controls=controls or ())
     for name, found in others.items():
-        if missing := [baseline for baseline in PROMOTER_BASELINES if baseline not in found]:
-            log(f"{name}: compared without the baselines {', '.join(missing)} (--promoter-baseline)")
+        if missing := [
+            baseline for baseline in PROMOTER_BASELINES if baseline not in found
+        ]:
+            log(
+                f"{name}: compared without the baselines {', '.join(missing)} (--promoter-baseline)"
+            )
     for row in table.itertuples():
         part = "" if row.stratum == ALL else f" that are {row.stratum}"
-        log(f"{row.negative_set}: {row.model} AUROC {row.auroc:.4f} on {row.n:,} test windows{part}")
+        log(
+            f"{row.negative_set}: {row.model} AUROC {row.auroc:.4f} on {row.n:,} test windows{part}"
+        )
 
 
 def report_scan(
     scans: list[str] = option(
-        ..., "NAME=FILE", "Table of score-promoters by predictor NAME; repeatable.", "", "--scores"
+        ...,
+        "NAME=FILE",
+        "Table of score-promoters by predictor NAME; repeatable.",
+        "",
+        "--scores",
     ),
-    promoters: Path = option(..., None, "Annotated TSSs: the TSV of prepare promoters."),
+    promoters: Path = option(
+        ..., None, "Annotated TSSs: the TSV of prepare promoters."
+    ),
     output: Path = opt.DIRECTORY,
     within: list[int] | None = option(
-        None, "BP", "Largest distance of a correct call to its TSS; repeatable.", "50, 100 and 500", least=0
+        None,
+        "BP",
+        "Largest distance of a correct call to its TSS; repeatable.",
+        "50, 100 and 500",
+        least=0,
     ),
-    suppress: int = option(100, "BP", "Calls of a strand are farther apart than this.", least=0),
+    suppress: int = option(
+        100, "BP", "Calls of a strand are farther apart than this.", least=0
+    ),
 ) -> None:
     """Evaluate a scan of whole contigs: calls against annotated transcription start sites (TSSs).
 
@@ -190,21 +241,40 @@ def _evaluated(made: "VariantReport", given: dict[str, Any]) -> Iterator[str]:
     from bigbird_dna.reporting.variants import ALL, HELD_OUT
 
     effects = Counter(variant.effect for variant in made.variants)
-    counts = ", ".join(f"{count:,} {effect}" for effect, count in effects.most_common(6))
+    counts = ", ".join(
+        f"{count:,} {effect}" for effect, count in effects.most_common(6)
+    )
     yield f"{len(made.variants):,} variants evaluated: {counts}"
     if made.left_out:
-        reasons = ", ".join(f"{count:,} {why}" for why, count in made.left_out.most_common(5))
+        reasons = ", ".join(
+            f"{count:,} {why}" for why, count in made.left_out.most_common(5)
+        )
         yield f"{made.left_out.total():,} excluded: {reasons}"
     contigs = dict.fromkeys(variant.contig for variant in made.variants)
     for contig in given["held_out"] or ():
         if contig not in contigs:
             yield f"warning: no variant on {contig} (contigs with variants: {', '.join([*contigs][:8])})"
-    for row in made.table[made.table["subset"].isin([ALL, HELD_OUT])].to_dict("records"):
+    for row in made.table[made.table["subset"].isin([ALL, HELD_OUT])].to_dict(
+        "records"
+    ):
         area = interval(row["auroc"], row["auroc_low"], row["auroc_high"])
-        signs = f", {row['sign_accuracy']:.1%} of the signs correct" if row["sign_accuracy"] >= 0 else ""
+        signs = (
+            f", {row['sign_accuracy']:.1%} of the signs correct"
+            if row["sign_accuracy"] >= 0
+            else ""
+        )
         yield f"{row['subset']}: AUROC {area} of {row['variants']:,} variants{signs}"
-    for row in [] if made.compared is None else made.compared.query("subset == @ALL").to_dict("records"):
-        area = interval(row["difference"], row["difference_low"], row["difference_high"], form="+.3f")
+    for row in (
+        []
+        if made.compared is None
+        else made.compared.query("subset == @ALL").to_dict("records")
+    ):
+        area = interval(
+            row["difference"],
+            row["difference_low"],
+            row["difference_high"],
+            form="+.3f",
+        )
         yield f"{row['subset']}: AUROC {row['auroc']:.3f} of {row['predictor']}, difference {area}"
     for row in [] if made.random is None else made.random[:1].to_dict("records"):
         area = interval(row["auroc"], row["auroc_low"], row["auroc_high"])
@@ -213,20 +283,38 @@ def _evaluated(made: "VariantReport", given: dict[str, Any]) -> Iterator[str]:
 
 @runs("reporting.variants.variant_report", named=("compare",), report=_evaluated)
 def report_variants(
-    scored: Path = argument("VCF or table written by score-variants with --tracks '*'; FILTER is ignored."),
-    output: Path = opt.DIRECTORY,
-    truth: Path | None = option(None, "VCF", "VCF with the known effects.", "INFO of the scored VCF"),
-    null: Path | None = option(None, "FILE", "Scored random variants, drawn by prepare random-variants."),
-    compare: list[str] | None = option(
-        None, "NAME=FILE", "The same variants scored by another predictor, such as kmers; repeatable."
+    scored: Path = argument(
+        "VCF or table written by score-variants with --tracks '*'; FILTER is ignored."
     ),
-    effect_field: str = option("EFFECT", "KEY", "INFO key of the effect: gain, loss, none, or another word."),
+    output: Path = opt.DIRECTORY,
+    truth: Path | None = option(
+        None, "VCF", "VCF with the known effects.", "INFO of the scored VCF"
+    ),
+    null: Path | None = option(
+        None, "FILE", "Scored random variants, drawn by prepare random-variants."
+    ),
+    compare: list[str] | None = option(
+        None,
+        "NAME=FILE",
+        "The same variants scored by another predictor, such as kmers; repeatable.",
+    ),
+    effect_field: str = option(
+        "EFFECT", "KEY", "INFO key of the effect: gain, loss, none, or another word."
+    ),
     track_field: str = option("TRACK", "KEY", "INFO key of the affected track."),
-    category_field: str = option("CATEGORY", "KEY", "INFO key of the variant category; may be missing."),
-    track: str | None = option(None, "NAME", "Track affected by all variants; replaces --track-field."),
-    no_effect: str = option("none", "WORD", "Value of --effect-field for variants without effect."),
+    category_field: str = option(
+        "CATEGORY", "KEY", "INFO key of the variant category; may be missing."
+    ),
+    track: str | None = option(
+        None, "NAME", "Track affected by all variants; replaces --track-field."
+    ),
+    no_effect: str = option(
+        "none", "WORD", "Value of --effect-field for variants without effect."
+    ),
     held_out: list[str] | None = option(
-        None, "CONTIG", "Held-out contig of the model; adds rows for the variants on these. Repeatable."
+        None,
+        "CONTIG",
+        "Held-out contig of the model; adds rows for the variants on these. Repeatable.",
     ),
 ) -> None:
     """Evaluate predicted variant effects against known effects (AUROC of |Δ|, sign accuracy).
@@ -244,8 +332,12 @@ def report_variants(
 
 @runs("reporting.training.pretraining_report")
 def report_pretraining(
-    model_dir: Path = argument("Directory of a pretrained model, which contains training.jsonl."),
-    bits: Path = option(..., "TSV", "Table of evaluate pretraining.", "", "--bits-per-base"),
+    model_dir: Path = argument(
+        "Directory of a pretrained model, which contains training.jsonl."
+    ),
+    bits: Path = option(
+        ..., "TSV", "Table of evaluate pretraining.", "", "--bits-per-base"
+    ),
     output: Path = opt.DIRECTORY,
 ) -> None:
     """Plot the loss of a pretraining, and its bits per base compared with baselines.
@@ -258,7 +350,8 @@ def report_pretraining(
 
 
 def draw_loss(
-    logs: list[str] = argument("Training logs (training.jsonl).", "LABEL=FILE..."), output: Path = opt.FIGURE
+    logs: list[str] = argument("Training logs (training.jsonl).", "LABEL=FILE..."),
+    output: Path = opt.FIGURE,
 ) -> None:
     """Plot the loss of one or more runs over training steps, with metrics on held-out data.
 
@@ -267,20 +360,37 @@ def draw_loss(
     from bigbird_dna.reporting.training import loss_figure, read_training_log
 
     named = opt.named_files("LABEL=FILE", logs)
-    loss_figure({label: read_training_log(path) for label, path in named.items()}, output)
+    loss_figure(
+        {label: read_training_log(path) for label, path in named.items()}, output
+    )
 
 
 def draw_scores(
     scores: Path = argument("Table of score-promoters."),
     output: Path = opt.FIGURE,
-    promoters: Path | None = option(None, None, "Known TSSs to mark: the TSV of prepare promoters."),
-    annotation: Path | None = option(None, "GFF3|GTF", "Genes to draw; contigs named as in the scores."),
-    calls: Path | None = option(None, None, "Calls to draw: the BED, TSV or Parquet of call-promoters."),
-    contig: str | None = option(None, None, "Contig to plot.", "the first of the table"),
-    start: int | None = option(None, None, "Start of the region, 0-based.", "all", least=0),
-    end: int | None = option(None, None, "End of the region, exclusive.", "all", least=1),
+    promoters: Path | None = option(
+        None, None, "Known TSSs to mark: the TSV of prepare promoters."
+    ),
+    annotation: Path | None = option(
+        None, "GFF3|GTF", "Genes to draw; contigs named as in the scores."
+    ),
+    calls: Path | None = option(
+        None, None, "Calls to draw: the BED, TSV or Parquet of call-promoters."
+    ),
+    contig: str | None = option(
+        None, None, "Contig to plot.", "the first of the table"
+    ),
+    start: int | None = option(
+        None, None, "Start of the region, 0-based.", "all", least=0
+    ),
+    end: int | None = option(
+        None, None, "End of the region, exclusive.", "all", least=1
+    ),
     megabases: float | None = option(
-        None, "F", "Plot at most F Mb, from the start of the region, or the first score.", "all"
+        None,
+        "F",
+        "Plot at most F Mb, from the start of the region, or the first score.",
+        "all",
     ),
 ) -> None:
     """Plot scores along a contig, on both strands, with genes, known transcription start sites and calls.
@@ -294,7 +404,11 @@ def draw_scores(
     """
     from bigbird_dna.genome.annotation import read_genes
     from bigbird_dna.genome.promoters import read_loci
-    from bigbird_dna.reporting.score_track import read_calls, read_score_track, score_figure
+    from bigbird_dna.reporting.score_track import (
+        read_calls,
+        read_score_track,
+        score_figure,
+    )
 
     if start is not None and end is not None and end <= start:
         raise UsageError(f"--end {end} must be greater than --start {start}")
@@ -309,29 +423,52 @@ def draw_scores(
 
 
 @runs(
-    "reporting.summary.summarize", named=("promoter_metrics",), report=lambda text, _: [text], say=typer.echo
+    "reporting.summary.summarize",
+    named=("promoter_metrics",),
+    report=lambda text, _: [text],
+    say=typer.echo,
 )
 def summarize(
-    pretraining: Path | None = option(None, None, "metrics.json of the pretrained model."),
-    bits: Path | None = option(None, "TSV", "Table of evaluate pretraining.", "", "--bits-per-base"),
+    pretraining: Path | None = option(
+        None, None, "metrics.json of the pretrained model."
+    ),
+    bits: Path | None = option(
+        None, "TSV", "Table of evaluate pretraining.", "", "--bits-per-base"
+    ),
     promoters: Path | None = option(
         None, None, "promoters.tsv of evaluate promoters.", "", "--promoter-table"
     ),
-    scan: Path | None = option(None, None, "scan.tsv of evaluate scan.", "", "--scan-table"),
-    promoter_metrics: list[str] | None = option(
-        None, "SET=FILE", "metrics.json of the promoter model of negative set SET; repeatable."
+    scan: Path | None = option(
+        None, None, "scan.tsv of evaluate scan.", "", "--scan-table"
     ),
-    loci: Path | None = option(None, None, "promoters.json of prepare promoters.", "", "--promoter-counts"),
-    statistics: Path | None = option(None, None, "statistics.json of prepare token-stats."),
+    promoter_metrics: list[str] | None = option(
+        None,
+        "SET=FILE",
+        "metrics.json of the promoter model of negative set SET; repeatable.",
+    ),
+    loci: Path | None = option(
+        None, None, "promoters.json of prepare promoters.", "", "--promoter-counts"
+    ),
+    statistics: Path | None = option(
+        None, None, "statistics.json of prepare token-stats."
+    ),
     groups: Path | None = option(None, None, "groups.tsv of auc-report."),
-    tracks: Path | None = option(None, None, "tracks.tsv of auc-report.", "", "--auc-tracks"),
+    tracks: Path | None = option(
+        None, None, "tracks.tsv of auc-report.", "", "--auc-tracks"
+    ),
     variants: Path | None = option(None, None, "variants.tsv of evaluate variants."),
-    compared_variants: Path | None = option(None, None, "compared_variants.tsv of evaluate variants."),
+    compared_variants: Path | None = option(
+        None, None, "compared_variants.tsv of evaluate variants."
+    ),
     calibration: Path | None = option(
         None, None, "calibration.tsv of evaluate promoters.", "", "--calibration-table"
     ),
-    report: Path | None = option(None, None, "Path of the HTML report, to print in the last line."),
-    output: Path | None = output(None, "FILE", "TSV file to write with the same results."),
+    report: Path | None = option(
+        None, None, "Path of the HTML report, to print in the last line."
+    ),
+    output: Path | None = output(
+        None, "FILE", "TSV file to write with the same results."
+    ),
 ) -> None:
     """Print the main results of a run, with confidence intervals, as one table.
 
@@ -343,14 +480,22 @@ def summarize(
 def report_run(
     config: Path = opt.CONFIG,
     paths: list[Path] = argument(
-        "Tables and plots of other reports, recognized by name: summary.tsv, roc.svg, …", "FILE..."
+        "Tables and plots of other reports, recognized by name: summary.tsv, roc.svg, …",
+        "FILE...",
     ),
     output: Path = output(..., "FILE", "HTML file to write."),
     benchmarks: Path | None = option(
-        None, "DIR", "Directory of Snakemake's benchmark files, for time and memory per step.", "not shown"
+        None,
+        "DIR",
+        "Directory of Snakemake's benchmark files, for time and memory per step.",
+        "not shown",
     ),
     start: Path | None = option(
-        None, "MODEL_DIR", "Model of prepare start, whose origin is stated.", "", "--start-model"
+        None,
+        "MODEL_DIR",
+        "Model of prepare start, whose origin is stated.",
+        "",
+        "--start-model",
     ),
 ) -> None:
     """Write the report of a run: one HTML file with its plots and tables.

@@ -11,12 +11,20 @@ from bigbird_dna.cli.options import argument, option, output, runs, trains
 if TYPE_CHECKING:
     from bigbird_dna.config import Config as RunConfig
 
-TOKEN_STORES = option(None, "DIR", "Directory of the token stores.", opt.RESULTS.tokens, "--tokens")
+TOKEN_STORES = option(
+    None, "DIR", "Directory of the token stores.", opt.RESULTS.tokens, "--tokens"
+)
 LABELED_FILES = argument(
-    "Tables (CSV, TSV, Parquet) of sequences and labels, or a FASTA of positives; each also .gz.", "DATA..."
+    "Tables (CSV, TSV, Parquet) of sequences and labels, or a FASTA of positives; each also .gz.",
+    "DATA...",
 )
 NEGATIVES = option(None, "FASTA", "Negatives of a FASTA of positives.")
-TASK = option(None, "binary|multiclass|multilabel|regression", "Kind of the labels.", "found from the labels")
+TASK = option(
+    None,
+    "binary|multiclass|multilabel|regression",
+    "Kind of the labels.",
+    "found from the labels",
+)
 
 
 def _tokenizer_of(settings: "RunConfig", given: opt.Given) -> Path:
@@ -31,7 +39,9 @@ def pretrain(
     overrides: list[str] | None = opt.OVERRIDES,
     tokens: Path | None = TOKEN_STORES,
     tokenizer_path: Path | None = opt.RUN_TOKENIZER,
-    output: Path | None = output(None, "MODEL_DIR", "Model directory to write.", opt.RESULTS.pretrained),
+    output: Path | None = output(
+        None, "MODEL_DIR", "Model directory to write.", opt.RESULTS.pretrained
+    ),
 ) -> None:
     """Pretrain the encoder on masked-token prediction, and on next-sentence prediction if configured.
 
@@ -46,14 +56,22 @@ def pretrain(
     """
 
 
-@runs("pretraining.evaluation.fit_baselines", inputs=("tokens",), tokenizer_path=_tokenizer_of)
+@runs(
+    "pretraining.evaluation.fit_baselines",
+    inputs=("tokens",),
+    tokenizer_path=_tokenizer_of,
+)
 def fit_pretraining_baseline(
     config: Path = opt.CONFIG,
     overrides: list[str] | None = opt.OVERRIDES,
     tokens: Path | None = TOKEN_STORES,
     tokenizer_path: Path | None = opt.RUN_TOKENIZER,
-    sequences: int = option(1000, "N", "Maximum number of inputs to evaluate per split.", least=1),
-    output: Path | None = output(None, "FILE", "File to write (.npz).", opt.RESULTS.pretraining_baselines),
+    sequences: int = option(
+        1000, "N", "Maximum number of inputs to evaluate per split.", least=1
+    ),
+    output: Path | None = output(
+        None, "FILE", "File to write (.npz).", opt.RESULTS.pretraining_baselines
+    ),
 ) -> None:
     """Fit n-gram and Markov models and evaluate them on the masked tokens of evaluate pretraining.
 
@@ -63,24 +81,48 @@ def fit_pretraining_baseline(
     """
 
 
-@runs("pretraining.evaluation.evaluate_pretraining", inputs=("path", "tokens", "baselines"))
+@runs(
+    "pretraining.evaluation.evaluate_pretraining",
+    inputs=("path", "tokens", "baselines"),
+)
 def evaluate_pretraining(
     path: Path = argument("Pretrained model.", "MODEL_DIR"),
     tokens: Path = option(
-        ..., "DIR", "Token stores of its tokenizer, as written by prepare tokens.", "", "--tokens"
+        ...,
+        "DIR",
+        "Token stores of its tokenizer, as written by prepare tokens.",
+        "",
+        "--tokens",
     ),
     output: Path = output(..., "FILE", "Table to write (TSV)."),
-    sequences: int = option(1000, "N", "Maximum number of inputs to evaluate per split.", least=1),
+    sequences: int = option(
+        1000, "N", "Maximum number of inputs to evaluate per split.", least=1
+    ),
     sequence_tokens: int | None = option(
-        None, "N", "Number of tokens per input.", "512, or the model's maximum", least=16
+        None,
+        "N",
+        "Number of tokens per input.",
+        "512, or the model's maximum",
+        least=16,
     ),
     token_order: int = option(
-        6, "N", "Largest n of n-grams over tokens, of which the best is chosen.", "", "--ngram-order", least=1
+        6,
+        "N",
+        "Largest n of n-grams over tokens, of which the best is chosen.",
+        "",
+        "--ngram-order",
+        least=1,
     ),
     baselines: Path | None = option(
-        None, "FILE", "File of train baseline-language, for the same inputs.", "fitted here", "--baselines"
+        None,
+        "FILE",
+        "File of train baseline-language, for the same inputs.",
+        "fitted here",
+        "--baselines",
     ),
-    alone: bool = option(False, None, "Evaluate the model without baselines.", "", "--model-only"),
+    alone: bool = option(
+        False, None, "Evaluate the model without baselines.", "", "--model-only"
+    ),
     device: str = opt.DEVICE,
     threads: int | None = opt.THREADS,
 ) -> None:
@@ -101,13 +143,25 @@ def compare_pretraining(
     models: list[Path] = argument("Pretrained models.", "MODEL_DIR..."),
     reference: Path = opt.REFERENCE,
     contigs: list[str] = option(
-        ..., "NAME", "Contig to compare on, which no model should be trained on; repeatable.", "", "--contig"
+        ...,
+        "NAME",
+        "Contig to compare on, which no model should be trained on; repeatable.",
+        "",
+        "--contig",
     ),
     output: Path = output(..., "FILE", "Table to write (TSV)."),
-    exclude: list[str] = option([], "NAME", "Another contig excluded from training; repeatable.", "none"),
-    spans: int = option(1000, "N", "Number of short spans, masked one at a time.", least=1),
-    span: int = option(3, "BP", "Span length, at most 5; time increases fourfold per base.", least=1),
-    context: int = option(100, "BP", "Length of the visible context on each side of a span.", least=1),
+    exclude: list[str] = option(
+        [], "NAME", "Another contig excluded from training; repeatable.", "none"
+    ),
+    spans: int = option(
+        1000, "N", "Number of short spans, masked one at a time.", least=1
+    ),
+    span: int = option(
+        3, "BP", "Span length, at most 5; time increases fourfold per base.", least=1
+    ),
+    context: int = option(
+        100, "BP", "Length of the visible context on each side of a span.", least=1
+    ),
     seed: int = option(1, "N", "Random seed of the span positions.", least=0),
     device: str = opt.DEVICE,
     threads: int | None = opt.THREADS,
@@ -125,7 +179,9 @@ def compare_pretraining(
 
 
 def _promoter_model(settings: "RunConfig", given: opt.Given) -> Path:
-    return settings.paths.promoter_model("control" if given["shuffle_labels"] else given["negative_set"])
+    return settings.paths.promoter_model(
+        "control" if given["shuffle_labels"] else given["negative_set"]
+    )
 
 
 @trains(
@@ -138,13 +194,18 @@ def finetune_promoter(
     config: Path = opt.CONFIG,
     negative_set: str = opt.NEGATIVE_SET,
     overrides: list[str] | None = opt.OVERRIDES,
-    shuffle_labels: bool = option(False, None, "Train the shuffled-label control.", "", "--shuffle-labels"),
+    shuffle_labels: bool = option(
+        False, None, "Train the shuffled-label control.", "", "--shuffle-labels"
+    ),
     data: Path | None = opt.WINDOWS,
     reference: Path | None = opt.RUN_REFERENCE,
     tokenizer_path: Path | None = opt.RUN_TOKENIZER,
     pretrained: Path | None = opt.PRETRAINED,
     output: Path | None = output(
-        None, "MODEL_DIR", "Model directory to write.", opt.RESULTS.promoter_model("SET")
+        None,
+        "MODEL_DIR",
+        "Model directory to write.",
+        opt.RESULTS.promoter_model("SET"),
     ),
 ) -> None:
     """Fine-tune a promoter classifier and predict the held-out windows; resumes and stops like pretrain.
@@ -168,20 +229,35 @@ def finetune_sequences(
     output: Path = output(..., "MODEL_DIR", "Model directory to write."),
     negatives: Path | None = NEGATIVES,
     splits: Path | None = option(
-        None, "TSV", "Record and split (train, valid or test) of FASTA records.", "by similar sequences"
+        None,
+        "TSV",
+        "Record and split (train, valid or test) of FASTA records.",
+        "by similar sequences",
     ),
     task: str | None = TASK,
     both_strands: bool = option(
-        False, None, "The sequences have no direction: read both strands.", "", "--both-strands"
+        False,
+        None,
+        "The sequences have no direction: read both strands.",
+        "",
+        "--both-strands",
     ),
     sequence_column: str = opt.SEQUENCE_COLUMN,
     label_columns: list[str] = opt.LABEL_COLUMNS,
     split_column: str = opt.SPLIT_COLUMN,
     tokenizer_path: Path | None = option(
-        None, "FILE", "DNA tokenizer.", "trained on the training sequences", "--tokenizer"
+        None,
+        "FILE",
+        "DNA tokenizer.",
+        "trained on the training sequences",
+        "--tokenizer",
     ),
     pretrained: Path | None = option(
-        None, "MODEL_DIR", "Pretrained model to fine-tune.", "random weights", "--pretrained"
+        None,
+        "MODEL_DIR",
+        "Pretrained model to fine-tune.",
+        "random weights",
+        "--pretrained",
     ),
     config: Path | None = option(
         None,
@@ -205,7 +281,11 @@ def finetune_sequences(
     """
 
 
-@runs("reporting.audit.audit_dataset", report=lambda conclusions, _: conclusions, say=typer.echo)
+@runs(
+    "reporting.audit.audit_dataset",
+    report=lambda conclusions, _: conclusions,
+    say=typer.echo,
+)
 def audit_dataset(
     data: list[Path] = LABELED_FILES,
     output: Path = output(..., "DIR", "Tables and page to write."),
@@ -236,7 +316,9 @@ def _promoter_baselines(settings: "RunConfig", given: opt.Given) -> Path:
 
 
 @runs(
-    "finetuning.evaluation.promoter_baselines", reference=opt.promoter_reference, output=_promoter_baselines
+    "finetuning.evaluation.promoter_baselines",
+    reference=opt.promoter_reference,
+    output=_promoter_baselines,
 )
 def fit_promoter_baseline(
     config: Path = opt.CONFIG,
@@ -277,7 +359,11 @@ def fit_promoter_baseline(
 
 ARRAY = output(..., "FILE", "Probabilities to write, bins × tracks (.npy).")
 HELD_OUT = option(
-    None, "DIR", "Also write the bins and their labels to this directory.", "", "--write-labels"
+    None,
+    "DIR",
+    "Also write the bins and their labels to this directory.",
+    "",
+    "--write-labels",
 )
 
 
@@ -289,9 +375,16 @@ HELD_OUT = option(
 def finetune_chromatin(
     config: Path = opt.CONFIG,
     overrides: list[str] | None = opt.OVERRIDES,
-    window: int | None = option(None, "BP", "Length of the model's window.", "chromatin.data.window"),
+    window: int | None = option(
+        None, "BP", "Length of the model's window.", "chromatin.data.window"
+    ),
     member: int = option(
-        0, None, "Index of the model in an ensemble, which sets its seed.", "", "--ensemble-index", least=0
+        0,
+        None,
+        "Index of the model in an ensemble, which sets its seed.",
+        "",
+        "--ensemble-index",
+        least=0,
     ),
     data: Path | None = opt.CHROMATIN_DATA,
     reference: Path | None = opt.RUN_REFERENCE,
@@ -321,14 +414,20 @@ def finetune_chromatin(
 )
 def predict_bins(
     config: Path = opt.CONFIG,
-    models: list[Path] = argument("Chromatin models, whose probabilities are averaged.", "MODEL_DIR..."),
+    models: list[Path] = argument(
+        "Chromatin models, whose probabilities are averaged.", "MODEL_DIR..."
+    ),
     output: Path = ARRAY,
     overrides: list[str] | None = opt.OVERRIDES,
     data: Path | None = opt.CHROMATIN_DATA,
     reference: Path | None = opt.RUN_REFERENCE,
     labels: Path | None = HELD_OUT,
     network: Path | None = option(
-        None, "FILE", "Also write predictions without the regressions of ensembles.", "", "--write-network"
+        None,
+        "FILE",
+        "Also write predictions without the regressions of ensembles.",
+        "",
+        "--write-network",
     ),
 ) -> None:
     """Predict the test bins of the data set, for comparison with their labels by auc-report.
@@ -347,10 +446,18 @@ def fit_chromatin_baseline(
     reference: Path | None = opt.RUN_REFERENCE,
     labels: Path | None = HELD_OUT,
     dyads: Path | None = option(
-        None, "FILE", "Also write predictions with spaced dyads (.npy).", "", "--write-dyads"
+        None,
+        "FILE",
+        "Also write predictions with spaced dyads (.npy).",
+        "",
+        "--write-dyads",
     ),
     model: Path | None = option(
-        None, "FILE", "Also write the baseline (.npz), as a model for score-variants.", "", "--write-model"
+        None,
+        "FILE",
+        "Also write the baseline (.npz), as a model for score-variants.",
+        "",
+        "--write-model",
     ),
     threads: int | None = opt.THREADS,
 ) -> None:

@@ -25,7 +25,11 @@ def _with_effects(counts: "VariantCounts", given: dict[str, Any]) -> Iterator[st
         text += f" ({', '.join(f'{note} {count:,}' for note, count in counts.notes.items())})"
     if counts.seem_foreign:
         text += "; warning: most alleles do not match the reference: check that the assembly is the same"
-    if counts.seem_foreign and given["aliases"] is None and Note.CONTIG_UNKNOWN in counts.notes:
+    if (
+        counts.seem_foreign
+        and given["aliases"] is None
+        and Note.CONTIG_UNKNOWN in counts.notes
+    ):
         text += f". If the VCF has other contig names, {ALIAS_HINT}"
     yield text
 
@@ -38,23 +42,40 @@ def score_variants(
     aliases: Path | None = opt.ALIASES,
     tracks: str | None = opt.TRACKS,
     top_tracks: int | None = option(
-        None, "N", "Chromatin models: write the probabilities of N tracks with the largest effects.", "none"
+        None,
+        "N",
+        "Chromatin models: write the probabilities of N tracks with the largest effects.",
+        "none",
     ),
     contigs: list[str] | None = opt.CONTIGS,
     regions: Path | None = opt.REGIONS,
     output: Path | None = opt.RESULT_FILE,
     format: str | None = option(
-        None, "|".join(VARIANT_FORMATS), "Output format.", "from the extension of -o, or vcf"
+        None,
+        "|".join(VARIANT_FORMATS),
+        "Output format.",
+        "from the extension of -o, or vcf",
     ),
     offsets: int | None = option(
-        None, "N", "Number of window offsets to average over, spread over a few tokens.", "4"
+        None,
+        "N",
+        "Number of window offsets to average over, spread over a few tokens.",
+        "4",
     ),
-    context: int | None = option(None, "BP", "Pretrained models: bp on both sides of a change.", "100"),
+    context: int | None = option(
+        None, "BP", "Pretrained models: bp on both sides of a change.", "100"
+    ),
     phased: str | None = option(
-        None, "SAMPLE", "Score phased variants of this sample together, if at most 10 bp apart.", "none"
+        None,
+        "SAMPLE",
+        "Score phased variants of this sample together, if at most 10 bp apart.",
+        "none",
     ),
     stride: int | None = option(
-        None, "BP", "Models of promoter windows: distance between TSS positions to evaluate.", "20"
+        None,
+        "BP",
+        "Models of promoter windows: distance between TSS positions to evaluate.",
+        "20",
     ),
     sites: Path | None = option(
         None,
@@ -102,7 +123,11 @@ def add_background(
         "variant_background.json in MODEL_DIR",
     ),
     contigs: list[str] | None = option(
-        None, "NAME", "Contig of the random variants, by any known name; repeatable.", "all", "--contig"
+        None,
+        "NAME",
+        "Contig of the random variants, by any known name; repeatable.",
+        "all",
+        "--contig",
     ),
     per_type: int = option(200, "N", "Number of random variants of each type."),
     seed: int = option(1, "N", "Random seed of the draw.", least=0),
@@ -130,11 +155,18 @@ def report_variant_page(
     scored: Path = argument("VCF or table written by score-variants."),
     output: Path = output(..., "FILE", "HTML page to write."),
     promoters: Path | None = option(
-        None, "TSV", "Annotated TSSs: the TSV of prepare promoters, with the contig names of SCORED.", "none"
+        None,
+        "TSV",
+        "Annotated TSSs: the TSV of prepare promoters, with the contig names of SCORED.",
+        "none",
     ),
-    peaks: Path | None = option(None, "BED", "Regions to draw near the variants.", "none"),
+    peaks: Path | None = option(
+        None, "BED", "Regions to draw near the variants.", "none"
+    ),
     top: int = option(50, "N", "Number of variants to show in detail.", least=0),
-    around: int = option(2000, "BP", "Bases on both sides of a variant in its drawing."),
+    around: int = option(
+        2000, "BP", "Bases on both sides of a variant in its drawing."
+    ),
 ) -> None:
     """Write an HTML page of scored variants: a table to sort and search, and the first variants in detail.
 
@@ -158,8 +190,12 @@ def report_track_hub(
         "SCAN...",
     ),
     output: Path = output(..., "DIR", "Directory for the hub."),
-    genome: str = option(..., "NAME", "The browser's name of the genome, such as hg38 or sacCer3."),
-    title: str = option("", "TEXT", "Label of the hub, up to 17 characters.", "bigbird-dna"),
+    genome: str = option(
+        ..., "NAME", "The browser's name of the genome, such as hg38 or sacCer3."
+    ),
+    title: str = option(
+        "", "TEXT", "Label of the hub, up to 17 characters.", "bigbird-dna"
+    ),
 ) -> None:
     """Write a track hub of scans for UCSC's genome browser and IGV.
 

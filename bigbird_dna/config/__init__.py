@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from bigbird_dna.config.chromatin import TSS as TSS
     from bigbird_dna.config.chromatin import ChromatinConfig as ChromatinConfig
     from bigbird_dna.config.chromatin import ChromatinDataConfig as ChromatinDataConfig
-    from bigbird_dna.config.chromatin import ChromatinEvaluationConfig as ChromatinEvaluationConfig
-    from bigbird_dna.config.chromatin import ChromatinTrainingConfig as ChromatinTrainingConfig
+    from bigbird_dna.config.chromatin import (
+        ChromatinEvaluationConfig as ChromatinEvaluationConfig,
+    )
+    from bigbird_dna.config.chromatin import (
+        ChromatinTrainingConfig as ChromatinTrainingConfig,
+    )
     from bigbird_dna.config.data import GenomeConfig as GenomeConfig
     from bigbird_dna.config.experiments import LONGER as LONGER
     from bigbird_dna.config.experiments import PRETRAINED as PRETRAINED
@@ -41,8 +45,12 @@ if TYPE_CHECKING:
     from bigbird_dna.config.promoters import PLACED_SETS as PLACED_SETS
     from bigbird_dna.config.promoters import ClassifierConfig as ClassifierConfig
     from bigbird_dna.config.promoters import PromoterConfig as PromoterConfig
-    from bigbird_dna.config.promoters import PromoterTrainingConfig as PromoterTrainingConfig
-    from bigbird_dna.config.promoters import PromoterWindowsConfig as PromoterWindowsConfig
+    from bigbird_dna.config.promoters import (
+        PromoterTrainingConfig as PromoterTrainingConfig,
+    )
+    from bigbird_dna.config.promoters import (
+        PromoterWindowsConfig as PromoterWindowsConfig,
+    )
     from bigbird_dna.config.promoters import control_name as control_name
     from bigbird_dna.config.reading import as_in_a_file as as_in_a_file
     from bigbird_dna.config.reading import complete as complete
@@ -58,7 +66,9 @@ if TYPE_CHECKING:
     from bigbird_dna.config.sequences import LABEL_KINDS as LABEL_KINDS
     from bigbird_dna.config.sequences import LabelKind as LabelKind
     from bigbird_dna.config.sequences import SequencesConfig as SequencesConfig
-    from bigbird_dna.config.sequences import SequenceTrainingConfig as SequenceTrainingConfig
+    from bigbird_dna.config.sequences import (
+        SequenceTrainingConfig as SequenceTrainingConfig,
+    )
     from bigbird_dna.config.start_sites import StartSitesConfig as StartSitesConfig
     from bigbird_dna.config.training import CalibrationMethod as CalibrationMethod
     from bigbird_dna.config.training import FinetuningConfig as FinetuningConfig
@@ -79,7 +89,9 @@ if not TYPE_CHECKING:  # hidden from type checkers, which then report unknown na
 
     def __getattr__(name: str) -> object:
         if name not in _MODULES.split():
-            for module in (import_module(f"{__name__}.{one}") for one in _MODULES.split()):
+            for module in (
+                import_module(f"{__name__}.{one}") for one in _MODULES.split()
+            ):
                 if hasattr(module, name):
                     return getattr(module, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,14 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from bigbird_dna.config.section import LONGEST_WINDOW, MONITORING, ContigName, FileName, Section, field
+from bigbird_dna.config.section import (
+    LONGEST_WINDOW,
+    MONITORING,
+    ContigName,
+    FileName,
+    Section,
+    field,
+)
 from bigbird_dna.config.training import (
     MOST_PROCESSES,
     CalibrationConfig,
@@ -39,34 +46,59 @@ class ChromatinDataConfig(Section):
         '"deepsea": the published DeepSEA data; or "tss": the start sites of the promoters, a track per '
         "strand; none: no chromatin models",
     )
-    track_names: str | None = field(None, "regular expression for file names in a directory of peak files")
+    track_names: str | None = field(
+        None, "regular expression for file names in a directory of peak files"
+    )
     group: str = field("TF", "group of the tracks in a directory of peak files")
-    bin: int = field(200, "bin size, bp: the interval of one prediction", ge=1, le=LONGEST_WINDOW)
-    window: int = field(8000, "length of the input around a bin, bin included, bp", ge=1, le=LONGEST_WINDOW)
+    bin: int = field(
+        200, "bin size, bp: the interval of one prediction", ge=1, le=LONGEST_WINDOW
+    )
+    window: int = field(
+        8000,
+        "length of the input around a bin, bin included, bp",
+        ge=1,
+        le=LONGEST_WINDOW,
+    )
     compare_window: int | None = field(
-        None, "window of a second model, for comparison, bp; none: no second model", ge=1, le=LONGEST_WINDOW
+        None,
+        "window of a second model, for comparison, bp; none: no second model",
+        ge=1,
+        le=LONGEST_WINDOW,
     )
     shift_bp: int = field(0, "largest random shift of a training window, bp", ge=0)
     label: Literal["half", "any", "center"] | int = field(
-        "half", "minimum overlap of a bin with peaks: more than half, any, its center base, or a number of bp"
+        "half",
+        "minimum overlap of a bin with peaks: more than half, any, its center base, or a number of bp",
     )
     widen: int = field(0, "extension of each peak at both ends, bp", ge=0)
-    negative_fraction: float = field(0.0, "fraction of bins without positive tracks to keep", ge=0, le=1)
-    min_positives_train: int = field(50, "minimum positive training bins of a track, else excluded", ge=1)
-    min_positives_heldout: int = field(0, "the same for validation bins, and for test bins", ge=0)
-    blacklist: FileName | None = field(None, "BED of excluded regions, in data_dir or the working directory")
+    negative_fraction: float = field(
+        0.0, "fraction of bins without positive tracks to keep", ge=0, le=1
+    )
+    min_positives_train: int = field(
+        50, "minimum positive training bins of a track, else excluded", ge=1
+    )
+    min_positives_heldout: int = field(
+        0, "the same for validation bins, and for test bins", ge=0
+    )
+    blacklist: FileName | None = field(
+        None, "BED of excluded regions, in data_dir or the working directory"
+    )
     max_n: float = field(0.25, "maximum fraction of N in a window", ge=0, le=1)
     valid_regions: tuple[ContigName, ...] = field(
         (),
         "validation contigs or regions (contig:first-last, 1-based) in addition to genome.valid, for bins; "
         "also held out of pretraining and tokenizer training, but not of promoters",
     )
-    test_regions: tuple[ContigName, ...] = field((), "the same for the test, in addition to genome.test")
+    test_regions: tuple[ContigName, ...] = field(
+        (), "the same for the test, in addition to genome.test"
+    )
 
     @property
     def windows(self) -> tuple[int, ...]:
         """Window lengths, in bp, for which models are trained."""
-        return tuple(size for size in (self.window, self.compare_window) if size is not None)
+        return tuple(
+            size for size in (self.window, self.compare_window) if size is not None
+        )
 
     @property
     def widest(self) -> int:
@@ -90,11 +122,15 @@ class ChromatinModelConfig(StartConfig):
     """The model that predicts the tracks of a bin."""
 
     pooling: Literal["cls", "bin"] = field(
-        "cls", "input of the head: cls: the first token; bin: mean and maximum over the tokens of the bin"
+        "cls",
+        "input of the head: cls: the first token; bin: mean and maximum over the tokens of the bin",
     )
-    bin_layers: int = field(0, "attention layers across the bins of a window (pooling bin only)", ge=0)
+    bin_layers: int = field(
+        0, "attention layers across the bins of a window (pooling bin only)", ge=0
+    )
     head: Literal["dense", "linear"] = field(
-        "dense", "linear: one linear layer, as in the paper; dense: with a hidden layer before it"
+        "dense",
+        "linear: one linear layer, as in the paper; dense: with a hidden layer before it",
     )
     ensemble: bool = field(
         True,
@@ -114,7 +150,9 @@ class ChromatinTrainingConfig(FinetuningConfig):
 
     positive_weight: float = field(8.0, "weight of a positive label in the loss", gt=0)
     bins_per_window: int = field(1, "number of trained bins per window; odd", ge=1)
-    evaluation_bins: Annotated[int, MONITORING] = field(1000, "validation bins evaluated in training", ge=1)
+    evaluation_bins: Annotated[int, MONITORING] = field(
+        1000, "validation bins evaluated in training", ge=1
+    )
 
     def _faults(self) -> Iterator[str]:
         if self.bins_per_window % 2 == 0:
@@ -126,7 +164,10 @@ class ChromatinEvaluationConfig(EvaluationConfig):
 
     test_bins: int = field(0, "size of a sample of test bins to evaluate; 0: all", ge=0)
     center_fraction: float = field(
-        0.0, "pooling bin: central fraction of a window to predict at once; 0: one bin", ge=0, le=1
+        0.0,
+        "pooling bin: central fraction of a window to predict at once; 0: one bin",
+        ge=0,
+        le=1,
     )
     baseline_dyads: int = field(
         16,
@@ -140,7 +181,9 @@ class ChromatinEvaluationConfig(EvaluationConfig):
 class ChromatinCalibrationConfig(CalibrationConfig):
     """The calibration of each track's probabilities."""
 
-    bins: int = field(4000, "size of a sample of validation bins to calibrate on; 0: all", ge=0)
+    bins: int = field(
+        4000, "size of a sample of validation bins to calibrate on; 0: all", ge=0
+    )
 
 
 class ChromatinShardsConfig(Section):
@@ -155,13 +198,18 @@ class ChromatinConfig(Section):
     """Chromatin models: variants, ensemble and report, and one section per stage."""
 
     variants: FileName | None = field(
-        None, "VCF to score, in data_dir or the working directory; a simulation has its own VCF"
+        None,
+        "VCF to score, in data_dir or the working directory; a simulation has its own VCF",
     )
-    models: int = field(1, "independently trained models, whose mean probability is used", ge=1, le=1000)
+    models: int = field(
+        1, "independently trained models, whose mean probability is used", ge=1, le=1000
+    )
     min_positives_report: int = field(
         1, "minimum positive test bins of a track in the medians of the report", ge=1
     )
-    num_gpus: int = field(1, "torchrun processes for the training of a model", ge=1, le=MOST_PROCESSES)
+    num_gpus: int = field(
+        1, "torchrun processes for the training of a model", ge=1, le=MOST_PROCESSES
+    )
     shards: ChromatinShardsConfig = ChromatinShardsConfig()
     data: ChromatinDataConfig = ChromatinDataConfig()
     model: ChromatinModelConfig = ChromatinModelConfig()

@@ -6,14 +6,24 @@ from typing import Any, Literal
 
 from pydantic import field_validator
 
-from bigbird_dna.config.section import ASSEMBLY_SYNONYMS, AssemblyName, ContigName, FileName, Section, field
+from bigbird_dna.config.section import (
+    ASSEMBLY_SYNONYMS,
+    AssemblyName,
+    ContigName,
+    FileName,
+    Section,
+    field,
+)
 
 
 class SimulationConfig(Section):
     """The demo genome (`bigbird-dna simulate`)."""
 
     megabases: float = field(
-        4.0, "size of the simulated genome, in six contigs demo1 to demo6", gt=0.1, le=1000
+        4.0,
+        "size of the simulated genome, in six contigs demo1 to demo6",
+        gt=0.1,
+        le=1000,
     )
 
 
@@ -24,10 +34,12 @@ class GenomeConfig(Section):
     samtools notation (`"22:19,000,001-20,000,000"`).
     """
 
-    assembly: Literal["demo", "sacCer3", "ASM294v2", "GRCh37", "GRCh38", "custom"] = field(
-        "demo",
-        "assembly whose contig names and lengths the reference must match; hg19, hg38 and R64-1-1 are "
-        "synonyms of GRCh37, GRCh38 and sacCer3; custom: a user-supplied genome",
+    assembly: Literal["demo", "sacCer3", "ASM294v2", "GRCh37", "GRCh38", "custom"] = (
+        field(
+            "demo",
+            "assembly whose contig names and lengths the reference must match; hg19, hg38 and R64-1-1 are "
+            "synonyms of GRCh37, GRCh38 and sacCer3; custom: a user-supplied genome",
+        )
     )
     name: AssemblyName | None = field(None, "name of an assembly `custom`")
     aliases: FileName | None = field(
@@ -36,14 +48,19 @@ class GenomeConfig(Section):
         "per line, or an NCBI assembly report",
     )
     reference: FileName | None = field(
-        None, "FASTA: key in resources/sources.yaml, or file, also in data_dir; none: a simulated genome"
+        None,
+        "FASTA: key in resources/sources.yaml, or file, also in data_dir; none: a simulated genome",
     )
-    exclude: tuple[ContigName, ...] = field((), "contigs and regions excluded from all steps")
+    exclude: tuple[ContigName, ...] = field(
+        (), "contigs and regions excluded from all steps"
+    )
     valid: tuple[ContigName, ...] = field(
-        (), "contigs and regions held out for validation: metrics during training, bits per base"
+        (),
+        "contigs and regions held out for validation: metrics during training, bits per base",
     )
     test: tuple[ContigName, ...] = field(
-        (), "contigs and regions held out for testing: reported metrics; never used for model selection"
+        (),
+        "contigs and regions held out for testing: reported metrics; never used for model selection",
     )
 
     @property
@@ -78,7 +95,8 @@ class SplitsConfig(Section):
         le=1,
     )
     similarity_strata: tuple[float, ...] = field(
-        (), "boundaries of similarity strata with separate metrics; none: no report by similarity"
+        (),
+        "boundaries of similarity strata with separate metrics; none: no report by similarity",
     )
 
     def _faults(self) -> Iterator[str]:
@@ -97,14 +115,21 @@ class TokensConfig(Section):
         ge=10,
         le=1_000_000,
     )
-    corpus_megabases: float = field(20.0, "size of the sample that trains the tokenizer, Mb", gt=0)
+    corpus_megabases: float = field(
+        20.0, "size of the sample that trains the tokenizer, Mb", gt=0
+    )
     max_piece_length: int = field(16, "maximum length of a token, bp", ge=1, le=512)
-    genome_passes: int = field(10, "passes over each training contig, with different starts", ge=1)
+    genome_passes: int = field(
+        10, "passes over each training contig, with different starts", ge=1
+    )
     strands: Literal["both", "forward"] = field(
-        "both", "both: every second pass reads the reverse complement; forward: as in the paper"
+        "both",
+        "both: every second pass reads the reverse complement; forward: as in the paper",
     )
     max_start_offset: int = field(5000, "maximum start position of a pass, bp", ge=0)
-    sentence_bases: tuple[int, int] = field((500, 1000), "minimum and maximum length of a sentence, bp")
+    sentence_bases: tuple[int, int] = field(
+        (500, 1000), "minimum and maximum length of a sentence, bp"
+    )
     sentences_per_document: tuple[int, int] = field(
         (50, 100), "minimum and maximum number of sentences per document"
     )

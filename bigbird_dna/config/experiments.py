@@ -27,7 +27,9 @@ NetworkComparator = Literal["cnnprom", "deepromoter", "deepsea", "danq", "residu
 _CommonComparator = Literal[NetworkComparator, "k-mers", "gc", "gkm-svm", "nearest"]
 PromoterComparator = Literal[_CommonComparator, "position", "orf", "composition"]
 TrackComparator = Literal[_CommonComparator, "dyads", "motifs"]
-Taxon = Literal["vertebrates", "plants", "insects", "nematodes", "fungi", "urochordates"]
+Taxon = Literal[
+    "vertebrates", "plants", "insects", "nematodes", "fungi", "urochordates"
+]
 TableStart = Literal["pretrained", "random"]
 TAXA: tuple[Taxon, ...] = get_args(Taxon)
 """Taxonomic groups of JASPAR matrices."""
@@ -60,20 +62,26 @@ class StudyConfig(Section):
         min_length=1,
     )
     random_long_steps: int | None = field(
-        None, "steps of random_long, enough to take the time of pretraining and fine-tuning", ge=1
+        None,
+        "steps of random_long, enough to take the time of pretraining and fine-tuning",
+        ge=1,
     )
     negative_set: NegativeSet = field("genomic", "negative set of the promoter models")
     steps: int | None = field(None, "fine-tuning steps; none: those of the task", ge=1)
     evaluate_every: int | None = field(
         None, "steps between points of a learning curve; none: those of the task", ge=1
     )
-    min_positives_report: int = field(1, "minimum positive test bins of a track in the medians", ge=1)
+    min_positives_report: int = field(
+        1, "minimum positive test bins of a track in the medians", ge=1
+    )
 
     def _faults(self) -> Iterator[str]:
         yield from self._repeats("tasks", "train_fractions", "seeds", "initializations")
         if len(set(map(share_name, self.train_fractions))) < len(self.train_fractions):
             yield "train_fractions must differ in their first six digits"
-        if ("random_long" in self.initializations) != (self.random_long_steps is not None):
+        if ("random_long" in self.initializations) != (
+            self.random_long_steps is not None
+        ):
             yield "initializations 'random_long' and random_long_steps must be given together"
 
 
@@ -96,15 +104,22 @@ def _model_name(text: str) -> str:
 class TableModel(Section):
     """A further language model, configured like the run's own except for these keys."""
 
-    name: Annotated[str, AfterValidator(_model_name)] = Field(description="name in files and in Table 5")
-    attention: Literal["bigbird", "full"] = field("bigbird", "value of encoder.attention")
+    name: Annotated[str, AfterValidator(_model_name)] = Field(
+        description="name in files and in Table 5"
+    )
+    attention: Literal["bigbird", "full"] = field(
+        "bigbird", "value of encoder.attention"
+    )
     tokens: int = Field(
         ge=16,
         le=1_000_000,
         description="tokens per input in pretraining; tokens per step are those of the run",
     )
     window: int | None = field(
-        None, "input length in Tables 6 and 7, bp; none: not in these tables", ge=20, le=1_000_000
+        None,
+        "input length in Tables 6 and 7, bp; none: not in these tables",
+        ge=20,
+        le=1_000_000,
     )
 
 
@@ -119,7 +134,16 @@ class TablesConfig(Section):
     """Tables 5 to 7, made only if requested by `snakemake table5 table6 table7`."""
 
     promoters: tuple[PromoterComparator, ...] = field(
-        ("gc", "composition", "orf", "k-mers", "position", "cnnprom", "deepromoter", "residual-cnn"),
+        (
+            "gc",
+            "composition",
+            "orf",
+            "k-mers",
+            "position",
+            "cnnprom",
+            "deepromoter",
+            "residual-cnn",
+        ),
         "baselines of Table 6",
     )
     chromatin: tuple[TrackComparator, ...] = field(
@@ -127,13 +151,16 @@ class TablesConfig(Section):
         "baselines of Table 7; motifs requires the optional dependencies `motifs`",
     )
     models: tuple[TableModel, ...] = field(
-        (), "language models in addition to the run's own, such as BERT at 512 tokens", max_length=_MOST
+        (),
+        "language models in addition to the run's own, such as BERT at 512 tokens",
+        max_length=_MOST,
     )
     initializations: tuple[TableStart, ...] = field(
         ("pretrained", "random"), "initial weights of fine-tuned language models"
     )
     linear_probes: bool = field(
-        True, "also evaluate frozen language models with logistic regression (linear probes)"
+        True,
+        "also evaluate frozen language models with logistic regression (linear probes)",
     )
     seeds: tuple[Seed, ...] = field(
         (1, 2, 3),
@@ -151,10 +178,12 @@ class TablesConfig(Section):
         max_length=_MOST,
     )
     context_negative_set: NegativeSet = field(
-        "genomic", "negative set of Table 6 for windows that differ from the run's in length"
+        "genomic",
+        "negative set of Table 6 for windows that differ from the run's in length",
     )
     steps: TaskSteps = field(
-        TaskSteps(), "training steps of language models and neural networks; none: those of the task"
+        TaskSteps(),
+        "training steps of language models and neural networks; none: those of the task",
     )
     learning_rates: tuple[Annotated[float, Field(gt=0, le=1)], ...] | None = field(
         None,
@@ -166,9 +195,12 @@ class TablesConfig(Section):
     pretraining_steps: int | None = field(
         None, "pretraining steps of `models`; none: pretraining.steps", ge=1
     )
-    taxon: Taxon = field("vertebrates", "taxonomic group of the JASPAR matrices of the baseline motifs")
+    taxon: Taxon = field(
+        "vertebrates", "taxonomic group of the JASPAR matrices of the baseline motifs"
+    )
     motifs: FileName | None = field(
-        None, "matrices of the baseline motifs, a file in JASPAR format; none: JASPAR's for `taxon`"
+        None,
+        "matrices of the baseline motifs, a file in JASPAR format; none: JASPAR's for `taxon`",
     )
     comparator_window: int | None = field(
         None,
@@ -179,7 +211,14 @@ class TablesConfig(Section):
 
     def _faults(self) -> Iterator[str]:
         yield from self._repeats(
-            *("promoters", "chromatin", "initializations", "seeds", "negative_sets", "windows"),
+            *(
+                "promoters",
+                "chromatin",
+                "initializations",
+                "seeds",
+                "negative_sets",
+                "windows",
+            ),
             "learning_rates",
         )
         if self.context_negative_set == "user":
@@ -187,7 +226,9 @@ class TablesConfig(Section):
         names = [model.name for model in self.models]
         if len(set(names)) < len(names):
             yield "models: names must be different"
-        rows = [(model.attention, model.window) for model in self.models if model.window]
+        rows = [
+            (model.attention, model.window) for model in self.models if model.window
+        ]
         if len(set(rows)) < len(rows):
             yield "models: models of the same attention must have different windows; remove one window"
 
@@ -197,8 +238,12 @@ class AblationMechanism(Section):
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,39}$", description="name in tables")
     attention: str | None = field(None, "value of encoder.attention; none: the name")
-    attention_options: dict[str, Option] = field({}, "options of the mechanism, by name")
-    encoder: dict[str, Option] = field({}, "other keys of `encoder`, such as num_global_tokens")
+    attention_options: dict[str, Option] = field(
+        {}, "options of the mechanism, by name"
+    )
+    encoder: dict[str, Option] = field(
+        {}, "other keys of `encoder`, such as num_global_tokens"
+    )
 
     def _faults(self) -> Iterator[str]:
         for key in ("attention", "attention_options"):
@@ -206,13 +251,18 @@ class AblationMechanism(Section):
                 yield f"{self.name}: {key} must be a key next to name, not under encoder"
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        cls, core: Any, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
         return {"anyOf": [{"type": "string"}, handler(core)]}
 
     @property
     def changes(self) -> dict[str, Any]:
         """The keys of the section `encoder` with the values of this mechanism."""
-        own = {"attention": self.attention or self.name, "attention_options": self.attention_options}
+        own = {
+            "attention": self.attention or self.name,
+            "attention_options": self.attention_options,
+        }
         return {**own, **self.encoder}
 
 
@@ -225,9 +275,23 @@ class AblationConfig(Section):
 
     mechanisms: tuple[AblationMechanism, ...] = field(
         _named(
-            *("full", "bigbird", "random", "window", "random_window", "longformer", "performer", "reformer"),
+            *(
+                "full",
+                "bigbird",
+                "random",
+                "window",
+                "random_window",
+                "longformer",
+                "performer",
+                "reformer",
+            ),
             *("sparse_fixed", "logsparse", "axial", "routing"),
-            *("combiner_fixed", "combiner_logsparse", "combiner_axial_vertical", "combiner_axial_horizontal"),
+            *(
+                "combiner_fixed",
+                "combiner_logsparse",
+                "combiner_axial_vertical",
+                "combiner_axial_horizontal",
+            ),
             *("combiner_axial_rowmajor", "combiner_routing", "combiner_mixture"),
         ),
         "compared mechanisms, each a name or {name, attention, attention_options, encoder}",
@@ -237,26 +301,43 @@ class AblationConfig(Section):
     head_init: Literal["local", "random"] | None = field(
         None, "encoder.head_init of all mechanisms; none: that of the encoder"
     )
-    reference: str = field("bigbird", "reference mechanism, which also defines the time budget")
+    reference: str = field(
+        "bigbird", "reference mechanism, which also defines the time budget"
+    )
     seeds: tuple[Seed, ...] = field(
-        (1,), "random seeds; each mechanism is trained with each seed", min_length=1, max_length=_MOST
+        (1,),
+        "random seeds; each mechanism is trained with each seed",
+        min_length=1,
+        max_length=_MOST,
     )
     tokens: int = field(512, "tokens per input", ge=16)
-    batch_tokens: int = field(8192, "tokens per step; a longer input is one step", ge=16)
+    batch_tokens: int = field(
+        8192, "tokens per step; a longer input is one step", ge=16
+    )
     steps: int = field(300, "steps of each training with equal steps", ge=1)
     time_budget_s: float | None = field(
-        None, "seconds of each training with equal time; none: the time of `steps` with the reference", gt=0
+        None,
+        "seconds of each training with equal time; none: the time of `steps` with the reference",
+        gt=0,
     )
     lengths: tuple[Annotated[int, Field(ge=16)], ...] = field(
-        (2048, 8192), "lengths of additional trainings on longer inputs, tokens", max_length=_MOST
+        (2048, 8192),
+        "lengths of additional trainings on longer inputs, tokens",
+        max_length=_MOST,
     )
     long_input_steps: int = field(
-        30, "final steps on these inputs, after short inputs with as many tokens as `steps`", ge=1
+        30,
+        "final steps on these inputs, after short inputs with as many tokens as `steps`",
+        ge=1,
     )
     long_range_tracks: tuple[str, ...] = field(
-        (), "tracks that depend on distal elements; none: no such task", max_length=_MOST
+        (),
+        "tracks that depend on distal elements; none: no such task",
+        max_length=_MOST,
     )
-    long_range_steps: int | None = field(None, "steps on these tracks; none: as chromatin.training", ge=1)
+    long_range_steps: int | None = field(
+        None, "steps on these tracks; none: as chromatin.training", ge=1
+    )
     long_range_layers: int | None = field(
         None, "encoder layers of models for these tracks; none: encoder.layers", ge=1
     )
@@ -266,7 +347,9 @@ class AblationConfig(Section):
     def _a_name_is_enough(cls, values: Any) -> Any:
         if not isinstance(values, tuple):
             return values
-        return tuple({"name": value} if isinstance(value, str) else value for value in values)
+        return tuple(
+            {"name": value} if isinstance(value, str) else value for value in values
+        )
 
     def _faults(self) -> Iterator[str]:
         names = [mechanism.name for mechanism in self.mechanisms]
@@ -280,7 +363,9 @@ class AblationConfig(Section):
 
     def changes(self, name: str) -> dict[str, Any]:
         """Return keys of the section `encoder` for a mechanism; its values override those of all."""
-        found = next(mechanism for mechanism in self.mechanisms if mechanism.name == name)
+        found = next(
+            mechanism for mechanism in self.mechanisms if mechanism.name == name
+        )
         heads = {"head_init": self.head_init} if self.head_init else {}
         return {**heads, **found.changes}
 
@@ -303,7 +388,10 @@ class AblationConfig(Section):
             # If a length is not a multiple, short inputs do not fill a step: training rounds down.
             step = self.batch_size(tokens) * (tokens // self.tokens) * self.tokens
             before = max(1, round(short / step))
-            steps, shorter = before + self.long_input_steps, [{"steps": before, "tokens": self.tokens}]
+            steps, shorter = (
+                before + self.long_input_steps,
+                [{"steps": before, "tokens": self.tokens}],
+            )
         return {
             "steps": steps,
             "sequence_tokens": tokens,

@@ -91,7 +91,9 @@ class Mechanism:
     def make(self, shape: LayerShape, options: Mapping[str, Option]) -> Any:
         """Return the initialized module for a layer; `ValueError` for invalid options."""
         if shape.causal and not self.causal:
-            raise ValueError(f"{self.name} has no causal form: outputs depend on later tokens")
+            raise ValueError(
+                f"{self.name} has no causal form: outputs depend on later tokens"
+            )
         return self.build(shape, self.checked(options))
 
     def checked(self, options: Mapping[str, Option]) -> Any:
@@ -102,7 +104,9 @@ class Mechanism:
             fault = first_fault(error)
         key = fault.key
         if fault.kind == "extra_forbidden":
-            raise ValueError(f"{self.name} has no option {key!r}: {one_of(key, self.options.model_fields)}")
+            raise ValueError(
+                f"{self.name} has no option {key!r}: {one_of(key, self.options.model_fields)}"
+            )
         value = "" if isinstance(fault.value, dict) else f", got {fault.value!r}"
         raise ValueError(f"{key}: {fault.reason}{value}" if key else fault.reason)
 
@@ -114,7 +118,9 @@ def find_mechanism(name: str) -> Mechanism:
         return found[name]
     known = (*OF_PATTERNS, *found)
     short = sorted({re.sub("^combiner_.*", "combiner_…", one) for one in known})
-    hint = meant(name, known) or f"; install its package, or use one of {', '.join(short)}"
+    hint = (
+        meant(name, known) or f"; install its package, or use one of {', '.join(short)}"
+    )
     raise ValueError(f"unknown mechanism {shortened(repr(name))}{hint}")
 
 
@@ -125,7 +131,9 @@ def known_mechanisms() -> Mapping[str, Mechanism]:
     for module in _modules():
         for one in _mechanisms(module):
             if one.name in found:
-                raise ValueError(f"{found[one.name][1]} and {module} both define a mechanism {one.name!r}")
+                raise ValueError(
+                    f"{found[one.name][1]} and {module} both define a mechanism {one.name!r}"
+                )
             found[one.name] = one, module
     return {name: one for name, (one, _) in found.items()}
 
@@ -134,7 +142,9 @@ def _mechanisms(module: str) -> tuple[Mechanism, ...]:
     try:
         return tuple(import_module(module).MECHANISMS)
     except Exception as error:  # a custom file may raise any error
-        raise ValueError(f"the mechanisms of {module} cannot be loaded: {shortened(str(error))}") from error
+        raise ValueError(
+            f"the mechanisms of {module} cannot be loaded: {shortened(str(error))}"
+        ) from error
 
 
 def _modules() -> Iterator[str]:

@@ -17,7 +17,9 @@ class EncoderConfig(Section):
     layers: int = field(12, "number of transformer layers", ge=1)
     hidden: int = field(768, "width of hidden states", ge=1)
     heads: int = field(12, "number of attention heads, a divisor of hidden", ge=1)
-    intermediate: int = field(0, "width of the feed-forward layer; 0: four times hidden", ge=0)
+    intermediate: int = field(
+        0, "width of the feed-forward layer; 0: four times hidden", ge=0
+    )
     max_length: int = field(4096, "maximum input length, tokens", ge=16)
     position_encoding: Literal["learned", "rotary", "rotary_bp"] = field(
         "learned",
@@ -25,11 +27,14 @@ class EncoderConfig(Section):
         "pairs instead of tokens",
     )
     rotary_base: float = field(
-        10_000.0, "tokens, or bp; rotary wavelengths range from 2π to 2π times this", gt=1
+        10_000.0,
+        "tokens, or bp; rotary wavelengths range from 2π to 2π times this",
+        gt=1,
     )
     rotary_scale: float = field(1.0, "divisor of rotary positions", ge=1)
     head_init: Literal["local", "random"] = field(
-        "local", "initialization of heads; local: first-layer heads attend to nearby tokens"
+        "local",
+        "initialization of heads; local: first-layer heads attend to nearby tokens",
     )
     convolution: int = field(
         0,
@@ -44,21 +49,32 @@ class EncoderConfig(Section):
         ge=0,
         le=8,
     )
-    segments: int = field(2, "number of segment embeddings: sentence A, sentence B …", ge=1)
-    dropout: float = field(0.1, "dropout of hidden states", ge=0, lt=1)
-    attention_dropout: float = field(0.0, "dropout of attention probabilities", ge=0, lt=1)
-    activation: Literal["gelu_tanh", "gelu", "relu"] = field(
-        "gelu_tanh", "activation of the feed-forward layers; gelu: exact, gelu_tanh: tanh approximation"
+    segments: int = field(
+        2, "number of segment embeddings: sentence A, sentence B …", ge=1
     )
-    layer_norm_epsilon: float = field(1e-12, "constant added to the variance in layer normalization", gt=0)
-    rescale_embeddings: bool = field(False, "multiply token embeddings by √hidden, as some imported models")
+    dropout: float = field(0.1, "dropout of hidden states", ge=0, lt=1)
+    attention_dropout: float = field(
+        0.0, "dropout of attention probabilities", ge=0, lt=1
+    )
+    activation: Literal["gelu_tanh", "gelu", "relu"] = field(
+        "gelu_tanh",
+        "activation of the feed-forward layers; gelu: exact, gelu_tanh: tanh approximation",
+    )
+    layer_norm_epsilon: float = field(
+        1e-12, "constant added to the variance in layer normalization", gt=0
+    )
+    rescale_embeddings: bool = field(
+        False, "multiply token embeddings by √hidden, as some imported models"
+    )
     attention: str = field(
         "bigbird",
         "bigbird: block-sparse; bigbird_etc: with num_global_tokens; random, window, random_window: only "
         "these blocks; full: all pairs of tokens; or the name of another mechanism",
     )
     attention_options: dict[str, Option] = field(
-        {}, "options of a mechanism, by name; omitted options have its defaults", validate_default=True
+        {},
+        "options of a mechanism, by name; omitted options have its defaults",
+        validate_default=True,
     )
     causal: bool = field(
         False,
@@ -69,12 +85,22 @@ class EncoderConfig(Section):
         "none", "huggingface: compute as HuggingFace's BigBird in evaluation mode"
     )
     block_size: int = field(64, "tokens per block", ge=1)
-    global_blocks: int = field(2, "blocks that attend to and from all blocks; half at each end", ge=0)
-    window_blocks: int = field(3, "window blocks, odd: the block itself and adjacent blocks", ge=0)
+    global_blocks: int = field(
+        2, "blocks that attend to and from all blocks; half at each end", ge=0
+    )
+    window_blocks: int = field(
+        3, "window blocks, odd: the block itself and adjacent blocks", ge=0
+    )
     random_blocks: int = field(3, "random blocks per query block, head and layer", ge=0)
-    random_seed: int = field(0, "random seed of the random blocks, by layer and head", ge=0, lt=2**32)
-    num_global_tokens: int = field(0, "learned global tokens before the sequence (ETC)", ge=0)
-    relative_max_distance: int = field(0, "maximum relative position (ETC), tokens; 0: none", ge=0)
+    random_seed: int = field(
+        0, "random seed of the random blocks, by layer and head", ge=0, lt=2**32
+    )
+    num_global_tokens: int = field(
+        0, "learned global tokens before the sequence (ETC)", ge=0
+    )
+    relative_max_distance: int = field(
+        0, "maximum relative position (ETC), tokens; 0: none", ge=0
+    )
     attention_backend: Annotated[
         Literal["auto", "dense", "blocked", "native", "flex"], NOT_IN_FINGERPRINT
     ] = field("auto", "implementation of attention; auto: the fastest available")
@@ -89,15 +115,22 @@ class EncoderConfig(Section):
         "last layer, as in ModernBERT",
     )
     feed_forward: Literal["plain", "gated"] = field(
-        "plain", "gated: the activation is multiplied by a second projection, as in ModernBERT"
+        "plain",
+        "gated: the activation is multiplied by a second projection, as in ModernBERT",
     )
     local_window: int = field(
-        0, "tokens on each side that local layers attend to, in ModernBERT; 0: no local layers", ge=0
+        0,
+        "tokens on each side that local layers attend to, in ModernBERT; 0: no local layers",
+        ge=0,
     )
     global_every: int = field(
-        3, "with local_window: the first layer and every n-th one after it attend to all tokens", ge=1
+        3,
+        "with local_window: the first layer and every n-th one after it attend to all tokens",
+        ge=1,
     )
-    local_rotary_base: float = field(10_000.0, "with local_window: rotary_base of local layers", gt=1)
+    local_rotary_base: float = field(
+        10_000.0, "with local_window: rotary_base of local layers", gt=1
+    )
     gradient_checkpointing: Annotated[bool, NOT_IN_FINGERPRINT] = field(
         False, "recompute layers in the backward pass: less memory, a third more time"
     )
@@ -120,7 +153,9 @@ class EncoderConfig(Section):
         if self.kmers:
             raise ConfigError(f"encoder.kmers {self.kmers}: needs tokens of DNA")
         if self.position_encoding == "rotary_bp":
-            raise ConfigError("encoder.position_encoding rotary_bp: needs tokens of DNA")
+            raise ConfigError(
+                "encoder.position_encoding rotary_bp: needs tokens of DNA"
+            )
 
     @field_validator("attention")
     @classmethod
@@ -139,7 +174,9 @@ class EncoderConfig(Section):
         name = info.data["attention"]
         if name in OF_PATTERNS:
             if options:
-                raise ValueError(f"attention {name} has no attention_options: use the keys of encoder")
+                raise ValueError(
+                    f"attention {name} has no attention_options: use the keys of encoder"
+                )
             return options
         # Stored with the defaults: a model is unchanged if a later version has other defaults.
         return find_mechanism(name).checked(options).model_dump()  # type: ignore[no-any-return]
@@ -148,7 +185,12 @@ class EncoderConfig(Section):
         kinds = OF_PATTERNS.get(self.attention)
         absent: tuple[str, ...] = ()
         if kinds is None:
-            absent = ("num_global_tokens", "relative_max_distance", "compatibility", "attention_backend")
+            absent = (
+                "num_global_tokens",
+                "relative_max_distance",
+                "compatibility",
+                "attention_backend",
+            )
             if not find_mechanism(self.attention).drops:
                 absent += ("attention_dropout",)
         elif self.attention in ("random", "window", "random_window"):
@@ -172,17 +214,25 @@ class EncoderConfig(Section):
         if not self.global_blocks + self.window_blocks + self.random_blocks:
             yield "one of global_blocks, window_blocks and random_blocks must be above 0"
         if self.compatibility == "huggingface":
-            if (self.global_blocks, self.window_blocks, self.num_global_tokens) != (2, 3, 0):
+            if (self.global_blocks, self.window_blocks, self.num_global_tokens) != (
+                2,
+                3,
+                0,
+            ):
                 yield "compatibility huggingface needs global_blocks 2, window_blocks 3, num_global_tokens 0"
             if self.position_encoding != "learned" or self.convolution or self.kmers:
                 yield "compatibility huggingface needs learned positions, no convolution and no kmers"
         if self.attention == "full" and self.relative_max_distance:
             yield "relative_max_distance needs attention bigbird"
-        if self.reversible and (self.compatibility != "none" or self.gradient_checkpointing):
+        if self.reversible and (
+            self.compatibility != "none" or self.gradient_checkpointing
+        ):
             yield "reversible cannot be combined with compatibility huggingface or gradient_checkpointing"
         if self.norm == "pre" and (self.reversible or self.compatibility != "none"):
             yield "norm pre cannot be combined with reversible or compatibility huggingface"
-        if self.local_window and (self.attention != "full" or self.causal or self.relative_max_distance):
+        if self.local_window and (
+            self.attention != "full" or self.causal or self.relative_max_distance
+        ):
             yield "local_window needs attention full, without causal"
         if self.position_encoding != "learned" and self.hidden // self.heads % 2:
             yield "rotary positions need an even hidden / heads"
@@ -190,7 +240,10 @@ class EncoderConfig(Section):
     def _faults_of_causal(self) -> Iterator[str]:
         if self.attention == "bigbird_etc":
             yield "causal: attention bigbird_etc has no causal form: its global tokens attend to all tokens"
-        if self.attention not in OF_PATTERNS and not find_mechanism(self.attention).causal:
+        if (
+            self.attention not in OF_PATTERNS
+            and not find_mechanism(self.attention).causal
+        ):
             yield f"causal: attention {self.attention} has no causal form: outputs depend on later tokens"
         if self.norm == "pre":
             yield "causal: norm must be post: generation needs LayerNorm after attention"
@@ -219,8 +272,12 @@ _STORED_HEADS = {"local": "neighbours"}
 
 def stored_encoder(config: EncoderConfig) -> dict[str, Any]:
     """Return the encoder as stored in the `config.json` of a model."""
-    values = {_STORED_KEYS.get(key, key): value for key, value in config.model_dump().items()}
-    return values | {"initial_heads": _STORED_HEADS.get(config.head_init, config.head_init)}
+    values = {
+        _STORED_KEYS.get(key, key): value for key, value in config.model_dump().items()
+    }
+    return values | {
+        "initial_heads": _STORED_HEADS.get(config.head_init, config.head_init)
+    }
 
 
 def read_stored_encoder(stored: object) -> EncoderConfig:
@@ -229,7 +286,9 @@ def read_stored_encoder(stored: object) -> EncoderConfig:
         return EncoderConfig.model_validate(stored)
     for key, name in _STORED_KEYS.items():
         if key in stored:
-            raise ValueError(f"encoder.{key}: unknown key; in a model directory its name is {name}")
+            raise ValueError(
+                f"encoder.{key}: unknown key; in a model directory its name is {name}"
+            )
     keys = {name: key for key, name in _STORED_KEYS.items()}
     values = {keys.get(name, name): value for name, value in stored.items()}
     heads = {name: value for value, name in _STORED_HEADS.items()}

@@ -12,7 +12,9 @@ class _Place:
 
     def __get__(self, run: "RunPaths | None", owner: type | None = None) -> Path:
         if run is None:
-            raise AttributeError(f"{self.place} is a path of a run: use RunPaths(results)")
+            raise AttributeError(
+                f"{self.place} is a path of a run: use RunPaths(results)"
+            )
         return run.results / self.place
 
 

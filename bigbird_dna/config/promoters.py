@@ -6,7 +6,14 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from bigbird_dna.config.section import LONGEST_WINDOW, MONITORING, MOST_VIEWS, FileName, Section, field
+from bigbird_dna.config.section import (
+    LONGEST_WINDOW,
+    MONITORING,
+    MOST_VIEWS,
+    FileName,
+    Section,
+    field,
+)
 from bigbird_dna.config.training import (
     MOST_PROCESSES,
     CalibrationConfig,
@@ -17,7 +24,13 @@ from bigbird_dna.config.training import (
 from bigbird_dna.errors import ConfigError
 
 NegativeSet = Literal[
-    "substituted", "permuted", "dinucleotide_shuffled", "genomic", "intergenic", "upstream", "user"
+    "substituted",
+    "permuted",
+    "dinucleotide_shuffled",
+    "genomic",
+    "intergenic",
+    "upstream",
+    "user",
 ]
 NEGATIVE_SETS: tuple[NegativeSet, ...] = get_args(NegativeSet)
 PARTED_SETS: tuple[NegativeSet, ...] = ("substituted", "permuted")
@@ -50,11 +63,20 @@ class SequenceFilesConfig(Section):
     """How files of labeled sequences are read and split."""
 
     sequence_column: str = field("sequence", "column of tables with the sequences")
-    split_column: str = field("split", "column of tables with the splits, if they have one")
-    negatives: FileName | None = field(None, "FASTA of the negatives of a FASTA of positives; none: no such")
-    splits: FileName | None = field(None, "TSV of record and split; none: by groups of similar sequences")
+    split_column: str = field(
+        "split", "column of tables with the splits, if they have one"
+    )
+    negatives: FileName | None = field(
+        None, "FASTA of the negatives of a FASTA of positives; none: no such"
+    )
+    splits: FileName | None = field(
+        None, "TSV of record and split; none: by groups of similar sequences"
+    )
     min_shared_kmers: float = field(
-        0.2, "minimum fraction of shared k-mers of similar sequences, which get the same split", gt=0, le=1
+        0.2,
+        "minimum fraction of shared k-mers of similar sequences, which get the same split",
+        gt=0,
+        le=1,
     )
 
     @property
@@ -84,7 +106,9 @@ class PromoterSequencesConfig(SequenceFilesConfig):
     )
     label_column: str = field("label", "column of tables with the labels")
     length: int | None = field(
-        None, "trim sequences to this length around their center, bp; none: all must have one length", ge=20
+        None,
+        "trim sequences to this length around their center, bp; none: all must have one length",
+        ge=20,
     )
 
     @property
@@ -96,10 +120,16 @@ class PromoterWindowsConfig(Section):
     """Promoter windows and their negatives."""
 
     upstream: int | None = field(
-        5000, "bp before the TSS; null with sequences: half of their length", ge=0, le=LONGEST_WINDOW
+        5000,
+        "bp before the TSS; null with sequences: half of their length",
+        ge=0,
+        le=LONGEST_WINDOW,
     )
     downstream: int | None = field(
-        3000, "bp from the TSS, TSS included; null with sequences: the rest", ge=1, le=LONGEST_WINDOW
+        3000,
+        "bp from the TSS, TSS included; null with sequences: the rest",
+        ge=1,
+        le=LONGEST_WINDOW,
     )
     negative_sets: tuple[NegativeSet, ...] = field(
         (*PARTED_SETS, "genomic"),
@@ -109,7 +139,9 @@ class PromoterWindowsConfig(Section):
         "coding bases and at least min_tss_distance from every TSS (needs promoters.annotation); upstream: "
         "the nearest upstream window without a promoter; user: sequences.negatives",
     )
-    negatives: int = field(1, "negatives per training promoter; each epoch uses another one", ge=1)
+    negatives: int = field(
+        1, "negatives per training promoter; each epoch uses another one", ge=1
+    )
     min_tss_distance: int = field(
         1000,
         "minimum bp from any TSS to a genomic negative's TSS position, or an intergenic negative's window",
@@ -137,7 +169,11 @@ class PromoterWindowsConfig(Section):
 
     def _faults(self) -> Iterator[str]:
         yield from self._repeats("negative_sets")
-        if self.has_sides and self.length < 20 and {*self.negative_sets} & {*PARTED_SETS}:
+        if (
+            self.has_sides
+            and self.length < 20
+            and {*self.negative_sets} & {*PARTED_SETS}
+        ):
             yield "a window must have at least 20 bp: negatives are made from 20 parts of promoters"
 
 
@@ -145,16 +181,22 @@ class ClassifierConfig(StartConfig):
     """A model whose input is a whole sequence."""
 
     pooling: Literal["cls", "mean"] = field(
-        "cls", "input of the classifier; cls: the first token; mean: the mean over all tokens"
+        "cls",
+        "input of the classifier; cls: the first token; mean: the mean over all tokens",
     )
     head: Literal["dense", "linear"] = field(
-        "dense", "linear: one layer, as in the paper; dense: with a hidden layer, as in HuggingFace"
+        "dense",
+        "linear: one layer, as in the paper; dense: with a hidden layer, as in HuggingFace",
     )
     views: Annotated[int, MONITORING] = field(
-        1, "tokenizations of a window whose probabilities are averaged", ge=1, le=MOST_VIEWS
+        1,
+        "tokenizations of a window whose probabilities are averaged",
+        ge=1,
+        le=MOST_VIEWS,
     )
     base_positions: bool = field(
-        True, "also encode the bases of each token and their offsets in the window, for aligned windows"
+        True,
+        "also encode the bases of each token and their offsets in the window, for aligned windows",
     )
     ensemble: tuple[PromoterMember, ...] = field(
         PROMOTER_MEMBERS,
@@ -166,7 +208,9 @@ class ClassifierConfig(StartConfig):
     @field_validator("ensemble", mode="before")
     @classmethod
     def _all_or_none(cls, given: Any) -> Any:
-        return given if not isinstance(given, bool) else PROMOTER_MEMBERS if given else ()
+        return (
+            given if not isinstance(given, bool) else PROMOTER_MEMBERS if given else ()
+        )
 
     def _faults(self) -> Iterator[str]:
         yield from self._repeats("ensemble")
@@ -175,7 +219,9 @@ class ClassifierConfig(StartConfig):
 class PromoterTrainingConfig(FinetuningConfig):
     """Fine-tuning on promoter windows."""
 
-    crop_jitter_bp: int = field(0, "maximum random crop at each end in training, bp", ge=0, le=LONGEST_WINDOW)
+    crop_jitter_bp: int = field(
+        0, "maximum random crop at each end in training, bp", ge=0, le=LONGEST_WINDOW
+    )
 
 
 class PromoterCalibrationConfig(CalibrationConfig):
@@ -198,24 +244,32 @@ class PromoterConfig(Section):
     """Promoters: source, annotation, control, and one section per stage."""
 
     source: FileName | None = field(
-        None, "EPDnew file: key in sources.yaml, or file; none: simulated promoters, or no promoter models"
+        None,
+        "EPDnew file: key in sources.yaml, or file; none: simulated promoters, or no promoter models",
     )
     sequences: PromoterSequencesConfig | None = field(
         None, "custom promoter sequences, in place of source; none: loci on a genome"
     )
-    chain: FileName | None = field(None, "key of a liftOver chain to genome.assembly; none: no liftover")
+    chain: FileName | None = field(
+        None, "key of a liftOver chain to genome.assembly; none: no liftover"
+    )
     annotation: FileName | None = field(
         None,
         "GFF3 or GTF: key in sources.yaml, or file, whose CDS give the coding fraction of each window; "
         "none: no coding fractions",
     )
     shuffled_label_control: NegativeSet | None = field(
-        "genomic", "negative set of the control models, trained on shuffled labels; none: no control"
+        "genomic",
+        "negative set of the control models, trained on shuffled labels; none: no control",
     )
     shuffled_label_permutations: int = field(
-        5, "number of control models, each with its own permutation of labels and random weights", ge=1
+        5,
+        "number of control models, each with its own permutation of labels and random weights",
+        ge=1,
     )
-    num_gpus: int = field(1, "torchrun processes for the training of a model", ge=1, le=MOST_PROCESSES)
+    num_gpus: int = field(
+        1, "torchrun processes for the training of a model", ge=1, le=MOST_PROCESSES
+    )
     windows: PromoterWindowsConfig = PromoterWindowsConfig()
     model: ClassifierConfig = ClassifierConfig()
     training: PromoterTrainingConfig = PromoterTrainingConfig()
@@ -225,8 +279,14 @@ class PromoterConfig(Section):
     @property
     def controls(self) -> dict[str, int]:
         """Names of the control models, each with the seed of its training."""
-        count = self.shuffled_label_permutations if self.shuffled_label_control is not None else 0
-        return {control_name(number): self.training.seed + number for number in range(count)}
+        count = (
+            self.shuffled_label_permutations
+            if self.shuffled_label_control is not None
+            else 0
+        )
+        return {
+            control_name(number): self.training.seed + number for number in range(count)
+        }
 
     @model_validator(mode="before")
     @classmethod
@@ -237,17 +297,32 @@ class PromoterConfig(Section):
             return values
         windows = values.get("windows", {})
         if isinstance(windows, Mapping):
-            windows = {"upstream": None, "downstream": None, "negative_sets": sets, **windows}
-        return {"shuffled_label_control": sets[0] if sets else None, **values, "windows": windows}
+            windows = {
+                "upstream": None,
+                "downstream": None,
+                "negative_sets": sets,
+                **windows,
+            }
+        return {
+            "shuffled_label_control": sets[0] if sets else None,
+            **values,
+            "windows": windows,
+        }
 
     def _faults(self) -> Iterator[str]:
         yield from self._faults_of_sequences()
-        if self.windows.has_sides and self.windows.length <= 2 * self.training.crop_jitter_bp:
+        if (
+            self.windows.has_sides
+            and self.windows.length <= 2 * self.training.crop_jitter_bp
+        ):
             yield "training.crop_jitter_bp must be below half the window"
         if self.model.views > 1 and not self.training.crop_jitter_bp:
             yield "model.views above 1 needs training.crop_jitter_bp above 0"
         # A stage's file has windows and no control: its default must not constrain them.
-        given = "shuffled_label_control" in self.model_fields_set and self.shuffled_label_control is not None
+        given = (
+            "shuffled_label_control" in self.model_fields_set
+            and self.shuffled_label_control is not None
+        )
         if given and self.shuffled_label_control not in self.windows.negative_sets:
             yield (
                 f"shuffled_label_control {self.shuffled_label_control!r} is not one of windows.negative_sets"
@@ -300,7 +375,9 @@ class PromoterConfig(Section):
                 f"window of {upstream + downstream} bp ({where})"
             )
         sides = {"upstream": upstream, "downstream": downstream}
-        return self.model_copy(update={"windows": self.windows.model_copy(update=sides)})
+        return self.model_copy(
+            update={"windows": self.windows.model_copy(update=sides)}
+        )
 
 
 def sequence_sets(promoters: Any) -> tuple[Any, ...] | None:
@@ -322,5 +399,7 @@ def sequence_sets(promoters: Any) -> tuple[Any, ...] | None:
 
 def has_negatives(positives: Any, negatives: Any) -> bool:
     """Return whether custom sequences have negatives, given as a file or in tables with the positives."""
-    first = positives[0] if isinstance(positives, list | tuple) and positives else positives
+    first = (
+        positives[0] if isinstance(positives, list | tuple) and positives else positives
+    )
     return negatives is not None or (isinstance(first, str) and is_table(first))

@@ -51,8 +51,15 @@ def _keys(model: type[BaseModel], above: str) -> Iterator[str]:
 
 def _sections(annotation: Any) -> list[type[BaseModel]]:
     """Return the section that is the value of a key, if any; lists of sections have no dotted keys."""
-    candidates = [annotation, *(get_args(annotation) if type(None) in get_args(annotation) else ())]
-    return [one for one in candidates if isinstance(one, type) and issubclass(one, BaseModel)]
+    candidates = [
+        annotation,
+        *(get_args(annotation) if type(None) in get_args(annotation) else ()),
+    ]
+    return [
+        one
+        for one in candidates
+        if isinstance(one, type) and issubclass(one, BaseModel)
+    ]
 
 
 def nearest_key(key: str, model: type[BaseModel] = Config) -> str | None:
@@ -64,8 +71,15 @@ def nearest_key(key: str, model: type[BaseModel] = Config) -> str | None:
     known, (section, _, name) = valid_keys(model), key[:200].rpartition(".")
     elsewhere = [one for one in known if one.rpartition(".")[2] == name]
     if elsewhere:
-        return max(elsewhere, key=lambda one: difflib.SequenceMatcher(None, one, key[:200]).ratio())
-    beside = {one.rpartition(".")[2]: one for one in known if one.rpartition(".")[0] == section}
+        return max(
+            elsewhere,
+            key=lambda one: difflib.SequenceMatcher(None, one, key[:200]).ratio(),
+        )
+    beside = {
+        one.rpartition(".")[2]: one
+        for one in known
+        if one.rpartition(".")[0] == section
+    }
     if found := nearest(name, beside):
         return beside[found[0]]
     return next(iter(nearest(key, known, cutoff=0.7)), None)
@@ -100,7 +114,9 @@ LARGEST_FILE = 250_000
 M = TypeVar("M", bound=BaseModel)
 
 
-def parse_config(values: Mapping[str, Any], source: str = "configuration", text: str = "") -> Config:
+def parse_config(
+    values: Mapping[str, Any], source: str = "configuration", text: str = ""
+) -> Config:
     """Check a mapping of sections; errors as in `checked`.
 
     Only the given sections are checked against each other, because a stage's file contains a subset.
@@ -108,7 +124,9 @@ def parse_config(values: Mapping[str, Any], source: str = "configuration", text:
     return checked(Config, values, source, text)
 
 
-def checked(model: type[M], values: Mapping[str, Any], source: str, text: str = "") -> M:
+def checked(
+    model: type[M], values: Mapping[str, Any], source: str, text: str = ""
+) -> M:
     """Return the validated configuration of a mapping; `text` is the content of the file `source`.
 
     Texts such as 1e-3, which other YAML readers (Snakemake's) return for such numbers, are numbers where a
@@ -135,10 +153,14 @@ def checked(model: type[M], values: Mapping[str, Any], source: str, text: str = 
     key = _key(first)
     if first["type"] == "extra_forbidden":
         raise _unknown(first, model, source, text)
-    value = "" if isinstance(first["input"], dict) else f" (got {shown(first['input'])})"
+    value = (
+        "" if isinstance(first["input"], dict) else f" (got {shown(first['input'])})"
+    )
     choices = re.findall("'([^']+)'", first.get("ctx", {}).get("expected", ""))
     near = meant(first["input"], choices)
-    raise ConfigError(f"{_at_line(source, key, text)}: {key_shown(key)}: {reason}{value}{near}")
+    raise ConfigError(
+        f"{_at_line(source, key, text)}: {key_shown(key)}: {reason}{value}{near}"
+    )
 
 
 def check_keys(path: Path) -> None:
@@ -166,7 +188,9 @@ def _model(values: Mapping[str, Any]) -> type[BaseModel]:
 
 def _key(fault: Mapping[str, Any]) -> str:
     place = [str(part) for part in fault["loc"]]
-    if place[:1] == ["tasks"] and len(place) > 3:  # pydantic inserts the kind of the task after its name
+    if (
+        place[:1] == ["tasks"] and len(place) > 3
+    ):  # pydantic inserts the kind of the task after its name
         del place[2]
     return ".".join(place) or "(top level)"
 
@@ -176,14 +200,18 @@ def _at_line(source: str, key: str, text: str) -> str:
     return source if line is None else f"{source}: line {line}"
 
 
-def _unknown(fault: Mapping[str, Any], model: type[BaseModel], source: str, text: str) -> ConfigError:
+def _unknown(
+    fault: Mapping[str, Any], model: type[BaseModel], source: str, text: str
+) -> ConfigError:
     key, above, section = _key(fault), "", model
     if fault["loc"][0] == "tasks" and len(fault["loc"]) > 3:
         tasks, name, kind, *_ = map(str, fault["loc"])
         above, section = f"{tasks}.{name}.", model.KINDS[kind]  # type: ignore[attr-defined]
     nearest = nearest_key(key.removeprefix(above), section)
     meant = f"; did you mean {shown(above + nearest)}?" if nearest else ""
-    return ConfigError(f"{_at_line(source, key, text)}: unknown key {shown(key)}{meant}")
+    return ConfigError(
+        f"{_at_line(source, key, text)}: unknown key {shown(key)}{meant}"
+    )
 
 
 def complete(config: Config) -> Config:
@@ -248,9 +276,13 @@ def values_and_text(path: Path) -> tuple[dict[str, Any], str]:
     if values is None:
         return {}, text
     if not isinstance(values, dict):
-        raise ConfigError(f"{name}: expected a mapping of sections, found {shown(values)}")
+        raise ConfigError(
+            f"{name}: expected a mapping of sections, found {shown(values)}"
+        )
     if "__use_yte__" in values:
-        raise ConfigError(f"{name}: '__use_yte__' (code in YAML) is not allowed in a configuration")
+        raise ConfigError(
+            f"{name}: '__use_yte__' (code in YAML) is not allowed in a configuration"
+        )
     # A copy: an override of a value with aliases must change only one of them.
     return plain(values, name), text
 
@@ -264,7 +296,9 @@ def named(path: Path) -> str:
 def _text(path: Path, name: str) -> str:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise ConfigError(f"{name}: not a regular file: expected a configuration file (YAML)")
+            raise ConfigError(
+                f"{name}: not a regular file: expected a configuration file (YAML)"
+            )
         with path.open("rb") as stream:
             data = stream.read(LARGEST_FILE + 1)
     except FileNotFoundError:
@@ -274,7 +308,9 @@ def _text(path: Path, name: str) -> str:
     except ValueError:
         raise ConfigError(f"{name}: invalid file name") from None
     if len(data) > LARGEST_FILE:
-        raise ConfigError(f"{name}: a configuration must have at most {LARGEST_FILE:,} bytes")
+        raise ConfigError(
+            f"{name}: a configuration must have at most {LARGEST_FILE:,} bytes"
+        )
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -308,8 +344,14 @@ def as_in_a_file(
     strings. The result is not validated.
     """
     found = copy.deepcopy({**values})
-    texts = {place: text for place, text in _texts(given, ()) if _at(found, place) == text}
-    read = {place: value for place, text in texts.items() if (value := _read(text)) is not text}
+    texts = {
+        place: text for place, text in _texts(given, ()) if _at(found, place) == text
+    }
+    read = {
+        place: value
+        for place, text in texts.items()
+        if (value := _read(text)) is not text
+    }
     if not read:  # shortcut for most runs, because every job calls this function
         return found
     for place, value in read.items():
@@ -340,12 +382,18 @@ def _read(text: str) -> Any:
     return value if value is None or isinstance(value, int | float) else text
 
 
-def _refused_as_no_text(values: Mapping[str, Any], model: type[BaseModel]) -> list[Place]:
+def _refused_as_no_text(
+    values: Mapping[str, Any], model: type[BaseModel]
+) -> list[Place]:
     try:
         model.model_validate(plain(values, "--config"))
     except ValidationError as error:
         faults = error.errors()
-        return [_within(values, fault["loc"]) for fault in faults if fault["type"] == "string_type"]
+        return [
+            _within(values, fault["loc"])
+            for fault in faults
+            if fault["type"] == "string_type"
+        ]
     except ConfigError:  # the values are not plain data
         pass
     return []
@@ -364,7 +412,11 @@ def _within(values: Any, place: Place) -> Place:
 def _has(values: Any, part: str | int) -> bool:
     if isinstance(values, Mapping):
         return part in values
-    return isinstance(values, list | tuple) and isinstance(part, int) and part < len(values)
+    return (
+        isinstance(values, list | tuple)
+        and isinstance(part, int)
+        and part < len(values)
+    )
 
 
 def _at(values: Any, place: Place) -> Any:

@@ -10,8 +10,18 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from bigbird_dna.config.chromatin import DEEPSEA, SIMULATED, ChromatinConfig
-from bigbird_dna.config.data import GenomeConfig, SimulationConfig, SplitsConfig, TokensConfig
-from bigbird_dna.config.experiments import AblationConfig, StudyConfig, StudyStart, TablesConfig
+from bigbird_dna.config.data import (
+    GenomeConfig,
+    SimulationConfig,
+    SplitsConfig,
+    TokensConfig,
+)
+from bigbird_dna.config.experiments import (
+    AblationConfig,
+    StudyConfig,
+    StudyStart,
+    TablesConfig,
+)
 from bigbird_dna.config.long_range import ByteLmConfig, LongRangeConfig
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.paths import RunPaths
@@ -29,9 +39,12 @@ class ScoringConfig(Section):
     With `start_sites`, its model scores all test contigs; otherwise a promoter model the first one.
     """
 
-    stride: int = field(10, "distance between windows of promoter models and baselines, bp", ge=1)
+    stride: int = field(
+        10, "distance between windows of promoter models and baselines, bp", ge=1
+    )
     negative_set: NegativeSet = field(
-        "genomic", "negative set of the model that scores; with start_sites, of the baselines"
+        "genomic",
+        "negative set of the model that scores; with start_sites, of the baselines",
     )
     max_megabases: float | None = field(
         0.2,
@@ -39,22 +52,34 @@ class ScoringConfig(Section):
         "of it",
         gt=0,
     )
-    shards: int = field(1, "number of shards; scores are the same to 1e-6", ge=1, le=10_000)
+    shards: int = field(
+        1, "number of shards; scores are the same to 1e-6", ge=1, le=10_000
+    )
 
 
 class Config(Section):
     """A run: output directory and sections; each stage reads some of them (`STAGES`)."""
 
     results: DirectoryName = field("results/demo", "directory of all outputs")
-    data_dir: FileName | None = field(None, "directory searched for source files before downloading")
+    data_dir: FileName | None = field(
+        None, "directory searched for source files before downloading"
+    )
     kernel_cache: DirectoryName | None = field(
-        None, "directory for kernels compiled for GPUs, shared by all nodes; none: the user's cache"
+        None,
+        "directory for kernels compiled for GPUs, shared by all nodes; none: the user's cache",
     )
-    num_gpus: int = field(1, "torchrun processes for pretraining", ge=1, le=MOST_PROCESSES)
+    num_gpus: int = field(
+        1, "torchrun processes for pretraining", ge=1, le=MOST_PROCESSES
+    )
     token_jobs: int = field(
-        1, "jobs among which tokenization is divided; results are byte-identical", ge=1, le=10_000
+        1,
+        "jobs among which tokenization is divided; results are byte-identical",
+        ge=1,
+        le=10_000,
     )
-    seed: int = field(1, "random seed of simulation, documents and negatives", ge=0, lt=2**32)
+    seed: int = field(
+        1, "random seed of simulation, documents and negatives", ge=0, lt=2**32
+    )
     simulation: SimulationConfig = SimulationConfig()
     genome: GenomeConfig = GenomeConfig()
     splits: SplitsConfig = SplitsConfig()
@@ -63,19 +88,22 @@ class Config(Section):
     pretraining: PretrainingConfig = PretrainingConfig()
     promoters: PromoterConfig = PromoterConfig()
     start_sites: StartSitesConfig | None = field(
-        None, "model of the start sites along a genome, which calls promoters; none: no such model"
+        None,
+        "model of the start sites along a genome, which calls promoters; none: no such model",
     )
     chromatin: ChromatinConfig = ChromatinConfig()
     sequences: SequencesConfig = SequencesConfig()
     example_scan: ScoringConfig = ScoringConfig()
     pretraining_study: StudyConfig | None = field(
-        None, "comparison of fine-tuning from pretrained and random weights; none: no study"
+        None,
+        "comparison of fine-tuning from pretrained and random weights; none: no study",
     )
 
     tables: TablesConfig = TablesConfig()
     ablation: AblationConfig = AblationConfig()
     long_range_arena: LongRangeConfig | None = field(
-        None, "generated tasks of the Long-Range Arena, if requested; none: published sizes"
+        None,
+        "generated tasks of the Long-Range Arena, if requested; none: published sizes",
     )
     byte_lm: ByteLmConfig | None = field(
         None, "causal byte-level language model of images or text; none: no such model"
@@ -105,7 +133,10 @@ class Config(Section):
     @property
     def has_unaligned_sequences(self) -> bool:
         """Whether custom sequences are trimmed around their center, so not aligned at the start site."""
-        return self.promoters.sequences is not None and self.promoters.sequences.length is not None
+        return (
+            self.promoters.sequences is not None
+            and self.promoters.sequences.length is not None
+        )
 
     @property
     def has_genome(self) -> bool:
@@ -113,7 +144,9 @@ class Config(Section):
 
         With labeled sequences alone, the genome is simulated only if contigs of it are held out.
         """
-        alone = self.has_sequences or (self.has_labeled_sequences and not self.genome.test)
+        alone = self.has_sequences or (
+            self.has_labeled_sequences and not self.genome.test
+        )
         return self.genome.reference is not None or not alone
 
     @property
@@ -124,7 +157,9 @@ class Config(Section):
     @property
     def has_promoters(self) -> bool:
         """Whether promoter models are trained; a simulated genome includes promoters."""
-        return self.is_simulated or self.has_sequences or self.promoters.source is not None
+        return (
+            self.is_simulated or self.has_sequences or self.promoters.source is not None
+        )
 
     @property
     def has_chromatin(self) -> bool:
@@ -136,12 +171,20 @@ class Config(Section):
         """Whether an encoder is pretrained; without promoters, only if chromatin or a study needs it."""
         if self.pretraining.start_from is not None:
             return False
-        labeled = self.has_labeled_sequences and self.sequences.model.initial == "pretrained"
-        wanted = self.has_promoters or labeled or self.chromatin.model.initial == "pretrained"
+        labeled = (
+            self.has_labeled_sequences and self.sequences.model.initial == "pretrained"
+        )
+        wanted = (
+            self.has_promoters
+            or labeled
+            or self.chromatin.model.initial == "pretrained"
+        )
         return self.has_genome and (wanted or self.studies("pretrained"))
 
     @property
-    def largest_training(self) -> Literal["pretraining", "chromatin", "promoters", "sequences"]:
+    def largest_training(
+        self,
+    ) -> Literal["pretraining", "chromatin", "promoters", "sequences"]:
         """Section of the training that needs most of a GPU."""
         if self.has_pretraining:
             return "pretraining"
@@ -151,13 +194,18 @@ class Config(Section):
 
     def studies(self, start: StudyStart) -> bool:
         """Whether a study includes an initialization."""
-        return self.pretraining_study is not None and start in self.pretraining_study.initializations
+        return (
+            self.pretraining_study is not None
+            and start in self.pretraining_study.initializations
+        )
 
     @model_validator(mode="before")
     @classmethod
     def _sequences_say_the_scoring(cls, values: Any) -> Any:
         """With custom sequences, the first negative set is the default of the example scan."""
-        if not isinstance(values, Mapping) or not (sets := sequence_sets(values.get("promoters"))):
+        if not isinstance(values, Mapping) or not (
+            sets := sequence_sets(values.get("promoters"))
+        ):
             return values
         scoring = values.get("example_scan", {})
         if not isinstance(scoring, Mapping):
@@ -167,7 +215,10 @@ class Config(Section):
     def _faults(self) -> Iterator[str]:
         # A file of a later stage has an encoder and no pretraining, whose default must not constrain it.
         tokens = self.pretraining.sequence_tokens
-        used = "pretraining" in self.model_fields_set and self.pretraining.start_from is None
+        used = (
+            "pretraining" in self.model_fields_set
+            and self.pretraining.start_from is None
+        )
         if used and self.has_genome and tokens > self.encoder.max_length:
             yield (
                 f"pretraining.sequence_tokens {tokens} exceeds encoder.max_length {self.encoder.max_length}"
@@ -188,7 +239,10 @@ class Config(Section):
             yield from self._faults_of_held_out()
         else:
             yield from self._faults_of_without_genome()
-        if self.has_promoters and self.example_scan.negative_set not in windows.negative_sets:
+        if (
+            self.has_promoters
+            and self.example_scan.negative_set not in windows.negative_sets
+        ):
             yield (
                 f"example_scan.negative_set {self.example_scan.negative_set!r} must be one of "
                 "promoters.windows.negative_sets"
@@ -211,8 +265,12 @@ class Config(Section):
                     "start_sites needs promoters.source, the annotated start sites on a genome; without "
                     "them, it must be null"
                 )
-            self.encoder.check_pooling(self.start_sites.chromatin.model.pooling, "start_sites")
-            if self.start_sites.kmers and (self.encoder.causal or self.encoder.compatibility != "none"):
+            self.encoder.check_pooling(
+                self.start_sites.chromatin.model.pooling, "start_sites"
+            )
+            if self.start_sites.kmers and (
+                self.encoder.causal or self.encoder.compatibility != "none"
+            ):
                 yield "start_sites.kmers must be 0 for an encoder with causal or compatibility"
 
     def _faults_of_annotation(self) -> Iterator[str]:
@@ -231,7 +289,10 @@ class Config(Section):
                 )
 
     def _faults_of_study(self, study: StudyConfig) -> Iterator[str]:
-        for task, there in (("promoters", self.has_promoters), ("chromatin", self.has_chromatin)):
+        for task, there in (
+            ("promoters", self.has_promoters),
+            ("chromatin", self.has_chromatin),
+        ):
             if task not in study.tasks:
                 continue
             if not there:
@@ -242,7 +303,10 @@ class Config(Section):
                     f"pretraining_study.random_long_steps {study.random_long_steps} must be above the "
                     f"{steps} steps of {task}"
                 )
-        if "promoters" in study.tasks and study.negative_set not in self.promoters.windows.negative_sets:
+        if (
+            "promoters" in study.tasks
+            and study.negative_set not in self.promoters.windows.negative_sets
+        ):
             yield (
                 f"pretraining_study.negative_set {study.negative_set!r} must be one of "
                 "promoters.windows.negative_sets"
@@ -263,7 +327,11 @@ class Config(Section):
             if loci:
                 yield f"genome.{split} needs at least one contig or region"
             if also[split] and not regions[split]:
-                where = f", or one in chromatin.data.{split}_regions" if self.has_chromatin else ""
+                where = (
+                    f", or one in chromatin.data.{split}_regions"
+                    if self.has_chromatin
+                    else ""
+                )
                 yield f"genome.{split} needs at least one contig or region{where}"
         cut = [text for text in self.genome.test if ":" in text]
         if cut and data.tracks == SIMULATED:
@@ -284,7 +352,10 @@ class Config(Section):
             yield "chromatin.data.tracks needs genome.reference in addition to custom sequences"
         if self.pretraining.start_from is not None:
             return
-        for name, there in (("promoters", self.has_sequences), ("sequences", self.has_labeled_sequences)):
+        for name, there in (
+            ("promoters", self.has_sequences),
+            ("sequences", self.has_labeled_sequences),
+        ):
             if there and getattr(self, name).model.initial == "pretrained":
                 yield (
                     f"{name}.model.initial 'pretrained' needs genome.reference for pretraining, or a model "
@@ -297,7 +368,13 @@ _LARGEST = 100_000
 
 STAGES: Mapping[str, tuple[str, ...]] = {
     # Regions held out for chromatin are also held out of pretraining.
-    "tokens": ("seed", "genome", "tokens", "chromatin.data.valid_regions", "chromatin.data.test_regions"),
+    "tokens": (
+        "seed",
+        "genome",
+        "tokens",
+        "chromatin.data.valid_regions",
+        "chromatin.data.test_regions",
+    ),
     "pretraining": ("seed", "genome", "tokens", "encoder", "pretraining"),
     "windows": (
         "seed",
@@ -308,8 +385,17 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     ),
     "promoters": (
         *("seed", "genome", "encoder"),
-        *("promoters.windows", "promoters.model", "promoters.training", "promoters.evaluation.baseline_kmer"),
-        *("promoters.source", "promoters.calibration.method", "promoters.calibration.negatives"),
+        *(
+            "promoters.windows",
+            "promoters.model",
+            "promoters.training",
+            "promoters.evaluation.baseline_kmer",
+        ),
+        *(
+            "promoters.source",
+            "promoters.calibration.method",
+            "promoters.calibration.negatives",
+        ),
     ),
     "sequences": (
         *(
@@ -325,7 +411,14 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "promoter-baseline": ("seed", "promoters.evaluation"),
     "chromatin-data": ("seed", "genome", "chromatin.data"),
     "chromatin": (
-        *("seed", "genome", "encoder", "chromatin.data", "chromatin.model", "chromatin.training"),
+        *(
+            "seed",
+            "genome",
+            "encoder",
+            "chromatin.data",
+            "chromatin.model",
+            "chromatin.training",
+        ),
         "chromatin.evaluation.baseline_kmer",
         "chromatin.evaluation.baseline_dyads",
         "chromatin.evaluation.center_fraction",
@@ -342,8 +435,24 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "density": ("byte_lm",),
     # All sections and keys except paths.
     "report": (
-        *("num_gpus", "token_jobs", "seed", "simulation", "genome", "splits", "tokens", "encoder"),
-        *("pretraining", "promoters", "start_sites", "chromatin", "example_scan", "pretraining_study"),
+        *(
+            "num_gpus",
+            "token_jobs",
+            "seed",
+            "simulation",
+            "genome",
+            "splits",
+            "tokens",
+            "encoder",
+        ),
+        *(
+            "pretraining",
+            "promoters",
+            "start_sites",
+            "chromatin",
+            "example_scan",
+            "pretraining_study",
+        ),
         *("tables", "ablation"),
     ),
 }
@@ -380,13 +489,19 @@ def _config_of(config: Config, stage: str) -> Config:
     if not stage.startswith("start-sites"):
         return config
     own = config.start_sites or StartSitesConfig()
-    encoder = config.encoder.model_copy(update={"kmers": config.encoder.kmers or own.kmers})
+    encoder = config.encoder.model_copy(
+        update={"kmers": config.encoder.kmers or own.kmers}
+    )
     return config.model_copy(update={"chromatin": own.chromatin, "encoder": encoder})
 
 
 def _stored(config: Config, stage: str) -> list[str]:
     found = {name: attrgetter(name)(config) for name in STAGES[stage]}
-    return [name for name, value in found.items() if "." not in name or value not in ((), None)]
+    return [
+        name
+        for name, value in found.items()
+        if "." not in name or value not in ((), None)
+    ]
 
 
 def check_stages(config: Config) -> None:
@@ -395,7 +510,9 @@ def check_stages(config: Config) -> None:
         size = len(shlex.quote(stage_text(config, stage)).encode())
         if size > _LARGEST:
             names = " and ".join(_stored(_config_of(config, stage), stage))
-            raise ConfigError(f"{names} have {size:,} bytes, more than {_LARGEST:,}: shorten their lists")
+            raise ConfigError(
+                f"{names} have {size:,} bytes, more than {_LARGEST:,}: shorten their lists"
+            )
 
 
 def stage_text(config: Config, stage: str) -> str:

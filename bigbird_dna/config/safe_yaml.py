@@ -36,7 +36,9 @@ class _ShownValue(reprlib.Repr):
 
     def repr_int(self, x: int, level: int) -> str:
         # Python raises an error for integers with thousands of digits.
-        return repr(x) if abs(x) <= _LARGEST else f"<an integer of {x.bit_length()} bits>"
+        return (
+            repr(x) if abs(x) <= _LARGEST else f"<an integer of {x.bit_length()} bits>"
+        )
 
 
 def shown(value: object) -> str:
@@ -46,7 +48,11 @@ def shown(value: object) -> str:
 
 def shortened(text: str, longest: int = 160) -> str:
     """Return a text, with its center replaced by an ellipsis if it is too long for a message."""
-    return text if len(text) <= longest else f"{text[: longest // 2]}…{text[-longest // 2 :]}"
+    return (
+        text
+        if len(text) <= longest
+        else f"{text[: longest // 2]}…{text[-longest // 2 :]}"
+    )
 
 
 def key_shown(key: str) -> str:
@@ -56,7 +62,10 @@ def key_shown(key: str) -> str:
 
 def unfit(text: str) -> str | None:
     """Return the first character that is invalid in files and messages, escaped; None if all are valid."""
-    found = next((one for one in text if unicodedata.category(one) in _UNFIT or one in _NO_YAML), None)
+    found = next(
+        (one for one in text if unicodedata.category(one) in _UNFIT or one in _NO_YAML),
+        None,
+    )
     return found and found.encode("unicode_escape", "surrogatepass").decode()
 
 
@@ -76,21 +85,32 @@ class _Copy:
         self.source = source
         self.count = 0
 
-    def section(self, values: Mapping[Any, Any], place: tuple[str, ...]) -> dict[str, Any]:
+    def section(
+        self, values: Mapping[Any, Any], place: tuple[str, ...]
+    ) -> dict[str, Any]:
         for key in values:
             if not isinstance(key, str):
-                raise self.fault(place, f"key {shown(key)} must be a string: put it in quotes")
+                raise self.fault(
+                    place, f"key {shown(key)} must be a string: put it in quotes"
+                )
         return {key: self.value(value, (*place, key)) for key, value in values.items()}
 
     def items(self, values: Iterable[Any], place: tuple[str, ...]) -> tuple[Any, ...]:
-        return tuple(self.value(value, (*place, str(number))) for number, value in enumerate(values))
+        return tuple(
+            self.value(value, (*place, str(number)))
+            for number, value in enumerate(values)
+        )
 
     def value(self, value: Any, place: tuple[str, ...]) -> Any:
         self.count += 1
         if self.count > MOST_VALUES:
-            raise ConfigError(f"{self.source}: contains more than {MOST_VALUES:,} values")
+            raise ConfigError(
+                f"{self.source}: contains more than {MOST_VALUES:,} values"
+            )
         if len(place) > DEEPEST:
-            raise ConfigError(f"{self.source}: contains more than {DEEPEST} nested levels")
+            raise ConfigError(
+                f"{self.source}: contains more than {DEEPEST} nested levels"
+            )
         if isinstance(value, Mapping):
             return self.section(value, place)
         if isinstance(value, list | tuple):
@@ -102,7 +122,9 @@ class _Copy:
     def fault(self, place: tuple[str, ...], problem: str) -> ConfigError:
         key = ".".join(place)
         return ConfigError(
-            f"{self.source}: {key_shown(key)}: {problem}" if key else f"{self.source}: {problem}"
+            f"{self.source}: {key_shown(key)}: {problem}"
+            if key
+            else f"{self.source}: {problem}"
         )
 
 
@@ -128,7 +150,9 @@ def _value_problem(value: Any) -> str | None:
 
 _TAG = "tag:yaml.org,2002:"
 # Excludes octal numbers (leading 0) and base-60 numbers (colon), which are almost always unintended.
-_NUMBER = re.compile(r"[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F_]+|0b[01_]+|[^:]*[.eE][^:]*)", re.IGNORECASE)
+_NUMBER = re.compile(
+    r"[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F_]+|0b[01_]+|[^:]*[.eE][^:]*)", re.IGNORECASE
+)
 
 
 EXPONENT = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+")
@@ -168,17 +192,30 @@ class _Loader(yaml.SafeLoader):
         finally:
             self.depth -= 1
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(
+        self, node: yaml.MappingNode, deep: bool = False
+    ) -> dict[Any, Any]:
         if isinstance(node, yaml.MappingNode):
             seen = set()
             for key, _ in node.value:
                 if key.tag == f"{_TAG}merge":
-                    raise _Refused("merge keys ('<<') are not supported: write the keys", key.start_mark)
+                    raise _Refused(
+                        "merge keys ('<<') are not supported: write the keys",
+                        key.start_mark,
+                    )
                 if key.tag != f"{_TAG}str":
-                    name = shown(key.value) if isinstance(key, yaml.ScalarNode) else f"of kind {key.id}"
-                    raise _Refused(f"key {name} must be a string: put it in quotes", key.start_mark)
+                    name = (
+                        shown(key.value)
+                        if isinstance(key, yaml.ScalarNode)
+                        else f"of kind {key.id}"
+                    )
+                    raise _Refused(
+                        f"key {name} must be a string: put it in quotes", key.start_mark
+                    )
                 if key.value in seen:
-                    raise _Refused(f"key {shown(key.value)} is given twice", key.start_mark)
+                    raise _Refused(
+                        f"key {shown(key.value)} is given twice", key.start_mark
+                    )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -189,26 +226,43 @@ class _Loader(yaml.SafeLoader):
                 return exponent_number(text)
             if _NUMBER.fullmatch(text):
                 whole = node.tag == f"{_TAG}int"
-                return self.construct_yaml_int(node) if whole else self.construct_yaml_float(node)
+                return (
+                    self.construct_yaml_int(node)
+                    if whole
+                    else self.construct_yaml_float(node)
+                )
         except (ValueError, IndexError):
             pass
-        problem = "has too many digits" if len(text) > 1000 else "is not a plain decimal number"
+        problem = (
+            "has too many digits"
+            if len(text) > 1000
+            else "is not a plain decimal number"
+        )
         raise _Refused(f"{shown(text)} {problem}", node.start_mark)
 
     def _truth(self, node: yaml.ScalarNode) -> bool:
         try:
             return self.construct_yaml_bool(node)
         except KeyError:
-            raise _Refused(f"{shown(node.value)} must be true or false", node.start_mark) from None
+            raise _Refused(
+                f"{shown(node.value)} must be true or false", node.start_mark
+            ) from None
 
     def _date(self, node: yaml.Node) -> None:
-        raise _Refused(f"{shown(node.value)} is a date in YAML: put it in quotes", node.start_mark)
+        raise _Refused(
+            f"{shown(node.value)} is a date in YAML: put it in quotes", node.start_mark
+        )
 
     def _undefined(self, node: yaml.Node) -> None:
-        raise _Refused(f"tag {shown(node.tag.replace(_TAG, '!!'))} is not supported", node.start_mark)
+        raise _Refused(
+            f"tag {shown(node.tag.replace(_TAG, '!!'))} is not supported",
+            node.start_mark,
+        )
 
 
-_Loader.add_implicit_resolver(f"{_TAG}float", re.compile(f"{EXPONENT.pattern}$"), list("-+.0123456789"))
+_Loader.add_implicit_resolver(
+    f"{_TAG}float", re.compile(f"{EXPONENT.pattern}$"), list("-+.0123456789")
+)
 for _kind, _constructor in {
     "null": _Loader.construct_yaml_null,
     "str": _Loader.construct_yaml_str,
@@ -233,14 +287,18 @@ def read_yaml(text: str, source: str) -> Any:
     except _Refused as error:
         raise ConfigError(f"{source}: {_place(error)}{error.problem}") from None
     except yaml.MarkedYAMLError as error:
-        raise ConfigError(f"{source}: not YAML: {_place(error)}{_syntax_problem(error)}") from None
+        raise ConfigError(
+            f"{source}: not YAML: {_place(error)}{_syntax_problem(error)}"
+        ) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise ConfigError(
             f"{source}: not YAML: line {line}: character U+{ord(text[error.position]):04X} is not allowed"
         ) from None
     except yaml.YAMLError as error:
-        raise ConfigError(f"{source}: not YAML: {shortened(error_text(error))}") from None
+        raise ConfigError(
+            f"{source}: not YAML: {shortened(error_text(error))}"
+        ) from None
 
 
 def compose_yaml(text: str) -> yaml.Node | None:
@@ -254,5 +312,9 @@ def _place(error: yaml.MarkedYAMLError) -> str:
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError) -> str:
-    problems = [error.context, error.problem] if (error.problem or "").startswith("but ") else [error.problem]
+    problems = (
+        [error.context, error.problem]
+        if (error.problem or "").startswith("but ")
+        else [error.problem]
+    )
     return shortened(" ".join(" ".join(part.split()) for part in problems if part))

@@ -25,7 +25,9 @@ def field(default: Any, description: str, **bounds: Any) -> Any:
 class Section(BaseModel):
     """A frozen group of keys that rejects unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False
+    )
 
     def _faults(self) -> Iterator[str]:
         """Yield inconsistencies between individually valid keys; the first is reported."""
@@ -49,7 +51,11 @@ class Section(BaseModel):
         `NOT_IN_FINGERPRINT`."""
         fields = type(self).model_fields.items()
         return self.model_dump(
-            exclude={key for key, field in fields if {MONITORING, NOT_IN_FINGERPRINT} & {*field.metadata}}
+            exclude={
+                key
+                for key, field in fields
+                if {MONITORING, NOT_IN_FINGERPRINT} & {*field.metadata}
+            }
         )
 
 
@@ -68,14 +74,24 @@ def _file(text: str) -> str:
     if text != text.strip():
         raise ValueError("a file name must not start or end with a space")
     if text.startswith(("-", "~")):
-        raise ValueError(f"a file name must not start with {text[0]!r}: use the absolute path")
+        raise ValueError(
+            f"a file name must not start with {text[0]!r}: use the absolute path"
+        )
     if found := _ADDRESS.match(text):
-        raise ValueError(f"a file name must not start with {found[0]!r}, the scheme of a URL")
+        raise ValueError(
+            f"a file name must not start with {found[0]!r}, the scheme of a URL"
+        )
     if found := re.search("[{}<>]", text):
-        raise ValueError(f"a file name must not contain {found[0]!r}, which Snakemake uses for placeholders")
+        raise ValueError(
+            f"a file name must not contain {found[0]!r}, which Snakemake uses for placeholders"
+        )
     size = len(os.fsencode(text))
-    if size > _LONGEST_PATH or any(len(os.fsencode(part)) > _LONGEST_NAME for part in text.split("/")):
-        raise ValueError(f"a path must have at most {_LONGEST_PATH} bytes, {_LONGEST_NAME} per name")
+    if size > _LONGEST_PATH or any(
+        len(os.fsencode(part)) > _LONGEST_NAME for part in text.split("/")
+    ):
+        raise ValueError(
+            f"a path must have at most {_LONGEST_PATH} bytes, {_LONGEST_NAME} per name"
+        )
     return text
 
 
@@ -87,7 +103,11 @@ def _directory(text: str) -> str:
 
 
 def _contig(text: str) -> str:
-    if not text or text.startswith("-") or any(character.isspace() or character == "`" for character in text):
+    if (
+        not text
+        or text.startswith("-")
+        or any(character.isspace() or character == "`" for character in text)
+    ):
         raise ValueError(
             "a contig name must have at least one character, no spaces or backquotes, and no leading '-'"
         )

@@ -3,7 +3,11 @@
 from collections.abc import Iterator
 from typing import Literal, get_args
 
-from bigbird_dna.config.promoters import ClassifierConfig, PromoterTrainingConfig, SequenceFilesConfig
+from bigbird_dna.config.promoters import (
+    ClassifierConfig,
+    PromoterTrainingConfig,
+    SequenceFilesConfig,
+)
 from bigbird_dna.config.section import FileName, Section, field
 from bigbird_dna.config.training import MOST_PROCESSES, EvaluationConfig
 
@@ -25,7 +29,9 @@ class SequenceBaselinesConfig(Section):
     """Models that are trained for comparison, on the same sequences and steps."""
 
     cnn: bool = field(True, "a convolutional network on the bases")
-    shuffled_labels: int = field(1, "number of control models, trained on shuffled labels", ge=0, le=100)
+    shuffled_labels: int = field(
+        1, "number of control models, trained on shuffled labels", ge=0, le=100
+    )
 
 
 class SequencesConfig(SequenceFilesConfig):
@@ -37,15 +43,20 @@ class SequencesConfig(SequenceFilesConfig):
         "none: no such model",
     )
     label_columns: tuple[str, ...] = field(
-        (), "columns of tables with the labels, or patterns; none: label, or else label_0, label_1 and so on"
+        (),
+        "columns of tables with the labels, or patterns; none: label, or else label_0, label_1 and so on",
     )
-    task: LabelKind | None = field(None, "kind of the labels; none: found from the labels")
+    task: LabelKind | None = field(
+        None, "kind of the labels; none: found from the labels"
+    )
     both_strands: bool = field(
         False,
         "whether the sequences have no direction; true: training reads either strand, and predictions are "
         "means over both",
     )
-    num_gpus: int = field(1, "torchrun processes for the training of a model", ge=1, le=MOST_PROCESSES)
+    num_gpus: int = field(
+        1, "torchrun processes for the training of a model", ge=1, le=MOST_PROCESSES
+    )
     model: ClassifierConfig = ClassifierConfig()
     training: SequenceTrainingConfig = SequenceTrainingConfig()
     baselines: SequenceBaselinesConfig = SequenceBaselinesConfig()

@@ -9,7 +9,11 @@ from typing import Annotated, Literal
 
 from bigbird_dna.config.chromatin import TSS, ChromatinConfig
 from bigbird_dna.config.section import LONGEST_WINDOW, MONITORING, Section, field
-from bigbird_dna.config.training import MOST_PROCESSES, FinetuningConfig, OptimizerConfig
+from bigbird_dna.config.training import (
+    MOST_PROCESSES,
+    FinetuningConfig,
+    OptimizerConfig,
+)
 
 CENTER = 0.9
 """Fraction of a window whose bins are scored; the others have little context on one side."""
@@ -18,7 +22,9 @@ CENTER = 0.9
 class StartSitesOptimizerConfig(OptimizerConfig):
     """The optimizer, with defaults for start sites."""
 
-    learning_rate: float = field(1e-3, "peak learning rate, after warm-up; decays linearly to 0", gt=0)
+    learning_rate: float = field(
+        1e-3, "peak learning rate, after warm-up; decays linearly to 0", gt=0
+    )
 
 
 class StartSitesTrainingConfig(FinetuningConfig):
@@ -35,9 +41,15 @@ class StartSitesTrainingConfig(FinetuningConfig):
 class StartSitesConfig(Section):
     """A model that predicts the start sites of promoters in all bins of a window, on both strands."""
 
-    bin: int = field(20, "bin size, bp: the interval of one score", ge=1, le=LONGEST_WINDOW)
+    bin: int = field(
+        20, "bin size, bp: the interval of one score", ge=1, le=LONGEST_WINDOW
+    )
     window: int = field(3000, "length of the input, bp", ge=1, le=LONGEST_WINDOW)
-    widen: int = field(20, "a bin is positive if a start site is in it, or within this distance, bp", ge=0)
+    widen: int = field(
+        20,
+        "a bin is positive if a start site is in it, or within this distance, bp",
+        ge=0,
+    )
     shift_bp: int = field(25, "largest random shift of a training window, bp", ge=0)
     initial: Literal["pretrained", "random"] = field(
         "pretrained", "initialization: the pretrained encoder, or random weights"
@@ -50,9 +62,13 @@ class StartSitesConfig(Section):
         le=8,
     )
     bin_layers: int = field(1, "attention layers across the bins of a window", ge=0)
-    dropout: float | None = field(0.1, "dropout in fine-tuning; none: the encoder's", ge=0, lt=1)
+    dropout: float | None = field(
+        0.1, "dropout in fine-tuning; none: the encoder's", ge=0, lt=1
+    )
     positive_weight: float = field(8.0, "weight of a positive label in the loss", gt=0)
-    num_gpus: int = field(1, "torchrun processes for the training", ge=1, le=MOST_PROCESSES)
+    num_gpus: int = field(
+        1, "torchrun processes for the training", ge=1, le=MOST_PROCESSES
+    )
     training: StartSitesTrainingConfig = StartSitesTrainingConfig()
 
     def _faults(self) -> Iterator[str]:

@@ -5,10 +5,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from bigbird_dna.config.section import MONITORING, NOT_IN_FINGERPRINT, FileName, Section, field
+from bigbird_dna.config.section import (
+    MONITORING,
+    NOT_IN_FINGERPRINT,
+    FileName,
+    Section,
+    field,
+)
 
 MOST_PROCESSES = 1024
-LayerMatrix = Literal["query", "key", "value", "attention_output", "intermediate", "output"]
+LayerMatrix = Literal[
+    "query", "key", "value", "attention_output", "intermediate", "output"
+]
 CalibrationMethod = Literal["auto", "platt", "isotonic"]
 
 
@@ -16,9 +24,12 @@ class OptimizerConfig(Section):
     """Adam or Adafactor with warm-up and linear decay; shared by pretraining and fine-tuning."""
 
     method: Literal["adamw", "adafactor"] = field(
-        "adamw", "adafactor: factored second moments, steps scaled by parameter size; much less memory"
+        "adamw",
+        "adafactor: factored second moments, steps scaled by parameter size; much less memory",
     )
-    learning_rate: float = field(1e-4, "peak learning rate, after warm-up; decays linearly to 0", gt=0)
+    learning_rate: float = field(
+        1e-4, "peak learning rate, after warm-up; decays linearly to 0", gt=0
+    )
     warmup_steps: int = field(100, "steps of linear learning-rate warm-up", ge=0)
     weight_decay: float = field(0.01, "weight decay, decoupled from the gradient", ge=0)
     clip_norm: float = field(1.0, "maximum norm of the gradient", gt=0)
@@ -36,22 +47,32 @@ class TrainingConfig(Section):
 
     steps: int = field(1000, "number of optimizer steps", ge=1)
     batch_size: int = field(32, "sequences per step, over all processes", ge=1)
-    grad_accumulation: Annotated[int, NOT_IN_FINGERPRINT] = field(1, "micro-batches per process step", ge=1)
+    grad_accumulation: Annotated[int, NOT_IN_FINGERPRINT] = field(
+        1, "micro-batches per process step", ge=1
+    )
     optimizer: OptimizerConfig = OptimizerConfig()
-    precision: Annotated[Literal["auto", "float32", "bfloat16"], NOT_IN_FINGERPRINT] = field(
-        "auto", "number format; auto: bfloat16 autocast if the device supports it"
+    precision: Annotated[Literal["auto", "float32", "bfloat16"], NOT_IN_FINGERPRINT] = (
+        field(
+            "auto", "number format; auto: bfloat16 autocast if the device supports it"
+        )
     )
     allow_slow_attention: Annotated[bool, NOT_IN_FINGERPRINT] = field(
-        False, "on a GPU: train with slower attention if the fast kernel is unavailable, instead of stopping"
+        False,
+        "on a GPU: train with slower attention if the fast kernel is unavailable, instead of stopping",
     )
     torch_compile: Annotated[bool, NOT_IN_FINGERPRINT] = field(
-        False, "compile the operations of a layer except attention; for GPUs, takes a minute at the start"
+        False,
+        "compile the operations of a layer except attention; for GPUs, takes a minute at the start",
     )
     evaluate_every: Annotated[int | None, MONITORING] = field(
-        None, "steps between evaluations on held-out data; none: a twentieth of the steps", ge=1
+        None,
+        "steps between evaluations on held-out data; none: a twentieth of the steps",
+        ge=1,
     )
     checkpoint_minutes: Annotated[float, MONITORING] = field(
-        10.0, "minutes between checkpoints, from which an interrupted run resumes; 0: after every step", ge=0
+        10.0,
+        "minutes between checkpoints, from which an interrupted run resumes; 0: after every step",
+        ge=0,
     )
     seed: int = field(1, "random seed of weights, examples and order", ge=0, lt=2**32)
 
@@ -86,7 +107,9 @@ class KeepingConfig(TrainingConfig):
     def deciding(self) -> dict[str, Any]:
         """Return also what is measured, and when, if that decides which weights are kept."""
         measured = {"evaluate_every", "evaluation_bins", "evaluation_sequences"}
-        return super().deciding() | self.model_dump(include=measured if self.keep == "best" else set())
+        return super().deciding() | self.model_dump(
+            include=measured if self.keep == "best" else set()
+        )
 
 
 class ShorterConfig(Section):
@@ -99,7 +122,9 @@ class ShorterConfig(Section):
 def check_curriculum(stages: Sequence[ShorterConfig], steps: int) -> None:
     """`ValueError` if shorter inputs take all steps of a training."""
     if (taken := sum(stage.steps for stage in stages)) >= steps:
-        raise ValueError(f"length_curriculum has {taken} steps; it must have fewer than steps {steps}")
+        raise ValueError(
+            f"length_curriculum has {taken} steps; it must have fewer than steps {steps}"
+        )
 
 
 class PretrainingConfig(KeepingConfig):
@@ -118,20 +143,34 @@ class PretrainingConfig(KeepingConfig):
         "directories of prepare tokens with the same tokenizer, such as of other genomes, whose training "
         "tokens are used as well",
     )
-    sequence_tokens: int = field(512, "tokens per input: [CLS] A [SEP]; next_sentence: and B [SEP]", ge=16)
+    sequence_tokens: int = field(
+        512, "tokens per input: [CLS] A [SEP]; next_sentence: and B [SEP]", ge=16
+    )
     length_curriculum: tuple[ShorterConfig, ...] = field(
         (), "consecutive first stages on shorter inputs, each with steps and tokens"
     )
     mask_fraction: float = field(
-        0.15, "fraction of masked tokens: 80 % become [MASK], 10 % a random token, 10 % stay", gt=0, lt=1
+        0.15,
+        "fraction of masked tokens: 80 % become [MASK], 10 % a random token, 10 % stay",
+        gt=0,
+        lt=1,
     )
-    mask_span: float = field(1.0, "mean number of adjacent masked tokens; 1: single tokens", ge=1, le=100)
+    mask_span: float = field(
+        1.0, "mean number of adjacent masked tokens; 1: single tokens", ge=1, le=100
+    )
     embedding_init: Literal["cooccurrence", "random"] = field(
-        "cooccurrence", "cooccurrence: from counts of tokens and adjacent tokens; random: as other weights"
+        "cooccurrence",
+        "cooccurrence: from counts of tokens and adjacent tokens; random: as other weights",
     )
-    next_sentence: bool = field(False, "also predict whether B follows A, as in the paper")
-    evaluation_sequences: Annotated[int, MONITORING] = field(256, "number of fixed held-out inputs", ge=1)
-    ngram_order: Annotated[int, MONITORING] = field(6, "maximum order of token n-gram baselines", ge=1, le=12)
+    next_sentence: bool = field(
+        False, "also predict whether B follows A, as in the paper"
+    )
+    evaluation_sequences: Annotated[int, MONITORING] = field(
+        256, "number of fixed held-out inputs", ge=1
+    )
+    ngram_order: Annotated[int, MONITORING] = field(
+        6, "maximum order of token n-gram baselines", ge=1, le=12
+    )
 
     def _faults(self) -> Iterator[str]:
         yield from self._repeats("further_tokens")
@@ -179,9 +218,12 @@ class StartConfig(Section):
         "pretrained", "initialization: the pretrained encoder, or random weights"
     )
     extend_positions: Literal["tile", "interpolate", "ntk"] | None = field(
-        None, "method to extend a shorter pretrained encoder to encoder.max_length; none: raise an error"
+        None,
+        "method to extend a shorter pretrained encoder to encoder.max_length; none: raise an error",
     )
-    dropout: float | None = field(None, "dropout in fine-tuning; none: the encoder's", ge=0, lt=1)
+    dropout: float | None = field(
+        None, "dropout in fine-tuning; none: the encoder's", ge=0, lt=1
+    )
 
 
 class LoraConfig(Section):
@@ -201,7 +243,8 @@ class FinetuningConfig(KeepingConfig):
     """Training keys shared by all fine-tuning tasks."""
 
     adapt: Literal["full", "frozen", "lora"] = field(
-        "full", "trained weights of the encoder: all, none (frozen), or low-rank updates (lora)"
+        "full",
+        "trained weights of the encoder: all, none (frozen), or low-rank updates (lora)",
     )
     lora: LoraConfig = LoraConfig()
     train_fraction: float = field(
@@ -225,5 +268,9 @@ class CalibrationConfig(Section):
 class EvaluationConfig(Section):
     """The baseline of a fine-tuned model."""
 
-    baseline_kmer: int = field(5, "k of the k-mer logistic regression used as baseline", ge=1, le=8)
-    seed: int = field(1, "random seed of the baseline and of samples of test data", ge=0, lt=2**32)
+    baseline_kmer: int = field(
+        5, "k of the k-mer logistic regression used as baseline", ge=1, le=8
+    )
+    seed: int = field(
+        1, "random seed of the baseline and of samples of test data", ge=0, lt=2**32
+    )

@@ -5,18 +5,37 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.config import DEEPSEA, TSS, ChromatinDataConfig, ChromatinTrainingConfig, Config
+from bigbird_dna.config import (
+    DEEPSEA,
+    TSS,
+    ChromatinDataConfig,
+    ChromatinTrainingConfig,
+    Config,
+)
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import scratch_directory
 from bigbird_dna.disk.shards import find_shard
 from bigbird_dna.errors import ConfigError, DataError, UsageError
-from bigbird_dna.genome.chromatin.dataset import ChromatinData, build_dataset, write_label_shard
+from bigbird_dna.genome.chromatin.dataset import (
+    ChromatinData,
+    build_dataset,
+    write_label_shard,
+)
 from bigbird_dna.genome.chromatin.deepsea import build_deepsea
 from bigbird_dna.genome.chromatin.labels import BinSource, Labeling
-from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, tracks_from_folder, tss_tracks
+from bigbird_dna.genome.chromatin.tracks import (
+    Track,
+    read_tracks,
+    tracks_from_folder,
+    tss_tracks,
+)
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sources.inputs import chromatin_files, deepsea_sources, find_assembly
+from bigbird_dna.genome.sources.inputs import (
+    chromatin_files,
+    deepsea_sources,
+    find_assembly,
+)
 from bigbird_dna.genome.splits import RegionSplits, find_named
 
 # Axes: N windows, T tracks.
@@ -27,7 +46,9 @@ LEAST_EXAMPLES = 5
 Rows = npt.NDArray[np.intp]
 
 
-def draw_groups(groups: npt.NDArray[np.int64], share: float, seed: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+def draw_groups(
+    groups: npt.NDArray[np.int64], share: float, seed: tuple[int, ...]
+) -> npt.NDArray[np.bool_]:
     """Return which rows (N,) belong to the kept fraction of the groups, given the group of each row (N,).
 
     Groups are never divided. Their order is drawn once, so with the same seed a smaller fraction is a subset
@@ -48,13 +69,23 @@ def sample(rows: Rows, count: int, seed: tuple[int, int] | np.random.Generator) 
 class BinWindows:
     """Windows of `length` bp around the bins `rows` (N,) of a data set."""
 
-    def __init__(self, data: ChromatinData, reference: Reference, length: int, rows: Rows) -> None:
-        self.data, self.reference, self.rows, self.length = data, reference, rows, length
+    def __init__(
+        self, data: ChromatinData, reference: Reference, length: int, rows: Rows
+    ) -> None:
+        self.data, self.reference, self.rows, self.length = (
+            data,
+            reference,
+            rows,
+            length,
+        )
         self.shape = len(rows), len(data.tracks)  # (N, T)
 
     def sequences(self, rows: Rows) -> list[str]:
         """Return the sequences of windows, with N beyond their contig."""
-        return [self.reference.fetch(one) for one in self.data.windows(self.length, self.rows[rows])]
+        return [
+            self.reference.fetch(one)
+            for one in self.data.windows(self.length, self.rows[rows])
+        ]
 
     def labels(self, rows: Rows) -> npt.NDArray[np.uint8]:
         """Return the labels of windows, (n, T)."""
@@ -64,7 +95,9 @@ class BinWindows:
 def checked_window(window: int, size: int) -> int:
     """Return `window` if bins of `size` bp can be at its center, else raise `ConfigError`."""
     if window < size or (window - size) % 2:
-        raise ConfigError(f"--window {window}: must be the bin size ({size}) plus an even number")
+        raise ConfigError(
+            f"--window {window}: must be the bin size ({size}) plus an even number"
+        )
     return window
 
 
@@ -79,7 +112,9 @@ def training_bins(data: ChromatinData, training: ChromatinTrainingConfig) -> Row
     if share >= 1:
         return rows
     codes = data.bins["contig"].cat.codes.to_numpy().astype(np.int64)[rows]
-    runs = data.bins["start"].to_numpy()[rows] // (data.bin_size * training.bins_per_window)
+    runs = data.bins["start"].to_numpy()[rows] // (
+        data.bin_size * training.bins_per_window
+    )
     groups = codes * (int(runs.max()) + 1) + runs
     kept = rows[draw_groups(groups, share, (training.seed, 6))]
     positives = data.labels.positives(kept)
@@ -118,9 +153,13 @@ def prepare_data(
     part, data = find_shard(shard, output), config.chromatin.data
     if data.tracks == DEEPSEA:
         if part is not None:
-            raise UsageError(f"--shard {part}: DeepSEA's published labels cannot be sharded")
+            raise UsageError(
+                f"--shard {part}: DeepSEA's published labels cannot be sharded"
+            )
         if blacklist is not None:
-            raise UsageError(f"--blacklist {blacklist}: DeepSEA's published bins cannot be filtered")
+            raise UsageError(
+                f"--blacklist {blacklist}: DeepSEA's published bins cannot be filtered"
+            )
         found = _published(config, {"bundle": bundle, "bins": bins, "tracks": tracks})
         genome, assembly = Reference(reference), find_assembly(config)
         table = read_tracks(found["tracks"])
@@ -132,7 +171,9 @@ def prepare_data(
     genome, assembly = Reference(reference), find_assembly(config)
     source = tracks or files.get("tracks")
     if source is None:
-        raise ConfigError("chromatin.data.tracks: needs a track table or a folder of peak files")
+        raise ConfigError(
+            "chromatin.data.tracks: needs a track table or a folder of peak files"
+        )
     labeling = Labeling(
         bin_size=data.bin,
         rule=data.label,
@@ -145,17 +186,30 @@ def prepare_data(
         seed=config.seed,
     )
     regions = {"valid_regions": data.valid_regions, "test_regions": data.test_regions}
-    splits = RegionSplits.from_regions(find_named(config.genome, genome.contigs, assembly, **regions))
+    splits = RegionSplits.from_regions(
+        find_named(config.genome, genome.contigs, assembly, **regions)
+    )
     with scratch_directory() as scratch:
         table = _tracks(data, source, scratch)
-        made_of = BinSource(genome, assembly, table, splits, labeling, blacklist or files.get("blacklist"))
+        made_of = BinSource(
+            genome,
+            assembly,
+            table,
+            splits,
+            labeling,
+            blacklist or files.get("blacklist"),
+        )
         if part is None:
             build_dataset(output, made_of)
         else:
-            log(f"shard {part}: {write_label_shard(output, part, made_of):,} candidate bins")
+            log(
+                f"shard {part}: {write_label_shard(output, part, made_of):,} candidate bins"
+            )
 
 
-def _tracks(data: ChromatinDataConfig, source: Path, scratch: Path) -> tuple[Track, ...]:
+def _tracks(
+    data: ChromatinDataConfig, source: Path, scratch: Path
+) -> tuple[Track, ...]:
     """Return the tracks of a table, of a folder or of promoters, whose peaks are written to `scratch`."""
     if data.tracks == TSS:
         return tss_tracks(read_loci(source), scratch)
@@ -170,5 +224,7 @@ def _published(config: Config, given: dict[str, Path | None]) -> dict[str, Path]
     for role, source in deepsea_sources(config.genome.assembly).items():
         found[role] = path = given[role] or config.paths.download(source.file)
         if not path.exists():
-            raise DataError(f"{path}: no such file; run `bigbird-dna prepare fetch {source.key} -o {path}`")
+            raise DataError(
+                f"{path}: no such file; run `bigbird-dna prepare fetch {source.key} -o {path}`"
+            )
     return found

@@ -22,7 +22,13 @@ from bigbird_dna.data.predictions import HOMOLOGY, POSITIVE
 from bigbird_dna.data.promoter_windows import COLUMNS as WINDOW_COLUMNS
 from bigbird_dna.data.promoter_windows import write_windows
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_choice, check_fraction
+from bigbird_dna.errors import (
+    DataError,
+    UsageError,
+    check_at_least_one,
+    check_choice,
+    check_fraction,
+)
 from bigbird_dna.genome.chromatin.dataset import source_entry
 from bigbird_dna.genome.fields import RecordNames
 from bigbird_dna.genome.records import (
@@ -42,7 +48,11 @@ from bigbird_dna.genome.records import (
 )
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.sequence import fraction_n
-from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns, read_labeled_tables
+from bigbird_dna.genome.sequence_tables import (
+    COLUMNS,
+    TableColumns,
+    read_labeled_tables,
+)
 from bigbird_dna.genome.similar_groups import SIMILAR, similar_groups
 from bigbird_dna.genome.sources.inputs import sequence_role
 from bigbird_dna.genome.splits import Split
@@ -64,8 +74,12 @@ class SequenceOptions:
     # or the other two without user-supplied negatives.
     negative_sets: tuple[str, ...] = ()
     derived: int = 1  # negatives per training promoter and derived set; held-out promoters have one
-    length: int | None = None  # bp to trim all sequences to, at their center; None: equal lengths
-    upstream: int | None = None  # bp of a window before the TSS; None: half of the window
+    length: int | None = (
+        None  # bp to trim all sequences to, at their center; None: equal lengths
+    )
+    upstream: int | None = (
+        None  # bp of a window before the TSS; None: half of the window
+    )
     similarity: float = SIMILAR  # minimum fraction of common k-mers (`similar_groups`)
     seed: int = 1  # for assigning splits
 
@@ -73,9 +87,15 @@ class SequenceOptions:
         check_at_least_one({"derived": self.derived, "length": self.length})
         check_fraction("similarity", self.similarity)
         if not self.similarity:
-            raise UsageError("--similarity 0: must be above 0, as all sequences would form one group")
+            raise UsageError(
+                "--similarity 0: must be above 0, as all sequences would form one group"
+            )
         for name in self.negative_sets:
-            check_choice("negative set", name, [one for one in NEGATIVE_SETS if one not in PLACED_SETS])
+            check_choice(
+                "negative set",
+                name,
+                [one for one in NEGATIVE_SETS if one not in PLACED_SETS],
+            )
         if len({*self.negative_sets}) < len(self.negative_sets):
             raise UsageError("duplicate negative set")
 
@@ -96,11 +116,16 @@ class SequenceFiles(NamedTuple):
     splits: Mapping[str, Split] | None
     where: str  # names the splits in errors
     sources: dict[str, Path]
-    unlabeled: int = 0  # rows of the tables that were left out, because they have no label
+    unlabeled: int = (
+        0  # rows of the tables that were left out, because they have no label
+    )
 
 
 def read_given(
-    data: Sequence[Path], negatives: Path | None, splits: Path | None, columns: TableColumns
+    data: Sequence[Path],
+    negatives: Path | None,
+    splits: Path | None,
+    columns: TableColumns,
 ) -> SequenceFiles:
     """Read FASTA files, or tables with both classes; records without a name of their own get a number."""
     positives = data[0]
@@ -129,14 +154,20 @@ def read_given(
     return SequenceFiles(files, None, groups, sources)
 
 
-def are_tables(data: Sequence[Path], negatives: Path | None, splits: Path | None) -> bool:
+def are_tables(
+    data: Sequence[Path], negatives: Path | None, splits: Path | None
+) -> bool:
     """Return whether `data` are tables, or a FASTA file; `UsageError` for other files together."""
     if all(is_table(path.name) for path in data):
         if negatives is not None or splits is not None:
-            raise UsageError(f"{data[0]} is a table, which contains the negatives and the splits")
+            raise UsageError(
+                f"{data[0]} is a table, which contains the negatives and the splits"
+            )
         return True
     if len(data) > 1:
-        raise UsageError(f"{data[1]}: give one FASTA file of positives, or several tables")
+        raise UsageError(
+            f"{data[1]}: give one FASTA file of positives, or several tables"
+        )
     return False
 
 
@@ -159,7 +190,9 @@ def prepare_sequences(
     both classes, different lengths, or an empty split.
     """
     options = options or SequenceOptions()
-    files, table, where, sources, unlabeled = read_given(data, negatives, splits, columns)
+    files, table, where, sources, unlabeled = read_given(
+        data, negatives, splits, columns
+    )
     sets = options.sets(len(files) > 1)
     aligned = len({len(one) for one in files[0].sequences.values()}) == 1
     if options.length is not None:
@@ -176,7 +209,9 @@ def prepare_sequences(
     else:
         # Excluded records may be in the table or not.
         kept = {name: split for name, split in table.items() if name not in left_out}
-        chosen = with_validation(look_up(names, kept, where), groups, positive, options.seed)
+        chosen = with_validation(
+            look_up(names, kept, where), groups, positive, options.seed
+        )
     check_splits(chosen, positive, where)
     info: dict[str, Any] = {
         "promoters": int(positive.sum()),
@@ -207,17 +242,23 @@ def like_training(groups: npt.NDArray[np.int64], chosen: Sequence[str]) -> int:
     return int((np.isin(groups, groups[training]) & ~training).sum())
 
 
-def _write_sequences(directory: Path, records: Mapping[str, str], chosen: Sequence[str]) -> None:
+def _write_sequences(
+    directory: Path, records: Mapping[str, str], chosen: Sequence[str]
+) -> None:
     """Write a FASTA file of all sequences, and one per split."""
     for file, of in _FILES.items():
         some = zip(records.items(), chosen, strict=True)
-        write_fasta(directory / file, (record for record, split in some if of in (None, split)))
+        write_fasta(
+            directory / file, (record for record, split in some if of in (None, split))
+        )
 
 
 def _upstream(length: int, options: SequenceOptions, sets: Sequence[str]) -> int:
     """Return the number of bp before the TSS."""
     if length < 20 and {*sets} & {*PARTED_SETS}:
-        raise DataError(f"sequences of {length} bp are shorter than the 20 parts of derived negatives")
+        raise DataError(
+            f"sequences of {length} bp are shorter than the 20 parts of derived negatives"
+        )
     upstream = length // 2 if options.upstream is None else options.upstream
     if not 0 <= upstream < length:
         raise DataError(
@@ -227,7 +268,10 @@ def _upstream(length: int, options: SequenceOptions, sets: Sequence[str]) -> int
 
 
 def _log_splits(
-    info: Mapping[str, Any], splits: Sequence[Split], groups: npt.NDArray[np.int64], where: str
+    info: Mapping[str, Any],
+    splits: Sequence[Split],
+    groups: npt.NDArray[np.int64],
+    where: str,
 ) -> None:
     sizes, largest = Counter(splits), int(np.bincount(groups).max())
     shares = ", ".join(f"{sizes[split]:,} {split}" for split in get_args(Split))
@@ -245,28 +289,47 @@ def _check_copies(files: Sequence[Records]) -> None:
 
     Copies in one file are only logged: they are in the same split, so they do not improve any metric.
     """
-    copies = find_copies(files[0].sequences, files[1].sequences if len(files) > 1 else {})
+    copies = find_copies(
+        files[0].sequences, files[1].sequences if len(files) > 1 else {}
+    )
     (across, these), (within, those) = (
-        (counted(len(pairs), "sequence"), listed([f"{later!r} of {earlier!r}" for earlier, later in pairs]))
+        (
+            counted(len(pairs), "sequence"),
+            listed([f"{later!r} of {earlier!r}" for earlier, later in pairs]),
+        )
         for pairs in (copies.across, copies.within)
     )
     if copies.across:
-        raise DataError(f"{files[1].path}: {across} also a positive, on either strand: {these}")
+        raise DataError(
+            f"{files[1].path}: {across} also a positive, on either strand: {these}"
+        )
     if copies.within:
         log(f"warning: {within} duplicated in one file, on either strand: {those}")
 
 
-def _usable(files: Sequence[Records]) -> tuple[dict[str, str], npt.NDArray[np.bool_], set[str]]:
+def _usable(
+    files: Sequence[Records],
+) -> tuple[dict[str, str], npt.NDArray[np.bool_], set[str]]:
     """Return the sequences to use, positives first; whether each is positive; and names with too many N."""
     used: dict[str, str] = {}
     positive: list[bool] = []
     for records in files:
-        kept = {name: one for name, one in records.sequences.items() if fraction_n(one) <= MAX_N}
+        kept = {
+            name: one
+            for name, one in records.sequences.items()
+            if fraction_n(one) <= MAX_N
+        }
         if not kept:
-            raise DataError(f"{records.path}: all sequences have more than {MAX_N:.0%} N")
+            raise DataError(
+                f"{records.path}: all sequences have more than {MAX_N:.0%} N"
+            )
         used |= kept
         positive += [records is files[0]] * len(kept)
-    return used, np.array(positive), {name for one in files for name in one.sequences} - used.keys()
+    return (
+        used,
+        np.array(positive),
+        {name for one in files for name in one.sequences} - used.keys(),
+    )
 
 
 def _rows(

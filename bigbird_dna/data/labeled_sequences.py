@@ -18,7 +18,14 @@ from bigbird_dna.data.negatives import MAX_N
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fields import check_name, decimal, quoted, whole_number
 from bigbird_dna.genome.profile import SAMPLED_BASES, TrainingProfile, training_profile
-from bigbird_dna.genome.records import check_splits, counted, divide, first_copies, look_up, with_validation
+from bigbird_dna.genome.records import (
+    check_splits,
+    counted,
+    divide,
+    first_copies,
+    look_up,
+    with_validation,
+)
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.genome.sequence_tables import (
     CLASSES,
@@ -45,7 +52,9 @@ class Labels(NamedTuple):
     """Labels of sequences: of one class or several labels of 0 and 1, one of several classes, or numbers."""
 
     kind: LabelKind
-    outputs: tuple[str, ...]  # names of the classes of `multiclass`, otherwise of the labels
+    outputs: tuple[
+        str, ...
+    ]  # names of the classes of `multiclass`, otherwise of the labels
     # (N, T); of `multiclass`, 1 for the class and 0 for all others; NaN: missing, only with several labels
     values: Floats
 
@@ -54,7 +63,9 @@ class Labels(NamedTuple):
         """The classes (N,) that splits balance, from 0; one class for several labels and for numbers."""
         if self.kind == "multiclass":
             return np.asarray(self.values.argmax(axis=1), np.int64)
-        values = self.values[:, 0] if self.kind == "binary" else np.zeros(len(self.values))
+        values = (
+            self.values[:, 0] if self.kind == "binary" else np.zeros(len(self.values))
+        )
         return values.astype(np.int64)
 
 
@@ -70,7 +81,9 @@ class LabeledSequences:
     labels: Labels
     splits: npt.NDArray[np.str_]  # (N,)
     groups: npt.NDArray[np.int64]  # (N,) number of the group of similar sequences
-    unlabeled: int = 0  # rows of the tables that were left out, because they have no label
+    unlabeled: int = (
+        0  # rows of the tables that were left out, because they have no label
+    )
 
     def rows(self, *splits: Split) -> npt.NDArray[np.intp]:
         """Return the numbers of the sequences of some splits."""
@@ -79,7 +92,9 @@ class LabeledSequences:
     @cached_property
     def sha256(self) -> str:
         """Checksum of sequences, labels and splits."""
-        texts = "\n".join([*self.sequences, *self.labels.outputs, *self.splits.tolist()])
+        texts = "\n".join(
+            [*self.sequences, *self.labels.outputs, *self.splits.tolist()]
+        )
         return hashlib.sha256(texts.encode() + self.labels.values.tobytes()).hexdigest()
 
     @cached_property
@@ -96,11 +111,16 @@ class LabeledSequences:
         chosen = [] if kind == "regression" else [*(values[:, :_MOST_GROUPS] == 1).T]
         if kind == "binary":
             chosen.append(~chosen[0])
-        texts = ([self.sequences[row] for row in rows.tolist()] for rows in (some, self.rows("valid")))
+        texts = (
+            [self.sequences[row] for row in rows.tolist()]
+            for rows in (some, self.rows("valid"))
+        )
         return training_profile(
             next(texts),
             held_out=next(texts),
-            groups=([self.sequences[row] for row in some[own].tolist()] for own in chosen),
+            groups=(
+                [self.sequences[row] for row in some[own].tolist()] for own in chosen
+            ),
         )
 
 
@@ -126,7 +146,9 @@ def read_labeled_sequences(
     labels, sequences = parse_labels(table, task), table.records.sequences
     kept = np.array([fraction_n(text) <= MAX_N for text in sequences.values()], bool)
     if not kept.all():
-        log(f"{counted(int((~kept).sum()), 'sequence')} not used: more than {MAX_N:.0%} N")
+        log(
+            f"{counted(int((~kept).sum()), 'sequence')} not used: more than {MAX_N:.0%} N"
+        )
     if not kept.any():
         raise DataError(f"{data[0]}: all sequences have more than {MAX_N:.0%} N")
     names = [name for name, good in zip(sequences, kept, strict=True) if good]
@@ -139,8 +161,12 @@ def read_labeled_sequences(
     else:
         used = {*names}
         given = {name: split for name, split in table.splits.items() if name in used}
-        chosen = with_validation(look_up(names, given, where), groups, labels.classes, seed)
-    found = LabeledSequences(names, texts, labels, np.array(chosen), groups, table.unlabeled)
+        chosen = with_validation(
+            look_up(names, given, where), groups, labels.classes, seed
+        )
+    found = LabeledSequences(
+        names, texts, labels, np.array(chosen), groups, table.unlabeled
+    )
     _check(found, where)
     return found
 
@@ -161,7 +187,9 @@ def read_labeled_files(
     if are_tables(data, negatives, splits):
         return with_known_labels(read_tables(data, columns), task)
     if negatives is None:
-        raise DataError(f"{data[0]}: FASTA records have no labels; give the negatives too, or a table")
+        raise DataError(
+            f"{data[0]}: FASTA records have no labels; give the negatives too, or a table"
+        )
     given = read_given(data, negatives, splits, columns)
     positives, others = given.files
     counts = len(positives.sequences), len(others.sequences)
@@ -171,7 +199,9 @@ def read_labeled_files(
     return SequenceTable(positives, (LABEL,), labels, given.splits, {0: data[0]})
 
 
-def parse_labels(table: SequenceTable, task: LabelKind | None = None, *, constant: bool = False) -> Labels:
+def parse_labels(
+    table: SequenceTable, task: LabelKind | None = None, *, constant: bool = False
+) -> Labels:
     """Return the labels of a table, and log their kind.
 
     Without `task`: several columns are `multilabel` if they contain only 0 and 1, otherwise `regression`. One
@@ -183,11 +213,21 @@ def parse_labels(table: SequenceTable, task: LabelKind | None = None, *, constan
     """
     kind = task or _infer(table)
     if kind in ("binary", "multiclass") and len(table.columns) > 1:
-        raise DataError(f"{table.where(0)}: task {kind} needs one column of labels, not {len(table.columns)}")
-    labels = _classes(table) if kind == "multiclass" else _numbers(table, kind, constant)
+        raise DataError(
+            f"{table.where(0)}: task {kind} needs one column of labels, not {len(table.columns)}"
+        )
+    labels = (
+        _classes(table) if kind == "multiclass" else _numbers(table, kind, constant)
+    )
     for name in labels.outputs:
         check_name(name, "the name of a class or label", table.where(0))
-    what = "classes" if kind == "multiclass" else "label" if len(labels.outputs) == 1 else "labels"
+    what = (
+        "classes"
+        if kind == "multiclass"
+        else "label"
+        if len(labels.outputs) == 1
+        else "labels"
+    )
     names = ", ".join(labels.outputs[:5]) + (", …" if len(labels.outputs) > 5 else "")
     log(f"task: {kind} ({len(labels.outputs):,} {what}: {names})")
     return labels
@@ -200,7 +240,9 @@ def _infer(table: SequenceTable) -> LabelKind:
     if len(values) > 1:
         return "regression"
     (texts,) = values
-    if "-1" in texts and (texts == {"-1", "0"} or (len(texts) > 2 and _are_classes(texts - {"-1"}))):
+    if "-1" in texts and (
+        texts == {"-1", "0"} or (len(texts) > 2 and _are_classes(texts - {"-1"}))
+    ):
         raise DataError(
             f"{table.where(table.labels.index(('-1',)))}: label '-1' among labels from 0: leave the cell "
             "empty if the label is unknown; if -1 is a class or a number, give --task multiclass or "
@@ -209,16 +251,24 @@ def _infer(table: SequenceTable) -> LabelKind:
     if len(texts) == 2 or _are_classes(texts):
         return "multiclass"
     for number, (text,) in enumerate(table.labels):
-        if "," in text and decimal(text) is None and decimal(text.replace(",", ".")) is not None:
+        if (
+            "," in text
+            and decimal(text) is None
+            and decimal(text.replace(",", ".")) is not None
+        ):
             raise DataError(
                 f"{table.where(number)}: label {quoted(text)} has a decimal comma; write numbers with a point"
             )
-    return "multiclass" if any(decimal(text) is None for text in texts) else "regression"
+    return (
+        "multiclass" if any(decimal(text) is None for text in texts) else "regression"
+    )
 
 
 def _are_classes(texts: set[str]) -> bool:
     """Whether labels are all whole numbers from 0 or 1 up to at most 100."""
-    whole = sorted(-1 if (number := whole_number(text)) is None else number for text in texts)
+    whole = sorted(
+        -1 if (number := whole_number(text)) is None else number for text in texts
+    )
     return (
         whole[0] in (0, 1)
         and whole == [*range(whole[0], whole[0] + len(whole))]
@@ -228,7 +278,9 @@ def _are_classes(texts: set[str]) -> bool:
 
 def _classes(table: SequenceTable) -> Labels:
     texts = [label for (label,) in table.labels]
-    names = sorted({*texts}, key=lambda text: (decimal(text) is None, decimal(text) or 0.0, text))
+    names = sorted(
+        {*texts}, key=lambda text: (decimal(text) is None, decimal(text) or 0.0, text)
+    )
     if not 2 <= len(names) <= MOST_CLASSES:
         raise DataError(
             f"{table.firsts[0]}: task multiclass needs 2 to {MOST_CLASSES:,} classes; column "
@@ -236,7 +288,9 @@ def _classes(table: SequenceTable) -> Labels:
         )
     numbers = {name: number for number, name in enumerate(names)}
     rows = np.array([numbers[text] for text in texts])
-    return Labels("multiclass", tuple(names), np.eye(len(names), dtype=np.float32)[rows])
+    return Labels(
+        "multiclass", tuple(names), np.eye(len(names), dtype=np.float32)[rows]
+    )
 
 
 def different(values: Floats) -> npt.NDArray[np.bool_]:
@@ -262,18 +316,31 @@ def _numbers(table: SequenceTable, kind: LabelKind, constant: bool) -> Labels:
         return value
 
     rows = [
-        [read(text, number, column) for text, column in zip(labels, table.columns, strict=True)]
+        [
+            read(text, number, column)
+            for text, column in zip(labels, table.columns, strict=True)
+        ]
         for number, labels in enumerate(table.labels)
     ]
     values = np.array(rows, np.float32)
-    varied = np.asarray((~np.isnan(values)).any(axis=0)) if constant else different(values)
-    same = [column for column, good in zip(table.columns, varied, strict=True) if not good]
+    varied = (
+        np.asarray((~np.isnan(values)).any(axis=0)) if constant else different(values)
+    )
+    same = [
+        column for column, good in zip(table.columns, varied, strict=True) if not good
+    ]
     if len(same) == len(table.columns):
         first = next(filter(None, table.labels[0]))
-        raise DataError(f"{table.where(0)}: all {len(rows):,} rows have the same label {quoted(first)}")
+        raise DataError(
+            f"{table.where(0)}: all {len(rows):,} rows have the same label {quoted(first)}"
+        )
     if same:
-        log(f"warning: {counted(len(same), 'column')} left out, without different labels: {same[0]} …")
-    kept = tuple(column for column, good in zip(table.columns, varied, strict=True) if good)
+        log(
+            f"warning: {counted(len(same), 'column')} left out, without different labels: {same[0]} …"
+        )
+    kept = tuple(
+        column for column, good in zip(table.columns, varied, strict=True) if good
+    )
     return Labels(kind, kept, values[:, varied])
 
 
@@ -284,21 +351,29 @@ def _check(found: LabeledSequences, where: str) -> None:
     for split in get_args(Split):
         if not sizes[split]:
             one = "; all are linked by similar ones, such as overlapping windows: give the splits"
-            raise DataError(f"{where}: no sequence is in split {split!r}{'' if found.groups.any() else one}")
+            raise DataError(
+                f"{where}: no sequence is in split {split!r}{'' if found.groups.any() else one}"
+            )
     if labels.kind == "binary":
         check_splits(found.splits.tolist(), labels.values[:, 0] == 1, where)
     elif labels.kind == "multiclass":
         trained = labels.values[found.rows("train")].sum(axis=0)
         for name, count in zip(labels.outputs, trained, strict=True):
             if not count:
-                raise DataError(f"{where}: class {quoted(name)} has no training sequence")
+                raise DataError(
+                    f"{where}: class {quoted(name)} has no training sequence"
+                )
     largest = int(np.bincount(found.groups).max())
     shares = ", ".join(f"{sizes[split]:,} {split}" for split in get_args(Split))
-    log(f"{shares} ({where}; the largest of {int(found.groups.max()) + 1:,} groups has {largest:,})")
+    log(
+        f"{shares} ({where}; the largest of {int(found.groups.max()) + 1:,} groups has {largest:,})"
+    )
     first = np.array(first_copies(found.sequences))
     both = ~np.isnan(labels.values) & ~np.isnan(labels.values[first])
     if other := int(((labels.values != labels.values[first]) & both).any(axis=1).sum()):
-        log(f"warning: {counted(other, 'sequence')} a copy of another one with another label")
+        log(
+            f"warning: {counted(other, 'sequence')} a copy of another one with another label"
+        )
     if like := like_training(found.groups, found.splits.tolist()):
         log(
             f"warning: {like:,} of {sizes['valid'] + sizes['test']:,} held-out sequences are similar to a "

@@ -51,7 +51,9 @@ def coding_fractions(coding: Coding, rows: pd.DataFrame) -> npt.NDArray[np.float
     starts, ends = (rows[name].to_numpy(np.int64) for name in ("start", "end"))
     for contig, places in rows.groupby("contig", observed=True).indices.items():
         start, end = starts[places], ends[places]
-        found[places] = coding.get(str(contig), NO_INTERVALS).covered(start, end) / (end - start)
+        found[places] = coding.get(str(contig), NO_INTERVALS).covered(start, end) / (
+            end - start
+        )
     return found
 
 
@@ -76,12 +78,23 @@ def open_coding(path: Path, contigs: Mapping[str, int], assembly: Assembly) -> C
             beyond[name] += outside
         on_contig = starts < length
         if on_contig.any():
-            parts.append((contig, Intervals(starts[on_contig], np.minimum(ends[on_contig], length))))
+            parts.append(
+                (
+                    contig,
+                    Intervals(starts[on_contig], np.minimum(ends[on_contig], length)),
+                )
+            )
     if not parts:
-        raise DataError(f"{path}: no CDS is on the reference: {assembly.explain_none(read, contigs)}")
+        raise DataError(
+            f"{path}: no CDS is on the reference: {assembly.explain_none(read, contigs)}"
+        )
     where = str(path), "CDS", sum(len(starts) for starts, _ in read.values())
-    warn_of_dropped(*where, absent, "are skipped: their contigs are not in the reference")
-    warn_of_dropped(*where, beyond, "extend beyond the end of their contig and are clipped")
+    warn_of_dropped(
+        *where, absent, "are skipped: their contigs are not in the reference"
+    )
+    warn_of_dropped(
+        *where, beyond, "extend beyond the end of their contig and are clipped"
+    )
     return Intervals.joined(parts)
 
 
@@ -153,7 +166,12 @@ def draw_candidates(
     starts, forward = starts[kept], forward[kept]
     strong = _prefix_sum((letters == ord("G")) | (letters == ord("C")))
     windows = [
-        Interval(segment.contig, segment.start + first, segment.start + first + size, "+" if plus else "-")
+        Interval(
+            segment.contig,
+            segment.start + first,
+            segment.start + first + size,
+            "+" if plus else "-",
+        )
         for first, plus in zip(starts.tolist(), forward.tolist(), strict=True)
     ]
     return NegativeRegions(windows, (strong[starts + size] - strong[starts]) / size)
@@ -174,7 +192,9 @@ def find_free_starts(
         np.concatenate([unknown.ends, coding.ends, positions + away + 1]),
     )
     firsts = np.maximum(np.append(0, blocked.ends), 0)
-    ends = np.minimum(np.append(blocked.starts, len(sequence)), len(sequence)) - size + 1
+    ends = (
+        np.minimum(np.append(blocked.starts, len(sequence)), len(sequence)) - size + 1
+    )
     kept = ends > firsts
     return Intervals(firsts[kept], ends[kept])
 
@@ -247,7 +267,10 @@ class _Taken:
         """Return the start and end of the first span that overlaps a window, or None."""
         spans, place = self._place(window)
         near = spans[max(place, 0) : place + 2]
-        return next((span for span in near if span[0] < window.end and window.start < span[1]), None)
+        return next(
+            (span for span in near if span[0] < window.end and window.start < span[1]),
+            None,
+        )
 
 
 def find_upstream(
@@ -320,8 +343,12 @@ class PromoterGenome:
             return self._elsewhere(owners, seed, {*taken}.__contains__)
         if negative_set == "intergenic":
             assert self.coding is not None
-            places = {(window.contig, window.start) for window in taken if window is not None}
-            return self._elsewhere(owners, seed, lambda one: (one.contig, one.start) in places, self.coding)
+            places = {
+                (window.contig, window.start) for window in taken if window is not None
+            }
+            return self._elsewhere(
+                owners, seed, lambda one: (one.contig, one.start) in places, self.coding
+            )
         if negative_set == "upstream":
             return self._upstream(owners)
         return [self.windows[pair] for pair in owners]
@@ -340,18 +367,28 @@ class PromoterGenome:
         found: list[Interval | None] = [None] * len(owners)
         for number, split in enumerate(get_args(Split)):
             rng = np.random.default_rng((*seed, number))
-            members = [place for place, pair in enumerate(owners) if self.owner_splits[pair] == split]
+            members = [
+                place
+                for place, pair in enumerate(owners)
+                if self.owner_splits[pair] == split
+            ]
             # Sequences are read twice, here and below, rather than kept in memory to save 20 s.
             rooms: dict[Interval, int] = {}
             for segment in self.splits.intervals(split):
                 sequence, _, free = self._read(segment, coding)
-                known = len(sequence) - (sequence.count("N") if _is_sparse(sequence) else 0)
+                known = len(sequence) - (
+                    sequence.count("N") if _is_sparse(sequence) else 0
+                )
                 rooms[segment] = known if free is None else free.bases
-            together = sum(rooms.values()) or 1  # a split without promoters may be all N
+            together = (
+                sum(rooms.values()) or 1
+            )  # a split without promoters may be all N
             windows, gc = [], [np.empty(0)]
             for segment, room in rooms.items():
                 count = ceil(len(members) * CANDIDATES_PER_NEGATIVE * room / together)
-                offer = draw_candidates(segment, *self._read(segment, coding), self.config, count, rng)
+                offer = draw_candidates(
+                    segment, *self._read(segment, coding), self.config, count, rng
+                )
                 windows += offer.windows
                 gc.append(offer.gc)
             own = {
@@ -366,16 +403,24 @@ class PromoterGenome:
                     found[place] = windows[choice]
         return found
 
-    def _read(self, segment: Interval, coding: Coding | None) -> tuple[str, Positions, Intervals | None]:
+    def _read(
+        self, segment: Interval, coding: Coding | None
+    ) -> tuple[str, Positions, Intervals | None]:
         """Return a segment's sequence, TSS positions on its contig, and starts for intergenic windows."""
         sequence = self.reference.fetch(segment)
-        on_contig = [locus.position for locus in self.loci if locus.contig == segment.contig]
+        on_contig = [
+            locus.position for locus in self.loci if locus.contig == segment.contig
+        ]
         positions = np.array(on_contig, np.int64)
         if coding is None:
             return sequence, positions, None
-        here = coding.get(segment.contig, NO_INTERVALS).inside(segment.start, segment.end)
+        here = coding.get(segment.contig, NO_INTERVALS).inside(
+            segment.start, segment.end
+        )
         size, distance = self.config.length, self.config.min_tss_distance
-        free = find_free_starts(sequence, here, positions - segment.start, size=size, distance=distance)
+        free = find_free_starts(
+            sequence, here, positions - segment.start, size=size, distance=distance
+        )
         return sequence, positions, free
 
     def _upstream(self, owners: Sequence[int]) -> list[Interval | None]:

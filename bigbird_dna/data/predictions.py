@@ -18,7 +18,8 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.resampling import bits_per_base, joined, sequence_blocks
 
 PREDICTIONS = Schema.of(
-    "text contig; count start end; text strand split negative_set; count pair label", "fraction probability"
+    "text contig; count start end; text strand split negative_set; count pair label",
+    "fraction probability",
 )
 COLUMNS = tuple(PREDICTIONS.names)
 # Optional columns: the fraction of the window's bases in protein-coding sequence (CDS), the number of its
@@ -38,7 +39,12 @@ AUROC_SHIFTED = "auroc_when_the_window_moves_by_{}_bp"
 
 # Names of the predictors that a report compares, in addition to `NETWORK`.
 MODEL, CONTROL, CNN = "model", "control", "cnn"
-PROMOTER_BASELINES = KMER, POSITION, ORF, COMPOSITION = "k-mer", "position", "orf", "composition"
+PROMOTER_BASELINES = KMER, POSITION, ORF, COMPOSITION = (
+    "k-mer",
+    "position",
+    "orf",
+    "composition",
+)
 # Strata of a report: all windows, or the pairs with a promoter and a negative that are less than half coding.
 ALL, NONCODING = "all", "noncoding"
 
@@ -52,7 +58,9 @@ class AlignedPredictions:
     pairs: NDArray[np.int64]  # (N,) equal for a promoter and its negatives
     blocks: NDArray[np.int64]  # (N,) ids of the blocks of the genome, or of a sequence
     scores: Mapping[str, NDArray[np.float64]]  # predictor → (N,)
-    coding: NDArray[np.float64] | None = None  # (N,) fraction of coding bases, NaN if unknown
+    coding: NDArray[np.float64] | None = (
+        None  # (N,) fraction of coding bases, NaN if unknown
+    )
 
     def strata(self) -> Iterator[tuple[str, Self]]:
         """Yield all windows, and the noncoding ones if the coding fractions are known, with their names."""
@@ -104,7 +112,9 @@ class CalibrationRows(NamedTuple):
         return cls(labels, values, blocks_of(rows), weight, more)
 
 
-def read_predictions(path: Path, split: str = "test", *, further: bool = False) -> pd.DataFrame:
+def read_predictions(
+    path: Path, split: str = "test", *, further: bool = False
+) -> pd.DataFrame:
     """Read the rows of `split` of a prediction file, in the order of `KEY`; errors count rows from 1.
 
     With `further`, also read its extra negatives, several of which may come from one window. The columns
@@ -120,8 +130,16 @@ def read_predictions(path: Path, split: str = "test", *, further: bool = False) 
     _refuse(path, frame, "label", ~frame["label"].isin([0, 1]), "is not 0 or 1")
     for name in ("start", "end", "pair", "probability", *optional, *numbers):
         if not pd.api.types.is_numeric_dtype(frame[name]):
-            raise DataError(f"{path}: column {name!r} must be numeric, not {frame[name].dtype}")
-    _refuse(path, frame, "probability", ~frame["probability"].between(0, 1), "is outside [0, 1]")
+            raise DataError(
+                f"{path}: column {name!r} must be numeric, not {frame[name].dtype}"
+            )
+    _refuse(
+        path,
+        frame,
+        "probability",
+        ~frame["probability"].between(0, 1),
+        "is outside [0, 1]",
+    )
     for name in optional:
         impossible = frame[name].notna() & ~frame[name].between(0, 1)
         _refuse(path, frame, name, impossible, "is outside [0, 1]")
@@ -130,7 +148,13 @@ def read_predictions(path: Path, split: str = "test", *, further: bool = False) 
     beside = frame["split"].isin(EXTRA_NEGATIVES.values())
     again = frame[~beside].duplicated(KEY).reindex(frame.index, fill_value=False)
     _refuse(path, frame, "start", again, "is the start of a duplicate window")
-    _refuse(path, frame, "label", beside & (frame["label"] == 1), "must be 0 for an extra negative")
+    _refuse(
+        path,
+        frame,
+        "label",
+        beside & (frame["label"] == 1),
+        "must be 0 for an extra negative",
+    )
     rows = frame[frame["split"] == split]
     if rows.empty:
         found = ", ".join(sorted(map(str, frame["split"].unique()))) or "no rows"
@@ -139,11 +163,15 @@ def read_predictions(path: Path, split: str = "test", *, further: bool = False) 
         rows = frame[frame["split"].isin([split, EXTRA_NEGATIVES.get(split)])]
     negative_sets = negative_sets_of(rows)
     if len(negative_sets) > 1:
-        raise DataError(f"{path}: more than one negative set: {', '.join(negative_sets)}")
+        raise DataError(
+            f"{path}: more than one negative set: {', '.join(negative_sets)}"
+        )
     return rows.sort_values(KEY, kind="stable", ignore_index=True)
 
 
-def compare(negative_set: str, files: Mapping[str, Path], split: str = "test") -> AlignedPredictions:
+def compare(
+    negative_set: str, files: Mapping[str, Path], split: str = "test"
+) -> AlignedPredictions:
     """Align the predictors of `files` (name → prediction file) on the windows of `negative_set`.
 
     The network of an ensemble is a further predictor, after the model.
@@ -154,7 +182,9 @@ def compare(negative_set: str, files: Mapping[str, Path], split: str = "test") -
     for name, frame in frames.items():
         found = negative_sets_of(frame)
         if found not in ([], [negative_set]):
-            raise DataError(f"{files[name]}: contains negative set {found[0]!r}, expected {negative_set!r}")
+            raise DataError(
+                f"{files[name]}: contains negative set {found[0]!r}, expected {negative_set!r}"
+            )
         if not frame[KEY].equals(first[KEY].astype(frame[KEY].dtypes.to_dict())):
             raise DataError(_difference(files[first_name], first, files[name], frame))
     scores = {}
@@ -162,7 +192,11 @@ def compare(negative_set: str, files: Mapping[str, Path], split: str = "test") -
         scores[name] = frame["probability"].to_numpy(np.float64)
         if name == MODEL and NETWORK in frame:
             scores[NETWORK] = frame[NETWORK].to_numpy(np.float64)
-    known = (frame[CODING] for frame in frames.values() if CODING in frame and frame[CODING].notna().any())
+    known = (
+        frame[CODING]
+        for frame in frames.values()
+        if CODING in frame and frame[CODING].notna().any()
+    )
     coding = next(known, None)
     return AlignedPredictions(
         negative_set,
@@ -177,7 +211,9 @@ def compare(negative_set: str, files: Mapping[str, Path], split: str = "test") -
 def blocks_of(windows: pd.DataFrame) -> NDArray[np.int64]:
     """Return the ids (N,) of the blocks in which windows start (`sequence_blocks`), joined by `homology`."""
     blocks = sequence_blocks(windows["contig"].to_numpy(), windows["start"].to_numpy())
-    return joined(blocks, windows[HOMOLOGY].to_numpy()) if HOMOLOGY in windows else blocks
+    return (
+        joined(blocks, windows[HOMOLOGY].to_numpy()) if HOMOLOGY in windows else blocks
+    )
 
 
 def negative_set_of(path: Path, split: str = "test") -> str:
@@ -193,7 +229,9 @@ def negative_sets_of(frame: pd.DataFrame) -> list[str]:
     return sorted(set(map(str, frame["negative_set"].unique())) - {POSITIVE})
 
 
-def _refuse(path: Path, frame: pd.DataFrame, column: str, bad: pd.Series[bool], why: str) -> None:
+def _refuse(
+    path: Path, frame: pd.DataFrame, column: str, bad: pd.Series[bool], why: str
+) -> None:
     """Raise `DataError` for the first row for which `bad` is true."""
     places = np.flatnonzero(bad.to_numpy())
     if places.size:
@@ -201,10 +239,14 @@ def _refuse(path: Path, frame: pd.DataFrame, column: str, bad: pd.Series[bool], 
         raise DataError(f"{path}: row {places[0] + 1}: {column} {value!r} {why}")
 
 
-def _difference(first: Path, ours: pd.DataFrame, second: Path, theirs: pd.DataFrame) -> str:
+def _difference(
+    first: Path, ours: pd.DataFrame, second: Path, theirs: pd.DataFrame
+) -> str:
     merged = ours[KEY].merge(theirs[KEY], how="outer", on=KEY, indicator=True)
     odd = merged[merged["_merge"] != "both"].iloc[0]
-    absent, present = (second, first) if odd["_merge"] == "left_only" else (first, second)
+    absent, present = (
+        (second, first) if odd["_merge"] == "left_only" else (first, second)
+    )
     window = f"{odd['contig']}:{odd['start']}-{odd['end']}({odd['strand']})"
     return (
         f"{absent} lacks {odd['negative_set']} window {window} of pair {odd['pair']}, "
@@ -221,7 +263,9 @@ ONE_AT_A_TIME = ", one token masked at a time"
 MODELS = (MODEL, MODEL + ONE_AT_A_TIME)
 # Bits per base of a predictor, and the difference model minus predictor, with intervals.
 _RATES = ("number bits_per_base", "metric low high", "estimate difference")
-BITS = Schema.of(f"text {SPLIT} predictor", *_RATES, "text note", key=(SPLIT, "predictor"))
+BITS = Schema.of(
+    f"text {SPLIT} predictor", *_RATES, "text note", key=(SPLIT, "predictor")
+)
 FIGURES = Schema.of(*_RATES).names
 BITS_COLUMNS = tuple(BITS.names[1:])
 _MODEL = ("text model", "optional vocabulary", "metric tokens_per_span")
@@ -245,7 +289,8 @@ def language_model_table(
     found = bits_per_base(bits, bases, blocks, model)
     notes = notes or {}
     rows = [
-        (name, *rate.bits_per_base, *rate.difference, notes.get(name, "")) for name, rate in found.items()
+        (name, *rate.bits_per_base, *rate.difference, notes.get(name, ""))
+        for name, rate in found.items()
     ]
     return pd.DataFrame(rows, columns=BITS_COLUMNS)
 
@@ -275,7 +320,9 @@ class ComparedModel(NamedTuple):
     tokens_per_span: float = math.nan
 
 
-def comparison_table(found: Mapping[str, ComparedModel], bases: ArrayLike, blocks: ArrayLike) -> pd.DataFrame:
+def comparison_table(
+    found: Mapping[str, ComparedModel], bases: ArrayLike, blocks: ArrayLike
+) -> pd.DataFrame:
     """Return one row per model, in order, with the columns of `SPANS`; arguments as above, for N spans.
 
     `difference` is the row's bits per base minus those of the first row; negative values favor the row.
@@ -283,7 +330,9 @@ def comparison_table(found: Mapping[str, ComparedModel], bases: ArrayLike, block
     if not found:
         raise ValueError("no model to compare")
     first = next(iter(found))
-    rates = bits_per_base({name: one.bits for name, one in found.items()}, bases, blocks, first)
+    rates = bits_per_base(
+        {name: one.bits for name, one in found.items()}, bases, blocks, first
+    )
     rows = []
     for name, (bits, vocabulary, tokens) in found.items():
         own, (value, low, high) = rates[name]

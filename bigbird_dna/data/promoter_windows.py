@@ -42,7 +42,13 @@ from bigbird_dna.errors import ConfigError, DataError, one_of
 from bigbird_dna.genome.chromatin.dataset import source_entry
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, Locus, fraction_n, inside, window_around
+from bigbird_dna.genome.sequence import (
+    Interval,
+    Locus,
+    fraction_n,
+    inside,
+    window_around,
+)
 from bigbird_dna.genome.sources.inputs import find_assembly
 from bigbird_dna.genome.splits import SPLITS, Split, Splits
 
@@ -75,7 +81,11 @@ class WindowSet(NamedTuple):
 
 
 def prepare_windows(
-    config: Config, reference: Path, promoters: Path, output: Path, annotation: Path | None = None
+    config: Config,
+    reference: Path,
+    promoters: Path,
+    output: Path,
+    annotation: Path | None = None,
 ) -> None:
     """Write the data set `output` as configured in the sections `genome` and `promoters.windows`.
 
@@ -86,9 +96,17 @@ def prepare_windows(
     windows that are similar to each other (`similar_groups`) have a common number in the column `homology`.
     An `annotation`, GFF3 or GTF, adds the column `coding` and allows `intergenic` negatives.
     """
-    genome, loci, settings = Reference(reference), read_loci(promoters), config.promoters.windows
+    genome, loci, settings = (
+        Reference(reference),
+        read_loci(promoters),
+        config.promoters.windows,
+    )
     assembly = find_assembly(config)
-    coding = None if annotation is None else open_coding(annotation, genome.contigs, assembly)
+    coding = (
+        None
+        if annotation is None
+        else open_coding(annotation, genome.contigs, assembly)
+    )
     if "intergenic" in settings.negative_sets and coding is None:
         raise ConfigError(
             "promoters.windows.negative_sets: 'intergenic' needs the coding sequences; give a GFF3 or "
@@ -99,7 +117,11 @@ def prepare_windows(
     training = [split == "train" for split in positives.owner_splits]
     everyone = range(len(names))
     # Only training promoters have several negatives: held-out metrics compare one with one.
-    owners = [pair for pair in everyone for _ in range(settings.negatives if training[pair] else 1)]
+    owners = [
+        pair
+        for pair in everyone
+        for _ in range(settings.negatives if training[pair] else 1)
+    ]
     number = config.promoters.calibration.negatives
     more = [pair for pair in everyone if not training[pair] for _ in range(number)]
     rows = _rows(positives, names, positives.windows, everyone, POSITIVE)
@@ -109,40 +131,66 @@ def prepare_windows(
         if negative_set in PLACED_SETS:
             counts[f"{negative_set} negatives not found"] = found.count(None)
             if missing := found.count(None):
-                bare = len(set(owners) - {pair for pair, one in zip(owners, found, strict=True) if one})
+                bare = len(
+                    set(owners)
+                    - {pair for pair, one in zip(owners, found, strict=True) if one}
+                )
                 what = f"{missing:,} of {len(owners):,} {negative_set} negatives"
-                left = f"{bare:,} of {len(set(owners)):,} promoters have none and are kept"
-                log(f"warning: no window found for {what}: {_WHY_MISSING[negative_set]}; {left}")
+                left = (
+                    f"{bare:,} of {len(set(owners)):,} promoters have none and are kept"
+                )
+                log(
+                    f"warning: no window found for {what}: {_WHY_MISSING[negative_set]}; {left}"
+                )
         rows += _rows(positives, names, found, owners, negative_set)
         # Extra upstream negatives do not exist, because only the nearest window is one.
         if more and negative_set != "upstream":
-            others = positives.find(negative_set, more, (config.seed, extra_stream), taken={*found})
+            others = positives.find(
+                negative_set, more, (config.seed, extra_stream), taken={*found}
+            )
             rows += _rows(positives, names, others, more, negative_set, extra=True)
     table, info = pd.DataFrame(rows, columns=COLUMNS[:-1]), dict[str, Any](counts)
     if (threshold := config.splits.max_train_test_similarity) is not None:
         sequences = window_sequences(genome, table, config.seed)
         table, dropped = drop_similar(table, sequences, threshold)
         info |= dropped
-    table[HOMOLOGY] = homology_groups(table, lambda rows: window_sequences(genome, rows, config.seed))
+    table[HOMOLOGY] = homology_groups(
+        table, lambda rows: window_sequences(genome, rows, config.seed)
+    )
     if annotation is not None and coding is not None:
         table[CODING] = coding_fractions(coding, table)
         info |= coding_counts(table)
         info["annotation"] = source_entry(Path(annotation))
-    for split, lacking in missing_classes(table, config.promoters.windows.negative_sets):
-        why = "a model cannot be trained" if split == "train" else "their metrics are not defined"
+    for split, lacking in missing_classes(
+        table, config.promoters.windows.negative_sets
+    ):
+        why = (
+            "a model cannot be trained"
+            if split == "train"
+            else "their metrics are not defined"
+        )
         log(f"warning: split {split!r} has no {lacking}: {why}")
     with into_directory(output) as files:
         write_windows(files, table, info)
 
 
-def missing_classes(rows: pd.DataFrame, negative_sets: Iterable[str]) -> list[tuple[Split, str]]:
+def missing_classes(
+    rows: pd.DataFrame, negative_sets: Iterable[str]
+) -> list[tuple[Split, str]]:
     """Return each split with what it lacks: windows, promoters, or negatives of a set."""
     counts = Counter(zip(rows["split"], rows["negative_set"], strict=True))
     found: list[tuple[Split, str]] = []
     for split in SPLITS:
         bare = [one for one in negative_sets if not counts[split, one]]
         if not counts[split, POSITIVE]:
-            found.append((split, "promoters and no negatives" if bare == [*negative_sets] else "promoters"))
+            found.append(
+                (
+                    split,
+                    "promoters and no negatives"
+                    if bare == [*negative_sets]
+                    else "promoters",
+                )
+            )
         else:
             found += [(split, f"{one} negatives") for one in bare]
     return found
@@ -158,7 +206,9 @@ def _rows(
     extra: bool = False,
 ) -> list[tuple[object, ...]]:
     """Return the rows of windows by their owners (indices of positives); missing windows have no row."""
-    splits = [EXTRA_NEGATIVES.get(split) if extra else split for split in genome.owner_splits]
+    splits = [
+        EXTRA_NEGATIVES.get(split) if extra else split for split in genome.owner_splits
+    ]
     return [
         (*astuple(window), splits[pair], negative_set, pair, names[pair])
         for pair, window in zip(owners, windows, strict=True)
@@ -197,9 +247,15 @@ def _positives(
             names.append(locus.name)
     if not windows:
         size = f"{config.sides[0]}+{config.sides[1]} bp"
-        raise DataError(f"{reference.path}: no promoter window of {size} is within a contig")
+        raise DataError(
+            f"{reference.path}: no promoter window of {size} is within a contig"
+        )
     counts["promoters"] = len(windows)
-    return PromoterGenome(reference, loci, windows, owner_splits, splits, config, coding), names, dict(counts)
+    return (
+        PromoterGenome(reference, loci, windows, owner_splits, splits, config, coding),
+        names,
+        dict(counts),
+    )
 
 
 def substitute(sequence: str, rng: np.random.Generator) -> str:
@@ -224,7 +280,9 @@ def permute(sequence: str, rng: np.random.Generator) -> str:
 def _parts(sequence: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
     """Return the sequence as bytes, and a view of its parts (20, length) without up to 19 last bases."""
     if len(sequence) < PARTS:
-        raise ValueError(f"a window of {len(sequence)} bp cannot be divided into {PARTS} parts")
+        raise ValueError(
+            f"a window of {len(sequence)} bp cannot be divided into {PARTS} parts"
+        )
     letters = np.frombuffer(sequence.encode(), dtype=np.uint8).copy()
     size = len(sequence) // PARTS
     return letters, letters[: PARTS * size].reshape(PARTS, size)
@@ -240,7 +298,9 @@ def shuffle_dinucleotides(sequence: str, rng: np.random.Generator) -> str:
     """
     if len(sequence) < 3:
         return sequence
-    letters, codes = np.unique(np.frombuffer(sequence.encode("ascii"), np.uint8), return_inverse=True)
+    letters, codes = np.unique(
+        np.frombuffer(sequence.encode("ascii"), np.uint8), return_inverse=True
+    )
     following = [codes[1:][codes[:-1] == letter] for letter in range(len(letters))]
     last = _last_edges(following, int(codes[-1]), rng)
     edges = []
@@ -272,7 +332,11 @@ def _last_edges(
         }
         reached = {end}
         for _ in following:
-            reached |= {letter for letter, edge in last.items() if int(following[letter][edge]) in reached}
+            reached |= {
+                letter
+                for letter, edge in last.items()
+                if int(following[letter][edge]) in reached
+            }
         if last.keys() <= reached:
             return last
 
@@ -291,12 +355,18 @@ def window_sequences(reference: Reference, rows: pd.DataFrame, seed: int) -> lis
     Derived negatives depend on the seed, their pair, and their index among the pair's negatives.
     """
     sequences = []
-    needed = rows[["contig", "start", "end", "strand", "negative_set", "pair"]].assign(variant=variants(rows))
-    for *place, negative_set, pair, variant in needed.itertuples(index=False, name=None):
+    needed = rows[["contig", "start", "end", "strand", "negative_set", "pair"]].assign(
+        variant=variants(rows)
+    )
+    for *place, negative_set, pair, variant in needed.itertuples(
+        index=False, name=None
+    ):
         sequence = reference.fetch(Interval(*place))
         if negative_set in DERIVED:
             stream, make = DERIVED[negative_set]
-            sequence = make(sequence, np.random.default_rng((seed, stream, pair, variant)))
+            sequence = make(
+                sequence, np.random.default_rng((seed, stream, pair, variant))
+            )
         sequences.append(sequence)
     return sequences
 
@@ -335,7 +405,9 @@ def write_windows(directory: Path, rows: pd.DataFrame, info: Mapping[str, Any]) 
     labels = (rows["negative_set"] == POSITIVE).to_numpy()
     packed = np.packbits(labels[:, None], axis=1)  # (N, ceil(tracks / 8))
     rows.to_parquet(directory / "windows.parquet", index=False)
-    np.savez_compressed(directory / "labels.npz", packed=packed, tracks=np.array(["promoter"]))
+    np.savez_compressed(
+        directory / "labels.npz", packed=packed, tracks=np.array(["promoter"])
+    )
     write_json(directory / "windows.json", info)
     for reason, count in info.items():
         if type(count) is int and count:
@@ -356,14 +428,26 @@ def read_origin(directory: Path) -> Origin | None:
     path = directory / "windows.json"
     info = read_json(path) if path.is_file() else {}
     if not isinstance(info, dict):
-        raise DataError(f"{path}: not a file of prepare promoter-windows or prepare sequences")
+        raise DataError(
+            f"{path}: not a file of prepare promoter-windows or prepare sequences"
+        )
     if "window" not in info:
         return None
     window, sources = info["window"], info.get("sources")
-    up, down = (window.get(side) if isinstance(window, dict) else None for side in ("upstream", "downstream"))
+    up, down = (
+        window.get(side) if isinstance(window, dict) else None
+        for side in ("upstream", "downstream")
+    )
     if not (type(up) is type(down) is int and up >= 0 and down >= 1):
-        raise DataError(f"{path}: 'window' must contain whole numbers 'upstream' and 'downstream' (bp)")
-    return Origin(up, down, sources if isinstance(sources, dict) else {}, info.get("aligned") is not False)
+        raise DataError(
+            f"{path}: 'window' must contain whole numbers 'upstream' and 'downstream' (bp)"
+        )
+    return Origin(
+        up,
+        down,
+        sources if isinstance(sources, dict) else {},
+        info.get("aligned") is not False,
+    )
 
 
 def check_training_classes(directory: Path, data: WindowSet) -> None:
@@ -378,14 +462,20 @@ def check_fractions(path: Path, rows: pd.DataFrame) -> None:
     """Raise `DataError` unless the column `coding` of a table from `path` contains only fractions."""
     column = rows[CODING]
     if column.dtype.kind != "f":
-        raise DataError(f"{path}: column {CODING!r} contains {column.dtype}, expected fractions")
+        raise DataError(
+            f"{path}: column {CODING!r} contains {column.dtype}, expected fractions"
+        )
     wrong = ~column.between(0, 1).to_numpy()  # also true of NaN
     if wrong.any():
         row = int(wrong.argmax())
-        raise DataError(f"{path}: row {row + 1:,}: {CODING} {column.iloc[row]} must be from 0 to 1")
+        raise DataError(
+            f"{path}: row {row + 1:,}: {CODING} {column.iloc[row]} must be from 0 to 1"
+        )
 
 
-def read_windows(directory: Path, negative_set: str, *, further: bool = False) -> WindowSet:
+def read_windows(
+    directory: Path, negative_set: str, *, further: bool = False
+) -> WindowSet:
     """Read positives and the negatives of one set, in file order, with the column `coding` if it exists.
 
     With `further`, also read the extra negatives of held-out promoters for calibration.
@@ -393,23 +483,35 @@ def read_windows(directory: Path, negative_set: str, *, further: bool = False) -
     path = directory / "windows.parquet"
     for needed in (path, directory / "labels.npz"):
         if not needed.is_file():
-            raise DataError(f"{needed}: no such file; run `prepare promoter-windows` or `prepare sequences`")
+            raise DataError(
+                f"{needed}: no such file; run `prepare promoter-windows` or `prepare sequences`"
+            )
     rows = read_frame(path)
     with (
         reading(directory / "labels.npz", "damaged", Exception),
         open_npz(directory / "labels.npz") as stored,
     ):
         fitting = stored.header("packed").shape == (len(rows), 1)
-        labels = np.unpackbits(stored.read("packed"), axis=1)[:, 0] if fitting else np.zeros(0, np.uint8)
+        labels = (
+            np.unpackbits(stored.read("packed"), axis=1)[:, 0]
+            if fitting
+            else np.zeros(0, np.uint8)
+        )
     if list(rows.columns) not in (COLUMNS, [*COLUMNS, CODING]) or not fitting:
-        raise DataError(f"{path}: not a file of promoter windows, or labels.npz is of another data set")
+        raise DataError(
+            f"{path}: not a file of promoter windows, or labels.npz is of another data set"
+        )
     if CODING in rows:
         check_fractions(path, rows)
     numbers = ("start", "end", "pair", HOMOLOGY)
-    check_cells(path, rows, ("contig", "strand", "split", "negative_set", "name"), numbers)
+    check_cells(
+        path, rows, ("contig", "strand", "split", "negative_set", "name"), numbers
+    )
     if negative_set not in set(rows["negative_set"]):
         made = sorted(set(rows["negative_set"]) - {POSITIVE})
-        raise DataError(f"{path}: no negative set {negative_set!r}: {one_of(negative_set, made)}")
+        raise DataError(
+            f"{path}: no negative set {negative_set!r}: {one_of(negative_set, made)}"
+        )
     chosen = rows["negative_set"].isin([POSITIVE, negative_set]).to_numpy()
     if not further:
         chosen = chosen & ~rows["split"].isin(EXTRA_NEGATIVES.values()).to_numpy()

@@ -27,7 +27,9 @@ _SIMILAR = f"fraction {SIMILARITY}"
 _PLACE = f"{_SIMILAR}; text nearest_contig; optional nearest_start nearest_end"
 NEAREST = {
     "records": Schema.of(f"text name; {_SIMILAR}; text nearest orientation"),
-    "bins": Schema.of(f"text contig; count start end; text split; {_PLACE}; text orientation"),
+    "bins": Schema.of(
+        f"text contig; count start end; text split; {_PLACE}; text orientation"
+    ),
     "promoters": Schema.of(
         f"text contig; count start end; text strand split negative_set; count pair label; {_PLACE}",
         "text nearest_strand nearest_set; optional nearest_label; text orientation",
@@ -59,7 +61,9 @@ class Strata:
         """Return the index of the stratum of each similarity, (N,)."""
         return np.searchsorted(self.bounds, similarities, side="right")
 
-    def parts(self, similarities: NDArray[np.float64]) -> list[tuple[str, NDArray[np.bool_]]]:
+    def parts(
+        self, similarities: NDArray[np.float64]
+    ) -> list[tuple[str, NDArray[np.bool_]]]:
         """Return the parts with separate metrics: name and rows (N,) of `ALL` and of each stratum."""
         numbers = self.numbers(similarities)
         strata = [(name, numbers == number) for number, name in enumerate(self.names)]
@@ -69,7 +73,9 @@ class Strata:
 Flags = NDArray[np.bool_]
 
 
-def similar_rows(held_out: Sequence[str], training: SequenceWindows, threshold: float) -> Flags:
+def similar_rows(
+    held_out: Sequence[str], training: SequenceWindows, threshold: float
+) -> Flags:
     """Return the training windows (N,) that have at least this similarity to a held-out window.
 
     The remaining windows are compared again until no similar one is found. Then the nearest training window
@@ -86,16 +92,22 @@ def similar_rows(held_out: Sequence[str], training: SequenceWindows, threshold: 
 
         left = SequenceWindows(len(rows), training.length, read)
         first = not similar.any()
-        pairs = aligned_pairs(held_out, left, threshold=threshold if first else None, asked=asked)
+        pairs = aligned_pairs(
+            held_out, left, threshold=threshold if first else None, asked=asked
+        )
         close = pairs.similarities >= threshold
         found = np.unique(pairs.others[close])
         if not len(found):
             return similar
         similar[rows[found]] = True
-        asked = np.isin(np.arange(len(held_out)), pairs.queries[np.isin(pairs.others, found)])
+        asked = np.isin(
+            np.arange(len(held_out)), pairs.queries[np.isin(pairs.others, found)]
+        )
 
 
-def homology_groups(rows: pd.DataFrame, read: Callable[[pd.DataFrame], list[str]]) -> NDArray[np.int64]:
+def homology_groups(
+    rows: pd.DataFrame, read: Callable[[pd.DataFrame], list[str]]
+) -> NDArray[np.int64]:
     """Return a number (N,) per window, which similar windows of a held-out split have in common.
 
     Training windows are in no group, nor are derived negatives, which are at the place of their promoter.
@@ -127,16 +139,23 @@ def drop_similar(
         for name in sorted({*sets[~promoter]}):
             learned = promoter | (sets == name)
             held_out, asked = (
-                np.flatnonzero(learned & some).tolist() for some in (~training, training & ~dropped)
+                np.flatnonzero(learned & some).tolist()
+                for some in (~training, training & ~dropped)
             )
             others = SequenceWindows.of([sequences[row] for row in asked])
             here = np.zeros(len(rows), np.bool_)
-            here[asked] = similar_rows([sequences[row] for row in held_out], others, threshold)
+            here[asked] = similar_rows(
+                [sequences[row] for row in held_out], others, threshold
+            )
             new = new or bool(here.any())
             found |= here
             dropped |= here | (training & pairs.isin(pairs[here & promoter]).to_numpy())
             if name in DERIVED_SETS:
-                dropped |= training & (sets == name) & pairs.isin(pairs[here & ~promoter]).to_numpy()
+                dropped |= (
+                    training
+                    & (sets == name)
+                    & pairs.isin(pairs[here & ~promoter]).to_numpy()
+                )
     if not (training & promoter & ~dropped).any():
         raise DataError(
             "all training promoters are similar to a held-out window, none is left for training "

@@ -42,14 +42,18 @@ class _Windows(Dataset[Item]):
 
     _targets: PackedLabels  # labels of each item
 
-    def __init__(self, form: Form, tokenizer: LoadedModel | Tokenizer | None, split: Split | None) -> None:
+    def __init__(
+        self, form: Form, tokenizer: LoadedModel | Tokenizer | None, split: Split | None
+    ) -> None:
         check_choice("form", form, get_args(Form))
         if form == "tokens" and tokenizer is None:
             raise UsageError("form 'tokens' needs a tokenizer, or a model with one")
         if split is not None:
             check_choice("split", split, get_args(Split))
         self.form = form
-        self.tokenizer = tokenizer.tokenizer if isinstance(tokenizer, LoadedModel) else tokenizer
+        self.tokenizer = (
+            tokenizer.tokenizer if isinstance(tokenizer, LoadedModel) else tokenizer
+        )
 
     def sequence(self, number: int) -> str:
         """Return the window of an item (L bp) in A C G T N."""
@@ -60,7 +64,9 @@ class _Windows(Dataset[Item]):
 
     def __getitem__(self, number: int) -> Item:
         if not -len(self) <= number < len(self):
-            raise IndexError(f"item {number} of {len(self)}")  # ends a loop over the data set
+            raise IndexError(
+                f"item {number} of {len(self)}"
+            )  # ends a loop over the data set
         number %= len(self)
         text = self.sequence(number)
         labels = torch.from_numpy(self._targets.rows([number])[0].astype(np.float32))
@@ -72,7 +78,9 @@ class _Windows(Dataset[Item]):
         (row,) = window_rows(self.tokenizer, [text], _LONGEST, 0.5)
         return torch.from_numpy(row.astype(np.int64)), labels
 
-    def collate(self, items: Sequence[Item]) -> tuple[Any, Any, Tensor] | tuple[Any, Tensor]:
+    def collate(
+        self, items: Sequence[Item]
+    ) -> tuple[Any, Any, Tensor] | tuple[Any, Tensor]:
         """Collate items to a batch: the `collate_fn` of a `DataLoader`, required for tokens only.
 
         Tokens become ids (B, longest), padded with the tokenizer's padding, and their lengths (B,). One-hot
@@ -85,7 +93,9 @@ class _Windows(Dataset[Item]):
         if self.form == "one-hot":
             return torch.stack(windows), labels
         assert self.tokenizer is not None
-        return *pad([window.numpy() for window in windows], self.tokenizer.pad_id), labels
+        return *pad(
+            [window.numpy() for window in windows], self.tokenizer.pad_id
+        ), labels
 
 
 class TrackWindows(_Windows):
@@ -188,9 +198,15 @@ class PromoterWindows(_Windows):
     ) -> None:
         super().__init__(form, tokenizer, split)
         if seed is None and negative_set in DERIVED_SETS:
-            raise UsageError(f"negative_set {negative_set!r} needs seed=, the seed of the configuration")
+            raise UsageError(
+                f"negative_set {negative_set!r} needs seed=, the seed of the configuration"
+            )
         rows, labels = read_windows(Path(data), negative_set)
-        kept = np.full(len(rows), True) if split is None else (rows["split"] == split).to_numpy()
+        kept = (
+            np.full(len(rows), True)
+            if split is None
+            else (rows["split"] == split).to_numpy()
+        )
         self.rows = rows[kept].reset_index(drop=True)
         self._targets = PackedLabels.from_dense(labels[kept, None])
         genome = _opened(data, reference, set(self.rows["contig"]), split)
@@ -207,12 +223,21 @@ def one_hot(sequence: str) -> npt.NDArray[np.float32]:
 
 
 def _opened(
-    data: Path | str, reference: Reference | str | os.PathLike[str], contigs: set[str], split: str | None
+    data: Path | str,
+    reference: Reference | str | os.PathLike[str],
+    contigs: set[str],
+    split: str | None,
 ) -> Reference:
     """Open the reference of a data set with windows on `contigs`; `DataError` if there are no windows."""
     if not contigs:
-        raise DataError(f"{data}: no windows" + (f" of split {split!r}" if split else ""))
-    genome = reference if isinstance(reference, Reference) else Reference(Path(reference))
+        raise DataError(
+            f"{data}: no windows" + (f" of split {split!r}" if split else "")
+        )
+    genome = (
+        reference if isinstance(reference, Reference) else Reference(Path(reference))
+    )
     if missing := sorted(contigs - set(genome.contigs)):
-        raise DataError(f"{data}: contig {missing[0]!r} is not in {genome.path}; check the reference")
+        raise DataError(
+            f"{data}: contig {missing[0]!r} is not in {genome.path}; check the reference"
+        )
     return genome

@@ -39,12 +39,18 @@ PAUSE = 0.2  # seconds between attempts
 NOTICE = 5.0  # seconds until a wait is logged
 _STANDARD_STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
 swept: set[Path] = set()
-_left: dict[Path, int] = {}  # directories that are not removed yet, and the process that made them
-_made: dict[Path, int] = {}  # directories created for results, outer before inner, and their process
+_left: dict[
+    Path, int
+] = {}  # directories that are not removed yet, and the process that made them
+_made: dict[
+    Path, int
+] = {}  # directories created for results, outer before inner, and their process
 
 
 @contextmanager
-def scratch_directory(parent: Path | None = None, target: Path | None = None) -> Iterator[Path]:
+def scratch_directory(
+    parent: Path | None = None, target: Path | None = None
+) -> Iterator[Path]:
     """Yield an empty directory in `parent`, or in the system's temporary directory; remove it after use.
 
     Directories that killed processes of this user left in `parent` are removed first. If `parent` is not
@@ -62,12 +68,17 @@ def make_scratch(parent: Path | None = None, target: Path | None = None) -> Path
     """Return a directory as in `scratch_directory`; the caller removes it."""
     parent = Path(tempfile.gettempdir()) if parent is None else Path(parent)
     sweep(parent)
-    directory = parent / f"{PREFIX}{_place()}-{os.getpid()}-{_began(os.getpid())}-{secrets.token_hex(4)}"
+    directory = (
+        parent
+        / f"{PREFIX}{_place()}-{os.getpid()}-{_began(os.getpid())}-{secrets.token_hex(4)}"
+    )
     _left[directory] = os.getpid()
     try:
         directory.mkdir(mode=0o700)
     except OSError as error:
-        raise UsageError(f"{target or parent}: cannot write: {error.strerror}") from None
+        raise UsageError(
+            f"{target or parent}: cannot write: {error.strerror}"
+        ) from None
     return directory
 
 
@@ -97,11 +108,20 @@ def sweep(parent: Path) -> None:
 def _is_litter(entry: os.DirEntry[str]) -> bool:
     """Return whether an entry is a temporary directory of a dead process of this user and machine."""
     parts = entry.name.removeprefix(PREFIX).split("-")
-    if len(parts) != 4 or parts[0] != _place() or not parts[1].isdecimal() or not parts[2].isdecimal():
+    if (
+        len(parts) != 4
+        or parts[0] != _place()
+        or not parts[1].isdecimal()
+        or not parts[2].isdecimal()
+    ):
         return False
     try:
         mine = entry.stat(follow_symlinks=False).st_uid == os.geteuid()
-        return mine and entry.is_dir(follow_symlinks=False) and not _lives(int(parts[1]), int(parts[2]))
+        return (
+            mine
+            and entry.is_dir(follow_symlinks=False)
+            and not _lives(int(parts[1]), int(parts[2]))
+        )
     except OSError:
         return False
 
@@ -111,7 +131,10 @@ def _lives(process: int, began: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # of another user: the process id was reused, or the user was changed
+    except (
+        OSError,
+        OverflowError,
+    ):  # of another user: the process id was reused, or the user was changed
         return True
     # A zombie process is still listed but writes no more.
     return _status(process)[0] != "Z" and (not began or _began(process) in (0, began))
@@ -126,7 +149,11 @@ def _status(process: int) -> list[str]:
     """Return the state of a process and the following fields of /proc/PID/stat; zeros if none."""
     try:
         # The second field, the command's name in brackets, may contain any character.
-        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
+        text = (
+            Path(f"/proc/{process}/stat")
+            .read_text(encoding="utf-8", errors="replace")
+            .rpartition(")")[2]
+        )
     except OSError:
         text = ""
     return text.split() if text else ["0"] * 20
@@ -144,7 +171,15 @@ def _place() -> str:
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
 # File systems that do not support fsync, or not of directories; directories that may not be read.
 _NO_SYNC = frozenset(
-    {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EISDIR, errno.EACCES, errno.EPERM}
+    {
+        errno.EINVAL,
+        errno.ENOTSUP,
+        errno.ENOSYS,
+        errno.EBADF,
+        errno.EISDIR,
+        errno.EACCES,
+        errno.EPERM,
+    }
 )
 _PROBE_BYTES = 1 << 18
 # Values in memory take about twenty times the bytes of their JSON text.
@@ -190,7 +225,9 @@ def is_special(path: Path) -> bool:
 
     These are written to and never replaced.
     """
-    return open_descriptor(path) is not None or (path.exists() and not path.is_file() and not path.is_dir())
+    return open_descriptor(path) is not None or (
+        path.exists() and not path.is_file() and not path.is_dir()
+    )
 
 
 def open_descriptor(path: Path) -> int | None:
@@ -199,7 +236,9 @@ def open_descriptor(path: Path) -> int | None:
         text = str(path)
         if text in _STANDARD_STREAMS:
             return _STANDARD_STREAMS[text]
-        if found := re.fullmatch(rf"/(?:dev|proc/(?:self|{os.getpid()}))/fd/(\d{{1,9}})", text):
+        if found := re.fullmatch(
+            rf"/(?:dev|proc/(?:self|{os.getpid()}))/fd/(\d{{1,9}})", text
+        ):
             return int(found[1])
         if not path.is_symlink():
             return None
@@ -276,7 +315,10 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """
     path = Path(path)
     special = is_special(path)
-    with scratch_directory() if special else _beside(path) as directory, full_disk_reported(path, directory):
+    with (
+        scratch_directory() if special else _beside(path) as directory,
+        full_disk_reported(path, directory),
+    ):
         temporary = directory / path.name
         yield temporary
         if special:
@@ -297,9 +339,15 @@ def full_disk_reported(path: Path, directory: Path) -> Iterator[None]:
     except BigBirdDnaError:
         raise
     except Exception as error:
-        found = error if getattr(error, "errno", None) in _NO_ROOM else _write_error(directory)
+        found = (
+            error
+            if getattr(error, "errno", None) in _NO_ROOM
+            else _write_error(directory)
+        )
         if isinstance(found, OSError) and found.errno in _NO_ROOM:
-            raise DataError(f"{path}: cannot write the file: {found.strerror}") from None
+            raise DataError(
+                f"{path}: cannot write the file: {found.strerror}"
+            ) from None
         raise
 
 
@@ -337,7 +385,9 @@ def bgzip_writer(path: Path, mode: Any = "wb") -> Iterator[Any]:
             with stream:
                 yield stream
         except BaseException:
-            with suppress(OSError):  # unflushed data would otherwise be reported again later
+            with suppress(
+                OSError
+            ):  # unflushed data would otherwise be reported again later
                 stream.close()
             raise
 
@@ -383,7 +433,9 @@ def read_json(path: Path) -> Any:
     # `ValueError` includes invalid UTF-8, invalid JSON, and numbers with thousands of digits.
     with reading(path, "not readable as JSON", ValueError):
         if path.stat().st_size > _LARGEST_JSON:
-            raise DataError(f"{path}: larger than the maximum of {_LARGEST_JSON >> 20} MB")
+            raise DataError(
+                f"{path}: larger than the maximum of {_LARGEST_JSON >> 20} MB"
+            )
         return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -401,7 +453,9 @@ def checksum(path: Path, algorithm: str = "sha256") -> str:
         return hashlib.file_digest(stream, algorithm).hexdigest()
 
 
-def lock_file(handle: int, path: Path, consequence: str = "", seconds: float = 0.0) -> bool:
+def lock_file(
+    handle: int, path: Path, consequence: str = "", seconds: float = 0.0
+) -> bool:
     """Lock the open file `path` until it is closed; return whether this succeeds within `seconds`.
 
     Where locks are not supported, no process is excluded and the result is True. A warning states the
@@ -417,11 +471,15 @@ def lock_file(handle: int, path: Path, consequence: str = "", seconds: float = 0
             if waited >= seconds:
                 return False
             if waited >= NOTICE and not logged:
-                log(f"waiting up to {seconds:.0f} s for another process that has locked {path}")
+                log(
+                    f"waiting up to {seconds:.0f} s for another process that has locked {path}"
+                )
                 logged = True
             time.sleep(PAUSE)
             continue
         except OSError as error:
             if consequence:
-                log(f"warning: {path}: cannot be locked ({error.strerror}): {consequence}")
+                log(
+                    f"warning: {path}: cannot be locked ({error.strerror}): {consequence}"
+                )
         return True

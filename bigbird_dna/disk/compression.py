@@ -34,7 +34,12 @@ Compression = Literal["plain", "gzip", "bgzip"]
 
 # An empty BGZF block ends every complete bgzip file.
 _BGZIP_END = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
-_FOREIGN = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
+_FOREIGN = {
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\x03\x04": "zip",
+}
 
 
 def control_character(text: str) -> str | None:
@@ -67,7 +72,9 @@ def open_handle(path: Path) -> int:
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:  # a name with a NUL
-        raise DataError(f"{path}: cannot read the file: {getattr(error, 'strerror', error)}") from None
+        raise DataError(
+            f"{path}: cannot read the file: {getattr(error, 'strerror', error)}"
+        ) from None
     mode = os.fstat(handle).st_mode
     if stat.S_ISREG(mode):
         return handle
@@ -82,8 +89,14 @@ def compression_of(path: Path, start: bytes) -> Compression:
         raise DataError(f"{path}: the file is empty")
     for magic, name in _FOREIGN.items():
         if start.startswith(magic):
-            office = " (is this a Word or Excel file? save it as plain text)" if name == "zip" else ""
-            raise DataError(f"{path}: {name} compression is not supported; use gzip or bgzip{office}")
+            office = (
+                " (is this a Word or Excel file? save it as plain text)"
+                if name == "zip"
+                else ""
+            )
+            raise DataError(
+                f"{path}: {name} compression is not supported; use gzip or bgzip{office}"
+            )
     if not start.startswith(b"\x1f\x8b"):
         return "plain"
     has_extra_field = len(start) > 3 and bool(start[3] & 4)
@@ -100,7 +113,10 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     kind = compression(path)
     if kind == "bgzip":
         require_end_block(path)
-    with _damage_named(path, kind), path.open("rb") if kind == "plain" else gzip.open(path, "rb") as stream:
+    with (
+        _damage_named(path, kind),
+        path.open("rb") if kind == "plain" else gzip.open(path, "rb") as stream,
+    ):
         yield cast(IO[bytes], stream)
 
 
@@ -130,7 +146,9 @@ def open_stdin() -> Iterator[IO[bytes]]:
 def refuse_terminal() -> None:
     """Raise `UsageError` if standard input is a terminal, where reading would wait forever."""
     if sys.stdin.isatty():
-        raise UsageError("'-' reads standard input, which is a terminal; pipe a file into the command")
+        raise UsageError(
+            "'-' reads standard input, which is a terminal; pipe a file into the command"
+        )
 
 
 class _AsItComes:
@@ -146,12 +164,16 @@ def _damage_named(path: Path, kind: Compression) -> Iterator[None]:
     try:
         yield
     except EOFError:
-        raise DataError(f"{path}: the file is truncated: the {kind} stream ends too early") from None
+        raise DataError(
+            f"{path}: the file is truncated: the {kind} stream ends too early"
+        ) from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path}: the {kind} file is damaged: {error}") from None
 
 
-def read_lines(path: Path, stream: IO[bytes] | None = None) -> Generator[tuple[int, str], None, None]:
+def read_lines(
+    path: Path, stream: IO[bytes] | None = None
+) -> Generator[tuple[int, str], None, None]:
     """Yield the lines of a text file, or of its open `stream`, without LF or CRLF, numbered from 1.
 
     Errors are those of `open_bytes` and `numbered_lines`, and text that is not UTF-8.
@@ -163,12 +185,16 @@ def read_lines(path: Path, stream: IO[bytes] | None = None) -> Generator[tuple[i
                 text = block.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 number += block.count(b"\n", 0, error.start)
-                raise DataError(f"{path}: line {number}: the file is not text (UTF-8)") from None
+                raise DataError(
+                    f"{path}: line {number}: the file is not text (UTF-8)"
+                ) from None
             lines = text.split("\n")
             if not text.isascii():
                 for place, line in enumerate(lines, start=number):
                     if found := control_character(line.replace("\t", " ")):
-                        raise DataError(f"{path}: line {place}: contains a control character ({found})")
+                        raise DataError(
+                            f"{path}: line {place}: contains a control character ({found})"
+                        )
             yield from enumerate(lines, start=number)
 
 
@@ -183,7 +209,9 @@ def numbered_lines(
         yield from enumerate(block.split(b"\n"), start=number)
 
 
-def _whole_lines(path: Path, stream: IO[bytes], longest: int, number: int) -> Iterator[tuple[int, bytes]]:
+def _whole_lines(
+    path: Path, stream: IO[bytes], longest: int, number: int
+) -> Iterator[tuple[int, bytes]]:
     """Yield blocks of checked lines separated by LF, with the number of their first line."""
     carry = b""
     at_end = False
@@ -193,8 +221,13 @@ def _whole_lines(path: Path, stream: IO[bytes], longest: int, number: int) -> It
         block = carry + more
         cut = len(block) if at_end else block.rfind(b"\n") + 1
         block, carry = block[:cut], block[cut:]
-        if len(carry) > longest or len(carry.translate(None, _NOT_IN_TEXT)) != len(carry):
-            block, carry = block + carry, b""  # raises an error after the previous lines
+        if len(carry) > longest or len(carry.translate(None, _NOT_IN_TEXT)) != len(
+            carry
+        ):
+            block, carry = (
+                block + carry,
+                b"",
+            )  # raises an error after the previous lines
         if not block:
             continue
         lines = block.removesuffix(b"\n").removesuffix(b"\r").replace(b"\r\n", b"\n")
@@ -208,10 +241,14 @@ def _whole_lines(path: Path, stream: IO[bytes], longest: int, number: int) -> It
 def _check_lines(path: Path, block: bytes, longest: int, first: int) -> None:
     for number, line in enumerate(block.split(b"\n"), start=first):
         if len(line) > longest:
-            raise DataError(f"{path}: line {number}: the line has more than {longest:,} bytes")
+            raise DataError(
+                f"{path}: line {number}: the line has more than {longest:,} bytes"
+            )
         if len(line.translate(None, CONTROL_BYTES)) != len(line):
             found = next(byte for byte in line if byte in CONTROL_BYTES)
-            raise DataError(f"{path}: line {number}: not text: contains a control character (U+{found:04X})")
+            raise DataError(
+                f"{path}: line {number}: not text: contains a control character (U+{found:04X})"
+            )
 
 
 def require_end_block(path: Path) -> None:
@@ -220,7 +257,9 @@ def require_end_block(path: Path) -> None:
         size = stream.seek(0, io.SEEK_END)
         stream.seek(max(0, size - len(_BGZIP_END)))
         if stream.read() != _BGZIP_END:
-            raise DataError(f"{path}: the file is truncated: bgzip's end-of-file block is missing")
+            raise DataError(
+                f"{path}: the file is truncated: bgzip's end-of-file block is missing"
+            )
 
 
 LARGEST = 1 << 16  # maximum bytes of a block, compressed or not
@@ -239,7 +278,9 @@ class Block(NamedTuple):
 
 def unpack(data: bytes, where: str) -> Block:
     """Return the first block of `data`; `DataError` if it is damaged or not a block."""
-    magic, _, name, length, last = _HEADER.unpack(data[: _HEADER.size].ljust(_HEADER.size))
+    magic, _, name, length, last = _HEADER.unpack(
+        data[: _HEADER.size].ljust(_HEADER.size)
+    )
     if (magic, name, length) != (_START, b"BC", 2):
         raise DataError(f"{where}: the bgzip file is damaged: invalid block header")
     if len(data) <= last:
@@ -250,7 +291,9 @@ def unpack(data: bytes, where: str) -> Block:
     except zlib.error as error:
         raise DataError(f"{where}: the bgzip file is damaged: {error}") from None
     if not inflate.eof or inflate.unused_data or len(content) > LARGEST:
-        raise DataError(f"{where}: the bgzip file is damaged: a block has not its stated length")
+        raise DataError(
+            f"{where}: the bgzip file is damaged: a block has not its stated length"
+        )
     return Block(content, last + 1)
 
 
@@ -300,7 +343,9 @@ class BlockIndex:
             return False
         pairs = list(zip(other.packed, other.content, strict=True))
         own = list(zip(self.packed, self.content, strict=True))
-        return pairs == own or [pair for pair in pairs if pair not in self._empty] == own
+        return (
+            pairs == own or [pair for pair in pairs if pair not in self._empty] == own
+        )
 
 
 class BlockStream(io.RawIOBase):

@@ -50,14 +50,18 @@ def check_directory(path: Path, inputs: Iterable[Path] = ()) -> None:
     target = link_target(path)
     _check_location(path, inputs)
     if strange := _foreign(target):
-        raise UsageError(f"{path}: {strange}. Move or delete it, or choose another output")
+        raise UsageError(
+            f"{path}: {strange}. Move or delete it, or choose another output"
+        )
     make_parent(target)
     with scratch_directory(target.parent, path):
         pass
 
 
 @contextmanager
-def atomic_directory(path: Path, checksums: Mapping[str, str] | None = None) -> Iterator[Path]:
+def atomic_directory(
+    path: Path, checksums: Mapping[str, str] | None = None
+) -> Iterator[Path]:
     """Yield an empty directory that replaces `path` in one step if the block ends without an error.
 
     The block may add the SHA-256 of large files to `checksums`, by path in the directory, which are then not
@@ -69,13 +73,19 @@ def atomic_directory(path: Path, checksums: Mapping[str, str] | None = None) -> 
         yield temporary
         known = checksums or {}
         _write_marker(
-            temporary, {name: [known.get(name) or checksum(temporary / name)] for name in _files(temporary)}
+            temporary,
+            {
+                name: [known.get(name) or checksum(temporary / name)]
+                for name in _files(temporary)
+            },
         )
         _replace(path, temporary)
 
 
 @contextmanager
-def into_directory(path: Path, inputs: Iterable[Path | str | None] = ()) -> Iterator[Path]:
+def into_directory(
+    path: Path, inputs: Iterable[Path | str | None] = ()
+) -> Iterator[Path]:
     """Yield an empty directory whose files are moved into `path` if the block ends without an error.
 
     Other files in `path` are kept. `UsageError`, without any change, if `path` cannot be created or is inside
@@ -106,14 +116,18 @@ def _move_into(path: Path, temporary: Path) -> None:
     names = sorted(_files(temporary))
     for name in names:
         target = path / name
-        if (target.exists() or target.is_symlink()) and not _is_ours(target, known.get(name, [])):
+        if (target.exists() or target.is_symlink()) and not _is_ours(
+            target, known.get(name, [])
+        ):
             raise UsageError(
                 f"{target} exists and was not written by bigbird-dna, or was changed since. "
                 "Move or delete it, or choose another output"
             )
     new = {name: [checksum(temporary / name)] for name in names}
     # Until all files are moved, old and new ones are listed, so that a killed run can be repeated.
-    _write_marker(path, known | {name: [*known.get(name, []), *new[name]] for name in names})
+    _write_marker(
+        path, known | {name: [*known.get(name, []), *new[name]] for name in names}
+    )
     for name in names:
         make_parent(path / name)
         move(temporary / name, path / name)
@@ -125,7 +139,9 @@ def _check_location(path: Path, inputs: Iterable[Path]) -> None:
         raise UsageError(f"{path}: must be a directory, not a file")
     real, working = path.resolve(), Path.cwd().resolve()
     if real == working or real in working.parents:
-        raise UsageError(f"{path}: must not be the current directory or one that contains it")
+        raise UsageError(
+            f"{path}: must not be the current directory or one that contains it"
+        )
     if path.exists() and real.is_mount():
         raise UsageError(f"{path}: must not be a mount point; name a directory in it")
     inputs = [Path(one) for one in inputs]
@@ -158,7 +174,11 @@ def _foreign(path: Path, *, contents: bool = True) -> str:
             one = Path(found, name)
             relative = str(one.relative_to(path))
             plain = not one.is_symlink()
-            if plain and (relative in folders if one.is_dir() else relative in (MARKER, _OF_SNAKEMAKE)):
+            if plain and (
+                relative in folders
+                if one.is_dir()
+                else relative in (MARKER, _OF_SNAKEMAKE)
+            ):
                 continue
             if relative not in known:
                 return f"contains {relative!r}, which no earlier run wrote"
@@ -175,7 +195,9 @@ def _is_ours(file: Path, checksums: list[str]) -> bool:
 
 
 def _files(directory: Path) -> list[str]:
-    found = (one.relative_to(directory) for one in directory.rglob("*") if one.is_file())
+    found = (
+        one.relative_to(directory) for one in directory.rglob("*") if one.is_file()
+    )
     return [str(one) for one in found if str(one) != MARKER]
 
 
@@ -183,13 +205,19 @@ def _listed(directory: Path) -> dict[str, list[str]]:
     """Return the checksums of each file that earlier runs wrote; an unreadable list counts as empty."""
     try:
         files = read_json(directory / MARKER)["files"]
-        return {str(name): [str(one) for one in checksums] for name, checksums in files.items()}
+        return {
+            str(name): [str(one) for one in checksums]
+            for name, checksums in files.items()
+        }
     except (DataError, LookupError, TypeError, AttributeError):
         return {}
 
 
 def _write_marker(directory: Path, files: Mapping[str, list[str]]) -> None:
-    text = json.dumps({"bigbird-dna": version("bigbird-dna"), "files": dict(sorted(files.items()))}, indent=1)
+    text = json.dumps(
+        {"bigbird-dna": version("bigbird-dna"), "files": dict(sorted(files.items()))},
+        indent=1,
+    )
     with scratch_directory(directory) as scratch:
         temporary = scratch / MARKER
         temporary.write_text(text + "\n", encoding="utf-8")
@@ -227,7 +255,9 @@ def _exchange(one: Path, other: Path) -> bool:
     except (OSError, AttributeError):
         return False
     here = _AT_WORKING_DIRECTORY
-    return bool(rename(here, os.fsencode(one), here, os.fsencode(other), _EXCHANGE) == 0)
+    return bool(
+        rename(here, os.fsencode(one), here, os.fsencode(other), _EXCHANGE) == 0
+    )
 
 
 @contextmanager
@@ -237,7 +267,9 @@ def _locked(path: Path) -> Iterator[None]:
     try:
         if not lock_file(handle, path, seconds=LOCK_SECONDS):
             # Then the list of files may lack some, which a later run does not replace.
-            log(f"warning: {path} is still locked by another process; its files are written all the same")
+            log(
+                f"warning: {path} is still locked by another process; its files are written all the same"
+            )
         yield
     finally:
         os.close(handle)

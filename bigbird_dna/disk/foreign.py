@@ -63,7 +63,9 @@ def read_header(stream: IO[bytes]) -> Header:
     length = struct.calcsize(_LENGTHS[version])
     size = struct.unpack(_LENGTHS[version], _all(stream, length))[0]
     if size > _LONGEST_HEADER:
-        raise ValueError(f"the header has {size:,} bytes, more than {_LONGEST_HEADER:,}")
+        raise ValueError(
+            f"the header has {size:,} bytes, more than {_LONGEST_HEADER:,}"
+        )
     # NumPy's parser is slow for damaged headers. Python 2 wrote whole numbers as 3L.
     text = re.sub(r"(\d)L\b", r"\1", _all(stream, size).decode("latin1").strip())
     header = None
@@ -73,7 +75,9 @@ def read_header(stream: IO[bytes]) -> Header:
         shape, fortran = values["shape"], values["fortran_order"]
         whole = isinstance(shape, tuple) and all(type(axis) is int for axis in shape)
         if len(values) == 3 and whole and type(fortran) is bool:
-            header = Header(shape, fortran, np.lib.format.descr_to_dtype(values["descr"]))
+            header = Header(
+                shape, fortran, np.lib.format.descr_to_dtype(values["descr"])
+            )
     if header is None:
         raise ValueError(f"invalid header: {shortened(text)}")
     if header.dtype.hasobject:
@@ -94,9 +98,13 @@ class Npz:
     """The arrays of an open `.npz` file, by name."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
-        members = [member for member in archive.infolist() if member.filename.endswith(_SUFFIX)]
+        members = [
+            member for member in archive.infolist() if member.filename.endswith(_SUFFIX)
+        ]
         self._archive = archive
-        self._members = {member.filename.removesuffix(_SUFFIX): member for member in members}
+        self._members = {
+            member.filename.removesuffix(_SUFFIX): member for member in members
+        }
         if len(self._members) < len(members):
             raise ValueError("two arrays have the same name")
 
@@ -123,8 +131,13 @@ class Npz:
         with self._archive.open(member) as stream:
             header = read_header(stream)
             needed = stream.tell() + header.nbytes
-            if needed != member.file_size or needed > LARGEST_RATIO * member.compress_size + _ENDS:
-                raise ValueError(f"array {name!r} is truncated: its header specifies {needed:,} bytes")
+            if (
+                needed != member.file_size
+                or needed > LARGEST_RATIO * member.compress_size + _ENDS
+            ):
+                raise ValueError(
+                    f"array {name!r} is truncated: its header specifies {needed:,} bytes"
+                )
             yield header, stream
 
     def read(self, name: str) -> NDArray[Any]:
@@ -152,7 +165,10 @@ def open_hdf5(path: Path) -> Iterator[Any]:
     """Open a file as `h5py.File`; `DataError` if it is damaged, also while the block reads it."""
     import h5py
 
-    with reading(path, "not readable as HDF5", Exception), h5py.File(path, "r") as stored:
+    with (
+        reading(path, "not readable as HDF5", Exception),
+        h5py.File(path, "r") as stored,
+    ):
         yield stored
 
 
@@ -179,11 +195,15 @@ def own_arrays(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
 def check_array(path: Path, name: str, data: Any) -> None:
     """Raise `DataError` for an `h5py.Dataset` that is too large for its file or not stored in it."""
     if data.external or data.is_virtual:
-        raise DataError(f"{path}: {name}: its values are in other files, which is not supported")
+        raise DataError(
+            f"{path}: {name}: its values are in other files, which is not supported"
+        )
     size = path.stat().st_size
     claimed = math.prod(data.shape) * data.dtype.itemsize
     if claimed > LARGEST_RATIO * size:
-        raise DataError(f"{path}: {name}: a file of {size:,} bytes cannot contain {data.shape} values")
+        raise DataError(
+            f"{path}: {name}: a file of {size:,} bytes cannot contain {data.shape} values"
+        )
     chunk = math.prod(data.chunks) * data.dtype.itemsize if data.chunks else 0
     if chunk > min(_LARGEST_CHUNK, LARGEST_RATIO * size):
         raise DataError(f"{path}: {name}: chunks of {data.chunks} are too large")
@@ -203,15 +223,25 @@ def read_text(path: Path, where: Any, name: str = "") -> Any:
 
 
 def _check_collections(path: Path) -> None:
-    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with (
+        path.open("rb") as stream,
+        mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data,
+    ):
         start = data.find(_COLLECTION)
         while start >= 0:
-            place, end = start + 16, start + int.from_bytes(data[start + 8 : start + 16], "little")
+            place, end = (
+                start + 16,
+                start + int.from_bytes(data[start + 8 : start + 16], "little"),
+            )
             while place + 16 <= min(end, len(data)):
                 index, size = struct.unpack("<H6xQ", data[place : place + 16])
-                place += 16 + -(-size // 8) * 8 if index else size  # size of free space with its header
+                place += (
+                    16 + -(-size // 8) * 8 if index else size
+                )  # size of free space with its header
                 if not index and size < 16:
-                    raise DataError(f"{path}: damaged: a text collection at byte {start:,} has no end")
+                    raise DataError(
+                        f"{path}: damaged: a text collection at byte {start:,} has no end"
+                    )
             start = data.find(_COLLECTION, start + 8)
 
 
@@ -226,10 +256,15 @@ def open_parquet(path: Path) -> Iterator[Any]:
 
     # By default, a column is read for all rows of a row group, often a million, at once.
     buffered: Any = {"buffer_size": _PARQUET_BYTES, "pre_buffer": False}
-    with reading(path, "not readable as Parquet", Exception), pq.ParquetFile(path, **buffered) as stored:
+    with (
+        reading(path, "not readable as Parquet", Exception),
+        pq.ParquetFile(path, **buffered) as stored,
+    ):
         rows, size = stored.metadata.num_rows, path.stat().st_size
         if not 0 <= rows <= LARGEST_RATIO * size:
-            raise DataError(f"{path}: a file of {size:,} bytes cannot contain {rows:,} rows")
+            raise DataError(
+                f"{path}: a file of {size:,} bytes cannot contain {rows:,} rows"
+            )
         yield stored
 
 
@@ -242,15 +277,21 @@ def read_frame(path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame
         return frame
 
 
-def check_cells(path: Path, frame: pd.DataFrame, text: Sequence[str] = (), whole: Sequence[str] = ()) -> None:
+def check_cells(
+    path: Path, frame: pd.DataFrame, text: Sequence[str] = (), whole: Sequence[str] = ()
+) -> None:
     """Raise `DataError` unless columns contain only text, or only whole numbers from 0 to 2^31 - 1."""
     for name in text:
         if not _is_text(frame[name]):
-            raise DataError(f"{path}: column {name!r} contains {frame[name].dtype}, expected text")
+            raise DataError(
+                f"{path}: column {name!r} contains {frame[name].dtype}, expected text"
+            )
     for name in whole:
         column = frame[name]
         if column.dtype.kind not in "iu" or column.isna().any():
-            raise DataError(f"{path}: column {name!r} contains {column.dtype}, expected whole numbers")
+            raise DataError(
+                f"{path}: column {name!r} contains {column.dtype}, expected whole numbers"
+            )
         wrong = (column < 0) | (column > _LARGEST)
         if wrong.any():
             row = int(wrong.to_numpy().argmax())

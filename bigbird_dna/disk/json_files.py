@@ -17,19 +17,27 @@ def parse_json(text: str) -> Any:
     """
     try:
         return json.loads(
-            text, object_pairs_hook=_object, parse_constant=_no_number, parse_float=_finite_number
+            text,
+            object_pairs_hook=_object,
+            parse_constant=_no_number,
+            parse_float=_finite_number,
         )
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
 
 def read_json_within(
-    path: Path, most_bytes: int, error_class: type[BigBirdDnaError] = ModelError, fault: str = "damaged"
+    path: Path,
+    most_bytes: int,
+    error_class: type[BigBirdDnaError] = ModelError,
+    fault: str = "damaged",
 ) -> Any:
     """Read a JSON file of at most `most_bytes` with `parse_json`; otherwise raise the error with `fault`."""
     try:
         if path.stat().st_size > most_bytes:
-            raise error_class(f"{path}: the file is damaged: larger than {most_bytes >> 20} MB")
+            raise error_class(
+                f"{path}: the file is damaged: larger than {most_bytes >> 20} MB"
+            )
         return parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise error_class(f"{path}: cannot read the file: {error.strerror}") from None
@@ -91,11 +99,15 @@ def check_writable(values: dict[str, Any], path: Path) -> None:
     """Raise `ModelError` for values of a file that cannot be written to another file."""
     layer: list[Any] = [values]
     for _ in range(_DEEPEST):
-        lists = [[*value.values()] if isinstance(value, dict) else value for value in layer]
+        lists = [
+            [*value.values()] if isinstance(value, dict) else value for value in layer
+        ]
         layer = [inner for value in lists if isinstance(value, list) for inner in value]
     if layer:
         raise ModelError(f"{path}: nested too deeply")
     try:
         json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
     except ValueError:
-        raise ModelError(f"{path}: contains NaN/Infinity or invalid Unicode (unpaired surrogate)") from None
+        raise ModelError(
+            f"{path}: contains NaN/Infinity or invalid Unicode (unpaired surrogate)"
+        ) from None

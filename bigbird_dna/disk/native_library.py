@@ -31,7 +31,15 @@ from bigbird_dna.errors import UsageError
 
 LIBRARY, DIGEST = "kernel.so", "kernel.sha256"
 # Infinities and NaN keep their meaning; errno and floating-point exceptions are not needed.
-FLAGS = ["-O3", "-std=c++17", "-fPIC", "-shared", "-pthread", "-fno-math-errno", "-fno-trapping-math"]
+FLAGS = [
+    "-O3",
+    "-std=c++17",
+    "-fPIC",
+    "-shared",
+    "-pthread",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+]
 # For the current processor: the option of most compilers, the option of some on ARM, or none.
 PROCESSORS = ["-march=native", "-mcpu=native", ""]
 TIMEOUT = 300.0  # seconds per compilation
@@ -51,7 +59,10 @@ _V4 = _V3 | {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"}
 _ARM = [LibraryVariant("-march=armv8-a")]
 # By machine, the best first. Older processors compile their own.
 VARIANTS = {
-    "x86_64": [LibraryVariant("-march=x86-64-v4", _V4), LibraryVariant("-march=x86-64-v3", _V3)],
+    "x86_64": [
+        LibraryVariant("-march=x86-64-v4", _V4),
+        LibraryVariant("-march=x86-64-v3", _V3),
+    ],
     "aarch64": _ARM,
     "arm64": _ARM,
 }
@@ -123,7 +134,9 @@ def _usable(path: Path | None, check: Callable[[Path], None]) -> Path | None:
             check(path)
             _CHECKED.put(key, b"")
     except (BuildError, OSError, AttributeError) as error:  # the loader's are OSError
-        log(f"{path} cannot be used and is compiled again: {' '.join(str(error).split())}")
+        log(
+            f"{path} cannot be used and is compiled again: {' '.join(str(error).split())}"
+        )
         return None
     return path
 
@@ -135,9 +148,15 @@ def instructions() -> frozenset[str]:
         if platform.system() == "Darwin":
             names = [f"machdep.cpu.{name}features" for name in ("", "leaf7_", "ext")]
             command = ["/usr/sbin/sysctl", "-n", *names]
-            text = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_TIMEOUT).stdout
+            text = subprocess.run(
+                command, capture_output=True, text=True, timeout=VERSION_TIMEOUT
+            ).stdout
             return frozenset(text.lower().replace("lzcnt", "abm").split())
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in (
+            Path("/proc/cpuinfo")
+            .read_text(encoding="utf-8", errors="replace")
+            .splitlines()
+        ):
             if line.startswith("flags"):
                 return frozenset(line.partition(":")[2].split())
     return frozenset()
@@ -162,13 +181,24 @@ def find_compiler() -> list[str]:
 
 
 def compile_library(
-    compiler: list[str], source: bytes, target: Path, processors: Sequence[str] = PROCESSORS
+    compiler: list[str],
+    source: bytes,
+    target: Path,
+    processors: Sequence[str] = PROCESSORS,
 ) -> None:
     """Compile C++ `source` to the shared library `target` with the first of the options `processors` that the
     compiler accepts; `BuildError` has its message."""
     complaint = ""
     for processor in processors:
-        options = [*FLAGS, *filter(None, [processor]), "-x", "c++", "-", "-o", str(target)]
+        options = [
+            *FLAGS,
+            *filter(None, [processor]),
+            "-x",
+            "c++",
+            "-",
+            "-o",
+            str(target),
+        ]
         done = _run([*compiler, *options], source, TIMEOUT)
         if done.returncode == 0:
             return
@@ -178,10 +208,14 @@ def compile_library(
     raise BuildError(f"the C++ compiler {compiler[0]} failed ({complaint})")
 
 
-def _run(command: list[str], source: bytes, timeout: float) -> "subprocess.CompletedProcess[bytes]":
+def _run(
+    command: list[str], source: bytes, timeout: float
+) -> "subprocess.CompletedProcess[bytes]":
     pipe = subprocess.PIPE
     try:
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, process_group=0)
+        process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, process_group=0
+        )
     except (OSError, ValueError) as error:
         raise BuildError(f"the C++ compiler could not be run ({error})") from None
     try:
@@ -192,25 +226,38 @@ def _run(command: list[str], source: bytes, timeout: float) -> "subprocess.Compl
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         if isinstance(error, subprocess.TimeoutExpired):
-            raise BuildError(f"the C++ compiler did not end within {timeout:g} s ({command[0]})") from None
+            raise BuildError(
+                f"the C++ compiler did not end within {timeout:g} s ({command[0]})"
+            ) from None
         raise
     return subprocess.CompletedProcess(command, process.returncode, out, complaint)
 
 
 def _key(source: bytes, compiler: list[str]) -> str:
     version = _run([*compiler, "--version"], b"", VERSION_TIMEOUT).stdout
-    parts = [source, version, " ".join([*compiler, *FLAGS]).encode(), processor().encode()]
+    parts = [
+        source,
+        version,
+        " ".join([*compiler, *FLAGS]).encode(),
+        processor().encode(),
+    ]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
 def processor() -> str:
     """Return what "native" depends on: the processor's model and instructions."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = (
+            Path("/proc/cpuinfo")
+            .read_text(encoding="utf-8", errors="replace")
+            .splitlines()
+        )
     except OSError:
         return platform.platform() + platform.processor()
     wanted = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU part")
-    return platform.machine() + "".join(sorted({line for line in lines if line.startswith(wanted)}))
+    return platform.machine() + "".join(
+        sorted({line for line in lines if line.startswith(wanted)})
+    )
 
 
 def _prepare(cache: Path) -> str | None:
@@ -232,7 +279,9 @@ def open_kept(home: Path) -> Path | None:
     try:
         with contextlib.ExitStack() as stack:
             directory = open_own(home, os.O_DIRECTORY, stack)
-            digest, handle = (open_own(name, 0, stack, directory) for name in (DIGEST, LIBRARY))
+            digest, handle = (
+                open_own(name, 0, stack, directory) for name in (DIGEST, LIBRARY)
+            )
             with open(handle, "rb", closefd=False) as stream:
                 found = hashlib.file_digest(stream, "sha256").hexdigest()
             if os.read(digest, len(found) + 1) != found.encode():

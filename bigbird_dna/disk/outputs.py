@@ -90,7 +90,9 @@ def named_output(output: Path | str | None) -> Path | None:
     return None if output is None or str(output) == "-" else Path(output)
 
 
-def format_for(output: Path | None, formats: Mapping[str, Sequence[str]], default: str) -> str:
+def format_for(
+    output: Path | None, formats: Mapping[str, Sequence[str]], default: str
+) -> str:
     """Return the format whose suffixes (with the dot) include that of `output`, ignoring `.gz`.
 
     Names without a suffix, standard output, pipes and devices have the default; `UsageError` for others.
@@ -145,7 +147,9 @@ def check_not_input(output: Path, inputs: Iterable[Path]) -> None:
     for path in inputs:
         if output.exists() and path.exists() and output.samefile(path):
             raise UsageError(f"{output}: would overwrite the input")
-        if (path / "config.json").is_file() and path.resolve() in link_target(output).resolve().parents:
+        if (path / "config.json").is_file() and path.resolve() in link_target(
+            output
+        ).resolve().parents:
             raise UsageError(f"{output}: must not be inside the model {path}")
 
 
@@ -205,7 +209,9 @@ def _errors_named(output: Path | None) -> Iterator[None]:
         raise
     except OSError as error:
         name = output or "standard output"
-        raise DataError(f"{name}: cannot write the output: {error.strerror or error}") from None
+        raise DataError(
+            f"{name}: cannot write the output: {error.strerror or error}"
+        ) from None
 
 
 @contextmanager
@@ -238,8 +244,15 @@ def file_names(names: Iterable[str]) -> dict[str, str]:
     for name in listed:
         text = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
         text = re.sub(r"[^A-Za-z0-9._-]+", "_", text).lstrip(".-")[:_LONGEST_NAME]
-        if text != name or not name or folded[name.casefold()] > 1 or re.search(r"(^|-)[0-9a-f]{12}$", name):
-            digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+        if (
+            text != name
+            or not name
+            or folded[name.casefold()] > 1
+            or re.search(r"(^|-)[0-9a-f]{12}$", name)
+        ):
+            digest = hashlib.sha256(
+                name.encode("utf-8", "surrogateescape")
+            ).hexdigest()[:12]
             text = f"{text}-{digest}" if text else digest
         made[name] = text
     return made

@@ -28,7 +28,9 @@ MOST = 100_000  # maximum shards per job
 
 _FORMAT = 1
 _DESCRIPTION, _ROWS = "piece.json", "rows.txt"
-_LARGEST = 1 << 28  # bytes of a description, which can contain a genome's contigs and a BED file's regions
+_LARGEST = (
+    1 << 28
+)  # bytes of a description, which can contain a genome's contigs and a BED file's regions
 _ERRORS = "surrogateescape"  # bytes of a VCF that are not UTF-8
 _FAULT = "damaged, or not a shard file (written by a command with --shard)"
 
@@ -43,7 +45,10 @@ class Shard(NamedTuple):
     def parse(cls, text: str) -> Self:
         """Parse a shard such as `3/8`; `UsageError` for any other text."""
         number, slash, of = text.partition("/")
-        if slash and all(part.isascii() and part.isdecimal() and len(part) < 10 for part in (number, of)):
+        if slash and all(
+            part.isascii() and part.isdecimal() and len(part) < 10
+            for part in (number, of)
+        ):
             shard = cls(int(number), int(of))
             if 1 <= shard.number <= shard.of <= MOST:
                 return shard
@@ -53,7 +58,9 @@ class Shard(NamedTuple):
 
     def rows(self, total: int) -> range:
         """Return the rows of this shard among `total`; shards differ by at most one row in size."""
-        return range((self.number - 1) * total // self.of, self.number * total // self.of)
+        return range(
+            (self.number - 1) * total // self.of, self.number * total // self.of
+        )
 
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
@@ -68,14 +75,22 @@ def find_shard(text: str | None, output: Path | None) -> Shard | None:
         return None
     shard = Shard.parse(text)
     if output is None or is_special(output):
-        raise UsageError(f"--shard {shard}: a shard cannot go to standard output; give a file with -o")
+        raise UsageError(
+            f"--shard {shard}: a shard cannot go to standard output; give a file with -o"
+        )
     return shard
 
 
-def contents(*paths: Path | str | None, names: Mapping[Path, str] | None = None) -> dict[str, str]:
+def contents(
+    *paths: Path | str | None, names: Mapping[Path, str] | None = None
+) -> dict[str, str]:
     """Return the SHA-256 of a job's input files by path, or by their entry in `names`; skip None."""
     known = names or {}
-    return {known.get(Path(path), str(path)): checksum(Path(path)) for path in paths if path is not None}
+    return {
+        known.get(Path(path), str(path)): checksum(Path(path))
+        for path in paths
+        if path is not None
+    }
 
 
 class ShardWriter:
@@ -89,7 +104,9 @@ class ShardWriter:
         """Write lines (given without line ends); call it once per shard."""
         with (
             self._archive.open(_ROWS, "w", force_zip64=True) as stream,
-            TextIOWrapper(stream, encoding="utf-8", errors=_ERRORS, newline="\n") as text,
+            TextIOWrapper(
+                stream, encoding="utf-8", errors=_ERRORS, newline="\n"
+            ) as text,
         ):
             for line in lines:
                 text.write(f"{line}\n")
@@ -100,11 +117,15 @@ class ShardWriter:
         import numpy as np
 
         with self._archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
-            np.lib.format.write_array(stream, np.ascontiguousarray(values), allow_pickle=False)
+            np.lib.format.write_array(
+                stream, np.ascontiguousarray(values), allow_pickle=False
+            )
 
 
 @contextmanager
-def write_shard(output: Path, kind: str, shard: Shard, job: Mapping[str, Any]) -> Iterator[ShardWriter]:
+def write_shard(
+    output: Path, kind: str, shard: Shard, job: Mapping[str, Any]
+) -> Iterator[ShardWriter]:
     """Write a shard of a job atomically; `merge-shards` uses `kind`, the type of the rows.
 
     `job` contains everything that determines the bytes of the merged result and is not in the rows, as JSON
@@ -125,7 +146,9 @@ def write_shard(output: Path, kind: str, shard: Shard, job: Mapping[str, Any]) -
             "rows": writer.count,
             "job": job,
         }
-        with archive.open(_DESCRIPTION, "w") as stream:  # unlike `writestr`, this stores no time
+        with archive.open(
+            _DESCRIPTION, "w"
+        ) as stream:  # unlike `writestr`, this stores no time
             stream.write(json.dumps(description).encode())
 
 
@@ -149,10 +172,17 @@ class ShardFile:
             values = json.loads(archive.read(_DESCRIPTION))
             if values["piece-format"] != _FORMAT:
                 raise DataError(f"{path}: the shard has the format of another version")
-            shard, rows, job = Shard(values["number"], values["of"]), values["rows"], values["job"]
+            shard, rows, job = (
+                Shard(values["number"], values["of"]),
+                values["rows"],
+                values["job"],
+            )
             texts = values["kind"], values["bigbird-dna"]
             types = [*map(type, (*shard, rows, *texts, job))]
-            if types != [int, int, int, str, str, dict] or not 1 <= shard.number <= shard.of <= MOST:
+            if (
+                types != [int, int, int, str, str, dict]
+                or not 1 <= shard.number <= shard.of <= MOST
+            ):
                 raise ValueError("invalid description")
         return cls(Path(path), texts[0], shard, job, rows, texts[1])
 
@@ -168,13 +198,17 @@ class ShardFile:
             reading(self.path, _FAULT, Exception),
             zipfile.ZipFile(self.path) as archive,
             archive.open(_ROWS) as stream,
-            TextIOWrapper(stream, encoding="utf-8", errors=_ERRORS, newline="\n") as text,
+            TextIOWrapper(
+                stream, encoding="utf-8", errors=_ERRORS, newline="\n"
+            ) as text,
         ):
             for line in text:
                 count += 1
                 yield parse(line.removesuffix("\n"))
         if count != self.rows:
-            raise DataError(f"{self.path}: {_FAULT}: found {count:,} of {self.rows:,} rows")
+            raise DataError(
+                f"{self.path}: {_FAULT}: found {count:,} of {self.rows:,} rows"
+            )
 
     def arrays(self, *names: str) -> list["NDArray[Any]"]:
         """Return the arrays of these names; `DataError` if one is missing or damaged."""
@@ -207,14 +241,26 @@ def read_shards(paths: Sequence[Path | str]) -> list[ShardFile]:
     found = {first.shard.number: first}
     for other in others:
         if difference := _difference(first, other):
-            raise DataError(f"{other.path} and {first.path} are shards of different jobs: {difference}")
+            raise DataError(
+                f"{other.path} and {first.path} are shards of different jobs: {difference}"
+            )
         if twin := found.get(other.shard.number):
-            raise DataError(f"{other.path} and {twin.path} are both shard {other.shard}")
+            raise DataError(
+                f"{other.path} and {twin.path} are both shard {other.shard}"
+            )
         found[other.shard.number] = other
-    if missing := [number for number in range(1, first.shard.of + 1) if number not in found]:
+    if missing := [
+        number for number in range(1, first.shard.of + 1) if number not in found
+    ]:
         shown = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
-        what = f"shard {shown} is" if len(missing) == 1 else f"{len(missing):,} shards ({shown}) are"
-        raise DataError(f"{first.path} is shard {first.shard}, cannot merge: {what} missing")
+        what = (
+            f"shard {shown} is"
+            if len(missing) == 1
+            else f"{len(missing):,} shards ({shown}) are"
+        )
+        raise DataError(
+            f"{first.path} is shard {first.shard}, cannot merge: {what} missing"
+        )
     return [found[number] for number in sorted(found)]
 
 
@@ -231,7 +277,9 @@ def _difference(first: ShardFile, other: ShardFile) -> str:
         if one == two:
             continue
         if isinstance(one, dict) and isinstance(two, dict):
-            inner = next((name for name in [*one, *two] if one.get(name) != two.get(name)), "")
+            inner = next(
+                (name for name in [*one, *two] if one.get(name) != two.get(name)), ""
+            )
             return f"different {key} ({shortened(inner, 300)})"
         if isinstance(one, str) and isinstance(two, str):
             return f"{key} {shortened(two, 300)}, not {shortened(one, 300)}"

@@ -53,7 +53,9 @@ class Column(NamedTuple):
         cell = cell.strip()
         if cell in _MISSING or cell.upper().startswith("NA"):
             return math.nan if self.missing else None
-        if self.kind == "whole" and not (cell.isdecimal() and cell.isascii() and len(cell) <= _LONGEST_WHOLE):
+        if self.kind == "whole" and not (
+            cell.isdecimal() and cell.isascii() and len(cell) <= _LONGEST_WHOLE
+        ):
             return None
         try:
             value = float(cell) if len(cell) <= _LONGEST_NUMBER else math.nan
@@ -97,7 +99,9 @@ class Schema:
         """
         columns: list[Column] = []
         for group in groups:
-            for kind, *names in map(str.split, group.split("; ") if isinstance(group, str) else ()):
+            for kind, *names in map(
+                str.split, group.split("; ") if isinstance(group, str) else ()
+            ):
                 columns += [_KINDS[kind]._replace(name=name) for name in names]
             columns += [] if isinstance(group, str) else [group]
         return cls(columns, key)
@@ -112,13 +116,17 @@ class Schema:
         return Schema([column for column in self.columns if column.name in names])
 
 
-def write_table(path: Path, table: pd.DataFrame, schema: Schema, digits: int = 6) -> None:
+def write_table(
+    path: Path, table: pd.DataFrame, schema: Schema, digits: int = 6
+) -> None:
     """Write a table as TSV: whole numbers in full, others with `digits` digits, undefined ones empty.
 
     `ValueError` if the columns differ from the schema.
     """
     if list(table.columns) != schema.names:
-        raise ValueError(f"columns {', '.join(map(str, table.columns))} must be {', '.join(schema.names)}")
+        raise ValueError(
+            f"columns {', '.join(map(str, table.columns))} must be {', '.join(schema.names)}"
+        )
     write_tsv(path, table, digits)
 
 
@@ -127,7 +135,11 @@ def write_tsv(path: Path, table: pd.DataFrame, digits: int = 6) -> None:
     text = table.copy()
     for name in text.select_dtypes("float").columns:
         text[name] = [
-            "" if value != value else f"{value:.0f}" if value.is_integer() else f"{value:.{digits}g}"
+            ""
+            if value != value
+            else f"{value:.0f}"
+            if value.is_integer()
+            else f"{value:.{digits}g}"
             for value in text[name]
         ]
     with atomic_path(path) as temporary:
@@ -149,7 +161,9 @@ def read_text_table(path: Path) -> pd.DataFrame:
 
     _check_lines(Path(path))
     with reading(path, "not readable as a table", Exception):
-        table: pd.DataFrame = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
+        table: pd.DataFrame = pd.read_csv(
+            path, sep="\t", dtype=str, keep_default_na=False
+        )
     return table
 
 
@@ -157,19 +171,28 @@ def with_types(path: Path, table: pd.DataFrame, schema: Schema) -> pd.DataFrame:
     """Convert the schema's columns of a text table from `path` to numbers; errors as in `read_table`."""
     check_columns(path, table, schema.names)
     found = table.copy()
-    for column in (cell for declared in schema.columns for cell in declared.cells if cell.kind != "text"):
+    for column in (
+        cell
+        for declared in schema.columns
+        for cell in declared.cells
+        if cell.kind != "text"
+    ):
         values = [column.value(cell) for cell in table[column.name]]
         if None in values:
             row = values.index(None)
             cell = table[column.name].iloc[row]
-            raise DataError(f"{path}: row {row + 1:,}: {column.name} {cell!r:.60} is not {column.numbers}")
+            raise DataError(
+                f"{path}: row {row + 1:,}: {column.name} {cell!r:.60} is not {column.numbers}"
+            )
         kind = "int64" if column.kind == "whole" and not column.missing else "float64"
         found[column.name] = np.array(values, kind)
     if schema.key:
         twice = found.duplicated([*schema.key]).to_numpy()
         if twice.any():
             row = int(twice.argmax())
-            key = ", ".join(f"{name} {found[name].iloc[row]!s:.60}" for name in schema.key)
+            key = ", ".join(
+                f"{name} {found[name].iloc[row]!s:.60}" for name in schema.key
+            )
             raise DataError(f"{path}: row {row + 1:,}: {key}: duplicate key")
     return found
 
@@ -187,7 +210,9 @@ def _check_lines(path: Path) -> None:
             columns = len(cells)
             check_unique(where, filter(None, cells))
         elif columns and len(cells) > columns:
-            raise DataError(f"{where}: {len(cells):,} columns, the header has {columns:,}")
+            raise DataError(
+                f"{where}: {len(cells):,} columns, the header has {columns:,}"
+            )
 
 
 def check_unique(where: str, names: Iterable[str]) -> None:
@@ -211,9 +236,13 @@ def open_lines(path: Path, comment: str = "##") -> TableLines:
     The header may begin with #; it is empty in an empty table. `DataError` for a row with another number of
     cells than the header, and for duplicate column names.
     """
-    lines = ((f"{path}: line {number}", line) for number, line in read_lines(Path(path)))
+    lines = (
+        (f"{path}: line {number}", line) for number, line in read_lines(Path(path))
+    )
     filled = (
-        (where, line.split("\t")) for where, line in lines if line.strip() and not line.startswith(comment)
+        (where, line.split("\t"))
+        for where, line in lines
+        if line.strip() and not line.startswith(comment)
     )
     where, header = next(filled, (str(path), [""]))
     header = [header[0].lstrip("#"), *header[1:]]
@@ -222,7 +251,9 @@ def open_lines(path: Path, comment: str = "##") -> TableLines:
     def rows() -> Iterator[tuple[str, list[str]]]:
         for where, cells in filled:
             if len(cells) != len(header):
-                raise DataError(f"{where}: {len(cells)} columns, the header has {len(header)}")
+                raise DataError(
+                    f"{where}: {len(cells)} columns, the header has {len(header)}"
+                )
             yield where, cells
 
     return TableLines(where, header, rows())
@@ -235,7 +266,9 @@ def check_columns(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> No
             raise missing_column(path, name, table.columns)
 
 
-def missing_column(path: Path, name: str, found: Iterable[Any], option: str = "") -> DataError:
+def missing_column(
+    path: Path, name: str, found: Iterable[Any], option: str = ""
+) -> DataError:
     """Return the error for a table without a column; `option` is the option that names it, if any."""
     names = [*map(str, found)]
     hint = (option and f"; give its name with {option}") + meant(name, names)
@@ -246,7 +279,10 @@ def missing_column(path: Path, name: str, found: Iterable[Any], option: str = ""
 def json_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Return rows for JSON, with None for NaN."""
     rows = table.to_dict("records")
-    return [{str(key): None if value != value else value for key, value in row.items()} for row in rows]
+    return [
+        {str(key): None if value != value else value for key, value in row.items()}
+        for row in rows
+    ]
 
 
 def number(values: Any, key: str, where: object) -> float:

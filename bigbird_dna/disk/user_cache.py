@@ -43,7 +43,9 @@ class UserCache:
     def get(self, key: str) -> bytes | None:
         """Return the content stored under a name, or None."""
         with contextlib.suppress(OSError), self._opened() as directory:
-            handle = os.open(key, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+            handle = os.open(
+                key, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory
+            )
             with os.fdopen(handle, "rb") as stream:
                 return stream.read()
         return None
@@ -81,13 +83,20 @@ class UserCache:
         ages = {}
         for name in names:
             with contextlib.suppress(OSError):
-                ages[name] = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime_ns
+                ages[name] = os.stat(
+                    name, dir_fd=directory, follow_symlinks=False
+                ).st_mtime_ns
         for name in sorted(ages, key=ages.__getitem__)[: len(names) - self._most]:
             with contextlib.suppress(OSError):
                 os.unlink(name, dir_fd=directory)
 
 
-def open_own(path: Path | str, flags: int, stack: contextlib.ExitStack, directory: int | None = None) -> int:
+def open_own(
+    path: Path | str,
+    flags: int,
+    stack: contextlib.ExitStack,
+    directory: int | None = None,
+) -> int:
     """Return a handle, closed by `stack`, of a file only this user can write; `OSError` otherwise."""
     flags |= os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     handle = os.open(path, flags, dir_fd=directory)
@@ -127,7 +136,9 @@ def distrust(directory: Path) -> str | None:
                 target = way.readlink()
                 parts[:0] = target.parts[1:] if target.is_absolute() else target.parts
                 way = Path(target.anchor) if target.is_absolute() else way.parent
-            elif parts and others_may_write(status) and not status.st_mode & stat.S_ISVTX:
+            elif (
+                parts and others_may_write(status) and not status.st_mode & stat.S_ISVTX
+            ):
                 return f"is in {way}, which other users can write to"
         except OSError as error:
             return f"cannot be accessed: {error.strerror}"
@@ -160,4 +171,8 @@ def _is_private(group: int) -> bool:
         user, entry = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
     except KeyError:
         return False
-    return entry.gr_name == user.pw_name and user.pw_gid == group and set(entry.gr_mem) <= {user.pw_name}
+    return (
+        entry.gr_name == user.pw_name
+        and user.pw_gid == group
+        and set(entry.gr_mem) <= {user.pw_name}
+    )

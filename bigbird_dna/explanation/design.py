@@ -17,8 +17,20 @@ from numpy.typing import NDArray
 from bigbird_dna.console import progress
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
-from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one, check_choice
-from bigbird_dna.explanation.mutagenesis import check_views, noise, view_counts, views_of, window_scores
+from bigbird_dna.errors import (
+    DataError,
+    ModelError,
+    UsageError,
+    check_at_least_one,
+    check_choice,
+)
+from bigbird_dna.explanation.mutagenesis import (
+    check_views,
+    noise,
+    view_counts,
+    views_of,
+    window_scores,
+)
 from bigbird_dna.explanation.one_hot import gradient_mutations
 from bigbird_dna.explanation.targets import (
     ExplainedWindow,
@@ -44,7 +56,8 @@ PRESELECTED = 64
 LEAST_GAIN = 1e-5
 """Smallest change of the score for which an edit is accepted: more than rounding."""
 ACCEPTED_EDITS = Schema.of(
-    "text name; count round position; text ref alt; number score noise", key=["name", "round"]
+    "text name; count round position; text ref alt; number score noise",
+    key=["name", "round"],
 )
 DESIGNED_SCORES = Schema.of(
     "text name output; count edits; text reached; number score_before score noise prediction_before "
@@ -106,7 +119,9 @@ def greedy_substitution(
     """
 
     def scored(texts: Sequence[str]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        values = window_scores(model, texts, [column], views, batch_size=batch_size, device=device)[..., 0]
+        values = window_scores(
+            model, texts, [column], views, batch_size=batch_size, device=device
+        )[..., 0]
         return values.mean(0), noise(values)
 
     (score, *_), (spread, *_) = scored([window.window])
@@ -116,7 +131,11 @@ def greedy_substitution(
     while len(found.edits) < edits and sign * score < end:
         made = list(possible_edits(found.final, motifs))
         if method != METHODS[0]:
-            effects = gradient_mutations(model, found.final, [column], views).substitutions[..., 0].mean(0)
+            effects = (
+                gradient_mutations(model, found.final, [column], views)
+                .substitutions[..., 0]
+                .mean(0)
+            )
             made = _preselected(made, sign * effects)
         if not made:
             break
@@ -126,15 +145,21 @@ def greedy_substitution(
             break
         score, (position, ref, alt, text) = values[best], made[best]
         number = len(found.edits) + 1
-        edit = AcceptedEdit(number, position, ref, alt, float(score), float(spreads[best]))
-        found = found._replace(final=found.final._replace(window=text), edits=[*found.edits, edit])
+        edit = AcceptedEdit(
+            number, position, ref, alt, float(score), float(spreads[best])
+        )
+        found = found._replace(
+            final=found.final._replace(window=text), edits=[*found.edits, edit]
+        )
     return found
 
 
 _PossibleEdit = tuple[int, str, str, str]  # position, ref, alt, and the edited window
 
 
-def possible_edits(window: ExplainedWindow, motifs: Sequence[str] = ()) -> Iterator[_PossibleEdit]:
+def possible_edits(
+    window: ExplainedWindow, motifs: Sequence[str] = ()
+) -> Iterator[_PossibleEdit]:
     """Yield the position, old and new bases of each possible edit of the explained bases, and the window."""
     text, first, last = window.window, window.first, window.last
     for place, number, edited in substitutions(text, range(first, last)):
@@ -151,19 +176,29 @@ def inserted(text: str, motif: str, start: int) -> str:
     return f"{text[:start]}{motif}{text[start + len(motif) :]}"
 
 
-def _preselected(made: list[_PossibleEdit], effects: NDArray[np.floating[Any]]) -> list[_PossibleEdit]:
+def _preselected(
+    made: list[_PossibleEdit], effects: NDArray[np.floating[Any]]
+) -> list[_PossibleEdit]:
     """Return the edits with the largest sums of the effects (L, 4) of their bases."""
     sums = [
-        sum(effects[position + place, BASES.index(base)] for place, base in enumerate(alt))
+        sum(
+            effects[position + place, BASES.index(base)]
+            for place, base in enumerate(alt)
+        )
         for position, _, alt, _ in made
     ]
-    return [made[number] for number in np.argsort(np.negative(sums), kind="stable")[:PRESELECTED]]
+    return [
+        made[number]
+        for number in np.argsort(np.negative(sums), kind="stable")[:PRESELECTED]
+    ]
 
 
 def _best(scores: NDArray[np.float32], end: float) -> int:
     """Return the index of the smallest score that reaches `end`, or of the largest score."""
     reached = scores >= end
-    return int(np.where(reached, scores, np.inf).argmin() if reached.any() else scores.argmax())
+    return int(
+        np.where(reached, scores, np.inf).argmin() if reached.any() else scores.argmax()
+    )
 
 
 def design(
@@ -233,7 +268,11 @@ def design(
     check_at_least_one({"edits": edits, "batch_size": batch_size, "threads": threads})
     check_views(offsets, tokenizations)
     if target is not None and (minimize or not np.isfinite(target)):
-        wrong = "excludes minimize: the score moves toward it" if minimize else "must be finite"
+        wrong = (
+            "excludes minimize: the score moves toward it"
+            if minimize
+            else "must be finite"
+        )
         raise UsageError(f"target {target}: {wrong}")
     sites = motif_bases(motifs)
     with ExitStack() as stack:
@@ -241,26 +280,44 @@ def design(
         loaded = scored_model(model)
         (column,) = chosen_outputs(loaded, tracks, 1)
         offsets, tokenizations = view_counts(loaded, offsets, tokenizations)
-        given = read_targets(Path(sequences), loaded, reference, aliases, sequence_column=sequence_column)
+        given = read_targets(
+            Path(sequences), loaded, reference, aliases, sequence_column=sequence_column
+        )
         for name, count in Counter(one.name for one in given).items():
             if count > 1:
-                raise DataError(f"{sequences}: the name {name!r} occurs {count} times; names must differ")
+                raise DataError(
+                    f"{sequences}: the name {name!r} occurs {count} times; names must differ"
+                )
         check_motifs(sites, given, sequences)
         files = stack.enter_context(
             into_directory(Path(output), [loaded.path, sequences, reference, aliases])
         )
         computing: dict[str, Any] = {"batch_size": batch_size, "device": device}
-        options = {"target": target, "edits": edits, "minimize": minimize, "method": method}
+        options = {
+            "target": target,
+            "edits": edits,
+            "minimize": minimize,
+            "method": method,
+        }
         found = [
             greedy_substitution(
-                *(loaded, one, column, views_of(loaded, len(one.window), offsets, tokenizations)),
+                *(
+                    loaded,
+                    one,
+                    column,
+                    views_of(loaded, len(one.window), offsets, tokenizations),
+                ),
                 **{"motifs": [*sites.values()], **options, **computing},
             )
             for one in progress(given, "designing", len(given), "sequences")
         ]
         table = _design_table(loaded, found, column, target, computing)
         _write_design(files, found, table, loaded.sha256)
-        draw_searches([(one.start.name, one.scores) for one in found], target, files / "designs.svg")
+        draw_searches(
+            [(one.start.name, one.scores) for one in found],
+            target,
+            files / "designs.svg",
+        )
     return table
 
 
@@ -274,7 +331,11 @@ def scored_model(model: LoadedModel | Path | str) -> Scored:
 
 
 def _design_table(
-    model: Scored, found: Sequence[DesignSearch], column: int, target: float | None, computing: dict[str, Any]
+    model: Scored,
+    found: Sequence[DesignSearch],
+    column: int,
+    target: float | None,
+    computing: dict[str, Any],
 ) -> pd.DataFrame:
     """Return the rows of `DESIGNED_SCORES`."""
     windows = [one.window for search in found for one in (search.start, search.final)]
@@ -283,20 +344,34 @@ def _design_table(
     else:
         predicted = model.window_predictions(windows, **computing)[:, column]
     rows = []
-    for search, predictions in zip(found, predicted.reshape(-1, 2).tolist(), strict=True):
+    for search, predictions in zip(
+        found, predicted.reshape(-1, 2).tolist(), strict=True
+    ):
         before, score = search.score, search.scores[-1]
         reached = (
-            "" if target is None else "yes" if min(before, score) <= target <= max(before, score) else "no"
+            ""
+            if target is None
+            else "yes"
+            if min(before, score) <= target <= max(before, score)
+            else "no"
         )
         spread = search.edits[-1].noise if search.edits else search.noise
         name = search.start.name, output_names(model)[column]
-        rows.append((*name, len(search.edits), reached, before, score, spread, *predictions))
+        rows.append(
+            (*name, len(search.edits), reached, before, score, spread, *predictions)
+        )
     return pd.DataFrame(rows, columns=DESIGNED_SCORES.names)
 
 
-def _write_design(files: Path, found: Sequence[DesignSearch], table: pd.DataFrame, model: str) -> None:
+def _write_design(
+    files: Path, found: Sequence[DesignSearch], table: pd.DataFrame, model: str
+) -> None:
     edits = [(one.start.name, *edit) for one in found for edit in one.edits]
-    write_table(files / "designs.tsv", pd.DataFrame(edits, columns=ACCEPTED_EDITS.names), ACCEPTED_EDITS)
+    write_table(
+        files / "designs.tsv",
+        pd.DataFrame(edits, columns=ACCEPTED_EDITS.names),
+        ACCEPTED_EDITS,
+    )
     write_table(files / "scores.tsv", table, DESIGNED_SCORES)
     for name, of_window in (("designs", False), ("windows", True)):
         lines = (
@@ -329,7 +404,11 @@ def motif_bases(values: Sequence[str]) -> dict[str, str]:
         for name, bases in pairs:
             wrong = [base for base in bases.upper() if base not in BASES]
             if wrong or not (name and bases):
-                what = f"{unknown}{wrong[0]!r} is not A, C, G or T" if wrong else "has no name or no bases"
+                what = (
+                    f"{unknown}{wrong[0]!r} is not A, C, G or T"
+                    if wrong
+                    else "has no name or no bases"
+                )
                 raise UsageError(f"motif {name or value!r}: {what}")
             if name in motifs:
                 raise UsageError(f"motif {name}: is given twice")
@@ -338,7 +417,10 @@ def motif_bases(values: Sequence[str]) -> dict[str, str]:
 
 
 def check_motifs(
-    motifs: dict[str, str], windows: Sequence[ExplainedWindow], path: Path | str, start: int = 0
+    motifs: dict[str, str],
+    windows: Sequence[ExplainedWindow],
+    path: Path | str,
+    start: int = 0,
 ) -> None:
     """`DataError` if a motif ends behind the explained bases of a window."""
     for name, bases in motifs.items():

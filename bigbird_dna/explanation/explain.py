@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 
 from bigbird_dna.console import progress
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.outputs import command_line, file_names, provenance, provenance_lines
+from bigbird_dna.disk.outputs import (
+    command_line,
+    file_names,
+    provenance,
+    provenance_lines,
+)
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import UsageError, check_at_least_one, check_choice
 from bigbird_dna.explanation.mutagenesis import (
@@ -43,7 +48,12 @@ from bigbird_dna.model.directory import load
 from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.reporting.explanations import Explanation, explanation_page
-from bigbird_dna.scoring.formats import Value, check_bigwig_contigs, write_bigwig, write_lines
+from bigbird_dna.scoring.formats import (
+    Value,
+    check_bigwig_contigs,
+    write_bigwig,
+    write_lines,
+)
 from bigbird_dna.scoring.regions import opened
 from bigbird_dna.tokens.interface import BASES
 
@@ -55,7 +65,9 @@ EXPLAINED_BASES = Schema.of(
     key=["name", "output", "contig", "position"],
 )
 OUTPUT_PREFIXES = Schema.of("text output prefix", key=["output"])
-SCORES = Schema.of("text name output; number score noise; text site", key=["name", "output"])
+SCORES = Schema.of(
+    "text name output; number score noise; text site", key=["name", "output"]
+)
 
 # Axes: V views, N targets, L bases of a target, T outputs.
 
@@ -88,7 +100,11 @@ class _Explained(NamedTuple):
     @classmethod
     def of(cls, target: ExplainedWindow, mutations: Mutations) -> Self:
         """With the seqlets of each output."""
-        return cls(target, mutations, [find_seqlets(own) for own in np.moveaxis(mutations.importance, 2, 0)])
+        return cls(
+            target,
+            mutations,
+            [find_seqlets(own) for own in np.moveaxis(mutations.importance, 2, 0)],
+        )
 
     @property
     def certain(self) -> NDArray[np.bool_]:
@@ -157,12 +173,26 @@ def explain(
         loaded = explainable(model if isinstance(model, LoadedModel) else load(model))
         columns = chosen_outputs(loaded, tracks, MOST_OUTPUTS)
         offsets, tokenizations = view_counts(loaded, offsets, tokenizations)
-        genome = None if reference is None else stack.enter_context(opened(reference, aliases))
-        given = read_targets(Path(targets), loaded, genome, flank=flank, sequence_column=sequence_column)
-        check_bigwig_contigs(len({one.contig for one in given}), targets, "explain fewer sequences")
+        genome = (
+            None
+            if reference is None
+            else stack.enter_context(opened(reference, aliases))
+        )
+        given = read_targets(
+            Path(targets), loaded, genome, flank=flank, sequence_column=sequence_column
+        )
+        check_bigwig_contigs(
+            len({one.contig for one in given}), targets, "explain fewer sequences"
+        )
         inputs = [loaded.path, targets, reference, aliases]
         files = stack.enter_context(into_directory(Path(output), inputs))
-        work = _method(loaded, method, columns, deletions, {"batch_size": batch_size, "device": device})
+        work = _method(
+            loaded,
+            method,
+            columns,
+            deletions,
+            {"batch_size": batch_size, "device": device},
+        )
         explained = []
         for target in progress(given, "explaining", len(given), "sequences"):
             views = views_of(loaded, len(target.window), offsets, tokenizations)
@@ -171,15 +201,30 @@ def explain(
             "explain",
             [stored_name(loaded.path), targets],
             {
-                **{"--reference": reference, "--aliases": aliases, "--method": method, "--tracks": tracks},
-                **{"--flank": flank, "--offsets": offsets, "--tokenizations": tokenizations},
+                **{
+                    "--reference": reference,
+                    "--aliases": aliases,
+                    "--method": method,
+                    "--tracks": tracks,
+                },
+                **{
+                    "--flank": flank,
+                    "--offsets": offsets,
+                    "--tokenizations": tokenizations,
+                },
             },
             {"--deletions": deletions},
         )
-        contigs = {one.contig: one.last - one.first for one in given} if genome is None else genome.contigs
+        contigs = (
+            {one.contig: one.last - one.first for one in given}
+            if genome is None
+            else genome.contigs
+        )
         names = [output_names(loaded)[column] for column in columns]
         if len(names) > 1:
-            prefixes = pd.DataFrame({"output": names, "prefix": output_prefixes(names).values()})
+            prefixes = pd.DataFrame(
+                {"output": names, "prefix": output_prefixes(names).values()}
+            )
             write_table(files / "outputs.tsv", prefixes, OUTPUT_PREFIXES)
         _write(files, explained, names, dict(contigs), provenance(loaded.sha256, line))
         explanation_page(_figures(explained, names), line, method, files)
@@ -187,7 +232,11 @@ def explain(
 
 
 def _method(
-    model: LoadedModel, method: str, columns: Sequence[int], deletions: bool, computing: dict[str, Any]
+    model: LoadedModel,
+    method: str,
+    columns: Sequence[int],
+    deletions: bool,
+    computing: dict[str, Any],
 ) -> Callable[[ExplainedWindow, Sequence[View]], Mutations]:
     """Return the function that computes the changes; `UsageError` if the model has none."""
     if not isinstance(model, Scored):
@@ -196,11 +245,15 @@ def _method(
                 f"{model.name}: a pretrained model has substitutions by mutagenesis only; for deletions, use "
                 "score-variants"
             )
-        return lambda target, views: likelihood_mutations(model, target, views, **computing)
+        return lambda target, views: likelihood_mutations(
+            model, target, views, **computing
+        )
     if method != METHODS[0]:
         return lambda target, views: gradient_mutations(model, target, columns, views)
     own = {"deletions": deletions, **computing}
-    return lambda target, views: saturation_mutagenesis(model, target, columns, views, **own)
+    return lambda target, views: saturation_mutagenesis(
+        model, target, columns, views, **own
+    )
 
 
 def _check(
@@ -226,7 +279,11 @@ def _write(
     origin: dict[str, str],
 ) -> None:
     """Write all tables, arrays and tracks."""
-    write_table(files / "bases.tsv", pd.concat([_bases(one, names) for one in explained]), EXPLAINED_BASES)
+    write_table(
+        files / "bases.tsv",
+        pd.concat([_bases(one, names) for one in explained]),
+        EXPLAINED_BASES,
+    )
     scores = [
         (one.target.name, name, float(values.mean()), float(spread), _site(one.target))
         for one in explained
@@ -234,7 +291,9 @@ def _write(
             names, one.mutations.scores.T, noise(one.mutations.scores), strict=True
         )
     ]
-    write_table(files / "scores.tsv", pd.DataFrame(scores, columns=SCORES.names), SCORES)
+    write_table(
+        files / "scores.tsv", pd.DataFrame(scores, columns=SCORES.names), SCORES
+    )
     longest = max(len(one.target.bases) for one in explained)
     one_hot = np.zeros((len(explained), len(BASES), longest), np.int8)
     for number, one in enumerate(explained):
@@ -243,23 +302,35 @@ def _write(
     for column, prefix in enumerate(output_prefixes(names).values()):
         shap = np.zeros(one_hot.shape, np.float32)
         for number, one in enumerate(explained):
-            shap[number, :, : len(one.target.bases)] = one.mutations.hypothetical[..., column].mean(0).T
+            shap[number, :, : len(one.target.bases)] = (
+                one.mutations.hypothetical[..., column].mean(0).T
+            )
         np.savez_compressed(files / f"{prefix}shap.npz", shap)
         on_reference = [one for one in explained if one.target.on_reference]
-        write_lines(files / f"{prefix}seqlets.bed", _seqlet_lines(on_reference, column, origin))
+        write_lines(
+            files / f"{prefix}seqlets.bed", _seqlet_lines(on_reference, column, origin)
+        )
         values = list(_values(on_reference, column, contigs))
         write_bigwig(files / f"{prefix}contributions.bw", values, contigs, "base")
 
 
 def _site(target: ExplainedWindow) -> str:
     """The start site whose score is explained, or "."."""
-    return "." if target.site is None else f"{target.contig}:{target.site}({target.strand})"
+    return (
+        "."
+        if target.site is None
+        else f"{target.contig}:{target.site}({target.strand})"
+    )
 
 
 def output_prefixes(outputs: Sequence[str]) -> dict[str, str]:
     """Return the beginning of the names of each output's files: nothing if there is only one output."""
     names = file_names(outputs)
-    return dict.fromkeys(names, "") if len(names) == 1 else {name: f"{file}." for name, file in names.items()}
+    return (
+        dict.fromkeys(names, "")
+        if len(names) == 1
+        else {name: f"{file}." for name, file in names.items()}
+    )
 
 
 def _bases(one: _Explained, names: Sequence[str]) -> pd.DataFrame:
@@ -281,7 +352,10 @@ def _bases(one: _Explained, names: Sequence[str]) -> pd.DataFrame:
                 "contribution": contribution,
                 "noise": spread,
                 "certain": np.where(certain, "yes", "no"),
-                **{f"effect_{base}": effects[:, number] for number, base in enumerate(BASES)},
+                **{
+                    f"effect_{base}": effects[:, number]
+                    for number, base in enumerate(BASES)
+                },
                 "deletion": np.nan,
                 "deletion_noise": np.nan,
             }
@@ -293,21 +367,47 @@ def _bases(one: _Explained, names: Sequence[str]) -> pd.DataFrame:
     return pd.concat(shown)
 
 
-def _seqlet_lines(explained: Sequence[_Explained], column: int, origin: dict[str, str]) -> Iterator[str]:
+def _seqlet_lines(
+    explained: Sequence[_Explained], column: int, origin: dict[str, str]
+) -> Iterator[str]:
     """Lines of a BED file: place, name of the target, score 0 to 1000, strand, contribution, ratio, bases."""
     yield from provenance_lines(origin)
     yield "#contig\tstart\tend\tname\tscore\tstrand\tcontribution\tratio\tbases"
-    rows, most = [], max((abs(s.contribution) for one in explained for s in one.seqlets[column]), default=1)
+    rows, most = (
+        [],
+        max(
+            (abs(s.contribution) for one in explained for s in one.seqlets[column]),
+            default=1,
+        ),
+    )
     for one in explained:
         for start, end, contribution, ratio in one.seqlets[column]:
             ends = one.target.position(start), one.target.position(end - 1)
             score = round(1000 * abs(contribution) / most)
-            place = one.target.contig, min(ends), max(ends) + 1, one.target.name, score, one.target.strand
-            rows.append((*place, f"{contribution:.6g}", f"{ratio:.4g}", one.target.bases[start:end]))
-    yield from ("\t".join(map(str, row)) for row in sorted(rows, key=lambda row: row[:3]))
+            place = (
+                one.target.contig,
+                min(ends),
+                max(ends) + 1,
+                one.target.name,
+                score,
+                one.target.strand,
+            )
+            rows.append(
+                (
+                    *place,
+                    f"{contribution:.6g}",
+                    f"{ratio:.4g}",
+                    one.target.bases[start:end],
+                )
+            )
+    yield from (
+        "\t".join(map(str, row)) for row in sorted(rows, key=lambda row: row[:3])
+    )
 
 
-def _values(explained: Sequence[_Explained], column: int, contigs: dict[str, int]) -> Iterator[Value]:
+def _values(
+    explained: Sequence[_Explained], column: int, contigs: dict[str, int]
+) -> Iterator[Value]:
     """Contributions of bases in the order of contigs and positions; the mean where targets overlap."""
     found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in explained:
@@ -320,11 +420,17 @@ def _values(explained: Sequence[_Explained], column: int, contigs: dict[str, int
                 yield contig, position, position + 1, float(np.mean(values))
 
 
-def _figures(explained: Sequence[_Explained], names: Sequence[str]) -> Iterator[Explanation]:
+def _figures(
+    explained: Sequence[_Explained], names: Sequence[str]
+) -> Iterator[Explanation]:
     """What the page shows of each target and output."""
     for one in explained:
         target, values = one.target, one.mutations.importance
-        spread, scores, end = noise(values), one.mutations.scores, target.start + len(target.bases)
+        spread, scores, end = (
+            noise(values),
+            one.mutations.scores,
+            target.start + len(target.bases),
+        )
         start_site = "" if target.site is None else f", start site {target.site + 1:,}"
         for column, name in enumerate(names):
             yield Explanation(

@@ -17,8 +17,19 @@ from bigbird_dna.data.promoter_windows import shuffle_dinucleotides
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import UsageError, check_at_least_one, check_whole
-from bigbird_dna.explanation.design import check_motifs, inserted, is_file_name, motif_bases, scored_model
-from bigbird_dna.explanation.mutagenesis import check_views, view_counts, views_of, window_scores
+from bigbird_dna.explanation.design import (
+    check_motifs,
+    inserted,
+    is_file_name,
+    motif_bases,
+    scored_model,
+)
+from bigbird_dna.explanation.mutagenesis import (
+    check_views,
+    view_counts,
+    views_of,
+    window_scores,
+)
 from bigbird_dna.explanation.targets import (
     ExplainedWindow,
     Scored,
@@ -92,7 +103,11 @@ def marginalize(
     """
     check_at_least_one({"batch_size": batch_size, "threads": threads})
     check_views(offsets, tokenizations)
-    for name, value in {"start": start or 0, "shuffles": shuffles, "seed": seed}.items():
+    for name, value in {
+        "start": start or 0,
+        "shuffles": shuffles,
+        "seed": seed,
+    }.items():
         check_whole(name, value)
         if value < 0:
             raise UsageError(f"{name} {value}: must not be negative")
@@ -106,7 +121,12 @@ def marginalize(
         columns = chosen_outputs(loaded, tracks, len(output_names(loaded)))
         views = view_counts(loaded, offsets, tokenizations)
         given = read_targets(
-            Path(backgrounds), loaded, reference, aliases, sequence_column=sequence_column, strongest=False
+            Path(backgrounds),
+            loaded,
+            reference,
+            aliases,
+            sequence_column=sequence_column,
+            strongest=False,
         )
         check_motifs(sites, given, backgrounds, start or 0)
         inputs = [loaded.path, backgrounds, reference, aliases]
@@ -133,26 +153,39 @@ def _rows(
     before = scores([one.window for one in windows])
     for name, motif in progress(motifs.items(), "inserting", len(motifs), "motifs"):
         for strand, site in (("+", motif), ("-", reverse_complement(motif))):
-            after = scores([inserted(one.window, site, _place(one, site, start)) for one in windows])
+            after = scores(
+                [
+                    inserted(one.window, site, _place(one, site, start))
+                    for one in windows
+                ]
+            )
             for output, *values in zip(outputs, before.T, after.T, strict=True):
                 yield name, output, strand, len(windows), *_change(*values)
 
 
-def _shuffled(windows: Sequence[ExplainedWindow], copies: int, seed: int) -> list[ExplainedWindow]:
+def _shuffled(
+    windows: Sequence[ExplainedWindow], copies: int, seed: int
+) -> list[ExplainedWindow]:
     """Return copies of windows whose explained bases are shuffled."""
     made = []
     for number, one in enumerate(windows):
         rng = np.random.default_rng([seed, number])
         for _ in range(copies):
             made.append(
-                one._replace(window=inserted(one.window, shuffle_dinucleotides(one.bases, rng), one.first))
+                one._replace(
+                    window=inserted(
+                        one.window, shuffle_dinucleotides(one.bases, rng), one.first
+                    )
+                )
             )
     return made
 
 
 def _place(window: ExplainedWindow, motif: str, start: int | None) -> int:
     """Return where a motif begins in a window: tangermeme's center, or `start` bases behind the first."""
-    return window.first + (len(window.bases) // 2 - len(motif) // 2 if start is None else start)
+    return window.first + (
+        len(window.bases) // 2 - len(motif) // 2 if start is None else start
+    )
 
 
 def _mean_scores(
@@ -163,7 +196,10 @@ def _mean_scores(
     windows: Sequence[str],
 ) -> NDArray[np.float64]:
     """Return mean scores (N, T) over views; windows of one length have the same views."""
-    scores, numbers = np.empty((len(windows), len(columns))), defaultdict[int, list[int]](list)
+    scores, numbers = (
+        np.empty((len(windows), len(columns))),
+        defaultdict[int, list[int]](list),
+    )
     for number, window in enumerate(windows):
         numbers[len(window)].append(number)
     for length, chosen in numbers.items():
@@ -174,7 +210,9 @@ def _mean_scores(
     return scores
 
 
-def _change(before: NDArray[np.float64], after: NDArray[np.float64]) -> tuple[float, ...]:
+def _change(
+    before: NDArray[np.float64], after: NDArray[np.float64]
+) -> tuple[float, ...]:
     """Return both means, the mean change, its 95 % interval (Student's t), and how often it is positive."""
     change, count = after - before, len(before)
     half = np.nan
@@ -182,5 +220,15 @@ def _change(before: NDArray[np.float64], after: NDArray[np.float64]) -> tuple[fl
         half = student_t.ppf(0.975, count - 1) * change.std(ddof=1) / np.sqrt(count)
     mean = change.mean()
     return tuple(
-        map(float, (before.mean(), after.mean(), mean, mean - half, mean + half, (change > 0).mean()))
+        map(
+            float,
+            (
+                before.mean(),
+                after.mean(),
+                mean,
+                mean - half,
+                mean + half,
+                (change > 0).mean(),
+            ),
+        )
     )

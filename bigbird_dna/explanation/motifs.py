@@ -23,16 +23,31 @@ from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.outputs import command_line
 from bigbird_dna.disk.tables import Schema, read_table, write_table
-from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_choice, check_fraction
+from bigbird_dna.errors import (
+    DataError,
+    UsageError,
+    check_at_least_one,
+    check_choice,
+    check_fraction,
+)
 from bigbird_dna.explanation.explain import SCORES, output_prefixes
-from bigbird_dna.genome.motifs import KnownMotif, factor_key, jaspar_motifs, motifs_of_factor, read_motifs
+from bigbird_dna.genome.motifs import (
+    KnownMotif,
+    factor_key,
+    jaspar_motifs,
+    motifs_of_factor,
+    read_motifs,
+)
 from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.reporting.motifs import FoundMotif, Match, motif_page
 from bigbird_dna.tokens.interface import BASES
 
 # Lengths in bp are for sites of single factors in some hundred sequences; TF-MoDISco's own are longer.
 _WINDOW, _FLANK = 15, 5  # of a seqlet
-_CORE, _GROWTH = 20, 5  # of a cluster: its best window, and what is added on either side
+_CORE, _GROWTH = (
+    20,
+    5,
+)  # of a cluster: its best window, and what is added on either side
 _SPACING = _WINDOW // 2 + _FLANK  # of seqlets, at least
 SHORTEST = _WINDOW + 4 * _FLANK  # bp of the explained sequences
 _TRIM = 0.3  # of the largest sum of absolute contributions: positions at a motif's ends have less
@@ -45,7 +60,8 @@ MOTIFS = Schema.of(
     key=["output", "motif"],
 )
 MATCHES = Schema.of(
-    "text output motif matrix factor; number p_value q_value", key=["output", "motif", "matrix"]
+    "text output motif matrix factor; number p_value q_value",
+    key=["output", "motif", "matrix"],
 )
 RECOVERED = Schema.of(
     "text output matrices; count motifs; text recovered motif; metric p_value q_value others_recovered",
@@ -113,10 +129,16 @@ def find_motifs(
     known = jaspar_motifs(taxon) if matrices is None else read_motifs(Path(matrices))
     with cpu_threads(threads), into_directory(Path(output), paths) as files:
         found = list[FoundMotif]()
-        for name, arrays in progress(given.items(), "finding motifs", len(given), "outputs"):
+        for name, arrays in progress(
+            given.items(), "finding motifs", len(given), "outputs"
+        ):
             own = discovered(name, arrays, min_seqlets)
             found += compared(own, known, max_q, threads or 1)
-        options = {"--matrices": matrices, "--taxon": None if matrices else taxon, "--max-q": max_q}
+        options = {
+            "--matrices": matrices,
+            "--taxon": None if matrices else taxon,
+            "--max-q": max_q,
+        }
         line = command_line("motifs", paths, {**options, "--min-seqlets": min_seqlets})
         recovery = recovery_table(list(given), found, known, max_q)
         write_table(files / "motifs.tsv", motif_table(found, known, max_q), MOTIFS)
@@ -124,7 +146,9 @@ def find_motifs(
         write_table(files / "recovered.tsv", recovery, RECOVERED)
         (files / "motifs.meme").write_text(meme_text(found), encoding="utf-8")
         motif_page(found, known, recovery, max_q, line, files)
-    return MotifCounts(len(given), len(found), sum(bool(one.significant(max_q)) for one in found))
+    return MotifCounts(
+        len(given), len(found), sum(bool(one.significant(max_q)) for one in found)
+    )
 
 
 def read_explained(paths: Sequence[Path]) -> dict[str, Explained]:
@@ -139,21 +163,33 @@ def read_explained(paths: Sequence[Path]) -> dict[str, Explained]:
             )
         for name, prefix in output_prefixes(names).items():
             if name in found:
-                raise UsageError(f"{path}: output {name!r} is also in another directory: explain it once")
+                raise UsageError(
+                    f"{path}: output {name!r} is also in another directory: explain it once"
+                )
             shap = path / f"{prefix}shap.npz"
             contributions = _array(shap)
             if contributions.shape != one_hot.shape:
                 raise DataError(f"{shap}: has other dimensions than ohe.npz")
-            found[name] = Explained(one_hot.transpose(0, 2, 1), contributions.transpose(0, 2, 1))
+            found[name] = Explained(
+                one_hot.transpose(0, 2, 1), contributions.transpose(0, 2, 1)
+            )
     return found
 
 
 def _array(path: Path) -> NDArray[np.float32]:
     """Read an array (N, 4, L) of `explain`."""
     fault = "not an array of an explanation"
-    with reading(path, fault, Exception), path.open("rb") as stream, np.load(stream) as stored:
+    with (
+        reading(path, fault, Exception),
+        path.open("rb") as stream,
+        np.load(stream) as stored,
+    ):
         values = np.asarray(stored["arr_0"], np.float32)
-    if values.ndim != 3 or values.shape[1] != len(BASES) or not np.isfinite(values).all():
+    if (
+        values.ndim != 3
+        or values.shape[1] != len(BASES)
+        or not np.isfinite(values).all()
+    ):
         raise DataError(f"{path}: must be finite numbers (sequences, 4, bases)")
     return values
 
@@ -161,13 +197,19 @@ def _array(path: Path) -> NDArray[np.float32]:
 def discovered(name: str, explained: Explained, min_seqlets: int) -> list[FoundMotif]:
     """Return the motifs of an output by TF-MoDISco, without their matches."""
     sequences, bases = explained.one_hot.shape[:2]
-    if sequences * (bases // _SPACING + 1) < min_seqlets:  # too few even if they were everywhere
+    if (
+        sequences * (bases // _SPACING + 1) < min_seqlets
+    ):  # too few even if they were everywhere
         return []
     try:
         from modiscolite.tfmodisco import TFMoDISco
     except ImportError:
-        raise UsageError("motifs need the package modisco-lite: pip install 'bigbird-dna[explain]'") from None
-    log(f"{name}: clustering; the first run on a machine also compiles the packages, for some minutes")
+        raise UsageError(
+            "motifs need the package modisco-lite: pip install 'bigbird-dna[explain]'"
+        ) from None
+    log(
+        f"{name}: clustering; the first run on a machine also compiles the packages, for some minutes"
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         both = TFMoDISco(
@@ -181,26 +223,46 @@ def discovered(name: str, explained: Explained, min_seqlets: int) -> list[FoundM
             final_min_cluster_size=min_seqlets,
         )
     return [
-        _trimmed(f"{effect}-{number}", name, effect, len(one.seqlets), one.sequence, one.contrib_scores)
+        _trimmed(
+            f"{effect}-{number}",
+            name,
+            effect,
+            len(one.seqlets),
+            one.sequence,
+            one.contrib_scores,
+        )
         for effect, patterns in zip(("increases", "decreases"), both, strict=True)
         for number, one in enumerate(patterns or (), 1)
     ]
 
 
 def _trimmed(
-    name: str, output: str, effect: str, seqlets: int, frequencies: Floats, contributions: Floats
+    name: str,
+    output: str,
+    effect: str,
+    seqlets: int,
+    frequencies: Floats,
+    contributions: Floats,
 ) -> FoundMotif:
     """A motif without positions of small contributions at its ends."""
     sums = np.abs(contributions).sum(1)
     large = np.flatnonzero(sums >= _TRIM * sums.max())
     part = slice(large[0], large[-1] + 1)
     return FoundMotif(
-        name, output, effect, seqlets, np.asarray(frequencies)[part], np.asarray(contributions)[part]
+        name,
+        output,
+        effect,
+        seqlets,
+        np.asarray(frequencies)[part],
+        np.asarray(contributions)[part],
     )
 
 
 def compared(
-    motifs: Sequence[FoundMotif], known: Sequence[KnownMotif], max_q: float, threads: int = 1
+    motifs: Sequence[FoundMotif],
+    known: Sequence[KnownMotif],
+    max_q: float,
+    threads: int = 1,
 ) -> list[FoundMotif]:
     """Return the motifs of an output with their matches, one per matrix, by Tomtom."""
     if not motifs:
@@ -208,16 +270,24 @@ def compared(
     try:
         from memelite import tomtom
     except ImportError:
-        raise UsageError("motifs need the package memelite: pip install 'bigbird-dna[explain]'") from None
+        raise UsageError(
+            "motifs need the package memelite: pip install 'bigbird-dna[explain]'"
+        ) from None
     if len(known) < _FEW_MATRICES:
-        log(f"warning: {len(known)} matrices: with fewer than {_FEW_MATRICES}, p-values are rough")
+        log(
+            f"warning: {len(known)} matrices: with fewer than {_FEW_MATRICES}, p-values are rough"
+        )
     targets = [one.frequencies.T for one in known]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         p_values, _, offsets, _, strands = tomtom(
-            [np.ascontiguousarray(one.frequencies.T, np.float64) for one in motifs], targets, n_jobs=threads
+            [np.ascontiguousarray(one.frequencies.T, np.float64) for one in motifs],
+            targets,
+            n_jobs=threads,
         )
-    return with_matches(motifs, np.asarray(p_values), np.asarray(offsets), np.asarray(strands))
+    return with_matches(
+        motifs, np.asarray(p_values), np.asarray(offsets), np.asarray(strands)
+    )
 
 
 def with_matches(
@@ -239,7 +309,9 @@ def with_matches(
     ]
 
 
-def motif_table(motifs: Sequence[FoundMotif], known: Sequence[KnownMotif], max_q: float) -> pd.DataFrame:
+def motif_table(
+    motifs: Sequence[FoundMotif], known: Sequence[KnownMotif], max_q: float
+) -> pd.DataFrame:
     """Rows of `MOTIFS`; matrix and factor are those of the best match, `.` if it is not significant."""
     rows = []
     for one in motifs:
@@ -248,7 +320,14 @@ def motif_table(motifs: Sequence[FoundMotif], known: Sequence[KnownMotif], max_q
         match = one.matches[significant[0]] if significant else None
         rows.append(
             (
-                *(one.name, one.output, one.effect, one.consensus, one.seqlets, len(one.frequencies)),
+                *(
+                    one.name,
+                    one.output,
+                    one.effect,
+                    one.consensus,
+                    one.seqlets,
+                    len(one.frequencies),
+                ),
                 float(one.contributions.sum()),
                 *((best.matrix, best.factor) if best else (".", ".")),
                 *((match.p_value, match.q_value) if match else (np.nan, np.nan)),
@@ -258,9 +337,17 @@ def motif_table(motifs: Sequence[FoundMotif], known: Sequence[KnownMotif], max_q
     return pd.DataFrame(rows, columns=MOTIFS.names)
 
 
-def _match_table(motifs: Sequence[FoundMotif], known: Sequence[KnownMotif], max_q: float) -> pd.DataFrame:
+def _match_table(
+    motifs: Sequence[FoundMotif], known: Sequence[KnownMotif], max_q: float
+) -> pd.DataFrame:
     rows = [
-        (one.output, one.name, known[number].matrix, known[number].factor, *one.matches[number][:2])
+        (
+            one.output,
+            one.name,
+            known[number].matrix,
+            known[number].factor,
+            *one.matches[number][:2],
+        )
         for one in motifs
         for number in one.significant(max_q)
     ]
@@ -268,7 +355,10 @@ def _match_table(motifs: Sequence[FoundMotif], known: Sequence[KnownMotif], max_
 
 
 def recovery_table(
-    outputs: Sequence[str], motifs: Sequence[FoundMotif], known: Sequence[KnownMotif], max_q: float
+    outputs: Sequence[str],
+    motifs: Sequence[FoundMotif],
+    known: Sequence[KnownMotif],
+    max_q: float,
 ) -> pd.DataFrame:
     """Rows of `RECOVERED`: whether the motifs of an output match the matrices of the factor of its name.
 
@@ -276,22 +366,40 @@ def recovery_table(
     how often a factor's matrix is matched by chance. Outputs without a matrix have no row.
     """
     numbers = {id(one): number for number, one in enumerate(known)}
-    own = {name: {numbers[id(one)] for one in motifs_of_factor(name, known)} for name in outputs}
+    own = {
+        name: {numbers[id(one)] for one in motifs_of_factor(name, known)}
+        for name in outputs
+    }
     own = {name: found for name, found in own.items() if found}
     rows = []
     for name, matrices in own.items():
         mine = [one for one in motifs if one.output == name]
         matched = {number for one in mine for number in one.significant(max_q)}
-        others = {factor_key(other): found for other, found in own.items() if not found & matrices}
+        others = {
+            factor_key(other): found
+            for other, found in own.items()
+            if not found & matrices
+        }
         best = min(
             ((one.matches[number], one.name) for one in mine for number in matrices),
             default=(Match(np.nan, np.nan, 0, False), "."),
         )
         rows.append(
             (
-                *(name, ",".join(sorted(known[number].matrix for number in matrices)), len(mine)),
-                *("yes" if matched & matrices else "no", best[1], best[0].p_value, best[0].q_value),
-                float(np.mean([bool(matched & found) for found in others.values()])) if others else np.nan,
+                *(
+                    name,
+                    ",".join(sorted(known[number].matrix for number in matrices)),
+                    len(mine),
+                ),
+                *(
+                    "yes" if matched & matrices else "no",
+                    best[1],
+                    best[0].p_value,
+                    best[0].q_value,
+                ),
+                float(np.mean([bool(matched & found) for found in others.values()]))
+                if others
+                else np.nan,
             )
         )
     return pd.DataFrame(rows, columns=RECOVERED.names)
@@ -306,6 +414,11 @@ def _meme_lines(motifs: Sequence[FoundMotif]) -> Iterator[str]:
     yield from ("MEME version 4", "", f"ALPHABET= {BASES}", "", "strands: + -", "")
     yield from ("Background letter frequencies", "A 0.25 C 0.25 G 0.25 T 0.25")
     for one in motifs:
-        yield from ("", f"MOTIF {one.output}:{one.name} {one.consensus}".replace("\t", " "))
+        yield from (
+            "",
+            f"MOTIF {one.output}:{one.name} {one.consensus}".replace("\t", " "),
+        )
         yield f"letter-probability matrix: alength= 4 w= {len(one.frequencies)} nsites= {one.seqlets}"
-        yield from (" ".join(f"{value:.6f}" for value in row) for row in one.frequencies)
+        yield from (
+            " ".join(f"{value:.6f}" for value in row) for row in one.frequencies
+        )

@@ -20,7 +20,11 @@ from bigbird_dna.model.batching import View
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.promoter import LoadedClassifier, view_cuts
-from bigbird_dna.scoring.masked_likelihood import MaskedHaplotype, mask_difference, masked_log_likelihoods
+from bigbird_dna.scoring.masked_likelihood import (
+    MaskedHaplotype,
+    mask_difference,
+    masked_log_likelihoods,
+)
 from bigbird_dna.tokens.interface import BASES, BREAKS
 
 OFFSETS, TOKENIZATIONS = 4, 4
@@ -51,7 +55,9 @@ class Mutations(NamedTuple):
     @property
     def hypothetical(self) -> Floats:
         """Contributions (V, L, 4, T) that each base would have: its change, minus the mean of all four."""
-        return np.asarray(self.substitutions - self.substitutions.mean(2, keepdims=True), np.float32)
+        return np.asarray(
+            self.substitutions - self.substitutions.mean(2, keepdims=True), np.float32
+        )
 
     @property
     def importance(self) -> Floats:
@@ -69,26 +75,40 @@ def noise(values: Floats) -> Floats:
     return np.asarray(values.std(0, ddof=1 if len(values) > 1 else 0), np.float32)
 
 
-def view_counts(model: LoadedModel, offsets: int | None, tokenizations: int | None) -> tuple[int, int]:
+def view_counts(
+    model: LoadedModel, offsets: int | None, tokenizations: int | None
+) -> tuple[int, int]:
     """The numbers of offsets and of tokenizations, None: those of the kind of model."""
     of_sites = isinstance(model, LoadedChromatinModel) and model.predicts_tss
     usual = OF_START_SITES if of_sites else (OFFSETS, TOKENIZATIONS)
-    found = usual[0] if offsets is None else offsets, usual[1] if tokenizations is None else tokenizations
+    found = (
+        usual[0] if offsets is None else offsets,
+        usual[1] if tokenizations is None else tokenizations,
+    )
     check_views(*found)
     return found
 
 
 def check_views(offsets: int | None, tokenizations: int | None) -> None:
     """`UsageError` if the numbers of views are out of range."""
-    offsets, tokenizations = 1 if offsets is None else offsets, 1 if tokenizations is None else tokenizations
-    if min(offsets, tokenizations) < 0 or not 1 <= offsets + tokenizations <= MOST_VIEWS:
+    offsets, tokenizations = (
+        1 if offsets is None else offsets,
+        1 if tokenizations is None else tokenizations,
+    )
+    if (
+        min(offsets, tokenizations) < 0
+        or not 1 <= offsets + tokenizations <= MOST_VIEWS
+    ):
         raise UsageError(
             f"offsets {offsets} and tokenizations {tokenizations}: their sum must be from 1 to {MOST_VIEWS}"
         )
 
 
 def views_of(
-    model: LoadedModel, length: int, offsets: int = OFFSETS, tokenizations: int = TOKENIZATIONS
+    model: LoadedModel,
+    length: int,
+    offsets: int = OFFSETS,
+    tokenizations: int = TOKENIZATIONS,
 ) -> list[View]:
     """The views of windows of `length` bp: `offsets` crop them at the ends, `tokenizations` add boundaries.
 
@@ -97,12 +117,17 @@ def views_of(
     one_way = isinstance(model, LoadedClassifier) and not model.settings.both_strands
     cropped = model.settings.jitter if isinstance(model, LoadedClassifier) else 0
     cuts = view_cuts(offsets, min(cropped or CROPPED, length // 4)) if offsets else []
-    phases = [round(BREAKS * (number + 1) / tokenizations) for number in range(tokenizations)]
+    phases = [
+        round(BREAKS * (number + 1) / tokenizations) for number in range(tokenizations)
+    ]
     strands = (False,) if one_way else (False, True)
     return [
         view
         for turned in strands
-        for view in (*(View(turned, cut) for cut in cuts), *(View(turned, phase=phase) for phase in phases))
+        for view in (
+            *(View(turned, cut) for cut in cuts),
+            *(View(turned, phase=phase) for phase in phases),
+        )
     ]
 
 
@@ -123,11 +148,15 @@ def saturation_mutagenesis(
     """
     mutants = [*_substituted(target), *(_deleted(target) if deletions else ())]
     texts = [target.window, *(text for *_, text in mutants)]
-    scores = window_scores(model, texts, columns, views, batch_size=batch_size, device=device)
+    scores = window_scores(
+        model, texts, columns, views, batch_size=batch_size, device=device
+    )
     changes = scores[:, 1:] - scores[:, :1]
     found = _by_base(target, mutants, changes)
     removed = found[:, :, len(BASES)] if deletions else None
-    return Mutations(base_codes(target.bases), scores[:, 0], found[:, :, : len(BASES)], removed)
+    return Mutations(
+        base_codes(target.bases), scores[:, 0], found[:, :, : len(BASES)], removed
+    )
 
 
 def window_scores(
@@ -141,7 +170,12 @@ def window_scores(
 ) -> Floats:
     """Scores (V, N, T) of windows in each view, some hundred windows at a time; `columns` are the outputs."""
     parts = [
-        model.view_scores(windows[first : first + _AT_ONCE], views, batch_size=batch_size, device=device)
+        model.view_scores(
+            windows[first : first + _AT_ONCE],
+            views,
+            batch_size=batch_size,
+            device=device,
+        )
         for first in range(0, len(windows), _AT_ONCE)
     ]
     return np.concatenate(parts, axis=1)[..., list(columns)]
@@ -152,9 +186,13 @@ _Mutant = tuple[
 ]  # the place in the window, the number of the new base or 4 for none, the window
 
 
-def _by_base(target: ExplainedWindow, mutants: Sequence[_Mutant], changes: Floats) -> Floats:
+def _by_base(
+    target: ExplainedWindow, mutants: Sequence[_Mutant], changes: Floats
+) -> Floats:
     """Changes (V, L, 5, T) of each base of a target, from those of mutants (V, N, T)."""
-    found = np.zeros((len(changes), len(target.bases), len(BASES) + 1, changes.shape[2]), np.float32)
+    found = np.zeros(
+        (len(changes), len(target.bases), len(BASES) + 1, changes.shape[2]), np.float32
+    )
     for number, (at, other, _) in enumerate(mutants):
         found[:, at - target.first, other] = changes[:, number]
     return found
@@ -169,7 +207,11 @@ def _deleted(target: ExplainedWindow) -> Iterator[_Mutant]:
     for at in range(target.first, target.last):
         if window[at] in BASES:
             rest = window[:at] + window[at + 1 :]
-            yield at, len(BASES), before + rest if 2 * at < len(window) else rest + after
+            yield (
+                at,
+                len(BASES),
+                before + rest if 2 * at < len(window) else rest + after,
+            )
 
 
 def likelihood_mutations(
@@ -195,12 +237,16 @@ def likelihood_mutations(
             room = model.config.max_length - 2
             pair = mask_difference(model.tokenizer, texts[0], texts[1], room, phase)
             if pair is None:
-                raise ModelError(f"{model.name}: a substitution changes more tokens than the model reads")
+                raise ModelError(
+                    f"{model.name}: a substitution changes more tokens than the model reads"
+                )
             inputs += pair
     values = masked_log_likelihoods(model, inputs, batch_size=batch_size, device=device)
     before, after = values.reshape(len(views), len(mutants), 2, 1).transpose(2, 0, 1, 3)
     found = _by_base(target, mutants, after - before)[:, :, : len(BASES)]
-    return Mutations(base_codes(target.bases), np.zeros((len(views), 1), np.float32), found)
+    return Mutations(
+        base_codes(target.bases), np.zeros((len(views), 1), np.float32), found
+    )
 
 
 class Seqlet(NamedTuple):
@@ -222,7 +268,9 @@ def find_seqlets(importance: Floats) -> list[Seqlet]:
     The noise is the standard deviation over views.
     """
     mean, spread = importance.mean(0), noise(importance)
-    enough = np.abs(mean) > np.maximum(_CERTAIN * spread, np.quantile(np.abs(mean), _LARGE))
+    enough = np.abs(mean) > np.maximum(
+        _CERTAIN * spread, np.quantile(np.abs(mean), _LARGE)
+    )
     found = []
     for sign in (1, -1):
         for start, end in _runs(np.flatnonzero(enough & (np.sign(mean) == sign))):

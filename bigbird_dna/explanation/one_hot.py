@@ -20,9 +20,21 @@ from torch import Tensor, nn
 from bigbird_dna.errors import ModelError
 from bigbird_dna.explanation.mutagenesis import Mutations
 from bigbird_dna.explanation.targets import ExplainedWindow, Scored
-from bigbird_dna.genome.sequence import UNKNOWN, base_codes, reverse_complement, substitutions
+from bigbird_dna.genome.sequence import (
+    UNKNOWN,
+    base_codes,
+    reverse_complement,
+    substitutions,
+)
 from bigbird_dna.model.base_positions import BasePositions, BaseTerms
-from bigbird_dna.model.batching import View, bin_rows, bins_shown, centered_bins, pad, placed_rows
+from bigbird_dna.model.batching import (
+    View,
+    bin_rows,
+    bins_shown,
+    centered_bins,
+    pad,
+    placed_rows,
+)
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.ensemble import EnsembleSum
@@ -82,7 +94,9 @@ class OneHotModel(nn.Module):
             texts, x = list(map(reverse_complement, texts)), x.flip((1, 2))
             wanted = range(size - wanted.stop, size - wanted.start)
         outside = x[..., : wanted.start].detach(), x[..., wanted.stop :].detach()
-        x = torch.cat([outside[0], x[..., wanted.start : wanted.stop], outside[1]], dim=2)
+        x = torch.cat(
+            [outside[0], x[..., wanted.start : wanted.stop], outside[1]], dim=2
+        )
         part = slice(left, size - right)
         rows, run = self._rows(texts, part)
         lengths, width = model.tokenizer.piece_lengths, max(map(len, rows))
@@ -92,16 +106,21 @@ class OneHotModel(nn.Module):
                 "reads a part of it: no gradients of its bases; use mutagenesis"
             )
         slots = [
-            np.repeat(np.arange(len(row)) + number * width, lengths[row]) for number, row in enumerate(rows)
+            np.repeat(np.arange(len(row)) + number * width, lengths[row])
+            for number, row in enumerate(rows)
         ]
-        with relaxed_inputs(self, texts, x, part, wanted, torch.from_numpy(np.stack(slots))):
+        with relaxed_inputs(
+            self, texts, x, part, wanted, torch.from_numpy(np.stack(slots))
+        ):
             logits = run().float()
         if not isinstance(model, LoadedChromatinModel):
             return model.score(logits).to(device)
         opposites = model.settings.opposites if view.turned else None
         return (logits if opposites is None else logits[:, opposites]).to(device)
 
-    def _rows(self, texts: list[str], part: slice) -> tuple[list[NDArray[np.int32]], Callable[[], Tensor]]:
+    def _rows(
+        self, texts: list[str], part: slice
+    ) -> tuple[list[NDArray[np.int32]], Callable[[], Tensor]]:
         """Return the tokens of a part of windows, and the function that computes their logits (N, T)."""
         model, network, phase = self.model, self.network.eval(), self.view.phase
         tokenizer, positions = model.tokenizer, model.config.max_length
@@ -109,13 +128,19 @@ class OneHotModel(nn.Module):
         if isinstance(model, LoadedChromatinModel):
             size, window = model.settings.bin, model.settings.window
             shown = bins_shown(window, size, model.settings.bin_layers)
-            bins = np.broadcast_to(centered_bins(window, size, shown) - part.start, (len(texts), shown))
+            bins = np.broadcast_to(
+                centered_bins(window, size, shown) - part.start, (len(texts), shown)
+            )
             rows, spans = bin_rows(tokenizer, parts, bins, size, positions, 1, phase)
             central = slice(shown // 2, shown // 2 + 1)
             inputs = pad(rows, tokenizer.pad_id)
-            return rows, lambda: network(*inputs, torch.from_numpy(spans), central)[:, 0]
+            return rows, lambda: network(*inputs, torch.from_numpy(spans), central)[
+                :, 0
+            ]
         assert isinstance(network, Classifier)
-        placed = placed_rows(tokenizer, parts, positions, model.settings.anchor, 1, phase)
+        placed = placed_rows(
+            tokenizer, parts, positions, model.settings.anchor, 1, phase
+        )
         rows = [row for row, _ in placed]
         ids, lengths = pad(rows, tokenizer.pad_id)
 
@@ -123,8 +148,12 @@ class OneHotModel(nn.Module):
             embeddings, offsets = None, model.settings.offsets
             if network.base_positions is not None and offsets is not None:
                 starts = [part.start] * len(rows)
-                bases = offsets.token_bases(tokenizer, rows, parts, starts, [bp for _, bp in placed])
-                embeddings = network.base_positions(bases.padded(range(len(rows)), ids.shape[1]).batch())
+                bases = offsets.token_bases(
+                    tokenizer, rows, parts, starts, [bp for _, bp in placed]
+                )
+                embeddings = network.base_positions(
+                    bases.padded(range(len(rows)), ids.shape[1]).batch()
+                )
             added = None if network.ensemble is None else self.added(texts, network)
             return network(ids, lengths, bases=BaseTerms(embeddings, added))  # type: ignore[no-any-return]
 
@@ -136,7 +165,9 @@ class OneHotModel(nn.Module):
         tokenizer, positions = model.tokenizer, model.config.max_length
         if isinstance(model, LoadedChromatinModel):
             size = model.settings.bin
-            bins = np.broadcast_to(centered_bins(model.settings.window, size, 1), (len(texts), 1))
+            bins = np.broadcast_to(
+                centered_bins(model.settings.window, size, 1), (len(texts), 1)
+            )
             rows = bin_rows(tokenizer, texts, bins, size, positions)
             spans: Any = torch.from_numpy(rows.spans)
             with torch.no_grad():
@@ -152,7 +183,9 @@ class OneHotModel(nn.Module):
         turned = [(0, 0)] * len(texts)
         found = added_logits(
             member,
-            promoter_rows(tokenizer, texts, turned, model.settings, None),  # regressions read all of it
+            promoter_rows(
+                tokenizer, texts, turned, model.settings, None
+            ),  # regressions read all of it
             tokenizer.pad_id,
             torch.device("cpu"),
         )
@@ -168,7 +201,12 @@ def letters(one_hot: NDArray[Any]) -> str:
 
 @contextmanager
 def relaxed_inputs(
-    adapter: OneHotModel, texts: list[str], x: Tensor, part: slice, wanted: range, slots: Tensor
+    adapter: OneHotModel,
+    texts: list[str],
+    x: Tensor,
+    part: slice,
+    wanted: range,
+    slots: Tensor,
 ) -> Iterator[None]:
     """Within the context, the parts of a network that read bases are linear functions of `x` (N, 4, L).
 
@@ -182,14 +220,20 @@ def relaxed_inputs(
         for module in adapter.network.modules():
             hook: Callable[..., Any] | None = None
             if isinstance(module, Encoder):
-                inside = range(max(wanted.start, part.start), min(wanted.stop, part.stop))
+                inside = range(
+                    max(wanted.start, part.start), min(wanted.stop, part.stop)
+                )
                 inside = range(inside.start - part.start, inside.stop - part.start)
                 if changes is None:
-                    changes = _changed_tokens(adapter, [text[part] for text in texts], slots, inside)
+                    changes = _changed_tokens(
+                        adapter, [text[part] for text in texts], slots, inside
+                    )
                 module = module.embeddings.token
                 hook = _adding(changes.values(own, module.weight), changes.slot)
             elif isinstance(module, TokenKmers):
-                each = [_kmer_values(module, *row) for row in zip(codes, own, strict=True)]
+                each = [
+                    _kmer_values(module, *row) for row in zip(codes, own, strict=True)
+                ]
                 hook = _adding(torch.cat(each), of_bases)
             elif isinstance(module, BasePositions):
                 places = torch.arange(part.start, part.stop, device="cpu")
@@ -220,20 +264,31 @@ def _before_ensemble(
     adapter: OneHotModel, texts: list[str], x: Tensor, member: nn.Module, wanted: range
 ) -> Callable[..., Any]:
     """The hook that makes what an ensemble adds a linear function of `x`."""
-    if isinstance(adapter.model, LoadedChromatinModel):  # regressions read a part of the window
-        reach, middle = max(adapter.model.settings.bin, KMER_WINDOW) // 2 + REACH, x.shape[2] // 2
-        wanted = range(max(wanted.start, middle - reach), min(wanted.stop, middle + reach))
+    if isinstance(
+        adapter.model, LoadedChromatinModel
+    ):  # regressions read a part of the window
+        reach, middle = (
+            max(adapter.model.settings.bin, KMER_WINDOW) // 2 + REACH,
+            x.shape[2] // 2,
+        )
+        wanted = range(
+            max(wanted.start, middle - reach), min(wanted.stop, middle + reach)
+        )
     totals = []
     for text, row in zip(texts, x, strict=True):
         mutants = list(substitutions(text, wanted))
-        before, *after = adapter.added([text, *(mutant for *_, mutant in mutants)], member)
+        before, *after = adapter.added(
+            [text, *(mutant for *_, mutant in mutants)], member
+        )
         changes = before.new_zeros((x.shape[2], len(BASES), len(before)))
         for (place, other, _), value in zip(mutants, after, strict=True):
             changes[place, other] = value - before
         totals.append(torch.einsum("bs,sbt->t", row, changes.to(x.device)))
     total = torch.stack(totals)
 
-    def hook(_module: nn.Module, inputs: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor | None]:
+    def hook(
+        _module: nn.Module, inputs: tuple[Tensor, Tensor | None]
+    ) -> tuple[Tensor, Tensor | None]:
         logits, terms = inputs
         if terms is None:
             return inputs
@@ -260,7 +315,9 @@ class _Changes(NamedTuple):
         return factors[:, None] * (weight[self.new] - weight[self.old])
 
 
-def _changed_tokens(adapter: OneHotModel, texts: list[str], slots: Tensor, wanted: range) -> _Changes:
+def _changed_tokens(
+    adapter: OneHotModel, texts: list[str], slots: Tensor, wanted: range
+) -> _Changes:
     """Tokenize substitutions of the bases `wanted` of texts; `slots` (N, S) are the tokens of their bases."""
     tokenizer, phase = adapter.model.tokenizer, adapter.view.phase
     lengths = tokenizer.piece_lengths
@@ -269,18 +326,24 @@ def _changed_tokens(adapter: OneHotModel, texts: list[str], slots: Tensor, wante
     def of_bases(row: NDArray[np.int32]) -> NDArray[np.int64]:
         """Id and first base of the token of each base, (2, S)."""
         sizes = lengths[row]
-        return np.repeat(np.stack([row, np.cumsum(sizes) - sizes]), sizes, axis=1).astype(np.int64)
+        return np.repeat(
+            np.stack([row, np.cumsum(sizes) - sizes]), sizes, axis=1
+        ).astype(np.int64)
 
     for number, (text, place) in enumerate(zip(texts, slots.numpy(), strict=True)):
         mutants = list(substitutions(text, wanted))
-        encoded = tokenizer.split_batch([text, *(mutant for *_, mutant in mutants)], phase)
+        encoded = tokenizer.split_batch(
+            [text, *(mutant for *_, mutant in mutants)], phase
+        )
         before, *after = map(of_bases, encoded)
         share = (1 / np.bincount(place)[place]).astype(np.float32)
         for (base, letter, _), own in zip(mutants, after, strict=True):
             at = np.flatnonzero((own != before).any(0))
             same = [np.full(len(at), one) for one in (number, base, letter)]
             parts.append((*same, place[at], before[0, at], own[0, at], share[at]))
-    return _Changes(*map(torch.from_numpy, map(np.concatenate, zip(*parts, strict=True))))
+    return _Changes(
+        *map(torch.from_numpy, map(np.concatenate, zip(*parts, strict=True)))
+    )
 
 
 def _kmer_values(module: TokenKmers, codes: Codes, x: Tensor) -> Tensor:
@@ -292,31 +355,48 @@ def _kmer_values(module: TokenKmers, codes: Codes, x: Tensor) -> Tensor:
     words = np.lib.stride_tricks.sliding_window_view(text, k).astype(np.int64)  # (S, k)
     values = words @ 4 ** np.arange(k)[::-1]
     steps = 4 ** np.arange(k)[::-1][None, :, None]
-    numbers = values[:, None, None] + (np.arange(4) - words[..., None]) * steps  # (S, k, 4)
+    numbers = (
+        values[:, None, None] + (np.arange(4) - words[..., None]) * steps
+    )  # (S, k, 4)
     whole: NDArray[np.bool_] = np.all(words < UNKNOWN, axis=1)
     numbers[~whole] = 0
-    rows = torch.from_numpy(kmer_rows(k, module.both_strands)[0][numbers].astype(np.int64))
-    places = np.clip(np.arange(size)[:, None] + np.arange(k) - before, 0, size - 1)  # of the bases in `x`
+    rows = torch.from_numpy(
+        kmer_rows(k, module.both_strands)[0][numbers].astype(np.int64)
+    )
+    places = np.clip(
+        np.arange(size)[:, None] + np.arange(k) - before, 0, size - 1
+    )  # of the bases in `x`
     vectors = module.weight[rows] * torch.from_numpy(whole)[:, None, None, None]
     return torch.einsum("bsk,skbd->sd", x[:, torch.from_numpy(places)], vectors)
 
 
 def gradient_mutations(
-    model: Scored, target: ExplainedWindow, columns: Sequence[int], views: Sequence[View]
+    model: Scored,
+    target: ExplainedWindow,
+    columns: Sequence[int],
+    views: Sequence[View],
 ) -> Mutations:
     """Approximate `saturation_mutagenesis` by gradients: one pass per view and output, not 3 per base."""
     codes = base_codes(target.bases)
-    given = np.asarray(base_codes(target.window)[None] == np.arange(len(BASES))[:, None], np.float32)
+    given = np.asarray(
+        base_codes(target.window)[None] == np.arange(len(BASES))[:, None], np.float32
+    )
     scores, changes = [], []
     for view in views:
         x = torch.from_numpy(given[None]).requires_grad_()
-        found = OneHotModel(model, columns, view, slice(target.first, target.last))(x)[0]
+        found = OneHotModel(model, columns, view, slice(target.first, target.last))(x)[
+            0
+        ]
         slopes = [
-            torch.autograd.grad(value, x, retain_graph=True)[0][0, :, target.first : target.last]
+            torch.autograd.grad(value, x, retain_graph=True)[0][
+                0, :, target.first : target.last
+            ]
             for value in found
         ]  # (4, L) each
         slope = torch.stack(slopes).permute(2, 1, 0).numpy()  # (L, 4, T)
-        own = np.take_along_axis(slope, np.minimum(codes, 3).astype(np.intp)[:, None, None], 1)
+        own = np.take_along_axis(
+            slope, np.minimum(codes, 3).astype(np.intp)[:, None, None], 1
+        )
         known = (codes < UNKNOWN)[:, None, None]
         scores.append(found.detach().numpy())
         changes.append(np.where(known, slope - own, 0))

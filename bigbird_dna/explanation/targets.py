@@ -20,7 +20,14 @@ from bigbird_dna.genome.sequence import (
     window_around,
 )
 from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns, stream_sequences
-from bigbird_dna.genome.variants import Change, Note, allele_windows, find_change, open_vcf, same_assembly
+from bigbird_dna.genome.variants import (
+    Change,
+    Note,
+    allele_windows,
+    find_change,
+    open_vcf,
+    same_assembly,
+)
 from bigbird_dna.model.batching import centered_bins
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.model import MADE_FOR, LoadedModel
@@ -35,7 +42,10 @@ Scored = LoadedPromoterModel | LoadedSequenceModel | LoadedChromatinModel
 """Models of windows; other models that can be explained are pretrained masked-token models."""
 FLANK = 50  # bp on both sides of a variant
 LONGEST = 10_000  # explained bases of a target
-UPSTREAM, DOWNSTREAM = 150, 50  # explained bases around a start site, whose base is the first one downstream
+UPSTREAM, DOWNSTREAM = (
+    150,
+    50,
+)  # explained bases around a start site, whose base is the first one downstream
 
 BED, VCF = (".bed", ".bed.gz"), (".vcf", ".vcf.gz", ".vcf.bgz")
 
@@ -67,7 +77,9 @@ class ExplainedWindow(NamedTuple):
 
     def position(self, offset: int) -> int:
         """Position on the contig of a base, by its offset from the first one in the window's direction."""
-        return self.start + (offset if self.strand == "+" else self.last - self.first - 1 - offset)
+        return self.start + (
+            offset if self.strand == "+" else self.last - self.first - 1 - offset
+        )
 
 
 def explainable(model: LoadedModel) -> LoadedModel:
@@ -77,7 +89,9 @@ def explainable(model: LoadedModel) -> LoadedModel:
     if isinstance(model.settings, PretrainingSettings):
         check_masked(model)
         return model
-    raise ModelError(f"{model.name}: this model is for {MADE_FOR[model.task]}; it has no scores to explain")
+    raise ModelError(
+        f"{model.name}: this model is for {MADE_FOR[model.task]}; it has no scores to explain"
+    )
 
 
 def window_size(model: LoadedModel) -> int:
@@ -111,7 +125,9 @@ def read_targets(
     endings = str(path).lower()
     if endings.endswith((*BED, *VCF)):
         if reference is None:
-            raise UsageError(f"{path}: regions and variants need --reference, the FASTA with their sequences")
+            raise UsageError(
+                f"{path}: regions and variants need --reference, the FASTA with their sequences"
+            )
         with opened(reference, aliases) as genome:
             if endings.endswith(VCF):
                 found = list(_alleles(path, model, genome, flank))
@@ -138,13 +154,19 @@ def _regions(
     path: Path, model: LoadedModel, reference: Reference, strongest: bool
 ) -> Iterator[ExplainedWindow]:
     window = window_size(model)
-    for contig, start, end, name, strand, _fault in placed_regions(path, reference, LONGEST):
+    for contig, start, end, name, strand, _fault in placed_regions(
+        path, reference, LONGEST
+    ):
         way: Strand = strand or "+"
         if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
             _check_fits(end - start, window, f"{path}: region {name!r}")
             site = (start + end) // 2
             if end - start == 1:
-                before, behind = (UPSTREAM, DOWNSTREAM) if way == "+" else (DOWNSTREAM - 1, UPSTREAM + 1)
+                before, behind = (
+                    (UPSTREAM, DOWNSTREAM)
+                    if way == "+"
+                    else (DOWNSTREAM - 1, UPSTREAM + 1)
+                )
                 start, end = start - before, start + behind
             elif strongest:
                 ways: Sequence[Strand] = (strand,) if strand else ("+", "-")
@@ -152,7 +174,9 @@ def _regions(
                 text = reference.fetch(Interval(contig, first, first + window))
                 site, way = _strongest(model, text, start - first, end - first, ways)
                 site += first
-            yield _at_site(name, Locus(contig, site, way, ""), start, end, model, reference)
+            yield _at_site(
+                name, Locus(contig, site, way, ""), start, end, model, reference
+            )
             continue
         if end - start == 1 and isinstance(model, LoadedPromoterModel):
             before, after = model.settings.upstream, model.settings.downstream - 1
@@ -164,36 +188,65 @@ def _regions(
         first = start - (left if way == "+" else size - left - (end - start))
         text = reference.fetch(Interval(contig, first - 1, first + size + 1, way))
         sides = (text[0], text[-1]) if window else ("", "")
-        yield ExplainedWindow(name, contig, start, way, text[1:-1], left, left + end - start, sides)
+        yield ExplainedWindow(
+            name, contig, start, way, text[1:-1], left, left + end - start, sides
+        )
 
 
 def _strongest(
-    model: LoadedChromatinModel, window: str, start: int, end: int, strands: Sequence[Strand]
+    model: LoadedChromatinModel,
+    window: str,
+    start: int,
+    end: int,
+    strands: Sequence[Strand],
 ) -> tuple[int, Strand]:
     """Return place and strand of the start site with the highest score from `start` to `end` of a window."""
     size = model.settings.bin
-    (scores,) = model.window_probabilities([window], center_fraction=scored_center(model))
+    (scores,) = model.window_probabilities(
+        [window], center_fraction=scored_center(model)
+    )
     begins = centered_bins(len(window), size, len(scores)).tolist()
     sites = [
-        (score[model.tss_columns[strand]], tss_position(begin, begin + size, strand, size // 2), strand)
+        (
+            score[model.tss_columns[strand]],
+            tss_position(begin, begin + size, strand, size // 2),
+            strand,
+        )
         for begin, score in zip(begins, scores.tolist(), strict=True)
         for strand in strands
     ]
-    _, site, strand = max((one for one in sites if start <= one[1] < end), key=itemgetter(0))
+    _, site, strand = max(
+        (one for one in sites if start <= one[1] < end), key=itemgetter(0)
+    )
     return site, strand
 
 
 def _at_site(
-    name: str, site: Locus, start: int, end: int, model: LoadedChromatinModel, reference: Reference
+    name: str,
+    site: Locus,
+    start: int,
+    end: int,
+    model: LoadedChromatinModel,
+    reference: Reference,
 ) -> ExplainedWindow:
     """Return the bases from `start` to `end` of a contig, in the window around a start site."""
     upstream, downstream = tss_reach(model)
     window = window_around(site, upstream, downstream)
     start, end = max(start, window.start), min(end, window.end)
     first = start - window.start if site.strand == "+" else window.end - end
-    text = reference.fetch(Interval(site.contig, window.start - 1, window.end + 1, site.strand))
+    text = reference.fetch(
+        Interval(site.contig, window.start - 1, window.end + 1, site.strand)
+    )
     return ExplainedWindow(
-        *(name, site.contig, start, site.strand, text[1:-1], first, first + end - start),
+        *(
+            name,
+            site.contig,
+            start,
+            site.strand,
+            text[1:-1],
+            first,
+            first + end - start,
+        ),
         sides=(text[0], text[-1]),
         site=site.position,
     )
@@ -214,17 +267,23 @@ def _sequences(
         left = (size - len(text)) // 2
         filled = f"{'N' * left}{text}".ljust(size, "N")
         sides = ("N", "N") if window else ("", "")
-        target = ExplainedWindow(name, name, 0, "+", filled, left, left + len(text), sides)
+        target = ExplainedWindow(
+            name, name, 0, "+", filled, left, left + len(text), sides
+        )
         if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
             site = len(text) // 2
             if strongest and len(text) > 1:
-                site = _strongest(model, filled, left, left + len(text), ("+",))[0] - left
+                site = (
+                    _strongest(model, filled, left, left + len(text), ("+",))[0] - left
+                )
             upstream, downstream = tss_reach(model)
             filled = f"{'N' * upstream}{text}{'N' * downstream}"[site : site + window]
             first = max(upstream - site, 0)
             start = max(site - upstream, 0)
             last = min(upstream - site + len(text), window)
-            target = target._replace(start=start, window=filled, first=first, last=last, site=site)
+            target = target._replace(
+                start=start, window=filled, first=first, last=last, site=site
+            )
         yield target
 
 
@@ -234,16 +293,26 @@ def _check_fits(bases: int, window: int, what: str) -> None:
             f"{what} has {bases:,} bp, more than the model's window of {window:,} bp: explain a part of it"
         )
     if bases > LONGEST:
-        raise DataError(f"{what} has {bases:,} bp; at most {LONGEST:,} can be explained together")
+        raise DataError(
+            f"{what} has {bases:,} bp; at most {LONGEST:,} can be explained together"
+        )
 
 
-def _alleles(path: Path, model: LoadedModel, reference: Reference, flank: int) -> Iterator[ExplainedWindow]:
+def _alleles(
+    path: Path, model: LoadedModel, reference: Reference, flank: int
+) -> Iterator[ExplainedWindow]:
     find, notes = contig_finder(reference.contigs, reference.names), Counter[Note]()
     with open_vcf(path) as vcf:
         for record in same_assembly(vcf, path, reference, find):
             for alt in record.alts:
-                change = find_change(find(record.contig), record.start, record.ref, alt, reference)
-                found = change if isinstance(change, Note) else _of_change(change, model, reference, flank)
+                change = find_change(
+                    find(record.contig), record.start, record.ref, alt, reference
+                )
+                found = (
+                    change
+                    if isinstance(change, Note)
+                    else _of_change(change, model, reference, flank)
+                )
                 if isinstance(found, Note):
                     notes[found] += 1
                     continue
@@ -251,7 +320,9 @@ def _alleles(path: Path, model: LoadedModel, reference: Reference, flank: int) -
                 name = f"{record.contig}:{record.start + 1}:{record.ref}:{alt}"
                 name = name if identifier == "." else f"{identifier} {name}"
                 for target, allele in zip(found, ("REF", "ALT"), strict=True):
-                    yield target._replace(name=f"{name} {allele}", on_reference=allele == "REF")
+                    yield target._replace(
+                        name=f"{name} {allele}", on_reference=allele == "REF"
+                    )
     for note, count in notes.items():
         log(f"warning: {path}: {count:,} alleles are not explained: {note.meaning}")
 
@@ -270,7 +341,9 @@ def _of_change(
     for allele, (window,) in ((change.ref, windows.ref), (change.alt, windows.alt)):
         first, last = max(left - flank, 0), min(left + len(allele) + flank, size)
         start = change.start - (left - first)
-        targets.append(ExplainedWindow("", change.contig, start, "+", window, first, last))
+        targets.append(
+            ExplainedWindow("", change.contig, start, "+", window, first, last)
+        )
     return targets
 
 
@@ -280,30 +353,44 @@ def _of_change_at_site(
     """Return the alleles in windows around the start site that the variant changes most."""
     kind, texts = StartSiteEffects.of(model), dict[str, int]()
     notes, rows = kind.windows(
-        change, reference, 0.25, lambda some: [texts.setdefault(one, len(texts)) for one in some]
+        change,
+        reference,
+        0.25,
+        lambda some: [texts.setdefault(one, len(texts)) for one in some],
     )
     if rows is None:
-        return next((note for note in notes if isinstance(note, Note)), Note.CONTIG_EDGE)
+        return next(
+            (note for note in notes if isinstance(note, Note)), Note.CONTIG_EDGE
+        )
     effect = kind.effect(
-        notes, rows, model.window_probabilities([*texts], center_fraction=scored_center(model))
+        notes,
+        rows,
+        model.window_probabilities([*texts], center_fraction=scored_center(model)),
     )
     assert effect.largest is not None
     site, size = effect.largest, model.settings.window
     upstream, downstream = tss_reach(model)
     contig, start, *alleles = extended(change, reference)
     before = reference.fetch(Interval(contig, start - size, start))
-    behind = reference.fetch(Interval(contig, start + len(alleles[0]), start + len(alleles[0]) + size))
+    behind = reference.fetch(
+        Interval(contig, start + len(alleles[0]), start + len(alleles[0]) + size)
+    )
     targets = []
     for allele, changed in zip(alleles, change[2:], strict=True):
         text = before + allele + behind
         place = size + kind.place(rows, effect, len(allele))  # of the site in the text
         opens = place - upstream if site.strand == "+" else place - downstream + 1
         window = text[opens : opens + size]
-        first, last = max(size - flank - opens, 0), min(size + len(changed) + flank - opens, size)
+        first, last = (
+            max(size - flank - opens, 0),
+            min(size + len(changed) + flank - opens, size),
+        )
         start = change.start - (size - opens - first)
         if site.strand == "-":
             window, first, last = reverse_complement(window), size - last, size - first
-        one = ExplainedWindow("", contig, start, site.strand, window, first, last, site=site.position)
+        one = ExplainedWindow(
+            "", contig, start, site.strand, window, first, last, site=site.position
+        )
         targets.append(one)
     return targets
 
@@ -313,10 +400,17 @@ def output_names(model: LoadedModel) -> list[str]:
     if not isinstance(model, Scored):
         return ["likelihood"]
     if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
-        return ["TSS" if track.name == TSS_TRACKS["+"] else track.name for track in model.tracks]
+        return [
+            "TSS" if track.name == TSS_TRACKS["+"] else track.name
+            for track in model.tracks
+        ]
     if isinstance(model, LoadedChromatinModel):
         return [track.name for track in model.tracks]
-    return [*model.settings.outputs] if isinstance(model, LoadedSequenceModel) else ["promoter"]
+    return (
+        [*model.settings.outputs]
+        if isinstance(model, LoadedSequenceModel)
+        else ["promoter"]
+    )
 
 
 def chosen_outputs(model: LoadedModel, pattern: str | None, most: int) -> list[int]:
@@ -329,7 +423,11 @@ def chosen_outputs(model: LoadedModel, pattern: str | None, most: int) -> list[i
     if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
         columns = [model.tss_columns["+"]]
         names = [names[columns[0]]]
-    if pattern is not None and len(names) > 1 and isinstance(model, LoadedChromatinModel):
+    if (
+        pattern is not None
+        and len(names) > 1
+        and isinstance(model, LoadedChromatinModel)
+    ):
         columns = model.columns(pattern)
     elif pattern is not None:
         if len(names) == 1:

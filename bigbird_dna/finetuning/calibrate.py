@@ -16,11 +16,21 @@ from bigbird_dna.calibration.maps import (
     fit_tracks,
     write_calibration,
 )
-from bigbird_dna.calibration.thresholds import FEW, Threshold, ThresholdCurve, threshold_curve
+from bigbird_dna.calibration.thresholds import (
+    FEW,
+    Threshold,
+    ThresholdCurve,
+    threshold_curve,
+)
 from bigbird_dna.config import CalibrationMethod, ChromatinConfig
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import sample
-from bigbird_dna.data.predictions import KEY, CalibrationRows, negative_sets_of, read_predictions
+from bigbird_dna.data.predictions import (
+    KEY,
+    CalibrationRows,
+    negative_sets_of,
+    read_predictions,
+)
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.outputs import (
     check_output,
@@ -50,15 +60,24 @@ THRESHOLDS = Schema.of(
 _MOST_CONTIGS = 50  # contigs listed by name in the file; above this, only their number
 
 
-def fit_predictions(predictions: pd.DataFrame, method: CalibrationMethod) -> Calibration | None:
+def fit_predictions(
+    predictions: pd.DataFrame, method: CalibrationMethod
+) -> Calibration | None:
     """Return the calibration fitted to the validation rows of `predictions`; None if a class has too few.
 
     Extra negatives are included, but the total weight of all negatives is unchanged.
     """
-    predictions = predictions.sort_values(KEY, kind="stable")  # order of a file, for the same rounding
+    predictions = predictions.sort_values(
+        KEY, kind="stable"
+    )  # order of a file, for the same rounding
     rows = predictions[predictions["split"] == "valid"]
     fitted_rows = CalibrationRows.of(predictions, "valid")
-    fitted = fit_map(fitted_rows.labels, fitted_rows.probabilities, method, fitted_rows.negative_weight)
+    fitted = fit_map(
+        fitted_rows.labels,
+        fitted_rows.probabilities,
+        method,
+        fitted_rows.negative_weight,
+    )
     if fitted is None:
         return None
     contigs = sorted(set(map(str, rows["contig"].unique())))
@@ -74,7 +93,9 @@ def fit_predictions(predictions: pd.DataFrame, method: CalibrationMethod) -> Cal
     return Calibration.of({None: fitted}, fitted_on)
 
 
-def calibration_metrics_of(predictions: pd.DataFrame, calibration: Calibration | None) -> dict[str, Any]:
+def calibration_metrics_of(
+    predictions: pd.DataFrame, calibration: Calibration | None
+) -> dict[str, Any]:
     """Return calibration metrics of the raw and calibrated test probabilities; {} without test windows."""
     rows = CalibrationRows.of(predictions, "test")
     if not len(rows.labels):
@@ -124,7 +145,9 @@ def calibrate_promoter(
     negative_set = model.settings.negative_set
     for name in negative_sets_of(rows):
         if negative_set is not None and name != negative_set:
-            raise DataError(f"{source}: expected the model's negative set {negative_set!r}, found {name!r}")
+            raise DataError(
+                f"{source}: expected the model's negative set {negative_set!r}, found {name!r}"
+            )
     calibration = fit_predictions(rows, method)
     if calibration is None:
         raise DataError(f"{source}: {too_few(rows)}")
@@ -162,10 +185,18 @@ def calibrate_chromatin(
     if settings.bins:
         rows = sample(rows, settings.bins, (config.evaluation.seed, 9))
     model = load_chromatin_model(found)
-    log(f"{found}: predicting {len(rows):,} validation bins of {len(bins.tracks):,} tracks")
+    log(
+        f"{found}: predicting {len(rows):,} validation bins of {len(bins.tracks):,} tracks"
+    )
     genome = Reference(reference)
     values = predict_bins(
-        [model], bins, genome, rows, center_fraction=center_fraction, batch_size=batch_size, device=device
+        [model],
+        bins,
+        genome,
+        rows,
+        center_fraction=center_fraction,
+        batch_size=batch_size,
+        device=device,
     )
     labels = bins.labels.rows(rows)
     fitted = fit_tracks(labels, values, settings.method)
@@ -186,13 +217,19 @@ def calibrate_chromatin(
     return _install(model, calibration, output, f"{len(names):,} tracks")
 
 
-def _install(model: LoadedModel, calibration: Calibration, output: Path | None, what: str) -> Calibration:
+def _install(
+    model: LoadedModel, calibration: Calibration, output: Path | None, what: str
+) -> Calibration:
     """Write a calibration atomically into the model's directory or a copy of it, and log it."""
     assert model.path is not None
     with changed_file(model.path, FILE, output) as place:
         write_calibration(place, calibration, model.sha256)
     methods = [one.map.method for one in calibration.tracks if not one.shared]
-    parts = [f"{methods.count(name):,} {name}" for name in ("isotonic", "platt") if name in methods]
+    parts = [
+        f"{methods.count(name):,} {name}"
+        for name in ("isotonic", "platt")
+        if name in methods
+    ]
     if shared := len(calibration.tracks) - len(methods):
         parts.append(f"{shared:,} with one common map: too few positives or negatives")
     log(f"{output or model.path}: calibrated {what} ({', '.join(parts)})")
@@ -224,12 +261,20 @@ def choose_threshold(
     rows = read_predictions(source, "valid")
     labels = rows["label"].to_numpy()
     if not 0 < labels.sum() < len(labels):
-        raise UsageError(f"{source}: choosing a threshold needs validation windows of both classes")
+        raise UsageError(
+            f"{source}: choosing a threshold needs validation windows of both classes"
+        )
     one = calibration.tracks[0]
     values: Floats = one.map(rows["probability"].to_numpy())
     curve = threshold_curve(labels, values, one.prior, prior)
-    options: dict[str, object] = {"--fdr": [*rates], "--prior": prior, "--predictions": predictions}
-    origin = provenance(model.sha256, command_line("evaluate promoter-threshold", [path], options))
+    options: dict[str, object] = {
+        "--fdr": [*rates],
+        "--prior": prior,
+        "--predictions": predictions,
+    }
+    origin = provenance(
+        model.sha256, command_line("evaluate promoter-threshold", [path], options)
+    )
     origin["predictions"] = checksum(source)
     with text_destination(output) as target, open_text(target) as stream:
         for line in provenance_lines(origin):
@@ -245,7 +290,17 @@ def _cells(rate: float, curve: ThresholdCurve, chosen: Threshold | None) -> list
     if chosen is None:
         least = f"not reached: the highest scores have an expected FDR of {curve.expected[0]:.3g}"
         return [*first, *["."] * (len(THRESHOLDS.names) - 3), least]
-    shares = (chosen.expected, chosen.empirical, chosen.empirical_low, chosen.empirical_high, chosen.recall)
+    shares = (
+        chosen.expected,
+        chosen.empirical,
+        chosen.empirical_low,
+        chosen.empirical_high,
+        chosen.recall,
+    )
     few = f"fewer than {FEW} negatives at this threshold: depends on the shape of the calibration map"
-    counts = [str(chosen.positives), str(chosen.negatives), "." if chosen.negatives >= FEW else few]
+    counts = [
+        str(chosen.positives),
+        str(chosen.negatives),
+        "." if chosen.negatives >= FEW else few,
+    ]
     return [*first, chosen.printed, *(f"{share:.4f}" for share in shares), *counts]

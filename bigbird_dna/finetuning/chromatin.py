@@ -64,7 +64,11 @@ class BinDraws:
     def __init__(self, data: ChromatinData, config: ChromatinConfig) -> None:
         self.config, self.shift = config.training, config.data.shift_bp
         self.training = training_bins(data, self.config)
-        self.epochs = Epochs(self.config.seed, len(self.training), lambda _: np.arange(len(self.training)))
+        self.epochs = Epochs(
+            self.config.seed,
+            len(self.training),
+            lambda _: np.arange(len(self.training)),
+        )
 
     def at(
         self, step: int, first: int, count: int
@@ -101,12 +105,16 @@ class ChromatinObjective:
     ) -> None:
         self.data, self.reference, self.tokenizer = data, reference, tokenizer
         self.bases = PackedReference(reference)
-        self.threads = torch.get_num_threads()  # read in this thread: another one makes the batches
+        self.threads = (
+            torch.get_num_threads()
+        )  # read in this thread: another one makes the batches
         self.config, self.draws = config.training, BinDraws(data, config)
         self.losses = LabelLoss(positive_weight=self.config.positive_weight)
         self.window, self.positions, self.world = window, positions, world
         self.training, self.opposites = self.draws.training, exchanged(data.tracks)
-        self.held_out = sample(data.rows("valid"), self.config.evaluation_bins, (self.config.seed, 5))
+        self.held_out = sample(
+            data.rows("valid"), self.config.evaluation_bins, (self.config.seed, 5)
+        )
         self.contigs = data.bins["contig"].astype(str).to_numpy()
         self.starts = data.bins["start"].to_numpy()
         size = data.bin_size
@@ -115,7 +123,9 @@ class ChromatinObjective:
         learned = min(self.config.bins_per_window, whole_bins(window, size))
         count = max(seen, learned)
         self.bins = centered_bins(window, size, seen)
-        self.sides = np.arange(count) - count // 2  # in bins, relative to the central bin
+        self.sides = (
+            np.arange(count) - count // 2
+        )  # in bins, relative to the central bin
         # (n, K) rows, -1 where a bin does not contribute to the loss
         self.neighbors = neighboring_bins(data, self.training, count)
         self.neighbors[:, np.abs(self.sides) > learned // 2] = -1
@@ -126,15 +136,21 @@ class ChromatinObjective:
         rows = self.neighbors[chosen]  # (N, K)
         middle = self.training[chosen]
         starts = self.starts[middle] - (self.window - size) // 2 + shifts
-        letters = self.bases.windows(self.contigs[middle].tolist(), starts.tolist(), self.window)
+        letters = self.bases.windows(
+            self.contigs[middle].tolist(), starts.tolist(), self.window
+        )
         begins = (self.starts[middle] - starts)[:, None] + self.sides * size  # (N, K)
         # Reverse-complemented windows: bins follow the order in which the window is read.
         letters[turned] = turn(letters[turned])
         begins[turned] = (self.window - begins[turned] - size)[:, ::-1]
         rows[turned] = rows[turned, ::-1]
-        encoded = bin_rows(self.tokenizer, texts(letters), begins, size, self.positions, self.threads)
+        encoded = bin_rows(
+            self.tokenizer, texts(letters), begins, size, self.positions, self.threads
+        )
         ids, lengths = pad(encoded.ids, self.tokenizer.pad_id)
-        labels = self.data.labels.rows(np.maximum(rows, 0).ravel()).reshape(*rows.shape, -1)
+        labels = self.data.labels.rows(np.maximum(rows, 0).ravel()).reshape(
+            *rows.shape, -1
+        )
         if self.opposites is not None:
             labels[turned] = labels[turned][..., self.opposites]
         return {
@@ -148,7 +164,9 @@ class ChromatinObjective:
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"labels": float(batch["present"].sum()) * batch["labels"].shape[2]}
 
-    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+    def loss(
+        self, network: nn.Module, batch: Batch, totals: dict[str, float]
+    ) -> Tensor:
         """Return the mean cross-entropy over bins and tracks in nats, with positives weighted."""
         logits = network(batch["ids"], batch["lengths"], batch["spans"]).float()
         losses = self.losses.terms(logits, batch["labels"].float())
@@ -163,15 +181,21 @@ class ChromatinObjective:
         labels = np.concatenate([part for _, part in parts if len(part)])
         return self.losses.metrics(logits, labels)
 
-    def _logits(self, network: nn.Module, bins: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
+    def _logits(
+        self, network: nn.Module, bins: npt.NDArray[np.intp]
+    ) -> npt.NDArray[np.float32]:
         """Return the logits (n, T) of bins, on one strand; neighbors share windows as in the evaluation."""
         batch_size, pad_id = min(16, self.config.batch_size), self.tokenizer.pad_id
         size, count = self.data.bin_size, self.together
-        shared = share_windows(self.contigs[bins].tolist(), self.starts[bins], size, self.window, count)
+        shared = share_windows(
+            self.contigs[bins].tolist(), self.starts[bins], size, self.window, count
+        )
         sequences = [self.bases.fetch(window) for window in shared.windows]
         places = centered_bins(self.window, size, max(count, len(self.bins)))
         starts = np.broadcast_to(places, (len(sequences), len(places)))
-        rows = bin_rows(self.tokenizer, sequences, starts, size, self.positions, self.threads)
+        rows = bin_rows(
+            self.tokenizer, sequences, starts, size, self.positions, self.threads
+        )
         found = row_logits(network, rows, count, pad_id, batch_size, self.world.device)
         return found[shared.owner, shared.place]
 
@@ -191,7 +215,9 @@ class ChromatinObjective:
         )
 
 
-def neighboring_bins(data: ChromatinData, rows: npt.NDArray[np.intp], count: int) -> npt.NDArray[np.int64]:
+def neighboring_bins(
+    data: ChromatinData, rows: npt.NDArray[np.intp], count: int
+) -> npt.NDArray[np.int64]:
     """Return, per row in `rows`, the rows of the `count` bins centered on it; -1: not in `rows`."""
     codes = data.bins["contig"].cat.codes.to_numpy().astype(np.int64)[rows]
     starts = data.bins["start"].to_numpy()[rows]
@@ -200,25 +226,32 @@ def neighboring_bins(data: ChromatinData, rows: npt.NDArray[np.intp], count: int
     found = np.full((len(rows), count), -1, np.int64)
     for column, side in enumerate(range(-(count // 2), count // 2 + 1)):
         wanted = keys + side * data.bin_size
-        place = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
+        place = order[
+            np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
+        ]
         same = (keys[place] == wanted) & (codes[place] == codes)
         found[same, column] = rows[place[same]]
     return found
 
 
-def config_for(config: ChromatinConfig, window: int, member: int = 0) -> ChromatinConfig:
+def config_for(
+    config: ChromatinConfig, window: int, member: int = 0
+) -> ChromatinConfig:
     """Return the configuration for a window size and an ensemble member, with a separate seed per member.
 
     If the window size changes the bins per window, the batch size keeps the number of bins per step.
     """
     training, data = config.training, config.data
     learned, wanted = (
-        min(training.bins_per_window, whole_bins(size, data.bin)) for size in (window, data.window)
+        min(training.bins_per_window, whole_bins(size, data.bin))
+        for size in (window, data.window)
     )
     batch_size = training.batch_size
     if learned != wanted:
         batch_size = max(1, round(batch_size * wanted / learned))
-    own = training.model_copy(update={"seed": training.seed + member, "batch_size": batch_size})
+    own = training.model_copy(
+        update={"seed": training.seed + member, "batch_size": batch_size}
+    )
     return config.model_copy(update={"training": own})
 
 
@@ -265,8 +298,12 @@ class ChromatinTask(GenomeTask[tuple[dict[str, Any], Members | None]]):
             bin_layers=model.bin_layers,
             head=model.head,
             members=1,
-            ensemble_kmers=self.section.evaluation.baseline_kmer if model.ensemble else 0,
-            ensemble_dyads=self.section.evaluation.baseline_dyads if model.ensemble else 0,
+            ensemble_kmers=self.section.evaluation.baseline_kmer
+            if model.ensemble
+            else 0,
+            ensemble_dyads=self.section.evaluation.baseline_dyads
+            if model.ensemble
+            else 0,
             tracks=tuple(map(NamedTrack.of, self.bins.tracks)),
         )
 
@@ -281,13 +318,22 @@ class ChromatinTask(GenomeTask[tuple[dict[str, Any], Members | None]]):
         own = self.settings
         if self.kmers is None:
             learned = sample(self.learned, BASELINE_BINS, (self.config.seed, 8))
-            parts = own.ensemble_kmers, own.ensemble_dyads, learned, self.bins.rows("valid")
+            parts = (
+                own.ensemble_kmers,
+                own.ensemble_dyads,
+                learned,
+                self.bins.rows("valid"),
+            )
             return fit_baseline(self.bins, self.reference, *parts)
         found = read_kmer_model(self.kmers)
         words, bins = found.words, found.settings
         if not self.section.shares_kmers:
-            raise ConfigError(f"{self.kmers}: not for a training with chromatin.training.train_fraction")
-        tracks = tuple(NamedTrack(track=one.track, group=one.group) for one in own.tracks)
+            raise ConfigError(
+                f"{self.kmers}: not for a training with chromatin.training.train_fraction"
+            )
+        tracks = tuple(
+            NamedTrack(track=one.track, group=one.group) for one in own.tracks
+        )
         wanted = tracks, own.bin, own.ensemble_kmers, own.ensemble_dyads
         if wanted != (bins.tracks, bins.bin, words.k, words.each):
             raise DataError(
@@ -300,7 +346,9 @@ class ChromatinTask(GenomeTask[tuple[dict[str, Any], Members | None]]):
     def truncated(self) -> dict[str, int]:
         """Of a sample of training windows, how many have more tokens than the network reads."""
         rows = sample(self.learned, SAMPLED_WINDOWS, (self.config.seed, 10))
-        texts = BinWindows(self.bins, self.reference, self.window, rows).sequences(np.arange(len(rows)))
+        texts = BinWindows(self.bins, self.reference, self.window, rows).sequences(
+            np.arange(len(rows))
+        )
         cut = truncated(self.tokenizer, texts, self.encoder.max_length)
         return {"sampled": len(rows), "truncated": int(cut.sum())}
 
@@ -357,7 +405,9 @@ class ChromatinTask(GenomeTask[tuple[dict[str, Any], Members | None]]):
         """Load the pretrained encoder, and set output biases to the best constant prediction per track."""
         assert isinstance(network, ChromatinEnsemble)
         share = self.bins.labels.positives(self.learned) / len(self.learned)
-        bias = LabelLoss(positive_weight=self.section.training.positive_weight).constant(share)
+        bias = LabelLoss(
+            positive_weight=self.section.training.positive_weight
+        ).constant(share)
         for member in network.members:
             assert isinstance(member, ChromatinNetwork)
             self.start.apply(member.encoder)
@@ -365,14 +415,20 @@ class ChromatinTask(GenomeTask[tuple[dict[str, Any], Members | None]]):
                 member.output.bias.copy_(bias)
 
     def describe(self, network: nn.Module) -> str:
-        counts = f"{len(self.learned):,} training bins, {len(self.bins.tracks):,} tracks"
+        counts = (
+            f"{len(self.learned):,} training bins, {len(self.bins.tracks):,} tracks"
+        )
         return f"{counts}, windows of {self.window:,} bp"
 
-    def measure(self, trained: TrainingResult[nn.Module]) -> tuple[dict[str, Any], Members | None]:
+    def measure(
+        self, trained: TrainingResult[nn.Module]
+    ) -> tuple[dict[str, Any], Members | None]:
         """Return metrics for validation bins as the model predicts them, on both strands, and the ensemble's
         weights if the model is one."""
         objective, network, world = trained.objective, trained.network, trained.world
-        assert isinstance(objective, ChromatinObjective) and isinstance(network, ChromatinEnsemble)
+        assert isinstance(objective, ChromatinObjective) and isinstance(
+            network, ChromatinEnsemble
+        )
         members = None
         if self.settings.ensemble_kmers:
             # A single process fits them: it takes minutes, and the others would compute the same.
@@ -394,13 +450,24 @@ class ChromatinTask(GenomeTask[tuple[dict[str, Any], Members | None]]):
         return {**metrics, "bins": len(rows)}, members
 
     def _predict(
-        self, model: LoadedModel, rows: npt.NDArray[np.intp], world: World, networks: bool = False
+        self,
+        model: LoadedModel,
+        rows: npt.NDArray[np.intp],
+        world: World,
+        networks: bool = False,
     ) -> npt.NDArray[np.float32]:
         """Return probabilities of bins as `evaluate test-bins` computes them."""
         assert isinstance(model, LoadedChromatinModel)
         options: Any = {"networks": networks, "device": world.device.type}
         fraction = self.section.evaluation.center_fraction
-        return predict_bins([model], self.bins, self.reference, rows, center_fraction=fraction, **options)
+        return predict_bins(
+            [model],
+            self.bins,
+            self.reference,
+            rows,
+            center_fraction=fraction,
+            **options,
+        )
 
     def write(
         self,
@@ -410,7 +477,11 @@ class ChromatinTask(GenomeTask[tuple[dict[str, Any], Members | None]]):
     ) -> dict[str, Any]:
         valid, members = measured
         training = {**trained.effort, "examples": len(self.learned)}
-        metrics: dict[str, Any] = {"valid": valid, "training": training, "truncated": self.truncated}
+        metrics: dict[str, Any] = {
+            "valid": valid,
+            "training": training,
+            "truncated": self.truncated,
+        }
         if members is not None:
             metrics["ensemble"] = members.stored()
         provenance = {
@@ -424,10 +495,17 @@ class ChromatinTask(GenomeTask[tuple[dict[str, Any], Members | None]]):
         data = self.section.data
         if data.tracks == TSS:
             provenance["promoters"] = self.run.promoters.source
-        profile = self.profile(valid_regions=data.valid_regions, test_regions=data.test_regions)
+        profile = self.profile(
+            valid_regions=data.valid_regions, test_regions=data.test_regions
+        )
         self.write_model(directory, trained, provenance, metrics, profile=profile)
         assert isinstance(trained.objective, ChromatinObjective)
         rows = trained.objective.held_out[:CHECKED]
         saved, measured_model = load_chromatin_model(directory), self.model(trained)
-        check_saved(*(self._predict(one, rows, trained.world) for one in (saved, measured_model)))
+        check_saved(
+            *(
+                self._predict(one, rows, trained.world)
+                for one in (saved, measured_model)
+            )
+        )
         return metrics

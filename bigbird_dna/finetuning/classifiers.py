@@ -57,7 +57,9 @@ class ClassifierObjective:
     part = staticmethod(take_rows)
 
     def __post_init__(self) -> None:
-        self.draws = WindowDraws(self.windows.always, self.windows.variants, self.config)
+        self.draws = WindowDraws(
+            self.windows.always, self.windows.variants, self.config
+        )
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         chosen, cuts = self.draws.at(step, first, count)
@@ -73,13 +75,19 @@ class ClassifierObjective:
             batch |= {"base_rows": bases.rows, "base_starts": bases.starts}
         return batch
 
-    def _rows(self, windows: Sequence[str], cuts: Sequence[tuple[int, int]]) -> PromoterRows:
-        return promoter_rows(self.tokenizer, windows, cuts, self.settings, self.positions)
+    def _rows(
+        self, windows: Sequence[str], cuts: Sequence[tuple[int, int]]
+    ) -> PromoterRows:
+        return promoter_rows(
+            self.tokenizer, windows, cuts, self.settings, self.positions
+        )
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"windows": self.losses.count(batch["labels"])}
 
-    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+    def loss(
+        self, network: nn.Module, batch: Batch, totals: dict[str, float]
+    ) -> Tensor:
         """Return this batch's part of the mean loss over the global batch."""
         bases = None
         if "base_rows" in batch:

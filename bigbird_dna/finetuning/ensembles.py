@@ -49,11 +49,17 @@ class Members:
     def stored(self) -> dict[str, Any]:
         """Return the members as JSON values, without metrics of another kind of labels; None if undefined."""
         metrics = {"valid_auroc": self.valid_auroc, "valid_pearson": self.valid_pearson}
-        stored = {name: without_nan(dict(value)) for name, value in metrics.items() if value}
+        stored = {
+            name: without_nan(dict(value)) for name, value in metrics.items() if value
+        }
         return {"weights": dict(self.weights), "intercept": self.intercept, **stored}
 
     def measured(
-        self, members: Mapping[str, Floats], ensemble: Floats, labels: Labels, kind: LabelKind
+        self,
+        members: Mapping[str, Floats],
+        ensemble: Floats,
+        labels: Labels,
+        kind: LabelKind,
     ) -> Self:
         """Return these weights with metrics of the members' outputs and of the finished model's (N, T).
 
@@ -61,8 +67,14 @@ class Members:
         """
         outputs = {**members, ENSEMBLE: ensemble}
         found = {name: label_metric(kind, one, labels) for name, one in outputs.items()}
-        shown = {name: "not defined" if value != value else f"{value:.4f}" for name, value in found.items()}
-        terms = (f"{weight:.3f} × {name} ({shown[name]})" for name, weight in self.weights.items())
+        shown = {
+            name: "not defined" if value != value else f"{value:.4f}"
+            for name, value in found.items()
+        }
+        terms = (
+            f"{weight:.3f} × {name} ({shown[name]})"
+            for name, weight in self.weights.items()
+        )
         what = "outputs (correlation)" if kind == "regression" else "log-odds (AUROC)"
         log(f"validation, {what}: {' + '.join(terms)} ({shown[ENSEMBLE]} together)")
         if kind == "regression":
@@ -88,9 +100,13 @@ def fit_members(
     members, y = Members.equal(logits), labels.astype(np.float64)
     known = ~np.isnan(y)
     if not known.any() or y[known].min() == y[known].max():
-        log("warning: all validation labels are equal: the members of the ensemble have equal weights")
+        log(
+            "warning: all validation labels are equal: the members of the ensemble have equal weights"
+        )
         return members
-    x = np.stack([*(one.ravel() for one in logits.values()), np.ones(y.size)], axis=1).astype(np.float64)
+    x = np.stack(
+        [*(one.ravel() for one in logits.values()), np.ones(y.size)], axis=1
+    ).astype(np.float64)
     of_rows = _row_weights(y, positive_weight, kind).ravel()
     if not known.all():
         of_rows, y = np.where(known.ravel(), of_rows, 0), np.where(known, y, 0)
@@ -105,7 +121,9 @@ def fit_members(
         return float(of_rows @ losses.ravel() + apart @ apart / 2), gradient
 
     bounds = [(0.0, None)] * len(logits) + [(None, None)]
-    *weights, intercept = minimize(loss, prior, jac=True, method="L-BFGS-B", bounds=bounds).x.tolist()
+    *weights, intercept = minimize(
+        loss, prior, jac=True, method="L-BFGS-B", bounds=bounds
+    ).x.tolist()
     if any(weights):
         return Members(dict(zip(logits, weights, strict=True)), intercept)
     return members
@@ -120,7 +138,9 @@ def _row_weights(y: Floats, positive_weight: float | None, kind: LabelKind) -> F
         of_rows = np.repeat((y @ of_classes)[:, None], y.shape[1], axis=1)
     else:
         of_rows = np.where(
-            y == 1, (1 / np.nanmean(y) - 1) if positive_weight is None else positive_weight, 1.0
+            y == 1,
+            (1 / np.nanmean(y) - 1) if positive_weight is None else positive_weight,
+            1.0,
         )
     return np.asarray(of_rows / of_rows.mean())
 
@@ -149,10 +169,15 @@ class Regression(Protocol):
         """Log-odds of a sequence without features, a number or (T,)."""
 
 
-def add_members(ensemble: EnsembleSum, fitted: Mapping[str, Regression], members: Members) -> None:
+def add_members(
+    ensemble: EnsembleSum, fitted: Mapping[str, Regression], members: Members
+) -> None:
     """Add fitted regressions to the network of an ensemble, with the members' weights."""
     ensemble.weight.fill_(members.weights[NETWORK])
-    own = [members.weights[name] * np.asarray(one.intercept) for name, one in fitted.items()]
+    own = [
+        members.weights[name] * np.asarray(one.intercept)
+        for name, one in fitted.items()
+    ]
     ensemble.intercept.copy_(torch.as_tensor(members.intercept + np.sum(own, axis=0)))
     for name, part in ((POSITION, ensemble.position), (KMERS, ensemble.kmers)):
         if part is not None:
@@ -160,7 +185,11 @@ def add_members(ensemble: EnsembleSum, fitted: Mapping[str, Regression], members
 
 
 def add_promoter_members(
-    ensemble: EnsembleSum, learned: Labeled, valid: Labeled | None, alone: Floats, seed: int
+    ensemble: EnsembleSum,
+    learned: Labeled,
+    valid: Labeled | None,
+    alone: Floats,
+    seed: int,
 ) -> tuple[Members, dict[str, Floats]]:
     """Fit an ensemble's regressions to the training windows of its network, and the members' weights to
     validation windows, for which `alone` (N,) are the probabilities of the network; return the weights, and
@@ -170,13 +199,19 @@ def add_promoter_members(
     """
     fitted: dict[str, PositionLogistic | KmerLogistic] = {}
     if ensemble.position is not None:
-        fitted[POSITION] = PositionLogistic(seed).fit(learned.sequences, learned.labels[:, 0])
+        fitted[POSITION] = PositionLogistic(seed).fit(
+            learned.sequences, learned.labels[:, 0]
+        )
     if ensemble.kmers is not None:
-        fitted[KMERS] = KmerLogistic(ensemble.kmers.k, seed).fit(learned.sequences, learned.labels[:, 0])
+        fitted[KMERS] = KmerLogistic(ensemble.kmers.k, seed).fit(
+            learned.sequences, learned.labels[:, 0]
+        )
     members, logits = Members.equal((NETWORK, *fitted)), dict[str, Floats]()
     if valid is not None:
         logits = {NETWORK: log_odds(alone)[:, None]}
-        logits |= {name: one.logits(valid.sequences)[:, None] for name, one in fitted.items()}
+        logits |= {
+            name: one.logits(valid.sequences)[:, None] for name, one in fitted.items()
+        }
         members = fit_members(logits, valid.labels, kind="binary")
     add_members(ensemble, fitted, members)
     return members, logits
@@ -199,7 +234,9 @@ def add_track_member(
     dyads, members = baseline.words.dyads, fit_members(logits, labels, positive_weight)
     weight = members.weights[KMERS]
     ensemble.weight.fill_(members.weights[NETWORK])
-    ensemble.intercept.copy_(torch.from_numpy(members.intercept + weight * (bias + dyads.bias)))
+    ensemble.intercept.copy_(
+        torch.from_numpy(members.intercept + weight * (bias + dyads.bias))
+    )
     ensemble.kmers.set_weights(weight * coefficients)
     if ensemble.dyads is not None:
         ensemble.dyads.set_weights(dyads.words, weight * dyads.weight)

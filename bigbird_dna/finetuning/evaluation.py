@@ -53,7 +53,11 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.resampling import binary_metrics
-from bigbird_dna.model.chromatin import WINDOWS_AT_ONCE, LoadedChromatinModel, share_windows
+from bigbird_dna.model.chromatin import (
+    WINDOWS_AT_ONCE,
+    LoadedChromatinModel,
+    share_windows,
+)
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.ensemble import networks_alone
 from bigbird_dna.model.inference import choose_device, inference, supported_precision
@@ -64,7 +68,9 @@ from bigbird_dna.training.initialization import model_files
 
 KIND = "predicted bins"
 BINS_AT_ONCE = 512
-BASELINE_BINS = 60_000  # maximum number of training bins that k-mer regressions are fitted to
+BASELINE_BINS = (
+    60_000  # maximum number of training bins that k-mer regressions are fitted to
+)
 
 
 def promoter_baselines(
@@ -90,14 +96,18 @@ def promoter_baselines(
         check_choice("--baseline", name, PROMOTER_BASELINES)
         if name == POSITION:
             check_aligned(windows)
-    names = baselines or [one for one in PROMOTER_BASELINES if one != POSITION or aligned(windows)]
+    names = baselines or [
+        one for one in PROMOTER_BASELINES if one != POSITION or aligned(windows)
+    ]
     data, settings = read_windows(windows, negative_set), config.promoters.evaluation
     check_training_classes(windows, data)
     sequences = window_sequences(Reference(reference), data.rows, config.seed)
     if scan is not None:
         upstream, length = config.promoters.windows.sides[0], len(sequences[0])
         if upstream >= length:
-            raise ConfigError(f"promoters.windows.upstream {upstream:,}: the windows have {length:,} bp")
+            raise ConfigError(
+                f"promoters.windows.upstream {upstream:,}: the windows have {length:,} bp"
+            )
     rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
     with atomic_directory(output) as directory:
         scanned: dict[Path, ScanBaseline] = {}
@@ -105,12 +115,15 @@ def promoter_baselines(
             model = promoter_regression(name, settings.baseline_kmer, settings.seed)
             model.fit([sequences[row] for row in rows], data.labels[rows])
             write_predictions(
-                directory / baseline_file(name), held_out_predictions(data, sequences, model.predict)
+                directory / baseline_file(name),
+                held_out_predictions(data, sequences, model.predict),
             )
             if scan is not None and isinstance(model, ScanBaseline):
                 scanned[directory / scan_file(name)] = model
         if scan is not None:
-            write_baseline_scans(scanned, scan, upstream=upstream, length=length, stride=stride)
+            write_baseline_scans(
+                scanned, scan, upstream=upstream, length=length, stride=stride
+            )
 
 
 def aligned(windows: Path) -> bool:
@@ -129,7 +142,9 @@ def check_aligned(windows: Path) -> None:
 
 
 def held_out_predictions(
-    data: WindowSet, sequences: list[str], predict: Callable[[list[str]], npt.NDArray[np.floating]]
+    data: WindowSet,
+    sequences: list[str],
+    predict: Callable[[list[str]], npt.NDArray[np.floating]],
 ) -> pd.DataFrame:
     """Return the validation and test windows with their labels and the probabilities from `predict`.
 
@@ -154,7 +169,9 @@ def split_metrics(predictions: pd.DataFrame, split: str) -> dict[str, Any]:
         return {}
     labels, probabilities = (rows[name].to_numpy() for name in ("label", "probability"))
     # The field `note` explains why a metric is undefined.
-    return without_nan(binary_metrics(labels, probabilities, blocks=blocks_of(rows))._asdict())
+    return without_nan(
+        binary_metrics(labels, probabilities, blocks=blocks_of(rows))._asdict()
+    )
 
 
 def shift_metrics(
@@ -173,24 +190,35 @@ def shift_metrics(
     negatives = test.loc[test["label"] == 0, "probability"].to_numpy()
     promoters, far = test[test["label"] == 1], max(SHIFTS)
     lengths = promoters["contig"].map(reference.contigs)
-    promoters = promoters[(promoters["start"] >= far) & (promoters["end"] + far <= lengths)]
+    promoters = promoters[
+        (promoters["start"] >= far) & (promoters["end"] + far <= lengths)
+    ]
     if promoters.empty or not len(negatives):
         return {}
     if len(promoters) > most:
         promoters = promoters.sample(most, random_state=1)
-    windows = [*promoters[["contig", "start", "end", "strand"]].itertuples(index=False, name=None)]
+    windows = [
+        *promoters[["contig", "start", "end", "strand"]].itertuples(
+            index=False, name=None
+        )
+    ]
     moves = [sign * bp for bp in SHIFTS for sign in (-1, 1)]
     moved = [
         reference.fetch(Interval(contig, start + bp, end + bp, strand))
         for bp in moves
         for contig, start, end, strand in windows
     ]
-    scores = [promoters["probability"].to_numpy(), *predict(moved).reshape(len(SHIFTS), -1)]
+    scores = [
+        promoters["probability"].to_numpy(),
+        *predict(moved).reshape(len(SHIFTS), -1),
+    ]
     metrics = {}
     for bp, found in zip((0, *SHIFTS), scores, strict=True):
         labels = np.repeat([1, 0], [len(found), len(negatives)])
         metrics[MEDIAN_SHIFTED.format(bp)] = float(np.median(found))
-        metrics[AUROC_SHIFTED.format(bp)] = auroc(labels, np.concatenate([found, negatives])).value
+        metrics[AUROC_SHIFTED.format(bp)] = auroc(
+            labels, np.concatenate([found, negatives])
+        ).value
     return metrics
 
 
@@ -207,7 +235,9 @@ def held_out_rows(data: ChromatinData, config: ChromatinEvaluationConfig) -> Row
     rows = data.rows("test")
     if not len(rows):
         raise DataError("the chromatin data set contains no test bins")
-    return sample(rows, config.test_bins, (config.seed, 7)) if config.test_bins else rows
+    return (
+        sample(rows, config.test_bins, (config.seed, 7)) if config.test_bins else rows
+    )
 
 
 def predict_bins(
@@ -228,8 +258,12 @@ def predict_bins(
     model's tracks or bin size differ from those of the data set.
     """
     for model in models:
-        if [track.name for track in model.tracks] != [track.name for track in data.tracks]:
-            raise ModelError(f"{model.path}: the model's tracks differ from those of the data set")
+        if [track.name for track in model.tracks] != [
+            track.name for track in data.tracks
+        ]:
+            raise ModelError(
+                f"{model.path}: the model's tracks differ from those of the data set"
+            )
         if model.settings.bin != data.bin_size:
             raise ModelError(
                 f"{model.path}: the model predicts bins of {model.settings.bin} bp; "
@@ -242,26 +276,40 @@ def predict_bins(
     contigs, starts = bins["contig"].astype(str).tolist(), bins["start"].to_numpy()
     for number, model in enumerate(models, start=1):
         together = model.bins_together(center_fraction)
-        shared = share_windows(contigs, starts, data.bin_size, model.settings.window, together)
+        shared = share_windows(
+            contigs, starts, data.bin_size, model.settings.window, together
+        )
         predict = partial(
-            model.window_probabilities, center_fraction=center_fraction, batch_size=batch_size, device=device
+            model.window_probabilities,
+            center_fraction=center_fraction,
+            batch_size=batch_size,
+            device=device,
         )
         batches = shared.predicted(reference, predict)
         steps = -(-len(shared.windows) // WINDOWS_AT_ONCE)
         with networks_alone(model.network, beside=True) if networks else nullcontext():
-            for numbers, values in progress(batches, f"model {number} of {len(models)}", steps):
+            for numbers, values in progress(
+                batches, f"model {number} of {len(models)}", steps
+            ):
                 total[numbers] += np.tile(values, total.shape[1] // values.shape[1])
     return np.asarray(total / len(models), np.float32)
 
 
 def fit_baseline(
-    data: ChromatinData, reference: Reference, k: int, dyads: int, training: Rows, valid: Rows
+    data: ChromatinData,
+    reference: Reference,
+    k: int,
+    dyads: int,
+    training: Rows,
+    valid: Rows,
 ) -> KmerModel:
     """Fit a logistic regression on k-mers of a bin and of the 1 kb around it, for every track, and then the
     weights of `dyads` of the bin, to the bins `training`; the penalties are chosen on `valid`."""
     sizes = (data.bin_size, max(KMER_WINDOW, data.bin_size))
     if not len(valid):
-        raise DataError("the chromatin data set contains no validation bins; choosing the penalty needs them")
+        raise DataError(
+            "the chromatin data set contains no validation bins; choosing the penalty needs them"
+        )
     log(f"k-mer regressions: {len(training):,} bins, {len(data.tracks):,} tracks")
     parts = (BinWindows(data, reference, sizes[1], rows) for rows in (training, valid))
     return KmerModel.of(TrackWords(k, dyads, sizes).fit(*parts), data.tracks)
@@ -273,7 +321,9 @@ def baseline_log_odds(
     """Return the baseline's log-odds (n, T) of bins, by the k-mers alone and with the dyads."""
     windows = BinWindows(data, reference, model.settings.window, rows)
     parts = (windows.sequences(some) for some in blocks(len(rows), BINS_AT_ONCE))
-    alone, both = map(np.concatenate, zip(*map(model.words.log_odds, parts), strict=True))
+    alone, both = map(
+        np.concatenate, zip(*map(model.words.log_odds, parts), strict=True)
+    )
     return alone, both
 
 
@@ -304,26 +354,47 @@ def evaluate_models(
     computing = inference(precision, place)
     part = find_shard(shard, output)
     if part is not None and labels is not None:
-        raise UsageError(f"--shard {part}: labels are written only without --shard, for all bins at once")
-    bins, rows = _read_test_bins(config, data, output, labels, [data, reference, *models])
+        raise UsageError(
+            f"--shard {part}: labels are written only without --shard, for all bins at once"
+        )
+    bins, rows = _read_test_bins(
+        config, data, output, labels, [data, reference, *models]
+    )
     check_output(network, [output, data, reference, *models])
-    loaded, genome = [load_chromatin_model(path) for path in models], Reference(reference)
+    loaded, genome = (
+        [load_chromatin_model(path) for path in models],
+        Reference(reference),
+    )
     numbers = range(len(rows)) if part is None else part.rows(len(rows))
     some = rows[numbers.start : numbers.stop]
     with computing:
-        options: Any = {"center_fraction": config.center_fraction, "batch_size": batch_size, "device": device}
-        values = predict_bins(loaded, bins, genome, some, networks=network is not None, **options)
+        options: Any = {
+            "center_fraction": config.center_fraction,
+            "batch_size": batch_size,
+            "device": device,
+        }
+        values = predict_bins(
+            loaded, bins, genome, some, networks=network is not None, **options
+        )
     both, *alone = np.split(values, values.shape[1] // len(bins.tracks), axis=1)
     if part is None:
         if network is not None:
             write_array(network, alone[0])
         _write(output, both, labels, bins, rows)
         return
-    files = [data / name for name in FILES] + [file for model in loaded for file in model_files(model)]
-    chosen = config.model_dump(mode="json", include={"test_bins", "center_fraction", "seed"})
+    files = [data / name for name in FILES] + [
+        file for model in loaded for file in model_files(model)
+    ]
+    chosen = config.model_dump(
+        mode="json", include={"test_bins", "center_fraction", "seed"}
+    )
     chosen |= {} if precision == "float32" else {"precision": precision}
     shape = [len(rows), len(bins.tracks)]
-    job = {"content": contents(genome.path, *files), "evaluation": chosen, "shape": shape}
+    job = {
+        "content": contents(genome.path, *files),
+        "evaluation": chosen,
+        "shape": shape,
+    }
     if network is not None:
         with write_shard(network, KIND, part, {**job, "network_alone": True}) as writer:
             writer.write_array("values", alone[0])
@@ -338,8 +409,13 @@ def merge(shards: Sequence[ShardFile], output: Path) -> int:
     parts = []
     for shard in shards:
         (values,) = shard.arrays("values")
-        if values.dtype != np.float32 or values.shape != (len(shard.shard.rows(rows)), tracks):
-            raise DataError(f"{shard.path}: damaged: the shard's values do not match its bins")
+        if values.dtype != np.float32 or values.shape != (
+            len(shard.shard.rows(rows)),
+            tracks,
+        ):
+            raise DataError(
+                f"{shard.path}: damaged: the shard's values do not match its bins"
+            )
         parts.append(values)
     write_array(output, np.concatenate(parts))
     return int(rows)
@@ -366,7 +442,12 @@ def evaluate_baseline(
     genome = Reference(reference)
     training = sample(bins.rows("train"), BASELINE_BINS, (config.seed, 8))
     baseline = fit_baseline(
-        bins, genome, config.baseline_kmer, config.baseline_dyads, training, bins.rows("valid")
+        bins,
+        genome,
+        config.baseline_kmer,
+        config.baseline_dyads,
+        training,
+        bins.rows("valid"),
     )
     alone, both = baseline_log_odds(baseline, bins, genome, rows)
     _write(output, probabilities(alone), labels, bins, rows)
@@ -377,7 +458,11 @@ def evaluate_baseline(
 
 
 def _read_test_bins(
-    config: ChromatinEvaluationConfig, data: Path, output: Path, labels: Path | None, inputs: Sequence[Path]
+    config: ChromatinEvaluationConfig,
+    data: Path,
+    output: Path,
+    labels: Path | None,
+    inputs: Sequence[Path],
 ) -> tuple[ChromatinData, Rows]:
     """Check that the outputs are writable, and return the data set and its rows for the metrics."""
     check_writable(output)
@@ -388,7 +473,11 @@ def _read_test_bins(
 
 
 def _write(
-    output: Path, values: npt.NDArray[np.float32], labels: Path | None, data: ChromatinData, rows: Rows
+    output: Path,
+    values: npt.NDArray[np.float32],
+    labels: Path | None,
+    data: ChromatinData,
+    rows: Rows,
 ) -> None:
     """Write an array as `.npy`, after its bins and labels if a directory for these is given."""
     if labels is not None:

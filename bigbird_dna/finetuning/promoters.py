@@ -25,7 +25,12 @@ from bigbird_dna.data.promoter_windows import (
 )
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import DataError
-from bigbird_dna.finetuning.calibrate import PREDICTIONS, calibration_metrics_of, fit_predictions, too_few
+from bigbird_dna.finetuning.calibrate import (
+    PREDICTIONS,
+    calibration_metrics_of,
+    fit_predictions,
+    too_few,
+)
 from bigbird_dna.finetuning.classifiers import ClassifierObjective, ClassifierWindows
 from bigbird_dna.finetuning.ensembles import Members, add_promoter_members
 from bigbird_dna.finetuning.evaluation import (
@@ -77,7 +82,9 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
         section, model = section.with_sides(*sides, str(self.data)), section.model
         if self.origin.aligned or not model.base_positions:
             return section
-        log("the promoter sequences differ in length, so the TSS has no fixed offset: no base positions")
+        log(
+            "the promoter sequences differ in length, so the TSS has no fixed offset: no base positions"
+        )
         model = model.model_copy(update={"base_positions": False})
         return section.model_copy(update={"model": model})
 
@@ -92,11 +99,19 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
         """The configured weights, but those of the last step for the control, which must not use true labels,
         and if the validation windows are of one class: their loss is lowest for a network that calls every
         window so."""
-        return "last" if self.shuffle_labels or len(self._validation_classes) < 2 else super().keep
+        return (
+            "last"
+            if self.shuffle_labels or len(self._validation_classes) < 2
+            else super().keep
+        )
 
     @property
     def _validation_classes(self) -> set[int]:
-        return {*self.windows.labels[self.windows.rows["split"].to_numpy() == "valid"].tolist()}
+        return {
+            *self.windows.labels[
+                self.windows.rows["split"].to_numpy() == "valid"
+            ].tolist()
+        }
 
     def check(self) -> None:
         super().check()
@@ -121,7 +136,9 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
     @cached_property
     def learned(self) -> npt.NDArray[np.intp]:
         """The rows of the training windows."""
-        return training_windows(self.windows, self.section.training.train_fraction, self.config.seed)
+        return training_windows(
+            self.windows, self.section.training.train_fraction, self.config.seed
+        )
 
     @cached_property
     def sequences(self) -> list[str]:
@@ -142,8 +159,11 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
             negative_set=self.negative_set,
             shuffled_labels=self.shuffle_labels,
             base_positions=model.base_positions,
-            ensemble="position" in model.ensemble and (self.origin is None or self.origin.aligned),
-            ensemble_kmers=self.section.evaluation.baseline_kmer if "kmers" in model.ensemble else 0,
+            ensemble="position" in model.ensemble
+            and (self.origin is None or self.origin.aligned),
+            ensemble_kmers=self.section.evaluation.baseline_kmer
+            if "kmers" in model.ensemble
+            else 0,
         )
 
     @cached_property
@@ -158,7 +178,9 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
     @cached_property
     def truncated(self) -> int:
         """The number of windows of which the network reads only the tokens around the TSS."""
-        return int(truncated(self.tokenizer, self.sequences, self.encoder.max_length).sum())
+        return int(
+            truncated(self.tokenizer, self.sequences, self.encoder.max_length).sum()
+        )
 
     def identity(self) -> dict[str, Any]:
         """Return the settings, and the checksums of the windows and their source sequences."""
@@ -176,18 +198,32 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
         self.start.apply(network.encoder)
 
     def objective(self, network: nn.Module, world: World) -> ClassifierObjective:
-        learned, held_out, seed = self._windows().take(self.learned), self._windows("valid"), self.config.seed
+        learned, held_out, seed = (
+            self._windows().take(self.learned),
+            self._windows("valid"),
+            self.config.seed,
+        )
         if self.shuffle_labels:
             # Labels are balanced over all windows, as in every epoch: promoters may have several negatives.
-            dealt = np.random.default_rng((seed, 4)).permutation(np.arange(len(learned.labels)) % 2)
+            dealt = np.random.default_rng((seed, 4)).permutation(
+                np.arange(len(learned.labels)) % 2
+            )
             learned = learned._replace(labels=dealt[:, None].astype(np.float32))
         count = len(held_out.labels)
         if count > VALIDATION_WINDOWS:
-            kept = np.random.default_rng((seed, 5)).choice(count, VALIDATION_WINDOWS, replace=False)
+            kept = np.random.default_rng((seed, 5)).choice(
+                count, VALIDATION_WINDOWS, replace=False
+            )
             held_out = held_out.take(kept)
         positions = self.encoder.max_length
         return ClassifierObjective(
-            self.tokenizer, learned, held_out, self.section.training, self.settings, positions, world
+            self.tokenizer,
+            learned,
+            held_out,
+            self.section.training,
+            self.settings,
+            positions,
+            world,
         )
 
     def _windows(self, split: str | None = None) -> ClassifierWindows:
@@ -202,15 +238,24 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
     def describe(self, network: nn.Module) -> str:
         return f"{len(self.learned):,} training windows, {self.negative_set} negatives"
 
-    def measure(self, trained: TrainingResult[nn.Module]) -> tuple[pd.DataFrame, Members | None]:
+    def measure(
+        self, trained: TrainingResult[nn.Module]
+    ) -> tuple[pd.DataFrame, Members | None]:
         """Return predictions for the held-out windows, and the ensemble's weights if the model is one."""
         model, world = self.model(trained), trained.world
-        assert isinstance(model, LoadedPromoterModel) and isinstance(trained.objective, ClassifierObjective)
+        assert isinstance(model, LoadedPromoterModel) and isinstance(
+            trained.objective, ClassifierObjective
+        )
         computing: Any = {"batch_size": 64, "device": world.device.type}
-        texts = [self.sequences[row] for row in np.flatnonzero(self.windows.rows["split"] != "train")]
+        texts = [
+            self.sequences[row]
+            for row in np.flatnonzero(self.windows.rows["split"] != "train")
+        ]
         logits = world.divide(texts, partial(model.network_logits, **computing))
         predict = partial(model.window_probabilities, logits=logits, **computing)
-        predictions = held_out_predictions(self.windows, self.sequences, predict)  # of the network alone
+        predictions = held_out_predictions(
+            self.windows, self.sequences, predict
+        )  # of the network alone
         assert isinstance(model.network, Classifier)
         if model.network.ensemble is None:
             return predictions, None
@@ -219,7 +264,11 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
         valid = None if self.shuffle_labels else self._windows("valid")
         rows = (predictions["split"] == "valid").to_numpy()
         members, members_logits = add_promoter_members(
-            model.network.ensemble, trained.objective.windows, valid, alone[rows].to_numpy(), self.config.seed
+            model.network.ensemble,
+            trained.objective.windows,
+            valid,
+            alone[rows].to_numpy(),
+            self.config.seed,
         )
         predictions = held_out_predictions(self.windows, self.sequences, predict)
         if valid is not None and rows.any():
@@ -235,8 +284,13 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
     ) -> dict[str, Any]:
         """Write the model directory, predictions and the calibration fitted to them; return metrics."""
         predictions, members = measured
-        metrics: dict[str, Any] = {split: split_metrics(predictions, split) for split in ("valid", "test")}
-        metrics["training"] = {**trained.effort, "examples": int(self.windows.labels[self.learned].sum())}
+        metrics: dict[str, Any] = {
+            split: split_metrics(predictions, split) for split in ("valid", "test")
+        }
+        metrics["training"] = {
+            **trained.effort,
+            "examples": int(self.windows.labels[self.learned].sum()),
+        }
         metrics["truncated"] = self.truncated
         if members is not None:
             metrics["ensemble"] = members.stored()
@@ -247,8 +301,14 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
         if self.origin is None and not self.shuffle_labels:
             model = self.model(trained)
             assert isinstance(model, LoadedPromoterModel)
-            predict = partial(model.window_probabilities, batch_size=64, device=trained.world.device.type)
-            metrics["test"] |= shift_metrics(predictions, self.reference, predict, SHIFTED_PROMOTERS)
+            predict = partial(
+                model.window_probabilities,
+                batch_size=64,
+                device=trained.world.device.type,
+            )
+            metrics["test"] |= shift_metrics(
+                predictions, self.reference, predict, SHIFTED_PROMOTERS
+            )
         write_predictions(directory / PREDICTIONS, predictions)
         provenance = {
             "configuration": stage_values(self.run, "promoters"),
@@ -260,13 +320,22 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
         if self.origin is not None:
             provenance["sequences"] = self.origin.sources
             if self.start.path is not None:
-                log("the pretraining genome may contain the held-out sequences: this cannot be checked")
+                log(
+                    "the pretraining genome may contain the held-out sequences: this cannot be checked"
+                )
                 provenance["held_out_contigs_seen_in_pretraining"] = None
-        self.write_model(directory, trained, provenance, metrics, calibration, self.windows_profile())
-        texts = [self.sequences[row] for row in np.flatnonzero(self.windows.rows["split"] != "train")]
+        self.write_model(
+            directory, trained, provenance, metrics, calibration, self.windows_profile()
+        )
+        texts = [
+            self.sequences[row]
+            for row in np.flatnonzero(self.windows.rows["split"] != "train")
+        ]
         saved = load_promoter_model(directory)
         check_saved(
-            saved.window_probabilities(texts[:CHECKED], device=trained.world.device.type),
+            saved.window_probabilities(
+                texts[:CHECKED], device=trained.world.device.type
+            ),
             predictions["probability"].to_numpy()[:CHECKED],
         )
         return metrics
@@ -274,9 +343,16 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
     def windows_profile(self) -> TrainingProfile | None:
         """The profile of the genome with its promoters, or of user-supplied sequences."""
         labels = self.windows.labels[self.learned]
-        groups = [[self.sequences[row] for row in self.learned[labels == label].tolist()] for label in (1, 0)]
+        groups = [
+            [self.sequences[row] for row in self.learned[labels == label].tolist()]
+            for label in (1, 0)
+        ]
         if self.origin is None:
             return self.profile(groups[:1])
-        valid = np.flatnonzero(self.windows.rows["split"].to_numpy() == "valid").tolist()
+        valid = np.flatnonzero(
+            self.windows.rows["split"].to_numpy() == "valid"
+        ).tolist()
         held_out = [self.sequences[row] for row in valid]
-        return training_profile([*groups[0], *groups[1]], held_out=held_out, groups=groups)
+        return training_profile(
+            [*groups[0], *groups[1]], held_out=held_out, groups=groups
+        )

@@ -12,7 +12,12 @@ import pandas as pd
 import torch
 from torch import nn
 
-from bigbird_dna.baselines.networks import CnnProm, DrawnTexts, NetworkBaseline, NetworkSettings
+from bigbird_dna.baselines.networks import (
+    CnnProm,
+    DrawnTexts,
+    NetworkBaseline,
+    NetworkSettings,
+)
 from bigbird_dna.baselines.sequences import SequenceRegression, sequence_regressions
 from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.config import (
@@ -25,7 +30,11 @@ from bigbird_dna.config import (
 )
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import draw_groups, sample
-from bigbird_dna.data.labeled_sequences import LabeledSequences, different, read_labeled_sequences
+from bigbird_dna.data.labeled_sequences import (
+    LabeledSequences,
+    different,
+    read_labeled_sequences,
+)
 from bigbird_dna.data.predictions import CNN, KMER, MODEL, NETWORK, POSITION
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import DataError, check_choice
@@ -82,7 +91,9 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
     task: LabelKind | None = None
     both_strands: bool = False
     permutation: int | None = None
-    of_model: "LabeledSequenceTask | None" = None  # for a control, which has the same data and initialization
+    of_model: "LabeledSequenceTask | None" = (
+        None  # for a control, which has the same data and initialization
+    )
 
     def __post_init__(self) -> None:
         self.finished: list[CheckpointStore] = []  # of further trainings
@@ -103,7 +114,9 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             self.data,
             negatives=self.negatives,
             splits=self.splits,
-            columns=TableColumns(self.sequence_column, tuple(self.label_columns), self.split_column),
+            columns=TableColumns(
+                self.sequence_column, tuple(self.label_columns), self.split_column
+            ),
             task=self.task,
             similarity=self.run.sequences.min_shared_kmers,
             seed=self.run.seed,
@@ -123,10 +136,15 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         shortest = min(map(len, self.sequences.sequences))
         if shortest <= 2 * training.crop_jitter_bp:
             jitter = max((shortest - 1) // 4, 0)
-            log(f"the shortest sequence has {shortest} bp: sequences.training.crop_jitter_bp is {jitter}")
+            log(
+                f"the shortest sequence has {shortest} bp: sequences.training.crop_jitter_bp is {jitter}"
+            )
             training = training.model_copy(update={"crop_jitter_bp": jitter})
         return section.model_copy(
-            update={"model": section.model.model_copy(update=changes), "training": training}
+            update={
+                "model": section.model.model_copy(update=changes),
+                "training": training,
+            }
         )
 
     @property
@@ -170,13 +188,18 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         rows, training = self.sequences.rows("train"), self.run.sequences.training
         if training.train_fraction < 1:
             groups = self.sequences.groups[rows]
-            rows = rows[draw_groups(groups, training.train_fraction, (training.seed, 6))]
+            rows = rows[
+                draw_groups(groups, training.train_fraction, (training.seed, 6))
+            ]
         return rows
 
     @cached_property
     def losses(self) -> LabelLoss:
         """The loss, which standardizes labels or weights classes as in the training sequences."""
-        labels, values = self.sequences.labels, self.sequences.labels.values[self.learned]
+        labels, values = (
+            self.sequences.labels,
+            self.sequences.labels.values[self.learned],
+        )
         for output, varied in zip(labels.outputs, different(values), strict=True):
             if not varied:
                 raise DataError(
@@ -190,7 +213,9 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
     def _balanced(self) -> bool:
         return self.run.sequences.training.class_weights == "balanced"
 
-    def _turns(self, labels: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+    def _turns(
+        self, labels: npt.NDArray[np.float32]
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
         """Return which training sequences are drawn in which epoch, see `WindowDraws`."""
         if self.sequences.labels.kind == "binary" and self._balanced:
             return balanced_turns(labels[:, 0], self.run.sequences.training.seed)
@@ -211,16 +236,25 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             views=model.views,
             shuffled_labels=self.permutation is not None,
             base_positions=model.base_positions,
-            ensemble=POSITION in model.ensemble and self._aligned and labels.kind == "binary",
-            ensemble_kmers=self.section.evaluation.baseline_kmer if KMERS in model.ensemble else 0,
+            ensemble=POSITION in model.ensemble
+            and self._aligned
+            and labels.kind == "binary",
+            ensemble_kmers=self.section.evaluation.baseline_kmer
+            if KMERS in model.ensemble
+            else 0,
             both_strands=self._both_strands,
         )
 
     @cached_property
     def truncated(self) -> dict[str, int]:
         """The number of sequences of which the network reads the central tokens alone, by split."""
-        cut = truncated(self.tokenizer, self.sequences.sequences, self.encoder.max_length)
-        rows = {"train": self.learned, **{split: self.sequences.rows(split) for split in ("valid", "test")}}
+        cut = truncated(
+            self.tokenizer, self.sequences.sequences, self.encoder.max_length
+        )
+        rows = {
+            "train": self.learned,
+            **{split: self.sequences.rows(split) for split in ("valid", "test")},
+        }
         return {split: int(cut[some].sum()) for split, some in rows.items()}
 
     def check(self) -> None:
@@ -250,25 +284,44 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             network.output.bias.copy_(self.losses.constant(shares))
 
     def objective(self, network: nn.Module, world: World) -> ClassifierObjective:
-        held_out = sample(self.sequences.rows("valid"), VALIDATION_SEQUENCES, (self.config.seed, 5))
-        windows = self._windows(self.learned, shuffled=self.permutation is not None), self._windows(held_out)
+        held_out = sample(
+            self.sequences.rows("valid"), VALIDATION_SEQUENCES, (self.config.seed, 5)
+        )
+        windows = (
+            self._windows(self.learned, shuffled=self.permutation is not None),
+            self._windows(held_out),
+        )
         training, positions = self.section.training, self.encoder.max_length
         return ClassifierObjective(
-            self.tokenizer, *windows, training, self.settings, positions, world, self.losses
+            self.tokenizer,
+            *windows,
+            training,
+            self.settings,
+            positions,
+            world,
+            self.losses,
         )
 
-    def _windows(self, rows: npt.NDArray[np.intp], shuffled: bool = False) -> ClassifierWindows:
+    def _windows(
+        self, rows: npt.NDArray[np.intp], shuffled: bool = False
+    ) -> ClassifierWindows:
         """Return sequences with their labels, or those of other ones among them."""
         texts, labels = self._texts(rows), self.sequences.labels.values[rows]
         if shuffled:
-            labels = labels[np.random.default_rng((self.config.seed, 4)).permutation(len(rows))]
+            labels = labels[
+                np.random.default_rng((self.config.seed, 4)).permutation(len(rows))
+            ]
         return ClassifierWindows(texts, labels, *self._turns(labels))
 
     def _texts(self, rows: npt.NDArray[np.intp]) -> list[str]:
         return [self.sequences.sequences[row] for row in rows.tolist()]
 
     def describe(self, network: nn.Module) -> str:
-        what = "training sequences" if self.permutation is None else "training sequences, labels shuffled"
+        what = (
+            "training sequences"
+            if self.permutation is None
+            else "training sequences, labels shuffled"
+        )
         return f"{len(self.learned):,} {what}"
 
     def measure(self, trained: TrainingResult[nn.Module]) -> Measured:
@@ -287,8 +340,12 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
                 control = fit(other, checkpoints, world)
                 self.finished.append(control.store)
                 with torch.inference_mode():
-                    shuffled = other._regressions(control.objective, world, (KMER, POSITION))
-                    predictions[control_name(number)] = other._predicted(control, shuffled)[0][MODEL]
+                    shuffled = other._regressions(
+                        control.objective, world, (KMER, POSITION)
+                    )
+                    predictions[control_name(number)] = other._predicted(
+                        control, shuffled
+                    )[0][MODEL]
         return Measured(predictions, members)
 
     def _regressions(
@@ -296,7 +353,9 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
     ) -> dict[str, SequenceRegression]:
         """Return regressions by name, fitted to the sequences of an objective."""
         evaluation = self.section.evaluation
-        valid = self._windows(self.sequences.rows("valid"), shuffled=self.permutation is not None)
+        valid = self._windows(
+            self.sequences.rows("valid"), shuffled=self.permutation is not None
+        )
         found = sequence_regressions(
             self.losses,
             evaluation.baseline_kmer,
@@ -313,7 +372,9 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         )
 
     def _predicted(
-        self, trained: TrainingResult[nn.Module], regressions: Mapping[str, SequenceRegression]
+        self,
+        trained: TrainingResult[nn.Module],
+        regressions: Mapping[str, SequenceRegression],
     ) -> tuple[dict[str, npt.NDArray[np.floating]], Members | None]:
         """Return the model's predictions, and in an ensemble also the network's and the members' weights."""
         model, world, labels = self.model(trained), trained.world, self.sequences.labels
@@ -321,13 +382,19 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         rows = self.sequences.rows("valid", "test")
         texts = self._texts(rows)
         computing: Any = {"batch_size": 64, "device": world.device.type}
-        logits_of_views = world.divide(texts, partial(model.network_logits, **computing))
-        predict = partial(model.window_predictions, texts, logits=logits_of_views, **computing)
+        logits_of_views = world.divide(
+            texts, partial(model.network_logits, **computing)
+        )
+        predict = partial(
+            model.window_predictions, texts, logits=logits_of_views, **computing
+        )
         found = predict()
         ensemble = model.network.ensemble
         if ensemble is None:
             return {MODEL: found}, None
-        fitted = {POSITION: regressions[POSITION]} if ensemble.position is not None else {}
+        fitted = (
+            {POSITION: regressions[POSITION]} if ensemble.position is not None else {}
+        )
         fitted |= {KMERS: regressions[KMER]} if ensemble.kmers is not None else {}
         members = Members.equal((NETWORK, *fitted))
         if self.permutation is None:  # a control must not use true labels
@@ -335,14 +402,26 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             chosen = [text for text, good in zip(texts, valid, strict=True) if good]
             logits = {NETWORK: self.losses.logits(found[valid].astype(np.float64))}
             logits |= {name: one.logits(chosen) for name, one in fitted.items()}
-            values = self.losses.standardized(torch.from_numpy(labels.values[rows[valid]])).numpy()
-            members = fit_members(logits, values, 1.0 if labels.kind == "multilabel" else None, labels.kind)
+            values = self.losses.standardized(
+                torch.from_numpy(labels.values[rows[valid]])
+            ).numpy()
+            members = fit_members(
+                logits,
+                values,
+                1.0 if labels.kind == "multilabel" else None,
+                labels.kind,
+            )
         add_members(ensemble, fitted, members)
         shipped = predict()
         if self.permutation is None:
-            alone = {name: self.losses.predictions(one).astype(np.float32) for name, one in logits.items()}
+            alone = {
+                name: self.losses.predictions(one).astype(np.float32)
+                for name, one in logits.items()
+            }
             alone[NETWORK] = found[valid]
-            members = members.measured(alone, shipped[valid], labels.values[rows[valid]], labels.kind)
+            members = members.measured(
+                alone, shipped[valid], labels.values[rows[valid]], labels.kind
+            )
         return {MODEL: shipped, NETWORK: found}, members
 
     @cached_property
@@ -350,13 +429,19 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         """All sequences in one length, with N on both sides; None: too short for the network."""
         longest = self.sequences.length or max(map(len, self.sequences.sequences))
         if longest < CnnProm.shortest:
-            log(f"no convolutional network: it needs sequences of {CnnProm.shortest} bp")
+            log(
+                f"no convolutional network: it needs sequences of {CnnProm.shortest} bp"
+            )
             return None
         return [text.center(longest, "N") for text in self.sequences.sequences]
 
     def _cnn(self, checkpoints: Path, world: World) -> npt.NDArray[np.floating]:
         """Return predictions of a convolutional network, trained on the draws of the model."""
-        texts, labels, training = self.cnn_texts, self.sequences.labels, self.section.training
+        texts, labels, training = (
+            self.cnn_texts,
+            self.sequences.labels,
+            self.section.training,
+        )
         assert texts is not None
 
         def of(rows: npt.NDArray[np.intp]) -> tuple[list[str], npt.NDArray[np.float32]]:
@@ -371,7 +456,12 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             "both_strands": turned,
         }
         network = NetworkBaseline(
-            CnnProm, settings, name=CNN, checkpoints=checkpoints, windows=identity, device=world.device.type
+            CnnProm,
+            settings,
+            name=CNN,
+            checkpoints=checkpoints,
+            windows=identity,
+            device=world.device.type,
         )
         learned = DrawnTexts(*of(self.learned), draws, both_strands=turned)
         network.fit(learned, TextWindows(*of(self.sequences.rows("valid"))))
@@ -390,14 +480,18 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             "split": sequences.splits[rows],
             "group": sequences.groups[rows],
         }
-        for predictor, values in {LABEL: sequences.labels.values[rows], **measured.predictions}.items():
+        for predictor, values in {
+            LABEL: sequences.labels.values[rows],
+            **measured.predictions,
+        }.items():
             for output, column in zip(sequences.labels.outputs, values.T, strict=True):
                 columns[f"{predictor}/{output}"] = column.astype(np.float32)
         predictions = pd.DataFrame(columns)
         write_predictions(directory / PREDICTIONS, predictions)
         names = [*measured.predictions]
         metrics: dict[str, Any] = {
-            split: self._metrics(predictions, names, split) for split in ("valid", "test")
+            split: self._metrics(predictions, names, split)
+            for split in ("valid", "test")
         }
         metrics["training"] = {**trained.effort, "examples": len(self.learned)}
         metrics["truncated"] = self.truncated
@@ -407,7 +501,9 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             "configuration": stage_values(self.run, "sequences"),
             # Sequences of a table have no contigs to compare with those of the pretraining.
             **self.start.provenance(() if self.start.path is None else None),
-            "data": {path.name: checksum(path) for path in self.inputs if path.is_file()},
+            "data": {
+                path.name: checksum(path) for path in self.inputs if path.is_file()
+            },
             "sequences_sha256": sequences.sha256,
             "rows_without_label": sequences.unlabeled,
             "missing_labels": int(np.isnan(sequences.labels.values).sum()),
@@ -416,21 +512,32 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         self.write_model(directory, trained, provenance, metrics, profile=profile)
         saved = load_sequence_model(directory)
         check_saved(
-            saved.window_predictions(self._texts(rows[:CHECKED]), device=trained.world.device.type),
-            predictions[[f"{MODEL}/{output}" for output in sequences.labels.outputs]].to_numpy()[:CHECKED],
+            saved.window_predictions(
+                self._texts(rows[:CHECKED]), device=trained.world.device.type
+            ),
+            predictions[
+                [f"{MODEL}/{output}" for output in sequences.labels.outputs]
+            ].to_numpy()[:CHECKED],
         )
         for store in self.finished:
             store.remove()
         return metrics
 
-    def _metrics(self, predictions: pd.DataFrame, names: Sequence[str], split: Split) -> dict[str, Any]:
+    def _metrics(
+        self, predictions: pd.DataFrame, names: Sequence[str], split: Split
+    ) -> dict[str, Any]:
         """Return the number of sequences of a split, and the metrics of each predictor by what is written."""
         rows = predictions[predictions["split"] == split]
 
         def values(name: str) -> npt.NDArray[np.float32]:
-            return rows[[f"{name}/{output}" for output in self.sequences.labels.outputs]].to_numpy()
+            return rows[
+                [f"{name}/{output}" for output in self.sequences.labels.outputs]
+            ].to_numpy()
 
         found = {
-            name: without_nan(self.losses.prediction_metrics(values(name), values(LABEL))) for name in names
+            name: without_nan(
+                self.losses.prediction_metrics(values(name), values(LABEL))
+            )
+            for name in names
         }
         return {"sequences": len(rows), **found}

@@ -21,7 +21,11 @@ from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.disk.tables import write_table
 from bigbird_dna.errors import DataError, UsageError, check_fraction
 from bigbird_dna.finetuning.evaluation import held_out_rows, write_predictions
-from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset, write_dataset
+from bigbird_dna.genome.chromatin.dataset import (
+    ChromatinData,
+    read_dataset,
+    write_dataset,
+)
 from bigbird_dna.genome.records import read_records
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.similarity import Nearest, SequenceWindows, aligned_pairs
@@ -41,7 +45,11 @@ def _check(inputs: Sequence[Path], *outputs: Path | None) -> None:
 
 
 def _write(
-    path: Path, kind: str, queries: pd.DataFrame, others: Mapping[str, npt.ArrayLike], nearest: Nearest
+    path: Path,
+    kind: str,
+    queries: pd.DataFrame,
+    others: Mapping[str, npt.ArrayLike],
+    nearest: Nearest,
 ) -> pd.DataFrame:
     """Write and return a table of queries, their `similarity`, their nearest window, and `orientation`.
 
@@ -51,9 +59,13 @@ def _write(
     """
     table = queries.reset_index(drop=True).assign(**{SIMILARITY: nearest.similarities})
     for name, column in others.items():
-        cells = pd.Series(np.asarray(column, dtype=object)).reindex(nearest.rows).to_numpy()
+        cells = (
+            pd.Series(np.asarray(column, dtype=object)).reindex(nearest.rows).to_numpy()
+        )
         table[name] = ["" if cell != cell else cell for cell in cells]
-    table[ORIENTATION] = np.where(nearest.rows >= 0, np.where(nearest.turned, "-", "+"), "")
+    table[ORIENTATION] = np.where(
+        nearest.rows >= 0, np.where(nearest.turned, "-", "+"), ""
+    )
     write_table(path, table, NEAREST[kind])
     return table
 
@@ -73,7 +85,9 @@ def find_nearest(held_out: Path, training: Path, output: Path) -> pd.DataFrame:
     _check([held_out, training], output)
     queries, others = read_records(held_out).sequences, read_records(training).sequences
     texts = list(queries.values())
-    found = aligned_pairs(texts, SequenceWindows.of(list(others.values()))).nearest(len(texts))
+    found = aligned_pairs(texts, SequenceWindows.of(list(others.values()))).nearest(
+        len(texts)
+    )
     records = pd.DataFrame({"name": [*queries]})
     table = _write(output, "records", records, {"nearest": [*others]}, found)
     _log_similarities(f"records of {held_out.name}", table)
@@ -102,13 +116,17 @@ def find_nearest_promoters(
     held_out = np.flatnonzero(data.rows["split"].isin(["valid", "test"]).to_numpy())
     if not len(training):
         raise DataError(f"{windows / 'windows.parquet'}: contains no training windows")
-    learned = TextWindows([sequences[row] for row in training.tolist()], data.labels[training])
+    learned = TextWindows(
+        [sequences[row] for row in training.tolist()], data.labels[training]
+    )
     baseline = NearestWindow(balanced=True).fit(learned)
     pairs = baseline.pairs([sequences[row] for row in held_out.tolist()])
     rows = data.rows.drop(columns="name").assign(label=data.labels)
     queries = rows.iloc[held_out].reset_index(drop=True)
     columns = ("contig", "start", "end", "strand", "negative_set", "label")
-    names = {column: f"nearest_{column.removeprefix('negative_')}" for column in columns}
+    names = {
+        column: f"nearest_{column.removeprefix('negative_')}" for column in columns
+    }
     others = {names[column]: rows[column].to_numpy()[training] for column in columns}
     listed = queries.drop(columns=[CODING, HOMOLOGY], errors="ignore")
     table = _write(output, "promoters", listed, others, pairs.nearest(len(held_out)))
@@ -116,7 +134,9 @@ def find_nearest_promoters(
         probabilities = baseline.predict_pairs(pairs, len(held_out))[:, 0]
         write_predictions(predictions, queries.assign(probability=probabilities))
     for split in ("valid", "test"):
-        _log_similarities(f"{split} windows ({negative_set})", table[table["split"] == split])
+        _log_similarities(
+            f"{split} windows ({negative_set})", table[table["split"] == split]
+        )
     return table
 
 
@@ -138,24 +158,41 @@ def find_nearest_bins(
     _check([data, reference], output, predictions)
     bins, genome = read_dataset(data), Reference(reference)
     length = _compared_window(bins, window)
-    test, training = held_out_rows(bins, config.chromatin.evaluation), bins.rows("train")
+    test, training = (
+        held_out_rows(bins, config.chromatin.evaluation),
+        bins.rows("train"),
+    )
     if not len(training):
         raise DataError(f"{data}: contains no training bins")
-    log(f"comparing {len(test):,} test bins with {len(training):,} training bins, windows of {length:,} bp")
+    log(
+        f"comparing {len(test):,} test bins with {len(training):,} training bins, windows of {length:,} bp"
+    )
     baseline = NearestWindow().fit(BinWindows(bins, genome, length, training))
     texts = BinWindows(bins, genome, length, test).sequences(np.arange(len(test)))
     pairs = baseline.pairs(texts)
     columns = ("contig", "start", "end")
-    others = {f"nearest_{column}": bins.bins[column].to_numpy()[training] for column in columns}
-    table = _write(output, "bins", bins.bins.iloc[test], others, pairs.nearest(len(test)))
+    others = {
+        f"nearest_{column}": bins.bins[column].to_numpy()[training]
+        for column in columns
+    }
+    table = _write(
+        output, "bins", bins.bins.iloc[test], others, pairs.nearest(len(test))
+    )
     if predictions is not None:
-        write_array(predictions, baseline.predict_pairs(pairs, len(test)).astype(np.float32))
+        write_array(
+            predictions, baseline.predict_pairs(pairs, len(test)).astype(np.float32)
+        )
     _log_similarities("test bins", table)
     return table
 
 
 def drop_similar_bins(
-    data: Path, reference: Path, output: Path, similarity: float, *, window: int | None = None
+    data: Path,
+    reference: Path,
+    output: Path,
+    similarity: float,
+    *,
+    window: int | None = None,
 ) -> dict[str, Any]:
     """Write to `output` the data set `data` without training bins that are similar to a held-out bin.
 
@@ -164,15 +201,21 @@ def drop_similar_bins(
     """
     check_fraction("similarity", similarity)
     if not similarity:
-        raise UsageError("--similarity 0: must be above 0; 0 would exclude all training bins")
+        raise UsageError(
+            "--similarity 0: must be above 0; 0 would exclude all training bins"
+        )
     check_directory(output, [data, reference])
     bins, genome = read_dataset(data), Reference(reference)
     length = _compared_window(bins, window)
     training = bins.rows("train")
     held_out = np.flatnonzero((bins.bins["split"] != "train").to_numpy())
-    texts = BinWindows(bins, genome, length, held_out).sequences(np.arange(len(held_out)))
+    texts = BinWindows(bins, genome, length, held_out).sequences(
+        np.arange(len(held_out))
+    )
     windows = BinWindows(bins, genome, length, training)
-    similar = similar_rows(texts, SequenceWindows(len(training), length, windows.sequences), similarity)
+    similar = similar_rows(
+        texts, SequenceWindows(len(training), length, windows.sequences), similarity
+    )
     if similar.all():
         raise DataError(
             f"{data}: all {len(training):,} training bins have a similarity of at least {similarity:g} to a "
@@ -180,16 +223,30 @@ def drop_similar_bins(
         )
     kept = np.ones(len(bins), np.bool_)
     kept[training[similar]] = False
-    dropped = {"similarity": similarity, "window": length, "left_out": int(similar.sum())}
+    dropped = {
+        "similarity": similarity,
+        "window": length,
+        "left_out": int(similar.sum()),
+    }
     computed = {"format", "bins", "tracks"}
-    info = {name: value for name, value in bins.info.items() if name not in computed} | {SIMILAR: dropped}
+    info = {
+        name: value for name, value in bins.info.items() if name not in computed
+    } | {SIMILAR: dropped}
     rows = bins.bins[kept].reset_index(drop=True)
     made = write_dataset(output, rows, bins.labels.take(kept), bins.tracks, info)
-    log(f"{dropped['left_out']:,} of {len(training):,} training bins are similar to a held-out bin: excluded")
+    log(
+        f"{dropped['left_out']:,} of {len(training):,} training bins are similar to a held-out bin: excluded"
+    )
     positives = made.labels.positives(made.rows("train"))
-    bare = [track.name for track, count in zip(made.tracks, positives, strict=True) if not count]
+    bare = [
+        track.name
+        for track, count in zip(made.tracks, positives, strict=True)
+        if not count
+    ]
     if bare:
-        log(f"warning: {len(bare):,} tracks have no positive training bins left: {', '.join(bare[:3])}")
+        log(
+            f"warning: {len(bare):,} tracks have no positive training bins left: {', '.join(bare[:3])}"
+        )
     return dropped
 
 

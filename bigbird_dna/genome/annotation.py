@@ -60,12 +60,29 @@ _GENE_TYPES = """
     miRNA_gene tmRNA_gene telomerase_RNA_gene SRP_RNA_gene RNase_P_RNA_gene RNase_MRP_RNA_gene
     transposable_element_gene pseudogene processed_pseudogene unprocessed_pseudogene
 """
-_TRANSCRIPTS, _GENES = (frozenset(types.split()) for types in (_TRANSCRIPT_TYPES, _GENE_TYPES))
+_TRANSCRIPTS, _GENES = (
+    frozenset(types.split()) for types in (_TRANSCRIPT_TYPES, _GENE_TYPES)
+)
 _EXON = "exon"
 _GENE_NAMES = ("Name", "gene_name", "gene", "ID", "gene_id", "locus_tag")
 _GENE_NAMES_OF_OTHERS = ("gene_name", "gene", "gene_id", "locus_tag", "Parent", "ID")
-_NAMES = ("ID", "Name", "transcript_id", "Parent", "gene", "gene_id", "gene_name", "locus_tag")
-_BIOTYPES = ("gene_biotype", "gene_type", "biotype", "transcript_biotype", "transcript_type")
+_NAMES = (
+    "ID",
+    "Name",
+    "transcript_id",
+    "Parent",
+    "gene",
+    "gene_id",
+    "gene_name",
+    "locus_tag",
+)
+_BIOTYPES = (
+    "gene_biotype",
+    "gene_type",
+    "biotype",
+    "transcript_biotype",
+    "transcript_type",
+)
 # A key does not start within another key, and quantifiers are possessive, so long words are scanned once.
 _GTF = re.compile(r'(?<![^\s=;"])([^\s=;"]++)\s++(?:"([^"]*+)"|([^\s";]++))\s*+(?:;|$)')
 _OWNER = re.compile(r'(?<![^\s;])(?:Parent=([^;]++)|transcript_id "([^"]++)")')
@@ -105,10 +122,14 @@ class _Feature(NamedTuple):
     id: str  # GFF3's ID
     parents: tuple[str, ...]
     transcript: str  # GTF's transcript_id
-    gene_keys: tuple[str, ...]  # what lines of one gene have in common: gene_id, locus_tag, gene
+    gene_keys: tuple[
+        str, ...
+    ]  # what lines of one gene have in common: gene_id, locus_tag, gene
     biotype: str
     pseudo: bool
-    part: int | None  # number of the part of a trans-spliced feature, 0 if unknown; None: not trans-spliced
+    part: (
+        int | None
+    )  # number of the part of a trans-spliced feature, 0 if unknown; None: not trans-spliced
 
     @property
     def stranded(self) -> bool:
@@ -124,12 +145,18 @@ class _Feature(NamedTuple):
 class _Gene:
     lines: list[_Feature] = field(default_factory=list)
     transcripts: list[_Feature] = field(default_factory=list)
-    pieces: list[list[_Feature]] = field(default_factory=list)  # exons and CDS of a transcript without a line
+    pieces: list[list[_Feature]] = field(
+        default_factory=list
+    )  # exons and CDS of a transcript without a line
 
     @property
     def features(self) -> list[_Feature]:
         """The lines that stand for the gene: its own, else its transcripts, else exons and CDS."""
-        return self.lines or self.transcripts or [feature for piece in self.pieces for feature in piece]
+        return (
+            self.lines
+            or self.transcripts
+            or [feature for piece in self.pieces for feature in piece]
+        )
 
     @property
     def pseudo(self) -> bool:
@@ -149,9 +176,13 @@ class _File:
     """What lines have in common, counted or collected while they are read."""
 
     types: Counter[str] = field(default_factory=Counter)
-    circular: dict[str, int] = field(default_factory=dict)  # lengths of circular contigs
+    circular: dict[str, int] = field(
+        default_factory=dict
+    )  # lengths of circular contigs
     lengths: dict[str, int] = field(default_factory=dict)  # of ##sequence-region
-    furthest: dict[str, int] = field(default_factory=dict)  # end of the last gene or transcript
+    furthest: dict[str, int] = field(
+        default_factory=dict
+    )  # end of the last gene or transcript
 
     def length(self, contig: str) -> int | None:
         return self.circular.get(contig) or self.lengths.get(contig)
@@ -215,22 +246,32 @@ def read_coding(path: Path) -> dict[str, Intervals]:
     """
 
     def coding(columns: list[str]) -> tuple[str, int, int] | None:
-        return (unquote(columns[0]), *_span(columns)) if columns[2] in _CODING_TYPES else None
+        return (
+            (unquote(columns[0]), *_span(columns))
+            if columns[2] in _CODING_TYPES
+            else None
+        )
 
     file = _File()
     rows = ((number, *place) for number, place in _features(path, file, coding))
     found = Intervals.collect(path, rows, _MOST)
     if not file.types[_CODING]:
-        raise DataError(f"{path}: no {_CODING} features; its features are {_shown_types(file.types)}")
+        raise DataError(
+            f"{path}: no {_CODING} features; its features are {_shown_types(file.types)}"
+        )
     for contig, (starts, ends) in found.items():
         length = file.length(contig) or FURTHEST
         across = (starts < length) & (ends > length)
         if across.any():
             rest = ends[across] - length
             found[contig] = Intervals(
-                np.append(starts, np.zeros_like(rest)), np.append(np.where(across, length, ends), rest)
+                np.append(starts, np.zeros_like(rest)),
+                np.append(np.where(across, length, ends), rest),
             )
-    return {check_name(contig, "contig", str(path)): places for contig, places in found.items()}
+    return {
+        check_name(contig, "contig", str(path)): places
+        for contig, places in found.items()
+    }
 
 
 def read_transcripts(path: Path) -> list[CodingTranscript]:
@@ -249,7 +290,9 @@ def read_transcripts(path: Path) -> list[CodingTranscript]:
         found.setdefault(key, []).append(span)
     if not found:
         types = _shown_types(file.types)
-        raise DataError(f"{path}: no {_CODING} with a transcript_id; its features are {types}")
+        raise DataError(
+            f"{path}: no {_CODING} with a transcript_id; its features are {types}"
+        )
     return [
         CodingTranscript(contig, strand(sense), name, tuple(sorted(spans)))
         for (contig, sense, name), spans in found.items()
@@ -274,14 +317,23 @@ def read_genes(path: Path) -> list[Gene]:
             first = features[0]
             if not first.stranded:
                 continue
-            start, end = min(one.start for one in features), max(one.end for one in features)
+            start, end = (
+                min(one.start for one in features),
+                max(one.end for one in features),
+            )
             length = file.length(first.contig)
             if length and start < length < end:
-                found[Gene(first.contig, 0, end - length, first.strand, first.gene_name)] = first.line
+                found[
+                    Gene(first.contig, 0, end - length, first.strand, first.gene_name)
+                ] = first.line
                 end = length
-            found[Gene(first.contig, start, end, first.strand, first.gene_name)] = first.line
+            found[Gene(first.contig, start, end, first.strand, first.gene_name)] = (
+                first.line
+            )
     if not found:
-        raise DataError(f"{path}: no gene on a strand; its features are {_shown_types(file.types)}")
+        raise DataError(
+            f"{path}: no gene on a strand; its features are {_shown_types(file.types)}"
+        )
     return sorted(found, key=lambda gene: found[gene])
 
 
@@ -306,13 +358,17 @@ def _genes(path: Path, file: _File) -> list[_Gene]:
         elif kind not in _TRANSCRIPTS and kind not in _GENES:
             named = dict(_CHILD.findall(attributes))
             if len(named) == 2:
-                others[contig, unquote(named["ID"])] = unquote(named["Parent"]).split(",")
+                others[contig, unquote(named["ID"])] = unquote(named["Parent"]).split(
+                    ","
+                )
             return None
         found = _feature(columns)
         if kind in _GENES or kind in _TRANSCRIPTS:
             file.furthest[contig] = max(file.furthest.get(contig, 0), found.end)
             if found.stranded and (kind in _GENES or found.parents or found.gene_keys):
-                known.update((contig, name) for name in (found.id, found.transcript) if name)
+                known.update(
+                    (contig, name) for name in (found.id, found.transcript) if name
+                )
         return found
 
     for number, unnumbered in _features(path, file, read):
@@ -325,8 +381,12 @@ def _genes(path: Path, file: _File) -> list[_Gene]:
             owners = found.parents or tuple(filter(None, [found.transcript]))
             if not owners and found.type == _CODING:
                 # Without an ID, exons of copies of a gene can be told apart by their strand at most.
-                named = [key for key in found.gene_keys if not key.startswith("gene=")] or [found.id]
-                owners = (named[0] or f"{found.strand}{'&'.join(found.gene_keys) or number}",)
+                named = [
+                    key for key in found.gene_keys if not key.startswith("gene=")
+                ] or [found.id]
+                owners = (
+                    named[0] or f"{found.strand}{'&'.join(found.gene_keys) or number}",
+                )
             for owner in owners:
                 pieces.setdefault((found.contig, owner), []).append(found)
     return _grouped(genes, transcripts, pieces, others)
@@ -343,7 +403,9 @@ def _grouped(
     `pieces` has exons and CDS by contig and transcript; `others` the parents of other features.
     """
     genes: list[_Gene] = []
-    owners: dict[tuple[str, str], _Gene] = {}  # by contig, and ID or other name of a gene or transcript
+    owners: dict[
+        tuple[str, str], _Gene
+    ] = {}  # by contig, and ID or other name of a gene or transcript
 
     def gene_of(contig: str, names: Iterable[str]) -> _Gene | None:
         for name in names:
@@ -373,7 +435,9 @@ def _grouped(
         key = one.transcript or one.id
         names = (*one.parents, *one.gene_keys) or (key,)
         gene = gene_of(one.contig, names)
-        if gene is None and (one.contig, key) in pieces:  # AUGUSTUS names the gene with exons and CDS only
+        if (
+            gene is None and (one.contig, key) in pieces
+        ):  # AUGUSTUS names the gene with exons and CDS only
             names += pieces[one.contig, key][0].gene_keys
             gene = gene_of(one.contig, names)
         add(one.contig, (*names, key), gene).transcripts.append(one)
@@ -388,7 +452,10 @@ def _grouped(
 
 def _start_sites(gene: _Gene, file: _File) -> list[_Site]:
     """Return the start sites of a gene; none if it has no strand."""
-    for features, without in ((gene.transcripts, ""), (gene.lines, " without a transcript")):
+    for features, without in (
+        (gene.transcripts, ""),
+        (gene.lines, " without a transcript"),
+    ):
         chosen = [one for one in features if one.stranded and not one.pseudo]
         if chosen:
             return [
@@ -400,9 +467,19 @@ def _start_sites(gene: _Gene, file: _File) -> list[_Site]:
         stranded = [one for one in features if one.stranded and not one.pseudo]
         exons = [one for one in stranded if one.type == _EXON]
         if exons:
-            sites.append(_site(exons, "the 5' end of the exons of each transcript without a line", file))
+            sites.append(
+                _site(
+                    exons,
+                    "the 5' end of the exons of each transcript without a line",
+                    file,
+                )
+            )
         elif stranded:
-            sites.append(_site(stranded, "the 5' end of the CDS of each gene without a line", file))
+            sites.append(
+                _site(
+                    stranded, "the 5' end of the CDS of each gene without a line", file
+                )
+            )
     return sites
 
 
@@ -423,7 +500,10 @@ def _joined(features: Sequence[_Feature], file: _File) -> Iterator[list[_Feature
 
 
 def _trans_spliced(lines: Sequence[_Feature]) -> bool:
-    return any(one.part is not None for one in lines) or len({one.strand for one in lines}) == 2
+    return (
+        any(one.part is not None for one in lines)
+        or len({one.strand for one in lines}) == 2
+    )
 
 
 def _origin(lines: Sequence[_Feature], file: _File) -> int | None:
@@ -438,7 +518,11 @@ def _origin(lines: Sequence[_Feature], file: _File) -> int | None:
     elif not length:
         length = file.furthest[first.contig]
     ends = [one for one in lines if one.end == length]
-    return length if ends and any(one.start == 0 and one not in ends for one in lines) else None
+    return (
+        length
+        if ends and any(one.start == 0 and one not in ends for one in lines)
+        else None
+    )
 
 
 def _site(lines: Sequence[_Feature], rule: str, file: _File) -> _Site:
@@ -452,21 +536,32 @@ def _site(lines: Sequence[_Feature], rule: str, file: _File) -> _Site:
         # The contig is cut where the lines are furthest apart, so that they are in order.
         gaps = [start - end for (_, end), (start, _) in pairwise(spans)]
         after = gaps.index(max(gaps)) + 1
-        spans = [*spans[after:], *((start + length, end + length) for start, end in spans[:after])]
+        spans = [
+            *spans[after:],
+            *((start + length, end + length) for start, end in spans[:after]),
+        ]
     position = spans[0][0] if first.strand == "+" else max(end for _, end in spans) - 1
     if length:
         position %= length
     name = first.name or f"{first.type}_{first.line}"
-    return _Site(first.line, Locus(first.contig, position, strand(first.strand), name), rule)
+    return _Site(
+        first.line, Locus(first.contig, position, strand(first.strand), name), rule
+    )
 
 
-def _features(path: Path, file: _File, make: Callable[[list[str]], T | None]) -> Iterator[tuple[int, T]]:
+def _features(
+    path: Path, file: _File, make: Callable[[list[str]], T | None]
+) -> Iterator[tuple[int, T]]:
     """Yield line and result of `make` for the columns of each feature; `file` counts all features."""
 
     def parse(line: str) -> T | None:
         if line.startswith("#"):
             words = line.split()
-            if len(words) == 4 and words[0] == "##sequence-region" and (end := whole_number(words[3])):
+            if (
+                len(words) == 4
+                and words[0] == "##sequence-region"
+                and (end := whole_number(words[3]))
+            ):
                 file.lengths[unquote(words[1])] = end
             return None
         columns = split_columns(line, 9)
@@ -479,16 +574,23 @@ def _features(path: Path, file: _File, make: Callable[[list[str]], T | None]) ->
 
     # A GFF3 file may end with sequences.
     with closing(read_lines(path)) as opened:
-        lines = takewhile(lambda numbered: not numbered[1].startswith(("##FASTA", ">")), opened)
+        lines = takewhile(
+            lambda numbered: not numbered[1].startswith(("##FASTA", ">")), opened
+        )
         rows = (one for one in lines if one[1].strip())
         for count, (number, found) in enumerate(parse_lines(path, parse, rows)):
             if count == _MOST:
-                raise DataError(f"{path}: line {number}: more than {_MOST:,} such features")
+                raise DataError(
+                    f"{path}: line {number}: more than {_MOST:,} such features"
+                )
             yield number, found
 
 
 def _shown_types(types: Counter[str]) -> str:
-    return shown(f"{quoted(name)} {count:,}" for name, count in types.most_common()) or "none"
+    return (
+        shown(f"{quoted(name)} {count:,}" for name, count in types.most_common())
+        or "none"
+    )
 
 
 def _feature(columns: list[str]) -> _Feature:
@@ -503,7 +605,11 @@ def _feature(columns: list[str]) -> _Feature:
     keys = [values.get("gene_id", ""), values.get("locus_tag", "")]
     keys.append(f"gene={values['gene']}" if values.get("gene") else "")
     biotypes = [values[key] for key in _BIOTYPES if values.get(key)]
-    pseudo = "pseudogen" in kind or "pseudogene" in source or any("pseudogene" in one for one in biotypes)
+    pseudo = (
+        "pseudogen" in kind
+        or "pseudogene" in source
+        or any("pseudogene" in one for one in biotypes)
+    )
     pseudo |= values.get("pseudo", "false").lower() != "false" or "pseudogene" in values
     part = None
     if "part" in values or "trans-splicing" in values.get("exception", ""):
@@ -540,6 +646,10 @@ def _attributes(text: str) -> dict[str, str]:
     if _GTF.match(text.lstrip()):
         return {key: word or bare for key, word, bare in reversed(_GTF.findall(text))}
     pairs = [pair.partition("=") for pair in text.split(";")]
-    if len(pairs) == 1 and not pairs[0][1] and len(text.split()) == 1 and text != ".":  # AUGUSTUS
+    if (
+        len(pairs) == 1 and not pairs[0][1] and len(text.split()) == 1 and text != "."
+    ):  # AUGUSTUS
         return {"ID": text.strip()}
-    return {key.strip(): unquote(value.strip()) for key, equals, value in pairs if equals}
+    return {
+        key.strip(): unquote(value.strip()) for key, equals, value in pairs if equals
+    }

@@ -55,7 +55,11 @@ class Assembly:
     @cached_property
     def lengths(self) -> dict[str, int]:
         """Lengths in bp of the contigs with a known length, by each of their names."""
-        return {name: contig.length for name, contig in self._by_name.items() if contig.length is not None}
+        return {
+            name: contig.length
+            for name, contig in self._by_name.items()
+            if contig.length is not None
+        }
 
     def names_of(self, name: str) -> frozenset[str]:
         """Return all names of a contig, including `name`; only `name` if the contig is unknown."""
@@ -75,7 +79,9 @@ class Assembly:
             return None
         found = [other for other in contigs if other in contig.names]
         if len(found) > 1:
-            raise DataError(f"{found[0]!r} and {found[1]!r} are the same contig of {self.name}")
+            raise DataError(
+                f"{found[0]!r} and {found[1]!r} are the same contig of {self.name}"
+            )
         return found[0] if found else None
 
     def explain_none(self, names: Collection[str], contigs: Collection[str]) -> str:
@@ -84,12 +90,23 @@ class Assembly:
         text = f"the file's contigs are {shown(names)}, the reference's {shown(contigs)} ({known})"
         if any(self.match(name, contigs) for name in names):
             return text
-        knowing = [name for name in ASSEMBLIES if set(names) <= load_assembly(name).lengths.keys()]
+        knowing = [
+            name
+            for name in ASSEMBLIES
+            if set(names) <= load_assembly(name).lengths.keys()
+        ]
         others = [name for name in knowing if name != self.name]
-        return f"{text}; {' and '.join(others)} would match" if others else f"{text}; {ALIAS_HINT}"
+        return (
+            f"{text}; {' and '.join(others)} would match"
+            if others
+            else f"{text}; {ALIAS_HINT}"
+        )
 
     def check_lengths(
-        self, contigs: Mapping[str, int], where: str = "reference", placed: Collection[str] = ()
+        self,
+        contigs: Mapping[str, int],
+        where: str = "reference",
+        placed: Collection[str] = (),
     ) -> None:
         """Raise `DataError` if the lengths of a reference's contigs are not those of this assembly.
 
@@ -109,13 +126,18 @@ class Assembly:
             if contig.length is None or length == contig.length:
                 continue
             difference = f"{where}: contig {name!r} has {length:,} bp, in {self.name} {contig.length:,}"
-            other = next((a for a in ASSEMBLIES if load_assembly(a).lengths.get(name) == length), None)
+            other = next(
+                (a for a in ASSEMBLIES if load_assembly(a).lengths.get(name) == length),
+                None,
+            )
             if other is not None:
                 raise DataError(f"{difference}: that is its length in {other}")
             if length > contig.length:
                 raise DataError(f"{difference}: the reference is another assembly")
             if name not in placed:
-                log(f"warning: {difference}; it is taken as the first part of the contig")
+                log(
+                    f"warning: {difference}; it is taken as the first part of the contig"
+                )
 
 
 @cache
@@ -131,18 +153,30 @@ def load_assembly(name: str) -> Assembly:
     if name not in ASSEMBLIES:
         known = (*ASSEMBLIES, *ASSEMBLY_SYNONYMS, CUSTOM, DEMO)
         raise ConfigError(f"unknown assembly {name!r}: {one_of(name, known)}")
-    text = files("bigbird_dna.resources").joinpath("assemblies", f"{name}.tsv").read_text(encoding="utf-8")
-    _, *rows = (line.split("\t") for line in text.splitlines() if not line.startswith("##"))
+    text = (
+        files("bigbird_dna.resources")
+        .joinpath("assemblies", f"{name}.tsv")
+        .read_text(encoding="utf-8")
+    )
+    _, *rows = (
+        line.split("\t") for line in text.splitlines() if not line.startswith("##")
+    )
     return Assembly(
         name,
         tuple(
-            Contig(contig, int(length), frozenset({contig, *",".join(aliases).split(",")} - {""}))
+            Contig(
+                contig,
+                int(length),
+                frozenset({contig, *",".join(aliases).split(",")} - {""}),
+            )
             for contig, length, *aliases in rows
         ),
     )
 
 
-def contig_finder(contigs: Mapping[str, int], names: Assembly | None) -> Callable[[str], str | None]:
+def contig_finder(
+    contigs: Mapping[str, int], names: Assembly | None
+) -> Callable[[str], str | None]:
     """Return a function from any name of a contig to the reference's name, or to None.
 
     The reference's alias file takes precedence over known assemblies. The assembly is inferred: it has a
@@ -173,7 +207,9 @@ def contig_finder(contigs: Mapping[str, int], names: Assembly | None) -> Callabl
 def shown(names: Iterable[str], most: int = 4) -> str:
     """Format the first names and their total number for a message."""
     names = list(names)
-    return ", ".join(names[:most]) + (f", … {len(names)} in total" if len(names) > most else "")
+    return ", ".join(names[:most]) + (
+        f", … {len(names)} in total" if len(names) > most else ""
+    )
 
 
 def shown_counts(counts: Mapping[str, int], most: int = 4) -> str:
@@ -183,7 +219,12 @@ def shown_counts(counts: Mapping[str, int], most: int = 4) -> str:
 
 
 def warn_of_dropped(
-    where: str, what: str, total: int, dropped: Mapping[str, int], why: str, hint: str = ""
+    where: str,
+    what: str,
+    total: int,
+    dropped: Mapping[str, int],
+    why: str,
+    hint: str = "",
 ) -> None:
     """Log how many of `total` entries of a file are dropped, and the contigs with most of them."""
     if count := sum(dropped.values()):
@@ -194,13 +235,24 @@ def warn_of_dropped(
 _MOST = 2_000_000  # contigs per file, to limit memory
 _ABSENT = frozenset({"", "na"})
 _REPORT = "Sequence-Name"  # first column of NCBI's assembly reports
-_COLUMNS = (_REPORT, "Sequence-Role", "Assigned-Molecule", "GenBank-Accn", "Relationship", "RefSeq-Accn")
+_COLUMNS = (
+    _REPORT,
+    "Sequence-Role",
+    "Assigned-Molecule",
+    "GenBank-Accn",
+    "Relationship",
+    "RefSeq-Accn",
+)
 
 
-_Entry = tuple[tuple[str, ...], int | None]  # a contig's names, primary name first, and its length
+_Entry = tuple[
+    tuple[str, ...], int | None
+]  # a contig's names, primary name first, and its length
 
 
-def open_assembly(assembly: str, aliases: Path | None = None, title: str | None = None) -> Assembly:
+def open_assembly(
+    assembly: str, aliases: Path | None = None, title: str | None = None
+) -> Assembly:
     """Return a known assembly, "demo" or "custom", with the names of an alias file.
 
     `title` is its name in messages and results.
@@ -227,7 +279,9 @@ def _joined(path: Path, known: Assembly) -> Iterator[Contig]:
             first[name] = number
         owners = {table[name].name for name in names if name in table}
         if len(owners) > 1:
-            raise DataError(f"{where}: {' and '.join(sorted(owners))} are different contigs of {known.name}")
+            raise DataError(
+                f"{where}: {' and '.join(sorted(owners))} are different contigs of {known.name}"
+            )
         if owners:
             more.setdefault(owners.pop(), set()).update(names)
         else:
@@ -250,15 +304,24 @@ def _read(path: Path) -> Iterator[tuple[int, _Entry]]:
             columns = header if header[0] == _REPORT else columns
         elif text.strip():
             where = f"{path}: line {number}"
-            yield number, _names(text, where) if columns is None else _report_entry(text, columns, where)
+            yield (
+                number,
+                _names(text, where)
+                if columns is None
+                else _report_entry(text, columns, where),
+            )
 
 
 def _names(text: str, where: str) -> _Entry:
-    names = tuple(dict.fromkeys(name for name in map(str.strip, text.split("\t")) if name))
+    names = tuple(
+        dict.fromkeys(name for name in map(str.strip, text.split("\t")) if name)
+    )
     for name in names:
         check_name(name, "contig", where)
         if any(letter.isspace() for letter in name):
-            raise DataError(f"{where}: contig {quoted(name)} contains a space; tabs must separate names")
+            raise DataError(
+                f"{where}: contig {quoted(name)} contains a space; tabs must separate names"
+            )
     return names, None
 
 
@@ -266,7 +329,9 @@ def _report_entry(text: str, columns: list[str], where: str) -> _Entry:
     """Parse a line of NCBI's assembly report."""
     fields = text.split("\t")
     if len(fields) != len(columns) or not {*_COLUMNS} <= {*columns}:
-        raise DataError(f"{where}: found {len(fields)} columns, expected {len(columns)} as in the header")
+        raise DataError(
+            f"{where}: found {len(fields)} columns, expected {len(columns)} as in the header"
+        )
     row = dict(zip(columns, map(str.strip, fields), strict=True))
     names = [row[_REPORT], row["RefSeq-Accn"], row.get("UCSC-style-name", "")]
     # A scaffold can be assigned to a chromosome but is not the chromosome.

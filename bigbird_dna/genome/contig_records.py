@@ -27,7 +27,15 @@ _STARTS: dict[FlatFormat, str] = {"GenBank": "LOCUS       ", "EMBL": "ID   "}
 # Biopython only warns about these faults; its other warnings concern lines that are not used here.
 _GRAVE = "Expected sequence length|Premature end of file"
 # Biopython splits lines without checking that they have the expected parts.
-_FAULTS = (ValueError, LookupError, TypeError, AttributeError, AssertionError, ArithmeticError, RuntimeError)
+_FAULTS = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    ArithmeticError,
+    RuntimeError,
+)
 _LONGEST_LINE = 1 << 20  # letters; the formats have 80
 
 
@@ -35,7 +43,9 @@ def flat_format(path: Path) -> FlatFormat | None:
     """Return the flat-file format by the first nonempty line; None for other files."""
     with open_bytes(path) as stream:
         start = stream.read(4096).decode("utf-8-sig", "replace").lstrip("\r\n")
-    return next((name for name, first in _STARTS.items() if start.startswith(first)), None)
+    return next(
+        (name for name, first in _STARTS.items() if start.startswith(first)), None
+    )
 
 
 def stream_flat_file(path: Path, flat: FlatFormat, chunk_bases: int) -> Iterator[Chunk]:
@@ -108,7 +118,9 @@ class _Lines:
         line = self._text.readline(_LONGEST_LINE)
         self.number += line != ""
         if len(line) == _LONGEST_LINE:
-            raise DataError(f"{self.path}: line {self.number}: the line has more than a million letters")
+            raise DataError(
+                f"{self.path}: line {self.number}: the line has more than a million letters"
+            )
         if line.startswith(self._start):
             self._inside = True
         elif line.rstrip() == "//":
@@ -129,7 +141,9 @@ def parse_fragment(name: str) -> Interval | None:
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    first, last = (whole_number(match[end].replace(",", "")) for end in ("first", "last"))
+    first, last = (
+        whole_number(match[end].replace(",", "")) for end in ("first", "last")
+    )
     if first is None or last is None or not 1 <= first <= last:
         return None
     return Interval(match["contig"], first - 1, last)
@@ -147,7 +161,10 @@ class ContigFragments:
         self.contigs: dict[str, int] = {}
 
     def place(
-        self, chunks: Iterable[Chunk], size: int, lengths: Callable[[], Mapping[str, int]]
+        self,
+        chunks: Iterable[Chunk],
+        size: int,
+        lengths: Callable[[], Mapping[str, int]],
     ) -> Iterator[Chunk]:
         """Yield chunks with each fragment at its position in its contig; those of contigs have `size` bp.
 
@@ -161,7 +178,9 @@ class ContigFragments:
             if plan is None and parse_fragment(chunk.contig) is not None:
                 plan = self._plan(lengths())
             fragment = (plan or {}).get(chunk.contig)
-            if filling is not None and (fragment is None or fragment.contig != filling.contig):
+            if filling is not None and (
+                fragment is None or fragment.contig != filling.contig
+            ):
                 yield from filling.finish()
                 filling = None
             if fragment is None:
@@ -191,7 +210,9 @@ class ContigFragments:
                 plan[name] = fragment
         self._check_order(lengths, plan)
         for fragment in plan.values():
-            self.contigs[fragment.contig] = self.contigs.get(fragment.contig, 0) + len(fragment)
+            self.contigs[fragment.contig] = self.contigs.get(fragment.contig, 0) + len(
+                fragment
+            )
         return plan
 
     def _check_order(self, names: Iterable[str], plan: Mapping[str, Interval]) -> None:
@@ -203,10 +224,14 @@ class ContigFragments:
             earlier = ended.get(contig)
             if earlier is not None:
                 if fragment is None or earlier not in plan:
-                    raise DataError(f"{self.where}: records {earlier!r} and {name!r} are of the same contig")
+                    raise DataError(
+                        f"{self.where}: records {earlier!r} and {name!r} are of the same contig"
+                    )
                 last = plan[earlier]
                 if fragment.start < last.end and last.start < fragment.end:
-                    raise DataError(f"{self.where}: fragments {earlier!r} and {name!r} overlap")
+                    raise DataError(
+                        f"{self.where}: fragments {earlier!r} and {name!r} overlap"
+                    )
                 if earlier != before or fragment.start < last.end:
                     raise DataError(
                         f"{self.where}: fragment {name!r} comes after {earlier!r}; the fragments of a contig "

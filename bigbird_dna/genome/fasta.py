@@ -30,7 +30,10 @@ from bigbird_dna.genome.sequence import (
 
 BLOCK_BYTES = 1 << 21
 _LONGEST_HEADER = 1 << 20
-_BLANKS, _MOST_BLANKS = b" \t\r", 64  # before a line's end; maximum number kept in one block
+_BLANKS, _MOST_BLANKS = (
+    b" \t\r",
+    64,
+)  # before a line's end; maximum number kept in one block
 
 
 class Chunk(NamedTuple):
@@ -82,7 +85,9 @@ def record_chunks(name: str, parts: Iterable[bytes], size: int) -> Iterator[Chun
     """Yield the chunks of a record from its letters in the file, which must be valid DNA letters."""
     buffer = ChunkBuffer(name, size)
     for letters in parts:
-        yield from buffer.add(clean_bytes(letters).decode("ascii"), count_ambiguous_bytes(letters))
+        yield from buffer.add(
+            clean_bytes(letters).decode("ascii"), count_ambiguous_bytes(letters)
+        )
     yield from buffer.finish()
 
 
@@ -103,7 +108,10 @@ class LengthsAhead(Mapping[str, int]):
     """
 
     def __init__(
-        self, path: Path, check: Callable[[str], object] = str, observe: Observe = lambda *_: None
+        self,
+        path: Path,
+        check: Callable[[str], object] = str,
+        observe: Observe = lambda *_: None,
     ) -> None:
         """Open a second pass over a file that the caller reads too; `check` may raise for a contig's name."""
         self._check, self._observe = check, observe
@@ -153,7 +161,9 @@ def stream_fasta(path: Path, chunk_bases: int = 1_000_000) -> Iterator[Chunk]:
     """
     if chunk_bases < 1:
         raise ValueError(f"chunk_bases must be positive, not {chunk_bases}")
-    with closing(_parts(Path(path))) as found:  # also after errors, which may keep the generator alive
+    with closing(
+        _parts(Path(path))
+    ) as found:  # also after errors, which may keep the generator alive
         for name, parts in groupby(found, itemgetter(0)):
             yield from record_chunks(name, (raw for _, raw in parts), chunk_bases)
 
@@ -235,14 +245,20 @@ def _blocks(carry: bytes, stream: Readable) -> Iterator[bytes]:
             end = len(block.removesuffix(b"\r"))
         block, carry = block[:end], block[end:]
         yield block
-    yield from filter(None, (carry.removesuffix(b"\r"), carry[len(carry.removesuffix(b"\r")) :]))
+    yield from filter(
+        None, (carry.removesuffix(b"\r"), carry[len(carry.removesuffix(b"\r")) :])
+    )
 
 
 class _Parser:
     """State of the parser between two blocks, which may divide lines anywhere."""
 
     def __init__(
-        self, path: Path, lines: list[RecordLines] | None, names: RecordNames | None, strict: bool
+        self,
+        path: Path,
+        lines: list[RecordLines] | None,
+        names: RecordNames | None,
+        strict: bool,
     ) -> None:
         self.path, self.strict = path, strict
         self.lines, self.unique = lines, names
@@ -259,7 +275,11 @@ class _Parser:
             self._measure(block)
             return
         while position < len(block):
-            if self.header is None and self.at_line_start and block[position] == ord(">"):
+            if (
+                self.header is None
+                and self.at_line_start
+                and block[position] == ord(">")
+            ):
                 self._end_record()
                 self.header = bytearray()
                 position += 1
@@ -287,21 +307,29 @@ class _Parser:
     def _start_record(self, name: str) -> None:
         self.name = name
         self.bases = 0
-        self.width: int | None = None  # width of the record's lines, once the first is complete
+        self.width: int | None = (
+            None  # width of the record's lines, once the first is complete
+        )
         self.partial = 0  # letters of the current line so far
-        self.short_line: int | None = None  # number of a line that is blank, or shorter than `width`
+        self.short_line: int | None = (
+            None  # number of a line that is blank, or shorter than `width`
+        )
         self.is_blank = False  # whether that line is blank
 
     def _end_record(self) -> None:
         if self.strict and self.names and not self.bases:
-            raise DataError(f"{self.path}: record {self.name!r} has no sequence (line {self.line})")
+            raise DataError(
+                f"{self.path}: record {self.name!r} has no sequence (line {self.line})"
+            )
 
     def _read_header(self, block: bytes, position: int) -> int:
         assert self.header is not None
         end = block.find(b"\n", position)
         self.header += block[position : end if end >= 0 else len(block)]
         if len(self.header) > _LONGEST_HEADER:
-            raise DataError(f"{self.path}: line {self.line}: the header has more than a million bytes")
+            raise DataError(
+                f"{self.path}: line {self.line}: the header has more than a million bytes"
+            )
         if end < 0:
             self.at_line_start = False
             return len(block)
@@ -328,10 +356,14 @@ class _Parser:
         try:
             header = self.header.decode("utf-8").removesuffix("\r")
         except UnicodeDecodeError:
-            raise DataError(f"{self.path}: line {self.line}: the header is not text") from None
+            raise DataError(
+                f"{self.path}: line {self.line}: the header is not text"
+            ) from None
         self.header = None
         if "\r" in header:
-            raise DataError(f"{self.path}: line {self.line}: carriage return in a line; use Unix line ends")
+            raise DataError(
+                f"{self.path}: line {self.line}: carriage return in a line; use Unix line ends"
+            )
         if self.unique is None and (not header.strip() or header[0].isspace()):
             raise DataError(f"{self.path}: line {self.line}: the record has no name")
         given = (header.split(maxsplit=1) or [""])[0]
@@ -355,7 +387,9 @@ class _Parser:
         if not self.names and letters:
             start = text.lstrip(b"\n")[:40]
             if re.search(rb"[^\t\n\r -~]", start):
-                raise DataError(f"{self.path}: not FASTA but binary content; save it as plain text")
+                raise DataError(
+                    f"{self.path}: not FASTA but binary content; save it as plain text"
+                )
             shown = start.split(b"\n")[0].decode("ascii")
             what = f"the first line does not start with '>' ({shown!r})"
             raise DataError(f"{self.path}: no FASTA header: {what}")
@@ -375,7 +409,11 @@ class _Parser:
             return
         if widths and self.width is None:
             self.width = widths[0]
-        if self.short_line is not None or not self.width or widths.count(self.width) != len(widths):
+        if (
+            self.short_line is not None
+            or not self.width
+            or widths.count(self.width) != len(widths)
+        ):
             for line, width in enumerate(widths, start=self.line):
                 self._check_width(line, width)
         self._check_width(self.line + len(widths), self.partial, complete=False)
@@ -406,7 +444,11 @@ class _Parser:
         position = first_bad_letter(text.replace(b"\n", b"N"))
         assert position is not None
         line = self.line + text.count(b"\n", 0, position)
-        if text[position] in b" \t" and not text[position:].split(b"\n", 1)[0].strip(_BLANKS):
-            raise DataError(f"{self.path}: record {self.name!r}: line {line} ends with a space or tab")
+        if text[position] in b" \t" and not text[position:].split(b"\n", 1)[0].strip(
+            _BLANKS
+        ):
+            raise DataError(
+                f"{self.path}: record {self.name!r}: line {line} ends with a space or tab"
+            )
         what = describe_bad_letter(text[position])
         raise DataError(f"{self.path}: record {self.name!r}, line {line}: {what}")

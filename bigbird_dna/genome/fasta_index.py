@@ -51,7 +51,9 @@ class FastaIndex(NamedTuple):
         for suffix, content in zip((".fai", ".gzi"), self.contents(), strict=False):
             place = path.with_name(path.name + suffix)
             found = _content(place)
-            if found != content and not (self.blocks and suffix == ".gzi" and self.blocks.agrees(found)):
+            if found != content and not (
+                self.blocks and suffix == ".gzi" and self.blocks.agrees(found)
+            ):
                 wrong.append((place, content))
         return wrong
 
@@ -63,7 +65,11 @@ def index_fasta(path: Path, stream: IO[bytes], bgzip: bool) -> FastaIndex:
     """
     digest = hashlib.sha256()
     packed = BlockStream(stream, str(path), digest) if bgzip else None
-    source = _Digested(stream, digest) if packed is None else io.BufferedReader(packed, 1 << 21)
+    source = (
+        _Digested(stream, digest)
+        if packed is None
+        else io.BufferedReader(packed, 1 << 21)
+    )
     lengths: dict[str, int] = {}
     records: list[RecordLines] = []
     for name, letters in parse_fasta(path, source, records):
@@ -83,7 +89,9 @@ def _row(path: Path, name: str, length: int, lines: RecordLines) -> FaiRecord:
         )
     if not lines.is_complete:
         return FaiRecord(length, lines.offset, length, length + 1)
-    return FaiRecord(length, lines.offset, lines.width - 1 - (lines.returns > 0), lines.width)
+    return FaiRecord(
+        length, lines.offset, lines.width - 1 - (lines.returns > 0), lines.width
+    )
 
 
 def _content(path: Path) -> bytes:
@@ -108,7 +116,9 @@ class _Digested(NamedTuple):
 
 _FORMAT = 1
 SHELF = UserCache("references", most=256)
-SMALLEST = 1 << 20  # bytes; smaller files are not cached because they are read in milliseconds
+SMALLEST = (
+    1 << 20
+)  # bytes; smaller files are not cached because they are read in milliseconds
 # Two changes within one tick of the file system's clock get the same time. Kernels tick every 10 ms or
 # faster. A time of whole seconds suggests a file system whose clock ticks every other second.
 TICK, _SLOW_TICK = 20_000_000, 2_100_000_000  # ns
@@ -140,10 +150,19 @@ def recall(path: Path, identity: Identity) -> FastaIndex | None:
             return None
         if proof["identity"] != list(identity):
             return None
-        blocks = None if proof["gzi"] is None else BlockIndex.from_bytes(base64.b64decode(proof["gzi"]))
+        blocks = (
+            None
+            if proof["gzi"] is None
+            else BlockIndex.from_bytes(base64.b64decode(proof["gzi"]))
+        )
         rows = {name: FaiRecord(*numbers) for name, *numbers in proof["rows"]}
         return FastaIndex(rows, blocks, proof["file_sha256"])
-    except (ValueError, LookupError, TypeError, RecursionError):  # written by another version, or damaged
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        RecursionError,
+    ):  # written by another version, or damaged
         return None
 
 
@@ -166,9 +185,13 @@ def remember(path: Path, identity: Identity, index: FastaIndex) -> None:
         "identity": list(identity),
         "file_sha256": index.sha256,
         "rows": [[name, *row] for name, row in index.rows.items()],
-        "gzi": None if index.blocks is None else base64.b64encode(index.blocks.to_bytes()).decode(),
+        "gzi": None
+        if index.blocks is None
+        else base64.b64encode(index.blocks.to_bytes()).decode(),
     }
-    SHELF.put(_key(path), json.dumps({"sha256": _digest(proof), "proof": proof}).encode())
+    SHELF.put(
+        _key(path), json.dumps({"sha256": _digest(proof), "proof": proof}).encode()
+    )
 
 
 def _key(path: Path) -> str:

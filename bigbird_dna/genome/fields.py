@@ -49,19 +49,28 @@ def check_name(name: str, what: str, where: str) -> str:
 
     The error calls the name `what` and its origin `where`."""
     if name.startswith("#"):
-        raise DataError(f"{where}: {what} {quoted(name)} begins with the comment character '#'")
+        raise DataError(
+            f"{where}: {what} {quoted(name)} begins with the comment character '#'"
+        )
     if not name.isprintable():
         found = control_character(name)
         if found is not None:
-            raise DataError(f"{where}: {what} {quoted(name)} contains a control character ({found})")
+            raise DataError(
+                f"{where}: {what} {quoted(name)} contains a control character ({found})"
+            )
     if len(name) > _LONGEST_NAME:
-        raise DataError(f"{where}: {what} {quoted(name)} has more than {_LONGEST_NAME:,} characters")
+        raise DataError(
+            f"{where}: {what} {quoted(name)} has more than {_LONGEST_NAME:,} characters"
+        )
     return name
 
 
 def write_rows(path: Path, rows: Iterable[Sequence[object]]) -> None:
     """Write a table atomically: header first, tab-separated columns."""
-    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
+    with (
+        atomic_path(path) as temporary,
+        temporary.open("w", encoding="utf-8") as stream,
+    ):
         stream.writelines("\t".join(map(str, row)) + "\n" for row in rows)
 
 
@@ -89,7 +98,9 @@ def split_columns(line: str, least: int, exactly: bool = False) -> list[str]:
     """Return the columns of a line; there must be at least, or exactly, `least`."""
     columns = line.split("\t")
     if len(columns) < least or (exactly and len(columns) > least):
-        raise ValueError(f"expected {least} tab-separated columns, found {len(columns)}")
+        raise ValueError(
+            f"expected {least} tab-separated columns, found {len(columns)}"
+        )
     return columns
 
 

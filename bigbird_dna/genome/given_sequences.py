@@ -11,7 +11,9 @@ import numpy as np
 from bigbird_dna.errors import DataError, UsageError, shortened
 from bigbird_dna.genome.sequence import clean
 
-if TYPE_CHECKING:  # its import takes a tenth of the time to the first score of a command
+if (
+    TYPE_CHECKING
+):  # its import takes a tenth of the time to the first score of a command
     import pandas as pd
 
 Sequences = str | Iterable[object]
@@ -43,11 +45,18 @@ def read_sequences(given: Sequences) -> GivenSequences:
         or is_pandas(given, "DataFrame")
         or not isinstance(given, Iterable)
     ):
-        hint = {"DataFrame": "give one of its columns", "dict": "give pandas.Series(it) or its values"}
+        hint = {
+            "DataFrame": "give one of its columns",
+            "dict": "give pandas.Series(it) or its values",
+        }
         wanted = hint.get(type(given).__name__, _WANTED)
-        raise UsageError(f"sequences: {_what(given)} is not a sequence or a list of sequences: {wanted}")
+        raise UsageError(
+            f"sequences: {_what(given)} is not a sequence or a list of sequences: {wanted}"
+        )
     if isinstance(given, np.ndarray) and given.ndim != 1:
-        raise UsageError(f"sequences: an array of strings must have 1 dimension, got {given.ndim}")
+        raise UsageError(
+            f"sequences: an array of strings must have 1 dimension, got {given.ndim}"
+        )
     index: Any = given.index if is_pandas(given, "Series") else None
     texts, names = [], []
     for place, item in enumerate(given):
@@ -79,16 +88,23 @@ def window_at_tss(sequence: str, tss: int, upstream: int, downstream: int) -> st
     return ("N" * min(-start, size) + inside).ljust(size, "N")
 
 
-def fit_windows(given: GivenSequences, window: int, pad: bool, hint: str = PADDING) -> list[str]:
+def fit_windows(
+    given: GivenSequences, window: int, pad: bool, hint: str = PADDING
+) -> list[str]:
     """The sequences, none longer than `window` bp; with `pad`, longer ones are cropped to their central part.
 
     Without `pad`, another length raises `UsageError` with `hint`; with it, the caller pads shorter sequences.
     """
     for text, name in zip(given.texts, given.names, strict=True):
         if len(text) != window and not pad:
-            raise UsageError(f"{name} has {len(text):,} bp, the model's window has {window:,} bp ({hint})")
+            raise UsageError(
+                f"{name} has {len(text):,} bp, the model's window has {window:,} bp ({hint})"
+            )
     starts = [max(0, (len(text) - window) // 2) for text in given.texts]
-    return [text[start : start + window] for text, start in zip(given.texts, starts, strict=True)]
+    return [
+        text[start : start + window]
+        for text, start in zip(given.texts, starts, strict=True)
+    ]
 
 
 def is_pandas(value: object, *names: str) -> TypeGuard[Any]:
@@ -105,15 +121,24 @@ def _text(given: object) -> str | None:
         given = given.item()
     if isinstance(given, str):
         return str(given)
-    held = getattr(given, "seq", None) if not is_pandas(given, "Series", "DataFrame") else None
-    for part in (held, given):  # a record's sequence; the record as text would be its description
+    held = (
+        getattr(given, "seq", None)
+        if not is_pandas(given, "Series", "DataFrame")
+        else None
+    )
+    for part in (
+        held,
+        given,
+    ):  # a record's sequence; the record as text would be its description
         if isinstance(part, str):
             return str(part)
         if type(part).__module__.startswith("Bio.Seq"):
             try:
                 return str(part)
             except Exception:
-                raise UsageError("sequences: a Bio.Seq with undefined letters is not a sequence") from None
+                raise UsageError(
+                    "sequences: a Bio.Seq with undefined letters is not a sequence"
+                ) from None
     return None
 
 

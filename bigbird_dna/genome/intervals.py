@@ -33,17 +33,24 @@ class Peaks(NamedTuple):
 class PlacedPeaks(NamedTuple):
     """Peaks on a reference by its contig names, and counts of the peaks that are not used or clipped."""
 
-    contigs: dict[str, Intervals]  # sorted, disjoint and not touching, inside the contig
+    contigs: dict[
+        str, Intervals
+    ]  # sorted, disjoint and not touching, inside the contig
     peaks: int  # in the file
     unknown: int  # on a contig that is in neither the reference nor the assembly
-    absent: int  # on a contig, or an end of a contig, that the reference does not contain
+    absent: (
+        int  # on a contig, or an end of a contig, that the reference does not contain
+    )
     clipped: int  # extend beyond the contig's end; the part inside is used
     unknown_contigs: dict[str, int]  # unknown peaks per contig, by the file's names
 
     @property
     def counts(self) -> dict[str, int]:
         """The counts by name."""
-        return {name: getattr(self, name) for name in ("peaks", "unknown", "absent", "clipped")}
+        return {
+            name: getattr(self, name)
+            for name in ("peaks", "unknown", "absent", "clipped")
+        }
 
 
 def read_peaks(path: Path) -> Peaks:
@@ -91,7 +98,11 @@ def place_peaks(
                     "genome.aliases, which has the full length"
                 )
             start = int(starts[starts >= limit][0])
-            line = next(n for n, *place, _ in read_intervals(peaks.path) if place == [name, start])
+            line = next(
+                n
+                for n, *place, _ in read_intervals(peaks.path)
+                if place == [name, start]
+            )
             raise DataError(
                 f"{peaks.path}: line {line}: the peak at {name}:{start} (0-based) starts beyond the contig's "
                 f"{limit:,} bp{why}"
@@ -101,14 +112,18 @@ def place_peaks(
         starts, ends = starts[on_reference], ends[on_reference]
         clipped += int(np.count_nonzero(ends > length))
         if len(starts):
-            widened = Intervals(np.maximum(starts - widen, 0), np.minimum(ends + widen, length))
+            widened = Intervals(
+                np.maximum(starts - widen, 0), np.minimum(ends + widen, length)
+            )
             parts.append((contig, widened))
     unknown = sum(unknown_contigs.values())
     if len(peaks) and unknown == len(peaks):
         raise DataError(
             f"{peaks.path}: no peak is on the reference: {assembly.explain_none(peaks.contigs, contigs)}"
         )
-    return PlacedPeaks(Intervals.joined(parts), len(peaks), unknown, absent, clipped, unknown_contigs)
+    return PlacedPeaks(
+        Intervals.joined(parts), len(peaks), unknown, absent, clipped, unknown_contigs
+    )
 
 
 def read_intervals(path: Path) -> Iterator[tuple[int, str, int, int]]:
@@ -117,7 +132,9 @@ def read_intervals(path: Path) -> Iterator[tuple[int, str, int, int]]:
         yield number, fields[0], start, end
 
 
-def read_bed(path: Path, stream: IO[bytes] | None = None) -> Iterator[tuple[int, list[str], int, int]]:
+def read_bed(
+    path: Path, stream: IO[bytes] | None = None
+) -> Iterator[tuple[int, list[str], int, int]]:
     """Yield line number, columns, start and end of each interval, as in `read_intervals`.
 
     There are at least three columns; the fifth element contains all columns from the fifth on, separated by
@@ -128,14 +145,24 @@ def read_bed(path: Path, stream: IO[bytes] | None = None) -> Iterator[tuple[int,
     checked: set[str] = set()
     for number, line in read_lines(path, stream):
         fields = line.split("\t", 4)
-        if len(fields) < 3 or not fields[0] or line.startswith(("#", " ", "track", "browser")):
+        if (
+            len(fields) < 3
+            or not fields[0]
+            or line.startswith(("#", " ", "track", "browser"))
+        ):
             words = line.split()
-            if not words or words[0].startswith("#") or words[0] in ("track", "browser"):
+            if (
+                not words
+                or words[0].startswith("#")
+                or words[0] in ("track", "browser")
+            ):
                 continue
             if "\t" not in line:
                 fields = "\t".join(words).split("\t", 4)
             if len(fields) < 3 or not fields[0].strip():
-                raise DataError(f"{path}: line {number}: needs a contig, a start and an end")
+                raise DataError(
+                    f"{path}: line {number}: needs a contig, a start and an end"
+                )
         contig, first, last = fields[0], fields[1], fields[2].rstrip()
         start, end = whole_number(first), whole_number(last)
         if start is None or end is None or not start < end:
@@ -156,7 +183,9 @@ def strand_column(fields: list[str]) -> str:
 def _fault(first: str, last: str) -> str:
     for text in (first, last):
         if not re.fullmatch("-?[0-9]{1,20}", text):
-            return f"{quoted(text)} is not a position (a header line must begin with '#')"
+            return (
+                f"{quoted(text)} is not a position (a header line must begin with '#')"
+            )
     start, end = int(first), int(last)
     if start < 0:
         return f"start {start} is negative"
@@ -200,7 +229,9 @@ class Places(NamedTuple):
     def widened(self, bases: int) -> "Places":
         """Return the regions extended by `bases` bp on both sides."""
         wider = {
-            contig: None if found is None else Intervals.union(found.starts - bases, found.ends + bases)
+            contig: None
+            if found is None
+            else Intervals.union(found.starts - bases, found.ends + bases)
             for contig, found in self.regions.items()
         }
         return Places(wider, self.name)
@@ -232,7 +263,9 @@ def find_places(
 
     unknown = [contig for contig in dict.fromkeys(contigs) if name(contig) not in known]
     if contigs and len(unknown) == len(set(contigs)):
-        raise DataError(f"{where}: no contig {shown(unknown)}: {one_of(unknown[0], known)}")
+        raise DataError(
+            f"{where}: no contig {shown(unknown)}: {one_of(unknown[0], known)}"
+        )
     if unknown:
         log(f"warning: {where} has no contig {shown(unknown)}")
     wanted = {name(contig) for contig in contigs}
@@ -241,16 +274,30 @@ def find_places(
     peaks = read_peaks(Path(regions))
     if not len(peaks):
         raise DataError(f"{regions}: the file contains no regions")
-    absent = {c: len(found.starts) for c, found in peaks.contigs.items() if name(c) not in known}
+    absent = {
+        c: len(found.starts)
+        for c, found in peaks.contigs.items()
+        if name(c) not in known
+    }
     if len(absent) == len(peaks.contigs):
-        raise DataError(f"{regions}: none of its contigs ({shown(absent)}) is in {where} ({shown(known)})")
+        raise DataError(
+            f"{regions}: none of its contigs ({shown(absent)}) is in {where} ({shown(known)})"
+        )
     warn_of_absent(regions, "regions", where, absent)
-    placed = Intervals.joined((name(contig), found) for contig, found in peaks.contigs.items())
-    return Places({c: found for c, found in placed.items() if c in wanted or not wanted}, name)
+    placed = Intervals.joined(
+        (name(contig), found) for contig, found in peaks.contigs.items()
+    )
+    return Places(
+        {c: found for c, found in placed.items() if c in wanted or not wanted}, name
+    )
 
 
 def warn_of_absent(
-    path: Path | str, what: str, where: Path | str, unknown: Mapping[str, int], beyond: Mapping[str, int] = {}
+    path: Path | str,
+    what: str,
+    where: Path | str,
+    unknown: Mapping[str, int],
+    beyond: Mapping[str, int] = {},
 ) -> None:
     """Log how many entries (`what`) of a file are skipped because they are not on the reference `where`.
 

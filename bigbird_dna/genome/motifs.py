@@ -78,7 +78,9 @@ def jaspar_motifs(taxon: str) -> tuple[KnownMotif, ...]:
             records = database.fetch_motifs(collection="CORE", tax_group=[taxon])
     finally:
         database.conn.close()
-    return tuple(sorted((_known(one) for one in records), key=lambda motif: motif.matrix))
+    return tuple(
+        sorted((_known(one) for one in records), key=lambda motif: motif.matrix)
+    )
 
 
 def read_motifs(path: Path) -> tuple[KnownMotif, ...]:
@@ -93,8 +95,14 @@ def read_motifs(path: Path) -> tuple[KnownMotif, ...]:
         raise DataError(f"{path}: contains no matrix")
     for motif in found:
         counts = motif.counts
-        if not np.isfinite(counts).all() or (counts < 0).any() or (counts.sum(axis=1) <= 0).any():
-            raise DataError(f"{path}: matrix {motif.matrix!r:.60}: a position has no or invalid counts")
+        if (
+            not np.isfinite(counts).all()
+            or (counts < 0).any()
+            or (counts.sum(axis=1) <= 0).any()
+        ):
+            raise DataError(
+                f"{path}: matrix {motif.matrix!r:.60}: a position has no or invalid counts"
+            )
     return found
 
 

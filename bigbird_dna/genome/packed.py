@@ -28,7 +28,9 @@ class _PackedBlock:
         letters = np.frombuffer(sequence.encode("ascii"), np.uint8)
         codes = np.zeros((-(-len(letters) // 4), 4), np.uint8)
         codes.reshape(-1)[: len(letters)] = base_codes(sequence) & 3
-        self._bases = (codes << np.array([0, 2, 4, 6], np.uint8)).sum(axis=1, dtype=np.uint8)
+        self._bases = (codes << np.array([0, 2, 4, 6], np.uint8)).sum(
+            axis=1, dtype=np.uint8
+        )
         unknown = letters == _N
         self._unknown = np.packbits(unknown) if unknown.any() else None
 
@@ -69,7 +71,9 @@ class PackedReference:
 
     def _read(self, contig: str, start: int, into: Letters) -> None:
         if contig not in self.contigs:
-            self.reference.fetch(Interval(contig, 0, 0))  # raises the error for an unknown contig
+            self.reference.fetch(
+                Interval(contig, 0, 0)
+            )  # raises the error for an unknown contig
         first, last = max(start, 0), min(start + len(into), self.contigs[contig])
         if last - first < len(into):
             into[:] = _N
@@ -77,10 +81,18 @@ class PackedReference:
             number = first // BLOCK
             end = min(last, (number + 1) * BLOCK)
             if (contig, number) not in self._blocks:
-                whole = Interval(contig, number * BLOCK, min((number + 1) * BLOCK, self.contigs[contig]))
+                whole = Interval(
+                    contig,
+                    number * BLOCK,
+                    min((number + 1) * BLOCK, self.contigs[contig]),
+                )
                 self._blocks[contig, number] = _PackedBlock(self.reference.fetch(whole))
             block = self._blocks[contig, number]
-            block.read(first - number * BLOCK, end - number * BLOCK, into[first - start : end - start])
+            block.read(
+                first - number * BLOCK,
+                end - number * BLOCK,
+                into[first - start : end - start],
+            )
             first = end
 
 

@@ -51,8 +51,13 @@ _SEGMENTS = 10  # fewest disjoint segments of an amount
 _STEPS = 4  # starts of segments within the length of one
 _EXTREME = 4  # the quarter of all blocks with the lowest or highest GC content
 _DRAWS = 100  # random selections of blocks
-_DEVIATIONS = 4  # of distances above their mean: few segments have not the largest distance yet
-_WORD, _BUCKETS = 16, 1 << 20  # bases of the words whose repetition is measured; number of their hashes
+_DEVIATIONS = (
+    4  # of distances above their mean: few segments have not the largest distance yet
+)
+_WORD, _BUCKETS = (
+    16,
+    1 << 20,
+)  # bases of the words whose repetition is measured; number of their hashes
 _BUFFER = 1 << 16  # letters counted together
 
 Numbers = NDArray[np.integer[Any]]
@@ -81,13 +86,18 @@ def _words(letters: str, skipped: int = 0) -> _Words:
     """Return the words that end after the first `skipped` letters."""
     codes = base_codes(letters)
     words, known = words_ending(codes, _WORD)[skipped:], known_before(codes)[skipped:]
-    hashed = words[known >= _WORD].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(44)
+    hashed = words[known >= _WORD].astype(np.uint64) * np.uint64(
+        0x9E3779B97F4A7C15
+    ) >> np.uint64(44)
     return _Words(_features()[0][words[known >= K] % 4**K], hashed.astype(np.int64))
 
 
 def profile_distance(first: Floats, second: Floats) -> Any:
     """Return the symmetric chi-square distance of counts or frequencies (…, F), (…)."""
-    p, q = (one / np.maximum(one.sum(axis=-1, keepdims=True), 1e-300) for one in (first, second))
+    p, q = (
+        one / np.maximum(one.sum(axis=-1, keepdims=True), 1e-300)
+        for one in (first, second)
+    )
     return ((p - q) ** 2 / np.maximum(p + q, 1e-300)).sum(axis=-1) / 2
 
 
@@ -103,7 +113,9 @@ class KmerCounts:
         self.counts: Floats = np.zeros(len(_features()[1]))
         self._repeats = np.zeros(_BUCKETS, np.int32)
         self._held: list[str] = []
-        self._size = self._skipped = 0  # letters in `_held`; those of them that were counted before
+        self._size = self._skipped = (
+            0  # letters in `_held`; those of them that were counted before
+        )
 
     def add(self, letters: bytes, first: bool = True) -> None:
         """Count DNA letters of any case; `first` unless they continue the previous ones."""
@@ -124,7 +136,9 @@ class KmerCounts:
         found = _words(text, self._skipped)
         features = found.features[: MOST_BASES - self.bases]
         self.counts += np.bincount(features, minlength=len(self.counts))
-        np.add.at(self._repeats, found.hashes, np.int32(1))  # other types are far slower
+        np.add.at(
+            self._repeats, found.hashes, np.int32(1)
+        )  # other types are far slower
         self._held = [text[-_WORD + 1 :]]
         self._size = self._skipped = len(self._held[0])
 
@@ -200,9 +214,15 @@ class TrainingProfile(Section, strict=False):
         amount, bases = found.amount, [limit.bases for limit in self.limits]
         if amount < bases[0]:
             return None
-        limit = np.interp(np.log(amount), np.log(bases), [limit.distance for limit in self.limits])
-        distance = profile_distance(found.counts, np.array([*self.frequencies.values()]))
-        return ProfileDifference(float(distance), float(limit), gc_content(found.counts), self.gc)
+        limit = np.interp(
+            np.log(amount), np.log(bases), [limit.distance for limit in self.limits]
+        )
+        distance = profile_distance(
+            found.counts, np.array([*self.frequencies.values()])
+        )
+        return ProfileDifference(
+            float(distance), float(limit), gc_content(found.counts), self.gc
+        )
 
 
 def spaced_parts(intervals: Sequence[Interval], bases: int) -> list[Interval]:
@@ -211,11 +231,15 @@ def spaced_parts(intervals: Sequence[Interval], bases: int) -> list[Interval]:
     if not len(ends) or ends[-1] <= bases:
         return [*intervals]
     parts = []
-    for place in np.linspace(0, ends[-1], SAMPLED_PARTS, endpoint=False).astype(int).tolist():
+    for place in (
+        np.linspace(0, ends[-1], SAMPLED_PARTS, endpoint=False).astype(int).tolist()
+    ):
         number = int(np.searchsorted(ends, place, side="right"))
         one = intervals[number]
         start = one.end - (int(ends[number]) - place)
-        parts.append(Interval(one.contig, start, min(start + bases // SAMPLED_PARTS, one.end)))
+        parts.append(
+            Interval(one.contig, start, min(start + bases // SAMPLED_PARTS, one.end))
+        )
     return parts
 
 
@@ -233,7 +257,9 @@ def training_profile(
     the genome of the sequences, if any. None for less than ten segments of the smallest amount.
     """
     blocks = _blocks(sequences)
-    amounts = [amount for amount in AMOUNTS if len(blocks) * _BLOCK >= _SEGMENTS * amount]
+    amounts = [
+        amount for amount in AMOUNTS if len(blocks) * _BLOCK >= _SEGMENTS * amount
+    ]
     if not amounts:
         return None
     total = blocks.sum(axis=0, dtype=np.float64)
@@ -246,12 +272,18 @@ def training_profile(
     for amount in amounts:
         size, rng = amount // _BLOCK, np.random.default_rng(0)
         own, held = _segments(sums, size), _segments(others, size)
-        segments = np.append(profile_distance(own, total - own), profile_distance(held, total))
+        segments = np.append(
+            profile_distance(own, total - own), profile_distance(held, total)
+        )
         drawn = [profile_distance(_draw(one, size, rng), total) for one in extremes]
-        grouped = [profile_distance(_draw(one, size, rng), total) for one in grouped_blocks]
+        grouped = [
+            profile_distance(_draw(one, size, rng), total) for one in grouped_blocks
+        ]
         found = [segments.max(), *(one.mean() for one in drawn)]
         found += [one.mean() + _DEVIATIONS * one.std() for one in (segments, *grouped)]
-        limits.append(Limit(bases=amount, distance=round(min(float(max(found)), 1.0), 6)))
+        limits.append(
+            Limit(bases=amount, distance=round(min(float(max(found)), 1.0), 6))
+        )
     shares = (total / total.sum()).round(8).tolist()
     return TrainingProfile(
         kind="sequences" if assembly is None else "genome",
@@ -285,7 +317,9 @@ def _blocks(sequences: Iterable[str]) -> Numbers:
 
 
 def _running_sums(blocks: Numbers) -> Numbers:
-    return np.concatenate([np.zeros_like(blocks[:1], np.int32), np.cumsum(blocks, axis=0, dtype=np.int32)])
+    return np.concatenate(
+        [np.zeros_like(blocks[:1], np.int32), np.cumsum(blocks, axis=0, dtype=np.int32)]
+    )
 
 
 def _segments(sums: Numbers, size: int) -> Floats:

@@ -63,7 +63,9 @@ def read_promoters(path: Path, *, unstranded: bool = False) -> list[Locus]:
     `DataError`.
     """
     path = Path(path)
-    suffix = (path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix).lower()
+    suffix = (
+        path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    ).lower()
     found: Iterable[tuple[int, _StartSite]]
     if suffix in _ANNOTATIONS:
         found = read_annotation(path)
@@ -86,7 +88,9 @@ def read_promoters(path: Path, *, unstranded: bool = False) -> list[Locus]:
     return loci
 
 
-def _collect(path: Path, found: Iterable[tuple[int, _StartSite]], rules: Counter[str]) -> list[Locus]:
+def _collect(
+    path: Path, found: Iterable[tuple[int, _StartSite]], rules: Counter[str]
+) -> list[Locus]:
     """Return the loci of a file, with valid names, and count the uses of each rule in `rules`."""
     loci: list[Locus] = []
     for number, (locus, rule) in found:
@@ -105,10 +109,14 @@ def _parse_sga(line: str) -> _StartSite | None:
     if not line.strip() or line.startswith("#"):
         return None
     contig, feature, place, sense, _count, *name = split_columns(line, 5)
-    return Locus(contig, site(place), strand(sense), name[0] if name else feature), _GIVEN
+    return Locus(
+        contig, site(place), strand(sense), name[0] if name else feature
+    ), _GIVEN
 
 
-def thick_part(start: int, end: int, thick_start: int, thick_end: int) -> tuple[int, int]:
+def thick_part(
+    start: int, end: int, thick_start: int, thick_end: int
+) -> tuple[int, int]:
     """Return the part of an interval that begins (on "-": ends) at the start site: the thick part.
 
     It is the interval if the thick part is empty, or if the interval is a single base. `ValueError`: the
@@ -117,7 +125,9 @@ def thick_part(start: int, end: int, thick_start: int, thick_end: int) -> tuple[
     if thick_start == thick_end or end - start == 1:
         return start, end
     if not start <= thick_start < thick_end <= end:
-        raise ValueError(f"thick part {thick_start}-{thick_end} is not inside {start}-{end}")
+        raise ValueError(
+            f"thick part {thick_start}-{thick_end} is not inside {start}-{end}"
+        )
     return thick_start, thick_end
 
 
@@ -128,14 +138,19 @@ def _bed_sites(path: Path, unstranded: bool) -> Iterator[tuple[int, _StartSite]]
         fields, start, end = row
         columns = split_columns("\t".join(fields), 3 if unstranded else 6)
         sense = strand_column(fields)
-        strands = tuple(OPPOSITE) if unstranded and sense in ("", ".") else (strand(sense),)
+        strands = (
+            tuple(OPPOSITE) if unstranded and sense in ("", ".") else (strand(sense),)
+        )
         part, rule = (start, end), _INTERVAL
         if 8 <= len(columns) < 12:
-            part = thick_part(start, end, position(columns[6]), position(columns[7].strip()))
+            part = thick_part(
+                start, end, position(columns[6]), position(columns[7].strip())
+            )
             rule = _INTERVAL if part == (start, end) else _THICK
         name = columns[3] if len(columns) > 3 else f"{columns[0]}:{start}-{end}"
         return [
-            (Locus(columns[0], part[0] if own == "+" else part[1] - 1, own, name), rule) for own in strands
+            (Locus(columns[0], part[0] if own == "+" else part[1] - 1, own, name), rule)
+            for own in strands
         ]
 
     lines = ((number, row) for number, *row in read_bed(path))
@@ -156,7 +171,10 @@ def _parse_fps(line: str) -> _StartSite | None:
 
 
 _ANNOTATIONS = frozenset({".gff3", ".gff", ".gtf"})
-_PARSERS: dict[str, Callable[[str], _StartSite | None]] = {".sga": _parse_sga, ".fps": _parse_fps}
+_PARSERS: dict[str, Callable[[str], _StartSite | None]] = {
+    ".sga": _parse_sga,
+    ".fps": _parse_fps,
+}
 
 
 COLUMNS = ("contig", "position", "strand", "name")
@@ -166,7 +184,9 @@ class PlacedPromoters(NamedTuple):
     """Loci placed on a reference."""
 
     loci: list[Locus]  # in the reference's order of contigs, then by position
-    absent: dict[str, int]  # counts of contigs that are not in the reference, largest first
+    absent: dict[
+        str, int
+    ]  # counts of contigs that are not in the reference, largest first
     beyond: dict[str, int]  # counts by contig of loci beyond its end
     duplicates: int  # with contig, position and strand of an earlier locus
 
@@ -194,14 +214,20 @@ def prepare_promoters(
         counts |= {"lifted": len(loci), "unmapped": len(lifted.unmapped)}
         unmapped = Counter(locus.contig for locus in lifted.unmapped)
         warn_of_dropped(
-            str(promoters), "promoters", counts["read"], unmapped, f"have no unique target in {chain[0].name}"
+            str(promoters),
+            "promoters",
+            counts["read"],
+            unmapped,
+            f"have no unique target in {chain[0].name}",
         )
     placed = place(loci, contigs, assembly, str(promoters))
     hint = ""
     if not all(assembly.knows(name) for name in placed.absent):
         hint = f"; if the reference has these contigs under other names, {ALIAS_HINT}"
     where = str(promoters), "promoters", len(loci)
-    warn_of_dropped(*where, placed.absent, "are on contigs that are not in the reference", hint)
+    warn_of_dropped(
+        *where, placed.absent, "are on contigs that are not in the reference", hint
+    )
     warn_of_dropped(*where, placed.beyond, "are beyond the end of their contig")
     counts |= {
         "off_reference": sum(placed.absent.values()) + sum(placed.beyond.values()),
@@ -217,7 +243,10 @@ def prepare_promoters(
 
 def write_loci(path: Path, loci: Iterable[Locus]) -> None:
     """Write loci atomically as a TSV (contig, 0-based position, strand, name)."""
-    write_rows(path, chained([COLUMNS], ((x.contig, x.position, x.strand, x.name) for x in loci)))
+    write_rows(
+        path,
+        chained([COLUMNS], ((x.contig, x.position, x.strand, x.name) for x in loci)),
+    )
 
 
 def read_loci(path: Path) -> list[Locus]:
@@ -229,7 +258,9 @@ def _table_sites(path: Path) -> Iterator[tuple[int, _StartSite]]:
     lines = read_lines(path)
     _, header = next(lines, (0, ""))
     if tuple(header.split("\t")) != COLUMNS:
-        raise DataError(f"{path}: the header must be {' '.join(COLUMNS)!r} (tab-separated)")
+        raise DataError(
+            f"{path}: the header must be {' '.join(COLUMNS)!r} (tab-separated)"
+        )
     yield from parse_lines(path, _parse_locus, lines)
 
 
@@ -246,7 +277,10 @@ def place(
     `where` names the file of the loci in errors.
     """
     loci = list(loci)
-    names = {name: assembly.match(name, contigs) for name in dict.fromkeys(x.contig for x in loci)}
+    names = {
+        name: assembly.match(name, contigs)
+        for name in dict.fromkeys(x.contig for x in loci)
+    }
     placed: dict[tuple[str, int, str], Locus] = {}
     absent: Counter[str] = Counter()
     beyond: Counter[str] = Counter()
@@ -265,10 +299,16 @@ def place(
         else:
             placed[key] = replace(locus, contig=contig)
     if not placed:
-        raise DataError(f"{where}: no promoter is on the reference: {assembly.explain_none(names, contigs)}")
+        raise DataError(
+            f"{where}: no promoter is on the reference: {assembly.explain_none(names, contigs)}"
+        )
     order = {contig: number for number, contig in enumerate(contigs)}
-    found = sorted(placed.values(), key=lambda locus: (order[locus.contig], locus.position))
-    return PlacedPromoters(found, dict(absent.most_common()), dict(beyond.most_common()), duplicates)
+    found = sorted(
+        placed.values(), key=lambda locus: (order[locus.contig], locus.position)
+    )
+    return PlacedPromoters(
+        found, dict(absent.most_common()), dict(beyond.most_common()), duplicates
+    )
 
 
 # liftOver
@@ -281,7 +321,9 @@ class Lifted(NamedTuple):
     unmapped: list[Locus]  # unchanged: no counterpart, or more than one
 
 
-def lift(loci: Iterable[Locus], chain: Path, rename: Callable[[str, list[str]], str | None]) -> Lifted:
+def lift(
+    loci: Iterable[Locus], chain: Path, rename: Callable[[str, list[str]], str | None]
+) -> Lifted:
     """Map loci along a chain file; the strand is flipped where the assemblies are inverted.
 
     `rename` maps a locus's contig and the chain's contig names to the matching chain contig, as
@@ -298,7 +340,9 @@ def lift(loci: Iterable[Locus], chain: Path, rename: Callable[[str, list[str]], 
         try:
             chains = ChainFile(str(copy))
         except (OSError, ValueError, RuntimeError, LookupError, OverflowError) as error:
-            raise DataError(f"{chain}: not a usable chain file: {error_text(error)}") from None
+            raise DataError(
+                f"{chain}: not a usable chain file: {error_text(error)}"
+            ) from None
     names = list(chains)
     renamed: dict[str, str | None] = {}
     lifted = Lifted([], [])
@@ -351,18 +395,24 @@ def _check_chains(path: Path, stream: IO[bytes], copy: IO[str]) -> dict[str, int
         source, target = sides
         block = [whole_number(word) for word in words]
         if len(block) not in (1, 3) or None in block:
-            raise DataError(f"{where}: {quoted(' '.join(words))} is not a block of a chain")
+            raise DataError(
+                f"{where}: {quoted(' '.join(words))} is not a block of a chain"
+            )
         size, *gaps = (value or 0 for value in block)
         for side, gap in zip((source, target), gaps or (0, 0), strict=True):
             side.reached += size + gap
             if side.reached > side.end or (not gaps and side.reached < side.end):
                 reached = f"{side.reached:,} of {quoted(side.contig)}"
-                raise DataError(f"{where}: blocks reach {reached}, the header specifies {side.end:,}")
+                raise DataError(
+                    f"{where}: blocks reach {reached}, the header specifies {side.end:,}"
+                )
         copy.write("\t".join(words) + ("\n" if gaps else "\n\n"))
         if not gaps:
             sides = None
     if sides:
-        raise DataError(f"{path}: line {number}: not a usable chain file: the last chain has no last block")
+        raise DataError(
+            f"{path}: line {number}: not a usable chain file: the last chain has no last block"
+        )
     if not lengths:
         raise DataError(f"{path}: the file contains no chains")
     return lengths
@@ -381,12 +431,16 @@ class _Side:
 def _header(words: list[str], where: str) -> tuple[_Side, _Side]:
     """Parse a header: `chain`, score, twice (contig, length, strand, start, end), and a number."""
     if words[0] != "chain":
-        raise DataError(f"{where}: expected the start of a chain, found {quoted(' '.join(words))}")
+        raise DataError(
+            f"{where}: expected the start of a chain, found {quoted(' '.join(words))}"
+        )
     if len(words) not in (12, 13) or decimal(words[1]) is None:
         raise DataError(f"{where}: invalid chain header: {quoted(' '.join(words))}")
     sides = []
     for contig, *numbers in (words[2:7], words[7:12]):
-        length, start, end = (whole_number(word) for word in (numbers[0], numbers[2], numbers[3]))
+        length, start, end = (
+            whole_number(word) for word in (numbers[0], numbers[2], numbers[3])
+        )
         if length is None or start is None or end is None or not start < end <= length:
             raise DataError(
                 f"{where}: from {quoted(numbers[2])} to {quoted(numbers[3])} is not a segment of a contig of "
@@ -395,5 +449,7 @@ def _header(words: list[str], where: str) -> tuple[_Side, _Side]:
         check_name(contig, "contig", where)
         sides.append(_Side(contig, length, end, start))
     if words[4] != "+" or words[9] not in OPPOSITE:
-        raise DataError(f"{where}: strands {quoted(words[4])} and {quoted(words[9])}, expected + and + or -")
+        raise DataError(
+            f"{where}: strands {quoted(words[4])} and {quoted(words[9])}, expected + and + or -"
+        )
     return sides[0], sides[1]

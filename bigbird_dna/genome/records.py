@@ -17,7 +17,11 @@ from bigbird_dna.disk.compression import open_bytes, read_lines
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import parse_fasta
 from bigbird_dna.genome.fields import RecordNames, quoted, write_rows
-from bigbird_dna.genome.sequence import clean_bytes, count_ambiguous_bytes, reverse_complement
+from bigbird_dna.genome.sequence import (
+    clean_bytes,
+    count_ambiguous_bytes,
+    reverse_complement,
+)
 from bigbird_dna.genome.splits import SPLITS, Split
 
 Classes = npt.NDArray[np.integer] | npt.NDArray[np.bool_]
@@ -36,7 +40,9 @@ class Records:
 
     path: Path
     sequences: dict[str, str] = field(default_factory=dict)  # by name
-    lower: dict[str, int] = field(default_factory=dict)  # number of lower-case letters by name
+    lower: dict[str, int] = field(
+        default_factory=dict
+    )  # number of lower-case letters by name
     ambiguous: int = 0  # number of IUPAC codes in the file; they are N in the sequences
 
     def add(self, name: str, letters: bytes) -> None:
@@ -47,7 +53,9 @@ class Records:
 
     def trimmed(self, length: int) -> "Records":
         """Return the records cut to their central `length` bp; `DataError` if some are shorter."""
-        short = [name for name, sequence in self.sequences.items() if len(sequence) < length]
+        short = [
+            name for name, sequence in self.sequences.items() if len(sequence) < length
+        ]
         if short:
             raise DataError(
                 f"{self.path}: {counted(len(short), 'sequence')} shorter than {length:,} bp: {named(short)}"
@@ -75,10 +83,16 @@ def read_records(path: Path, names: RecordNames | None = None) -> Records:
 
 
 def whole_records(
-    path: Path, stream: IO[bytes], names: RecordNames | None = None, *, strict: bool = True
+    path: Path,
+    stream: IO[bytes],
+    names: RecordNames | None = None,
+    *,
+    strict: bool = True,
 ) -> Iterator[tuple[str, bytes]]:
     """Yield name and letters, as in the file, of each record of windows; see `parse_fasta`."""
-    for name, parts in groupby(parse_fasta(path, stream, names=names, strict=strict), itemgetter(0)):
+    for name, parts in groupby(
+        parse_fasta(path, stream, names=names, strict=strict), itemgetter(0)
+    ):
         letters, size = [], 0
         for _, part in parts:
             letters.append(part)
@@ -97,7 +111,8 @@ def common_length(files: Iterable[Records]) -> int:
     whole = sum(lengths, Counter())
     if len(whole) > 1:
         each = "; ".join(
-            f"{records.path} has {_lengths(found)}" for records, found in zip(files, lengths, strict=True)
+            f"{records.path} has {_lengths(found)}"
+            for records, found in zip(files, lengths, strict=True)
         )
         raise DataError(
             f"the sequences differ in length: {each}; trim them to their center with --length BP "
@@ -108,10 +123,14 @@ def common_length(files: Iterable[Records]) -> int:
 
 def _lengths(found: Counter[int]) -> str:
     """Describe how many sequences have each length."""
-    listed = [f"{count:,} of {length:,} bp" for length, count in found.most_common(_LISTED)]
+    listed = [
+        f"{count:,} of {length:,} bp" for length, count in found.most_common(_LISTED)
+    ]
     if len(found) > _LISTED:
         others = found.total() - sum(count for _, count in found.most_common(_LISTED))
-        listed.append(f"{others:,} of other lengths (from {min(found):,} to {max(found):,} bp)")
+        listed.append(
+            f"{others:,} of other lengths (from {min(found):,} to {max(found):,} bp)"
+        )
     return ", ".join(listed)
 
 
@@ -163,7 +182,9 @@ def named(names: Sequence[str]) -> str:
 def listed(texts: Sequence[str]) -> str:
     """List the first texts and the number of further ones."""
     text = ", ".join(texts[:_LISTED])
-    return text if len(texts) <= _LISTED else f"{text} and {len(texts) - _LISTED:,} more"
+    return (
+        text if len(texts) <= _LISTED else f"{text} and {len(texts) - _LISTED:,} more"
+    )
 
 
 SHARES: Mapping[Split, float] = {"train": 0.8, "valid": 0.1, "test": 0.1}
@@ -176,16 +197,24 @@ def read_splits(path: Path) -> dict[str, Split]:
     Lines that begin with `#` are comments; columns after the second are ignored.
     """
     splits: dict[str, Split] = {}
-    rows = (row for row in read_lines(Path(path)) if row[1].strip() and not row[1].startswith("#"))
+    rows = (
+        row
+        for row in read_lines(Path(path))
+        if row[1].strip() and not row[1].startswith("#")
+    )
     for count, (number, line) in enumerate(rows):
         where, fields = f"{path}: line {number}", line.split("\t")
         if count == 0 and tuple(fields[:2]) == SPLIT_COLUMNS[:2]:
             continue
         if len(fields) < 2:
-            raise DataError(f"{where}: expected a record's name, a tab and its split, found {quoted(line)}")
+            raise DataError(
+                f"{where}: expected a record's name, a tab and its split, found {quoted(line)}"
+            )
         name, split = fields[:2]
         if split not in SHARES:
-            raise DataError(f"{where}: {quoted(split)} is not a split; expected train, valid or test")
+            raise DataError(
+                f"{where}: {quoted(split)} is not a split; expected train, valid or test"
+            )
         if name in splits:
             raise DataError(f"{where}: duplicate record {quoted(name)}")
         splits[name] = cast(Split, split)
@@ -194,23 +223,31 @@ def read_splits(path: Path) -> dict[str, Split]:
     return splits
 
 
-def write_splits(path: Path, names: Sequence[str], splits: Sequence[Split], groups: Sequence[int]) -> None:
+def write_splits(
+    path: Path, names: Sequence[str], splits: Sequence[Split], groups: Sequence[int]
+) -> None:
     """Write a table for `read_splits`, with each record's group of similar records as the third column."""
     write_rows(path, [SPLIT_COLUMNS, *zip(names, splits, groups, strict=True)])
 
 
-def look_up(names: Sequence[str], table: Mapping[str, Split], where: str) -> list[Split]:
+def look_up(
+    names: Sequence[str], table: Mapping[str, Split], where: str
+) -> list[Split]:
     """Return the split of each record from a table of `read_splits`; `where` names the table in errors.
 
     A record that is only in `names` or only in the table is a `DataError`.
     """
     missing = [name for name in names if name not in table]
     if missing:
-        raise DataError(f"{where}: {counted(len(missing), 'record')} not in the table: {named(missing)}")
+        raise DataError(
+            f"{where}: {counted(len(missing), 'record')} not in the table: {named(missing)}"
+        )
     known = set(names)
     strange = [name for name in table if name not in known]
     if strange:
-        raise DataError(f"{where}: {counted(len(strange), 'record')} in neither FASTA file: {named(strange)}")
+        raise DataError(
+            f"{where}: {counted(len(strange), 'record')} in neither FASTA file: {named(strange)}"
+        )
     return [table[name] for name in names]
 
 
@@ -222,26 +259,34 @@ def divide(groups: npt.NDArray[np.int64], classes: Classes, seed: int) -> list[S
     Groups are assigned from the largest to the smallest, each to the split that lacks most of its quota; so
     large groups are used for training. Equal input and seed give equal splits.
     """
-    members = np.zeros((int(groups.max()) + 1, int(classes.max()) + 1), np.int64)  # of a group and class
+    members = np.zeros(
+        (int(groups.max()) + 1, int(classes.max()) + 1), np.int64
+    )  # of a group and class
     np.add.at(members, (groups, classes.astype(np.int64)), 1)
     drawn = np.random.default_rng((seed, 6)).permutation(len(members))
     order = drawn[np.argsort(-members.sum(axis=1)[drawn], kind="stable")]
     totals = members.sum(axis=0).tolist()
-    missing = {split: [share * total for total in totals] for split, share in SHARES.items()}
+    missing = {
+        split: [share * total for total in totals] for split, share in SHARES.items()
+    }
     chosen: list[Split] = ["train"] * len(members)
     for group in order.tolist():
         size = members[group].tolist()
 
         def room(split: Split, size: list[int] = size) -> float:
             return sum(
-                count * max(left, 0.0) / total if (left := missing[split][label]) else 0.0
+                count * max(left, 0.0) / total
+                if (left := missing[split][label])
+                else 0.0
                 for label, (count, total) in enumerate(zip(size, totals, strict=True))
                 if count
             )
 
         best = max(SHARES, key=room)
         chosen[group] = best
-        missing[best] = [left - count for left, count in zip(missing[best], size, strict=True)]
+        missing[best] = [
+            left - count for left, count in zip(missing[best], size, strict=True)
+        ]
     return [chosen[group] for group in groups.tolist()]
 
 
@@ -254,12 +299,18 @@ def with_validation(
         return splits
     rows = np.flatnonzero(np.array(splits) == "train")
     again = divide(pd.factorize(groups[rows])[0], classes[rows], seed)
-    held_out = {row for row, split in zip(rows.tolist(), again, strict=True) if split == "valid"}
-    log(f"no sequence is for validation: {len(held_out):,} of {len(rows):,} training sequences are used")
+    held_out = {
+        row for row, split in zip(rows.tolist(), again, strict=True) if split == "valid"
+    }
+    log(
+        f"no sequence is for validation: {len(held_out):,} of {len(rows):,} training sequences are used"
+    )
     return ["valid" if row in held_out else split for row, split in enumerate(splits)]
 
 
-def check_splits(splits: Sequence[Split], positive: npt.NDArray[np.bool_], where: str) -> None:
+def check_splits(
+    splits: Sequence[Split], positive: npt.NDArray[np.bool_], where: str
+) -> None:
     """Raise `DataError` if a split has no positives, or no negatives although there are some.
 
     The message begins with `where`.

@@ -16,9 +16,22 @@ import pyfaidx
 
 from bigbird_dna.config import GenomeConfig
 from bigbird_dna.console import log, progress
-from bigbird_dna.disk.atomic import atomic_path, bgzip_writer, is_special, link_target, scratch_directory
+from bigbird_dna.disk.atomic import (
+    atomic_path,
+    bgzip_writer,
+    is_special,
+    link_target,
+    scratch_directory,
+)
 from bigbird_dna.disk.compression import compression_of, open_handle, require_end_block
-from bigbird_dna.errors import ConfigError, DataError, UsageError, error_text, meant, one_of
+from bigbird_dna.errors import (
+    ConfigError,
+    DataError,
+    UsageError,
+    error_text,
+    meant,
+    one_of,
+)
 from bigbird_dna.genome.assembly import (
     ALIAS_HINT,
     CUSTOM,
@@ -28,13 +41,32 @@ from bigbird_dna.genome.assembly import (
     open_assembly,
     shown,
 )
-from bigbird_dna.genome.contig_records import ContigFragments, flat_format, stream_flat_file
+from bigbird_dna.genome.contig_records import (
+    ContigFragments,
+    flat_format,
+    stream_flat_file,
+)
 from bigbird_dna.genome.fasta import Chunk, scan_fasta, stream_fasta
-from bigbird_dna.genome.fasta_index import FastaIndex, Identity, index_fasta, recall, remember, settle
+from bigbird_dna.genome.fasta_index import (
+    FastaIndex,
+    Identity,
+    index_fasta,
+    recall,
+    remember,
+    settle,
+)
 from bigbird_dna.genome.sequence import Interval, clean, reverse_complement
 from bigbird_dna.genome.splits import find_named, find_named_region, fitting_contigs
 
-FAULTS = (OSError, ValueError, LookupError, ArithmeticError, RuntimeError, struct.error, zlib.error)
+FAULTS = (
+    OSError,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+    RuntimeError,
+    struct.error,
+    zlib.error,
+)
 """Exceptions that pyfaidx raises for damaged files."""
 
 
@@ -58,7 +90,9 @@ def open_indexed(path: Path, index: FastaIndex) -> Any:
     """
     bgzip = index.blocks is not None
     with scratch_directory() as directory, warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # about an index that is older than its file
+        warnings.simplefilter(
+            "ignore", RuntimeWarning
+        )  # about an index that is older than its file
         name = directory / ("reference.fa.gz" if bgzip else "reference.fa")
         name.symlink_to(path.absolute())
         indices = [directory / f"index{place}" for place in range(1 + bgzip)]
@@ -74,14 +108,18 @@ def open_indexed(path: Path, index: FastaIndex) -> Any:
                 build_index=False,
             )
         except FAULTS as error:
-            raise DataError(f"{path}: cannot open the file: {error_text(error)}") from None
+            raise DataError(
+                f"{path}: cannot open the file: {error_text(error)}"
+            ) from None
     if bgzip:
         file.gzi_index = [_BgzfBlock(*block) for block in file.gzi_index]
     return file
 
 
 _LINE_BASES = 60
-_CHUNK = 1 << 20  # bp per read: pyfaidx's cost per read is quadratic in the number of bp
+_CHUNK = (
+    1 << 20
+)  # bp per read: pyfaidx's cost per read is quadratic in the number of bp
 _LARGE = 1 << 28  # bytes: reading a larger file takes long enough for a log line
 _ATTEMPTS = 3  # to read a file that changes while it is read
 
@@ -112,12 +150,16 @@ class Reference:
         """Contig names from the alias file; None without one."""
         self.path = Path(path)
         self._index: FastaIndex | None = None  # of the content that all bases come from
-        self._identity: Identity | None = None  # of the file when its content was last checked
+        self._identity: Identity | None = (
+            None  # of the file when its content was last checked
+        )
         self._lock = threading.Lock()
         self._file: Any = None
         self._process = 0  # id of the process that opened the file
         with self._lock:
-            self.contigs: dict[str, int] = {name: row.length for name, row in self._open().rows.items()}
+            self.contigs: dict[str, int] = {
+                name: row.length for name, row in self._open().rows.items()
+            }
         """Name → length in bp, in file order."""
 
     def fetch(self, interval: Interval) -> str:
@@ -128,7 +170,9 @@ class Reference:
         length = self.contigs.get(interval.contig)
         if length is None:
             near = meant(interval.contig, self.contigs)
-            raise DataError(f"{self.path}: the reference has no contig {interval.contig!r}{near}")
+            raise DataError(
+                f"{self.path}: the reference has no contig {interval.contig!r}{near}"
+            )
         start = min(max(interval.start, 0), length)
         end = min(max(interval.end, 0), length)
         raw = self._letters(interval.contig, start, end)
@@ -179,7 +223,9 @@ class Reference:
                     if fault is None:
                         return raw
                     what = error_text(fault)
-                    raise DataError(f"{self.path}: cannot read {contig}:{start}-{end}: {what}") from None
+                    raise DataError(
+                        f"{self.path}: cannot read {contig}:{start}-{end}: {what}"
+                    ) from None
         raise DataError(f"{self.path}: the file changes repeatedly while it is read")
 
     def _is_unchanged(self) -> bool:
@@ -203,7 +249,9 @@ class Reference:
                 if identity != self._identity:
                     index = recall(self.path, identity) or _prove(self.path, handle)
                     if self._index is not None and self._index.sha256 != index.sha256:
-                        raise DataError(f"{self.path}: the file was changed while it was in use; start again")
+                        raise DataError(
+                            f"{self.path}: the file was changed while it was in use; start again"
+                        )
                     self._index, self._identity = index, identity
                     _write_index(self.path, index)
             finally:
@@ -253,12 +301,20 @@ def _write_index(path: Path, index: FastaIndex) -> None:
                 temporary.write_bytes(content)
     except (OSError, DataError, UsageError):
         if stale:
-            log(f"warning: the index next to {path} is not of this file; other programs read wrong bases")
+            log(
+                f"warning: the index next to {path} is not of this file; other programs read wrong bases"
+            )
         return
-    log(f"the index next to {path} was not of this file; rewritten" if stale else f"indexing {path}")
+    log(
+        f"the index next to {path} was not of this file; rewritten"
+        if stale
+        else f"indexing {path}"
+    )
 
 
-def prepare_reference(source: Path, output: Path, assembly: Assembly | None = None) -> Prepared:
+def prepare_reference(
+    source: Path, output: Path, assembly: Assembly | None = None
+) -> Prepared:
     """Check a FASTA, GenBank or EMBL file and write it atomically as bgzip FASTA with its indices.
 
     A record's name is the first word of its header, or comes from `stream_flat_file`. Fragments of a contig
@@ -271,7 +327,9 @@ def prepare_reference(source: Path, output: Path, assembly: Assembly | None = No
     size = 60_000 * _LINE_BASES
     fragments = ContigFragments(str(source), assembly or load_assembly(CUSTOM))
     if flat is None:
-        chunks = fragments.place(stream_fasta(source, size), size, lambda: scan_fasta(source))
+        chunks = fragments.place(
+            stream_fasta(source, size), size, lambda: scan_fasta(source)
+        )
     else:
         chunks = stream_flat_file(source, flat, size)
     shown = progress(chunks, f"preparing {source.name}")
@@ -300,7 +358,9 @@ def _write_chunks(
     """
     path = Path(path)
     if is_special(path):
-        raise UsageError(f"{path}: must be a regular file, because its index is written next to it")
+        raise UsageError(
+            f"{path}: must be a regular file, because its index is written next to it"
+        )
     contigs: dict[str, int] = {}
     unknown = ambiguous = 0
     # Programs look for the index of a link next to the link, or next to the file that it leads to.
@@ -308,7 +368,14 @@ def _write_chunks(
     with ExitStack() as outputs:
         fasta, *indices = (
             outputs.enter_context(atomic_path(one))
-            for one in (path, *(Path(f"{place}{end}") for place in places for end in (".fai", ".gzi")))
+            for one in (
+                path,
+                *(
+                    Path(f"{place}{end}")
+                    for place in places
+                    for end in (".fai", ".gzi")
+                ),
+            )
         )
         with bgzip_writer(fasta, _BGZIP_MODE) as stream:
             for chunk in chunks:
@@ -318,17 +385,23 @@ def _write_chunks(
                 ambiguous += chunk.ambiguous
                 if chunk.start == 0:
                     stream.write(f">{chunk.contig}\n".encode())
-                lines = (text[i : i + _LINE_BASES] for i in range(0, len(text), _LINE_BASES))
+                lines = (
+                    text[i : i + _LINE_BASES] for i in range(0, len(text), _LINE_BASES)
+                )
                 stream.write(("\n".join(lines) + "\n").encode())
         if assembly is not None:
             assembly.check_lengths(contigs, where, partial)
         with fasta.open("rb") as written:
             index = index_fasta(path, written, bgzip=True)
             read = Identity.of(os.fstat(written.fileno()))
-        for place, content in zip(indices, [*index.contents()] * len(places), strict=True):
+        for place, content in zip(
+            indices, [*index.contents()] * len(places), strict=True
+        ):
             place.write_bytes(content)
     found = Identity.of(path.stat())
-    if settle(found) and found[:-1] == read[:-1]:  # the rename changed the time of the last status change
+    if (
+        settle(found) and found[:-1] == read[:-1]
+    ):  # the rename changed the time of the last status change
         remember(path, found, index)
     return Prepared(contigs, unknown, ambiguous)
 
@@ -356,7 +429,11 @@ def extract_contig(
     with Reference(reference) as genome:
         place = find_named_region(contig, genome.contigs, assembly, "extract")
         if place is None:
-            passed = {other for text in but for other in fitting_contigs(text, genome.contigs, assembly)}
+            passed = {
+                other
+                for text in but
+                for other in fitting_contigs(text, genome.contigs, assembly)
+            }
             fitting = fitting_contigs(contig, genome.contigs, assembly)
             name = next((other for other in fitting if other not in passed), None)
             place = None if name is None else Interval(name, 0, genome.contigs[name])
@@ -390,7 +467,10 @@ def extract_split(
                 regions[named.interval.contig].append(named.interval)
         if not regions:
             raise ConfigError(f"genome.{split} needs at least one contig or region")
-        write_fasta(output, ((contig, _only(genome, contig, own)) for contig, own in regions.items()))
+        write_fasta(
+            output,
+            ((contig, _only(genome, contig, own)) for contig, own in regions.items()),
+        )
 
 
 def _only(genome: Reference, contig: str, regions: Sequence[Interval]) -> str:
@@ -399,7 +479,9 @@ def _only(genome: Reference, contig: str, regions: Sequence[Interval]) -> str:
     for region in sorted(regions):
         start = max(region.start, end)  # regions of a split may overlap
         if start < region.end:
-            text += "N" * (start - end) + genome.fetch(Interval(contig, start, region.end))
+            text += "N" * (start - end) + genome.fetch(
+                Interval(contig, start, region.end)
+            )
             end = region.end
     return text
 
@@ -407,7 +489,9 @@ def _only(genome: Reference, contig: str, regions: Sequence[Interval]) -> str:
 def _first_base(genome: Reference, place: Interval) -> int:
     """Return the position of the first base that is not N; the start if all are N."""
     for start in range(place.start, place.end, _SEGMENT):
-        known = genome.fetch(Interval(place.contig, start, min(start + _SEGMENT, place.end))).lstrip("N")
+        known = genome.fetch(
+            Interval(place.contig, start, min(start + _SEGMENT, place.end))
+        ).lstrip("N")
         if known:
             return min(start + _SEGMENT, place.end) - len(known)
     return place.start
@@ -423,6 +507,8 @@ def find_contigs(names: Iterable[str], reference: Reference) -> list[str]:
     for name in names:
         own = find(name)
         if own is None:
-            raise DataError(f"{reference.path}: no contig {name!r}: {one_of(name, reference.contigs)}")
+            raise DataError(
+                f"{reference.path}: no contig {name!r}: {one_of(name, reference.contigs)}"
+            )
         found[own] = name
     return [*found]

@@ -51,7 +51,9 @@ def words_ending(codes: NDArray[np.integer], bases: int) -> NDArray[np.int64]:
     return _joined(found, words_ending(codes, 1), 1) if bases % 2 else found
 
 
-def _joined(older: NDArray[np.int64], newer: NDArray[np.int64], bases: int) -> NDArray[np.int64]:
+def _joined(
+    older: NDArray[np.int64], newer: NDArray[np.int64], bases: int
+) -> NDArray[np.int64]:
     """At each place, the word `newer` of `bases`, appended to the word `older` that ends just before it."""
     found = newer.copy()
     found[bases:] += older[:-bases] << 2 * bases
@@ -77,7 +79,9 @@ def turned_word(words: NDArray[np.int64], bases: int) -> NDArray[np.int64]:
 def canonical_kmers(k: int) -> NDArray[np.intp]:
     """Return, for each k-mer (4^k,), the index of the pair that it forms with its reverse complement."""
     numbers = np.arange(4**k)
-    return np.unique(np.minimum(numbers, turned_word(numbers, k)), return_inverse=True)[1]
+    return np.unique(np.minimum(numbers, turned_word(numbers, k)), return_inverse=True)[
+        1
+    ]
 
 
 GAPS = 13
@@ -133,7 +137,11 @@ def check_letters(text: str, where: str) -> bytes:
     raw = text.encode("ascii", errors="replace")
     bad = first_bad_letter(raw)
     if bad is not None:
-        what = describe_bad_letter(raw[bad]) if text[bad].isascii() else f"{text[bad]!r} is not a DNA letter"
+        what = (
+            describe_bad_letter(raw[bad])
+            if text[bad].isascii()
+            else f"{text[bad]!r} is not a DNA letter"
+        )
         raise DataError(f"{where}: position {bad + 1}: {what}")
     return raw
 
@@ -216,18 +224,27 @@ class Intervals(NamedTuple):
     ends: Positions
 
     @classmethod
-    def collect(cls, path: Path, rows: Iterable[tuple[int, str, int, int]], most: int) -> dict[str, Self]:
+    def collect(
+        cls, path: Path, rows: Iterable[tuple[int, str, int, int]], most: int
+    ) -> dict[str, Self]:
         """Group the (line, contig, start, end) of a file by contig; `DataError` for more than `most`."""
-        found: defaultdict[str, tuple[array[int], array[int]]] = defaultdict(lambda: (array("q"), array("q")))
+        found: defaultdict[str, tuple[array[int], array[int]]] = defaultdict(
+            lambda: (array("q"), array("q"))
+        )
         for count, (line, contig, start, end) in enumerate(rows, start=1):
             starts, ends = found[contig]
             starts.append(start)
             ends.append(end)
             if count > most or len(found) > MOST_CONTIGS:
-                what = f"{most:,} intervals" if count > most else f"{MOST_CONTIGS:,} contigs"
+                what = (
+                    f"{most:,} intervals"
+                    if count > most
+                    else f"{MOST_CONTIGS:,} contigs"
+                )
                 raise DataError(f"{path}: line {line}: more than {what}")
         return {
-            contig: cls(*(np.frombuffer(one, np.int64) for one in both)) for contig, both in found.items()
+            contig: cls(*(np.frombuffer(one, np.int64) for one in both))
+            for contig, both in found.items()
         }
 
     @classmethod
@@ -247,7 +264,10 @@ class Intervals(NamedTuple):
         found: defaultdict[str, list[Intervals]] = defaultdict(list)
         for contig, part in parts:
             found[contig].append(part)
-        return {c: cls.union(*map(np.concatenate, zip(*some, strict=True))) for c, some in found.items()}
+        return {
+            c: cls.union(*map(np.concatenate, zip(*some, strict=True)))
+            for c, some in found.items()
+        }
 
     def overlap(self, starts: Positions, ends: Positions) -> NDArray[np.bool_]:
         """Return whether each `[starts[i], ends[i])` overlaps any of the intervals."""
@@ -266,8 +286,12 @@ class Intervals(NamedTuple):
         """Return the number of bp of each `[starts[i], ends[i])` that are in the intervals."""
         # The number of covered bases before a position grows by one per base inside an interval only.
         edges = np.concatenate(([0], np.stack(self, axis=1).ravel()))
-        sums = np.repeat(np.concatenate(([0], np.cumsum(self.ends - self.starts))), 2)[:-1]
-        return np.asarray(np.interp(ends, edges, sums) - np.interp(starts, edges, sums), np.int64)
+        sums = np.repeat(np.concatenate(([0], np.cumsum(self.ends - self.starts))), 2)[
+            :-1
+        ]
+        return np.asarray(
+            np.interp(ends, edges, sums) - np.interp(starts, edges, sums), np.int64
+        )
 
     @property
     def bases(self) -> int:
@@ -290,7 +314,11 @@ class Intervals(NamedTuple):
         """Yield the parts in `[start, end)`."""
         first = int(np.searchsorted(self.ends, start, side="right"))
         last = int(np.searchsorted(self.starts, end, side="left"))
-        for left, right in zip(self.starts[first:last].tolist(), self.ends[first:last].tolist(), strict=True):
+        for left, right in zip(
+            self.starts[first:last].tolist(),
+            self.ends[first:last].tolist(),
+            strict=True,
+        ):
             yield max(left, start), min(right, end)
 
 
@@ -323,7 +351,9 @@ def window_around(locus: Locus, upstream: int, downstream: int) -> Interval:
     position = locus.position
     if locus.strand == "+":
         return Interval(locus.contig, position - upstream, position + downstream, "+")
-    return Interval(locus.contig, position - downstream + 1, position + upstream + 1, "-")
+    return Interval(
+        locus.contig, position - downstream + 1, position + upstream + 1, "-"
+    )
 
 
 def inside(interval: Interval, contigs: Mapping[str, int]) -> bool:
@@ -349,7 +379,9 @@ def count_tiles(length: int, size: int, stride: int, below: int | None = None) -
     return sum(bisect_left(some, stop) for some in _tiles(length, size, stride))
 
 
-def neighboring_tiles(length: int, size: int, stride: int, start: int) -> tuple[int | None, int | None]:
+def neighboring_tiles(
+    length: int, size: int, stride: int, start: int
+) -> tuple[int | None, int | None]:
     """Return the starts of the windows of `centered_tiles` before and after the one at `start`, if any."""
     before = after = None
     for some in _tiles(length, size, stride):
@@ -363,7 +395,9 @@ def neighboring_tiles(length: int, size: int, stride: int, start: int) -> tuple[
 def _tiles(length: int, size: int, stride: int) -> tuple[Sequence[int], ...]:
     """Return the starts of `centered_tiles` at the left, in the center and at the right."""
     if length < 1 or size < 1 or stride < 1:
-        raise ValueError(f"length {length}, size {size} and stride {stride} must be positive")
+        raise ValueError(
+            f"length {length}, size {size} and stride {stride} must be positive"
+        )
     span = length - size
     if span <= 0:
         return ((span // 2,),)

@@ -38,7 +38,9 @@ _SPLITS: Mapping[str, Split] = {
 CLASSES = {"0": False, "0.0": False, "false": False, "negative": False}
 CLASSES |= {"1": True, "1.0": True, "true": True, "positive": True}
 LABEL = "label"
-MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "<na>", "null", "none", ".", "-", "?"})
+MISSING = frozenset(
+    {"", "na", "n/a", "#n/a", "nan", "<na>", "null", "none", ".", "-", "?"}
+)
 """Texts that stand for a missing label, in lower case; `with_known_labels` has the exceptions."""
 _PARQUET_ROWS = 4096  # in memory at a time
 _SEPARATORS = (",", ";", "\t", "|")
@@ -62,7 +64,9 @@ class SequenceTable(NamedTuple):
 
     records: Records
     columns: tuple[str, ...]  # with labels
-    labels: list[tuple[str, ...]]  # of each row; "" is a missing label, after `with_known_labels`
+    labels: list[
+        tuple[str, ...]
+    ]  # of each row; "" is a missing label, after `with_known_labels`
     splits: Mapping[str, Split] | None
     firsts: Mapping[int, Path]  # number of the first row of each file → the file
     numbers: Sequence[int] = ()  # of the rows in the files, if rows were left out
@@ -87,7 +91,9 @@ class LabeledTable(NamedTuple):
 COLUMNS = TableColumns()
 
 
-def read_labeled_tables(paths: Sequence[Path], columns: TableColumns = COLUMNS) -> LabeledTable:
+def read_labeled_tables(
+    paths: Sequence[Path], columns: TableColumns = COLUMNS
+) -> LabeledTable:
     """Read tables whose labels are 0 and 1, false and true, or negative and positive; see `read_tables`."""
     table = with_known_labels(read_tables(paths, columns), "binary")
     negatives, positives = parts = [Records(paths[0]), Records(paths[0])]
@@ -105,11 +111,15 @@ def class_of(label: str, where: str) -> bool:
     """Return which of two classes a label is; `DataError` for other labels."""
     if label.lower() not in CLASSES:
         hint = "; leave the cell empty if the label is unknown" if label == "-1" else ""
-        raise DataError(f"{where}: label {quoted(label)} is not one of two classes: 0 or 1{hint}")
+        raise DataError(
+            f"{where}: label {quoted(label)} is not one of two classes: 0 or 1{hint}"
+        )
     return CLASSES[label.lower()]
 
 
-def with_known_labels(table: SequenceTable, task: LabelKind | None = None) -> SequenceTable:
+def with_known_labels(
+    table: SequenceTable, task: LabelKind | None = None
+) -> SequenceTable:
     """Return a table without the rows that have no label, and with "" for further missing labels.
 
     A label is missing if its text is in `MISSING`, in upper or lower case, with two exceptions: "-" is a
@@ -121,27 +131,46 @@ def with_known_labels(table: SequenceTable, task: LabelKind | None = None) -> Se
     columns = [_known_labels(texts) for texts in zip(*table.labels, strict=True)]
     found = {text.lower() for column in columns for text in column} - {""}
     several = (
-        len(columns) > 1 and found <= {*CLASSES, "-1"} and {CLASSES.get(text) for text in found} >= {0, 1}
+        len(columns) > 1
+        and found <= {*CLASSES, "-1"}
+        and {CLASSES.get(text) for text in found} >= {0, 1}
     )
     if task == "multilabel" or (task is None and several):
-        columns = [["" if text == "-1" else text for text in column] for column in columns]
+        columns = [
+            ["" if text == "-1" else text for text in column] for column in columns
+        ]
     labels = [*zip(*columns, strict=True)]
     kept = [number for number, row in enumerate(labels) if any(row)]
     if not kept:
-        raise DataError(f"{table.firsts[0]}: no row has a label (column {', '.join(table.columns[:5])})")
+        raise DataError(
+            f"{table.firsts[0]}: no row has a label (column {', '.join(table.columns[:5])})"
+        )
     missing = [
-        [text for given, text in zip(row, table.labels[number], strict=True) if not given]
+        [
+            text
+            for given, text in zip(row, table.labels[number], strict=True)
+            if not given
+        ]
         for number, row in enumerate(labels)
     ]
     if left_out := len(labels) - len(kept):
         texts = Counter(
-            text for texts, row in zip(missing, labels, strict=True) if not any(row) for text in texts
+            text
+            for texts, row in zip(missing, labels, strict=True)
+            if not any(row)
+            for text in texts
         )
-        rows = "1 row without a label is" if left_out == 1 else f"{left_out:,} rows without a label are"
+        rows = (
+            "1 row without a label is"
+            if left_out == 1
+            else f"{left_out:,} rows without a label are"
+        )
         log(f"warning: {rows} left out (label {_counted(texts)})")
     if ignored := Counter(text for number in kept for text in missing[number]):
         of = len(kept) * len(columns)
-        log(f"warning: {ignored.total():,} of {of:,} labels are missing and ignored ({_counted(ignored)})")
+        log(
+            f"warning: {ignored.total():,} of {of:,} labels are missing and ignored ({_counted(ignored)})"
+        )
     if not left_out:
         return table._replace(labels=labels)
     names = [*table.records.sequences]
@@ -151,7 +180,9 @@ def with_known_labels(table: SequenceTable, task: LabelKind | None = None) -> Se
         sequences={name: table.records.sequences[name] for name in used},
         lower={name: table.records.lower[name] for name in used},
     )
-    splits = None if table.splits is None else {name: table.splits[name] for name in used}
+    splits = (
+        None if table.splits is None else {name: table.splits[name] for name in used}
+    )
     return table._replace(
         records=records,
         labels=[labels[number] for number in kept],
@@ -178,22 +209,33 @@ def _known_labels(texts: Sequence[str]) -> list[str]:
 
 def _counted(texts: Counter[str]) -> str:
     """List texts with their counts, the most frequent first."""
-    listed = [f"{quoted(text) if text else 'empty'}: {count:,}" for text, count in texts.most_common(3)]
+    listed = [
+        f"{quoted(text) if text else 'empty'}: {count:,}"
+        for text, count in texts.most_common(3)
+    ]
     return ", ".join(listed) + (", …" if len(texts) > 3 else "")
 
 
-def read_tables(paths: Sequence[Path], columns: TableColumns = COLUMNS) -> SequenceTable:
+def read_tables(
+    paths: Sequence[Path], columns: TableColumns = COLUMNS
+) -> SequenceTable:
     """Read tables of sequences and labels.
 
     Names that are missing or repeated get a number. `DataError` names the file, and the row, counted from 1.
     """
     names, splits, firsts = RecordNames(), dict[str, Split](), dict[int, Path]()
-    records, labels, known = Records(paths[0]), list[tuple[str, ...]](), tuple[str, ...]()
+    records, labels, known = (
+        Records(paths[0]),
+        list[tuple[str, ...]](),
+        tuple[str, ...](),
+    )
     for path in paths:
         firsts[len(labels)] = path
         header, rows = _rows(path, columns.sequence)
         known = known or _label_columns(header, columns)
-        for where, text, found, split, name in _cells(path, header, rows, columns._replace(labels=known)):
+        for where, text, found, split, name in _cells(
+            path, header, rows, columns._replace(labels=known)
+        ):
             _check_length(text, where)
             known_as = names.add(check_name(name, "the name", where) or "row")
             records.add(known_as, check_letters(text, where))
@@ -201,7 +243,9 @@ def read_tables(paths: Sequence[Path], columns: TableColumns = COLUMNS) -> Seque
             if split is not None:
                 splits[known_as] = split
     if len(splits) not in (0, len(names.used)):
-        raise DataError(f"{paths[0]}: some rows or files have a split, others have none")
+        raise DataError(
+            f"{paths[0]}: some rows or files have a split, others have none"
+        )
     if not labels:
         raise DataError(f"{paths[0]}: the table contains no rows")
     return SequenceTable(records, known, labels, splits or None, firsts)
@@ -256,7 +300,10 @@ def _stream(
     none, and tables missing sequences."""
     if stream is None and is_table(path.name):
         header, rows = _rows(path, columns.sequence)
-        number, used = 0, columns._replace(labels=(), split="")  # of which no table has a column
+        number, used = (
+            0,
+            columns._replace(labels=(), split=""),
+        )  # of which no table has a column
         cells = _cells(path, header, rows, used, strict=strict)
         for number, (where, text, _, _, name) in enumerate(cells, start=1):
             yield check_name(name, "the name", where) or f"row_{number}", text, where
@@ -270,16 +317,27 @@ def _stream(
 
 def _check_length(text: str, where: str) -> None:
     if not text or len(text) > LONGEST:
-        raise DataError(f"{where}: a sequence must have 1 to {LONGEST:,} bp, not {len(text):,}")
+        raise DataError(
+            f"{where}: a sequence must have 1 to {LONGEST:,} bp, not {len(text):,}"
+        )
 
 
 def _label_columns(header: Sequence[str], columns: TableColumns) -> tuple[str, ...]:
     """Return the columns of labels of a table: by their names or patterns, or the usual ones without any."""
     if not columns.labels:
-        several = tuple(column for column in header if re.fullmatch(r"label_\d+", column))
+        several = tuple(
+            column for column in header if re.fullmatch(r"label_\d+", column)
+        )
         return several if several and LABEL not in header else (LABEL,)
-    others = [name for name in header if name not in (columns.sequence, columns.split, columns.name)]
-    found = [[name] if name in header else fnmatch.filter(others, name) or [name] for name in columns.labels]
+    others = [
+        name
+        for name in header
+        if name not in (columns.sequence, columns.split, columns.name)
+    ]
+    found = [
+        [name] if name in header else fnmatch.filter(others, name) or [name]
+        for name in columns.labels
+    ]
     return tuple(dict.fromkeys(chain.from_iterable(found)))
 
 
@@ -295,13 +353,19 @@ def _cells(
 
     A missing sequence is an error, or if not `strict` empty.
     """
-    options = {columns.sequence: "--sequence-column", **dict.fromkeys(columns.labels, "--label-column")}
+    options = {
+        columns.sequence: "--sequence-column",
+        **dict.fromkeys(columns.labels, "--label-column"),
+    }
     for column, option in options.items():
         if column not in header:
             raise missing_column(path, column, header, option)
     others = (columns.sequence, columns.split, columns.name)
     places = [header.index(column) if column in header else None for column in others]
-    of_labels, own = [header.index(column) for column in columns.labels], _split_of(path)
+    of_labels, own = (
+        [header.index(column) for column in columns.labels],
+        _split_of(path),
+    )
     for number, row in enumerate(rows, start=1):
         where = f"{path}: row {number:,}"
         text, split, name = (None if place is None else row[place] for place in places)
@@ -310,16 +374,26 @@ def _cells(
         if not isinstance(text, str):
             raise DataError(f"{where}: {quoted(str(text))} is not a sequence")
         if split is not None and str(split).lower() not in _SPLITS:
-            raise DataError(f"{where}: {quoted(str(split))} is not a split: train, valid or test")
+            raise DataError(
+                f"{where}: {quoted(str(split))} is not a split: train, valid or test"
+            )
         known = own if split is None else _SPLITS[str(split).lower()]
         labels = tuple(_label_text(row[place], where) for place in of_labels)
         # A missing name is None, or in a column of numbers NaN.
-        yield where, text.strip(), labels, known, "" if name is None or name != name else str(name)
+        yield (
+            where,
+            text.strip(),
+            labels,
+            known,
+            "" if name is None or name != name else str(name),
+        )
 
 
 def _label_text(cell: object, where: str) -> str:
     if isinstance(cell, list | tuple | dict | bytes):
-        raise DataError(f"{where}: label {quoted(str(cell))} is not text, a number or true or false")
+        raise DataError(
+            f"{where}: label {quoted(str(cell))} is not text, a number or true or false"
+        )
     return "" if cell is None or cell != cell else str(cell).strip()
 
 
@@ -337,7 +411,11 @@ def _rows(path: Path, sequence: str) -> tuple[list[str], Iterator[Sequence[objec
     """
     separator = SEPARATORS[table_kind(path.name)]
     rows: Iterator[Sequence[object]]
-    rows = _parquet_rows(path) if separator is None else _text_rows(path, separator, sequence)
+    rows = (
+        _parquet_rows(path)
+        if separator is None
+        else _text_rows(path, separator, sequence)
+    )
     header = [str(name) for name in next(rows, [])]
     check_unique(str(path), filter(None, header))
     return header, rows
@@ -345,15 +423,23 @@ def _rows(path: Path, sequence: str) -> tuple[list[str], Iterator[Sequence[objec
 
 def _parquet_rows(path: Path) -> Iterator[Sequence[object]]:
     """Yield the names of the columns, and then the rows."""
-    with open_parquet(path) as stored, reading(path, "not readable as Parquet", Exception):
+    with (
+        open_parquet(path) as stored,
+        reading(path, "not readable as Parquet", Exception),
+    ):
         yield stored.schema_arrow.names
         for batch in stored.iter_batches(_PARQUET_ROWS):
             batch.validate(full=True)  # invalid text is detected only on access
-            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            yield from zip(
+                *(column.to_pylist() for column in batch.columns), strict=True
+            )
 
 
 def _text_rows(path: Path, separator: str, sequence: str) -> Iterator[list[str]]:
-    with open_bytes(path) as stream, reading(path, "not readable as a table", ValueError, csv.Error):
+    with (
+        open_bytes(path) as stream,
+        reading(path, "not readable as a table", ValueError, csv.Error),
+    ):
         text = TextIOWrapper(stream, encoding="utf-8-sig", newline="")
         lines = []
         for line in text:
@@ -361,7 +447,10 @@ def _text_rows(path: Path, separator: str, sequence: str) -> Iterator[list[str]]
             if line.strip():
                 break
         separator = _separator(lines[-1:], separator, sequence)
-        reader, width = csv.reader(chain(lines, text), delimiter=separator, strict=True), 0
+        reader, width = (
+            csv.reader(chain(lines, text), delimiter=separator, strict=True),
+            0,
+        )
         for row in filter(None, reader):  # no blank lines
             width = width or len(row)
             if len(row) != width:

@@ -23,14 +23,24 @@ import pandas as pd
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from bigbird_dna.genome.similarity import batches, kmers_of, run_sizes, run_starts, within_runs
+from bigbird_dna.genome.similarity import (
+    batches,
+    kmers_of,
+    run_sizes,
+    run_starts,
+    within_runs,
+)
 
 Labels = npt.NDArray[np.int64]  # (N,) group of each sequence
 Pairs = npt.NDArray[np.int64]  # (P, 2) indices of sequences
 
 SIMILAR = 0.2
 """Usual minimum fraction of common k-mers of similar sequences."""
-_LONG, _SHORT, _SHORT_BELOW = 16, 8, 64  # k for long and short sequences; bp below which a sequence is short
+_LONG, _SHORT, _SHORT_BELOW = (
+    16,
+    8,
+    64,
+)  # k for long and short sequences; bp below which a sequence is short
 _MOST_KMERS = 1 << 25
 BATCH = 1 << 21  # shared k-mers per batch
 _ROUNDS = 8  # of linking sequences along chains
@@ -47,13 +57,17 @@ class RecordKmers(NamedTuple):
     sizes: npt.NDArray[np.int64]  # (N,) number of k-mers of each sequence
 
 
-def similar_groups(sequences: Sequence[str], threshold: float, *, most_kmers: int = _MOST_KMERS) -> Labels:
+def similar_groups(
+    sequences: Sequence[str], threshold: float, *, most_kmers: int = _MOST_KMERS
+) -> Labels:
     """Return the group of each sequence of A C G T N, numbered from 0 in order of their first members.
 
     Groups depend on neither order nor strand. A sequence without a k-mer of known bases is its own group.
     """
     kmers = distinct_kmers(sequences, most_kmers)
-    needed = np.maximum(np.ceil(threshold * kmers.sizes - _ROUNDING).astype(np.int64), 1)
+    needed = np.maximum(
+        np.ceil(threshold * kmers.sizes - _ROUNDING).astype(np.int64), 1
+    )
     least = -(-needed // _KEPT)
     shared, prefixes = _matrices(kmers, needed - least)
     labels = np.arange(len(sequences))
@@ -71,7 +85,9 @@ def similar_groups(sequences: Sequence[str], threshold: float, *, most_kmers: in
 def distinct_kmers(sequences: Sequence[str], most: int = _MOST_KMERS) -> RecordKmers:
     """Return the k-mers without N of each sequence; a k-mer and its reverse complement count as the same."""
     k = _SHORT if sequences and min(map(len, sequences)) < _SHORT_BELOW else _LONG
-    parts = -(-sum(map(len, sequences)) // most)  # the fraction 1 / parts of the k-mers is used
+    parts = -(
+        -sum(map(len, sequences)) // most
+    )  # the fraction 1 / parts of the k-mers is used
     keys = [np.empty(0, np.uint64)]  # row · 2^32 + k-mer
     for first, last in batches([len(one) for one in sequences]):
         kmers = kmers_of(sequences[first:last], k)
@@ -79,25 +95,35 @@ def distinct_kmers(sequences: Sequence[str], most: int = _MOST_KMERS) -> RecordK
         if parts > 1:
             mixed = (codes ^ (codes >> np.uint32(15))) * np.uint32(0x9E3779B1)
             kept = kept & ((mixed >> np.uint32(1)) % np.uint32(parts) == 0)
-        here = ((kmers.rows[kept] + first).astype(np.uint64) << np.uint64(32)) | codes[kept]
+        here = ((kmers.rows[kept] + first).astype(np.uint64) << np.uint64(32)) | codes[
+            kept
+        ]
         here.sort()
         keys.append(here[run_starts(here)])
     whole = np.concatenate(keys)
     rows = (whole >> np.uint64(32)).astype(np.int64)
-    return RecordKmers(rows, whole.astype(np.uint32), np.bincount(rows, minlength=len(sequences)))
+    return RecordKmers(
+        rows, whole.astype(np.uint32), np.bincount(rows, minlength=len(sequences))
+    )
 
 
-def _matrices(kmers: RecordKmers, lost: npt.NDArray[np.int64]) -> tuple[csr_matrix, csr_matrix]:
+def _matrices(
+    kmers: RecordKmers, lost: npt.NDArray[np.int64]
+) -> tuple[csr_matrix, csr_matrix]:
     """Return which sequence has which k-mer (N, K), for k-mers that occur in several sequences.
 
     The second matrix omits the `lost` (N,) most frequent k-mers of each sequence.
     """
     count = len(kmers.sizes)
-    keys = (kmers.codes.astype(np.uint64) << np.uint64(32)) | kmers.rows.astype(np.uint64)
+    keys = (kmers.codes.astype(np.uint64) << np.uint64(32)) | kmers.rows.astype(
+        np.uint64
+    )
     keys.sort()
     frequencies = run_sizes(keys >> np.uint64(32))
     several = frequencies > 1
-    rows = (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)[np.repeat(several, frequencies)]
+    rows = (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)[
+        np.repeat(several, frequencies)
+    ]
     del keys
     frequencies = frequencies[several]
     # Columns are ranks, from the rarest k-mer to the most frequent one.
@@ -110,7 +136,9 @@ def _matrices(kmers: RecordKmers, lost: npt.NDArray[np.int64]) -> tuple[csr_matr
     shape = (count, len(frequencies))
     shared = _rows_of_ones(columns, sizes, shape)
     length = np.maximum(sizes - lost, 0)
-    return shared, _rows_of_ones(columns[within_runs(sizes) < np.repeat(length, sizes)], length, shape)
+    return shared, _rows_of_ones(
+        columns[within_runs(sizes) < np.repeat(length, sizes)], length, shape
+    )
 
 
 def _rows_of_ones(
@@ -118,7 +146,9 @@ def _rows_of_ones(
 ) -> csr_matrix:
     """Return a matrix of ones with `sizes` entries in each row."""
     ends = np.concatenate([[0], np.cumsum(sizes)])
-    return csr_matrix((np.ones(len(columns), np.int32), columns.astype(np.int32), ends), shape=shape)
+    return csr_matrix(
+        (np.ones(len(columns), np.int32), columns.astype(np.int32), ends), shape=shape
+    )
 
 
 def _between(prefixes: csr_matrix, labels: Labels) -> csr_matrix:
@@ -150,7 +180,9 @@ def _chains(prefixes: csr_matrix, labels: Labels) -> Pairs:
     return np.stack([keys >> 32, keys & 0xFFFFFFFF], axis=1)
 
 
-def _candidates(prefixes: csr_matrix, labels: Labels, least: npt.NDArray[np.int64]) -> Iterator[Pairs]:
+def _candidates(
+    prefixes: csr_matrix, labels: Labels, least: npt.NDArray[np.int64]
+) -> Iterator[Pairs]:
     """Yield all pairs of different groups with `least` (N,) common k-mers of both; some pairs occur twice."""
     # Pairs inside the largest group are not needed, so its members need no rows of their own.
     largest = np.bincount(labels).argmax() if len(labels) else 0
@@ -164,12 +196,16 @@ def _candidates(prefixes: csr_matrix, labels: Labels, least: npt.NDArray[np.int6
         last = max(int(np.searchsorted(done, before + 5 * BATCH, "right")), first + 1)
         found = (prefixes[asked[first:last]] @ columns).tocoo()
         one, other, count = asked[first:last][found.row], found.col, found.data
-        kept = (count >= np.maximum(least[one], least[other])) & (labels[one] != labels[other])
+        kept = (count >= np.maximum(least[one], least[other])) & (
+            labels[one] != labels[other]
+        )
         yield np.stack([one[kept], other[kept].astype(np.int64)], axis=1)
         first = last
 
 
-def _linked(labels: Labels, pairs: Pairs, shared: csr_matrix, needed: npt.NDArray[np.int64]) -> Labels:
+def _linked(
+    labels: Labels, pairs: Pairs, shared: csr_matrix, needed: npt.NDArray[np.int64]
+) -> Labels:
     """Return the groups after linking the pairs with `needed` (N,) common k-mers; `labels` if none is new."""
     batch = max(BATCH // max(int(np.diff(shared.indptr).max(initial=1)), 1), 1)
     for first in range(0, len(pairs), batch):
@@ -180,6 +216,10 @@ def _linked(labels: Labels, pairs: Pairs, shared: csr_matrix, needed: npt.NDArra
         similar = some[overlap >= np.maximum(needed[one], needed[other])]
         if len(similar):
             shape = len(labels), len(labels)
-            edges = csr_matrix((np.ones(len(similar), np.int8), labels[similar].T), shape=shape)
-            labels = connected_components(edges, directed=False)[1][labels].astype(np.int64)
+            edges = csr_matrix(
+                (np.ones(len(similar), np.int8), labels[similar].T), shape=shape
+            )
+            labels = connected_components(edges, directed=False)[1][labels].astype(
+                np.int64
+            )
     return labels

@@ -54,7 +54,9 @@ def kmers_of(sequences: Sequence[str], k: int) -> Kmers:
         backward |= (base ^ np.uint32(3)) << np.uint32(2 * place)
     unknown = np.concatenate([[0], np.cumsum(letters == UNKNOWN)])
     known = np.asarray(unknown[k : k + count] == unknown[:count])
-    rows = np.repeat(np.arange(len(sequences)), [len(sequence) + 1 for sequence in sequences])[:count]
+    rows = np.repeat(
+        np.arange(len(sequences)), [len(sequence) + 1 for sequence in sequences]
+    )[:count]
     codes, turned = np.minimum(forward, backward), backward < forward
     return Kmers(codes, turned, known, known & (forward != backward), rows)
 
@@ -81,7 +83,10 @@ def minimizers(kmers: Kmers, width: int) -> Flags:
 Numbers = npt.NDArray[np.int64]
 
 SHORTEST = 7
-_SPARSE, _SPARSEST = 2000, 5  # bp of a window per additional minimizer position; maximum width
+_SPARSE, _SPARSEST = (
+    2000,
+    5,
+)  # bp of a window per additional minimizer position; maximum width
 FREQUENT, _ALWAYS = 256, 32
 _DIAGONALS = 32  # per band; seeds in two adjacent bands count together
 BATCH = 1 << 21  # bases per batch for finding seeds
@@ -132,24 +137,34 @@ class Sketch(NamedTuple):
         k is the largest value for which all k-mers still occur by chance.
         """
         k = int(math.log(max(bases, 1), 4))
-        return cls(min(max(k, SHORTEST), LONGEST - 1), min(1 + length // _SPARSE, _SPARSEST))
+        return cls(
+            min(max(k, SHORTEST), LONGEST - 1), min(1 + length // _SPARSE, _SPARSEST)
+        )
 
     def seeds(self, sequences: Sequence[str]) -> Seeds:
         """Return the seeds of sequences."""
         sizes = np.array([len(sequence) + 1 for sequence in sequences], np.int64)
-        begins = np.cumsum(sizes) - sizes  # in the concatenated text with one letter between sequences
+        begins = (
+            np.cumsum(sizes) - sizes
+        )  # in the concatenated text with one letter between sequences
         parts = [np.zeros(0, np.uint64)]
         for first, last in batches([len(sequence) for sequence in sequences]):
             kmers = kmers_of(sequences[first:last], self.k)
             chosen = np.flatnonzero(minimizers(kmers, self.width))
-            codes = (kmers.codes[chosen].astype(np.uint64) << np.uint64(1)) | kmers.turned[chosen]
-            parts.append((codes << np.uint64(32)) | (chosen + begins[first]).astype(np.uint64))
+            codes = (
+                kmers.codes[chosen].astype(np.uint64) << np.uint64(1)
+            ) | kmers.turned[chosen]
+            parts.append(
+                (codes << np.uint64(32)) | (chosen + begins[first]).astype(np.uint64)
+            )
         keys = np.concatenate(parts)
         keys.sort()
         codes = (keys >> np.uint64(32)).astype(np.uint32)
         places = (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
         rows = np.searchsorted(begins, places, "right") - 1
-        new = np.append(True, (codes[1:] != codes[:-1]) | (rows[1:] != rows[:-1]))[: len(keys)]
+        new = np.append(True, (codes[1:] != codes[:-1]) | (rows[1:] != rows[:-1]))[
+            : len(keys)
+        ]
         return take(Seeds(codes, rows, places - begins[rows]), new)
 
 
@@ -174,11 +189,15 @@ class SeedPairs(NamedTuple):
 
     def joined(self, other: Self) -> Self:
         """Return these pairs followed by the others."""
-        return type(self)(*(np.concatenate(both) for both in zip(self, other, strict=True)))
+        return type(self)(
+            *(np.concatenate(both) for both in zip(self, other, strict=True))
+        )
 
     def heaviest(self, count: int, *, of_queries: bool = True) -> Self:
         """Return the `count` pairs of the largest weight per query, or per other window; ties: the first."""
-        groups, ties = (self.queries, self.others) if of_queries else (self.others, self.queries)
+        groups, ties = (
+            (self.queries, self.others) if of_queries else (self.others, self.queries)
+        )
         order = np.lexsort((self.turned, ties, -self.weights, groups))
         return take(self, np.sort(order[within_runs(run_sizes(groups[order])) < count]))
 
@@ -204,7 +223,9 @@ class SeedIndex:
         chosen[order[within_runs(sizes) < _ALWAYS]] = True
         kept = np.flatnonzero(chosen)
         self._seeds = take(seeds, kept)
-        self._first = np.append(run_starts(self._seeds.codes), len(kept))  # first row of each code
+        self._first = np.append(
+            run_starts(self._seeds.codes), len(kept)
+        )  # first row of each code
         self._codes = self._seeds.codes[self._first[:-1]]
 
     def share(self, others: Sequence[str], first: int) -> Iterator[SeedPairs]:
@@ -217,7 +238,9 @@ class SeedIndex:
         for strand in (0, 1):
             # A reverse complement has the seeds of the other strand, counted from its other end.
             wanted = seeds.codes ^ np.uint32(strand)
-            places = np.minimum(np.searchsorted(self._codes, wanted), len(self._codes) - 1)
+            places = np.minimum(
+                np.searchsorted(self._codes, wanted), len(self._codes) - 1
+            )
             known = np.flatnonzero(self._codes[places] == wanted)
             own, begins = seeds.rows[known], seeds.starts[known]
             starts = lengths[own] - self.sketch.k - begins if strand else begins
@@ -225,7 +248,9 @@ class SeedIndex:
         hits = Seeds(*map(np.concatenate, zip(*parts, strict=True)))
         hits = take(hits, np.argsort(hits.rows, kind="stable"))
         work = np.cumsum(np.diff(self._first)[hits.codes])
-        ends = np.searchsorted(hits.rows, 2 * np.arange(len(others) + 1))  # end of each window's hits
+        ends = np.searchsorted(
+            hits.rows, 2 * np.arange(len(others) + 1)
+        )  # end of each window's hits
         start = 0
         while start < len(others):
             before = int(work[ends[start] - 1]) if ends[start] else 0
@@ -241,7 +266,9 @@ class SeedIndex:
             return NO_PAIRS
         hit = np.repeat(np.arange(len(sizes)), sizes)
         place = within_runs(sizes) + np.repeat(self._first[hits.codes], sizes)
-        band = (hits.starts[hit] - self._seeds.starts[place] + self._longest) // _DIAGONALS
+        band = (
+            hits.starts[hit] - self._seeds.starts[place] + self._longest
+        ) // _DIAGONALS
         pair = (hits.rows[hit] - hits.rows[0]) * self.count + self._seeds.rows[place]
         # Pair, band and position in the query as one number, with as few bits as windows of this length need.
         places, bands = self._longest.bit_length(), int(band.max() + 1).bit_length()
@@ -279,7 +306,11 @@ def alignment_scores(first: Sequence[str], second: Sequence[str]) -> Numbers:
     aligner.wildcard = "N"
     return np.array(
         [
-            len(one) - one.count("N") if one == other else aligner.score(one, other) if one and other else 0
+            len(one) - one.count("N")
+            if one == other
+            else aligner.score(one, other)
+            if one and other
+            else 0
             for one, other in zip(first, second, strict=True)
         ],
         np.int64,
@@ -307,7 +338,11 @@ class SequenceWindows(NamedTuple):
     def of(cls, sequences: Sequence[str]) -> Self:
         """Return windows that are in memory."""
         length = max(map(len, sequences), default=0)
-        return cls(len(sequences), length, lambda rows: [sequences[row] for row in rows.tolist()])
+        return cls(
+            len(sequences),
+            length,
+            lambda rows: [sequences[row] for row in rows.tolist()],
+        )
 
 
 class Pairs(NamedTuple):
@@ -315,7 +350,9 @@ class Pairs(NamedTuple):
 
     queries: Rows
     others: Rows
-    turned: npt.NDArray[np.bool_]  # whether the reverse complement of the query is similar
+    turned: npt.NDArray[
+        np.bool_
+    ]  # whether the reverse complement of the query is similar
     similarities: npt.NDArray[np.float64]  # above 0
 
     def nearest(self, count: int) -> "Nearest":
@@ -358,7 +395,9 @@ def aligned_pairs(
     pairs. Only pairs of the queries in `asked`, (N,), are aligned; None aligns all.
     """
     least = math.inf if threshold is None else threshold * others.length * _COVERED
-    sketch = Sketch.fitting(others.number * others.length, max(map(len, queries), default=0))
+    sketch = Sketch.fitting(
+        others.number * others.length, max(map(len, queries), default=0)
+    )
     index = SeedIndex(queries, sketch)
     found = likewise = NO_PAIRS
     runs = batches([others.length] * others.number)
@@ -370,17 +409,26 @@ def aligned_pairs(
     pairs = found.joined(likewise)
     if asked is not None:
         pairs = take(pairs, np.flatnonzero(asked[pairs.queries]))
-    keys = np.stack([pairs.others, pairs.queries, pairs.turned.astype(np.int64)], axis=1)
+    keys = np.stack(
+        [pairs.others, pairs.queries, pairs.turned.astype(np.int64)], axis=1
+    )
     pairs = take(pairs, np.unique(keys, axis=0, return_index=True)[1])
     scores = _pair_scores(queries, others, pairs)
     known = np.array([len(query) - query.count("N") for query in queries], np.int64)
     similarities = scores / np.maximum(known[pairs.queries], 1)
     order = np.lexsort((pairs.turned, pairs.others, -similarities, pairs.queries))
     order = order[scores[order] > 0]
-    return Pairs(pairs.queries[order], pairs.others[order], pairs.turned[order], similarities[order])
+    return Pairs(
+        pairs.queries[order],
+        pairs.others[order],
+        pairs.turned[order],
+        similarities[order],
+    )
 
 
-def _pair_scores(queries: Sequence[str], others: SequenceWindows, pairs: SeedPairs) -> npt.NDArray[np.int64]:
+def _pair_scores(
+    queries: Sequence[str], others: SequenceWindows, pairs: SeedPairs
+) -> npt.NDArray[np.int64]:
     """Return the score of each pair; pairs are in the order of the other windows, which are read in turn."""
     scores = np.zeros(len(pairs.queries), np.int64)
     size = max(min(PAIRS, _READ // max(others.length, 1)), 1)
@@ -391,6 +439,9 @@ def _pair_scores(queries: Sequence[str], others: SequenceWindows, pairs: SeedPai
         theirs = [texts[number] for number in place.tolist()]
         ours = [queries[row] for row in pairs.queries[some].tolist()]
         turned = pairs.turned[some].tolist()
-        ours = [reverse_complement(one) if turn else one for one, turn in zip(ours, turned, strict=True)]
+        ours = [
+            reverse_complement(one) if turn else one
+            for one, turn in zip(ours, turned, strict=True)
+        ]
         scores[some] = alignment_scores(ours, theirs)
     return scores

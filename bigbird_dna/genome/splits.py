@@ -22,8 +22,12 @@ from bigbird_dna.errors import ConfigError, meant
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown
 from bigbird_dna.genome.sequence import Interval, Intervals, Positions
 
-_REGION = re.compile(r"(?P<contig>.+):(?P<first>[0-9,]{1,30})(?:-(?P<last>[0-9,]{0,30}))?")
-_WRITTEN = re.compile(r"(?P<contig>.+):(?P<first>[0-9]{1,18})-(?P<last>[0-9]{1,18})", re.ASCII)
+_REGION = re.compile(
+    r"(?P<contig>.+):(?P<first>[0-9,]{1,30})(?:-(?P<last>[0-9,]{0,30}))?"
+)
+_WRITTEN = re.compile(
+    r"(?P<contig>.+):(?P<first>[0-9]{1,18})-(?P<last>[0-9]{1,18})", re.ASCII
+)
 
 
 class NamedRegion(NamedTuple):
@@ -64,7 +68,9 @@ def find_named_region(
     first = int(match["first"].replace(",", "") or 0)
     last = int((match["last"] or "").replace(",", "") or length)
     if not 1 <= first <= last <= length:
-        raise ConfigError(f"{where}: {text!r}: positions on {contig} must be from 1 to {length:,}")
+        raise ConfigError(
+            f"{where}: {text!r}: positions on {contig} must be from 1 to {length:,}"
+        )
     return Interval(contig, first - 1, last)
 
 
@@ -83,15 +89,27 @@ def read_named_region(text: str) -> Interval:
 
 def name_parts(segments: Sequence[Interval], lengths: Mapping[str, int]) -> list[str]:
     """Return the named regions of those segments that are not a whole contig, in their order."""
-    return [format_named_region(segment) for segment in segments if len(segment) < lengths[segment.contig]]
+    return [
+        format_named_region(segment)
+        for segment in segments
+        if len(segment) < lengths[segment.contig]
+    ]
 
 
-def find_overlap(regions: Iterable[NamedRegion]) -> tuple[NamedRegion, NamedRegion] | None:
+def find_overlap(
+    regions: Iterable[NamedRegion],
+) -> tuple[NamedRegion, NamedRegion] | None:
     """Return two overlapping regions of different kinds in the order of their starts, or None."""
-    furthest: dict[str, NamedRegion] = {}  # per kind, the region with the largest end on the contig
+    furthest: dict[
+        str, NamedRegion
+    ] = {}  # per kind, the region with the largest end on the contig
     for region in sorted(regions, key=lambda named: named.interval):
         contig, start = region.interval.contig, region.interval.start
-        here = {kind: other for kind, other in furthest.items() if other.interval.contig == contig}
+        here = {
+            kind: other
+            for kind, other in furthest.items()
+            if other.interval.contig == contig
+        }
         for kind, other in here.items():
             if kind != region.kind and other.interval.end > start:
                 return other, region
@@ -104,7 +122,11 @@ def find_overlap(regions: Iterable[NamedRegion]) -> tuple[NamedRegion, NamedRegi
 Split = Literal["train", "valid", "test"]
 
 _PATTERN = re.compile(r"[*?[]")
-_SPLITS: Mapping[str, Split | None] = {"exclude": None, "valid": "valid", "test": "test"}
+_SPLITS: Mapping[str, Split | None] = {
+    "exclude": None,
+    "valid": "valid",
+    "test": "test",
+}
 
 
 class Segment(NamedTuple):
@@ -125,21 +147,32 @@ class Splits:
 
     @classmethod
     def from_config(
-        cls, config: GenomeConfig, contigs: Mapping[str, int], assembly: Assembly, **regions: Sequence[str]
+        cls,
+        config: GenomeConfig,
+        contigs: Mapping[str, int],
+        assembly: Assembly,
+        **regions: Sequence[str],
     ) -> Self:
         """Divide a reference as configured; `regions` are extra regions for `find_named`. Bases that are not
         named are for training."""
         by_contig: defaultdict[str, list[NamedRegion]] = defaultdict(list)
         for region in find_named(config, contigs, assembly, **regions):
             by_contig[region.interval.contig].append(region)
-        splits = cls({contig: _cut(contig, length, by_contig[contig]) for contig, length in contigs.items()})
+        splits = cls(
+            {
+                contig: _cut(contig, length, by_contig[contig])
+                for contig, length in contigs.items()
+            }
+        )
         if not splits.contigs("train"):
             what = (
                 "every base"
                 if any(len(segments) > 1 for segments in splits.by_contig.values())
                 else "every contig"
             )
-            raise ConfigError(f"genome: exclude, valid and test name {what}, so none is left for training")
+            raise ConfigError(
+                f"genome: exclude, valid and test name {what}, so none is left for training"
+            )
         return splits
 
     @property
@@ -153,14 +186,17 @@ class Splits:
 
     def contigs(self, split: Split) -> list[str]:
         """Return the contigs with a segment of a split, in the reference's order."""
-        return list(dict.fromkeys(interval.contig for interval in self.intervals(split)))
+        return list(
+            dict.fromkeys(interval.contig for interval in self.intervals(split))
+        )
 
     def over(self, interval: Interval) -> list[Segment]:
         """Return the segments that overlap an interval, in order; none outside the contig."""
         return [
             segment
             for segment in self.by_contig.get(interval.contig, ())
-            if segment.interval.start < interval.end and interval.start < segment.interval.end
+            if segment.interval.start < interval.end
+            and interval.start < segment.interval.end
         ]
 
 
@@ -180,7 +216,11 @@ def find_named(
     """
     whole: dict[str, NamedRegion] = {}
     regions, patterns = [], []
-    for key, texts in (("exclude", config.exclude), ("valid", config.valid), ("test", config.test)):
+    for key, texts in (
+        ("exclude", config.exclude),
+        ("valid", config.valid),
+        ("test", config.test),
+    ):
         for text in texts:
             contig = assembly.match(text, contigs)
             found = find_named_region(text, contigs, assembly, f"genome.{key}")
@@ -196,7 +236,9 @@ def find_named(
             elif contig is None:
                 regions.append(NamedRegion(f"genome.{key}", key, text, found))
             elif contig in whole:
-                raise ConfigError(f"genome.{key}: {text!r} is contig {contig!r}, which is already listed")
+                raise ConfigError(
+                    f"genome.{key}: {text!r} is contig {contig!r}, which is already listed"
+                )
             else:
                 whole[contig] = NamedRegion(f"genome.{key}", key, text, found)
     whole = _fitting(patterns, contigs, assembly, whole) | whole
@@ -215,7 +257,9 @@ def find_named(
     named = [*whole.values(), *regions, *besides]
     if overlap := find_overlap(named):
         one, other = overlap
-        raise ConfigError(f"{one.key}: {one.text!r} overlaps {other.text!r} in {other.key}")
+        raise ConfigError(
+            f"{one.key}: {one.text!r} overlaps {other.text!r} in {other.key}"
+        )
     return named
 
 
@@ -232,11 +276,15 @@ def _fitting(
         if not fitting:
             what = f"genome.{key}: {text!r} matches no contig of the reference"
             if key != "exclude":
-                raise ConfigError(f"{what} ({assembly.name}; the reference has {shown(contigs)})")
+                raise ConfigError(
+                    f"{what} ({assembly.name}; the reference has {shown(contigs)})"
+                )
             log(what)
         for contig in fitting:
             whole = Interval(contig, 0, contigs[contig])
-            other = found.setdefault(contig, NamedRegion(f"genome.{key}", key, text, whole))
+            other = found.setdefault(
+                contig, NamedRegion(f"genome.{key}", key, text, whole)
+            )
             if other.kind != key and contig not in named:
                 raise ConfigError(
                     f"genome: contig {contig!r} matches {other.text!r} in {other.kind} and {text!r} in "
@@ -245,13 +293,17 @@ def _fitting(
     return found
 
 
-def fitting_contigs(text: str, contigs: Collection[str], assembly: Assembly) -> list[str]:
+def fitting_contigs(
+    text: str, contigs: Collection[str], assembly: Assembly
+) -> list[str]:
     """Return the contigs with this name, or with a name that matches this shell pattern."""
     named = assembly.match(text, contigs)
     if named is not None:
         return [named]
     return [
-        contig for contig in contigs if any(fnmatchcase(name, text) for name in assembly.names_of(contig))
+        contig
+        for contig in contigs
+        if any(fnmatchcase(name, text) for name in assembly.names_of(contig))
     ]
 
 
@@ -305,17 +357,22 @@ class RegionSplits:
     @classmethod
     def from_regions(cls, named: Sequence[NamedRegion]) -> Self:
         """Make an object from parsed regions; regions of different kinds must not overlap."""
-        kinds = {kind: [one.interval for one in named if one.kind == kind] for kind in KINDS}
+        kinds = {
+            kind: [one.interval for one in named if one.kind == kind] for kind in KINDS
+        }
         return cls(
             {
                 kind: Intervals.joined(
-                    (one.contig, Intervals(np.array([one.start]), np.array([one.end]))) for one in regions
+                    (one.contig, Intervals(np.array([one.start]), np.array([one.end])))
+                    for one in regions
                 )
                 for kind, regions in kinds.items()
             }
         )
 
-    def assign(self, contig: str, starts: Positions, size: int, window: int) -> npt.NDArray[np.int8]:
+    def assign(
+        self, contig: str, starts: Positions, size: int, window: int
+    ) -> npt.NDArray[np.int8]:
         """Return the splits of the bins `[starts[i], starts[i] + size)` of a contig, indices of `SPLITS`.
 
         A bin is held out if it is entirely within a held-out region. A training bin is dropped (`GAP`) if its
@@ -326,13 +383,20 @@ class RegionSplits:
         splits = np.zeros(len(starts), np.int8)
         opens = window_start(starts, size, window)
         # How far the window of a bin at the edge of a region extends beyond the region.
-        before, after = size // 2 - window // 2, window - size - (window // 2 - size // 2)
+        before, after = (
+            size // 2 - window // 2,
+            window - size - (window // 2 - size // 2),
+        )
         for number, kind in enumerate(SPLITS[1:], start=1):
             regions = self.regions[kind].get(contig)
             if regions is None:
                 continue
-            wide = Intervals.union(regions.starts + min(before, 0), regions.ends + max(after, 0))
-            near = wide.overlap(np.minimum(opens, starts), np.maximum(opens + window, starts + size))
+            wide = Intervals.union(
+                regions.starts + min(before, 0), regions.ends + max(after, 0)
+            )
+            near = wide.overlap(
+                np.minimum(opens, starts), np.maximum(opens + window, starts + size)
+            )
             splits[near] = GAP
             splits[regions.hold(starts, starts + size)] = number
         if excluded := self.regions["exclude"].get(contig):
@@ -345,7 +409,9 @@ class RegionSplits:
             kind: [
                 format_named_region(Interval(contig, *ends))
                 for contig, regions in found.items()
-                for ends in zip(regions.starts.tolist(), regions.ends.tolist(), strict=True)
+                for ends in zip(
+                    regions.starts.tolist(), regions.ends.tolist(), strict=True
+                )
             ]
             for kind, found in self.regions.items()
         }

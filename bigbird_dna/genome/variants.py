@@ -25,7 +25,9 @@ from bigbird_dna.genome.sequence import Interval, clean, first_bad_letter, fract
 OFFSET_SPAN = 40
 """bp from the leftmost to the rightmost offset: a few tokens, so that tokenization phases average out."""
 
-_LOOKED_AT = 64  # initial bp to fetch for an alignment; doubled until the allele stops moving
+_LOOKED_AT = (
+    64  # initial bp to fetch for an alignment; doubled until the allele stops moving
+)
 _BREAKEND = re.compile(r".*[\[\]].*|\.[^.]+|[^.]+\.")
 
 
@@ -45,7 +47,10 @@ class Note(StrEnum):
         return note
 
     NO_ALT = "NO_ALT", "no alternative allele"
-    SPANNING_DELETION = "SPANNING_DELETION", "allele * (overlapped by an upstream deletion)"
+    SPANNING_DELETION = (
+        "SPANNING_DELETION",
+        "allele * (overlapped by an upstream deletion)",
+    )
     BREAKEND = "BREAKEND", "breakend"
     SYMBOLIC = "SYMBOLIC", "symbolic allele"
     NOT_BASES = "NOT_BASES", "REF or ALT contains letters that are not bases"
@@ -53,12 +58,27 @@ class Note(StrEnum):
     BEYOND_CONTIG = "BEYOND_CONTIG", "REF is not within the contig"
     REF_MISMATCH = "REF_MISMATCH", "REF differs from the reference"
     NO_CHANGE = "NO_CHANGE", "ALT equals REF"
-    REF_UNKNOWN = "REF_UNKNOWN", "the reference has N or another IUPAC code at the changed bases"
+    REF_UNKNOWN = (
+        "REF_UNKNOWN",
+        "the reference has N or another IUPAC code at the changed bases",
+    )
     AMBIGUOUS = "AMBIGUOUS", "the changed bases have N or another IUPAC code"
-    PHASED = "PHASED", "scored together with neighboring variants of the same haplotype (scored or not)"
-    TOO_LONG = "TOO_LONG", "the changed bases do not fit into the window at every offset"
-    TOO_MANY_N = "TOO_MANY_N", "too large a fraction of N in a window, including positions beyond the contig"
-    CONTIG_EDGE = "CONTIG_EDGE", "a window extends beyond the contig and is padded with N (scored or not)"
+    PHASED = (
+        "PHASED",
+        "scored together with neighboring variants of the same haplotype (scored or not)",
+    )
+    TOO_LONG = (
+        "TOO_LONG",
+        "the changed bases do not fit into the window at every offset",
+    )
+    TOO_MANY_N = (
+        "TOO_MANY_N",
+        "too large a fraction of N in a window, including positions beyond the contig",
+    )
+    CONTIG_EDGE = (
+        "CONTIG_EDGE",
+        "a window extends beyond the contig and is padded with N (scored or not)",
+    )
 
 
 class Change(NamedTuple):
@@ -92,7 +112,9 @@ def window_offsets(count: int, span: int = OFFSET_SPAN) -> tuple[int, ...]:
     return tuple(round(span * index / (count - 1) - span / 2) for index in range(count))
 
 
-def find_change(contig: str | None, start: int, ref: str, alt: str, reference: Reference) -> Change | Note:
+def find_change(
+    contig: str | None, start: int, ref: str, alt: str, reference: Reference
+) -> Change | Note:
     """Return the normal form of a VCF allele (with 0-based `start`), or the reason why there is none.
 
     Case is ignored. REF must match the reference, except where the reference has N or another IUPAC code.
@@ -142,10 +164,17 @@ def allele_windows(
         return None
     before, end = max(lefts), change.start + len(change.ref)
     after = size - min(lefts) - min(len(change.ref), len(change.alt))
-    left_side = reference.fetch(Interval(change.contig, change.start - before, change.start))
+    left_side = reference.fetch(
+        Interval(change.contig, change.start - before, change.start)
+    )
     right_side = reference.fetch(Interval(change.contig, end, end + after))
     ref, alt = (
-        tuple(left_side[before - left :] + allele + right_side[: size - left - len(allele)] for left in lefts)
+        tuple(
+            left_side[before - left :]
+            + allele
+            + right_side[: size - left - len(allele)]
+            for left in lefts
+        )
         for allele in (change.ref, change.alt)
     )
     beyond = change.start < before or end + after > reference.contigs[change.contig]
@@ -184,7 +213,10 @@ def _left_aligned(change: Change, reference: Reference) -> Change:
         before = reference.fetch(Interval(contig, first, start - shift))
         # Each step moves the last base to the front: after k steps, the last base is number -1 - k (cyclic).
         steps = 0
-        while steps < len(before) and before[-1 - steps] == moved[-1 - (shift + steps) % size]:
+        while (
+            steps < len(before)
+            and before[-1 - steps] == moved[-1 - (shift + steps) % size]
+        ):
             steps += 1
         shift += steps
         if steps < len(before):
@@ -203,7 +235,9 @@ def right_shift(change: Change, reference: Reference) -> int:
     moved, end, length = ref or alt, start + len(ref), reference.contigs[contig]
     shift, reach = 0, _LOOKED_AT
     while end + shift < length:
-        behind = reference.fetch(Interval(contig, end + shift, min(end + shift + reach, length)))
+        behind = reference.fetch(
+            Interval(contig, end + shift, min(end + shift + reach, length))
+        )
         turn = shift % len(moved)
         cycle = (moved[turn:] + moved[:turn]) * (1 + len(behind) // len(moved))
         steps = len(commonprefix([behind, cycle]))  # noqa: RUF071 - of letters
@@ -222,7 +256,9 @@ LONGEST_LINE = 1 << 27  # bytes: genotypes of a million people
 _LARGEST_HEADER, _MOST_HEADER_LINES = 1 << 26, 1_000_000  # bytes, lines
 _START = b"##fileformat=VCF"
 _CONTIG_LINE = re.compile(r"##contig=<(?:[^>]*,)?ID=([^,>]+)")
-_CONTIG_LENGTH = re.compile(r"(?=.*[<,]length=(\d{1,12})[,>])##contig=<(?:[^>]*,)?ID=([^,>]+)")
+_CONTIG_LENGTH = re.compile(
+    r"(?=.*[<,]length=(\d{1,12})[,>])##contig=<(?:[^>]*,)?ID=([^,>]+)"
+)
 _UNFIT = re.compile('[,<>"]')  # in names that cannot be declared in a header line
 _NO_VCF = "not a VCF file: it must begin with ##fileformat=VCFv4.2"
 
@@ -245,7 +281,9 @@ class VcfRecord(NamedTuple):
     alts: tuple[str, ...]  # (".",) without an alternative allele
     columns: tuple[str, ...]  # the eight fixed columns
     rest: str  # genotypes: the further columns, tab-separated, or ""
-    joint: Mapping[str, Allele] = {}  # by ALT, the changes of its haplotype that are scored together
+    joint: Mapping[
+        str, Allele
+    ] = {}  # by ALT, the changes of its haplotype that are scored together
 
 
 class VcfFile(NamedTuple):
@@ -273,7 +311,9 @@ Keep = Callable[[VcfRecord], bool]
 
 
 @contextmanager
-def open_vcf(path: Path, keep: Keep | None = None, stream: IO[bytes] | None = None) -> Iterator[VcfFile]:
+def open_vcf(
+    path: Path, keep: Keep | None = None, stream: IO[bytes] | None = None
+) -> Iterator[VcfFile]:
     """Open a plain, gzip or bgzip VCF file for one pass; only records selected by `keep` are read.
 
     `stream` has the bytes of the file if it is already open. A file that is not VCF, or later a line that is
@@ -282,10 +322,14 @@ def open_vcf(path: Path, keep: Keep | None = None, stream: IO[bytes] | None = No
     path = Path(path)
     with open_bytes(path) if stream is None else nullcontext(stream) as opened:
         # In a binary file, searching for the end of the first line could take long.
-        start = cast(BufferedReader, opened).peek(len(BOM_UTF8 + _START))[: len(BOM_UTF8 + _START)]
+        start = cast(BufferedReader, opened).peek(len(BOM_UTF8 + _START))[
+            : len(BOM_UTF8 + _START)
+        ]
         start = start.removeprefix(BOM_UTF8)[: len(_START)]
         if start.startswith(b"BCF"):
-            raise DataError(f"{path}: BCF is not supported; convert the file with `bcftools view -O z`")
+            raise DataError(
+                f"{path}: BCF is not supported; convert the file with `bcftools view -O z`"
+            )
         if not _START.startswith(start) and not BOM_UTF8.startswith(start):
             raise DataError(f"{path}: line 1: {_NO_VCF}")
         lines = numbered_lines(path, opened, LONGEST_LINE)
@@ -297,7 +341,9 @@ def open_vcf(path: Path, keep: Keep | None = None, stream: IO[bytes] | None = No
 
 
 def scan_vcf(
-    path: Path, keep: Keep | None = None, check: Callable[[VcfFile], Iterator[VcfRecord]] | None = None
+    path: Path,
+    keep: Keep | None = None,
+    check: Callable[[VcfFile], Iterator[VcfRecord]] | None = None,
 ) -> VcfSummary:
     """Read a file, or the records selected by `keep`, once from end to end to find faults before any work.
 
@@ -322,7 +368,10 @@ def scan_vcf(
 
 
 def same_assembly(
-    vcf: VcfFile, path: Path | str, reference: Reference, find: Callable[[str], str | None]
+    vcf: VcfFile,
+    path: Path | str,
+    reference: Reference,
+    find: Callable[[str], str | None],
 ) -> Iterator[VcfRecord]:
     """Yield the records; `DataError` if REF of most of them differs from the reference.
 
@@ -334,7 +383,11 @@ def same_assembly(
     def check(first: str) -> None:
         if 2 * differing > checked:
             declared = declared_assembly(vcf.meta)
-            header = f"; its header declares the contig lengths of {declared}" if declared else ""
+            header = (
+                f"; its header declares the contig lengths of {declared}"
+                if declared
+                else ""
+            )
             raise DataError(
                 f"{path}: REF of {differing} of the {first}{checked} records differs from {reference.path}: "
                 f"use the reference of the assembly on which the variants were called{header}"
@@ -342,7 +395,9 @@ def same_assembly(
 
     for record in vcf.records:
         if checked < CHECKED_RECORDS:
-            note = find_change(find(record.contig), record.start, record.ref, record.ref, reference)
+            note = find_change(
+                find(record.contig), record.start, record.ref, record.ref, reference
+            )
             differing += note in (Note.REF_MISMATCH, Note.BEYOND_CONTIG)
             checked += note in (Note.REF_MISMATCH, Note.BEYOND_CONTIG, Note.NO_CHANGE)
             if checked == CHECKED_RECORDS:
@@ -353,7 +408,10 @@ def same_assembly(
 
 
 def contig_lines(
-    meta: Sequence[str], contigs: Mapping[str, int], used: Iterable[str], find: Callable[[str], str | None]
+    meta: Sequence[str],
+    contigs: Mapping[str, int],
+    used: Iterable[str],
+    find: Callable[[str], str | None],
 ) -> list[str]:
     """Return the `##contig` lines that the header `meta` lacks, in the order of the reference's contigs.
 
@@ -376,13 +434,22 @@ def contig_lines(
 
 def declared_assembly(meta: Sequence[str]) -> str | None:
     """Return the known assembly with the contig lengths that a VCF header declares, or None."""
-    declared = {found[2]: int(found[1]) for line in meta if (found := _CONTIG_LENGTH.match(line))}
-    matches = {name: declared.items() & load_assembly(name).lengths.items() for name in ASSEMBLIES}
+    declared = {
+        found[2]: int(found[1])
+        for line in meta
+        if (found := _CONTIG_LENGTH.match(line))
+    }
+    matches = {
+        name: declared.items() & load_assembly(name).lengths.items()
+        for name in ASSEMBLIES
+    }
     best = max(matches, key=lambda name: len(matches[name]))
     return best if matches[best] else None
 
 
-def _read_header(path: Path, lines: Iterator[tuple[int, bytes]]) -> tuple[tuple[str, ...], str]:
+def _read_header(
+    path: Path, lines: Iterator[tuple[int, bytes]]
+) -> tuple[tuple[str, ...], str]:
     """Return the `##` lines without a byte-order mark, and the line of column names."""
     meta: list[str] = []
     size = 0
@@ -407,7 +474,9 @@ def _read_header(path: Path, lines: Iterator[tuple[int, bytes]]) -> tuple[tuple[
     return tuple(meta), column_line
 
 
-def _records(path: Path, lines: Iterator[tuple[int, bytes]], column_line: str) -> Iterator[VcfRecord]:
+def _records(
+    path: Path, lines: Iterator[tuple[int, bytes]], column_line: str
+) -> Iterator[VcfRecord]:
     columns = column_line.count("\t") + 1
     contig = ""
     for number, line in lines:
@@ -439,7 +508,9 @@ def _record(text: str, columns: int, number: int, where: str) -> VcfRecord:
     if "" in alts:
         raise DataError(f"{where}: ALT {quoted(alt)} contains an empty allele")
     rest = fields[len(_COLUMNS)] if columns > len(_COLUMNS) else ""
-    return VcfRecord(number, contig, position - 1, ref, alts, tuple(fields[: len(_COLUMNS)]), rest)
+    return VcfRecord(
+        number, contig, position - 1, ref, alts, tuple(fields[: len(_COLUMNS)]), rest
+    )
 
 
 def _text(line: bytes, where: str) -> str:

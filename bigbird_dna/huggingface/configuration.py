@@ -75,7 +75,9 @@ class NoNativeClass(ModelError):
     """HuggingFace's library has no class for a model."""
 
 
-def own_description(values: Mapping[str, Any], source: str) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
+def own_description(
+    values: Mapping[str, Any], source: str
+) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
     """Encoder, task and tokenizer in the `config.json` of a checkpoint with model code."""
     own = values.get(OWN_KEY)
     if not isinstance(own, dict):
@@ -83,7 +85,9 @@ def own_description(values: Mapping[str, Any], source: str) -> tuple[EncoderConf
     return parse_description(own, f"{source}: {OWN_KEY}")
 
 
-def encoder_config(values: Mapping[str, Any], compatibility: Compatibility, source: str) -> EncoderConfig:
+def encoder_config(
+    values: Mapping[str, Any], compatibility: Compatibility, source: str
+) -> EncoderConfig:
     """The encoder described by a `config.json`; missing keys have HuggingFace's defaults.
 
     With `compatibility` "huggingface", block-sparse attention is computed as in HuggingFace's evaluation;
@@ -95,13 +99,17 @@ def encoder_config(values: Mapping[str, Any], compatibility: Compatibility, sour
         return _modern_config(values, source)
     if values.get("model_type") != MODEL_TYPE:
         found = _quoted(values.get("model_type"))
-        raise ModelError(f"{source}: model_type {found}, expected {MODEL_TYPE!r} or {MODERN_TYPE!r}")
+        raise ModelError(
+            f"{source}: model_type {found}, expected {MODEL_TYPE!r} or {MODERN_TYPE!r}"
+        )
     for key in ("is_decoder", "add_cross_attention"):
         if values.get(key):
             raise ModelError(f"{source}: {key} is set: decoders are not supported")
     position = values.get("position_embedding_type", "absolute")
     if position != "absolute":
-        raise ModelError(f"{source}: position_embedding_type {_quoted(position)} is not supported")
+        raise ModelError(
+            f"{source}: position_embedding_type {_quoted(position)} is not supported"
+        )
     fields = {field: values.get(key, default) for field, key, default in _FIELDS}
     if isinstance(own := values.get(OWN_KEY), dict) and "random_seed" in own:
         fields["random_seed"] = own["random_seed"]
@@ -110,21 +118,31 @@ def encoder_config(values: Mapping[str, Any], compatibility: Compatibility, sour
         ("activation", "hidden_act", _ACTIVATIONS),
     ):
         if not isinstance(fields[field], str) or fields[field] not in table:
-            raise ModelError(f"{source}: {key} {_quoted(fields[field])} must be one of {', '.join(table)}")
+            raise ModelError(
+                f"{source}: {key} {_quoted(fields[field])} must be one of {', '.join(table)}"
+            )
         fields[field] = table[fields[field]]
     sparse = fields["attention"] == "bigbird"
     if sparse:
         fields["attention_dropout"] = 0.0  # as in HuggingFace
-    others = {"global_blocks": 2, "window_blocks": 3, "compatibility": compatibility if sparse else "none"}
+    others = {
+        "global_blocks": 2,
+        "window_blocks": 3,
+        "compatibility": compatibility if sparse else "none",
+    }
     return _checked(fields, _FIELDS, others, source)
 
 
-def _checked(fields: dict[str, Any], table: Fields, others: Mapping[str, Any], source: str) -> EncoderConfig:
+def _checked(
+    fields: dict[str, Any], table: Fields, others: Mapping[str, Any], source: str
+) -> EncoderConfig:
     """The encoder with the values `fields` of a file, whose keys are in `table`, and `others`."""
     for field, key, _ in table:
         most = _MOST.get(field, _MOST_OF_OTHERS)
         if isinstance(fields[field], int | float) and fields[field] > most:
-            raise ModelError(f"{source}: {key} {_quoted(fields[field])}: must be at most {most:,}")
+            raise ModelError(
+                f"{source}: {key} {_quoted(fields[field])}: must be at most {most:,}"
+            )
     for field in ("dropout", "attention_dropout", "layer_norm_epsilon"):
         if type(fields[field]) is int:
             fields[field] = float(fields[field])
@@ -144,25 +162,47 @@ def _modern_config(values: Mapping[str, Any], source: str) -> EncoderConfig:
         wide = [number for number, kind in enumerate(types) if kind == "full_attention"]
         every = wide[1] if len(wide) > 1 else max(layers, 1)
         if wide != [*range(0, layers, every)] or len(types) != layers:
-            raise ModelError(f"{source}: layer_types {_quoted(types)}: not every n-th layer, from the first")
+            raise ModelError(
+                f"{source}: layer_types {_quoted(types)}: not every n-th layer, from the first"
+            )
         fields["global_every"] = every
-    for kind, field in (("full_attention", "rotary_base"), ("sliding_attention", "local_rotary_base")):
+    for kind, field in (
+        ("full_attention", "rotary_base"),
+        ("sliding_attention", "local_rotary_base"),
+    ):
         own = (values.get("rope_parameters") or {}).get(kind) or {}
         if own.get("rope_type", "default") != "default":
-            raise ModelError(f"{source}: rope_type {_quoted(own['rope_type'])} is not supported")
+            raise ModelError(
+                f"{source}: rope_type {_quoted(own['rope_type'])} is not supported"
+            )
         fields[field] = own.get("rope_theta", fields[field])
-    if not isinstance(fields["activation"], str) or fields["activation"] not in _ACTIVATIONS:
+    if (
+        not isinstance(fields["activation"], str)
+        or fields["activation"] not in _ACTIVATIONS
+    ):
         found = _quoted(fields["activation"])
-        raise ModelError(f"{source}: hidden_activation {found} must be one of {', '.join(_ACTIVATIONS)}")
-    if values.get("classifier_activation", fields["activation"]) != fields["activation"]:
-        raise ModelError(f"{source}: classifier_activation differs from hidden_activation")
+        raise ModelError(
+            f"{source}: hidden_activation {found} must be one of {', '.join(_ACTIVATIONS)}"
+        )
+    if (
+        values.get("classifier_activation", fields["activation"])
+        != fields["activation"]
+    ):
+        raise ModelError(
+            f"{source}: classifier_activation differs from hidden_activation"
+        )
     fields["activation"] = _ACTIVATIONS[fields["activation"]]
     if type(fields["local_window"]) is int:
         fields["local_window"] //= 2  # on each side
     for field in ("rotary_base", "local_rotary_base"):
         if type(fields[field]) is int:
             fields[field] = float(fields[field])
-    others = {"attention": "full", "position_encoding": "rotary", "norm": "pre", "feed_forward": "gated"}
+    others = {
+        "attention": "full",
+        "position_encoding": "rotary",
+        "norm": "pre",
+        "feed_forward": "gated",
+    }
     return _checked(fields, _MODERN_FIELDS, {**others, "segments": 1}, source)
 
 
@@ -185,7 +225,9 @@ def huggingface_config(
         )
     _check_exportable(config, source)
     values = dict(original or {"model_type": MODEL_TYPE, "use_bias": True})
-    before = encoder_config(original, config.compatibility, source) if original else None
+    before = (
+        encoder_config(original, config.compatibility, source) if original else None
+    )
     for field, key, _ in _FIELDS:
         value = getattr(config, field)
         if before is not None and getattr(before, field) == value:
@@ -225,8 +267,12 @@ def _check_exportable(config: EncoderConfig, source: str) -> None:
     if config.attention == "bigbird":
         needed |= {"global_blocks": 2, "window_blocks": 3}
         if not config.random_blocks:
-            raise NoNativeClass(f"{source}: encoder.random_blocks 0: HuggingFace's BigBird needs at least 1")
+            raise NoNativeClass(
+                f"{source}: encoder.random_blocks 0: HuggingFace's BigBird needs at least 1"
+            )
     for field, value in needed.items():
         found = getattr(config, field)
         if found != value:
-            raise NoNativeClass(f"{source}: encoder.{field} {found}: HuggingFace's BigBird needs {value}")
+            raise NoNativeClass(
+                f"{source}: encoder.{field} {found}: HuggingFace's BigBird needs {value}"
+            )

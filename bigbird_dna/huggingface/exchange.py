@@ -73,7 +73,10 @@ from bigbird_dna.tokens.interface import Tokenizer
 
 
 def import_huggingface(
-    directory: Path, output: Path, compatibility: Compatibility = "huggingface", tokenizer: Path | None = None
+    directory: Path,
+    output: Path,
+    compatibility: Compatibility = "huggingface",
+    tokenizer: Path | None = None,
 ) -> LoadedModel:
     """Write the model directory `output` from a HuggingFace checkpoint, and return the model.
 
@@ -82,7 +85,9 @@ def import_huggingface(
     `ModelError`: a file is missing or damaged; the architecture or a key of the configuration is unsupported;
     a tensor is missing, unexpected or of another shape; or the tokenizer's ids exceed the vocabulary.
     """
-    check_directory(output, [directory] if tokenizer is None else [directory, tokenizer])
+    check_directory(
+        output, [directory] if tokenizer is None else [directory, tokenizer]
+    )
     path = directory / "config.json"
     values = _description(path)
     if values.get("model_type") == OWN_TYPE:
@@ -113,7 +118,12 @@ def import_huggingface(
     unused = {name: tensors[name].read() for name in sorted(further)}
     remembered = {
         "huggingface": {
-            **{"architecture": architecture.name, "config": values, "tied": tied, "unused": [*unused]},
+            **{
+                "architecture": architecture.name,
+                "config": values,
+                "tied": tied,
+                "unused": [*unused],
+            },
             "dtype": kinds.pop() if len(kinds) == 1 else "float32",
         }
     }
@@ -125,7 +135,10 @@ def import_huggingface(
         extra = {UNUSED_FILE: Path(spool, UNUSED_FILE)} if unused else {}
         for file in extra.values():
             save_file({name: t.contiguous() for name, t in unused.items()}, file)
-        provenance = {"imported_from": directory.name, "compatibility": config.compatibility}
+        provenance = {
+            "imported_from": directory.name,
+            "compatibility": config.compatibility,
+        }
         save(output, model, provenance, {}, extra)
     return model
 
@@ -135,7 +148,9 @@ def _description(path: Path) -> dict[str, Any]:
     if not path.parent.is_dir():
         raise ModelError(f"{path.parent}: checkpoint directory not found")
     if not path.is_file():
-        raise ModelError(f"{path.parent}: not a checkpoint directory: config.json is missing")
+        raise ModelError(
+            f"{path.parent}: not a checkpoint directory: config.json is missing"
+        )
     values = read_mapping(path)
     if "auto_map" in values:
         log(f"{path}: auto_map is ignored: code of checkpoints is never executed")
@@ -144,12 +159,18 @@ def _description(path: Path) -> dict[str, Any]:
 
 def _architecture(values: Mapping[str, Any], path: Path) -> Architecture:
     named = values.get("architectures")
-    names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+    names = (
+        [name for name in named if isinstance(name, str)]
+        if isinstance(named, list)
+        else []
+    )
     for name in names:
         if name in ARCHITECTURES:
             return ARCHITECTURES[name]
     found = shortened(repr(names[0])) if names else "(none named)"
-    raise ModelError(f"{path}: architecture {found} is not supported; supported: {', '.join(ARCHITECTURES)}")
+    raise ModelError(
+        f"{path}: architecture {found} is not supported; supported: {', '.join(ARCHITECTURES)}"
+    )
 
 
 def _head(
@@ -169,13 +190,19 @@ def _head(
         sep_id = values.get("sep_token_id", 66)
         if sep_id != tokenizer.sep_id:
             found = shortened(repr(sep_id))
-            raise ModelError(f"{path}: sep_token_id {found} differs from the tokenizer's {tokenizer.sep_id}")
+            raise ModelError(
+                f"{path}: sep_token_id {found} differs from the tokenizer's {tokenizer.sep_id}"
+            )
     elif architecture.task == "classification":
         settings |= {**_labels(values, config, tensors, path), "pooling": "cls"}
     task = architecture.task
     own = values.get(OWN_KEY)
     try:
-        if isinstance(own, dict) and own["task"] == "promoter" and settings.get("outputs") == 1:
+        if (
+            isinstance(own, dict)
+            and own["task"] == "promoter"
+            and settings.get("outputs") == 1
+        ):
             task, settings = "promoter", {**own["settings"], "pooling": "cls"}
             settings |= {"head": "dense"} if "head" in settings else {}
         return SETTINGS[task].model_validate(settings)
@@ -185,17 +212,29 @@ def _head(
 
 
 def _labels(
-    values: Mapping[str, Any], config: EncoderConfig, tensors: Mapping[str, StoredTensor], path: Path
+    values: Mapping[str, Any],
+    config: EncoderConfig,
+    tensors: Mapping[str, StoredTensor],
+    path: Path,
 ) -> dict[str, Any]:
     """The number of a classifier's outputs, from its weights, and their labels."""
     weight = tensors.get("classifier.out_proj.weight")
     shape = weight.shape if weight else (0, config.hidden)
     names = values.get("id2label") or {}
-    if not isinstance(names, dict) or not all(isinstance(name, str | int) for name in names.values()):
+    if not isinstance(names, dict) or not all(
+        isinstance(name, str | int) for name in names.values()
+    ):
         raise ModelError(f"{path}: id2label must map numbers to names")
-    if len(shape) != 2 or shape[1] != config.hidden or not shape[0] or len(names) not in (0, shape[0]):
+    if (
+        len(shape) != 2
+        or shape[1] != config.hidden
+        or not shape[0]
+        or len(names) not in (0, shape[0])
+    ):
         found = shortened(str(shape))
-        raise ModelError(f"{path}: {len(names)} labels, but classifier.out_proj.weight has shape {found}")
+        raise ModelError(
+            f"{path}: {len(names)} labels, but classifier.out_proj.weight has shape {found}"
+        )
     labels = [str(names.get(str(index), f"LABEL_{index}")) for index in range(shape[0])]
     return {"outputs": shape[0], "labels": labels}
 
@@ -212,7 +251,10 @@ def join_tied(
         tensor = tensors[names[0]]
         for name in names[1:]:
             other = tensors[name]
-            like = tensor.dtype and (other.shape, other.dtype) == (tensor.shape, tensor.dtype)
+            like = tensor.dtype and (other.shape, other.dtype) == (
+                tensor.shape,
+                tensor.dtype,
+            )
             if not like or not torch.equal(other.read(), tensor.read()):
                 raise ModelError(
                     f"{directory}: {name!r} differs from {names[0]!r}: untied weights are not supported"
@@ -226,11 +268,14 @@ def join_tied(
 
 Code = Literal["auto", "never", "always"]
 _NUMBERS = {
-    str(t).removeprefix("torch."): t for t in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    str(t).removeprefix("torch."): t
+    for t in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 }
 
 
-def export_huggingface(path: Path, output: Path, code: Code = "auto", license: str | None = None) -> str:
+def export_huggingface(
+    path: Path, output: Path, code: Code = "auto", license: str | None = None
+) -> str:
     """Export the model directory `path` as a HuggingFace checkpoint to `output`; returns its class.
 
     `code` "auto": of HuggingFace's BigBird, if this has all parts of the model, otherwise with model code
@@ -250,18 +295,24 @@ def export_huggingface(path: Path, output: Path, code: Code = "auto", license: s
     except NoNativeClass as error:
         if code == "never":
             raise
-        log(f"{error}; the checkpoint has model code, which needs the package bigbird-dna")
+        log(
+            f"{error}; the checkpoint has model code, which needs the package bigbird-dna"
+        )
     return export_with_code(model, output, license)
 
 
-def _export_native(model: LoadedModel, path: Path, output: Path, license: str | None) -> str:
+def _export_native(
+    model: LoadedModel, path: Path, output: Path, license: str | None
+) -> str:
     """Export a model as a checkpoint of HuggingFace's BigBird."""
     remembered = _remembered(model, path)
     architecture = _exported_architecture(model, remembered, path)
     values = huggingface_config(model.config, remembered.get("config"), str(path))
     if not remembered:
         own = {"task": model.task, "settings": model.settings.as_json()}
-        values |= head_values(model) | {OWN_KEY: own | {"random_seed": model.config.random_seed}}
+        values |= head_values(model) | {
+            OWN_KEY: own | {"random_seed": model.config.random_seed}
+        }
     values["architectures"] = [architecture.name]
     check_writable(values, path / "config.json")
     tensors = _exported_tensors(model, architecture, remembered, path)
@@ -303,12 +354,18 @@ def _remembered(model: LoadedModel, path: Path) -> Mapping[str, Any]:
     if not model.settings.huggingface:
         return {}
     try:
-        found = _Remembered.model_validate(model.settings.huggingface).model_dump(exclude_unset=True)
+        found = _Remembered.model_validate(model.settings.huggingface).model_dump(
+            exclude_unset=True
+        )
     except ValidationError as error:
-        raise ModelError(f"{path}/config.json: settings.huggingface: {error_text(error)}") from None
+        raise ModelError(
+            f"{path}/config.json: settings.huggingface: {error_text(error)}"
+        ) from None
     for first, names in found.get("tied", {}).items():
         if not any(first == group[0] and {*names} <= {*group} for group in TIED):
-            raise ModelError(f"{path}/config.json: settings.huggingface: invalid tied weights")
+            raise ModelError(
+                f"{path}/config.json: settings.huggingface: invalid tied weights"
+            )
     return found
 
 
@@ -322,46 +379,71 @@ class _Remembered(BaseModel):
     dtype: Literal[tuple(_NUMBERS)] = "float32"  # type: ignore[valid-type]
 
 
-def _exported_architecture(model: LoadedModel, remembered: Mapping[str, Any], path: Path) -> Architecture:
+def _exported_architecture(
+    model: LoadedModel, remembered: Mapping[str, Any], path: Path
+) -> Architecture:
     if remembered:
         return ARCHITECTURES[remembered["architecture"]]
     settings, network = model.settings, model.network
     if isinstance(network, Classifier) and network.ensemble is not None:
-        raise NoNativeClass(f"{path}: an ensemble with regressions: HuggingFace's BigBird has none")
+        raise NoNativeClass(
+            f"{path}: an ensemble with regressions: HuggingFace's BigBird has none"
+        )
     if isinstance(settings, PromoterSettings) and settings.pooling != "cls":
-        raise NoNativeClass(f"{path}: pooling {settings.pooling!r}: HuggingFace's BigBird supports only cls")
+        raise NoNativeClass(
+            f"{path}: pooling {settings.pooling!r}: HuggingFace's BigBird supports only cls"
+        )
     if isinstance(settings, PromoterSettings) and settings.base_positions:
         raise NoNativeClass(
             f"{path}: HuggingFace's BigBird does not support base positions. To export a promoter model, "
             "train it with promoters.model.base_positions: false"
         )
-    if isinstance(settings, PromoterSettings | ClassificationSettings) and settings.head != "dense":
-        raise NoNativeClass(f"{path}: head {settings.head!r}: HuggingFace's BigBird supports only dense")
+    if (
+        isinstance(settings, PromoterSettings | ClassificationSettings)
+        and settings.head != "dense"
+    ):
+        raise NoNativeClass(
+            f"{path}: head {settings.head!r}: HuggingFace's BigBird supports only dense"
+        )
     if isinstance(settings, PretrainingSettings):
         trained = settings.next_sentence
-        return ARCHITECTURES["BigBirdForPreTraining" if trained else "BigBirdForMaskedLM"]
+        return ARCHITECTURES[
+            "BigBirdForPreTraining" if trained else "BigBirdForMaskedLM"
+        ]
     task = "classification" if model.task == "promoter" else model.task
     for found in ARCHITECTURES.values():
         if found.task == task:
             return found
-    raise NoNativeClass(f"{path}: HuggingFace's BigBird does not support {model.task} models")
+    raise NoNativeClass(
+        f"{path}: HuggingFace's BigBird does not support {model.task} models"
+    )
 
 
 def _exported_tensors(
-    model: LoadedModel, architecture: Architecture, remembered: Mapping[str, Any], path: Path
+    model: LoadedModel,
+    architecture: Architecture,
+    remembered: Mapping[str, Any],
+    path: Path,
 ) -> dict[str, Tensor]:
     has_biases = remembered.get("config", {}).get("use_bias", True)
     tensors = {}
     for name, tensor in model.network.state_dict().items():
         if is_attention_bias(name) and not has_biases:
             if tensor.any():
-                raise ModelError(f"{path}: {name} must be zero, because its config.json had no biases")
+                raise ModelError(
+                    f"{path}: {name} must be zero, because its config.json had no biases"
+                )
             continue
         theirs = huggingface_name(name, architecture)
         if theirs is None:
-            raise NoNativeClass(f"{path}: {architecture.name} does not support {name!r}")
+            raise NoNativeClass(
+                f"{path}: {architecture.name} does not support {name!r}"
+            )
         tensors[theirs] = tensor
-    shapes, unused = pooler_shapes(architecture, model.config.hidden), path / UNUSED_FILE
+    shapes, unused = (
+        pooler_shapes(architecture, model.config.hidden),
+        path / UNUSED_FILE,
+    )
     if unused.is_file():  # weights that no head uses, as imported
         for name, stored in read_tensor_file(unused).items():
             if stored.shape != shapes.get(name) or stored.dtype is None:

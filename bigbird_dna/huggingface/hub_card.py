@@ -30,7 +30,9 @@ _PIPELINES = {
 _LICENSE_ROW = re.compile(r"^\| License \| (.+) \|$", re.MULTILINE)
 
 
-def hub_card(model: LoadedModel, values: Mapping[str, Any], name: str, license: str | None) -> str:
+def hub_card(
+    model: LoadedModel, values: Mapping[str, Any], name: str, license: str | None
+) -> str:
     """The text of the README of the checkpoint `name`, whose `config.json` has these `values`.
 
     `license` is that of the weights; None: that of the model's own card, if it has one.
@@ -46,11 +48,17 @@ def hub_card(model: LoadedModel, values: Mapping[str, Any], name: str, license: 
     if license is not None:
         identifier = license.lower().replace(" ", "-")
         known = identifier in _LICENSES
-        data |= {"license": identifier} if known else {"license": "other", "license_name": license}
+        data |= (
+            {"license": identifier}
+            if known
+            else {"license": "other", "license_name": license}
+        )
     if auto in _PIPELINES:
         data["pipeline_tag"] = _PIPELINES[auto]
     publication = Publication(
-        name, f"A model of bigbird-dna, for {MADE_FOR[model.task]}.", license or "not stated"
+        name,
+        f"A model of bigbird-dna, for {MADE_FOR[model.task]}.",
+        license or "not stated",
     )
     front = yaml.safe_dump(data, sort_keys=False)
     text = model_card(model, publication, _usage(model, auto, name, code))
@@ -61,7 +69,11 @@ def hub_card(model: LoadedModel, values: Mapping[str, Any], name: str, license: 
 def _own_license(model: LoadedModel) -> str | None:
     """The license in the card of the model's directory."""
     file = None if model.path is None else model.path / CARD
-    found = _LICENSE_ROW.search(file.read_text("utf-8")) if file is not None and file.is_file() else None
+    found = (
+        _LICENSE_ROW.search(file.read_text("utf-8"))
+        if file is not None and file.is_file()
+        else None
+    )
     return found[1].replace("\\", "") if found else None
 
 
@@ -69,8 +81,14 @@ def _usage(model: LoadedModel, auto: str, name: str, code: bool) -> list[str]:
     """How the checkpoint is used."""
     window = getattr(model.settings, "window", 0) or 200
     options = ", trust_remote_code=True" if code else ""
-    needs = "`pip install transformers bigbird-dna`" if code else "`pip install transformers`"
-    sequence = f'"ACGT" * {window // 4}' + (f' + "{"ACGT"[: window % 4]}"' if window % 4 else "")
+    needs = (
+        "`pip install transformers bigbird-dna`"
+        if code
+        else "`pip install transformers`"
+    )
+    sequence = f'"ACGT" * {window // 4}' + (
+        f' + "{"ACGT"[: window % 4]}"' if window % 4 else ""
+    )
     example = (
         f"from transformers import {auto}, AutoTokenizer\n\n"
         f'tokenizer = AutoTokenizer.from_pretrained("{name}"{options})\n'

@@ -56,7 +56,14 @@ from bigbird_dna.model.settings import (
 from bigbird_dna.model.weights import shapes_only
 
 # Options of `from_pretrained` about the place of files.
-_OF_FILES = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
+_OF_FILES = (
+    "cache_dir",
+    "force_download",
+    "local_files_only",
+    "token",
+    "revision",
+    "subfolder",
+)
 
 
 class HubModelConfig(PreTrainedConfig):  # type: ignore[misc]
@@ -72,14 +79,18 @@ class TokenRows(NamedTuple):
     ids: Tensor  # (B, L)
     lengths: Tensor  # (B,), on the CPU
     segments: Tensor | None  # (B, L)
-    order: Tensor | None  # (B, L), where each token was in the given row; None: unchanged
+    order: (
+        Tensor | None
+    )  # (B, L), where each token was in the given row; None: unchanged
     embeds: Tensor | None = None  # (B, L, D), in place of the embeddings of `ids`
 
     def restore(self, values: Tensor) -> Tensor:
         """Values of tokens (B, L, …) in the order of the given rows."""
         if self.order is None:
             return values
-        places = self.order.argsort(1).view(*self.order.shape, *[1] * (values.dim() - 2))
+        places = self.order.argsort(1).view(
+            *self.order.shape, *[1] * (values.dim() - 2)
+        )
         return values.gather(1, places.expand_as(values))
 
     def own(self) -> list[npt.NDArray[np.integer]]:
@@ -89,23 +100,34 @@ class TokenRows(NamedTuple):
 
 
 def token_rows(
-    ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None, embeds: Tensor | None = None
+    ids: Tensor,
+    mask: Tensor | None = None,
+    segments: Tensor | None = None,
+    embeds: Tensor | None = None,
 ) -> TokenRows:
     """Rows of token ids (B, L) with their attention mask (B, L); `UsageError` for a row without tokens."""
     tokens = ids.shape[1]
     if mask is None:
-        return TokenRows(ids, torch.full((len(ids),), tokens, device="cpu"), segments, None, embeds)
+        return TokenRows(
+            ids, torch.full((len(ids),), tokens, device="cpu"), segments, None, embeds
+        )
     if mask.shape != ids.shape:
-        raise UsageError(f"attention_mask has shape {tuple(mask.shape)}, input_ids {tuple(ids.shape)}")
+        raise UsageError(
+            f"attention_mask has shape {tuple(mask.shape)}, input_ids {tuple(ids.shape)}"
+        )
     present = mask != 0
     lengths = present.sum(1).cpu()
     if not lengths.all():
         raise UsageError(f"attention_mask: row {int(lengths.argmin())} has no token")
-    if torch.equal(present.cpu(), torch.arange(tokens, device="cpu") < lengths[:, None]):
+    if torch.equal(
+        present.cpu(), torch.arange(tokens, device="cpu") < lengths[:, None]
+    ):
         return TokenRows(ids, lengths, segments, None, embeds)
     order = present.int().argsort(dim=1, descending=True, stable=True)
     segments = None if segments is None else segments.gather(1, order)
-    embeds = None if embeds is None else embeds.gather(1, order[..., None].expand_as(embeds))
+    embeds = (
+        None if embeds is None else embeds.gather(1, order[..., None].expand_as(embeds))
+    )
     return TokenRows(ids.gather(1, order), lengths, segments, order, embeds)
 
 
@@ -135,19 +157,27 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
     base_model_prefix = "network"
     supports_gradient_checkpointing = True
     _no_split_modules = ("Layer",)
-    kinds: ClassVar[tuple[type[Settings], ...]] = (Settings,)  # settings of the models it can run
+    kinds: ClassVar[tuple[type[Settings], ...]] = (
+        Settings,
+    )  # settings of the models it can run
 
     def __init__(self, config: HubModelConfig) -> None:
         super().__init__(config)
         self._loaded: LoadedModel | None = None
-        self.encoder_config, settings, _ = own_description(config.to_dict(), "config.json")
+        self.encoder_config, settings, _ = own_description(
+            config.to_dict(), "config.json"
+        )
         self.settings = self.fitted(settings)
         if not isinstance(self.settings, self.kinds):
-            raise ModelError(f"{type(self).__name__} does not support {settings.task} models")
+            raise ModelError(
+                f"{type(self).__name__} does not support {settings.task} models"
+            )
         empty = torch.get_default_device().type == "meta"
         with shapes_only() if empty else nullcontext():
             self.network = build_network(self.encoder_config, self.settings)
-        for part in [one for one in self.network.modules() if isinstance(one, WithHead)]:
+        for part in [
+            one for one in self.network.modules() if isinstance(one, WithHead)
+        ]:
             part.group_head()
         for value in self.network.state_dict(keep_vars=True).values():
             value._is_hf_initialized = not empty
@@ -168,7 +198,9 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
     def from_pretrained(cls, name: Any, *inputs: Any, **options: Any) -> Any:
         """As in the library; also reads the tokenizer."""
         found = super().from_pretrained(name, *inputs, **options)
-        model = found[0] if isinstance(found, tuple) else found  # with `output_loading_info`
+        model = (
+            found[0] if isinstance(found, tuple) else found
+        )  # with `output_loading_info`
         where = {key: options[key] for key in _OF_FILES if key in options}
         model.read_tokenizer(Path(cached_file(name, model.tokenizer_name, **where)))
         return found
@@ -181,7 +213,9 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
     def read_tokenizer(self, file: Path) -> None:
         """Set the tokenizer from its original file; `ModelError` if it does not fit."""
         config = self.encoder_config
-        tokenizer = described_tokenizer(file, config, self.config.bigbird_dna["tokenizer"])
+        tokenizer = described_tokenizer(
+            file, config, self.config.bigbird_dna["tokenizer"]
+        )
         self._loaded = make_model(self.network, tokenizer, config, self.settings)
 
     def save_pretrained(self, directory: Any, *inputs: Any, **options: Any) -> None:
@@ -196,7 +230,9 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
         """The encoder; `ModelError` for an ensemble of several."""
         found = [part for part in self.network.modules() if isinstance(part, Encoder)]
         if len(found) > 1:
-            raise ModelError(f"an ensemble of {len(found)} models has no single encoder")
+            raise ModelError(
+                f"an ensemble of {len(found)} models has no single encoder"
+            )
         return found[0]
 
     def get_input_embeddings(self) -> nn.Module:
@@ -216,12 +252,21 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
         if inputs_embeds is None:
             assert input_ids is not None
             return token_rows(input_ids, attention_mask, token_type_ids)
-        windows = isinstance(self.settings, ChromatinSettings | QuestionAnsweringSettings) or (
-            isinstance(self.settings, ClassifierSettings) and self.settings.offsets is not None
+        windows = isinstance(
+            self.settings, ChromatinSettings | QuestionAnsweringSettings
+        ) or (
+            isinstance(self.settings, ClassifierSettings)
+            and self.settings.offsets is not None
         )
-        if windows or any(isinstance(part, ReadsBases) for part in self.network.modules()):
-            raise UsageError("inputs_embeds: this model also reads the tokens themselves; give input_ids")
-        ids = torch.zeros(inputs_embeds.shape[:2], dtype=torch.long, device=inputs_embeds.device)
+        if windows or any(
+            isinstance(part, ReadsBases) for part in self.network.modules()
+        ):
+            raise UsageError(
+                "inputs_embeds: this model also reads the tokens themselves; give input_ids"
+            )
+        ids = torch.zeros(
+            inputs_embeds.shape[:2], dtype=torch.long, device=inputs_embeds.device
+        )
         return token_rows(ids, attention_mask, token_type_ids, inputs_embeds)
 
     @contextmanager
@@ -236,15 +281,23 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
         """
         found = Observed()
         states = (
-            getattr(self.config, "output_hidden_states", False) if hidden_states is None else hidden_states
+            getattr(self.config, "output_hidden_states", False)
+            if hidden_states is None
+            else hidden_states
         )
-        weights = getattr(self.config, "output_attentions", False) if attentions is None else attentions
+        weights = (
+            getattr(self.config, "output_attentions", False)
+            if attentions is None
+            else attentions
+        )
         if not (states or weights or rows.embeds is not None):
             yield found
             return
         encoder = self.encoder()
         if (states or weights) and encoder.config.reversible:
-            raise UsageError("a reversible encoder has no hidden states or attention weights per layer")
+            raise UsageError(
+                "a reversible encoder has no hidden states or attention weights per layer"
+            )
         extra = encoder.config.num_global_tokens
 
         def keep_state(_module: nn.Module, _inputs: Any, out: Tensor) -> None:
@@ -255,7 +308,9 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
 
         with ExitStack() as hooks:
             if rows.embeds is not None:
-                hook = encoder.embeddings.token.register_forward_hook(lambda *_: rows.embeds)
+                hook = encoder.embeddings.token.register_forward_hook(
+                    lambda *_: rows.embeds
+                )
                 hooks.callback(hook.remove)
             for part in (encoder.embeddings, *encoder.layers) if states else ():
                 hooks.callback(part.register_forward_hook(keep_state).remove)
@@ -293,13 +348,20 @@ def _attention_weights(
         end = tokens if lengths is None else int(lengths[row])
         own = slice(row, row + 1)
         if turns is not None:
-            of_row = (part[..., :end, :] if part.dim() == 2 else part[own, :, :end] for part in turns)
+            of_row = (
+                part[..., :end, :] if part.dim() == 2 else part[own, :, :end]
+                for part in turns
+            )
         angles = None if turns is None else Rotation(*of_row)
         owned = None if owners is None else owners[own, :end]
-        out[row, :, :end, :end] = layer_weights(layer, x[own, :end], None, angles, owned)[0].float()
+        out[row, :, :end, :end] = layer_weights(
+            layer, x[own, :end], None, angles, owned
+        )[0].float()
     if rows.order is None:
         return out
-    places = torch.cat([torch.arange(extra, device=x.device).expand(len(x), -1), rows.order + extra], 1)
+    places = torch.cat(
+        [torch.arange(extra, device=x.device).expand(len(x), -1), rows.order + extra], 1
+    )
     places = places.argsort(1)[:, None]  # (B, 1, L)
     out = out.gather(2, places[..., None].expand_as(out))
     return out.gather(3, places[:, :, None].expand_as(out))
@@ -323,7 +385,10 @@ class HubEncoder(HubModel):
         with self.observed(rows, output_hidden_states, output_attentions) as found:
             last = self.encoder()(rows.ids, rows.lengths, rows.segments)
         return self._output(
-            BaseModelOutput, return_dict, last_hidden_state=rows.restore(last), **found.outputs()
+            BaseModelOutput,
+            return_dict,
+            last_hidden_state=rows.restore(last),
+            **found.outputs(),
         )
 
 
@@ -350,10 +415,14 @@ class HubMaskedLM(HubModel):
         with self.observed(rows, output_hidden_states, output_attentions) as found:
             hidden = encoder(rows.ids, rows.lengths, rows.segments)
         assert isinstance(self.network, PretrainingNetwork)
-        logits = self.network.masked_tokens(hidden.flatten(0, 1), encoder.embeddings.token.weight)
+        logits = self.network.masked_tokens(
+            hidden.flatten(0, 1), encoder.embeddings.token.weight
+        )
         logits = rows.restore(logits.view(*rows.ids.shape, -1))
         loss = None if labels is None else self.loss(logits, labels)
-        return self._output(self.output, return_dict, loss=loss, logits=logits, **found.outputs())
+        return self._output(
+            self.output, return_dict, loss=loss, logits=logits, **found.outputs()
+        )
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Mean cross-entropy (nats) of the labels that are not −100."""
@@ -372,7 +441,9 @@ class HubCausalLM(HubMaskedLM, GenerationMixin):  # type: ignore[misc]
         """Mean cross-entropy (nats); labels are those of the tokens themselves, as in the library."""
         return super().loss(logits[:, :-1], labels[:, 1:])
 
-    def prepare_inputs_for_generation(self, input_ids: Tensor, **given: Any) -> dict[str, Any]:
+    def prepare_inputs_for_generation(
+        self, input_ids: Tensor, **given: Any
+    ) -> dict[str, Any]:
         """The inputs of `forward`."""
         return {"input_ids": input_ids, "attention_mask": given.get("attention_mask")}
 
@@ -392,10 +463,14 @@ class HubClassifier(HubModel):
         config = self.config
         if isinstance(settings, PretrainingSettings) or type(settings) is Settings:
             names = [str(config.id2label[index]) for index in range(config.num_labels)]
-            settings = ClassificationSettings(outputs=len(names), labels=tuple(names), pooling="mean")
+            settings = ClassificationSettings(
+                outputs=len(names), labels=tuple(names), pooling="mean"
+            )
             head = {"task": settings.task, "settings": settings.as_json()}
             config.bigbird_dna = {**config.bigbird_dna, **head}
-            self._keys_to_ignore_on_load_unexpected = [r"^network\.(masked_tokens|next_sentence)\."]
+            self._keys_to_ignore_on_load_unexpected = [
+                r"^network\.(masked_tokens|next_sentence)\."
+            ]
         outputs = len(label_names(settings) or ())
         if outputs and outputs != config.num_labels:
             raise ModelError(
@@ -423,13 +498,24 @@ class HubClassifier(HubModel):
                 spans, central = self._bins(rows, settings)
                 logits = self.network(rows.ids, rows.lengths, spans, central)[:, 0]
             else:
-                bases = self._bases(rows, settings) if isinstance(settings, ClassifierSettings) else None
+                bases = (
+                    self._bases(rows, settings)
+                    if isinstance(settings, ClassifierSettings)
+                    else None
+                )
                 logits = self.network(rows.ids, rows.lengths, rows.segments, bases)
-        if isinstance(self._loaded, LoadedSequenceModel) and self._loaded.settings.kind == "regression":
+        if (
+            isinstance(self._loaded, LoadedSequenceModel)
+            and self._loaded.settings.kind == "regression"
+        ):
             logits = self._loaded.finish(logits)
         loss = None if labels is None else self.loss(logits.float(), labels)
         return self._output(
-            SequenceClassifierOutput, return_dict, loss=loss, logits=logits, **found.outputs()
+            SequenceClassifierOutput,
+            return_dict,
+            loss=loss,
+            logits=logits,
+            **found.outputs(),
         )
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -443,7 +529,9 @@ class HubClassifier(HubModel):
         if kind == "regression":
             return F.mse_loss(logits, labels.view_as(logits).to(logits.dtype))
         if kind == "multi_label_classification":
-            return F.binary_cross_entropy_with_logits(logits, labels.view_as(logits).to(logits.dtype))
+            return F.binary_cross_entropy_with_logits(
+                logits, labels.view_as(logits).to(logits.dtype)
+            )
         return F.cross_entropy(logits, labels.flatten())
 
     def _bases(self, rows: TokenRows, settings: ClassifierSettings) -> BaseBatch | None:
@@ -451,20 +539,32 @@ class HubClassifier(HubModel):
         if settings.offsets is None:
             return None
         texts = self._texts(rows, settings.window)
-        ids = [row[:length] for row, length in zip(rows.ids.cpu().numpy(), rows.lengths, strict=True)]
+        ids = [
+            row[:length]
+            for row, length in zip(rows.ids.cpu().numpy(), rows.lengths, strict=True)
+        ]
         none = [0] * len(ids)
-        bases = settings.offsets.token_bases(self.loaded.tokenizer, ids, texts, none, none)
+        bases = settings.offsets.token_bases(
+            self.loaded.tokenizer, ids, texts, none, none
+        )
         batch = bases.padded(np.arange(len(ids)), rows.ids.shape[1]).batch()
         return BaseBatch(*(part.to(rows.ids.device) for part in batch))
 
-    def _bins(self, rows: TokenRows, settings: ChromatinSettings) -> tuple[Tensor, slice]:
+    def _bins(
+        self, rows: TokenRows, settings: ChromatinSettings
+    ) -> tuple[Tensor, slice]:
         """The tokens of the bins that the network needs (B, K, 2), and the slice of the central one."""
         window, size = settings.window, settings.bin
         sizes = [len(text) for text in self._texts(rows, window)]
         shown = bins_shown(window, size, settings.bin_layers)
         bins = np.broadcast_to(centered_bins(window, size, shown), (len(sizes), shown))
         placed = place_bins(
-            self.loaded.tokenizer, rows.own(), sizes, bins, size, self.encoder_config.max_length
+            self.loaded.tokenizer,
+            rows.own(),
+            sizes,
+            bins,
+            size,
+            self.encoder_config.max_length,
         )
         return torch.from_numpy(placed.spans), slice(shown // 2, shown // 2 + 1)
 
@@ -473,7 +573,11 @@ class HubClassifier(HubModel):
         tokenizer = self.loaded.tokenizer
         lengths, texts = tokenizer.piece_lengths, []
         for number, row in enumerate(rows.own()):
-            texts.append("".join(tokenizer.letters[token].ljust(lengths[token], "N") for token in row))
+            texts.append(
+                "".join(
+                    tokenizer.letters[token].ljust(lengths[token], "N") for token in row
+                )
+            )
             if len(texts[-1]) != window:
                 raise UsageError(
                     f"input_ids: row {number} covers {len(texts[-1]):,} bp between its first and last token; "
@@ -507,7 +611,10 @@ class HubQuestionAnswerer(HubModel):
         start, end = map(rows.restore, scores)
         loss = None
         if start_positions is not None and end_positions is not None:
-            loss = (F.cross_entropy(start, start_positions) + F.cross_entropy(end, end_positions)) / 2
+            loss = (
+                F.cross_entropy(start, start_positions)
+                + F.cross_entropy(end, end_positions)
+            ) / 2
         return self._output(
             QuestionAnsweringModelOutput,
             return_dict,

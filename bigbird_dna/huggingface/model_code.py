@@ -70,20 +70,28 @@ _CLASSES = {
 }
 
 
-def export_with_code(model: LoadedModel, output: Path, license: str | None = None) -> str:
+def export_with_code(
+    model: LoadedModel, output: Path, license: str | None = None
+) -> str:
     """Write the checkpoint of a model to the directory `output`; returns the name of its class.
 
     `ModelError`: the task belongs to another package, or a value of the description is not JSON.
     """
     config, settings = model.config, model.settings
     classes = [_CLASSES[name] for name in _auto_classes(model)]
-    own = {"version": version("bigbird-dna"), TOKENIZER_KEY: own_tokenizer_name(model.tokenizer)}
+    own = {
+        "version": version("bigbird-dna"),
+        TOKENIZER_KEY: own_tokenizer_name(model.tokenizer),
+    }
     values = {
         "model_type": OWN_TYPE,
         "architectures": classes[:1],
         "auto_map": {
             "AutoConfig": f"{Path(CODE_FILE).stem}.BigBirdDnaConfig",
-            **{name: f"{Path(CODE_FILE).stem}.{_CLASSES[name]}" for name in _auto_classes(model)},
+            **{
+                name: f"{Path(CODE_FILE).stem}.{_CLASSES[name]}"
+                for name in _auto_classes(model)
+            },
         },
         "dtype": "float32",
         "vocab_size": config.vocabulary,
@@ -107,7 +115,9 @@ _HEAD = re.compile(r"^(members\.\d+\.)?(dense|bins|output)\.")
 
 def exported_name(name: str, settings: Settings) -> str:
     """Name of a tensor in the checkpoint, where the layers of a classifying head are in `classifier`."""
-    if isinstance(settings, ClassifierSettings | ClassificationSettings | ChromatinSettings):
+    if isinstance(
+        settings, ClassifierSettings | ClassificationSettings | ChromatinSettings
+    ):
         name = _HEAD.sub(r"\1classifier.\2.", name)
     return f"network.{name}"
 
@@ -118,7 +128,9 @@ def tokenizer_name(description: Mapping[str, Any], source: str) -> str:
     name = description.get(TOKENIZER_KEY)
     if name not in ORIGINAL_FILES:
         names = ", ".join(ORIGINAL_FILES)
-        raise ModelError(f"{source}: {TOKENIZER_KEY} {shortened(repr(name))} must be one of {names}")
+        raise ModelError(
+            f"{source}: {TOKENIZER_KEY} {shortened(repr(name))} must be one of {names}"
+        )
     return str(name)
 
 
@@ -130,10 +142,18 @@ def _auto_classes(model: LoadedModel) -> list[str]:
     if isinstance(settings, ChromatinSettings) and settings.members > 1:
         return [_CLASSIFIER]  # several encoders have no hidden states in common
     if isinstance(settings, PretrainingSettings):
-        return [f"AutoModelFor{'CausalLM' if model.config.causal else 'MaskedLM'}", "AutoModel", _CLASSIFIER]
+        return [
+            f"AutoModelFor{'CausalLM' if model.config.causal else 'MaskedLM'}",
+            "AutoModel",
+            _CLASSIFIER,
+        ]
     if isinstance(settings, QuestionAnsweringSettings):
         return ["AutoModelForQuestionAnswering", "AutoModel"]
-    return ["AutoModel", _CLASSIFIER] if model.task == "encoder" else [_CLASSIFIER, "AutoModel"]
+    return (
+        ["AutoModel", _CLASSIFIER]
+        if model.task == "encoder"
+        else [_CLASSIFIER, "AutoModel"]
+    )
 
 
 def label_names(settings: Settings) -> tuple[str, ...] | None:
@@ -146,7 +166,9 @@ def label_names(settings: Settings) -> tuple[str, ...] | None:
         case SequenceSettings():
             return settings.outputs
         case ClassificationSettings():
-            return settings.labels or tuple(f"LABEL_{index}" for index in range(settings.outputs))
+            return settings.labels or tuple(
+                f"LABEL_{index}" for index in range(settings.outputs)
+            )
     return None
 
 
@@ -167,12 +189,17 @@ def head_values(model: LoadedModel) -> dict[str, Any]:
     if not isinstance(settings, ClassificationSettings):
         # The library treats one output as regression unless this key declares it a logit.
         kind = settings.kind if isinstance(settings, SequenceSettings) else ""
-        kinds = {"regression": "regression", "multiclass": "single_label_classification"}
+        kinds = {
+            "regression": "regression",
+            "multiclass": "single_label_classification",
+        }
         values["problem_type"] = kinds.get(kind, "multi_label_classification")
     return values
 
 
-def labeled_settings(settings: Settings, values: Mapping[str, Any], tokenizer: Tokenizer) -> Settings:
+def labeled_settings(
+    settings: Settings, values: Mapping[str, Any], tokenizer: Tokenizer
+) -> Settings:
     """Settings of a classifier that was tuned with the library, as a model of labeled sequences.
 
     `values` are its `config.json`, whose `problem_type` says what the outputs are; null: by their number, as
@@ -193,7 +220,9 @@ def labeled_settings(settings: Settings, values: Mapping[str, Any], tokenizer: T
     given: dict[str, Any] = {"kind": kinds[kind], "outputs": label_names(settings)}
     if kinds[kind] == "regression":
         given |= {"means": (0.0,) * count, "deviations": (1.0,) * count}
-    kept = settings.model_dump(include={"pooling", "head", "huggingface"}, exclude_unset=True)
+    kept = settings.model_dump(
+        include={"pooling", "head", "huggingface"}, exclude_unset=True
+    )
     return SequenceSettings(**given, **kept, jitter=0, views=1)
 
 
@@ -210,10 +239,16 @@ def write_checkpoint(
         write_json(temporary / "config.json", values)
         weights = temporary / "model.safetensors"
         # Copied: safetensors rejects tensors that share memory.
-        save_file({name: t.clone().contiguous() for name, t in tensors.items()}, weights, {"format": "pt"})
+        save_file(
+            {name: t.clone().contiguous() for name, t in tensors.items()},
+            weights,
+            {"format": "pt"},
+        )
         weights.chmod(0o644)
         write_tokenizer(model.tokenizer, temporary, model.config.max_length)
-        (temporary / README).write_text(hub_card(model, values, output.resolve().name, license), "utf-8")
+        (temporary / README).write_text(
+            hub_card(model, values, output.resolve().name, license), "utf-8"
+        )
         for name, content in (extra or {}).items():
             (temporary / name).write_bytes(content)
 
@@ -233,12 +268,17 @@ def import_with_code(
     if tokenizer is not None:
         pieces = find_tokenizer(directory, config.vocabulary, tokenizer)
     elif not (directory / name).is_file():
-        raise ModelError(f"{directory}: tokenizer missing ({name}); give one with --tokenizer")
+        raise ModelError(
+            f"{directory}: tokenizer missing ({name}); give one with --tokenizer"
+        )
     else:
         pieces = described_tokenizer(directory / name, config, description)
     tensors = dict(read_tensors(directory))
     network = network_of_shapes(
-        directory, lambda: build_network(config, settings), layer_count(config, settings), len(tensors)
+        directory,
+        lambda: build_network(config, settings),
+        layer_count(config, settings),
+        len(tensors),
     )
     weights = read_weights(
         tensors,

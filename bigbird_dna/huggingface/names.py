@@ -14,7 +14,9 @@ from bigbird_dna.huggingface.tensors import StoredTensor
 from bigbird_dna.model.settings import Task
 from bigbird_dna.model.weights import check_finite
 
-UNUSED_FILE = "huggingface.safetensors"  # file of an imported model: weights that no head uses
+UNUSED_FILE = (
+    "huggingface.safetensors"  # file of an imported model: weights that no head uses
+)
 
 
 class Family(NamedTuple):
@@ -133,7 +135,9 @@ def huggingface_name(name: str, architecture: Architecture) -> str | None:
     part, _, kind = name.rpartition(".")
     first, _, rest = part.partition(".")
     if first != "encoder":
-        return f"{architecture.head[part]}.{kind}" if part in architecture.head else None
+        return (
+            f"{architecture.head[part]}.{kind}" if part in architecture.head else None
+        )
     group, _, rest = rest.partition(".")
     family, prefix = architecture.family, architecture.prefix
     if group == "embeddings" and rest in family.embeddings:
@@ -146,7 +150,9 @@ def huggingface_name(name: str, architecture: Architecture) -> str | None:
     return None
 
 
-def split_tensors(tensors: Mapping[str, StoredTensor], family: Family) -> dict[str, StoredTensor]:
+def split_tensors(
+    tensors: Mapping[str, StoredTensor], family: Family
+) -> dict[str, StoredTensor]:
     """Tensors by name, with joined queries, keys and values as three."""
     found = dict(tensors)
     for name, tensor in tensors.items() if family is MODERN else ():
@@ -156,7 +162,9 @@ def split_tensors(tensors: Mapping[str, StoredTensor], family: Family) -> dict[s
         del found[name]
         for part, read in zip(("query", "key", "value"), _thirds(tensor), strict=True):
             shape = (tensor.shape[0] // 3, *tensor.shape[1:])
-            found[f"{start}{joined}{part}.{kind}"] = StoredTensor(shape, tensor.dtype, read)
+            found[f"{start}{joined}{part}.{kind}"] = StoredTensor(
+                shape, tensor.dtype, read
+            )
     return found
 
 
@@ -164,7 +172,9 @@ def _thirds(tensor: StoredTensor) -> list[Callable[[], Tensor]]:
     return [lambda number=number: tensor.read().chunk(3)[number] for number in range(3)]  # type: ignore[misc]
 
 
-def pooler_shapes(architecture: Architecture, hidden: int) -> dict[str, tuple[int, ...]]:
+def pooler_shapes(
+    architecture: Architecture, hidden: int
+) -> dict[str, tuple[int, ...]]:
     """Shapes of the [CLS] projection, which most checkpoints contain and only the next-sentence head uses."""
     if architecture.family is MODERN:
         return {}
@@ -185,12 +195,17 @@ def is_attention_bias(name: str) -> bool:
 def may_be_missing(name: str, values: Mapping[str, Any]) -> bool:
     """Whether a tensor, by HuggingFace's name, is zero if a checkpoint with this `config.json` lacks it."""
     if values.get("model_type") == MODERN_TYPE:
-        return name.endswith((".bias", f"embeddings.{MODERN.embeddings['segment']}.weight"))
+        return name.endswith(
+            (".bias", f"embeddings.{MODERN.embeddings['segment']}.weight")
+        )
     return not values.get("use_bias", True) and is_attention_bias(name)
 
 
 def check_sizes(
-    tensors: Mapping[str, StoredTensor], config: EncoderConfig, architecture: Architecture, directory: Path
+    tensors: Mapping[str, StoredTensor],
+    config: EncoderConfig,
+    architecture: Architecture,
+    directory: Path,
 ) -> None:
     """`ModelError` unless the encoder's sizes match its embeddings and its layers are complete."""
     parts = {"token": config.vocabulary}
@@ -226,12 +241,18 @@ def read_weights(
     for name in sorted(tensors.keys() - {*names.values()}):
         if name not in unused:
             found = shortened(repr(name))
-            raise ModelError(f"{directory}: unexpected tensor {found}, not part of {owner}")
+            raise ModelError(
+                f"{directory}: unexpected tensor {found}, not part of {owner}"
+            )
         check_tensor(tensors, name, unused[name], directory)
     weights = {}
     for name, theirs in names.items():
         there = tensors.get(theirs)
-        weights[name] = torch.zeros(shapes[name], device="cpu") if there is None else there.read().float()
+        weights[name] = (
+            torch.zeros(shapes[name], device="cpu")
+            if there is None
+            else there.read().float()
+        )
         check_finite(weights[name], theirs, directory)
     return weights
 
@@ -244,7 +265,10 @@ def their_name(name: str, architecture: Architecture) -> str:
 
 
 def check_tensor(
-    tensors: Mapping[str, StoredTensor], name: str, shape: tuple[int, ...], directory: Path
+    tensors: Mapping[str, StoredTensor],
+    name: str,
+    shape: tuple[int, ...],
+    directory: Path,
 ) -> None:
     """`ModelError` unless a checkpoint has a floating-point tensor of this name and shape."""
     if name not in tensors:
@@ -256,4 +280,6 @@ def check_tensor(
             f"config.json specifies {shape}"
         )
     if found.dtype is None:
-        raise ModelError(f"{directory}: tensor {name!r} has an unsupported type; expected floating point")
+        raise ModelError(
+            f"{directory}: tensor {name!r} has an unsupported type; expected floating point"
+        )

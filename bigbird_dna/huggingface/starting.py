@@ -26,9 +26,13 @@ def find_start(config: Config) -> Path:
     path = find_model(locate(name, config.data_dir))
     if not path.is_dir():
         where = searched(config)
-        raise ConfigError(f"{KEY}: {name!r} is not a directory {where}, nor the name of a bundled model")
+        raise ConfigError(
+            f"{KEY}: {name!r} is not a directory {where}, nor the name of a bundled model"
+        )
     if not (path / CONFIG).is_file():
-        raise ConfigError(f"{KEY}: {path} is not the directory of a model: {CONFIG} is missing")
+        raise ConfigError(
+            f"{KEY}: {path} is not the directory of a model: {CONFIG} is missing"
+        )
     return path
 
 
@@ -39,7 +43,9 @@ def start_files(config: Config) -> list[Path]:
 
 def start_override(config: Config) -> str:
     """The value of `--set` that gives a job the model that the configuration starts from."""
-    return f"{KEY}={json.dumps(str(stored_name(find_start(config))), ensure_ascii=False)}"
+    return (
+        f"{KEY}={json.dumps(str(stored_name(find_start(config))), ensure_ascii=False)}"
+    )
 
 
 def with_start(config: Config) -> Config:
@@ -58,7 +64,10 @@ def with_start(config: Config) -> Config:
         raise ConfigError(f"{KEY}: {error}") from None
     for key in (key for key in type(own).model_fields if key in given - FREE):
         wanted, found = getattr(own, key), getattr(theirs, key)
-        if wanted != found and (key, wanted) not in (("vocabulary", 0), ("intermediate", 0)):
+        if wanted != found and (key, wanted) not in (
+            ("vocabulary", 0),
+            ("intermediate", 0),
+        ):
             raise ConfigError(
                 f"encoder.{key} {wanted}: the model in {KEY} has {found}; remove the key, or set that value"
             )
@@ -73,13 +82,17 @@ def _is_checkpoint(path: Path) -> bool:
 
 def _compatibility(own: EncoderConfig) -> Compatibility:
     """The attention of a checkpoint: as in HuggingFace, unless the configuration sets it."""
-    return own.compatibility if "compatibility" in own.model_fields_set else "huggingface"
+    return (
+        own.compatibility if "compatibility" in own.model_fields_set else "huggingface"
+    )
 
 
 def _read_encoder(path: Path, own: EncoderConfig) -> EncoderConfig:
     if not _is_checkpoint(path):
         return read_encoder_config(path)
-    return encoder_config(read_mapping(path / CONFIG), _compatibility(own), str(path / CONFIG))
+    return encoder_config(
+        read_mapping(path / CONFIG), _compatibility(own), str(path / CONFIG)
+    )
 
 
 def prepare_start(config: Config, output: Path) -> None:
@@ -96,4 +109,6 @@ def prepare_start(config: Config, output: Path) -> None:
         model = load_start(path)
         with atomic_directory(output) as directory:
             copy_files(path, directory)
-    log(f"{output}: {path.name}, a {model.task} model of {model.parameters:,} parameters")
+    log(
+        f"{output}: {path.name}, a {model.task} model of {model.parameters:,} parameters"
+    )

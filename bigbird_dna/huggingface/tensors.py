@@ -30,7 +30,12 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 _LARGEST_HEADER = 1 << 24  # maximum bytes of a file's table of contents
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # of files written by PyTorch before version 1.6
-_FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_FLOATS = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+}
 _STORAGES = {
     "DoubleStorage": torch.float64,
     "FloatStorage": torch.float32,
@@ -45,7 +50,15 @@ _STORAGES = {
 }
 _MOST_DIMENSIONS = 8
 _UNREADABLE = (
-    *(SafetensorError, OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error),
+    *(
+        SafetensorError,
+        OSError,
+        EOFError,
+        ValueError,
+        RuntimeError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ),
     *(KeyError, NotImplementedError, OverflowError),
 )
 
@@ -70,23 +83,38 @@ def read_tensors(directory: Path) -> dict[str, StoredTensor]:
         index = directory / f"{name}.index.json"
         if index.is_file():
             return _read_shards(index)
-    raise ModelError(f"{directory}: weights missing: expected {' or '.join(WEIGHTS)}, or their shards")
+    raise ModelError(
+        f"{directory}: weights missing: expected {' or '.join(WEIGHTS)}, or their shards"
+    )
 
 
 def _read_shards(index: Path) -> dict[str, StoredTensor]:
     places = read_mapping(index).get("weight_map")
-    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+    if not isinstance(places, dict) or not all(
+        isinstance(name, str) for name in places.values()
+    ):
         raise ModelError(f"{index}: damaged: weight_map must map tensors to files")
     tensors: dict[str, StoredTensor] = {}
     for name in sorted(set(places.values())):
         # Files of other directories are not part of the checkpoint.
-        if Path(name).name != name or name in ("", "..") or len(name) > 255 or not name.isprintable():
-            raise ModelError(f"{index}: shard {shortened(repr(name))} is not a plain file name")
+        if (
+            Path(name).name != name
+            or name in ("", "..")
+            or len(name) > 255
+            or not name.isprintable()
+        ):
+            raise ModelError(
+                f"{index}: shard {shortened(repr(name))} is not a plain file name"
+            )
         if not (index.parent / name).is_file():
-            raise ModelError(f"{index.parent / name}: file not found, but listed in {index.name}")
+            raise ModelError(
+                f"{index.parent / name}: file not found, but listed in {index.name}"
+            )
         found = read_tensor_file(index.parent / name)
         if twice := sorted(found.keys() & tensors.keys()):
-            raise ModelError(f"{index.parent / name}: tensor {shortened(repr(twice[0]))} is in several files")
+            raise ModelError(
+                f"{index.parent / name}: tensor {shortened(repr(twice[0]))} is in several files"
+            )
         tensors |= found
     return tensors
 
@@ -96,13 +124,19 @@ def read_tensor_file(path: Path) -> dict[str, StoredTensor]:
     try:
         if path.suffix == ".safetensors":
             return _read_safetensors(path)
-        tensors, read = _read_zip(path) if zipfile.is_zipfile(path) else _read_legacy(path)
+        tensors, read = (
+            _read_zip(path) if zipfile.is_zipfile(path) else _read_legacy(path)
+        )
     except _OtherThing as error:
-        raise ModelError(f"{path}: contains other objects than tensors: {error_text(error)}") from None
+        raise ModelError(
+            f"{path}: contains other objects than tensors: {error_text(error)}"
+        ) from None
     except _UNREADABLE as error:
         raise ModelError(f"{path}: damaged: {error_text(error)}") from None
     # Tied weights are two tensors of one storage; many tensors of one storage would exhaust memory.
-    stored = sum(storage.numbers for storage in {tensor.storage for tensor in tensors.values()})
+    stored = sum(
+        storage.numbers for storage in {tensor.storage for tensor in tensors.values()}
+    )
     if sum(math.prod(tensor.shape) for tensor in tensors.values()) > 2 * stored:
         raise ModelError(f"{path}: the tensors exceed the {stored:,} stored numbers")
 
@@ -110,10 +144,14 @@ def read_tensor_file(path: Path) -> dict[str, StoredTensor]:
     def numbers(storage: _Storage) -> Tensor:
         if not storage.numbers:
             return torch.empty(0, dtype=storage.dtype, device="cpu")
-        return torch.frombuffer(bytearray(read(storage)), dtype=storage.dtype, count=storage.numbers)
+        return torch.frombuffer(
+            bytearray(read(storage)), dtype=storage.dtype, count=storage.numbers
+        )
 
     def view(tensor: _PickledTensor) -> Tensor:
-        return numbers(tensor.storage).as_strided(tensor.shape, tensor.strides, tensor.offset)
+        return numbers(tensor.storage).as_strided(
+            tensor.shape, tensor.strides, tensor.offset
+        )
 
     return {
         name: StoredTensor(
@@ -135,7 +173,9 @@ def _read_safetensors(path: Path) -> dict[str, StoredTensor]:
     for name in file.keys():  # noqa: SIM118 (not a mapping)
         part = file.get_slice(name)
         read = partial(_readable, partial(file.get_tensor, name), path)
-        tensors[name] = StoredTensor(tuple(part.get_shape()), _FLOATS.get(part.get_dtype()), read)
+        tensors[name] = StoredTensor(
+            tuple(part.get_shape()), _FLOATS.get(part.get_dtype()), read
+        )
     return tensors
 
 
@@ -178,7 +218,9 @@ def _read_zip(path: Path) -> _Found:
     """The tensors of a file in PyTorch's current format: an archive of a pickle and of storages."""
     with zipfile.ZipFile(path) as archive:
         members = {member.filename: member for member in archive.infolist()}
-        if any(member.compress_type != zipfile.ZIP_STORED for member in members.values()):
+        if any(
+            member.compress_type != zipfile.ZIP_STORED for member in members.values()
+        ):
             raise ValueError("the archive is compressed, unlike PyTorch's files")
         if sum(member.file_size for member in members.values()) > path.stat().st_size:
             raise ValueError("the archive's members are larger than the file")
@@ -186,13 +228,21 @@ def _read_zip(path: Path) -> _Found:
         if len(pickles) != 1 or members[pickles[0]].file_size > _LARGEST_HEADER:
             raise ValueError("expected exactly one pickle of limited size")
         home = pickles[0].removesuffix("data.pkl")
-        if f"{home}byteorder" in members and archive.read(f"{home}byteorder") != b"little":
+        if (
+            f"{home}byteorder" in members
+            and archive.read(f"{home}byteorder") != b"little"
+        ):
             raise ValueError("the numbers are not little-endian")
         tensors = _only_tensors(_read_pickle(io.BytesIO(archive.read(pickles[0]))))
     for tensor in tensors.values():
         member = members.get(f"{home}data/{tensor.storage.key}")
-        if member is None or min(member.file_size, member.compress_size) < tensor.storage.bytes:
-            raise ValueError(f"storage {shortened(repr(tensor.storage.key))} is missing or truncated")
+        if (
+            member is None
+            or min(member.file_size, member.compress_size) < tensor.storage.bytes
+        ):
+            raise ValueError(
+                f"storage {shortened(repr(tensor.storage.key))} is missing or truncated"
+            )
 
     def read(storage: _Storage) -> bytes:
         with zipfile.ZipFile(path) as archive:
@@ -228,11 +278,15 @@ def _read_legacy(path: Path) -> _Found:
             raise ValueError(f"storage {shortened(repr(key))} is truncated")
     if missing := storages.keys() - keys:
         raise ValueError(f"storage {shortened(repr(min(missing)))} is missing")
-    return tensors, lambda storage: content[starts[storage] : starts[storage] + storage.bytes]
+    return tensors, lambda storage: content[
+        starts[storage] : starts[storage] + storage.bytes
+    ]
 
 
 def _only_tensors(values: Any) -> dict[str, _PickledTensor]:
-    if not isinstance(values, dict) or not all(isinstance(each, _PickledTensor) for each in values.values()):
+    if not isinstance(values, dict) or not all(
+        isinstance(each, _PickledTensor) for each in values.values()
+    ):
         raise _OtherThing("not a dictionary of tensors")
     storages = {tensor.storage for tensor in values.values()}
     if len({storage.key for storage in storages}) < len(storages):
@@ -265,17 +319,27 @@ class _Dictionary(dict[str, Any]):
         return
 
 
-def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _PickledTensor:
-    if not isinstance(storage, _Storage) or not isinstance(shape, tuple) or not isinstance(strides, tuple):
+def _tensor(
+    storage: Any, offset: Any, shape: Any, strides: Any, *_: Any
+) -> _PickledTensor:
+    if (
+        not isinstance(storage, _Storage)
+        or not isinstance(shape, tuple)
+        or not isinstance(strides, tuple)
+    ):
         raise ValueError("the pickle has a damaged tensor")
     numbers = (offset, *shape, *strides)
     possible = all(type(number) is int and 0 <= number < 1 << 62 for number in numbers)
     if not possible or len(shape) != len(strides) or len(shape) > _MOST_DIMENSIONS:
         raise ValueError("the pickle has a tensor of invalid shape")
     count = math.prod(shape)
-    last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    last = offset + sum(
+        (size - 1) * stride for size, stride in zip(shape, strides, strict=True)
+    )
     if count and (last >= storage.numbers or count > storage.numbers):
-        raise ValueError(f"a tensor of shape {shape} exceeds the {storage.numbers} stored numbers")
+        raise ValueError(
+            f"a tensor of shape {shape} exceeds the {storage.numbers} stored numbers"
+        )
     return _PickledTensor(storage, offset, shape, strides)
 
 
@@ -293,10 +357,37 @@ _CALLS: dict[tuple[str, str], Callable[..., Any]] = {
 }
 _INSTRUCTIONS = {ord(step.code): step.name for step in pickletools.opcodes}
 _FOLLOWED = {
-    *("PROTO", "FRAME", "STOP", "MARK", "BINPUT", "LONG_BINPUT", "MEMOIZE", "BINGET", "LONG_BINGET"),
-    *("BINUNICODE", "SHORT_BINUNICODE", "BINSTRING", "SHORT_BINSTRING", "BININT", "BININT1", "BININT2"),
+    *(
+        "PROTO",
+        "FRAME",
+        "STOP",
+        "MARK",
+        "BINPUT",
+        "LONG_BINPUT",
+        "MEMOIZE",
+        "BINGET",
+        "LONG_BINGET",
+    ),
+    *(
+        "BINUNICODE",
+        "SHORT_BINUNICODE",
+        "BINSTRING",
+        "SHORT_BINSTRING",
+        "BININT",
+        "BININT1",
+        "BININT2",
+    ),
     *("LONG1", "BINFLOAT", "EMPTY_LIST", "EMPTY_TUPLE", "NONE", "NEWTRUE", "NEWFALSE"),
-    *("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "GLOBAL", "STACK_GLOBAL", "BINPERSID", "REDUCE"),
+    *(
+        "TUPLE",
+        "TUPLE1",
+        "TUPLE2",
+        "TUPLE3",
+        "GLOBAL",
+        "STACK_GLOBAL",
+        "BINPERSID",
+        "REDUCE",
+    ),
     *("SETITEM", "SETITEMS", "APPEND", "APPENDS", "BUILD"),
 }
 
@@ -317,7 +408,11 @@ class _Reader(pickle._Unpickler):
         return _CALLS.get((module, name), _Name(module, name))
 
     def persistent_load(self, found: Any) -> _Storage:
-        if not isinstance(found, tuple) or len(found) < 5 or any(each is not None for each in found[5:]):
+        if (
+            not isinstance(found, tuple)
+            or len(found) < 5
+            or any(each is not None for each in found[5:])
+        ):
             raise _OtherThing("an unknown storage")
         kind, dtype, key, _, numbers = found[:5]
         if kind != "storage" or not isinstance(dtype, _Name) or dtype.module != "torch":
@@ -339,6 +434,13 @@ def _read_pickle(stream: io.BytesIO) -> Any:
     except KeyError as error:
         if name := _INSTRUCTIONS.get(error.args[0]):
             raise _OtherThing(f"instruction {name}") from None
-    except (pickle.UnpicklingError, AttributeError, EOFError, IndexError, TypeError, struct.error):
+    except (
+        pickle.UnpicklingError,
+        AttributeError,
+        EOFError,
+        IndexError,
+        TypeError,
+        struct.error,
+    ):
         pass
     raise ValueError(f"the pickle is damaged before byte {stream.tell()}")

@@ -17,14 +17,18 @@ from bigbird_dna.tokens.dna import SPECIAL_PIECES, DnaTokenizer
 from bigbird_dna.tokens.interface import BASES, Specials, Tokenizer, read_content
 from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer
 
-OWN_FILE = "bigbird_dna.model"  # the original DnaTokenizer file next to its tokenizer.json
+OWN_FILE = (
+    "bigbird_dna.model"  # the original DnaTokenizer file next to its tokenizer.json
+)
 _TEXT_FILE = "spiece.model"
 ORIGINAL_FILES = (OWN_FILE, "tokenizer.json", _TEXT_FILE)
 """Names that `own_tokenizer_name` returns."""
 _SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")
 
 
-def find_tokenizer(directory: Path, vocabulary: int, file: Path | None = None) -> Tokenizer:
+def find_tokenizer(
+    directory: Path, vocabulary: int, file: Path | None = None
+) -> Tokenizer:
     """The tokenizer of a checkpoint directory whose model has `vocabulary` ids.
 
     Searched in this order: `file`; the package's own file; `tokenizer.json`; `spiece.model`. `ModelError` if
@@ -75,12 +79,17 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, positions: int) -> No
         settings["tokenizer_class"] = "BigBirdTokenizer"
     else:
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
-        settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+        settings["model_input_names"] = [
+            "input_ids",
+            "token_type_ids",
+            "attention_mask",
+        ]
         settings["clean_up_tokenization_spaces"] = False
         if isinstance(tokenizer, DnaTokenizer):
             write_json(directory / "tokenizer.json", bpe_description(tokenizer))
     special = {
-        f"{role}_token": tokenizer.pieces[index] for role, index in tokenizer.specials._asdict().items()
+        f"{role}_token": tokenizer.pieces[index]
+        for role, index in tokenizer.specials._asdict().items()
     }
     write_json(directory / "tokenizer_config.json", settings | special)
     write_json(directory / "special_tokens_map.json", special)
@@ -94,11 +103,20 @@ def bpe_description(tokenizer: DnaTokenizer) -> dict[str, Any]:
     """
     ids = {piece: index for index, piece in enumerate(tokenizer.pieces)}
     n_pieces = [piece for piece in ids if set(piece) == {"N"}]
-    added = [(piece, True) for piece in SPECIAL_PIECES] + [(piece, False) for piece in n_pieces]
+    added = [(piece, True) for piece in SPECIAL_PIECES] + [
+        (piece, False) for piece in n_pieces
+    ]
     ambiguous = f"[n{AMBIGUOUS}{AMBIGUOUS.lower()}]"
-    replaced = [*(({"String": base.lower()}, base) for base in BASES), ({"Regex": ambiguous}, "N")]
-    cls, sep = ({"SpecialToken": {"id": name, "type_id": 0}} for name in ("[CLS]", "[SEP]"))
-    first, second = ({"Sequence": {"id": name, "type_id": t}} for t, name in enumerate("AB"))
+    replaced = [
+        *(({"String": base.lower()}, base) for base in BASES),
+        ({"Regex": ambiguous}, "N"),
+    ]
+    cls, sep = (
+        {"SpecialToken": {"id": name, "type_id": 0}} for name in ("[CLS]", "[SEP]")
+    )
+    first, second = (
+        {"Sequence": {"id": name, "type_id": t}} for t, name in enumerate("AB")
+    )
     last = {"SpecialToken": {"id": "[SEP]", "type_id": 1}}
     return {
         "version": "1.0",
@@ -117,7 +135,8 @@ def bpe_description(tokenizer: DnaTokenizer) -> dict[str, Any]:
         "normalizer": {
             "type": "Sequence",
             "normalizers": [
-                {"type": "Replace", "pattern": pattern, "content": content} for pattern, content in replaced
+                {"type": "Replace", "pattern": pattern, "content": content}
+                for pattern, content in replaced
             ],
         },
         "pre_tokenizer": None,
@@ -126,7 +145,8 @@ def bpe_description(tokenizer: DnaTokenizer) -> dict[str, Any]:
             "single": [cls, first, sep],
             "pair": [cls, first, sep, second, last],
             "special_tokens": {
-                name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in ("[CLS]", "[SEP]")
+                name: {"id": name, "ids": [ids[name]], "tokens": [name]}
+                for name in ("[CLS]", "[SEP]")
             },
         },
         "decoder": {"type": "Fuse"},
@@ -153,7 +173,11 @@ def merges(pieces: tuple[str, ...]) -> list[tuple[str, str]]:
     found = []
     for piece in pieces:
         if piece in bases and len(piece) > 1:
-            cuts = [cut for cut in range(1, len(piece)) if {piece[:cut], piece[cut:]} <= bases]
+            cuts = [
+                cut
+                for cut in range(1, len(piece))
+                if {piece[:cut], piece[cut:]} <= bases
+            ]
             cuts.sort(key=lambda cut: (not piece.startswith(piece[cut:]), cut))
             found += [(piece[:cut], piece[cut:]) for cut in cuts]
     return found
@@ -173,5 +197,7 @@ def _open(file: Path, vocabulary: int, names: Mapping[str, str]) -> Tokenizer:
 
 def _fitting(tokenizer: DnaTokenizer, vocabulary: int, path: Path) -> DnaTokenizer:
     if tokenizer.vocabulary != vocabulary:
-        raise ModelError(f"{path}: {tokenizer.vocabulary} tokens, the model has {vocabulary} (vocab_size)")
+        raise ModelError(
+            f"{path}: {tokenizer.vocabulary} tokens, the model has {vocabulary} (vocab_size)"
+        )
     return tokenizer

@@ -54,9 +54,13 @@ class Steps(NamedTuple):
     false: Counts  # negatives of at least this score
 
     @classmethod
-    def counted(cls, ascending: NDArray[Any], negatives: int, below: Counts, up_to: Counts) -> Steps:
+    def counted(
+        cls, ascending: NDArray[Any], negatives: int, below: Counts, up_to: Counts
+    ) -> Steps:
         """Count from ascending positives (m,) and the numbers of negatives below, or not above, each."""
-        starts = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))  # the first of equal ones
+        starts = np.flatnonzero(
+            np.append(True, ascending[1:] != ascending[:-1])
+        )  # the first of equal ones
         sides = (negatives - counts[starts][::-1] for counts in (up_to, below))
         return cls(len(ascending), negatives, (len(ascending) - starts)[::-1], *sides)
 
@@ -73,7 +77,9 @@ class Steps(NamedTuple):
 
 def _below(scores: NDArray[Any], ascending: NDArray[Any]) -> tuple[Counts, Counts]:
     """Number of values below each score, and not above it."""
-    return np.searchsorted(ascending, scores, "left"), np.searchsorted(ascending, scores, "right")
+    return np.searchsorted(ascending, scores, "left"), np.searchsorted(
+        ascending, scores, "right"
+    )
 
 
 def by_class(labels: ArrayLike, scores: ArrayLike) -> tuple[Scores, Scores]:
@@ -86,7 +92,9 @@ def by_class(labels: ArrayLike, scores: ArrayLike) -> tuple[Scores, Scores]:
     if x.dtype != np.float32:
         x = x.astype(np.float64)
     if y.shape != x.shape or y.ndim != 1:
-        raise ValueError(f"labels {y.shape} and scores {x.shape} must be 1-D of the same length")
+        raise ValueError(
+            f"labels {y.shape} and scores {x.shape} must be 1-D of the same length"
+        )
     if np.isnan(x).any():
         raise ValueError("scores contain NaN")
     return x[y], x[~y]
@@ -134,8 +142,12 @@ class Spread(NamedTuple):
 
     error: float  # standard error; NaN if undefined
     units: int  # number of rows, or of blocks, of the rarer class
-    freedom: float = math.inf  # degrees of freedom of Student's t; inf: normal distribution
-    deviations: Floats = NO_DEVIATIONS  # of blocks (G,), whose squares add up to the variance
+    freedom: float = (
+        math.inf
+    )  # degrees of freedom of Student's t; inf: normal distribution
+    deviations: Floats = (
+        NO_DEVIATIONS  # of blocks (G,), whose squares add up to the variance
+    )
 
     @property
     def half(self) -> float:
@@ -149,7 +161,9 @@ class Spread(NamedTuple):
         from scipy.special import ndtr, stdtr
 
         tail = -abs(value) / self.error
-        return 2 * float(ndtr(tail) if math.isinf(self.freedom) else stdtr(self.freedom, tail))
+        return 2 * float(
+            ndtr(tail) if math.isinf(self.freedom) else stdtr(self.freedom, tail)
+        )
 
 
 class Difference(NamedTuple):
@@ -166,7 +180,9 @@ class Difference(NamedTuple):
         return Estimate(*self[:3])
 
 
-def auroc(labels: ArrayLike, scores: ArrayLike, blocks: ArrayLike | None = None) -> Estimate:
+def auroc(
+    labels: ArrayLike, scores: ArrayLike, blocks: ArrayLike | None = None
+) -> Estimate:
     """Return the AUROC of `scores` (N,) for `labels` (N,) of 0 and 1, with a 95 % interval.
 
     The interval is over blocks, with ids `blocks` (N,) from 0; None: over rows, DeLong's. Errors as in
@@ -177,10 +193,14 @@ def auroc(labels: ArrayLike, scores: ArrayLike, blocks: ArrayLike | None = None)
     if not len(positives) or not len(negatives):
         return UNDEFINED
     placed, steps = Placements.with_steps(positives, negatives)
-    return auroc_of(steps, None if blocks is None else placed.spread(ids_by_class(labels, blocks)))
+    return auroc_of(
+        steps, None if blocks is None else placed.spread(ids_by_class(labels, blocks))
+    )
 
 
-def auroc_of(steps: Steps, spread: Spread | None = None, tail: float = TAIL) -> Estimate:
+def auroc_of(
+    steps: Steps, spread: Spread | None = None, tail: float = TAIL
+) -> Estimate:
     """Return the AUROC of ranked rows, with the interval of `spread` over blocks; None: DeLong's.
 
     `tail` is the probability beyond each end of the interval.
@@ -228,7 +248,9 @@ class Placements(NamedTuple):
         return cls.with_steps(positives, negatives)[0]
 
     @classmethod
-    def with_steps(cls, positives: Scores, negatives: Scores) -> tuple[Placements, Steps]:
+    def with_steps(
+        cls, positives: Scores, negatives: Scores
+    ) -> tuple[Placements, Steps]:
         """Count from scores without NaN, which are sorted once, a fifth of the time of a search per row."""
         (ranked, own), (others, order) = ascending(positives), ascending(negatives)
         below, up_to = _below(ranked, others)
@@ -251,13 +273,21 @@ class Placements(NamedTuple):
         if ids is None:
             freedom = math.inf
             deviations = np.concatenate(
-                [(own - own.mean()) * math.sqrt(len(own) / (len(own) - 1)) for own in self]
+                [
+                    (own - own.mean()) * math.sqrt(len(own) / (len(own) - 1))
+                    for own in self
+                ]
             )
         else:
-            effective = max(min(float(one.sum() ** 2 / (one @ one)) for one in counts), float(FEWEST_UNITS))
+            effective = max(
+                min(float(one.sum() ** 2 / (one @ one)) for one in counts),
+                float(FEWEST_UNITS),
+            )
             freedom, deviations = effective - 1, np.zeros(max(map(len, counts)))
             for own, of, count, sign in zip(self, ids, counts, (1, -1), strict=True):
-                deviations[: len(count)] += sign * (np.bincount(of, weights=own) - count * own.mean())
+                deviations[: len(count)] += sign * (
+                    np.bincount(of, weights=own) - count * own.mean()
+                )
             deviations *= math.sqrt(effective / freedom)
         deviations /= 2 * m * n
         error = math.sqrt(float(deviations @ deviations))
@@ -273,7 +303,9 @@ def ascending(scores: Scores) -> tuple[NDArray[Any], Counts]:
         order = np.argsort(scores)
         return scores[order], order
     bits = (scores + np.float32(0)).view(np.int32)  # no −0, which is equal to 0
-    bits ^= (bits >> 31) & np.int32(0x7FFFFFFF)  # the same order as the scores, of either sign
+    bits ^= (bits >> 31) & np.int32(
+        0x7FFFFFFF
+    )  # the same order as the scores, of either sign
     keys = bits.astype(np.int64)
     keys <<= 32
     keys |= np.arange(len(keys))
@@ -284,7 +316,10 @@ def ascending(scores: Scores) -> tuple[NDArray[Any], Counts]:
 
 
 def auroc_difference(
-    labels: ArrayLike, first: ArrayLike, second: ArrayLike, blocks: ArrayLike | None = None
+    labels: ArrayLike,
+    first: ArrayLike,
+    second: ArrayLike,
+    blocks: ArrayLike | None = None,
 ) -> Difference:
     """Return the AUROC of `first` minus that of `second` on the same rows, with a paired 95 % interval.
 
@@ -297,11 +332,16 @@ def auroc_difference(
     if not all(map(len, one)):
         return Difference()
     ids = None if blocks is None else ids_by_class(labels, blocks)
-    return placed_difference(Placements.of(*one), Placements.of(*two), (first, second), ids)
+    return placed_difference(
+        Placements.of(*one), Placements.of(*two), (first, second), ids
+    )
 
 
 def placed_difference(
-    one: Placements, two: Placements, scores: tuple[ArrayLike, ArrayLike], ids: ClassIds | None
+    one: Placements,
+    two: Placements,
+    scores: tuple[ArrayLike, ArrayLike],
+    ids: ClassIds | None,
 ) -> Difference:
     """Return `auroc_difference` of two `scores` (N,) from their placements."""
     lead = Placements(one.positives - two.positives, one.negatives - two.negatives)
@@ -314,7 +354,9 @@ def placed_difference(
         if not np.array_equal(next(ranks), next(ranks)):
             return Difference(value)
     half = spread.half
-    return Difference(value, max(value - half, -1.0), min(value + half, 1.0), spread.chance(value))
+    return Difference(
+        value, max(value - half, -1.0), min(value + half, 1.0), spread.chance(value)
+    )
 
 
 def ids_by_class(labels: ArrayLike, blocks: ArrayLike) -> ClassIds:
@@ -324,7 +366,9 @@ def ids_by_class(labels: ArrayLike, blocks: ArrayLike) -> ClassIds:
     """
     y, ids = np.asarray(labels).astype(bool), np.asarray(blocks)
     if y.shape != ids.shape:
-        raise ValueError(f"labels {y.shape} and blocks {ids.shape} must have the same length")
+        raise ValueError(
+            f"labels {y.shape} and blocks {ids.shape} must have the same length"
+        )
     return ids[y], ids[~y]
 
 
@@ -349,7 +393,11 @@ def discoveries(p_values: ArrayLike) -> NDArray[np.bool_]:
 
     values = np.asarray(p_values, float)
     known: NDArray[np.bool_] = ~np.isnan(values)
-    known[known] = false_discovery_control(values[known]) <= FALSE_DISCOVERY_RATE if known.any() else []
+    known[known] = (
+        false_discovery_control(values[known]) <= FALSE_DISCOVERY_RATE
+        if known.any()
+        else []
+    )
     return known
 
 
@@ -366,7 +414,13 @@ def logit_interval(area: float, half: float) -> Estimate:
 def auroc_note(positives: int, negatives: int, area: Estimate) -> str:
     """Return why an AUROC or its interval is missing or of another kind; "" if there is nothing to note."""
     if not positives or not negatives:
-        return "no negatives" if positives else "no positives" if negatives else "no measured row"
+        return (
+            "no negatives"
+            if positives
+            else "no positives"
+            if negatives
+            else "no measured row"
+        )
     if min(positives, negatives) == 1:
         return f"only one {'positive' if positives == 1 else 'negative'}: no interval of AUROC"
     if math.isnan(area.low):

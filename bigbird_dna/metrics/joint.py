@@ -69,7 +69,9 @@ def joint_aurocs(labels: Values, scores: Values, groups: Counts) -> JointEstimat
     return _joint(found, spreads, fisher=False)
 
 
-def joint_correlations(labels: Values, predictions: Values, groups: Counts) -> JointEstimates:
+def joint_correlations(
+    labels: Values, predictions: Values, groups: Counts
+) -> JointEstimates:
     """Return Spearman's correlations of predictions (N, T) with labels (N, T); NaN if one is constant.
 
     Rows with NaN as label do not count. Ids of `groups` (N,) count from 0.
@@ -83,13 +85,21 @@ def joint_correlations(labels: Values, predictions: Values, groups: Counts) -> J
     return _joint(found, spreads, fisher=True)
 
 
-def _joint(found: list[Estimate], spreads: list[tuple[Estimate, Spread]], fisher: bool) -> JointEstimates:
+def _joint(
+    found: list[Estimate], spreads: list[tuple[Estimate, Spread]], fisher: bool
+) -> JointEstimates:
     """Return the estimates with that of the mean of outputs; `fisher`: of correlations, else of AUROCs."""
-    known = [(estimate, spread) for estimate, spread in spreads if not math.isnan(estimate.low)]
+    known = [
+        (estimate, spread)
+        for estimate, spread in spreads
+        if not math.isnan(estimate.low)
+    ]
     if len(found) == 1 or not known:
         return JointEstimates(found, found[0])
     values = np.array([estimate for estimate, _ in known]).mean(axis=0)
-    mean = Estimate(*values.tolist())  # its ends are those of the intervals that hold together
+    mean = Estimate(
+        *values.tolist()
+    )  # its ends are those of the intervals that hold together
     deviations = np.zeros(max(len(spread.deviations) for _, spread in known))
     for _, spread in known:
         deviations[: len(spread.deviations)] += spread.deviations / len(known)
@@ -98,15 +108,23 @@ def _joint(found: list[Estimate], spreads: list[tuple[Estimate, Spread]], fisher
         # As many groups of normally distributed deviations have these second and fourth moments.
         groups = 3 * variance**2 / float((deviations**2) @ (deviations**2))
         half = t_quantile(max(groups - 1, 1.0)) * math.sqrt(variance)
-        mean = _fisher_interval(mean.value, half) if fisher else logit_interval(mean.value, half)
+        mean = (
+            _fisher_interval(mean.value, half)
+            if fisher
+            else logit_interval(mean.value, half)
+        )
     return JointEstimates(found, mean)
 
 
-def _correlation(labels: Values, predictions: Values, groups: Counts) -> tuple[float, Spread]:
+def _correlation(
+    labels: Values, predictions: Values, groups: Counts
+) -> tuple[float, Spread]:
     """Return Spearman's correlation and its variation over groups; NaN if labels or predictions are equal."""
     sizes = np.bincount(groups)
     units = int(np.count_nonzero(sizes))
-    levels = [np.unique(values, return_inverse=True)[1] for values in (labels, predictions)]
+    levels = [
+        np.unique(values, return_inverse=True)[1] for values in (labels, predictions)
+    ]
     if units < FEWEST_UNITS or min(int(level.max()) for level in levels) == 0:
         return math.nan, Spread(math.nan, units)
     u, v = (0.5 - _above(level, np.ones(len(level))) for level in levels)
@@ -118,14 +136,22 @@ def _correlation(labels: Values, predictions: Values, groups: Counts) -> tuple[f
         compared = _above(levels[one], ranks[other]) + _above(levels[other], ranks[one])
         return value, ranks[one] * ranks[other] + compared - 3 * value
 
-    (both, of_both), (first, of_first), (second, of_second) = map(covariance, (0, 0, 1), (1, 0, 1))
+    (both, of_both), (first, of_first), (second, of_second) = map(
+        covariance, (0, 0, 1), (1, 0, 1)
+    )
     value = both / math.sqrt(first * second)
-    influence = of_both / math.sqrt(first * second) - value / 2 * (of_first / first + of_second / second)
+    influence = of_both / math.sqrt(first * second) - value / 2 * (
+        of_first / first + of_second / second
+    )
     effective = max(len(u) ** 2 / float(sizes @ sizes), float(FEWEST_UNITS))
-    deviations = np.bincount(groups, influence) / len(u) * math.sqrt(effective / (effective - 1))
+    deviations = (
+        np.bincount(groups, influence) / len(u) * math.sqrt(effective / (effective - 1))
+    )
     error = math.sqrt(float(deviations @ deviations))
     value = min(max(value, -1.0), 1.0)
-    return value, Spread(error if error > _ROUNDING else 0.0, units, effective - 1, deviations)
+    return value, Spread(
+        error if error > _ROUNDING else 0.0, units, effective - 1, deviations
+    )
 
 
 def _above(levels: NDArray[np.intp], values: Floats) -> Floats:

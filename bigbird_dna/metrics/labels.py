@@ -17,7 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.metrics.auroc import Counts, Estimate, Floats, Steps, auroc, auroc_difference
+from bigbird_dna.metrics.auroc import (
+    Counts,
+    Estimate,
+    Floats,
+    Steps,
+    auroc,
+    auroc_difference,
+)
 from bigbird_dna.metrics.resampling import (
     THRESHOLD,
     WeightedRows,
@@ -68,7 +75,9 @@ def class_measure(labels: Labels, scores: Labels, called: Labels) -> Measure:
     return measure
 
 
-def measure_of_known(labels: Labels, measure: Callable[..., Measure], *columns: Labels) -> Measure:
+def measure_of_known(
+    labels: Labels, measure: Callable[..., Measure], *columns: Labels
+) -> Measure:
     """Return the `measure` of labels and columns, (N,) each, of the rows whose label is not NaN."""
     known = ~np.isnan(labels)
     inner = measure(labels[known], *(column[known] for column in columns))
@@ -93,7 +102,11 @@ def multiclass_measure(labels: Labels, called: Labels) -> Measure:
         covariance = correct.sum(axis=1) * total - (true * positive).sum(axis=1)
         spread = total**2 - (true**2).sum(axis=1)
         found = (total**2 - (positive**2).sum(axis=1)) * spread
-        mcc = np.where(found > 0, _ratio(covariance, np.sqrt(found)), np.where(spread > 0, 0.0, np.nan))
+        mcc = np.where(
+            found > 0,
+            _ratio(covariance, np.sqrt(found)),
+            np.where(spread > 0, 0.0, np.nan),
+        )
         return np.stack([mcc, mean_defined(_ratio(correct, true).T)])
 
     return measure
@@ -109,7 +122,9 @@ def regression_measure(labels: Labels, predictions: Labels) -> Measure:
         return lambda weights: np.full((len(REGRESSION_METRICS), len(weights)), np.nan)
     y, p = (np.asarray(values, np.float64) for values in (labels, predictions))
     centers, scales = ([f(values) for values in (y, p)] for f in (np.mean, np.std))
-    x, z = ((v - c) / (s or 1.0) for v, c, s in zip((y, p), centers, scales, strict=True))
+    x, z = (
+        (v - c) / (s or 1.0) for v, c, s in zip((y, p), centers, scales, strict=True)
+    )
     moments = np.stack([x, z, x * x, z * z, x * z, (y - p) ** 2], axis=1)
 
     def measure(weights: Floats) -> Floats:
@@ -120,10 +135,14 @@ def regression_measure(labels: Labels, predictions: Labels) -> Measure:
         columns = np.ascontiguousarray(weights.T)
         of_y, of_p = weighted_ranks(y, columns), weighted_ranks(p, columns)
         products = ((of_y, of_p), (of_y, of_y), (of_p, of_p))
-        ranked, varied, others = (np.einsum("nr,nr,nr->r", columns, *pair) for pair in products)
+        ranked, varied, others = (
+            np.einsum("nr,nr,nr->r", columns, *pair) for pair in products
+        )
         spearman = _ratio(ranked, np.sqrt(varied * others))
         # Ranks are exact: without rounding, their variation is 0 if all values are equal.
-        pearson = np.where(np.isnan(spearman), np.nan, _ratio(xz, np.sqrt(np.maximum(xx * zz, 0))))
+        pearson = np.where(
+            np.isnan(spearman), np.nan, _ratio(xz, np.sqrt(np.maximum(xx * zz, 0)))
+        )
         r2 = np.where(varied > 0, 1 - _ratio(errors, xx * scales[0] ** 2), np.nan)
         return np.stack([*np.clip([pearson, spearman], -1, 1), r2])
 
@@ -138,12 +157,18 @@ def weighted_ranks(values: Floats, weights: Floats) -> Floats:
     order = np.argsort(values, kind="stable")
     starts = np.flatnonzero(np.append(True, np.diff(values[order]) > 0))
     ordered = weights[order]
-    counts = ordered if len(starts) == len(order) else np.add.reduceat(ordered, starts, axis=0)
+    counts = (
+        ordered
+        if len(starts) == len(order)
+        else np.add.reduceat(ordered, starts, axis=0)
+    )
     upper = np.cumsum(counts, axis=0)
     upper -= counts / 2
     upper -= weights.sum(axis=0) / 2
     level = np.empty(len(order), np.int64)
-    level[order] = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(order))))
+    level[order] = np.repeat(
+        np.arange(len(starts)), np.diff(np.append(starts, len(order)))
+    )
     centered: Floats = upper[level]
     return centered
 
@@ -156,10 +181,14 @@ def _ratio(above: Floats, below: Floats) -> Floats:
 def mean_defined(values: Floats) -> Floats:
     """Return means over the first axis without NaN; NaN where all are NaN."""
     known = ~np.isnan(values)
-    return _ratio(np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0).astype(np.float64))
+    return _ratio(
+        np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0).astype(np.float64)
+    )
 
 
-def resampled(measures: Sequence[Measure], groups: Counts, resamples: int, seed: int = 0) -> list[Floats]:
+def resampled(
+    measures: Sequence[Measure], groups: Counts, resamples: int, seed: int = 0
+) -> list[Floats]:
     """Return metrics (K, 1 + R) of each measure: of all rows, then of R resamples of groups of rows.
 
     Rows with the same number in `groups` (N,) are drawn together. A single group is not resampled.
@@ -168,7 +197,9 @@ def resampled(measures: Sequence[Measure], groups: Counts, resamples: int, seed:
     count, rows = int(ids.max()) + 1, len(ids)
     found = [[measure(np.ones((1, rows)))] for measure in measures]
     generator = np.random.default_rng(seed)
-    for counts in draw_counts(generator, count, resamples if count > 1 else 0, _SPACE * rows):
+    for counts in draw_counts(
+        generator, count, resamples if count > 1 else 0, _SPACE * rows
+    ):
         weights = counts[:, ids].astype(np.float64)
         for values, measure in zip(found, measures, strict=True):
             values.append(measure(weights))
@@ -188,7 +219,12 @@ the metrics, and the first metric of the first predictor minus that of the row."
 
 
 def class_estimates(
-    labels: Labels, scores: Mapping[str, Labels], groups: Counts, *, exclusive: bool = False, seed: int = 0
+    labels: Labels,
+    scores: Mapping[str, Labels],
+    groups: Counts,
+    *,
+    exclusive: bool = False,
+    seed: int = 0,
 ) -> Estimates:
     """Return the metrics `CLASS_METRICS` of predictors' probabilities (N, T) for labels (N, T) of 0 and 1;
     NaN are missing labels, which count in no metric.
@@ -197,17 +233,29 @@ def class_estimates(
     and balanced accuracy of the mean over outputs are those of all classes. With more than 20 outputs, only
     AUROCs have an interval for each output.
     """
-    known, ids = ~np.isnan(labels.astype(np.float64)), np.unique(groups, return_inverse=True)[1]
+    known, ids = (
+        ~np.isnan(labels.astype(np.float64)),
+        np.unique(groups, return_inverse=True)[1],
+    )
     y = np.where(known, labels, 0).astype(bool)
     outputs = range(y.shape[1])
-    called = {name: called_classes(values, exclusive) for name, values in scores.items()}
+    called = {
+        name: called_classes(values, exclusive) for name, values in scores.items()
+    }
     measures = {
         name: [
-            measure_of_known(labels[:, t], class_measure, values[:, t], called[name][:, t]) for t in outputs
+            measure_of_known(
+                labels[:, t], class_measure, values[:, t], called[name][:, t]
+            )
+            for t in outputs
         ]
         for name, values in scores.items()
     }
-    whole = {name: multiclass_measure(y, calls) for name, calls in called.items()} if exclusive else {}
+    whole = (
+        {name: multiclass_measure(y, calls) for name, calls in called.items()}
+        if exclusive
+        else {}
+    )
     found = _estimates(measures, ids, seed, whole)
     first = next(iter(scores.values()))
     for name, rows in found.items():
@@ -216,7 +264,9 @@ def class_estimates(
             own = known[:, t]
             row[0] = auroc(y[own, t], values[own, t], ids[own])
             if values is not first:
-                row[-1] = auroc_difference(y[own, t], first[own, t], values[own, t], ids[own]).estimate
+                row[-1] = auroc_difference(
+                    y[own, t], first[own, t], values[own, t], ids[own]
+                ).estimate
     return found
 
 
@@ -229,7 +279,8 @@ def regression_estimates(
     """
     measures = {
         name: [
-            measure_of_known(labels[:, t], regression_measure, values[:, t]) for t in range(labels.shape[1])
+            measure_of_known(labels[:, t], regression_measure, values[:, t])
+            for t in range(labels.shape[1])
         ]
         for name, values in predictions.items()
     }
@@ -244,13 +295,19 @@ def _estimates(
 ) -> Estimates:
     """Return the estimates of measures of T outputs; `whole` measures the last metrics of all outputs."""
     count = len(next(iter(measures.values())))
-    resamples = 1000 if count <= MOST_OUTPUTS else 200 if count <= _MANY_OUTPUTS else 100
-    every = [one for own in measures.values() for one in own] + [*(whole or {}).values()]
+    resamples = (
+        1000 if count <= MOST_OUTPUTS else 200 if count <= _MANY_OUTPUTS else 100
+    )
+    every = [one for own in measures.values() for one in own] + [
+        *(whole or {}).values()
+    ]
     sampled = resampled(every, groups, resamples, seed)
     found: Estimates = {}
     first: Floats | None = None
     for number, name in enumerate(measures):
-        values = np.stack(sampled[number * count : (number + 1) * count])  # (T, K, 1 + R)
+        values = np.stack(
+            sampled[number * count : (number + 1) * count]
+        )  # (T, K, 1 + R)
         of_all = mean_defined(values)
         if whole:
             own = sampled[len(measures) * count + number]
@@ -258,7 +315,11 @@ def _estimates(
         undefined = np.full_like(values[:, 0], np.nan)
         leads = undefined if first is None else first - values[:, 0]
         first = values[:, 0] if first is None else first
-        rows = [[*map(_estimate, of_all), _estimate(mean_defined(leads))]] if count > 1 else []
+        rows = (
+            [[*map(_estimate, of_all), _estimate(mean_defined(leads))]]
+            if count > 1
+            else []
+        )
         shown = values.shape[2] if count <= MOST_OUTPUTS else 1
         for own, lead in zip(values[..., :shown], leads[..., :shown], strict=True):
             rows.append([*map(_estimate, own), _estimate(lead)])
@@ -269,4 +330,8 @@ def _estimates(
 def _estimate(values: Floats) -> Estimate:
     """Return the first value with the interval of the others (R,)."""
     value = float(values[0])
-    return Estimate() if np.isnan(value) else with_width(percentile_interval(value, values[1:]))
+    return (
+        Estimate()
+        if np.isnan(value)
+        else with_width(percentile_interval(value, values[1:]))
+    )

@@ -63,7 +63,10 @@ class Reliability(NamedTuple):
         """Standard deviation of the fraction: binomial, with one pseudo-row at the mean probability."""
         fraction = (self.rows * self.fraction + self.probability) / (self.rows + 1)
         return np.sqrt(
-            fraction * (1 - fraction) * (1 - fraction + fraction * self.negative_weight) / self.rows
+            fraction
+            * (1 - fraction)
+            * (1 - fraction + fraction * self.negative_weight)
+            / self.rows
         )
 
 
@@ -109,7 +112,9 @@ def calibration_metrics(
     curve = reliability(y, p, bins, negative_weight)
     error = calibration_error(curve)
     brier = _mean((p - y) ** 2, weights, blocks)
-    best = float(np.average((rising_curve(y, p, negative_weight) - y) ** 2, weights=weights))
+    best = float(
+        np.average((rising_curve(y, p, negative_weight) - y) ** 2, weights=weights)
+    )
     fraction = float(np.average(y, weights=weights))
     uncertainty = fraction * (1 - fraction)
     # Expected error in bins of calibrated probabilities, for normally distributed errors of the fractions.
@@ -129,14 +134,19 @@ def calibration_metrics(
 
 
 def reliability(
-    labels: ArrayLike, probabilities: ArrayLike, bins: int = BINS, negative_weight: float = 1.0
+    labels: ArrayLike,
+    probabilities: ArrayLike,
+    bins: int = BINS,
+    negative_weight: float = 1.0,
 ) -> Reliability:
     """Bin rows by probability into at most `bins` bins of about equal numbers of rows; no rows, no bins."""
     y, p = _checked(labels, probabilities)
     weights = _weights(y, negative_weight)
     places = _places(p, weights, bins)
     rows = np.bincount(places, weights).astype(np.float64)
-    probability, fraction = (np.bincount(places, weights * values) / rows for values in (p, y))
+    probability, fraction = (
+        np.bincount(places, weights * values) / rows for values in (p, y)
+    )
     return Reliability(rows, probability, fraction, negative_weight)
 
 
@@ -153,10 +163,17 @@ def calibration_error(curve: Reliability) -> Estimate:
     if not whole:  # fractions without variance: the error is exact
         return Estimate(seen, seen, seen)
     sides = (0.0,) if curve.rows.sum() < FEWEST else (0.0, Z95, -Z95)
-    return Estimate(*(min(whole * _multiple(seen / whole, side * joint / whole), 1.0) for side in sides))
+    return Estimate(
+        *(
+            min(whole * _multiple(seen / whole, side * joint / whole), 1.0)
+            for side in sides
+        )
+    )
 
 
-def rising_curve(labels: ArrayLike, probabilities: ArrayLike, negative_weight: float = 1.0) -> Floats:
+def rising_curve(
+    labels: ArrayLike, probabilities: ArrayLike, negative_weight: float = 1.0
+) -> Floats:
     """Return the isotonic (non-decreasing) least-squares fit of the labels to the probabilities (N,).
 
     This is the reliability curve without bins (Dimitriadis et al. 2021).
@@ -175,7 +192,9 @@ def rising_curve(labels: ArrayLike, probabilities: ArrayLike, negative_weight: f
 def _checked(labels: ArrayLike, probabilities: ArrayLike) -> tuple[Floats, Floats]:
     y, p = np.asarray(labels), np.asarray(probabilities, np.float64)
     if y.shape != p.shape or y.ndim != 1:
-        raise ValueError(f"labels {y.shape} and probabilities {p.shape} must be 1-D of the same length")
+        raise ValueError(
+            f"labels {y.shape} and probabilities {p.shape} must be 1-D of the same length"
+        )
     if not np.isin(y, (0, 1)).all():
         raise ValueError("labels must be 0 or 1")
     if not ((p >= 0) & (p <= 1)).all():  # false for NaN too
@@ -205,23 +224,33 @@ def _multiple(seen: float, deviations: float) -> float:
         return low
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if _folded(middle, deviations) < seen else (low, middle)
+        low, high = (
+            (middle, high) if _folded(middle, deviations) < seen else (low, middle)
+        )
     return (low + high) / 2
 
 
 def _folded(value: float, deviations: float) -> float:
     """Return the mean of |N(value, 1)| plus `deviations` of its standard deviations."""
-    mean = math.sqrt(2 / math.pi) * math.exp(-(value**2) / 2) + value * math.erf(value / math.sqrt(2))
+    mean = math.sqrt(2 / math.pi) * math.exp(-(value**2) / 2) + value * math.erf(
+        value / math.sqrt(2)
+    )
     return mean + deviations * math.sqrt(max(1 + value**2 - mean**2, 0.0))
 
 
 def _mean(values: Floats, weights: Floats, blocks: ArrayLike | None) -> Estimate:
     """Return the mean of rows with its 95 % interval, clustered by `blocks` (normal approximation)."""
     value = float(np.average(values, weights=weights))
-    ids = np.arange(len(values)) if blocks is None else np.unique(np.asarray(blocks), return_inverse=True)[1]
+    ids = (
+        np.arange(len(values))
+        if blocks is None
+        else np.unique(np.asarray(blocks), return_inverse=True)[1]
+    )
     off = np.bincount(ids, weights * (values - value))
     count = len(off)
     if count < FEWEST:
         return Estimate(value)
-    half = Z95 * math.sqrt(float(off @ off) * count / (count - 1)) / float(weights.sum())
+    half = (
+        Z95 * math.sqrt(float(off @ off) * count / (count - 1)) / float(weights.sum())
+    )
     return Estimate(value, max(value - half, 0.0), min(value + half, 1.0))

@@ -78,12 +78,16 @@ def joined(blocks: Counts, groups: Counts) -> Counts:
     """
     first, second = (np.unique(one, return_inverse=True)[1] for one in (blocks, groups))
     nodes = 2 * len(blocks)  # more than both together
-    edges = coo_matrix((np.ones(len(blocks)), (first, len(blocks) + second)), shape=(nodes, nodes))
+    edges = coo_matrix(
+        (np.ones(len(blocks)), (first, len(blocks) + second)), shape=(nodes, nodes)
+    )
     labels = connected_components(edges, directed=False)[1][first]
     return np.asarray(np.unique(labels, return_inverse=True)[1], np.int64)
 
 
-def draws(generator: np.random.Generator, size: int, resamples: int, width: int) -> Iterator[Counts]:
+def draws(
+    generator: np.random.Generator, size: int, resamples: int, width: int
+) -> Iterator[Counts]:
     """Yield random integers below `size`, `size` of them per resample, as arrays (some resamples, size).
 
     Arrays are as large as `CHUNK` allows if a resample needs `width` values; the draws do not depend on it.
@@ -93,7 +97,9 @@ def draws(generator: np.random.Generator, size: int, resamples: int, width: int)
         yield generator.integers(size, size=(min(chunk, resamples - start), size))
 
 
-def draw_counts(generator: np.random.Generator, size: int, resamples: int, width: int) -> Iterator[Counts]:
+def draw_counts(
+    generator: np.random.Generator, size: int, resamples: int, width: int
+) -> Iterator[Counts]:
     """Yield how often each of `size` blocks is drawn, as arrays (some resamples, size); see `draws`."""
     for drawn in draws(generator, size, resamples, width):
         places = (drawn + size * np.arange(len(drawn))[:, None]).ravel()
@@ -119,35 +125,59 @@ class SampledMetrics(NamedTuple):
     freedom: float = math.inf  # degrees of freedom of this variance
 
     @classmethod
-    def of_resamples(cls, values: ArrayLike, resampled: Floats, freedom: float = math.inf) -> Self:
+    def of_resamples(
+        cls, values: ArrayLike, resampled: Floats, freedom: float = math.inf
+    ) -> Self:
         """Return metrics (M,) with their values on resampled data, (M, R)."""
         known = resampled if resampled.shape[1] > 1 else resampled[:, :0]
         centered = known - known.mean(axis=1, keepdims=True) if known.size else known
-        return cls(np.asarray(values, np.float64), centered / math.sqrt(max(known.shape[1], 1)), freedom)
+        return cls(
+            np.asarray(values, np.float64),
+            centered / math.sqrt(max(known.shape[1], 1)),
+            freedom,
+        )
 
     def of(self, models: Sequence[int]) -> Self:
         """Return the metrics of some models."""
-        return self._replace(values=self.values[models], deviations=self.deviations[models])
+        return self._replace(
+            values=self.values[models], deviations=self.deviations[models]
+        )
 
     def minus(self, other: Self) -> Self:
         """Return the differences to as many models, on the same data."""
-        return self._replace(values=self.values - other.values, deviations=self.deviations - other.deviations)
+        return self._replace(
+            values=self.values - other.values,
+            deviations=self.deviations - other.deviations,
+        )
 
 
-def sampled_aurocs(labels: ArrayLike, scores: ArrayLike, blocks: ArrayLike) -> SampledMetrics:
+def sampled_aurocs(
+    labels: ArrayLike, scores: ArrayLike, blocks: ArrayLike
+) -> SampledMetrics:
     """Return AUROCs of M models with scores (M, N), with the deviations of blocks (`Placements.spread`).
 
     Labels (N,) are 0 and 1, of both classes; ids of `blocks` (N,) count from 0. Deviations are unknown if a
     class is in a single block.
     """
     ids = ids_by_class(labels, blocks)
-    found = [Placements.with_steps(*by_class(labels, row)) for row in np.asarray(scores)]
+    found = [
+        Placements.with_steps(*by_class(labels, row)) for row in np.asarray(scores)
+    ]
     spreads = [placed.spread(ids) for placed, _ in found]
-    values = [auroc_of(steps, spread).value for (_, steps), spread in zip(found, spreads, strict=True)]
-    return SampledMetrics(np.array(values), np.stack([one.deviations for one in spreads]), spreads[0].freedom)
+    values = [
+        auroc_of(steps, spread).value
+        for (_, steps), spread in zip(found, spreads, strict=True)
+    ]
+    return SampledMetrics(
+        np.array(values),
+        np.stack([one.deviations for one in spreads]),
+        spreads[0].freedom,
+    )
 
 
-def resampled_medians(values: ArrayLike, seed: int = 0, resamples: int = RESAMPLES) -> Floats:
+def resampled_medians(
+    values: ArrayLike, seed: int = 0, resamples: int = RESAMPLES
+) -> Floats:
     """Return medians (M, R) of M models' metrics (M, T) over resampled tracks, the same for all models.
 
     Fewer than `FEWEST_TRACKS` tracks are not resampled: R is 0.
@@ -161,7 +191,9 @@ def resampled_medians(values: ArrayLike, seed: int = 0, resamples: int = RESAMPL
     return np.concatenate(found, axis=1)
 
 
-def mean_over_seeds(found: SampledMetrics, bounds: tuple[float, float] = (-1.0, 1.0)) -> Estimate:
+def mean_over_seeds(
+    found: SampledMetrics, bounds: tuple[float, float] = (-1.0, 1.0)
+) -> Estimate:
     """Return the mean of a metric, or of differences, over models that differ by seed, with a 95 % interval.
 
     The interval is over test data and seeds (over test data alone for one seed), clipped to `bounds`. It is
@@ -242,37 +274,50 @@ def bits_per_base(
     covered, ids = np.asarray(bases, dtype=np.float64), np.asarray(blocks)
     for name, row in (*values.items(), ("bases", covered)):
         if row.ndim != 1 or row.shape != ids.shape:
-            raise ValueError(f"{name} {row.shape} and blocks {ids.shape} must be 1-D of the same length")
+            raise ValueError(
+                f"{name} {row.shape} and blocks {ids.shape} must be 1-D of the same length"
+            )
         if not np.isfinite(row).all():
             raise ValueError(f"{name} has a value that is not finite")
     if not covered.sum() > 0:
         raise ValueError("bits per base need at least one masked token")
-    rates, own = sampled_rates(list(values.values()), covered, ids), [*values].index(model)
+    rates, own = (
+        sampled_rates(list(values.values()), covered, ids),
+        [*values].index(model),
+    )
     return {
         name: Rate(
             mean_over_seeds(rates.of([place]), (0.0, math.inf)),
             UNDEFINED
             if name == model
-            else mean_over_seeds(rates.of([own]).minus(rates.of([place])), (-math.inf, math.inf)),
+            else mean_over_seeds(
+                rates.of([own]).minus(rates.of([place])), (-math.inf, math.inf)
+            ),
         )
         for place, name in enumerate(values)
     }
 
 
-def sampled_rates(bits: Sequence[ArrayLike], bases: ArrayLike, blocks: ArrayLike) -> SampledMetrics:
+def sampled_rates(
+    bits: Sequence[ArrayLike], bases: ArrayLike, blocks: ArrayLike
+) -> SampledMetrics:
     """Return bits per base of M predictors, with the deviations of blocks; see `bits_per_base`.
 
     `bits` has M rows of masked tokens. Deviations are unknown with a single block.
     """
     which = np.unique(np.asarray(blocks), return_inverse=True)[1]
-    by_block = np.stack([np.bincount(which, np.asarray(row, np.float64)) for row in (*bits, bases)])
+    by_block = np.stack(
+        [np.bincount(which, np.asarray(row, np.float64)) for row in (*bits, bases)]
+    )
     total = by_block[-1].sum()
     covered, rates = by_block[-1] / total, by_block[:-1].sum(axis=1) / total
     deviations = by_block[:-1] / total - rates[:, None] * covered
     if len(covered) < FEWEST_UNITS:
         return SampledMetrics(rates, deviations[:, :0])
     freedom = max(1 / float(covered @ covered), FEWEST_UNITS) - 1
-    return SampledMetrics(rates, deviations * math.sqrt((freedom + 1) / freedom), freedom)
+    return SampledMetrics(
+        rates, deviations * math.sqrt((freedom + 1) / freedom), freedom
+    )
 
 
 THRESHOLD = 0.5
@@ -320,18 +365,30 @@ def binary_metrics(
     n, positives = len(y), int(y.sum())
     if steps is None:
         note = auroc_note(positives, n - positives, UNDEFINED)
-        return BinaryMetrics(n, positives, *UNDEFINED, *UNDEFINED, *UNDEFINED, *UNDEFINED, note)
+        return BinaryMetrics(
+            n, positives, *UNDEFINED, *UNDEFINED, *UNDEFINED, *UNDEFINED, note
+        )
     names = np.arange(n) if blocks is None else np.asarray(blocks)
     if names.shape != (n,):
-        raise ValueError(f"blocks must have one id per row, shape ({n},), found {names.shape}")
+        raise ValueError(
+            f"blocks must have one id per row, shape ({n},), found {names.shape}"
+        )
     ids = np.unique(names, return_inverse=True)[1]
     rows, called = WeightedRows.of(y, p, steps), p >= THRESHOLD
     whole = weighted_metrics(rows, called, np.ones((1, n)))[:, 0]
     drawn = [np.zeros((3, 0))]
-    for counts in draw_counts(np.random.default_rng(seed), int(ids.max()) + 1, resamples, n):
+    for counts in draw_counts(
+        np.random.default_rng(seed), int(ids.max()) + 1, resamples, n
+    ):
         drawn.append(weighted_metrics(rows, called, counts[:, ids].astype(np.float64)))
-    precision, f1, mcc = map(percentile_interval, whole.tolist(), np.concatenate(drawn, axis=1))
-    spread = None if blocks is None else Placements.of(*by_class(y, p)).spread(ids_by_class(y, ids))
+    precision, f1, mcc = map(
+        percentile_interval, whole.tolist(), np.concatenate(drawn, axis=1)
+    )
+    spread = (
+        None
+        if blocks is None
+        else Placements.of(*by_class(y, p)).spread(ids_by_class(y, ids))
+    )
     area = auroc_of(steps, spread)
     note = auroc_note(positives, n - positives, area)
     return BinaryMetrics(n, positives, *area, *precision, *f1, *mcc, note)
@@ -347,7 +404,10 @@ class WeightedRows(NamedTuple):
     @classmethod
     def of(cls, labels: ArrayLike, scores: ArrayLike, steps: Steps) -> WeightedRows:
         """Prepare rows (N,) with their steps."""
-        y, order = np.asarray(labels).astype(bool), np.argsort(-np.asarray(scores, np.float64), kind="stable")
+        y, order = (
+            np.asarray(labels).astype(bool),
+            np.argsort(-np.asarray(scores, np.float64), kind="stable"),
+        )
         return cls(steps, order[y[order]], order[~y[order]])
 
     def counts(self, weights: Floats) -> tuple[Floats, Floats, Floats]:
@@ -357,7 +417,9 @@ class WeightedRows(NamedTuple):
         return true, passed[:, self.steps.above], passed[:, self.steps.false]
 
 
-def weighted_metrics(rows: WeightedRows, called: NDArray[np.bool_], weights: Floats) -> Floats:
+def weighted_metrics(
+    rows: WeightedRows, called: NDArray[np.bool_], weights: Floats
+) -> Floats:
     """Return average precision, F1 and MCC, (3, R), of rows under `weights` (R, N).
 
     `called` (N,) marks rows called positive. NaN where the weights leave no positive; F1 and MCC also where
@@ -368,9 +430,16 @@ def weighted_metrics(rows: WeightedRows, called: NDArray[np.bool_], weights: Flo
     cells = np.stack([y & called, ~y & called, y & ~called, ~y & ~called], axis=1)
     tp, fp, fn, tn = (weights @ cells.astype(np.float64)).T
     f1 = _ratio(2 * tp, 2 * tp + fp + fn)
-    mcc = _ratio(tp * tn - fp * fn, np.sqrt((tp + fp) * (fn + tn) * (tp + fn) * (fp + tn)))
+    mcc = _ratio(
+        tp * tn - fp * fn, np.sqrt((tp + fp) * (fn + tn) * (tp + fn) * (fp + tn))
+    )
     both = (tp + fn > 0) & (fp + tn > 0)
-    return np.stack([average_precision(true, false), *(np.where(both, v, np.nan) for v in (f1, mcc))])
+    return np.stack(
+        [
+            average_precision(true, false),
+            *(np.where(both, v, np.nan) for v in (f1, mcc)),
+        ]
+    )
 
 
 def _ratio(above: Floats, below: Floats) -> Floats:

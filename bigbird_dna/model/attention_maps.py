@@ -48,12 +48,18 @@ def attention_maps(model: LoadedModel, sequence: str, member: int = 0) -> Attent
     models as for `embed`. `member` is the number of an encoder in an ensemble. `ModelError`: reversible
     layers, or a model of text. `UsageError`: no such member; more tokens than `LONGEST`.
     """
-    encoders = [part for part in model.network.to("cpu").modules() if isinstance(part, Encoder)]
+    encoders = [
+        part for part in model.network.to("cpu").modules() if isinstance(part, Encoder)
+    ]
     if not 0 <= member < len(encoders):
-        raise UsageError(f"member {member}: the model has the members 0 to {len(encoders) - 1}")
+        raise UsageError(
+            f"member {member}: the model has the members 0 to {len(encoders) - 1}"
+        )
     encoder = encoders[member]
     if model.config.reversible:
-        raise ModelError("encoder.reversible true: a reversible encoder has no attention weights per layer")
+        raise ModelError(
+            "encoder.reversible true: a reversible encoder has no attention weights per layer"
+        )
     read: list[Tensor] = []
     found: dict[int, Floats] = {}
 
@@ -77,12 +83,20 @@ def attention_maps(model: LoadedModel, sequence: str, member: int = 0) -> Attent
             model.view_scores([sequence], [View()], device="cpu")
         else:
             model.embed([sequence], device="cpu")
-    labels, starts = _tokens(model.tokenizer, read[0][0].tolist(), model.config.num_global_tokens)
-    return AttentionMaps(labels, starts, np.stack([found[number] for number in sorted(found)]))
+    labels, starts = _tokens(
+        model.tokenizer, read[0][0].tolist(), model.config.num_global_tokens
+    )
+    return AttentionMaps(
+        labels, starts, np.stack([found[number] for number in sorted(found)])
+    )
 
 
 def layer_weights(
-    layer: Layer, x: Tensor, lengths: Tensor | None, turns: Any = None, owners: Tensor | None = None
+    layer: Layer,
+    x: Tensor,
+    lengths: Tensor | None,
+    turns: Any = None,
+    owners: Tensor | None = None,
 ) -> Tensor:
     """Return the attention weights (B, H, L, L) of a layer for its arguments, without padding."""
     with torch.no_grad():
@@ -91,7 +105,9 @@ def layer_weights(
         if layer.mechanism is not None:
             return matrix_of(layer.mechanism, q, k, x)
         return effective_matrix(
-            lambda q, k, v: layer.attend_by_pattern(q, k, v, lengths, owners=owners), q, k
+            lambda q, k, v: layer.attend_by_pattern(q, k, v, lengths, owners=owners),
+            q,
+            k,
         )
 
 
@@ -109,10 +125,14 @@ def rollout(weights: Floats) -> Floats:
     return np.asarray(product, np.float32)
 
 
-def _tokens(tokenizer: Tokenizer, ids: list[int], extra: int) -> tuple[list[str], list[int]]:
+def _tokens(
+    tokenizer: Tokenizer, ids: list[int], extra: int
+) -> tuple[list[str], list[int]]:
     """Return the label and first base of each token, after `extra` global tokens."""
     names = {tokenizer.cls_id: "[CLS]", tokenizer.sep_id: "[SEP]"}
     labels = [names.get(one) or tokenizer.letters[one] for one in ids]
     ends = np.cumsum(tokenizer.piece_lengths[ids])
     starts = (ends - tokenizer.piece_lengths[ids]).tolist()
-    return [*(f"global {number}" for number in range(extra)), *labels], [0] * extra + starts
+    return [*(f"global {number}" for number in range(extra)), *labels], [
+        0
+    ] * extra + starts

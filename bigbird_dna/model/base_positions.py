@@ -59,14 +59,19 @@ class TokenBases:
         rows = np.zeros((len(numbers), counts.max(initial=0)), np.int32)
         starts = np.empty((len(numbers), tokens), np.int32)
         for index, (number, count) in enumerate(zip(numbers, counts, strict=True)):
-            begin, own = self.row_bases[number], slice(*self.row_tokens[number : number + 2])
+            begin, own = (
+                self.row_bases[number],
+                slice(*self.row_tokens[number : number + 2]),
+            )
             rows[index, :count] = self.rows[begin : begin + count]
             starts[index, : own.stop - own.start] = self.starts[own] - begin
             starts[index, own.stop - own.start :] = count
         return PaddedBases(torch.from_numpy(rows), torch.from_numpy(starts))
 
 
-def row_groups(begins: npt.NDArray[np.integer], tokens: int) -> Iterator[tuple[int, int]]:
+def row_groups(
+    begins: npt.NDArray[np.integer], tokens: int
+) -> Iterator[tuple[int, int]]:
     """Row ranges (first, last + 1) of groups with at most `tokens` tokens, or with a single row.
 
     `begins` (N + 1,) are the tokens before each row, and their total.
@@ -88,7 +93,9 @@ class PaddedBases(NamedTuple):
     def batch(self) -> BaseBatch:
         """The same bases, with rows concatenated."""
         batch, size = self.rows.shape
-        begins = torch.arange(0, batch * size, size, dtype=torch.int32, device=self.rows.device)
+        begins = torch.arange(
+            0, batch * size, size, dtype=torch.int32, device=self.rows.device
+        )
         # Bags are contiguous: the last token of a row also gets the row's padding, which adds zero.
         return BaseBatch(self.rows.flatten(), begins, self.starts + begins[:, None])
 
@@ -111,8 +118,13 @@ class BaseOffsets:
         """
         letters = base_codes("".join(sequences)).astype(np.int32)
         parts = zip(firsts, sequences, strict=True)
-        places = [np.arange(first, first + len(sequence), dtype=np.int32) for first, sequence in parts]
-        rows: Counts = 1 + len(BASES) * np.concatenate([*places, np.empty(0, np.int32)]) + letters
+        places = [
+            np.arange(first, first + len(sequence), dtype=np.int32)
+            for first, sequence in parts
+        ]
+        rows: Counts = (
+            1 + len(BASES) * np.concatenate([*places, np.empty(0, np.int32)]) + letters
+        )
         rows[letters == UNKNOWN] = 0
         return rows
 
@@ -130,7 +142,9 @@ class BaseOffsets:
         `skipped` is the number of bp of each sequence before the first token of its row.
         """
         row_tokens = np.cumsum([0, *map(len, ids)], dtype=np.int32)
-        ends = np.zeros(row_tokens[-1] + 1, np.int32)  # bases up to each token's end; first 0
+        ends = np.zeros(
+            row_tokens[-1] + 1, np.int32
+        )  # bases up to each token's end; first 0
         if ids:
             ends[1:] = tokenizer.piece_lengths[np.concatenate(ids)]
             ends[row_tokens[:-1] + 1] = ends[row_tokens[1:]] = 0  # [CLS] and [SEP]
@@ -140,9 +154,15 @@ class BaseOffsets:
         whole = not any(skipped) and counts == list(map(len, sequences))
         if not whole:
             parts = zip(sequences, skipped, counts, strict=True)
-            sequences = [sequence[start : start + count] for sequence, start, count in parts]
-            firsts = [first + start for first, start in zip(firsts, skipped, strict=True)]
-        return TokenBases(self.rows(sequences, firsts), ends[:-1], row_bases, row_tokens)
+            sequences = [
+                sequence[start : start + count] for sequence, start, count in parts
+            ]
+            firsts = [
+                first + start for first, start in zip(firsts, skipped, strict=True)
+            ]
+        return TokenBases(
+            self.rows(sequences, firsts), ends[:-1], row_bases, row_tokens
+        )
 
 
 class BaseTerms(NamedTuple):
@@ -168,5 +188,7 @@ def bag_sums(weight: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
     """Sums of rows of W from each start up to the next one, (…, D); starts must be ascending."""
     # Row 0 must remain zero and gets no gradient. Without gradients torch is faster if no row is excluded.
     unused = 0 if torch.is_grad_enabled() else None
-    total = F.embedding_bag(rows, weight, starts.flatten(), mode="sum", padding_idx=unused)
+    total = F.embedding_bag(
+        rows, weight, starts.flatten(), mode="sum", padding_idx=unused
+    )
     return total.view(*starts.shape, weight.shape[1])

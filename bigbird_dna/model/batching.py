@@ -64,7 +64,9 @@ def pad(
     return torch.from_numpy(ids), torch.from_numpy(lengths)
 
 
-def window_rows(tokenizer: Tokenizer, sequences: Sequence[str], positions: int, anchor: float) -> list[Ids]:
+def window_rows(
+    tokenizer: Tokenizer, sequences: Sequence[str], positions: int, anchor: float
+) -> list[Ids]:
     """Tokens of each sequence between [CLS] and [SEP], at most `positions`, around the sequence's anchor.
 
     `anchor` is a fraction of the sequence's tokens from the left, which keeps the TSS at its position in
@@ -103,7 +105,9 @@ def truncated(
     tokenizer: Tokenizer, sequences: Sequence[str], positions: int, threads: int = 1
 ) -> npt.NDArray[np.bool_]:
     """Whether each sequence has more tokens than fit into `positions`, with [CLS] and [SEP]."""
-    found = np.array([len(text) > positions - 2 for text in sequences], bool)  # a token has at least 1 bp
+    found = np.array(
+        [len(text) > positions - 2 for text in sequences], bool
+    )  # a token has at least 1 bp
     rows = np.flatnonzero(found)
     encoded = tokenizer.encode_batch([sequences[row] for row in rows.tolist()], threads)
     found[rows] = [len(ids) > positions - 2 for ids in encoded]
@@ -141,7 +145,9 @@ def run_rows(
     return result
 
 
-def _on_cpu(rows: Sequence[npt.NDArray[np.integer]], run: Run, most: int, shared: bool) -> Iterator[Result]:
+def _on_cpu(
+    rows: Sequence[npt.NDArray[np.integer]], run: Run, most: int, shared: bool
+) -> Iterator[Result]:
     """Results of single rows, or of `shared` calls, on a CPU; first short rows, then long ones."""
     narrow = narrowed(torch.device("cpu"))
 
@@ -153,17 +159,27 @@ def _on_cpu(rows: Sequence[npt.NDArray[np.integer]], run: Run, most: int, shared
 
     lengths = [len(row) for row in rows]
     short = [number for number, length in enumerate(lengths) if length <= LONG]
-    fit = max(1, most // torch.get_num_threads()) if shared else 1  # a thread's part of the concurrent rows
+    fit = (
+        max(1, most // torch.get_num_threads()) if shared else 1
+    )  # a thread's part of the concurrent rows
     calls: list[list[int]] = []
-    for length, group in groupby(sorted(short, key=lengths.__getitem__), key=lengths.__getitem__):
+    for length, group in groupby(
+        sorted(short, key=lengths.__getitem__), key=lengths.__getitem__
+    ):
         alike, size = list(group), max(1, min(fit, SHARED_TOKENS // max(1, length)))
         calls += [alike[start : start + size] for start in range(0, len(alike), size)]
-    calls.sort(key=lambda some: -sum(lengths[number] for number in some))  # threads end at the same time
+    calls.sort(
+        key=lambda some: -sum(lengths[number] for number in some)
+    )  # threads end at the same time
     yield from each_alone(call, calls, most, torch.device("cpu"))
-    yield from (call([number]) for number, length in enumerate(lengths) if length > LONG)
+    yield from (
+        call([number]) for number, length in enumerate(lengths) if length > LONG
+    )
 
 
-def each_alone(work: Callable[[T], R], items: Sequence[T], most: int, device: torch.device) -> Iterator[R]:
+def each_alone(
+    work: Callable[[T], R], items: Sequence[T], most: int, device: torch.device
+) -> Iterator[R]:
     """Results of `work` per item, in order; on a CPU each on one thread, up to `most` concurrently."""
     threads = torch.get_num_threads()
     if threads == 1 or device.type != "cpu":
@@ -178,14 +194,23 @@ def each_alone(work: Callable[[T], R], items: Sequence[T], most: int, device: to
             ) as pool:
                 yield from pool.map(work, items)
         finally:
-            torch.set_num_threads(threads)  # a worker has changed the default of new threads
+            torch.set_num_threads(
+                threads
+            )  # a worker has changed the default of new threads
 
 
 def in_calls(
-    network: nn.Module, rows: Sequence[npt.NDArray[np.integer]], run: Run, pad_id: int, device: torch.device
+    network: nn.Module,
+    rows: Sequence[npt.NDArray[np.integer]],
+    run: Run,
+    pad_id: int,
+    device: torch.device,
 ) -> Iterator[Result]:
     """Results of rows grouped by length, per call; results are copied while the next call runs."""
-    width_of = partial(_width, next((m.config for m in network.modules() if isinstance(m, Encoder)), None))
+    width_of = partial(
+        _width,
+        next((m.config for m in network.modules() if isinstance(m, Encoder)), None),
+    )
     order = sorted(range(len(rows)), key=lambda number: width_of(len(rows[number])))
     narrow = narrowed(device)
     waiting: tuple[npt.NDArray[np.intp], Tensor] | None = None
@@ -271,7 +296,10 @@ def bin_rows(
     """Encode windows (see `Tokenizer.split_batch`) and assign their tokens to bins (see `place_bins`);
     `threads` has no effect on the result."""
     require_dna(tokenizer)
-    tokens, sizes = tokenizer.split_batch(list(sequences), phase, threads), list(map(len, sequences))
+    tokens, sizes = (
+        tokenizer.split_batch(list(sequences), phase, threads),
+        list(map(len, sequences)),
+    )
     return place_bins(tokenizer, tokens, sizes, bins, bin_size, positions)
 
 
@@ -303,8 +331,12 @@ def place_bins(
     central = np.searchsorted(middles, begins + halves).clip(starts, ends) - starts
     starts += np.minimum(np.maximum(central - room // 2, 0), spare)
     ends = starts + np.minimum(counts, room)
-    edges = begins[:, None, None] + 2 * (bins[..., None] + np.array([0, bin_size]))  # (N, K, 2)
-    spans = np.searchsorted(middles, edges).clip(starts[:, None, None], ends[:, None, None])
+    edges = begins[:, None, None] + 2 * (
+        bins[..., None] + np.array([0, bin_size])
+    )  # (N, K, 2)
+    spans = np.searchsorted(middles, edges).clip(
+        starts[:, None, None], ends[:, None, None]
+    )
     spans += 1 - starts[:, None, None]  # [CLS] comes first
     spans[..., 0] = np.minimum(spans[..., 0], (ends - starts)[:, None])
     spans[..., 1] = np.maximum(spans[..., 1], spans[..., 0] + 1)

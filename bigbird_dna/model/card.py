@@ -8,7 +8,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bigbird_dna.calibration.call_precision import FILE, CallPrecision, read_call_precision
+from bigbird_dna.calibration.call_precision import (
+    FILE,
+    CallPrecision,
+    read_call_precision,
+)
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.disk.json_files import read_mapping
@@ -16,7 +20,13 @@ from bigbird_dna.errors import shortened
 from bigbird_dna.genome.sources.inputs import load_sources
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import WEIGHTS
-from bigbird_dna.model.model import MADE_FOR, METRICS, LoadedModel, calibration_file, calibration_of
+from bigbird_dna.model.model import (
+    MADE_FOR,
+    METRICS,
+    LoadedModel,
+    calibration_file,
+    calibration_of,
+)
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.weights import stored_tensors
 
@@ -24,8 +34,14 @@ _SPECIAL = re.compile(r"([\\`*_<>\[\]|#&~])")
 _SPLITS = {"train": "training", "valid": "validation", "test": "test"}
 _LONGEST_LIST = 20
 _MOST_FIGURES = 200
-_STAGES = {"pretraining": "pretrain", "promoter": "finetune-promoter", "chromatin": "finetune-chromatin"}
-START_SITES = "start sites"  # a chromatin model with a track of start sites on each strand
+_STAGES = {
+    "pretraining": "pretrain",
+    "promoter": "finetune-promoter",
+    "chromatin": "finetune-chromatin",
+}
+START_SITES = (
+    "start sites"  # a chromatin model with a track of start sites on each strand
+)
 _LIMITS = {
     "pretraining": (
         "It predicts masked tokens from their context, but no genomic feature by itself: fine-tune it, "
@@ -61,19 +77,25 @@ class Publication(NamedTuple):
     commands: Sequence[str] = ()  # commands that reproduce the metrics
 
 
-def model_card(model: LoadedModel, publication: Publication, use: Sequence[str] | None = None) -> str:
+def model_card(
+    model: LoadedModel, publication: Publication, use: Sequence[str] | None = None
+) -> str:
     """Return the card of a model loaded from a directory, as Markdown.
 
     `use` are the paragraphs on its use; None: that of a published model.
     """
     assert model.path is not None
     files = [model.path / name for name in ("provenance.json", METRICS)]
-    provenance, metrics = (read_mapping(path) if path.is_file() else {} for path in files)
+    provenance, metrics = (
+        read_mapping(path) if path.is_file() else {} for path in files
+    )
     name = publication.name
     if use is None:
         commands = [f"fetch-model {name}", *_commands(model, f"models/{name}")]
         use = [
-            "```console\n" + "\n".join(f"$ bigbird-dna {command}" for command in commands) + "\n```",
+            "```console\n"
+            + "\n".join(f"$ bigbird-dna {command}" for command in commands)
+            + "\n```",
             f'```python\nimport bigbird_dna\n\nmodel = bigbird_dna.load("models/{name}")\n'
             f"{_example(model)}\n```",
         ]
@@ -103,7 +125,12 @@ def _identity(
 ) -> Iterator[tuple[str, str]]:
     config = model.config
     is_dense = _kind(model) == START_SITES
-    yield "Task", "promoters: transcription start sites along a genome" if is_dense else MADE_FOR[model.task]
+    yield (
+        "Task",
+        "promoters: transcription start sites along a genome"
+        if is_dense
+        else MADE_FOR[model.task],
+    )
     yield (
         "Encoder",
         f"{config.layers:,} layers, width {config.hidden:,}, {config.heads:,} heads; at most "
@@ -112,24 +139,42 @@ def _identity(
     )
     if isinstance(model, LoadedPromoterModel):
         settings = model.settings
-        yield "Input", f"{settings.window:,} bp, {settings.upstream:,} of them before the TSS"
+        yield (
+            "Input",
+            f"{settings.window:,} bp, {settings.upstream:,} of them before the TSS",
+        )
     if isinstance(model, LoadedChromatinModel):
         window, bin = model.settings.window, model.settings.bin
         if is_dense:
-            yield "Input", f"{window:,} bp, predicts start sites in bins of {bin:,} bp, on both strands"
+            yield (
+                "Input",
+                f"{window:,} bp, predicts start sites in bins of {bin:,} bp, on both strands",
+            )
         else:
             yield "Input", f"{window:,} bp, predicts the central {bin:,} bp"
-        yield "Tracks", f"{len(model.tracks):,}: {_list([track.name for track in model.tracks])}"
+        yield (
+            "Tracks",
+            f"{len(model.tracks):,}: {_list([track.name for track in model.tracks])}",
+        )
     yield "Tokenizer", f"{model.tokenizer.vocabulary:,} tokens"
     yield "Parameters", f"{model.parameters:,}"
     assert model.path is not None
     weights = model.path / WEIGHTS
     kinds = sorted({tensor.type for tensor in stored_tensors(weights).values()})
-    bits = " and ".join(kind.replace("BF", "bfloat").replace("F", "float") for kind in kinds)
-    yield "Weights", f"{weights.stat().st_size / 1e6:,.2f} MB in {bits}, SHA-256 `{model.sha256}`"
+    bits = " and ".join(
+        kind.replace("BF", "bfloat").replace("F", "float") for kind in kinds
+    )
+    yield (
+        "Weights",
+        f"{weights.stat().st_size / 1e6:,.2f} MB in {bits}, SHA-256 `{model.sha256}`",
+    )
     software = provenance.get("software")
     if isinstance(software, dict):
-        used = [f"{key} {software[key]}" for key in ("bigbird_dna", "torch") if key in software]
+        used = [
+            f"{key} {software[key]}"
+            for key in ("bigbird_dna", "torch")
+            if key in software
+        ]
         yield "Made with", _text(", ".join(used))
     yield "License", _text(publication.license)
 
@@ -137,7 +182,9 @@ def _identity(
 def _attention(config: EncoderConfig) -> str:
     if config.attention in OF_PATTERNS:
         return f"in blocks of {config.block_size:,} tokens"
-    options = ", ".join(f"{key} {value}" for key, value in config.attention_options.items())
+    options = ", ".join(
+        f"{key} {value}" for key, value in config.attention_options.items()
+    )
     return f"({_text(options)})" if options else ""
 
 
@@ -166,16 +213,24 @@ def _example(model: LoadedModel) -> str:
     return 'model.embed("ACGT" * 100)' if model.tokenizer.is_dna else "print(model)"
 
 
-def _training(model: LoadedModel, provenance: Mapping[str, Any], metrics: Mapping[str, Any]) -> Iterator[str]:
+def _training(
+    model: LoadedModel, provenance: Mapping[str, Any], metrics: Mapping[str, Any]
+) -> Iterator[str]:
     genome = _at(provenance, "configuration", "genome")
     if assembly := _at(genome, "name") or _at(genome, "assembly"):
         yield f"Assembly: {_text(assembly)}"
     data = _at(provenance, "data", "train")
     if contigs := provenance.get("contigs"):
-        if isinstance(contigs, list) and isinstance(stretches := provenance.get("stretches"), list):
+        if isinstance(contigs, list) and isinstance(
+            stretches := provenance.get("stretches"), list
+        ):
             divided = {str(text).rpartition(":")[0] for text in stretches}
             contigs = [*(name for name in contigs if name not in divided), *stretches]
-        amount = [f"{data[key]:,} {key}" for key in ("bases", "tokens") if type(_at(data, key)) is int]
+        amount = [
+            f"{data[key]:,} {key}"
+            for key in ("bases", "tokens")
+            if type(_at(data, key)) is int
+        ]
         if type(passes := _at(data, "passes")) is int:
             amount.append(f"in {passes:,} passes")
         counted = f" ({', '.join(amount)})" if amount else ""
@@ -189,13 +244,20 @@ def _training(model: LoadedModel, provenance: Mapping[str, Any], metrics: Mappin
         yield f"Negative set: {_text(model.settings.negative_set)}"
     if (start := provenance.get("pretrained_sha256")) is not None:
         seen = provenance.get("held_out_contigs_seen_in_pretraining")
-        unseen = f"; pretraining included {_list(seen)}, which are held out here" if seen else ""
+        unseen = (
+            f"; pretraining included {_list(seen)}, which are held out here"
+            if seen
+            else ""
+        )
         if seen is None:
             unseen = "; whether pretraining included sequences that are held out here is unknown"
         yield f"Fine-tuned from the pretrained model with the SHA-256 `{_text(start)}`{unseen}"
     elif model.task != "pretraining" and "pretrained_sha256" in provenance:
         yield "Trained from randomly initialized weights, without pretraining"
-    for key, what in (("steps", "Steps"), ("tokens_seen", "Tokens seen in training, without padding")):
+    for key, what in (
+        ("steps", "Steps"),
+        ("tokens_seen", "Tokens seen in training, without padding"),
+    ):
         value = metrics.get(key, _at(metrics, "training", key))
         if type(value) is int:
             yield f"{what}: {value:,}"
@@ -205,7 +267,9 @@ def _training(model: LoadedModel, provenance: Mapping[str, Any], metrics: Mappin
         fitted = _list(precision.fitted_on.get("contigs") or "validation contigs")
         yield f"Expected precision of calls, for `call-promoters`, fitted on {fitted}"
     if came := provenance.get("imported_from"):
-        part = "" if "pretrained_sha256" not in provenance else "The pretrained model was "
+        part = (
+            "" if "pretrained_sha256" not in provenance else "The pretrained model was "
+        )
         yield f"{part}{'imported' if part else 'Imported'} from the HuggingFace checkpoint {_text(came)}"
     yield "`provenance.json` has the whole configuration, the seeds and the checksums of the data"
 
@@ -221,11 +285,15 @@ def _calibrated_on(fitted: Mapping[str, Any]) -> str:
         if type(fitted.get(key)) is int
     ]
     contigs = fitted.get("contigs")
-    of = f" of {_list(contigs)}" if isinstance(contigs, list | tuple) and contigs else ""
+    of = (
+        f" of {_list(contigs)}" if isinstance(contigs, list | tuple) and contigs else ""
+    )
     return (" and ".join(parts) or "validation data") + of
 
 
-def _figures(metrics: Mapping[str, Any], provenance: Mapping[str, Any]) -> Iterator[str]:
+def _figures(
+    metrics: Mapping[str, Any], provenance: Mapping[str, Any]
+) -> Iterator[str]:
     split = metrics.get("split")
     rows = list(_rows(metrics, _SPLITS.get(str(split), "") if split else "", ()))
     if not rows:
@@ -239,7 +307,10 @@ def _figures(metrics: Mapping[str, Any], provenance: Mapping[str, Any]) -> Itera
     compacted = provenance.get("compacted_from")
     if isinstance(compacted, dict):
         change, text = compacted.get("change"), ""
-        if isinstance(change, dict) and {"outputs", "largest", "typical"} <= change.keys():
+        if (
+            isinstance(change, dict)
+            and {"outputs", "largest", "typical"} <= change.keys()
+        ):
             text = (
                 f": on {_number(change.get('sequences'))} random sequences its {_text(change['outputs'])} "
                 f"change by at most {_number(change['largest'])} (their root mean square is "
@@ -248,13 +319,20 @@ def _figures(metrics: Mapping[str, Any], provenance: Mapping[str, Any]) -> Itera
         yield f"The metrics were measured before the weights were rounded to float16{text}."
 
 
-def _rows(values: Mapping[str, Any], split: str, above: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
+def _rows(
+    values: Mapping[str, Any], split: str, above: tuple[str, ...]
+) -> Iterator[tuple[str, str, str]]:
     """Yield metrics with their split and value, from nested objects, each with its interval if available."""
     for key, value in values.items():
-        if key in ("training", "steps", "tokens_seen", "parameters", "split") and not above:
+        if (
+            key in ("training", "steps", "tokens_seen", "parameters", "split")
+            and not above
+        ):
             continue
         if isinstance(value, dict):
-            inner = (split, (*above, key)) if key not in _SPLITS else (_SPLITS[key], above)
+            inner = (
+                (split, (*above, key)) if key not in _SPLITS else (_SPLITS[key], above)
+            )
             yield from _rows(value, *inner)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             if key.endswith(("_low", "_high")) and key.rpartition("_")[0] in values:
@@ -268,9 +346,13 @@ def _rows(values: Mapping[str, Any], split: str, above: tuple[str, ...]) -> Iter
             yield "note", split or "–", _text(value)
 
 
-def _recipe(model: LoadedModel, commands: Sequence[str], metrics: Mapping[str, Any]) -> Iterator[str]:
+def _recipe(
+    model: LoadedModel, commands: Sequence[str], metrics: Mapping[str, Any]
+) -> Iterator[str]:
     if commands:
-        yield "```console\n" + "\n".join(f"$ {command}" for command in commands) + "\n```"
+        yield (
+            "```console\n" + "\n".join(f"$ {command}" for command in commands) + "\n```"
+        )
     elif model.task in _STAGES:
         yield (
             f"The metrics are from the end of `bigbird-dna {_STAGES[model.task]} CONFIG`. The keys of CONFIG "
@@ -297,10 +379,17 @@ def _license(license: str, provenance: Mapping[str, Any]) -> Iterator[str]:
     yield f"The weights: {_text(license)}."
     configuration = provenance.get("configuration")
     keys = [_at(configuration, "genome", "reference"), provenance.get("promoters")]
-    known = [load_sources()[key] for key in keys if isinstance(key, str) and key in load_sources()]
+    known = [
+        load_sources()[key]
+        for key in keys
+        if isinstance(key, str) and key in load_sources()
+    ]
     if known:
         yield "The training data:"
-        yield _bullets(f"{_text(one.key)}: {_text(one.license)}; cite {_text(one.citation)}" for one in known)
+        yield _bullets(
+            f"{_text(one.key)}: {_text(one.license)}; cite {_text(one.citation)}"
+            for one in known
+        )
 
 
 def _at(values: Any, *keys: str) -> Any:
@@ -316,7 +405,11 @@ def _text(value: object) -> str:
 
 def _list(values: object) -> str:
     names = list(values) if isinstance(values, list | tuple) else [values]
-    more = f" and {len(names) - _LONGEST_LIST:,} more" if len(names) > _LONGEST_LIST else ""
+    more = (
+        f" and {len(names) - _LONGEST_LIST:,} more"
+        if len(names) > _LONGEST_LIST
+        else ""
+    )
     return ", ".join(_text(name) for name in names[:_LONGEST_LIST]) + more
 
 
@@ -327,7 +420,9 @@ def _number(value: object) -> str:
 
 
 def _table(header: Sequence[str], rows: Any) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows))
+    return "\n".join(
+        f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)
+    )
 
 
 def _bullets(items: Any) -> str:

@@ -17,7 +17,11 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from bigbird_dna.config import Section
 from bigbird_dna.config.safe_yaml import shown, unfit
-from bigbird_dna.disk.directories import atomic_directory, check_directory, into_directory
+from bigbird_dna.disk.directories import (
+    atomic_directory,
+    check_directory,
+    into_directory,
+)
 from bigbird_dna.errors import ConfigError, ModelError, UsageError, one_of, shortened
 from bigbird_dna.genome.sources.inputs import check_addresses, check_entry, read_entries
 from bigbird_dna.model.settings import Task
@@ -26,9 +30,7 @@ LIST, FOLDER = "models.yaml", "models"
 LARGEST = 1 << 40
 """Maximum size of an archive in bytes."""
 _MOST_BYTES = 1 << 16  # maximum size of a list, enough for several hundred models
-NAME_RULE = (
-    "a name must begin with a letter or digit and contain at most 48 letters, digits, '.', '_' and '-'"
-)
+NAME_RULE = "a name must begin with a letter or digit and contain at most 48 letters, digits, '.', '_' and '-'"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
 
 
@@ -88,12 +90,16 @@ class Published:
         """
         self.path = Path(path)
         entries = read_entries(self.path, "models", _MOST_BYTES)
-        self.models = {name: _entry(name, entry, self.path) for name, entry in entries.items()}
+        self.models = {
+            name: _entry(name, entry, self.path) for name, entry in entries.items()
+        }
 
     def __getitem__(self, name: str) -> PublishedModel:
         """The entry of a name; `UsageError` lists the available names."""
         if name not in self.models:
-            raise UsageError(f"no published model {shown(name)}: {one_of(name, sorted(self.models))}")
+            raise UsageError(
+                f"no published model {shown(name)}: {one_of(name, sorted(self.models))}"
+            )
         return self.models[name]
 
     def bundled(self, name: str) -> Path | None:
@@ -106,7 +112,16 @@ class Published:
         rows = [("#name", "task", "MB", "from", "license", "description")]
         for name, one in sorted(self.models.items()):
             place = "address" if one.urls else "bundled"
-            rows.append((name, one.task, f"{one.size / 1e6:.1f}", place, one.license, one.description))
+            rows.append(
+                (
+                    name,
+                    one.task,
+                    f"{one.size / 1e6:.1f}",
+                    place,
+                    one.license,
+                    one.description,
+                )
+            )
         return ["\t".join(row) for row in rows]
 
 
@@ -156,9 +171,13 @@ def list_files(directory: Path) -> list[str]:
             continue
         what = f"{directory}: {shortened(path.name)!r}"
         if path.is_symlink() or not path.is_file():
-            raise ModelError(f"{what} is not a file; a model directory must contain only files")
+            raise ModelError(
+                f"{what} is not a file; a model directory must contain only files"
+            )
         if not is_name(path.name):
-            raise ModelError(f"{what}: a name must contain only letters, digits, '.', '_' and '-'")
+            raise ModelError(
+                f"{what}: a name must contain only letters, digits, '.', '_' and '-'"
+            )
         names.append(path.name)
     return names
 
@@ -176,7 +195,9 @@ def find_target(given: Path, output: Path | None) -> Path:
     if output is not None:
         check_directory(output, [path])
     elif path != Path(given):
-        raise UsageError(f"{given}: bundled models cannot be changed; give an output directory with -o")
+        raise UsageError(
+            f"{given}: bundled models cannot be changed; give an output directory with -o"
+        )
     return path
 
 
@@ -201,5 +222,7 @@ def stored_name(path: Path | None) -> Path | str | None:
 def _entry(name: str, entry: object, path: Path) -> PublishedModel:
     where = f"{path}: model {shown(name)}"
     if not is_name(name):
-        raise ConfigError(f"{where}: the name must contain at most 48 letters, digits, '.', '_' and '-'")
+        raise ConfigError(
+            f"{where}: the name must contain at most 48 letters, digits, '.', '_' and '-'"
+        )
     return check_entry(PublishedModel, entry, where)

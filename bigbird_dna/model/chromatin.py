@@ -14,7 +14,13 @@ from bigbird_dna.errors import UsageError, check_at_least_one, check_fraction
 from bigbird_dna.genome.chromatin.tracks import TSS_TRACKS, Track, select_tracks
 from bigbird_dna.genome.given_sequences import Sequences, fit_windows, read_sequences
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, Strand, fraction_n, inside, reverse_complement
+from bigbird_dna.genome.sequence import (
+    Interval,
+    Strand,
+    fraction_n,
+    inside,
+    reverse_complement,
+)
 from bigbird_dna.genome.splits import window_start
 from bigbird_dna.model.batching import (
     BinRows,
@@ -56,7 +62,10 @@ class LoadedChromatinModel(LoadedModel):
 
     def _described(self) -> list[str]:
         own = self.settings
-        return [f"window {own.window:,} bp with a bin of {own.bin:,}", f"{len(own.tracks):,} tracks"]
+        return [
+            f"window {own.window:,} bp with a bin of {own.bin:,}",
+            f"{len(own.tracks):,} tracks",
+        ]
 
     @cached_property
     def tracks(self) -> list[Track]:
@@ -79,7 +88,9 @@ class LoadedChromatinModel(LoadedModel):
         """Output columns of the tracks that `pattern` selects (see `select_tracks`), in order; None: all."""
         chosen = self.tracks if pattern is None else select_tracks(self.tracks, pattern)
         names = {track.name for track in chosen}
-        return [column for column, track in enumerate(self.tracks) if track.name in names]
+        return [
+            column for column, track in enumerate(self.tracks) if track.name in names
+        ]
 
     def bins_together(self, center_fraction: float) -> int:
         """Number of bins (K) predicted per window, in the central `center_fraction` (0 to 1) of the window.
@@ -93,7 +104,9 @@ class LoadedChromatinModel(LoadedModel):
         return middle_bins(self.settings.window, self.settings.bin, center_fraction)
 
     @overload
-    def predict(self, sequences: "pd.Series[Any]", **options: Unpack[ChromatinOptions]) -> "pd.DataFrame": ...
+    def predict(
+        self, sequences: "pd.Series[Any]", **options: Unpack[ChromatinOptions]
+    ) -> "pd.DataFrame": ...
 
     @overload
     def predict(
@@ -179,7 +192,11 @@ class LoadedChromatinModel(LoadedModel):
             return values
         import pandas as pd
 
-        return pd.DataFrame(values[:, 0], index=given.labels, columns=[track.name for track in self.tracks])
+        return pd.DataFrame(
+            values[:, 0],
+            index=given.labels,
+            columns=[track.name for track in self.tracks],
+        )
 
     @one_at_a_time
     def window_probabilities(
@@ -199,18 +216,34 @@ class LoadedChromatinModel(LoadedModel):
         wrong = next((len(one) for one in windows if len(one) != window), None)
         if wrong is not None:
             raise ValueError(f"windows must have {window} bp, got {wrong}")
-        strands = [View(turned) for turned in ((False, True) if both_strands else (False,))]
-        forward, *reverse = self._each_view(windows, strands, count, row_sigmoid, batch_size, device)
-        found = np.asarray((forward + reverse[0][:, ::-1]) / 2, np.float32) if reverse else forward
+        strands = [
+            View(turned) for turned in ((False, True) if both_strands else (False,))
+        ]
+        forward, *reverse = self._each_view(
+            windows, strands, count, row_sigmoid, batch_size, device
+        )
+        found = (
+            np.asarray((forward + reverse[0][:, ::-1]) / 2, np.float32)
+            if reverse
+            else forward
+        )
         self.check_predictions(found)
         return found
 
     @one_at_a_time
     def view_scores(
-        self, windows: Sequence[str], views: Sequence[View], *, batch_size: int = 16, device: str = "auto"
+        self,
+        windows: Sequence[str],
+        views: Sequence[View],
+        *,
+        batch_size: int = 16,
+        device: str = "auto",
     ) -> npt.NDArray[np.float32]:
         """Log-odds (V, N, T) of the central bin of windows in each of V views; the bin stays in its place."""
-        found = [part[:, 0] for part in self._each_view(windows, views, 1, None, batch_size, device)]
+        found = [
+            part[:, 0]
+            for part in self._each_view(windows, views, 1, None, batch_size, device)
+        ]
         self.check_predictions(scores := np.stack(found))
         return scores
 
@@ -226,27 +259,59 @@ class LoadedChromatinModel(LoadedModel):
         """Yield the logits of windows, or what `finish` makes of them, (N, K, T), in each view."""
         place = choose_device(device)
         network = self.network.to(place).eval()
-        window, size, threads = self.settings.window, self.settings.bin, torch.get_num_threads()
-        bins = centered_bins(window, size, max(count, bins_shown(window, size, self.settings.bin_layers)))
+        window, size, threads = (
+            self.settings.window,
+            self.settings.bin,
+            torch.get_num_threads(),
+        )
+        bins = centered_bins(
+            window, size, max(count, bins_shown(window, size, self.settings.bin_layers))
+        )
 
         def encode(view: View) -> BinRows:
             left, right = view.cut
-            texts = [reverse_complement(one) for one in windows] if view.turned else windows
+            texts = (
+                [reverse_complement(one) for one in windows] if view.turned else windows
+            )
             starts = np.broadcast_to(bins - left, (len(windows), len(bins)))
-            parts = [text[left : len(text) - right] for text in texts] if left or right else texts
-            return bin_rows(self.tokenizer, parts, starts, size, self.config.max_length, threads, view.phase)
+            parts = (
+                [text[left : len(text) - right] for text in texts]
+                if left or right
+                else texts
+            )
+            return bin_rows(
+                self.tokenizer,
+                parts,
+                starts,
+                size,
+                self.config.max_length,
+                threads,
+                view.phase,
+            )
 
         for view, rows in zip(views, ahead(encode, views, place), strict=True):
-            found = row_logits(network, rows, count, self.tokenizer.pad_id, batch_size, place, finish=finish)
+            found = row_logits(
+                network,
+                rows,
+                count,
+                self.tokenizer.pad_id,
+                batch_size,
+                place,
+                finish=finish,
+            )
             if view.turned and (opposites := self.settings.opposites) is not None:
-                of_tracks = found.reshape(*found.shape[:2], -1, len(opposites))  # `networks_alone` has two
+                of_tracks = found.reshape(
+                    *found.shape[:2], -1, len(opposites)
+                )  # `networks_alone` has two
                 found = of_tracks[..., opposites].reshape(found.shape)
             yield found
 
 
 def _padded(sequence: str, window: int) -> str:
     """Center a sequence in a window of N, like a contig's only window (see `centered_tiles`)."""
-    return sequence.rjust(window - (window - len(sequence)) // 2, "N").ljust(window, "N")
+    return sequence.rjust(window - (window - len(sequence)) // 2, "N").ljust(
+        window, "N"
+    )
 
 
 def row_logits(
@@ -272,7 +337,15 @@ def row_logits(
         return logits if finish is None else finish(logits.float())
 
     empty = (count, 0)
-    return run_rows(network, rows.ids, run, pad_id=pad_id, batch_size=batch_size, device=device, empty=empty)
+    return run_rows(
+        network,
+        rows.ids,
+        run,
+        pad_id=pad_id,
+        batch_size=batch_size,
+        device=device,
+        empty=empty,
+    )
 
 
 # Windows with several bins each, so that one forward pass predicts them all.
@@ -296,7 +369,9 @@ class SharedWindows(NamedTuple):
 
     def reach_beyond(self, reference: Reference) -> npt.NDArray[np.bool_]:
         """Whether each window (W,) extends beyond its contig."""
-        return np.array([not inside(window, reference.contigs) for window in self.windows], np.bool_)
+        return np.array(
+            [not inside(window, reference.contigs) for window in self.windows], np.bool_
+        )
 
     def predicted(
         self, reference: Reference, predict: Predictor, max_n: float = 1.0
@@ -313,7 +388,9 @@ class SharedWindows(NamedTuple):
             kept = np.array([fraction_n(text) <= max_n for text in texts])
             if not kept.any():
                 continue
-            values = predict([text for text, good in zip(texts, kept, strict=True) if good])
+            values = predict(
+                [text for text, good in zip(texts, kept, strict=True) if good]
+            )
             row = np.cumsum(kept) - 1  # index of each window among the kept ones
             begin, end = np.searchsorted(owner, [first, first + len(some)])
             bins = order[begin:end]
@@ -343,7 +420,11 @@ def _fetched(reference: Reference, windows: Sequence[Interval]) -> list[str]:
 
 
 def share_windows(
-    contigs: Sequence[str], starts: npt.NDArray[np.int64], size: int, window: int, count: int
+    contigs: Sequence[str],
+    starts: npt.NDArray[np.int64],
+    size: int,
+    window: int,
+    count: int,
 ) -> SharedWindows:
     """Assign bins (n) to windows of `window` bp whose center has room for `count` (K, odd) bins of `size` bp.
 

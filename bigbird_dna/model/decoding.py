@@ -32,12 +32,16 @@ class Sampling(NamedTuple):
 
     temperature: float = 1.0  # divides the scores
     top_k: int | None = None  # number of most likely tokens to sample from; None: all
-    top_p: float | None = None  # fewest most likely tokens with this total probability; None: all
+    top_p: float | None = (
+        None  # fewest most likely tokens with this total probability; None: all
+    )
 
     def checked(self) -> "Sampling":
         """Return itself if all values are in range."""
         if not 0 < self.temperature <= 100:
-            raise UsageError(f"temperature {self.temperature}: must be above 0 and at most 100")
+            raise UsageError(
+                f"temperature {self.temperature}: must be above 0 and at most 100"
+            )
         if self.top_k is not None and self.top_k < 1:
             raise UsageError(f"top_k {self.top_k}: must be at least 1")
         if self.top_p is not None and not 0 < self.top_p <= 1:
@@ -73,7 +77,11 @@ class Sampling(NamedTuple):
 
 def keeps_keys(config: EncoderConfig) -> bool:
     """Whether keys and values of a causal encoder can be cached for a growing sequence."""
-    own = goes_by_pattern(config) and not config.relative_max_distance and not config.reversible
+    own = (
+        goes_by_pattern(config)
+        and not config.relative_max_distance
+        and not config.reversible
+    )
     return own and config.position_encoding != "rotary_bp"
 
 
@@ -108,7 +116,9 @@ class CachedDecoder:
 
     def read(self, ids: Tensor) -> Tensor:
         if not 0 < ids.shape[1] <= self.longest - self.tokens:
-            raise ValueError(f"{ids.shape[1]} tokens after {self.tokens} exceed the limit {self.longest}")
+            raise ValueError(
+                f"{ids.shape[1]} tokens after {self.tokens} exceed the limit {self.longest}"
+            )
         if self.tokens and ids.shape[1] > 1:
             raise ValueError("only the first call may have more than one token")
         encoder, first = self.network.encoder, self.tokens
@@ -135,14 +145,19 @@ class _KeptLayer:
         self.layer, self.longest = layer, longest
         self._keys = self._values = torch.empty(0, device="cpu")
         self._full = layer.attends_to_all
-        self._further: tuple[int, Tensor | None] = (-1, None)  # keys before the own block, by its number
+        self._further: tuple[int, Tensor | None] = (
+            -1,
+            None,
+        )  # keys before the own block, by its number
 
     def read(self, x: Tensor, turns: Rotation | None, first: int) -> Tensor:
         """Hidden states (B, L, D) after `first` earlier tokens → (B, L, D)."""
         q, k, v, _ = self.layer.queries_keys_values(x, turns)  # (B, H, L, K)
         if not first:
             batch, heads, _, width = k.shape
-            self._keys, self._values = (x.new_empty((batch, heads, self.longest, width)) for x in (k, v))
+            self._keys, self._values = (
+                x.new_empty((batch, heads, self.longest, width)) for x in (k, v)
+            )
         end = first + x.shape[1]
         self._keys[:, :, first:end], self._values[:, :, first:end] = k, v
         if not first:
@@ -168,7 +183,9 @@ class _KeptLayer:
         further = None if self._full else self._further[1]
         if further is None:
             return self._keys[:, :, : place + 1], self._values[:, :, : place + 1]
-        own = torch.arange(block * size, place + 1, device=further.device).expand(len(further), -1)
+        own = torch.arange(block * size, place + 1, device=further.device).expand(
+            len(further), -1
+        )
         places = torch.cat([further, own], 1)  # (H, S)
         head = torch.arange(len(places), device=places.device)[:, None]
         return self._keys[:, head, places], self._values[:, head, places]
@@ -176,18 +193,26 @@ class _KeptLayer:
     def _blocks_before(self, block: int) -> Tensor | None:
         """Positions (H, …) in earlier blocks that the block's tokens attend to; None: all of them."""
         pattern, heads = self.layer.pattern, self.layer.heads
-        blocks = pattern.key_blocks(pattern.blocks(self.longest), heads, self.layer.index)[:, block]
-        seen = [[number for number in row if 0 <= number < block] for row in blocks.tolist()]
+        blocks = pattern.key_blocks(
+            pattern.blocks(self.longest), heads, self.layer.index
+        )[:, block]
+        seen = [
+            [number for number in row if 0 <= number < block] for row in blocks.tolist()
+        ]
         if len(seen[0]) == block:
             return None
         rows = [sorted(row) for row in seen]
         # A window of one block has no earlier blocks; without dtype, an empty tensor would be floating point.
-        first = torch.tensor(rows, dtype=torch.long, device=self._keys.device)  # (H, blocks)
+        first = torch.tensor(
+            rows, dtype=torch.long, device=self._keys.device
+        )  # (H, blocks)
         inside = torch.arange(pattern.block_size, device=first.device)
         return (first[..., None] * pattern.block_size + inside).flatten(1)
 
 
 def _next_scores(network: PretrainingNetwork, hidden: Tensor) -> Tensor:
     """Scores (B, V) of the token after hidden states (B, L, D)."""
-    scores: Tensor = network.masked_tokens(hidden[:, -1], network.encoder.embeddings.token.weight)
+    scores: Tensor = network.masked_tokens(
+        hidden[:, -1], network.encoder.embeddings.token.weight
+    )
     return scores

@@ -24,7 +24,14 @@ from bigbird_dna.config.network import read_stored_encoder, stored_encoder
 from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.disk.directories import atomic_directory
 from bigbird_dna.disk.json_files import read_object
-from bigbird_dna.errors import ConfigError, ModelError, error_text, first_fault, meant, shortened
+from bigbird_dna.errors import (
+    ConfigError,
+    ModelError,
+    error_text,
+    first_fault,
+    meant,
+    shortened,
+)
 from bigbird_dna.genome.profile import FILE as PROFILE
 from bigbird_dna.genome.profile import TrainingProfile
 from bigbird_dna.model import weights as checksums
@@ -62,7 +69,9 @@ from bigbird_dna.tokens.text import load_tokenizer, tokenizer_file
 Extension = Literal["tile", "interpolate", "ntk"]
 
 
-def extend_positions(encoder: Encoder, positions: int, method: Extension = "tile") -> None:
+def extend_positions(
+    encoder: Encoder, positions: int, method: Extension = "tile"
+) -> None:
     """Extend `encoder` in place, including its configuration, to inputs of up to `positions` tokens.
 
     * `tile`: the table of learned positions is repeated, with the last copy truncated (Longformer, Beltagy et
@@ -80,7 +89,9 @@ def extend_positions(encoder: Encoder, positions: int, method: Extension = "tile
     """
     config = encoder.config
     if positions < config.max_length:
-        raise ModelError(f"positions {positions}: must be at least the model's current {config.max_length}")
+        raise ModelError(
+            f"positions {positions}: must be at least the model's current {config.max_length}"
+        )
     if positions == config.max_length:
         return
     if config.position_encoding != "learned":
@@ -92,14 +103,22 @@ def extend_positions(encoder: Encoder, positions: int, method: Extension = "tile
                 f"method {method}: rotary positions have no table to repeat; use interpolate or ntk"
             )
         elif width == 2:
-            raise ModelError("method ntk: needs attention heads wider than 2; use interpolate")
+            raise ModelError(
+                "method ntk: needs attention heads wider than 2; use interpolate"
+            )
         else:
-            changes = {"rotary_base": config.rotary_base * factor ** (width / (width - 2))}
+            changes = {
+                "rotary_base": config.rotary_base * factor ** (width / (width - 2))
+            }
     else:
         changes = {}
         assert encoder.embeddings.position is not None
-        table = extended_table(encoder.embeddings.position.weight.detach(), positions, method)
-        encoder.embeddings.position = nn.Embedding(positions, config.hidden, _weight=table)
+        table = extended_table(
+            encoder.embeddings.position.weight.detach(), positions, method
+        )
+        encoder.embeddings.position = nn.Embedding(
+            positions, config.hidden, _weight=table
+        )
     encoder.config = config.model_copy(update={"max_length": positions, **changes})
 
 
@@ -111,7 +130,9 @@ def extended_table(table: Tensor, positions: int, method: Extension) -> Tensor:
         columns = table.T[None].float()  # (1, D, P)
         longer = interpolate(columns, size=positions, mode="linear", align_corners=True)
         return longer[0].T.contiguous().to(table.dtype)
-    raise ModelError(f"method {method}: learned positions support only tile or interpolate")
+    raise ModelError(
+        f"method {method}: learned positions support only tile or interpolate"
+    )
 
 
 M = TypeVar("M", bound=LoadedModel)
@@ -132,7 +153,9 @@ def encoder_for(config: EncoderConfig, tokenizer: Tokenizer) -> EncoderConfig:
     return config.model_copy(update={"vocabulary": tokenizer.vocabulary})
 
 
-def build_network(config: EncoderConfig, settings: Settings, tokenizer: Tokenizer | None = None) -> nn.Module:
+def build_network(
+    config: EncoderConfig, settings: Settings, tokenizer: Tokenizer | None = None
+) -> nn.Module:
     """A network for a task, randomly initialized with torch's generator.
 
     A network that reads bases needs the tokenizer before its first use; `make_model` also sets it.
@@ -164,7 +187,9 @@ def _network(config: EncoderConfig, settings: Settings) -> nn.Module:
         case ClassifierSettings():
             return Classifier(
                 config,
-                outputs=len(settings.outputs) if isinstance(settings, SequenceSettings) else 1,
+                outputs=len(settings.outputs)
+                if isinstance(settings, SequenceSettings)
+                else 1,
                 pooling=settings.pooling,
                 head=settings.head,
                 offsets=settings.offsets,
@@ -174,7 +199,12 @@ def _network(config: EncoderConfig, settings: Settings) -> nn.Module:
                 both_strands=settings.both_strands,
             )
         case ClassificationSettings():
-            return Classifier(config, outputs=settings.outputs, pooling=settings.pooling, head=settings.head)
+            return Classifier(
+                config,
+                outputs=settings.outputs,
+                pooling=settings.pooling,
+                head=settings.head,
+            )
         case QuestionAnsweringSettings():
             return QuestionAnswerer(config)
         case OtherSettings():
@@ -230,7 +260,10 @@ def write_model(
     these weights, and `profile` to `training_profile.json`. `provenance.json` records the checksums of all
     files that `load` reads, and of other tensors in the directory, such as an adapter; see `weights`.
     """
-    weights = {name: value.detach().cpu().contiguous() for name, value in model.network.state_dict().items()}
+    weights = {
+        name: value.detach().cpu().contiguous()
+        for name, value in model.network.state_dict().items()
+    }
     weights |= {name: weights[name].half() for name in half}
     write_json(directory / CONFIG, describe(model))
     save_file(weights, directory / WEIGHTS)
@@ -243,7 +276,9 @@ def write_model(
     }
     for name, source in extra.items():
         (directory / name).write_bytes(source.read_bytes())
-    tensors = sorted(path.name for path in directory.glob("*.safetensors") if path.name != WEIGHTS)
+    tensors = sorted(
+        path.name for path in directory.glob("*.safetensors") if path.name != WEIGHTS
+    )
     read = (CONFIG, WEIGHTS, model.tokenizer.file_name, *tensors)
     files = {name: checksum(directory / name) for name in read}
     if calibration is not None:
@@ -267,7 +302,9 @@ def describe(model: LoadedModel) -> dict[str, Any]:
     }
 
 
-def load(path: Path | str, *, positions: int | None = None, extend: Extension = "tile") -> LoadedModel:
+def load(
+    path: Path | str, *, positions: int | None = None, extend: Extension = "tile"
+) -> LoadedModel:
     """Load a model directory, or a bundled model by its name, in evaluation mode on the CPU.
 
     `positions` extends the maximum input length to this number of tokens, by the method `extend` (see
@@ -275,7 +312,9 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
     """
     path = find_model(path)
     if not path.is_dir():
-        raise ModelError(f"{path}: model directory not found{meant(path, load_published().models)}")
+        raise ModelError(
+            f"{path}: model directory not found{meant(path, load_published().models)}"
+        )
     check_origin(path)
     for name in (CONFIG, WEIGHTS):
         if not (path / name).is_file():
@@ -284,11 +323,15 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
     found = checksums.verify(path, (CONFIG, WEIGHTS, pieces.name))
     config, settings, description = read_description(path / CONFIG)
     network = load_network(
-        path / WEIGHTS, lambda: build_network(config, settings), layer_count(config, settings)
+        path / WEIGHTS,
+        lambda: build_network(config, settings),
+        layer_count(config, settings),
     )
     tokenizer = described_tokenizer(pieces, config, description)
     if positions is not None:
-        encoders = [module for module in network.modules() if isinstance(module, Encoder)]
+        encoders = [
+            module for module in network.modules() if isinstance(module, Encoder)
+        ]
         try:
             for encoder in encoders:
                 extend_positions(encoder, positions, extend)
@@ -297,7 +340,9 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
         config = encoders[0].config
     model = make_model(network.eval(), tokenizer, config, settings, path)
     if WEIGHTS in found:
-        vars(model)["sha256"] = found[WEIGHTS]  # fills the cached property, to avoid computing it again
+        vars(model)["sha256"] = found[
+            WEIGHTS
+        ]  # fills the cached property, to avoid computing it again
     return model
 
 
@@ -325,17 +370,25 @@ def layer_count(config: EncoderConfig, settings: Settings) -> int:
     """Number of layers in all parts of a model's network."""
     if isinstance(settings, ChromatinSettings):
         return settings.members * (config.layers + settings.bin_layers)
-    return settings.layers(config) if isinstance(settings, OtherSettings) else config.layers
+    return (
+        settings.layers(config)
+        if isinstance(settings, OtherSettings)
+        else config.layers
+    )
 
 
-def described_tokenizer(file: Path, config: EncoderConfig, description: dict[str, Any]) -> Tokenizer:
+def described_tokenizer(
+    file: Path, config: EncoderConfig, description: dict[str, Any]
+) -> Tokenizer:
     """The tokenizer in `file` of a model whose `config.json` has this `description` of it.
 
     `ModelError`: its vocabulary is not the encoder's.
     """
     path = file.parent
     if description.get("vocabulary", config.vocabulary) != config.vocabulary:
-        raise ModelError(f"{path / CONFIG}: tokenizer and encoder have different vocabulary sizes")
+        raise ModelError(
+            f"{path / CONFIG}: tokenizer and encoder have different vocabulary sizes"
+        )
     tokenizer = load_tokenizer(file, description)
     if tokenizer.vocabulary != config.vocabulary:
         raise ModelError(
@@ -385,12 +438,16 @@ def read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, Any
     return parse_description(read_object(path, checksums.MOST_BYTES), str(path))
 
 
-def parse_description(values: Mapping[str, Any], path: str) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
+def parse_description(
+    values: Mapping[str, Any], path: str
+) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
     """Encoder, task and tokenizer of a result of `describe`; `ModelError` names its source, `path`."""
     _check_description(values, path)
     if values.get("format") != FORMAT:
         found_format = shortened(repr(values.get("format")))
-        raise ModelError(f"{path}: format {found_format}; this version reads format {FORMAT}")
+        raise ModelError(
+            f"{path}: format {found_format}; this version reads format {FORMAT}"
+        )
     task = values.get("task")
     if not isinstance(task, str) or task not in SETTINGS:
         raise ModelError(f"{path}: unknown task {shortened(repr(task))}")
@@ -400,15 +457,25 @@ def parse_description(values: Mapping[str, Any], path: str) -> tuple[EncoderConf
         description = dict(values.get("tokenizer", {}))
     except ValidationError as error:
         fault = first_fault(error)
-        raise ModelError(f"{path}: {fault.key and f'{fault.key}: '}{fault.reason}") from None
+        raise ModelError(
+            f"{path}: {fault.key and f'{fault.key}: '}{fault.reason}"
+        ) from None
     except (KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"{path}: not a model description: {error_text(error)}") from None
+        raise ModelError(
+            f"{path}: not a model description: {error_text(error)}"
+        ) from None
     for name, most in MOST_BLOCKS.items():
         if getattr(config, name) > most:
-            raise ModelError(f"{path}: encoder.{name} {getattr(config, name)}: must be at most {most:,}")
+            raise ModelError(
+                f"{path}: encoder.{name} {getattr(config, name)}: must be at most {most:,}"
+            )
     # The seed represents the random blocks: a model depends on the method that draws them.
     blocks = values.get("random_blocks_sha256")
-    if blocks and OF_PATTERNS.get(config.attention) and blocks != attention_pattern(config).digest():
+    if (
+        blocks
+        and OF_PATTERNS.get(config.attention)
+        and blocks != attention_pattern(config).digest()
+    ):
         raise ModelError(
             f"{path}: the model's random blocks differ from those of this version for "
             f"seed {config.random_seed}; use the version in provenance.json"

@@ -32,7 +32,9 @@ EmbeddingLayer = int | str
 """Number of a layer (0: the embeddings), "all" or "mean-of-last-4"."""
 
 
-def find_layer(config: EncoderConfig, given: EmbeddingLayer | None, pool: str) -> EmbeddingLayer:
+def find_layer(
+    config: EncoderConfig, given: EmbeddingLayer | None, pool: str
+) -> EmbeddingLayer:
     """The layer to embed with, by default the last; numbers may be text.
 
     `UsageError` for a layer or `pool` that the encoder does not have, `ModelError` for one within reversible
@@ -40,9 +42,17 @@ def find_layer(config: EncoderConfig, given: EmbeddingLayer | None, pool: str) -
     """
     check_choice("pool", pool, POOLS)
     if pool == "cls" and config.causal:
-        raise UsageError("pool 'cls': not available for a causal model, which masks later tokens")
+        raise UsageError(
+            "pool 'cls': not available for a causal model, which masks later tokens"
+        )
     count = f"the model has {config.layers} layer{'s' * (config.layers > 1)}"
-    number = whole_number(given) if isinstance(given, str) else config.layers if given is None else given
+    number = (
+        whole_number(given)
+        if isinstance(given, str)
+        else config.layers
+        if given is None
+        else given
+    )
     if given == LAST_FOUR and config.layers < 4:
         raise UsageError(f"layer {LAST_FOUR}: {count}")
     layer = given if given in (ALL, LAST_FOUR) else number
@@ -51,7 +61,9 @@ def find_layer(config: EncoderConfig, given: EmbeddingLayer | None, pool: str) -
             f"layer {given}: {count}; must be 0 (embeddings) to {config.layers}, {ALL} or {LAST_FOUR}"
         )
     if config.reversible and layer != config.layers:
-        raise ModelError("encoder.reversible true: a reversible encoder has no hidden states per layer")
+        raise ModelError(
+            "encoder.reversible true: a reversible encoder has no hidden states per layer"
+        )
     return layer
 
 
@@ -73,10 +85,14 @@ def sequence_vectors(
     part = _up_to(encoder, layer)
 
     def run(ids: Tensor, lengths: Tensor, _: npt.NDArray[np.intp]) -> Tensor:
-        return layer_values(part, ids, lengths, layer, lambda hidden: reduce(hidden, lengths))
+        return layer_values(
+            part, ids, lengths, layer, lambda hidden: reduce(hidden, lengths)
+        )
 
     rows = window_rows(tokenizer, given.texts, encoder.config.max_length, 0.5)
-    return _run(part, rows, run, tokenizer, batch_size, vector_shape(encoder.config, layer))
+    return _run(
+        part, rows, run, tokenizer, batch_size, vector_shape(encoder.config, layer)
+    )
 
 
 def token_vectors(
@@ -104,7 +120,12 @@ def token_vectors(
     vectors: dict[int, Vectors] = {}
 
     def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
-        values = layer_values(part, ids, lengths, layer, lambda hidden: hidden).float().cpu().numpy()
+        values = (
+            layer_values(part, ids, lengths, layer, lambda hidden: hidden)
+            .float()
+            .cpu()
+            .numpy()
+        )
         for number, row in zip(chosen.tolist(), values, strict=True):
             own = row[..., 1 : 1 + len(covered[number]), :]  # (T, D), or (K, T, D)
             own = own if own.ndim == 2 else own.swapaxes(0, 1)
@@ -117,11 +138,22 @@ def token_vectors(
 
 
 def _run(
-    encoder: Encoder, rows: list[Ids], run: Run, tokenizer: Tokenizer, batch_size: int, empty: tuple[int, ...]
+    encoder: Encoder,
+    rows: list[Ids],
+    run: Run,
+    tokenizer: Tokenizer,
+    batch_size: int,
+    empty: tuple[int, ...],
 ) -> Vectors:
     device = encoder.embeddings.token.weight.device
     return run_rows(
-        encoder, rows, run, pad_id=tokenizer.pad_id, batch_size=batch_size, device=device, empty=empty
+        encoder,
+        rows,
+        run,
+        pad_id=tokenizer.pad_id,
+        batch_size=batch_size,
+        device=device,
+        empty=empty,
     )
 
 
@@ -132,7 +164,11 @@ def _up_to(encoder: Encoder, layer: EmbeddingLayer) -> Encoder:
 
 
 def layer_values(
-    encoder: Encoder, ids: Tensor, lengths: Tensor, layer: EmbeddingLayer, reduce: Callable[[Tensor], Tensor]
+    encoder: Encoder,
+    ids: Tensor,
+    lengths: Tensor,
+    layer: EmbeddingLayer,
+    reduce: Callable[[Tensor], Tensor],
 ) -> Tensor:
     """Apply `reduce` to the hidden states (B, L, D) of an encoder that ends at the layer: (B, …).
 
@@ -152,7 +188,9 @@ def layer_values(
 def _max_over_tokens(hidden: Tensor, lengths: Tensor) -> Tensor:
     """Largest hidden states (B, L, D) of the true tokens of each row → (B, D)."""
     lengths = copied(lengths, hidden.device)
-    beyond = torch.arange(hidden.shape[1], device=hidden.device) >= lengths[:, None]  # (B, L)
+    beyond = (
+        torch.arange(hidden.shape[1], device=hidden.device) >= lengths[:, None]
+    )  # (B, L)
     return hidden.masked_fill(beyond[..., None], -torch.inf).amax(1)
 
 
@@ -192,10 +230,21 @@ def layer_means(
         return layer_values(encoder, ids, lengths, layer, means)
 
     empty = (layers, width * (1 if parts is None else 2))
-    return run_rows(encoder, rows, run, pad_id=pad_id, batch_size=batch_size, device=device, empty=empty)
+    return run_rows(
+        encoder,
+        rows,
+        run,
+        pad_id=pad_id,
+        batch_size=batch_size,
+        device=device,
+        empty=empty,
+    )
 
 
 def _mean_of_parts(hidden: Tensor, parts: Sequence[Sequence[int]]) -> Tensor:
     """Means over tokens first … last of each row: (B, L, D) → (B, D)."""
-    own = [row[first:last].float().mean(dim=0) for row, (first, last) in zip(hidden, parts, strict=True)]
+    own = [
+        row[first:last].float().mean(dim=0)
+        for row, (first, last) in zip(hidden, parts, strict=True)
+    ]
     return torch.stack(own)

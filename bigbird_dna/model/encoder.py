@@ -53,12 +53,19 @@ from bigbird_dna.model.kernels import (
     linear,
     reversible_layers,
 )
-from bigbird_dna.model.mechanism import attention_pattern, build_mechanism, goes_by_pattern, has_keys
+from bigbird_dna.model.mechanism import (
+    attention_pattern,
+    build_mechanism,
+    goes_by_pattern,
+    has_keys,
+)
 
 _PACKED = Choice("native", "fastest on a cpu")
 # Computations of a layer before and after attention: see `Layer`.
 Projected = tuple[Tensor, Tensor, Tensor, torch.dtype]
-Compiled = tuple[Callable[[Tensor, Rotation | None], Projected], Callable[[Tensor, Tensor], Tensor]]
+Compiled = tuple[
+    Callable[[Tensor, Rotation | None], Projected], Callable[[Tensor, Tensor], Tensor]
+]
 
 
 def _chosen(x: Tensor, wanted: Tensor | None) -> Tensor:
@@ -76,7 +83,9 @@ class Layer(nn.Module):
         self.heads = config.heads
         self.route = config.attention_backend
         self.mechanism = build_mechanism(config, index)
-        self.attend = PATTERN_ATTENTIONS[config.attention if goes_by_pattern(config) else "full"]
+        self.attend = PATTERN_ATTENTIONS[
+            config.attention if goes_by_pattern(config) else "full"
+        ]
         self.attends_to_all = config.attention == "full"
         self.pattern = attention_pattern(config)
         self.attention_dropout = config.attention_dropout
@@ -85,7 +94,9 @@ class Layer(nn.Module):
         self.value = Linear(hidden, hidden)
         self.attention_output = Linear(hidden, hidden)
         self.pre_norm, self.gated = config.norm == "pre", config.feed_forward == "gated"
-        self.attention_norm: nn.Module = nn.LayerNorm(hidden, eps=config.layer_norm_epsilon)
+        self.attention_norm: nn.Module = nn.LayerNorm(
+            hidden, eps=config.layer_norm_epsilon
+        )
         width = config.intermediate or 4 * hidden
         self.inner_width = 2 * width if self.gated else width
         self.intermediate = Linear(hidden, self.inner_width)
@@ -100,11 +111,15 @@ class Layer(nn.Module):
         self.relative = None
         if self.radius:
             shape = (config.heads, label_count(self.radius), hidden // config.heads)
-            self.relative = nn.Parameter(torch.empty(shape).normal_(std=initial_deviation(hidden)))
+            self.relative = nn.Parameter(
+                torch.empty(shape).normal_(std=initial_deviation(hidden))
+            )
 
     def _split(self, x: Tensor) -> Tensor:
         width = x.shape[-1] // self.heads
-        return x.view(*x.shape[:2], self.heads, width).transpose(1, 2)  # (B, L, D) → (B, H, L, K)
+        return x.view(*x.shape[:2], self.heads, width).transpose(
+            1, 2
+        )  # (B, L, D) → (B, H, L, K)
 
     def forward(
         self,
@@ -120,11 +135,17 @@ class Layer(nn.Module):
         global token that owns each token (see `RelativeKeys`). Tokens include the extra global tokens. With
         `wanted`, flat positions (M,) of tokens, only their hidden states are returned, (1, M, D).
         """
-        context = self.attended(self.attention_norm(x) if self.pre_norm else x, lengths, turns, owners)
+        context = self.attended(
+            self.attention_norm(x) if self.pre_norm else x, lengths, turns, owners
+        )
         if wanted is not None:
             context = self._split(_chosen(context.transpose(1, 2).flatten(2), wanted))
             x = _chosen(x, wanted)
-        if torch.is_grad_enabled() or torch.compiler.is_compiling() or is_transformed(x, context):
+        if (
+            torch.is_grad_enabled()
+            or torch.compiler.is_compiling()
+            or is_transformed(x, context)
+        ):
             return self._around_attention()[1](x, context)
         if x.shape[0] * x.shape[1] * self.inner_width <= inner_bound(x):
             return self.after_attention(x, context)
@@ -140,7 +161,11 @@ class Layer(nn.Module):
         return (self.training and torch.is_grad_enabled() and self.compiled) or own
 
     def attended(
-        self, x: Tensor, lengths: Tensor | None, turns: Rotation | None = None, owners: Tensor | None = None
+        self,
+        x: Tensor,
+        lengths: Tensor | None,
+        turns: Rotation | None = None,
+        owners: Tensor | None = None,
     ) -> Tensor:
         """Output of attention, (B, H, L, K); arguments as in `forward`."""
         q, k, v, dtype = self._around_attention()[0](x, turns)
@@ -148,11 +173,17 @@ class Layer(nn.Module):
         with torch.autocast("cpu", enabled=False) if widened else nullcontext():
             dropout = self.attention_dropout if self.training else 0.0
             if self.mechanism is None:
-                return self.attend_by_pattern(q, k, v, lengths, dropout, owners).to(dtype)
+                return self.attend_by_pattern(q, k, v, lengths, dropout, owners).to(
+                    dtype
+                )
             mechanism = self.mechanism
-            if torch.compiler.is_dynamo_compiling():  # never part of a torch.compile graph
+            if (
+                torch.compiler.is_dynamo_compiling()
+            ):  # never part of a torch.compile graph
                 mechanism = torch.compiler.disable(mechanism)  # type: ignore[no-untyped-call]
-            context: Tensor = mechanism(q, k, v, lengths=lengths, dropout=dropout, hidden=x)
+            context: Tensor = mechanism(
+                q, k, v, lengths=lengths, dropout=dropout, hidden=x
+            )
             return context.to(dtype)
 
     def attend_by_pattern(
@@ -168,8 +199,14 @@ class Layer(nn.Module):
         relative = None
         if self.relative is not None:
             relative = RelativeKeys(self.relative.to(q.dtype), self.radius, owners)
-        options: dict[str, Any] = {"layer": self.index, "dropout": dropout, "route": self.route}
-        return self._attention(lengths)(q, k, v, self.pattern, lengths=lengths, relative=relative, **options)
+        options: dict[str, Any] = {
+            "layer": self.index,
+            "dropout": dropout,
+            "route": self.route,
+        }
+        return self._attention(lengths)(
+            q, k, v, self.pattern, lengths=lengths, relative=relative, **options
+        )
 
     def queries_keys_values(self, x: Tensor, turns: Rotation | None) -> Projected:
         """Attention inputs, (B, H, L, K) each, from (B, L, D), and the type required for the output."""
@@ -177,7 +214,11 @@ class Layer(nn.Module):
         projected: tuple[Tensor, ...]
         if not self.joinable() or (compiling and not torch.is_grad_enabled()):
             query = self.query(x)
-            projected = (query, query if self.key is None else self.key(x), self.value(x))
+            projected = (
+                query,
+                query if self.key is None else self.key(x),
+                self.value(x),
+            )
         else:
             # One product is faster than three, even including the concatenation of the weights.
             kept = None if torch.is_grad_enabled() else self.joined
@@ -194,25 +235,38 @@ class Layer(nn.Module):
 
     def joinable(self) -> bool:
         """Whether `join` has all that the calls of the three parts compute."""
-        return all(part is None or is_plain(part, Linear) for part in (self.query, self.key, self.value))
+        return all(
+            part is None or is_plain(part, Linear)
+            for part in (self.query, self.key, self.value)
+        )
 
     def join(self) -> tuple[Tensor, Tensor]:
         """Concatenated weights (3D, D) and biases (3D,) of queries, keys and values."""
         parts = (self.query, self.key or self.query, self.value)
-        return torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
+        return torch.cat([part.weight for part in parts]), torch.cat(
+            [part.bias for part in parts]
+        )
 
     def _attention_type(self, x: Tensor) -> torch.dtype:
         # The backward pass of torch's fused CPU attention is five times slower in bfloat16. A reversible
         # layer's first pass runs without gradients, and must compute the same as its second pass.
         narrow = x.device.type == "cpu" and x.dtype == torch.bfloat16
-        return torch.float32 if narrow and (self.reversible or torch.is_grad_enabled()) else x.dtype
+        return (
+            torch.float32
+            if narrow and (self.reversible or torch.is_grad_enabled())
+            else x.dtype
+        )
 
     def _attention(self, lengths: Tensor | None) -> PatternAttention:
         # Routes and plans are chosen in Python and NumPy by lengths that are unknown to torch.compile.
         # Compilation would stop within that code and repeat for other lengths, so the graph is split around
         # attention. Only a fixed route without padding can be part of one graph.
         opaque = lengths is not None or self.route not in ("blocked", "native")
-        if opaque and torch.compiler.is_dynamo_compiling() and not torch.compiler.is_exporting():
+        if (
+            opaque
+            and torch.compiler.is_dynamo_compiling()
+            and not torch.compiler.is_exporting()
+        ):
             return torch.compiler.disable(self.attend)  # type: ignore[no-any-return, no-untyped-call]
         return self.attend
 
@@ -227,8 +281,12 @@ class Layer(nn.Module):
 
     def inner(self, x: Tensor) -> Tensor:
         """The feed-forward part alone, (B, L, D) → (B, L, D)."""
-        both = self.intermediate(x)  # a single chunk would cost a copy in the backward pass
-        inner, *gates = both.chunk(2, dim=-1) if self.gated else (both,)  # (B, L, I) each
+        both = self.intermediate(
+            x
+        )  # a single chunk would cost a copy in the backward pass
+        inner, *gates = (
+            both.chunk(2, dim=-1) if self.gated else (both,)
+        )  # (B, L, I) each
         if torch.is_grad_enabled():
             inner = ACTIVATIONS[self.activation](inner)
         else:
@@ -257,14 +315,20 @@ class Encoder(nn.Module):
             layers[0].attention_norm = nn.Identity()  # the embeddings are normalized
         self.layers = nn.ModuleList(layers)
         final = config.reversible or config.norm == "pre"
-        self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon) if final else None
+        self.norm = (
+            nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
+            if final
+            else None
+        )
         self.packed: PackedLayers | None = None  # see `prepared`
         self.gradient_checkpointing = config.gradient_checkpointing
         initialize(self, config.hidden)
         if self.embeddings.position is not None:
             initialize_positions(self.embeddings.position.weight)
         if config.head_init == "local":
-            init_local_heads(config, layers[0].query, layers[0].key, self.embeddings.token)
+            init_local_heads(
+                config, layers[0].query, layers[0].key, self.embeddings.token
+            )
 
     def forward(
         self,
@@ -298,7 +362,9 @@ class Encoder(nn.Module):
         -------
         Hidden states (B, L, D), or (M, D) of the `wanted` ones; those of padding are meaningless.
         """
-        return self.encode(ids, lengths, segments, added=added, wanted=wanted, visit=visit).tokens
+        return self.encode(
+            ids, lengths, segments, added=added, wanted=wanted, visit=visit
+        ).tokens
 
     def encode(
         self,
@@ -341,29 +407,48 @@ class Encoder(nn.Module):
         x = self.embeddings(ids, segments, true_lengths, content, added=added)
         turns = self._turns(x, ids)
         packed = self.packed
-        places = None if wanted is None else wanted + extra * (wanted // ids.shape[1] + 1)
+        places = (
+            None if wanted is None else wanted + extra * (wanted // ids.shape[1] + 1)
+        )
         if visit is not None:
             visit(self.finished(x)[:, extra:])
         if visit is None and packed is not None and packed.take(x, lengths):
             report_route(_PACKED)
             x = _chosen(packed.run(x, turns), places)
         elif self.norm is not None and self.config.reversible:
-            x = _chosen(self.norm(reversible_layers(self.layers, x, (lengths, turns, owners))), places)
+            x = _chosen(
+                self.norm(reversible_layers(self.layers, x, (lengths, turns, owners))),
+                places,
+            )
         else:
             x = self._through_layers(x, ids, visit, (lengths, turns, owners, places))
-        return HiddenStates(x[:, :extra], x[:, extra:]) if places is None else HiddenStates(x[:, :0], x[0])
+        return (
+            HiddenStates(x[:, :extra], x[:, extra:])
+            if places is None
+            else HiddenStates(x[:, :0], x[0])
+        )
 
     def _through_layers(
-        self, x: Tensor, ids: Tensor, visit: Callable[[Tensor], None] | None, arguments: tuple[Any, ...]
+        self,
+        x: Tensor,
+        ids: Tensor,
+        visit: Callable[[Tensor], None] | None,
+        arguments: tuple[Any, ...],
     ) -> Tensor:
         """Hidden states after all layers; `arguments` are those of the last one, if it attends to all."""
         (lengths, turns, owners, wanted), config = arguments, self.config
-        nearby = self._turns(x, ids, config.local_rotary_base) if config.local_window else None
+        nearby = (
+            self._turns(x, ids, config.local_rotary_base)
+            if config.local_window
+            else None
+        )
         for number, layer in enumerate(self.layers):
             own = nearby if config.is_local(number) else turns
             last = wanted is not None and number == len(self.layers) - 1
             given = x, lengths, own, owners, *([wanted] if last else [])
-            recomputed = self.gradient_checkpointing and self.training and not is_transformed()
+            recomputed = (
+                self.gradient_checkpointing and self.training and not is_transformed()
+            )
             x = self._recomputed(layer, *given) if recomputed else layer(*given)
             if visit is not None:
                 visit(self.finished(x)[:, config.num_global_tokens :])
@@ -382,11 +467,17 @@ class Encoder(nn.Module):
     def _recomputed(self, layer: nn.Module, *arguments: object) -> Tensor:
         """A layer's output, recomputed in the backward pass with the same choices of keys."""
         # Patterns choose no keys; torch.compile supports no other contexts.
-        contexts: dict[str, Any] = {} if goes_by_pattern(self.config) else {"context_fn": both_times}
+        contexts: dict[str, Any] = (
+            {} if goes_by_pattern(self.config) else {"context_fn": both_times}
+        )
         return checkpoint(layer, *arguments, use_reentrant=False, **contexts)  # type: ignore[no-any-return]
 
     def turns(
-        self, tokens: int, device: torch.device, ids: Tensor | None = None, base: float | None = None
+        self,
+        tokens: int,
+        device: torch.device,
+        ids: Tensor | None = None,
+        base: float | None = None,
     ) -> Rotation | None:
         """Rotation angles of `tokens` positions, or in bp those of `ids` (B, L); None for learned ones.
 
@@ -395,17 +486,28 @@ class Encoder(nn.Module):
         config = self.config
         if config.position_encoding == "learned":
             return None
-        options = config.hidden // config.heads, base or config.rotary_base, config.rotary_scale
+        options = (
+            config.hidden // config.heads,
+            base or config.rotary_base,
+            config.rotary_scale,
+        )
         if self.embeddings.token_positions is None:
             return rotation(tokens, *options, device)
         assert ids is not None
-        return rotation_at(self.embeddings.token_positions(ids)[:, None], *options, device)
+        return rotation_at(
+            self.embeddings.token_positions(ids)[:, None], *options, device
+        )
 
-    def _turns(self, x: Tensor, ids: Tensor, base: float | None = None) -> Rotation | None:
+    def _turns(
+        self, x: Tensor, ids: Tensor, base: float | None = None
+    ) -> Rotation | None:
         """Rotation angles of extra global tokens and tokens, embedded as `x` (B, G + L, D)."""
         extra = self.config.num_global_tokens
         turns = self.turns(ids.shape[1], x.device, ids, base)
         if turns is None or not extra:
             return turns
         # Extra global tokens have no position and are not rotated.
-        return Rotation(F.pad(turns.cos, (0, 0, extra, 0), value=1), F.pad(turns.sin, (0, 0, extra, 0)))
+        return Rotation(
+            F.pad(turns.cos, (0, 0, extra, 0), value=1),
+            F.pad(turns.sin, (0, 0, extra, 0)),
+        )

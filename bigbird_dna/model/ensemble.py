@@ -47,9 +47,13 @@ class KmerMember(ReadsKmers):
     each of `margins` bp at both ends. It is zero until `set_weights` is called.
     """
 
-    weight: Tensor  # (R, rows, T + 1); the last column is 1 for each k-mer, to count them
+    weight: (
+        Tensor  # (R, rows, T + 1); the last column is 1 for each k-mer, to count them
+    )
 
-    def __init__(self, k: int, outputs: int, both_strands: bool, margins: Sequence[int] = ()) -> None:
+    def __init__(
+        self, k: int, outputs: int, both_strands: bool, margins: Sequence[int] = ()
+    ) -> None:
         super().__init__(k, both_strands)
         self.margins = tuple(margins)
         weight = torch.zeros(max(1, len(margins)), self.table_rows, outputs + 1)
@@ -97,7 +101,9 @@ class DyadMember(ReadsKmers):
         self.register_buffer("weight", torch.zeros(outputs, each))
         self.pairs = torch.from_numpy(_PAIR_OF_ROWS.astype(np.int64))
 
-    def set_weights(self, numbers: npt.NDArray[np.integer], weight: npt.NDArray[np.floating]) -> None:
+    def set_weights(
+        self, numbers: npt.NDArray[np.integer], weight: npt.NDArray[np.floating]
+    ) -> None:
         """Set the dyads and their log-odds per count, (T, dyads of a track) each."""
         self.parts.copy_(torch.from_numpy(dyad_parts(numbers)))
         self.weight.copy_(torch.from_numpy(weight))
@@ -121,12 +127,16 @@ def _pair_of_rows() -> npt.NDArray[np.int32]:
 
 
 _PAIR_OF_ROWS = _pair_of_rows()
-_WIDTH = GAPS * (PAIRS + 1)  # counts of a bin: for each gap those of the pairs, and of places without one
+_WIDTH = GAPS * (
+    PAIRS + 1
+)  # counts of a bin: for each gap those of the pairs, and of places without one
 
 
 def cpu_dyads(words: TokenWords, spans: Tensor, _: Tensor) -> Tensor:
     """The counts (B K, gaps · (`PAIRS` + 1)) of dyads in ranges of tokens, by NumPy: faster on a CPU."""
-    places, offsets, ends = (part.astype(np.int32) for part in places_in(words, spans, 0))
+    places, offsets, ends = (
+        part.astype(np.int32) for part in places_in(words, spans, 0)
+    )
     sizes = np.diff(np.append(offsets, len(places)))
     rows = np.append(words.rows.numpy(), np.int32(0))  # the last one is none
     gaps = np.arange(GAPS, dtype=np.int32)[:, None]
@@ -135,20 +145,33 @@ def cpu_dyads(words: TokenWords, spans: Tensor, _: Tensor) -> Tensor:
     found = _PAIR_OF_ROWS.take(65 * rows[places] + rows.take(second))
     found += (PAIRS + 1) * gaps
     found += np.repeat(_WIDTH * np.arange(len(sizes), dtype=np.int32), sizes)
-    return torch.from_numpy(np.bincount(found.ravel(), minlength=_WIDTH * len(sizes)).reshape(-1, _WIDTH))
+    return torch.from_numpy(
+        np.bincount(found.ravel(), minlength=_WIDTH * len(sizes)).reshape(-1, _WIDTH)
+    )
 
 
 def gpu_dyads(words: TokenWords, spans: Tensor, pairs: Tensor) -> Tensor:
     """The counts of `cpu_dyads`, by torch; sums of whole numbers are the same in any order."""
     device = words.rows.device
-    places, offsets, ends = (torch.from_numpy(part).to(device) for part in places_in(words, spans, 0))
-    bins = torch.searchsorted(offsets, torch.arange(len(places), device=device), right=True) - 1
+    places, offsets, ends = (
+        torch.from_numpy(part).to(device) for part in places_in(words, spans, 0)
+    )
+    bins = (
+        torch.searchsorted(
+            offsets, torch.arange(len(places), device=device), right=True
+        )
+        - 1
+    )
     rows = nn.functional.pad(words.rows.long(), (0, 1))
     gaps = torch.arange(GAPS, device=device)[:, None]
     second = places + (gaps + 3)
     second = torch.where(second < ends[bins], second, len(rows) - 1)
-    found = pairs[65 * rows[places] + rows[second]] + (_WIDTH * bins + (PAIRS + 1) * gaps)
-    return torch.bincount(found.flatten(), minlength=_WIDTH * len(offsets)).view(-1, _WIDTH)
+    found = pairs[65 * rows[places] + rows[second]] + (
+        _WIDTH * bins + (PAIRS + 1) * gaps
+    )
+    return torch.bincount(found.flatten(), minlength=_WIDTH * len(offsets)).view(
+        -1, _WIDTH
+    )
 
 
 def places_in(
@@ -160,7 +183,9 @@ def places_in(
     at which the ranges end.
     """
     starts, batch = words.starts.cpu().numpy().astype(np.int64), len(spans)
-    edges = np.take_along_axis(starts, spans.numpy().reshape(batch, -1), 1).reshape(-1, 2)
+    edges = np.take_along_axis(starts, spans.numpy().reshape(batch, -1), 1).reshape(
+        -1, 2
+    )
     begins, ends = (np.repeat(starts[:, side], len(edges) // batch) for side in (0, -1))
     first = np.maximum(edges[:, 0] - margin, begins)
     last = np.minimum(edges[:, 1] + margin, ends)
@@ -205,7 +230,9 @@ class EnsembleSum(nn.Module):
         """
         if self.training or not self.enabled:
             return None
-        total = self.intercept.expand(len(ids), *(() if spans is None else spans.shape[1:2]), -1)
+        total = self.intercept.expand(
+            len(ids), *(() if spans is None else spans.shape[1:2]), -1
+        )
         if self.kmers is not None:
             total = total + self.kmers(ids, spans)
         if self.dyads is not None and spans is not None:

@@ -38,7 +38,13 @@ from bigbird_dna.console import progress
 from bigbird_dna.errors import ModelError, UsageError, check_at_least_one
 from bigbird_dna.genome.sequence import clean
 from bigbird_dna.model.batching import LONG, each_alone, run_rows
-from bigbird_dna.model.decoding import CachedDecoder, Floats, RecomputingDecoder, Sampling, keeps_keys
+from bigbird_dna.model.decoding import (
+    CachedDecoder,
+    Floats,
+    RecomputingDecoder,
+    Sampling,
+    keeps_keys,
+)
 from bigbird_dna.model.encoder import Encoder, Layer
 from bigbird_dna.model.heads import PretrainingNetwork, PretrainingOutput
 from bigbird_dna.model.inference import prepared
@@ -69,7 +75,9 @@ class Flanks(NamedTuple):
         given = {"left": left, "right": right}
         for side, text in given.items():
             if not isinstance(text, str):
-                raise UsageError(f"{side} {text!r:.60}: the flank must be a string of bases")
+                raise UsageError(
+                    f"{side} {text!r:.60}: the flank must be a string of bases"
+                )
         return cls(*(clean(text, side) for side, text in given.items()))
 
 
@@ -111,7 +119,9 @@ def generate(
         model, sampling.checked(), length, rounds, seed, device
     )
     samples = generator.samples(flanks, number)
-    return progress(samples, f"{model.name}: generating", len(flanks) * number, "samples")
+    return progress(
+        samples, f"{model.name}: generating", len(flanks) * number, "samples"
+    )
 
 
 def describe_method(model: LoadedModel, rounds: int) -> str:
@@ -120,9 +130,7 @@ def describe_method(model: LoadedModel, rounds: int) -> str:
     if not model.config.causal:
         return f"by filling gaps in {rounds:,} rounds"
     if keeps_keys(model.config):
-        return (
-            f"from left to right; attention {name}: keys and values are cached, only new tokens are computed"
-        )
+        return f"from left to right; attention {name}: keys and values are cached, only new tokens are computed"
     return f"from left to right; attention {name}: all earlier tokens are recomputed for each new token"
 
 
@@ -131,7 +139,11 @@ def most_read(model: LoadedModel) -> int:
     assert isinstance(model.settings, PretrainingSettings)
     learned = model.settings.context
     # Training inputs were [CLS] tokens [SEP]: the last DNA token was predicted from all tokens before it.
-    return model.config.max_length if learned is None else min(learned, model.config.max_length) - 2
+    return (
+        model.config.max_length
+        if learned is None
+        else min(learned, model.config.max_length) - 2
+    )
 
 
 def masked_fraction(done: int, rounds: int) -> float:
@@ -142,7 +154,9 @@ def masked_fraction(done: int, rounds: int) -> float:
 
 def fitting(tokens: Sequence[str], fixed: str) -> NDArray[np.bool_]:
     """Which tokens have the length of `fixed` and the same bases, except where `fixed` has a dot."""
-    fits: NDArray[np.bool_] = np.fromiter(map(len, tokens), np.int64, len(tokens)) == len(fixed)
+    fits: NDArray[np.bool_] = np.fromiter(
+        map(len, tokens), np.int64, len(tokens)
+    ) == len(fixed)
     if fixed.strip("."):
         for number in np.flatnonzero(fits).tolist():
             pairs = zip(tokens[number], fixed, strict=True)
@@ -170,13 +184,18 @@ class _Generating:
         self.ids = np.asarray(self.tokenizer.base_ids, np.int64)
         self.tokens = [self.tokenizer.decode([one]) for one in self.ids]
         if not {*BASES} <= {*self.tokens}:
-            raise ModelError(f"{self.tokenizer.source}: the vocabulary lacks a token for a single base")
+            raise ModelError(
+                f"{self.tokenizer.source}: the vocabulary lacks a token for a single base"
+            )
 
     def samples(self, flanks: Sequence[Flanks], number: int) -> Iterator[str]:
         raise NotImplementedError
 
     def draw(
-        self, scores: Tensor, allowed: Sequence[NDArray[np.bool_] | None], numbers: Floats
+        self,
+        scores: Tensor,
+        allowed: Sequence[NDArray[np.bool_] | None],
+        numbers: Floats,
     ) -> NDArray[np.int64]:
         """Sample a token (G,) per row of scores, among the allowed ones (None: all)."""
         chosen: Floats = scores.cpu().double().numpy()[:, self.ids]
@@ -211,7 +230,8 @@ class _Continuing(_Generating):
     def _written(self, group: _SampleGroup) -> list[str]:
         limit = most_read(self.model)
         randoms = [
-            np.random.default_rng((self.seed, group.number, group.first + row)) for row in range(GROUP)
+            np.random.default_rng((self.seed, group.number, group.first + row))
+            for row in range(GROUP)
         ]
         prompt, again = self._prompt(group.left, limit // 2)
         rows = np.tile(prompt, (GROUP, 1))
@@ -221,35 +241,54 @@ class _Continuing(_Generating):
         texts, size = [""] * GROUP, len(again) + self.length
         while True:
             allowed = [self._agreeing(again[len(text) :]) for text in texts]
-            drawn = self.draw(scores, allowed, np.array([random.random() for random in randoms]))
-            texts = [text + self.tokens[one] for text, one in zip(texts, drawn.tolist(), strict=True)]
+            drawn = self.draw(
+                scores, allowed, np.array([random.random() for random in randoms])
+            )
+            texts = [
+                text + self.tokens[one]
+                for text, one in zip(texts, drawn.tolist(), strict=True)
+            ]
             if min(map(len, texts[: group.wanted])) >= size:
                 return [text[len(again) : size] for text in texts[: group.wanted]]
             rows = np.concatenate([rows, self.ids[drawn][:, None]], 1)
             if rows.shape[1] > limit:
                 kept = rows[:, -(limit // 2) :]
-                rows = np.concatenate([np.full((GROUP, 1), self.tokenizer.cls_id), kept], 1)
+                rows = np.concatenate(
+                    [np.full((GROUP, 1), self.tokenizer.cls_id), kept], 1
+                )
                 decoder, scores = self._begun(rows, limit)
             else:
                 scores = decoder.read(self._sent(rows[:, -1:]))
 
     def _prompt(self, flank: str, room: int) -> tuple[NDArray[np.int64], str]:
         """[CLS] and the flank's tokens except the last, at most `room`, and the bases of the last token."""
-        ids = self.tokenizer.encode(flank).astype(np.int64) if flank else np.zeros(0, np.int64)
+        ids = (
+            self.tokenizer.encode(flank).astype(np.int64)
+            if flank
+            else np.zeros(0, np.int64)
+        )
         again = ""
         if len(ids) and ids[-1] in self.ids:
             again = self.tokenizer.decode(ids[-1:])
             ids = ids[:-1]
-        return np.concatenate([[self.tokenizer.cls_id], ids[max(0, len(ids) - room) :]]), again
+        return np.concatenate(
+            [[self.tokenizer.cls_id], ids[max(0, len(ids) - room) :]]
+        ), again
 
     def _begun(
         self, rows: NDArray[np.int64], limit: int
     ) -> tuple[CachedDecoder | RecomputingDecoder, Tensor]:
         # A cache goes around the encoder and its layers, and their hooks.
         encoder = self.network.encoder
-        plain = is_plain(encoder, Encoder) and all(is_plain(layer, Layer) for layer in encoder.layers)
+        plain = is_plain(encoder, Encoder) and all(
+            is_plain(layer, Layer) for layer in encoder.layers
+        )
         cached = plain and keeps_keys(self.model.config)
-        decoder = CachedDecoder(self.network, limit) if cached else RecomputingDecoder(self.network)
+        decoder = (
+            CachedDecoder(self.network, limit)
+            if cached
+            else RecomputingDecoder(self.network)
+        )
         return decoder, decoder.read(self._sent(rows))
 
     def _sent(self, rows: NDArray[np.int64]) -> Tensor:
@@ -259,7 +298,9 @@ class _Continuing(_Generating):
         """Which tokens agree with the bases to be restored."""
         if not rest:
             return None
-        return np.array([token.startswith(rest) or rest.startswith(token) for token in self.tokens])
+        return np.array(
+            [token.startswith(rest) or rest.startswith(token) for token in self.tokens]
+        )
 
 
 class _GapSample:
@@ -288,15 +329,22 @@ class _Infilling(_Generating):
         # Use no more of the flanks than the model could read.
         most = self.model.config.max_length * max(map(len, self.tokens))
         near = [Flanks(one.left[-most:], one.right[:most]) for one in flanks]
-        wanted = [(place, sample) for place in range(len(flanks)) for sample in range(number)]
+        wanted = [
+            (place, sample) for place in range(len(flanks)) for sample in range(number)
+        ]
         for first in range(0, len(wanted), _TOGETHER):
             states = [
                 _GapSample(near[place], self.length, (self.seed, place, sample))
                 for place, sample in wanted[first : first + _TOGETHER]
             ]
             for done in range(self.rounds):
-                rows = [self._masked(state, masked_fraction(done, self.rounds)) for state in states]
-                for state, row, tokens in zip(states, rows, self._predicted(rows), strict=True):
+                rows = [
+                    self._masked(state, masked_fraction(done, self.rounds))
+                    for state in states
+                ]
+                for state, row, tokens in zip(
+                    states, rows, self._predicted(rows), strict=True
+                ):
                     state.text = self._replaced(state.text, row, tokens)
             yield from (state.text for state in states)
 
@@ -306,7 +354,9 @@ class _Infilling(_Generating):
         whole = left + state.text + right
         ids, offsets = self.tokenizer.encode_with_offsets(whole)
         starts, ends = offsets[:-1] - len(left), offsets[1:] - len(left)
-        own = np.flatnonzero((ends > 0) & (starts < self.length) & np.isin(ids, self.ids))
+        own = np.flatnonzero(
+            (ends > 0) & (starts < self.length) & np.isin(ids, self.ids)
+        )
         room = self.model.config.max_length - 2
         first, last = int(own[0]), int(own[-1]) + 1
         if last - first > room:
@@ -321,13 +371,23 @@ class _Infilling(_Generating):
         masked = np.sort(state.random.choice(own, count, replace=False))
         fixed = []
         for token in masked.tolist():
-            places = enumerate(whole[offsets[token] : offsets[token + 1]], start=int(starts[token]))
-            fixed.append("".join("." if 0 <= place < self.length else base for place, base in places))
+            places = enumerate(
+                whole[offsets[token] : offsets[token + 1]], start=int(starts[token])
+            )
+            fixed.append(
+                "".join(
+                    "." if 0 <= place < self.length else base for place, base in places
+                )
+            )
         row = ids[first - before : last + after].copy()
         row[masked - (first - before)] = self.tokenizer.mask_id
-        row = np.concatenate([[self.tokenizer.cls_id], row, [self.tokenizer.sep_id]]).astype(np.int32)
+        row = np.concatenate(
+            [[self.tokenizer.cls_id], row, [self.tokenizer.sep_id]]
+        ).astype(np.int32)
         numbers = state.random.random(count)
-        return _MaskedRow(row, masked - (first - before) + 1, starts[masked], fixed, numbers)
+        return _MaskedRow(
+            row, masked - (first - before) + 1, starts[masked], fixed, numbers
+        )
 
     def _predicted(self, rows: list[_MaskedRow]) -> list[NDArray[np.int64]]:
         """The tokens (G,) that replace the masked tokens of each row."""
@@ -336,14 +396,18 @@ class _Infilling(_Generating):
         def run(ids: Tensor, lengths: Tensor, chosen: NDArray[np.intp]) -> Tensor:
             # Sampled here because storing the scores of all rows would need much memory.
             own = [rows[number] for number in chosen.tolist()]
-            places = [row.places + number * ids.shape[1] for number, row in enumerate(own)]
+            places = [
+                row.places + number * ids.shape[1] for number, row in enumerate(own)
+            ]
             flat = torch.from_numpy(np.concatenate(places)).to(ids.device)
             output: PretrainingOutput = self.network(ids, lengths, None, flat)
             parts = torch.split(output.tokens, [len(row.places) for row in own])
             found = np.zeros((len(own), most), np.float32)
             for number, (row, scores) in enumerate(zip(own, parts, strict=True)):
                 allowed = [fitting(self.tokens, fixed) for fixed in row.fixed]
-                found[number, : len(row.places)] = self.draw(scores, allowed, row.numbers)
+                found[number, : len(row.places)] = self.draw(
+                    scores, allowed, row.numbers
+                )
             return torch.from_numpy(found)
 
         found = run_rows(
@@ -354,7 +418,10 @@ class _Infilling(_Generating):
             batch_size=len(rows),
             device=self.device,
         )
-        return [tokens[: len(row.places)].astype(np.int64) for tokens, row in zip(found, rows, strict=True)]
+        return [
+            tokens[: len(row.places)].astype(np.int64)
+            for tokens, row in zip(found, rows, strict=True)
+        ]
 
     def _replaced(self, text: str, row: _MaskedRow, tokens: NDArray[np.int64]) -> str:
         letters = [*text]

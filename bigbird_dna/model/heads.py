@@ -13,11 +13,27 @@ from torch import Tensor, nn
 
 from bigbird_dna.attention.call import copied
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.model.base_positions import BaseBatch, BaseOffsets, BasePositions, BaseTerms
+from bigbird_dna.model.base_positions import (
+    BaseBatch,
+    BaseOffsets,
+    BasePositions,
+    BaseTerms,
+)
 from bigbird_dna.model.encoder import Encoder, Layer
-from bigbird_dna.model.ensemble import DyadMember, EnsembleSum, KmerMember, PositionMember
+from bigbird_dna.model.ensemble import (
+    DyadMember,
+    EnsembleSum,
+    KmerMember,
+    PositionMember,
+)
 from bigbird_dna.model.input_embeddings import initialize, rotation
-from bigbird_dna.model.kernels import ACTIVATIONS, Linear, elementwise, linear, row_linear
+from bigbird_dna.model.kernels import (
+    ACTIVATIONS,
+    Linear,
+    elementwise,
+    linear,
+    row_linear,
+)
 from bigbird_dna.model.settings import BinPooling, Head, Pooling
 
 QUESTION_PENALTY = 1e6  # subtracted from the scores of question tokens
@@ -30,7 +46,9 @@ class BareEncoder(nn.Module):
         super().__init__()
         self.encoder = Encoder(config)
 
-    def forward(self, ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
+    def forward(
+        self, ids: Tensor, lengths: Tensor, segments: Tensor | None = None
+    ) -> Tensor:
         """Token ids (B, L) with true lengths (B,) → hidden states (B, L, D)."""
         return self.encoder(ids, lengths, segments)  # type: ignore[no-any-return]
 
@@ -95,7 +113,9 @@ class PretrainingNetwork(nn.Module):
         chosen = hidden[: len(masked)]  # (M, D)
         return PretrainingOutput(
             self.masked_tokens(chosen, self.encoder.embeddings.token.weight),
-            None if self.next_sentence is None else self.next_sentence(hidden[len(masked) :, None]),
+            None
+            if self.next_sentence is None
+            else self.next_sentence(hidden[len(masked) :, None]),
         )
 
 
@@ -137,7 +157,11 @@ class WithHead(nn.Module):
         raise NotImplementedError
 
     def _head(self, pooled: Tensor) -> Tensor:
-        return self.head_logits(pooled) if self.classifier is None else self.classifier(pooled)
+        return (
+            self.head_logits(pooled)
+            if self.classifier is None
+            else self.classifier(pooled)
+        )
 
 
 class Classifier(WithHead):
@@ -193,7 +217,9 @@ class Classifier(WithHead):
         """
         terms = bases if isinstance(bases, BaseTerms) else self.base_terms(ids, bases)
         hidden = self.encoder(ids, lengths, segments, terms.embeddings)
-        pooled = hidden[:, 0] if self.pooling == "cls" else mean_over_tokens(hidden, lengths)
+        pooled = (
+            hidden[:, 0] if self.pooling == "cls" else mean_over_tokens(hidden, lengths)
+        )
         logits = self._head(pooled)
         return logits if self.ensemble is None else self.ensemble(logits, terms.logits)
 
@@ -211,17 +237,28 @@ class Classifier(WithHead):
         inner = pooled
         if self.dense is not None:
             inner = row_linear(self.dense, self.dropout(pooled))
-            inner = self.activation(inner) if torch.is_grad_enabled() else elementwise(self.activation, inner)
+            inner = (
+                self.activation(inner)
+                if torch.is_grad_enabled()
+                else elementwise(self.activation, inner)
+            )
         return row_linear(self.output, self.dropout(inner))
 
 
 def mean_over_tokens(hidden: Tensor, lengths: Tensor) -> Tensor:
     """Mean of hidden states (B, L, D) over the true tokens of each row → (B, D)."""
-    on_cpu = hidden.device.type == lengths.device.type == "cpu" and not torch.compiler.is_compiling()
+    on_cpu = (
+        hidden.device.type == lengths.device.type == "cpu"
+        and not torch.compiler.is_compiling()
+    )
     if on_cpu and bool((lengths == hidden.shape[1]).all()):
-        return hidden.sum(1) / hidden.shape[1]  # the same bits, with half the operations
+        return (
+            hidden.sum(1) / hidden.shape[1]
+        )  # the same bits, with half the operations
     lengths = copied(lengths, hidden.device)
-    present = torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]  # (B, L)
+    present = (
+        torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]
+    )  # (B, L)
     return (hidden * present[..., None]).sum(1) / lengths[:, None]
 
 
@@ -253,7 +290,11 @@ class QuestionAnswerer(nn.Module):
             initialize(part, config.hidden)
 
     def forward(
-        self, ids: Tensor, lengths: Tensor, question_lengths: Tensor, segments: Tensor | None = None
+        self,
+        ids: Tensor,
+        lengths: Tensor,
+        question_lengths: Tensor,
+        segments: Tensor | None = None,
     ) -> SpanOutput:
         """Scores of every token of ids (B, L) with true lengths (B,).
 
@@ -261,15 +302,21 @@ class QuestionAnswerer(nn.Module):
         name. These tokens cannot be answers, except [CLS], whose score is for contexts without an answer.
         `segments` (B, L); None: 0 for the question, 1 for the rest.
         """
-        asked = torch.arange(ids.shape[1], device=ids.device) < question_lengths[:, None]  # (B, L)
-        hidden = self.encoder(ids, lengths, (~asked).long() if segments is None else segments)
+        asked = (
+            torch.arange(ids.shape[1], device=ids.device) < question_lengths[:, None]
+        )  # (B, L)
+        hidden = self.encoder(
+            ids, lengths, (~asked).long() if segments is None else segments
+        )
         start, end = self.scores(hidden, asked).unbind(-1)
         return SpanOutput(start, end)
 
     def scores(self, hidden: Tensor, asked: Tensor) -> Tensor:
         """Scores (B, L, 2) of hidden states (B, L, D); `asked` (B, L) is true for question tokens."""
         inner = self.activation(self.intermediate(self.dropout(hidden)))  # (B, L, I)
-        scores = self.spans(self.norm(self.dropout(self.output(inner)) + hidden))  # (B, L, 2)
+        scores = self.spans(
+            self.norm(self.dropout(self.output(inner)) + hidden)
+        )  # (B, L, 2)
         first = torch.zeros_like(asked)
         first[:, 0] = True
         return scores - (asked & ~first)[..., None] * QUESTION_PENALTY  # type: ignore[no-any-return]
@@ -315,8 +362,12 @@ class ChromatinNetwork(WithHead):
         self.encoder = Encoder(config)
         self.ensemble = None
         if kmers:
-            words = KmerMember(kmers, tracks, both_strands=True, margins=(0, kmer_margin))
-            self.ensemble = EnsembleSum(tracks, None, words, DyadMember(tracks, dyads) if dyads else None)
+            words = KmerMember(
+                kmers, tracks, both_strands=True, margins=(0, kmer_margin)
+            )
+            self.ensemble = EnsembleSum(
+                tracks, None, words, DyadMember(tracks, dyads) if dyads else None
+            )
         self.pooling = pooling
         width = hidden * (1 if pooling == "cls" else 2)
         self.dense = Linear(width, hidden) if head == "dense" else None
@@ -328,7 +379,9 @@ class ChromatinNetwork(WithHead):
             if part is not None:
                 initialize(part, hidden)
 
-    def forward(self, ids: Tensor, lengths: Tensor, spans: Tensor, wanted: slice = slice(None)) -> Tensor:
+    def forward(
+        self, ids: Tensor, lengths: Tensor, spans: Tensor, wanted: slice = slice(None)
+    ) -> Tensor:
         """Token ids (B, L), true lengths (B,), tokens of each bin (B, K, 2) → logits (B, K, T).
 
         `spans[b, k]` are a bin's first token and the one after its last. With pooling "cls", K is 1 and the
@@ -344,7 +397,11 @@ class ChromatinNetwork(WithHead):
 
     def head_logits(self, pooled: Tensor) -> Tensor:
         """Vectors (B, K, D) or (B, K, 2 D) of bins → logits (B, K, T)."""
-        inner = pooled if self.dense is None else self.activation(self.dense(self.dropout(pooled)))
+        inner = (
+            pooled
+            if self.dense is None
+            else self.activation(self.dense(self.dropout(pooled)))
+        )
         if self.bins is not None:
             inner = self.bins(inner)
         return self.output(self.dropout(inner))  # type: ignore[no-any-return]
@@ -373,7 +430,9 @@ class BinLayers(nn.Module):
 
     def forward(self, bins: Tensor) -> Tensor:
         """Bin vectors updated with the vectors of all bins."""
-        turns = rotation(bins.shape[1], self.head_width, BIN_ROTARY_BASE, 1.0, bins.device)
+        turns = rotation(
+            bins.shape[1], self.head_width, BIN_ROTARY_BASE, 1.0, bins.device
+        )
         bins = self.norm(bins)
         for layer in self.layers:
             bins = layer(bins, None, turns)
@@ -387,9 +446,13 @@ class ChromatinEnsemble(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
 
-    def forward(self, ids: Tensor, lengths: Tensor, spans: Tensor, wanted: slice = slice(None)) -> Tensor:
+    def forward(
+        self, ids: Tensor, lengths: Tensor, spans: Tensor, wanted: slice = slice(None)
+    ) -> Tensor:
         """As for `ChromatinNetwork`."""
-        logits = torch.stack([member(ids, lengths, spans, wanted).float() for member in self.members])
+        logits = torch.stack(
+            [member(ids, lengths, spans, wanted).float() for member in self.members]
+        )
         log_on = nn.functional.logsigmoid(logits).logsumexp(0)  # + ln M, as in log_off
         log_off = nn.functional.logsigmoid(-logits).logsumexp(0)
         return log_on - log_off

@@ -20,7 +20,13 @@ from bigbird_dna.attention.native import pointwise
 from bigbird_dna.attention.native_kernel import PackedLayer, PackedLayers, can_pack
 from bigbird_dna.console import log
 from bigbird_dna.disk.user_cache import cache_directory
-from bigbird_dna.errors import ConfigError, UsageError, check_at_least_one, check_choice, error_text
+from bigbird_dna.errors import (
+    ConfigError,
+    UsageError,
+    check_at_least_one,
+    check_choice,
+    error_text,
+)
 from bigbird_dna.gpus import acquire_gpu, available_cores, checked_threads, keep_kernels
 from bigbird_dna.model.encoder import Encoder, Layer
 from bigbird_dna.model.kernels import Dropout, Linear
@@ -42,12 +48,19 @@ def choose_device(name: str = "auto") -> torch.device:
     if name not in ("auto", "cpu", "cuda", "mps"):
         raise UsageError(f"device {name!r}: must be auto, cpu, cuda or mps")
     # Processes on one machine need separate GPUs: otherwise NCCL fails, and `auto` falls back to CPUs.
-    wanted, visible = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    wanted, visible = (
+        int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+        torch.cuda.device_count(),
+    )
     if name == "cpu" or (name == "auto" and visible < wanted):
         return torch.device("cpu")
-    found = int(torch.backends.mps.is_available()) if name == "mps" else visible  # a Mac has one
+    found = (
+        int(torch.backends.mps.is_available()) if name == "mps" else visible
+    )  # a Mac has one
     if found < wanted:
-        raise UsageError(f"device {name}: {wanted} GPUs are needed, but torch finds {found}")
+        raise UsageError(
+            f"device {name}: {wanted} GPUs are needed, but torch finds {found}"
+        )
     if name == "mps":
         return torch.device("mps")
     _share_compiled_kernels(wanted)
@@ -106,7 +119,11 @@ def cpu_threads(threads: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+PRECISIONS = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 NO_BFLOAT16 = "this GPU does not support it (its compute capability is below 8.0)"
 AHEAD_OF = ("cuda",)
 """Devices that compute while the CPU is idle; on a CPU, all cores are busy with rows."""
@@ -139,10 +156,14 @@ def inference(precision: str, device: torch.device) -> Iterator[None]:
 
 def has_bfloat16(device: torch.device) -> bool:
     """Whether a device is an NVIDIA GPU with bfloat16 instructions: compute capability 8.0 or later."""
-    return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return device.type == "cuda" and torch.cuda.is_bf16_supported(
+        including_emulation=False
+    )
 
 
-def supported_precision(precision: str, device: torch.device, narrow: bool = True) -> str:
+def supported_precision(
+    precision: str, device: torch.device, narrow: bool = True
+) -> str:
     """A precision of predictions on a device; `auto` is bfloat16 if it `has_bfloat16` and results may be
     `narrow`, else float32.
 
@@ -152,7 +173,9 @@ def supported_precision(precision: str, device: torch.device, narrow: bool = Tru
     if precision == "auto":
         return "bfloat16" if narrow and has_bfloat16(device) else "float32"
     if precision == "float16" and device.type == "cpu":
-        raise UsageError("precision float16: supported on GPUs only; on a CPU use float32 or bfloat16")
+        raise UsageError(
+            "precision float16: supported on GPUs only; on a CPU use float32 or bfloat16"
+        )
     if precision == "bfloat16" and device.type == "cuda" and not has_bfloat16(device):
         raise UsageError(f"precision bfloat16: {NO_BFLOAT16}; use float32 or float16")
     return precision
@@ -166,7 +189,9 @@ def narrowed(device: torch.device) -> Callable[[], Any]:
     return lambda: torch.autocast(device.type, dtype=dtype)
 
 
-def ahead(make: Callable[[T], R], items: Iterable[T], device: torch.device | None) -> Iterator[R]:
+def ahead(
+    make: Callable[[T], R], items: Iterable[T], device: torch.device | None
+) -> Iterator[R]:
     """Results of `make` per item, in order; on a GPU, or without a device, a thread computes the next result
     in advance.
 
@@ -209,9 +234,15 @@ def compiled_layers(network: nn.Module, backend: str = "inductor") -> Iterator[N
     """
     from torch._dynamo.exc import TorchDynamoException  # takes seconds
 
-    reversible = [one for one in network.modules() if isinstance(one, Encoder) and one.config.reversible]
+    reversible = [
+        one
+        for one in network.modules()
+        if isinstance(one, Encoder) and one.config.reversible
+    ]
     left = {layer for encoder in reversible for layer in encoder.layers}
-    layers = [one for one in network.modules() if isinstance(one, Layer) and one not in left]
+    layers = [
+        one for one in network.modules() if isinstance(one, Layer) and one not in left
+    ]
     options: dict[str, Any] = {"dynamic": True, "backend": backend}
     for layer in layers:
         layer.compiled = (
@@ -223,7 +254,9 @@ def compiled_layers(network: nn.Module, backend: str = "inductor") -> Iterator[N
         with torch._dynamo.config.patch(optimize_ddp=False):
             yield
     except TorchDynamoException as error:
-        raise ConfigError(f"torch_compile: torch cannot compile: {error_text(error)}") from None
+        raise ConfigError(
+            f"torch_compile: torch cannot compile: {error_text(error)}"
+        ) from None
     finally:
         for layer in layers:
             layer.compiled = None
@@ -263,7 +296,8 @@ def _packed(encoder: Encoder, longest: int) -> PackedLayers | None:
     plain = (
         goes_by_pattern(config)
         and config.activation == "gelu_tanh"
-        and (config.norm, config.feed_forward, config.local_window) == ("post", "plain", 0)
+        and (config.norm, config.feed_forward, config.local_window)
+        == ("post", "plain", 0)
         and not config.reversible
         and not config.causal
         and not config.num_global_tokens
@@ -276,12 +310,21 @@ def _packed(encoder: Encoder, longest: int) -> PackedLayers | None:
         return None
     packed = []
     for layer in encoder.layers:
-        if not all(is_plain(part, Layer, Linear, nn.LayerNorm, Dropout) for part in layer.modules()):
+        if not all(
+            is_plain(part, Layer, Linear, nn.LayerNorm, Dropout)
+            for part in layer.modules()
+        ):
             return None
         assert isinstance(layer, Layer) and layer.joined is not None
         linears = (layer.attention_output, layer.intermediate, layer.output)
-        assert isinstance(layer.attention_norm, nn.LayerNorm)  # those before attention are not packed
+        assert isinstance(
+            layer.attention_norm, nn.LayerNorm
+        )  # those before attention are not packed
         norms = (layer.attention_norm, layer.output_norm)
         pattern = None if config.attention == "full" else layer.pattern
-        packed.append(PackedLayer(kernel, layer.joined, linears, norms, layer.heads, pattern, layer.index))
+        packed.append(
+            PackedLayer(
+                kernel, layer.joined, linears, norms, layer.heads, pattern, layer.index
+            )
+        )
     return PackedLayers(packed, longest)

@@ -59,7 +59,9 @@ def position_rates(hidden: int) -> Tensor:
     return torch.exp(torch.arange(0, hidden, 2) * (-math.log(10_000) / hidden))
 
 
-def table_rows(table: nn.Embedding, start: int, stop: int, device: torch.device) -> Tensor:
+def table_rows(
+    table: nn.Embedding, start: int, stop: int, device: torch.device
+) -> Tensor:
     """Vectors (stop - start, D) of consecutive numbers."""
     if is_plain(table, nn.Embedding):
         return table.weight[start:stop]
@@ -92,17 +94,29 @@ class Embeddings(nn.Module):
         super().__init__()
         self.token = nn.Embedding(config.vocabulary, config.hidden)
         self.position = (
-            nn.Embedding(config.max_length, config.hidden) if config.position_encoding == "learned" else None
+            nn.Embedding(config.max_length, config.hidden)
+            if config.position_encoding == "learned"
+            else None
         )
         self.segment = nn.Embedding(config.segments, config.hidden)
         self.extra = (
-            nn.Embedding(config.num_global_tokens, config.hidden) if config.num_global_tokens else None
+            nn.Embedding(config.num_global_tokens, config.hidden)
+            if config.num_global_tokens
+            else None
         )
-        self.convolution = Convolution(config.hidden, config.convolution) if config.convolution else None
+        self.convolution = (
+            Convolution(config.hidden, config.convolution)
+            if config.convolution
+            else None
+        )
         self.kmers = TokenKmers(config.kmers, config.hidden) if config.kmers else None
-        self.token_positions = TokenPositions() if config.position_encoding == "rotary_bp" else None
+        self.token_positions = (
+            TokenPositions() if config.position_encoding == "rotary_bp" else None
+        )
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
-        self.token_scale = math.sqrt(config.hidden) if config.rescale_embeddings else 1.0
+        self.token_scale = (
+            math.sqrt(config.hidden) if config.rescale_embeddings else 1.0
+        )
         self.dropout = Dropout(config.dropout)
 
     def forward(
@@ -128,17 +142,25 @@ class Embeddings(nn.Module):
         if segments is None and is_plain(self.segment, nn.Embedding):
             x = x + self.segment.weight[0]
         else:
-            x = x + self.segment(torch.zeros_like(ids) if segments is None else segments)
+            x = x + self.segment(
+                torch.zeros_like(ids) if segments is None else segments
+            )
         if self.convolution is not None:
             x = x + self.convolution(x, lengths)
         if self.extra is not None:
-            extra = table_rows(self.extra, 0, self.extra.num_embeddings, x.device).expand(len(x), -1, -1)
+            extra = table_rows(
+                self.extra, 0, self.extra.num_embeddings, x.device
+            ).expand(len(x), -1, -1)
             x = torch.cat([extra if content is None else extra + content, x], dim=1)
         x = self.norm(self.dropout(x))
         if self.kmers is not None:
             added = self.kmers(ids) if added is None else added + self.kmers(ids)
         if added is not None:
-            x = x + (added if self.extra is None else F.pad(added, (0, 0, self.extra.num_embeddings, 0)))
+            x = x + (
+                added
+                if self.extra is None
+                else F.pad(added, (0, 0, self.extra.num_embeddings, 0))
+            )
         return x  # type: ignore[no-any-return]
 
 
@@ -151,13 +173,18 @@ class Convolution(nn.Module):
 
     def __init__(self, hidden: int, tokens: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(tokens, hidden).normal_(std=tokens**-0.5))
+        self.weight = nn.Parameter(
+            torch.empty(tokens, hidden).normal_(std=tokens**-0.5)
+        )
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Embeddings (B, L, D) → (B, L, D); `lengths` (B,) are the true lengths of padded rows."""
         tokens, around = x.shape[1], len(self.weight) // 2
         if lengths is not None:
-            there = torch.arange(tokens, device=x.device) < copied(lengths, x.device)[:, None]
+            there = (
+                torch.arange(tokens, device=x.device)
+                < copied(lengths, x.device)[:, None]
+            )
             x = x * there[..., None]
         wide = F.pad(x, (0, 0, around, around))
         total = wide[:, :tokens] * self.weight[0]
@@ -188,7 +215,9 @@ def rates(width: int, base: float, device: Where = None) -> Tensor:
     return base**-pairs
 
 
-def rotation(tokens: int, width: int, base: float, scale: float, device: Where = None) -> Rotation:
+def rotation(
+    tokens: int, width: int, base: float, scale: float, device: Where = None
+) -> Rotation:
     """The angles of positions 0 … L - 1 for heads of `width` components (even).
 
     Wavelengths range from 2π to almost 2π · base, in positions. Positions are divided by `scale`: position
@@ -203,22 +232,34 @@ def rotation(tokens: int, width: int, base: float, scale: float, device: Where =
 
 
 @lru_cache(maxsize=512)
-@torch.inference_mode(False)  # tensors cached during inference must also work in training
+@torch.inference_mode(
+    False
+)  # tensors cached during inference must also work in training
 @torch.no_grad()
 def _kept_rotation(tokens: int, width: int, base: float, scale: float) -> Rotation:
     return _rotation(tokens, width, base, scale, torch.device("cpu"))
 
 
-def _rotation(tokens: int, width: int, base: float, scale: float, device: Where) -> Rotation:
+def _rotation(
+    tokens: int, width: int, base: float, scale: float, device: Where
+) -> Rotation:
     positions = torch.arange(tokens, device=with_float64(device), dtype=torch.float64)
     return rotation_at(positions, width, base, scale, device)
 
 
-def rotation_at(positions: Tensor, width: int, base: float, scale: float, device: Where = None) -> Rotation:
+def rotation_at(
+    positions: Tensor, width: int, base: float, scale: float, device: Where = None
+) -> Rotation:
     """The angles of `rotation` at float64 positions (L,), or (B, 1, L) with those of each row."""
-    angles = (positions / scale)[..., None] * rates(width, base, positions.device)  # (…, L, K / 2)
+    angles = (positions / scale)[..., None] * rates(
+        width, base, positions.device
+    )  # (…, L, K / 2)
     cos, sin = angles.cos().float(), angles.sin().float()
-    return Rotation(cos, sin) if device is None else Rotation(copied(cos, device), copied(sin, device))
+    return (
+        Rotation(cos, sin)
+        if device is None
+        else Rotation(copied(cos, device), copied(sin, device))
+    )
 
 
 def rotate(x: Tensor, turns: Rotation) -> Tensor:
@@ -247,8 +288,13 @@ def split_heads(
         return _SplitHeads.apply(joined, heads, turns, dtype)  # type: ignore[no-any-return, no-untyped-call]
     q, k, v = _parts(joined, heads)
     if turns is not None:
-        place = joined if joined.dtype == dtype else torch.empty_like(joined, dtype=dtype)
-        q, k = (_turned(x, y, turns) for x, y in zip((q, k), _parts(place, heads), strict=False))
+        place = (
+            joined if joined.dtype == dtype else torch.empty_like(joined, dtype=dtype)
+        )
+        q, k = (
+            _turned(x, y, turns)
+            for x, y in zip((q, k), _parts(place, heads), strict=False)
+        )
     return q.to(dtype), k.to(dtype), v.to(dtype)
 
 
@@ -260,8 +306,13 @@ class _SplitHeads(torch.autograd.Function):
         ctx.shape, ctx.dtype, ctx.of = joined.shape, joined.dtype, (turns, turns, None)
         parts = _parts(joined, heads)
         # In the memory order (B, L, H, K), in which gradients and outputs are joined without a copy.
-        room = joined.new_empty((3, *joined.shape[:2], heads, parts[0].shape[3]), dtype=dtype).transpose(2, 3)
-        return tuple(_turned(x, out, own) for x, out, own in zip(parts, room, ctx.of, strict=True))
+        room = joined.new_empty(
+            (3, *joined.shape[:2], heads, parts[0].shape[3]), dtype=dtype
+        ).transpose(2, 3)
+        return tuple(
+            _turned(x, out, own)
+            for x, out, own in zip(parts, room, ctx.of, strict=True)
+        )
 
     @staticmethod
     def backward(ctx: Any, *uppers: Tensor) -> tuple[Tensor | None, ...]:
@@ -270,10 +321,14 @@ class _SplitHeads(torch.autograd.Function):
                 upper if own is None else rotate(upper, Rotation(own.cos, -own.sin))
                 for upper, own in zip(uppers, ctx.of, strict=True)
             ]
-            joined = torch.stack([part.transpose(1, 2) for part in parts], dim=2).flatten(2)
+            joined = torch.stack(
+                [part.transpose(1, 2) for part in parts], dim=2
+            ).flatten(2)
             return joined.to(ctx.dtype), None, None, None
         grad = torch.empty(ctx.shape, dtype=ctx.dtype, device="cpu")
-        for upper, out, own in zip(uppers, _parts(grad, uppers[0].shape[1]), ctx.of, strict=True):
+        for upper, out, own in zip(
+            uppers, _parts(grad, uppers[0].shape[1]), ctx.of, strict=True
+        ):
             _turned(upper, out, own, back=True)
         return grad, None, None, None
 
@@ -284,7 +339,9 @@ def _parts(joined: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
     return q, k, v
 
 
-def _turned(x: Tensor, out: Tensor, turns: Rotation | None, back: bool = False) -> Tensor:
+def _turned(
+    x: Tensor, out: Tensor, turns: Rotation | None, back: bool = False
+) -> Tensor:
     """Write the rotated, or inversely rotated, `x` into `out` (B, H, L, K), which may be `x`."""
     kernel = pointwise(x, out)
     if kernel is not None:
@@ -327,7 +384,9 @@ def init_local_heads(
     also unchanged: such a head attends mainly to its own token.
     """
     places = offsets(config.heads, config.causal)
-    if token.weight.is_meta or config.layers == 1 or key is None:  # meta tensors have no values to set
+    if (
+        token.weight.is_meta or config.layers == 1 or key is None
+    ):  # meta tensors have no values to set
         return
     if config.position_encoding != "learned":
         width = config.hidden // config.heads
@@ -354,7 +413,9 @@ def expected_bases(vocabulary: int) -> float:
     return max(1.0, 0.85 * math.log(vocabulary, 4))
 
 
-def init_local_rotary(query: nn.Linear, key: nn.Linear, places: Sequence[int], turn_rates: Tensor) -> None:
+def init_local_rotary(
+    query: nn.Linear, key: nn.Linear, places: Sequence[int], turn_rates: Tensor
+) -> None:
     """Set the first layer's biases with rotary positions, for heads with offsets `places` in tokens.
 
     With q = g (cos ωδ, sin ωδ) and k = g (1, 0) for every pair of components, ω its rate in radians per token
@@ -366,11 +427,15 @@ def init_local_rotary(query: nn.Linear, key: nn.Linear, places: Sequence[int], t
     angles = torch.tensor([*places])[:, None] * turn_rates  # (H, K / 2)
     still = torch.cat([torch.ones(len(turn_rates)), torch.zeros(len(turn_rates))])
     with torch.no_grad():
-        query.bias.copy_(gain * torch.cat([angles.cos(), angles.sin()], dim=1).flatten())
+        query.bias.copy_(
+            gain * torch.cat([angles.cos(), angles.sin()], dim=1).flatten()
+        )
         key.bias.copy_(gain * still.repeat(len(places)))
 
 
-def init_local_learned(query: nn.Linear, key: nn.Linear, token: nn.Embedding, places: Sequence[int]) -> None:
+def init_local_learned(
+    query: nn.Linear, key: nn.Linear, token: nn.Embedding, places: Sequence[int]
+) -> None:
     """Set the first layer's weights for learned positions that are initialized as sinusoids.
 
     Keys select some sines and cosines, and queries the same ones rotated by the head's offset. Token
@@ -393,7 +458,10 @@ def init_local_learned(query: nn.Linear, key: nn.Linear, token: nn.Embedding, pl
                 angles = turn_rates * offset
                 weight[head * width : head * width + 2 * count] = 0
                 # sin ω(p + δ) and cos ω(p + δ) from sin ωp and cos ωp
-                weight[rows, sines], weight[rows, cosines] = gain * angles.cos(), gain * angles.sin()
+                weight[rows, sines], weight[rows, cosines] = (
+                    gain * angles.cos(),
+                    gain * angles.sin(),
+                )
                 weight[rows + count, sines] = -gain * angles.sin()
                 weight[rows + count, cosines] = gain * angles.cos()
         token.weight[:, torch.cat([sines, cosines])] = 0

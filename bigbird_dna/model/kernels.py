@@ -27,7 +27,11 @@ def mkl_is_slow() -> bool:
     contains: on AMD's processors MKL does not use AVX-512, with which oneDNN takes 0.45 of the time. Without
     AVX-512, MKL is at least as fast: on small inputs, and in sums over many rows, up to a third faster."""
     wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
-    return wide and hasattr(torch.ops.mkldnn, "_linear_pointwise") and "AuthenticAMD" in processor()
+    return (
+        wide
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+        and "AuthenticAMD" in processor()
+    )
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -50,8 +54,13 @@ class _Product(torch.autograd.Function):
         return _product(x, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, upper: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        (x, weight), (wants_x, wants_weight, wants_bias) = ctx.saved_tensors, ctx.needs_input_grad
+    def backward(
+        ctx: Any, upper: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        (x, weight), (wants_x, wants_weight, wants_bias) = (
+            ctx.saved_tensors,
+            ctx.needs_input_grad,
+        )
         product = F.linear if torch.is_grad_enabled() else _product
         flat, of_x, of_weight = upper.flatten(0, -2), None, None
         if wants_x:
@@ -68,7 +77,12 @@ LEAST_WEIGHTS = 1 << 15
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """(…, D) times weights (E, D), plus bias (E,) → (…, E), with the fastest product of the device."""
-    usable = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32 and x.dim() > 1 and x.numel()
+    usable = (
+        x.device.type == "cpu"
+        and x.dtype == weight.dtype == torch.float32
+        and x.dim() > 1
+        and x.numel()
+    )
     usual = weight.numel() < LEAST_WEIGHTS or torch.is_autocast_enabled("cpu")
     if not usable or usual or torch.compiler.is_compiling() or not mkl_is_slow():
         return F.linear(x, weight, bias)
@@ -144,7 +158,12 @@ def row_linear(layer: nn.Linear, x: Tensor) -> Tensor:
     if training or x.device.type != "cpu" or not is_plain(layer, Linear, nn.Linear):
         return layer(x)  # type: ignore[no-any-return]
     few = max(1, SUMMED_ELEMENTS // layer.weight.numel())
-    return torch.cat([(some[:, None] * layer.weight).sum(2) + layer.bias for some in torch.split(x, few)])
+    return torch.cat(
+        [
+            (some[:, None] * layer.weight).sum(2) + layer.bias
+            for some in torch.split(x, few)
+        ]
+    )
 
 
 WHOLE = 64
@@ -213,7 +232,9 @@ class Dropout(nn.Dropout):
 
 class _Dropped(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, residual: Tensor | None, probability: float) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, residual: Tensor | None, probability: float
+    ) -> Tensor:
         dropped = min(round(probability * LEVELS), LEVELS - 1)
         ctx.least, ctx.scale = _LOWEST + dropped, LEVELS / (LEVELS - dropped)
         ctx.types = x.dtype, None if residual is None else residual.dtype
@@ -231,12 +252,19 @@ class _Dropped(torch.autograd.Function):
 
 def draw_lanes(count: int) -> Tensor:
     """`count` independent numbers, uniformly distributed over the range of int16."""
-    words = torch.empty(-(-count // 4), dtype=torch.int64, device="cpu").random_(_LOWEST_WORD, None)
+    words = torch.empty(-(-count // 4), dtype=torch.int64, device="cpu").random_(
+        _LOWEST_WORD, None
+    )
     return words.view(torch.int16)[:count]
 
 
 def _kept(
-    x: Tensor, lanes: Tensor, least: int, scale: float, residual: Tensor | None, dtype: torch.dtype
+    x: Tensor,
+    lanes: Tensor,
+    least: int,
+    scale: float,
+    residual: Tensor | None,
+    dtype: torch.dtype,
 ) -> Tensor:
     """`x` · scale where `lanes` are at least `least`, else 0, plus `residual`; in `dtype`."""
     out = torch.empty(x.shape, dtype=dtype, device=x.device)
@@ -245,9 +273,15 @@ def _kept(
         if kernel is not None:
             residual = None if residual is None else residual.contiguous()
             return kernel.drop(x.contiguous(), lanes, least, scale, residual, out)
-    wide = torch.promote_types(x.dtype, torch.float32)  # in bfloat16 the scale would be off by 0.2 %
+    wide = torch.promote_types(
+        x.dtype, torch.float32
+    )  # in bfloat16 the scale would be off by 0.2 %
     mask = (lanes >= least).view(x.shape).to(wide).mul_(scale)
-    result = x * mask if residual is None else torch.addcmul(residual.to(wide), x.to(wide), mask)
+    result = (
+        x * mask
+        if residual is None
+        else torch.addcmul(residual.to(wide), x.to(wide), mask)
+    )
     return result.to(dtype)
 
 
@@ -276,7 +310,9 @@ class _Kept(NamedTuple):
     choices: list[Tensor]
 
 
-def reversible_layers(layers: Iterable[nn.Module], x: Tensor, arguments: Arguments) -> Tensor:
+def reversible_layers(
+    layers: Iterable[nn.Module], x: Tensor, arguments: Arguments
+) -> Tensor:
     """Hidden states (B, L, D) after all layers, from embeddings (B, L, D).
 
     `layers` are an encoder's (`model.encoder.Layer`), `arguments` those of `attended` after x.
@@ -297,7 +333,11 @@ def reversible_layers(layers: Iterable[nn.Module], x: Tensor, arguments: Argumen
 
 def halves(layer: Any, arguments: Arguments) -> tuple[_HalfLayer, _HalfLayer]:
     def attention(x: Tensor) -> Tensor:
-        context = layer.attended(layer.attention_norm(x), *arguments).transpose(1, 2).flatten(2)
+        context = (
+            layer.attended(layer.attention_norm(x), *arguments)
+            .transpose(1, 2)
+            .flatten(2)
+        )
         return layer.dropout(layer.attention_output(context))  # type: ignore[no-any-return]
 
     def feed_forward(x: Tensor) -> Tensor:
@@ -307,7 +347,9 @@ def halves(layer: Any, arguments: Arguments) -> tuple[_HalfLayer, _HalfLayer]:
     return _HalfLayer(attention, parameters), _HalfLayer(feed_forward, parameters)
 
 
-def _forwards(parts: Sequence[_HalfLayer], x: Tensor, kept: list[_Kept]) -> tuple[Tensor, Tensor]:
+def _forwards(
+    parts: Sequence[_HalfLayer], x: Tensor, kept: list[_Kept]
+) -> tuple[Tensor, Tensor]:
     """Both streams after all parts; appends to `kept`."""
     read, other = x, x
     for part in parts:
@@ -330,24 +372,38 @@ class _Reversible(torch.autograd.Function):
         return read, other
 
     @staticmethod
-    def backward(ctx: Any, of_read: Tensor, of_other: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, of_read: Tensor, of_other: Tensor
+    ) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "reversible layers have no second derivatives by torch.autograd: use torch.func.grad, or "
                 "encoder.reversible false"
             )
-        read, other = ctx.saved_tensors  # outputs of a part for (x, y): y + change(x), x
+        read, other = (
+            ctx.saved_tensors
+        )  # outputs of a part for (x, y): y + change(x), x
         sums: dict[Tensor, Tensor] = {}
         for part, kept in zip(reversed(ctx.parts), reversed(ctx.kept), strict=True):
             x = other.detach().requires_grad_()
             with kept.circumstances.again(), Choices(kept.choices, again=True):
                 change = part.change(x)
-            wanted = [parameter for parameter in part.parameters if parameter.requires_grad]
+            wanted = [
+                parameter for parameter in part.parameters if parameter.requires_grad
+            ]
             upper = of_read.to(change.dtype)
-            gradient, *others = torch.autograd.grad(change, [x, *wanted], upper, allow_unused=True)
+            gradient, *others = torch.autograd.grad(
+                change, [x, *wanted], upper, allow_unused=True
+            )
             for parameter, more in zip(wanted, others, strict=True):
                 if more is not None:
-                    sums[parameter] = sums[parameter] + more if parameter in sums else more
+                    sums[parameter] = (
+                        sums[parameter] + more if parameter in sums else more
+                    )
             read, other = x.detach(), read - change.detach()
             of_read, of_other = of_other + gradient, of_read
-        return None, of_read + of_other, *(sums.get(parameter) for parameter in ctx.parameters)
+        return (
+            None,
+            of_read + of_other,
+            *(sums.get(parameter) for parameter in ctx.parameters),
+        )

@@ -48,7 +48,9 @@ class Pieces(NamedTuple):
         letters = [text or "N" for text in (*tokenizer.letters, "")]
         lengths = np.array(list(map(len, letters)), np.int32)
         codes = np.full((len(letters), lengths.max()), -1, np.int32)
-        codes[np.arange(codes.shape[1]) < lengths[:, None]] = base_codes("".join(letters))
+        codes[np.arange(codes.shape[1]) < lengths[:, None]] = base_codes(
+            "".join(letters)
+        )
         # The number of a k-mer with an N is at least 4^k.
         codes[codes == UNKNOWN] = 4**k
         rows = np.append(kmer_rows(k, both_strands)[0], np.int32(0))
@@ -67,7 +69,9 @@ class ReadsBases(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._tables: tuple[Tensor, ...] = ()  # not weights: they follow from the tokenizer
+        self._tables: tuple[
+            Tensor, ...
+        ] = ()  # not weights: they follow from the tokenizer
 
     def attach(self, tokenizer: Tokenizer) -> None:
         """Set the tokenizer of the ids; `ModelError` for a tokenizer of ordinary text."""
@@ -81,7 +85,9 @@ class ReadsBases(nn.Module):
     def tables(self, device: torch.device) -> tuple[Tensor, ...]:
         """The tables of `_read`, on a device."""
         if not self._tables:
-            raise RuntimeError("bases of tokens need the tokenizer of the ids: call attach_tokenizer first")
+            raise RuntimeError(
+                "bases of tokens need the tokenizer of the ids: call attach_tokenizer first"
+            )
         if self._tables[0].device != device:
             self._tables = tuple(table.to(device) for table in self._tables)
         return self._tables

@@ -41,7 +41,9 @@ def build_mechanism(config: EncoderConfig, layer: int) -> nn.Module | None:
     `ValueError`: unknown name or options. `ModelError`: see `check_mechanism`, which is called for the first
     layer unless the network is built without values.
     """
-    shape = LayerShape(config.heads, config.hidden // config.heads, layer, config.causal)
+    shape = LayerShape(
+        config.heads, config.hidden // config.heads, layer, config.causal
+    )
     if config.is_local(layer):
         window = {"window": config.local_window, "dilation": 1, "global_tokens": 0}
         return cast(nn.Module, find_mechanism("longformer").make(shape, window))
@@ -66,7 +68,9 @@ def check_mechanism(mechanism: nn.Module, named: Mechanism, shape: LayerShape) -
     stored = mechanism.state_dict()
     for name, value in [*mechanism.named_parameters(), *mechanism.named_buffers()]:
         if not value.is_floating_point() or name not in stored:
-            raise wrong(f"{name} must be floating-point and persistent: it would be lost in a stored model")
+            raise wrong(
+                f"{name} must be floating-point and persistent: it would be lost in a stored model"
+            )
     tokens, length, training = 24, 15, mechanism.training
 
     def call(values: Sequence[Tensor], lengths: Tensor | None) -> Tensor:
@@ -74,8 +78,13 @@ def check_mechanism(mechanism: nn.Module, named: Mechanism, shape: LayerShape) -
         k = q if named.shares_keys else k
         out: Tensor = mechanism(q, k, v, lengths=lengths, dropout=0.0, hidden=hidden)
         if out.shape != v.shape or out.dtype != v.dtype:
-            found, wanted = (f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}" for x in (out, v))
-            raise wrong(f"the output is {found}; it must be like v, {wanted} (batch, heads, tokens, width)")
+            found, wanted = (
+                f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}"
+                for x in (out, v)
+            )
+            raise wrong(
+                f"the output is {found}; it must be like v, {wanted} (batch, heads, tokens, width)"
+            )
         if not (out[0].isfinite().all() and out[1, :, :length].isfinite().all()):
             raise wrong("the output contains NaN or infinite values for random inputs")
         return out
@@ -84,15 +93,25 @@ def check_mechanism(mechanism: nn.Module, named: Mechanism, shape: LayerShape) -
         """The inputs with other values from `length` on, and everywhere in the first `rows` rows."""
         kept = (torch.arange(tokens) < length) & (torch.arange(2) >= rows)[:, None]
         masks = [kept[:, None, :, None]] * 3 + [kept[..., None]]
-        return [torch.where(mask, x, torch.randn_like(x)) for mask, x in zip(masks, inputs, strict=True)]
+        return [
+            torch.where(mask, x, torch.randn_like(x))
+            for mask, x in zip(masks, inputs, strict=True)
+        ]
 
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
-        inputs = [*torch.randn(3, 2, shape.heads, tokens, shape.width), torch.randn(2, tokens, shape.hidden)]
+        inputs = [
+            *torch.randn(3, 2, shape.heads, tokens, shape.width),
+            torch.randn(2, tokens, shape.hidden),
+        ]
         lengths, mechanism = torch.tensor([tokens, length]), mechanism.eval()
-        own, other = (call(x, lengths)[1, :, :length] for x in (inputs, changed(rows=1)))
+        own, other = (
+            call(x, lengths)[1, :, :length] for x in (inputs, changed(rows=1))
+        )
         if not torch.allclose(own, other, rtol=1e-3, atol=1e-3):
-            raise wrong("the output of a row depends on its padding or on other rows; use lengths")
+            raise wrong(
+                "the output of a row depends on its padding or on other rows; use lengths"
+            )
         own, later = (call(x, None)[:, :, :length] for x in (inputs, changed(rows=0)))
         if shape.causal and not torch.allclose(own, later, rtol=1e-3, atol=1e-3):
             raise wrong(
@@ -123,17 +142,27 @@ def attention_graph(
     pattern = attention_pattern(encoder)
     blocks = pattern.blocks(tokens + encoder.num_global_tokens)
     front = -(-encoder.num_global_tokens // encoder.block_size)
-    kinds = np.full((encoder.heads, front + blocks, front + blocks), GLOBAL, dtype=np.int8)
+    kinds = np.full(
+        (encoder.heads, front + blocks, front + blocks), GLOBAL, dtype=np.int8
+    )
     if encoder.is_local(layer):
-        near = -(-encoder.local_window // encoder.block_size)  # blocks within the window of some token
-        kinds[:] = WINDOW * (np.abs(np.subtract.outer(*[np.arange(blocks)] * 2)) <= near)
+        near = -(
+            -encoder.local_window // encoder.block_size
+        )  # blocks within the window of some token
+        kinds[:] = WINDOW * (
+            np.abs(np.subtract.outer(*[np.arange(blocks)] * 2)) <= near
+        )
     elif encoder.attention != "full":
         kinds[:, front:, front:] = pattern.kinds(blocks, encoder.heads, layer)
     elif encoder.causal:
         kinds = np.tril(kinds)
-    name = {"full": "Full", "bigbird": "BigBird", "bigbird_etc": "BigBird-ETC"}.get(encoder.attention)
+    name = {"full": "Full", "bigbird": "BigBird", "bigbird_etc": "BigBird-ETC"}.get(
+        encoder.attention
+    )
     name = (
-        "Local" if encoder.is_local(layer) else name or encoder.attention.replace("_", " and ").capitalize()
+        "Local"
+        if encoder.is_local(layer)
+        else name or encoder.attention.replace("_", " and ").capitalize()
     )
     return kinds, f"{name} attention, layer {layer}, {tokens:,} tokens"
 
@@ -169,11 +198,15 @@ def matrix_of(mechanism: nn.Module, q: Tensor, k: Tensor, hidden: Tensor) -> Ten
     if of_its_own is not None:
         return of_its_own(q, k, hidden)  # type: ignore[no-any-return]
     return effective_matrix(
-        lambda q, k, v: mechanism(q, k, v, lengths=None, dropout=0.0, hidden=hidden), q, k
+        lambda q, k, v: mechanism(q, k, v, lengths=None, dropout=0.0, hidden=hidden),
+        q,
+        k,
     )
 
 
 def check_layer(encoder: EncoderConfig, layer: int) -> None:
     """`UsageError` if the encoder has no such layer."""
     if not 0 <= layer < encoder.layers:
-        raise UsageError(f"layer {layer}: the encoder has layers 0 to {encoder.layers - 1}")
+        raise UsageError(
+            f"layer {layer}: the encoder has layers 0 to {encoder.layers - 1}"
+        )

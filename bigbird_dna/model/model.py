@@ -17,7 +17,13 @@ from bigbird_dna.calibration.maps import FILE, Calibration, Finish, read_calibra
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.json_files import read_object
-from bigbird_dna.errors import ModelError, UsageError, check_at_least_one, check_fraction, first_fault
+from bigbird_dna.errors import (
+    ModelError,
+    UsageError,
+    check_at_least_one,
+    check_fraction,
+    first_fault,
+)
 from bigbird_dna.genome.given_sequences import Sequences, read_sequences
 from bigbird_dna.genome.profile import FILE as PROFILE
 from bigbird_dna.genome.profile import TrainingProfile
@@ -80,7 +86,13 @@ class LoadedModel:
     def __repr__(self) -> str:
         layers = f"{self.config.layers} layer{'s' * (self.config.layers > 1)} × {self.config.hidden}"
         size = f"{self.parameters:,} parameters"
-        parts = [self.task, *self._described(), layers, size, *([str(self.path)] if self.path else [])]
+        parts = [
+            self.task,
+            *self._described(),
+            layers,
+            size,
+            *([str(self.path)] if self.path else []),
+        ]
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def _described(self) -> list[str]:
@@ -123,16 +135,26 @@ class LoadedModel:
 
     @overload
     def embed(
-        self, sequences: "pd.Series[Any]", *, pool: SequencePool = "mean", **options: Unpack[EmbedOptions]
+        self,
+        sequences: "pd.Series[Any]",
+        *,
+        pool: SequencePool = "mean",
+        **options: Unpack[EmbedOptions],
     ) -> "pd.DataFrame": ...
 
     @overload
     def embed(
-        self, sequences: Sequences, *, pool: SequencePool = "mean", **options: Unpack[EmbedOptions]
+        self,
+        sequences: Sequences,
+        *,
+        pool: SequencePool = "mean",
+        **options: Unpack[EmbedOptions],
     ) -> npt.NDArray[np.float32]: ...
 
     @overload
-    def embed(self, sequences: Sequences, *, pool: Pool, **options: Unpack[EmbedOptions]) -> Any: ...
+    def embed(
+        self, sequences: Sequences, *, pool: Pool, **options: Unpack[EmbedOptions]
+    ) -> Any: ...
 
     @one_at_a_time
     def embed(
@@ -186,7 +208,9 @@ class LoadedModel:
         encoder = self.one_encoder("embedding").to(choose_device(device)).eval()
         shape = vector_shape(config, layer)
         if pool == "token" or pool == "base":
-            vectors: Any = token_vectors(encoder, given, self.tokenizer, layer, pool, batch_size)
+            vectors: Any = token_vectors(
+                encoder, given, self.tokenizer, layer, pool, batch_size
+            )
             if given.labels is not None:
                 import pandas as pd
 
@@ -195,25 +219,40 @@ class LoadedModel:
                 return np.empty((0, 0, *shape), np.float32)
             is_array = pool == "base" and len({len(one) for one in vectors}) == 1
             return np.stack(vectors) if is_array else vectors
-        values = sequence_vectors(encoder, given, self.tokenizer, layer, pool, batch_size)
+        values = sequence_vectors(
+            encoder, given, self.tokenizer, layer, pool, batch_size
+        )
         if given.labels is None:
             return values
         names = [range(size) for size in shape]
         import pandas as pd
 
-        columns = pd.MultiIndex.from_product(names, names=["layer", None]) if len(shape) > 1 else None
-        return pd.DataFrame(values.reshape(len(values), -1), index=given.labels, columns=columns)
+        columns = (
+            pd.MultiIndex.from_product(names, names=["layer", None])
+            if len(shape) > 1
+            else None
+        )
+        return pd.DataFrame(
+            values.reshape(len(values), -1), index=given.labels, columns=columns
+        )
 
     def one_encoder(self, wanted: str = "encoder") -> Encoder:
         """The encoder; `ModelError`, which names what was `wanted`, for an ensemble of several."""
-        encoders = [part for part in self.network.modules() if isinstance(part, Encoder)]
+        encoders = [
+            part for part in self.network.modules() if isinstance(part, Encoder)
+        ]
         if len(encoders) > 1:
-            raise ModelError(f"{self.name}: an ensemble of {len(encoders)} models has no single {wanted}")
+            raise ModelError(
+                f"{self.name}: an ensemble of {len(encoders)} models has no single {wanted}"
+            )
         return encoders[0]
 
 
 _LARGEST_PROFILE = 1 << 20  # bytes
-_COMMANDS = {"promoter": "model calibrate-promoter", "chromatin": "model calibrate-chromatin"}
+_COMMANDS = {
+    "promoter": "model calibrate-promoter",
+    "chromatin": "model calibrate-chromatin",
+}
 
 
 def calibration_of(model: LoadedModel) -> Calibration:
@@ -221,11 +260,17 @@ def calibration_of(model: LoadedModel) -> Calibration:
     path = calibration_file(model)
     if path is None:
         command = _COMMANDS.get(model.task)
-        hint = f"; `bigbird-dna {command}` fits one on validation data" if command else ""
+        hint = (
+            f"; `bigbird-dna {command}` fits one on validation data" if command else ""
+        )
         raise ModelError(f"{model.name}: the model has no calibration ({FILE}){hint}")
     found = read_calibration(path, model.sha256)
     settings = model.settings
-    expected = [one.track for one in settings.tracks] if isinstance(settings, ChromatinSettings) else [None]
+    expected = (
+        [one.track for one in settings.tracks]
+        if isinstance(settings, ChromatinSettings)
+        else [None]
+    )
     if [one.track for one in found.tracks] != expected:
         raise ModelError(f"{path}: the calibration's tracks differ from the model's")
     return found
@@ -246,7 +291,9 @@ def training_profile_of(model: LoadedModel) -> TrainingProfile | None:
         return TrainingProfile.model_validate(read_object(path, _LARGEST_PROFILE))
     except ValidationError as error:
         fault = first_fault(error)
-        raise ModelError(f"{path}: damaged: {fault.key and f'{fault.key}: '}{fault.reason}") from None
+        raise ModelError(
+            f"{path}: damaged: {fault.key and f'{fault.key}: '}{fault.reason}"
+        ) from None
 
 
 def check_calibrated(calibrated: bool, prior: float | None) -> None:
@@ -254,11 +301,15 @@ def check_calibrated(calibrated: bool, prior: float | None) -> None:
     if prior is None:
         return
     if not calibrated:
-        raise UsageError(f"prior {prior}: needs calibrated probabilities (--calibrated)")
+        raise UsageError(
+            f"prior {prior}: needs calibrated probabilities (--calibrated)"
+        )
     check_fraction("prior", prior, ends=False)
 
 
-def finish_of(model: LoadedModel, calibrated: bool, prior: float | None = None) -> Finish | None:
+def finish_of(
+    model: LoadedModel, calibrated: bool, prior: float | None = None
+) -> Finish | None:
     """The final transformation of probabilities: None, or the model's calibration, shifted to `prior`."""
     check_calibrated(calibrated, prior)
     return calibration_of(model).finish(prior) if calibrated else None

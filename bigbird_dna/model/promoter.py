@@ -23,14 +23,30 @@ from bigbird_dna.genome.given_sequences import (
     window_at_tss,
 )
 from bigbird_dna.genome.sequence import fraction_n, reverse_complement
-from bigbird_dna.model.base_positions import BaseBatch, BaseTerms, PaddedBases, TokenBases, row_groups
+from bigbird_dna.model.base_positions import (
+    BaseBatch,
+    BaseTerms,
+    PaddedBases,
+    TokenBases,
+    row_groups,
+)
 from bigbird_dna.model.batching import Ids, View, pad, placed_rows, run_rows
 from bigbird_dna.model.ensemble import networks_alone
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.inference import ahead, choose_device, cpu_threads, one_at_a_time, sent
+from bigbird_dna.model.inference import (
+    ahead,
+    choose_device,
+    cpu_threads,
+    one_at_a_time,
+    sent,
+)
 from bigbird_dna.model.kernels import row_sigmoid
 from bigbird_dna.model.model import LoadedModel, finish_of
-from bigbird_dna.model.settings import ClassifierSettings, PromoterSettings, SequenceSettings
+from bigbird_dna.model.settings import (
+    ClassifierSettings,
+    PromoterSettings,
+    SequenceSettings,
+)
 from bigbird_dna.tokens.interface import Tokenizer
 
 if TYPE_CHECKING:
@@ -75,7 +91,10 @@ class LoadedClassifier(LoadedModel):
         return [View(turned, cut) for turned in strands for cut in cuts]
 
     def window_predictions(
-        self, windows: Sequence[str], logits: Predictions | None = None, **computing: Any
+        self,
+        windows: Sequence[str],
+        logits: Predictions | None = None,
+        **computing: Any,
     ) -> Predictions:
         """Predictions (N, T) of windows known to be valid: means over the model's views of a window.
 
@@ -90,9 +109,13 @@ class LoadedClassifier(LoadedModel):
     def network_logits(self, windows: Sequence[str], **computing: Any) -> Predictions:
         """Logits (N, V, T) of windows in the model's V views, without the regressions of an ensemble."""
         with networks_alone(self.network):
-            return self._each_view(windows, self.views, lambda logits: logits, **computing).swapaxes(0, 1)
+            return self._each_view(
+                windows, self.views, lambda logits: logits, **computing
+            ).swapaxes(0, 1)
 
-    def view_scores(self, windows: Sequence[str], views: Sequence[View], **computing: Any) -> Predictions:
+    def view_scores(
+        self, windows: Sequence[str], views: Sequence[View], **computing: Any
+    ) -> Predictions:
         """Scores (V, N, T) of windows in each of V views: log-odds, or the labels of a regression.
 
         Regressions of an ensemble read the whole window.
@@ -125,26 +148,50 @@ class LoadedClassifier(LoadedModel):
         positions = self.config.max_length
 
         def encode(view: View, positions: int | None) -> PromoterRows:
-            texts = [reverse_complement(window) for window in windows] if view.turned else windows
+            texts = (
+                [reverse_complement(window) for window in windows]
+                if view.turned
+                else windows
+            )
             cuts = [view.cut] * len(texts)
-            return promoter_rows(self.tokenizer, texts, cuts, self.settings, positions, threads, view.phase)
+            return promoter_rows(
+                self.tokenizer,
+                texts,
+                cuts,
+                self.settings,
+                positions,
+                threads,
+                view.phase,
+            )
 
         pad_id, ensemble, found = self.tokenizer.pad_id, network.ensemble, []
-        whole = None if ensemble is None or not ensemble.enabled else encode(View(), None)
+        whole = (
+            None if ensemble is None or not ensemble.enabled else encode(View(), None)
+        )
         added = None if whole is None else added_logits(network, whole, pad_id, place)
 
         def read(view: View) -> PromoterRows:
-            if whole is not None and view == View() and max(map(len, whole.ids), default=0) <= positions:
+            if (
+                whole is not None
+                and view == View()
+                and max(map(len, whole.ids), default=0) <= positions
+            ):
                 return whole
             return encode(view, positions)
 
         if logits is None:
             rows_of = ahead(read, views, place)
-            logits = (row_logits(network, rows, pad_id, batch_size, place) for rows in rows_of)
+            logits = (
+                row_logits(network, rows, pad_id, batch_size, place) for rows in rows_of
+            )
         for one in logits:
             with cpu_threads(1), torch.inference_mode():
                 values = sent(torch.from_numpy(one), place)
-                found.append(finish(values if ensemble is None else ensemble(values, added)).cpu().numpy())
+                found.append(
+                    finish(values if ensemble is None else ensemble(values, added))
+                    .cpu()
+                    .numpy()
+                )
         self.check_predictions(scores := np.stack(found))
         return scores
 
@@ -165,7 +212,9 @@ class LoadedPromoterModel(LoadedClassifier):
     ) -> "pd.Series[float]": ...
 
     @overload
-    def predict(self, sequences: Sequences, **options: Unpack[PromoterOptions]) -> Predictions: ...
+    def predict(
+        self, sequences: Sequences, **options: Unpack[PromoterOptions]
+    ) -> Predictions: ...
 
     def predict(
         self,
@@ -234,13 +283,22 @@ class LoadedPromoterModel(LoadedClassifier):
             windows = [filled(text, own.window) for text in texts]
         else:
             if tss_offset < 0 or pad:
-                raise UsageError(f"tss_offset {tss_offset}: must be at least 0, and without pad")
+                raise UsageError(
+                    f"tss_offset {tss_offset}: must be at least 0, and without pad"
+                )
             start = tss_offset - own.upstream
-            texts = [text[max(start, 0) : max(start + own.window, 0)] for text in given.texts]
+            texts = [
+                text[max(start, 0) : max(start + own.window, 0)] for text in given.texts
+            ]
             for text, name in zip(texts, given.names, strict=True):
                 if not text:
-                    raise UsageError(f"{name}: no base of it is in the window at tss_offset {tss_offset}")
-            windows = [window_at_tss(text, tss_offset, own.upstream, own.downstream) for text in given.texts]
+                    raise UsageError(
+                        f"{name}: no base of it is in the window at tss_offset {tss_offset}"
+                    )
+            windows = [
+                window_at_tss(text, tss_offset, own.upstream, own.downstream)
+                for text in given.texts
+            ]
         kept = np.array([fraction_n(text) <= max_n for text in texts], bool)
         scored = [window for window, good in zip(windows, kept, strict=True) if good]
         values = np.full(len(windows), np.nan, np.float32)
@@ -252,7 +310,9 @@ class LoadedPromoterModel(LoadedClassifier):
 
         return pd.Series(values, index=given.labels, name="probability")
 
-    def window_probabilities(self, windows: Sequence[str], **options: Any) -> Predictions:
+    def window_probabilities(
+        self, windows: Sequence[str], **options: Any
+    ) -> Predictions:
         """Predictions (N,) as by `predict`, see `window_predictions`; no window is checked or omitted."""
         return self.window_predictions(windows, **options)[:, 0]
 
@@ -265,7 +325,11 @@ class LoadedSequenceModel(LoadedClassifier):
 
     def _described(self) -> list[str]:
         own = self.settings
-        length = "sequences of any length" if own.length is None else f"sequences of {own.length:,} bp"
+        length = (
+            "sequences of any length"
+            if own.length is None
+            else f"sequences of {own.length:,} bp"
+        )
         return [own.kind, length, f"{len(own.outputs):,} outputs"]
 
     def finish(self, logits: Tensor) -> Tensor:
@@ -278,7 +342,9 @@ class LoadedSequenceModel(LoadedClassifier):
     def score(self, logits: Tensor) -> Tensor:
         own = self.settings
         if own.kind == "regression":
-            return logits * logits.new_tensor(own.deviations) + logits.new_tensor(own.means)
+            return logits * logits.new_tensor(own.deviations) + logits.new_tensor(
+                own.means
+            )
         if own.kind != "multiclass":
             return logits
         others = logits.new_full((logits.shape[1],) * 2, 0).fill_diagonal_(-torch.inf)
@@ -327,7 +393,9 @@ class LoadedSequenceModel(LoadedClassifier):
             return values
         import pandas as pd
 
-        return pd.DataFrame(values, index=given.labels, columns=[*self.settings.outputs])
+        return pd.DataFrame(
+            values, index=given.labels, columns=[*self.settings.outputs]
+        )
 
 
 def view_cuts(views: int, jitter: int) -> list[tuple[int, int]]:
@@ -346,7 +414,9 @@ class PromoterRows(NamedTuple):
     """Inputs of a promoter classifier for windows."""
 
     ids: list[Ids]
-    bases: TokenBases | None = None  # of the tokens; None: the classifier has no base positions
+    bases: TokenBases | None = (
+        None  # of the tokens; None: the classifier has no base positions
+    )
 
 
 def promoter_rows(
@@ -363,30 +433,45 @@ def promoter_rows(
     With base positions, also the bases of the tokens, with offsets in the whole window. `phase` as in
     `Tokenizer.split_batch`.
     """
-    views = [window[left : len(window) - right] for window, (left, right) in zip(windows, cuts, strict=True)]
+    views = [
+        window[left : len(window) - right]
+        for window, (left, right) in zip(windows, cuts, strict=True)
+    ]
     placed = placed_rows(tokenizer, views, positions, settings.anchor, threads, phase)
     rows = [row for row, _ in placed]
     if (offsets := settings.offsets) is None:
         return PromoterRows(rows)
     firsts, skipped = [left for left, _ in cuts], [bp for _, bp in placed]
-    return PromoterRows(rows, offsets.token_bases(tokenizer, rows, views, firsts, skipped))
+    return PromoterRows(
+        rows, offsets.token_bases(tokenizer, rows, views, firsts, skipped)
+    )
 
 
-def added_logits(network: Classifier, rows: PromoterRows, pad_id: int, device: torch.device) -> Tensor | None:
+def added_logits(
+    network: Classifier, rows: PromoterRows, pad_id: int, device: torch.device
+) -> Tensor | None:
     """The log-odds (N, 1) that an ensemble adds to those of its network for whole windows; None: nothing."""
     assert network.ensemble is not None
     found: list[Tensor] = []
     with cpu_threads(1), torch.inference_mode():
         for first, last in _groups(network, rows):
             ids = sent(pad(rows.ids[first:last], pad_id)[0], device)
-            bases = None if rows.bases is None else _sent(rows.bases.joined(first, last), device)
+            bases = (
+                None
+                if rows.bases is None
+                else _sent(rows.bases.joined(first, last), device)
+            )
             if (added := network.ensemble.added(ids, bases=bases)) is not None:
                 found.append(added)
     return torch.cat(found) if found else None
 
 
 def row_logits(
-    network: nn.Module, rows: PromoterRows, pad_id: int, batch_size: int, device: torch.device
+    network: nn.Module,
+    rows: PromoterRows,
+    pad_id: int,
+    batch_size: int,
+    device: torch.device,
 ) -> Predictions:
     """Logits (N, T) of a classifier, without the regressions of an ensemble."""
     assert isinstance(network, Classifier)
@@ -397,29 +482,46 @@ def row_logits(
             terms = BaseTerms(embeddings_of(chosen, ids.shape[1]))
             return network(ids, lengths, bases=terms).float()  # type: ignore[no-any-return]
 
-        options: Any = {"pad_id": pad_id, "batch_size": batch_size, "device": device, "empty": empty}
+        options: Any = {
+            "pad_id": pad_id,
+            "batch_size": batch_size,
+            "device": device,
+            "empty": empty,
+        }
         return run_rows(network, rows.ids[first:last], run, **options, shared=True)
 
     if bases is None or positions is None:
         return predicted(0, len(rows.ids), lambda chosen, tokens: None)
     if device.type != "cpu":
         padded = bases.padded
-        return predicted(0, len(rows.ids), lambda *row: positions(_sent(padded(*row), device).batch()))
+        return predicted(
+            0,
+            len(rows.ids),
+            lambda *row: positions(_sent(padded(*row), device).batch()),
+        )
     # Embeddings are computed for many rows at once: row by row takes ten times as long. Each depends only on
     # its own row.
     begins, found = bases.row_tokens, [np.empty((0, *empty), np.float32)]
     for first, last in _groups(network, rows):
-        with cpu_threads(1), torch.inference_mode():  # further threads would spin while waiting for work
+        with (
+            cpu_threads(1),
+            torch.inference_mode(),
+        ):  # further threads would spin while waiting for work
             embeddings = positions(bases.joined(first, last))
         own = begins[first : last + 1] - begins[first]
-        found.append(predicted(first, last, partial(_embeddings_of_rows, embeddings, own)))
+        found.append(
+            predicted(first, last, partial(_embeddings_of_rows, embeddings, own))
+        )
     return np.concatenate(found)
 
 
 def _groups(network: nn.Module, rows: PromoterRows) -> Iterator[tuple[int, int]]:
     """Row ranges whose tokens have embeddings of at most `SUMMED_VALUES` values."""
     assert isinstance(network, Classifier)
-    return row_groups(np.cumsum([0, *map(len, rows.ids)]), SUMMED_VALUES // network.encoder.config.hidden)
+    return row_groups(
+        np.cumsum([0, *map(len, rows.ids)]),
+        SUMMED_VALUES // network.encoder.config.hidden,
+    )
 
 
 def _sent(bases: B, device: torch.device) -> B:
@@ -427,7 +529,10 @@ def _sent(bases: B, device: torch.device) -> B:
 
 
 def _embeddings_of_rows(
-    embeddings: Tensor, begins: npt.NDArray[np.intp], chosen: npt.NDArray[np.intp], tokens: int
+    embeddings: Tensor,
+    begins: npt.NDArray[np.intp],
+    chosen: npt.NDArray[np.intp],
+    tokens: int,
 ) -> Tensor:
     """The embeddings of rows of the same length, which begin at the given tokens."""
     places = begins[chosen][:, None] + np.arange(tokens)

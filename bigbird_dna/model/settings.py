@@ -28,13 +28,17 @@ Task = Literal[
     "summaries",
 ]
 Pooling = Literal["cls", "mean"]
-Head = Literal["dense", "linear"]  # linear: no layer between the pooled vector and the output
+Head = Literal[
+    "dense", "linear"
+]  # linear: no layer between the pooled vector and the output
 BinPooling = Literal["cls", "bin"]
 
 
 def _one_line(name: str) -> str:
     if found := control_character(name):
-        raise ValueError(f"the name {shortened(repr(name))} contains a control character ({found})")
+        raise ValueError(
+            f"the name {shortened(repr(name))} contains a control character ({found})"
+        )
     return name
 
 
@@ -81,7 +85,9 @@ class PretrainingSettings(Settings):
 
     task: ClassVar[Task] = "pretraining"
     next_sentence: bool = True  # whether the network has such a head
-    context: int | None = Field(default=None, ge=2)  # for causal models: tokens of the training inputs
+    context: int | None = Field(
+        default=None, ge=2
+    )  # for causal models: tokens of the training inputs
 
 
 class ClassificationSettings(Settings):
@@ -99,18 +105,30 @@ class ClassifierSettings(Settings):
 
     pooling: Pooling
     head: Head = "dense"
-    jitter: int = Field(ge=0, le=LONGEST_WINDOW)  # bp cropped in views and training windows
-    views: int = Field(ge=1, le=MOST_VIEWS)  # number of tokenizations of a window that are averaged
+    jitter: int = Field(
+        ge=0, le=LONGEST_WINDOW
+    )  # bp cropped in views and training windows
+    views: int = Field(
+        ge=1, le=MOST_VIEWS
+    )  # number of tokenizations of a window that are averaged
     shuffled_labels: bool = False  # the shuffled-label control
-    base_positions: bool = False  # whether tokens encode the offsets of their bases in the window
-    ensemble: bool = False  # whether the position baseline's log-odds are added to the network's
-    ensemble_kmers: int = Field(default=0, ge=0, le=8)  # k of a k-mer regression that is also added; 0: none
+    base_positions: bool = (
+        False  # whether tokens encode the offsets of their bases in the window
+    )
+    ensemble: bool = (
+        False  # whether the position baseline's log-odds are added to the network's
+    )
+    ensemble_kmers: int = Field(
+        default=0, ge=0, le=8
+    )  # k of a k-mer regression that is also added; 0: none
     both_strands: bool = False  # whether inputs have no direction: predictions are means over both strands
 
     @property
     def offsets(self) -> BaseOffsets | None:
         """Offsets of a window's bases; None: the model does not use them."""
-        return BaseOffsets(self.window) if self.base_positions or self.ensemble else None
+        return (
+            BaseOffsets(self.window) if self.base_positions or self.ensemble else None
+        )
 
     @property
     def window(self) -> int:
@@ -128,7 +146,9 @@ class PromoterSettings(ClassifierSettings):
 
     task: ClassVar[Task] = "promoter"
     upstream: int = Field(ge=0, le=LONGEST_WINDOW)  # bp before the TSS
-    downstream: int = Field(ge=1, le=LONGEST_WINDOW)  # bp from the TSS on, including the TSS
+    downstream: int = Field(
+        ge=1, le=LONGEST_WINDOW
+    )  # bp from the TSS on, including the TSS
     negative_set: str | None = None  # negative set of the training
 
     @property
@@ -148,7 +168,9 @@ class SequenceSettings(ClassifierSettings):
     kind: LabelKind
     # Names of the network's outputs: the classes of `multiclass`; otherwise the labels.
     outputs: tuple[Name, ...] = Field(min_length=1)
-    length: int | None = Field(default=None, ge=1, le=LONGEST_WINDOW)  # bp of all inputs; None: they differ
+    length: int | None = Field(
+        default=None, ge=1, le=LONGEST_WINDOW
+    )  # bp of all inputs; None: they differ
     # Regression: mean and standard deviation of each label in training; the network's outputs are
     # standardized.
     means: tuple[float, ...] = ()
@@ -162,9 +184,15 @@ class SequenceSettings(ClassifierSettings):
     def _complete(self) -> Self:
         count = len(self.outputs) if self.kind == "regression" else 0
         if not len(self.means) == len(self.deviations) == count:
-            raise ValueError("means and deviations need a value per output of a regression")
-        if (self.length is None or self.both_strands) and (self.base_positions or self.ensemble):
-            raise ValueError("base_positions and ensemble need a length, and one strand")
+            raise ValueError(
+                "means and deviations need a value per output of a regression"
+            )
+        if (self.length is None or self.both_strands) and (
+            self.base_positions or self.ensemble
+        ):
+            raise ValueError(
+                "base_positions and ensemble need a length, and one strand"
+            )
         if self.ensemble and len(self.outputs) > 1:
             raise ValueError("ensemble needs a single output")
         return self
@@ -177,7 +205,9 @@ class NamedTrack(BaseModel):
 
     track: Name
     group: Name
-    opposite: Name = ""  # name of the track that it becomes on the reverse complement; "": itself
+    opposite: Name = (
+        ""  # name of the track that it becomes on the reverse complement; "": itself
+    )
 
     @classmethod
     def of(cls, track: Track) -> Self:
@@ -199,8 +229,12 @@ class ChromatinSettings(Settings):
     bin_layers: int = Field(ge=0)
     head: Head = "dense"
     members: int = Field(ge=1)  # number of models in the ensemble
-    ensemble_kmers: int = Field(default=0, ge=0, le=8)  # k of k-mer regressions added to each; 0: none
-    ensemble_dyads: int = Field(default=0, ge=0, le=256)  # spaced dyads of a track that are also added
+    ensemble_kmers: int = Field(
+        default=0, ge=0, le=8
+    )  # k of k-mer regressions added to each; 0: none
+    ensemble_dyads: int = Field(
+        default=0, ge=0, le=256
+    )  # spaced dyads of a track that are also added
     tracks: tuple[NamedTrack, ...]
 
     @model_validator(mode="after")
@@ -227,7 +261,9 @@ class ChromatinSettings(Settings):
     @property
     def track_list(self) -> list[Track]:
         """The tracks in the order of the model's outputs."""
-        return [Track(one.track, one.group, opposite=one.opposite) for one in self.tracks]
+        return [
+            Track(one.track, one.group, opposite=one.opposite) for one in self.tracks
+        ]
 
 
 SETTINGS: dict[str, type[Settings]] = {

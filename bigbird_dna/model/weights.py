@@ -28,7 +28,9 @@ from bigbird_dna.errors import ModelError, error_text, shortened
 
 RECORD = "provenance.json"
 KEY = "files"
-MOST_BYTES = 1 << 25  # maximum size of a JSON file; a hundred times the size for a thousand tracks
+MOST_BYTES = (
+    1 << 25
+)  # maximum size of a JSON file; a hundred times the size for a thousand tracks
 
 
 def verify(directory: Path, names: Iterable[str]) -> dict[str, str]:
@@ -40,7 +42,9 @@ def verify(directory: Path, names: Iterable[str]) -> dict[str, str]:
     for name, expected in found.items():
         _compare(directory, name, expected)
     if unknown := [name for name in names if name not in found]:
-        log(f"{directory}: {RECORD} has no checksum of {', '.join(unknown)}: not checked for damage")
+        log(
+            f"{directory}: {RECORD} has no checksum of {', '.join(unknown)}: not checked for damage"
+        )
     return found
 
 
@@ -60,7 +64,9 @@ def recorded(directory: Path) -> dict[str, str]:
         raise ModelError(f"{path}: damaged: {KEY!r} is not a JSON object")
     for name, value in files.items():
         if not isinstance(value, str) or Path(name).name != name or "\0" in name:
-            raise ModelError(f"{path}: damaged: {KEY!r}: invalid checksum entry {shortened(repr(name))}")
+            raise ModelError(
+                f"{path}: damaged: {KEY!r}: invalid checksum entry {shortened(repr(name))}"
+            )
     return files
 
 
@@ -97,7 +103,11 @@ class _WithoutInitialization(TorchFunctionMode):
     """Initializes nothing: to draw values of tensors without memory, torch imports its compiler (seconds)."""
 
     def __torch_function__(
-        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        function: Any,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         if getattr(function, "__module__", None) == nn.init.__name__:
             return (*args, *(kwargs or {}).values())[0]  # the tensor
@@ -107,7 +117,11 @@ class _WithoutInitialization(TorchFunctionMode):
 @contextmanager
 def shapes_only() -> Iterator[None]:
     """A context for building networks without values, whose weights are loaded afterwards."""
-    with torch.random.fork_rng(devices=[]), torch.device("meta"), _WithoutInitialization():
+    with (
+        torch.random.fork_rng(devices=[]),
+        torch.device("meta"),
+        _WithoutInitialization(),
+    ):
         yield
 
 
@@ -119,7 +133,9 @@ def load_network(path: Path, build: Callable[[], nn.Module], layers: int) -> nn.
     """
     stored = {name: tensor.shape for name, tensor in stored_tensors(path).items()}
     network = network_of_shapes(path, build, layers, len(stored))
-    expected = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+    expected = {
+        name: tuple(value.shape) for name, value in network.state_dict().items()
+    }
     if difference := _difference(stored, expected):
         raise _misfit(path, difference)
     try:
@@ -129,7 +145,9 @@ def load_network(path: Path, build: Callable[[], nn.Module], layers: int) -> nn.
             name: torch.empty(one.shape, dtype=one.dtype, device="cpu")
             for name, one in network.state_dict().items()
         }
-        network.load_state_dict({name: one.copy_(loaded[name]) for name, one in values.items()}, assign=True)
+        network.load_state_dict(
+            {name: one.copy_(loaded[name]) for name, one in values.items()}, assign=True
+        )
     except (SafetensorError, OSError, RuntimeError) as error:
         raise ModelError(f"{path}: damaged: {error_text(error)}") from None
     for name, tensor in network.state_dict().items():
@@ -137,13 +155,17 @@ def load_network(path: Path, build: Callable[[], nn.Module], layers: int) -> nn.
     return network
 
 
-def network_of_shapes(path: Path, build: Callable[[], nn.Module], layers: int, tensors: int) -> nn.Module:
+def network_of_shapes(
+    path: Path, build: Callable[[], nn.Module], layers: int, tensors: int
+) -> nn.Module:
     """The network created by `build`, without values; its weights are the `tensors` tensors of `path`.
 
     `ModelError`: it has more `layers` than tensors, or the description gives no network.
     """
     if layers > tensors:
-        raise _misfit(path, f"{layers:,} layers are needed, but the file has {tensors:,} tensors")
+        raise _misfit(
+            path, f"{layers:,} layers are needed, but the file has {tensors:,} tensors"
+        )
     try:
         with shapes_only():
             return build()
@@ -182,7 +204,9 @@ def stored_tensors(path: Path) -> dict[str, Stored]:
                 tensors[name] = Stored(tuple(part.get_shape()), part.get_dtype())
                 if part.get_dtype() not in TYPES:
                     what = f"tensor {shortened(repr(name))} has type {part.get_dtype()}"
-                    raise ModelError(f"{path}: {what}, weights must have one of {', '.join(TYPES)}")
+                    raise ModelError(
+                        f"{path}: {what}, weights must have one of {', '.join(TYPES)}"
+                    )
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path}: damaged: {error_text(error)}") from None
     return tensors

@@ -7,13 +7,21 @@ from typing import Literal, get_args
 from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.options import argument, option, output, runs
 from bigbird_dna.console import log
-from bigbird_dna.disk.outputs import check_output, named_output, open_text, text_destination
+from bigbird_dna.disk.outputs import (
+    check_output,
+    named_output,
+    open_text,
+    text_destination,
+)
 from bigbird_dna.errors import UsageError, check_at_least_one, check_choice
 from bigbird_dna.papers.experiments import EXPERIMENTS
 
 Part = Literal["model", "predictions", "cost", "data"]
 PARTS: tuple[Part, ...] = get_args(Part)
-NAME = argument(f"One of {', '.join(EXPERIMENTS)}, or a custom experiment MODULE:CLASS.", "EXPERIMENT")
+NAME = argument(
+    f"One of {', '.join(EXPERIMENTS)}, or a custom experiment MODULE:CLASS.",
+    "EXPERIMENT",
+)
 
 
 def plan_experiment(
@@ -40,7 +48,13 @@ def plan_experiment(
         stream.write("#" + "\t".join(PLAN) + "\n")
         for job in jobs:
             arm = job.arm
-            cells = [arm.name, str(job.seed), arm.task, arm.predictor, str(job.directory)]
+            cells = [
+                arm.name,
+                str(job.seed),
+                arm.task,
+                arm.predictor,
+                str(job.directory),
+            ]
             stream.write("\t".join([*cells, json.dumps(dict(arm.set))]) + "\n")
 
 
@@ -53,7 +67,9 @@ def run_experiment(
     config: Path = opt.CONFIG,
     experiment: str = NAME,
     arm: str = argument("Arm of the experiment, as listed by experiment plan.", "ARM"),
-    seed: int | None = option(None, "N", "One of the arm's seeds.", "the arm's first", "--seed", least=0),
+    seed: int | None = option(
+        None, "N", "One of the arm's seeds.", "the arm's first", "--seed", least=0
+    ),
     part: str = option(
         "model",
         "|".join(PARTS),
@@ -61,7 +77,10 @@ def run_experiment(
         "time and memory of a training step; or a data set of the arm that differs from the run's.",
     ),
     output: Path | None = output(
-        None, "PATH", "Directory or file to write.", opt.RESULTS.experiment("EXPERIMENT/ARM/SEED/model")
+        None,
+        "PATH",
+        "Directory or file to write.",
+        opt.RESULTS.experiment("EXPERIMENT/ARM/SEED/model"),
     ),
     overrides: list[str] | None = opt.OVERRIDES,
     checkpoints: Path | None = opt.CHECKPOINTS,
@@ -89,7 +108,9 @@ def run_experiment(
     with cpu_threads(threads):
         if part == "model":
             with world(device, ends) as here:
-                running.run_job(job, output or job.model, checkpoints or job.checkpoints, here)
+                running.run_job(
+                    job, output or job.model, checkpoints or job.checkpoints, here
+                )
             return
         if part == "data":
             running.make_data(job, output or job.data)
@@ -98,16 +119,23 @@ def run_experiment(
         if output is None:
             target.parent.mkdir(parents=True, exist_ok=True)
         check_output(target, [config, *job.inputs])
-        (running.predict if part == "predictions" else running.measure_cost)(job, target, device)
+        (running.predict if part == "predictions" else running.measure_cost)(
+            job, target, device
+        )
 
 
 def compare_experiment(
     config: Path = opt.CONFIG,
     experiment: str = NAME,
-    output: Path | None = output(None, "DIR", "Directory for the tables and plots.", opt.RESULTS.report),
+    output: Path | None = output(
+        None, "DIR", "Directory for the tables and plots.", opt.RESULTS.report
+    ),
     overrides: list[str] | None = opt.OVERRIDES,
     benchmarks: Path | None = option(
-        None, "DIR", "Directory of Snakemake's benchmark files, for time and memory per job.", "not shown"
+        None,
+        "DIR",
+        "Directory of Snakemake's benchmark files, for time and memory per job.",
+        "not shown",
     ),
     device: str = opt.DEVICE,
     threads: int | None = opt.THREADS,
@@ -129,17 +157,28 @@ def compare_experiment(
     jobs = plan(found, run)
     usual = (paths.report / found.files[0]).parent
     with cpu_threads(threads):
-        for line in found.compare(run, jobs, output or usual, benchmarks=benchmarks, device=device):
+        for line in found.compare(
+            run, jobs, output or usual, benchmarks=benchmarks, device=device
+        ):
             log(line)
 
 
 def show_reach(
-    source: Path = argument("Configuration (YAML) or model directory with the encoder.", "CONFIG|MODEL_DIR"),
+    source: Path = argument(
+        "Configuration (YAML) or model directory with the encoder.", "CONFIG|MODEL_DIR"
+    ),
     output: Path | None = opt.RESULT_FILE,
     tokens: int | None = option(
-        None, "N", "Input length in tokens.", "the encoder's maximum, at most 1024", "--seq-len", least=1
+        None,
+        "N",
+        "Input length in tokens.",
+        "the encoder's maximum, at most 1024",
+        "--seq-len",
+        least=1,
     ),
-    layers: int | None = option(None, "N", "Maximum number of layers.", "number of encoder layers", least=1),
+    layers: int | None = option(
+        None, "N", "Maximum number of layers.", "number of encoder layers", least=1
+    ),
 ) -> None:
     """Compute the number of layers after which every token can depend on every other token.
 
@@ -150,33 +189,54 @@ def show_reach(
     """
     from bigbird_dna.config import load_config
     from bigbird_dna.model.directory import read_encoder_config
-    from bigbird_dna.papers.experiments.receptive_field import MOST_TOKENS, receptive_field
+    from bigbird_dna.papers.experiments.receptive_field import (
+        MOST_TOKENS,
+        receptive_field,
+    )
 
     destination = named_output(output)
     check_output(destination, [source])
-    encoder = read_encoder_config(source) if source.is_dir() else load_config(source).encoder
+    encoder = (
+        read_encoder_config(source) if source.is_dir() else load_config(source).encoder
+    )
     length = tokens or min(encoder.max_length, MOST_TOKENS)
     with text_destination(destination) as target, open_text(target) as stream:
         stream.write("#" + "\t".join(RECEPTIVE_FIELD) + "\n")
         for one in receptive_field(encoder, length, layers):
-            stream.write(f"{one.layers}\t{one.share:.6g}\t{'yes' if one.complete else 'no'}\n")
+            stream.write(
+                f"{one.layers}\t{one.share:.6g}\t{'yes' if one.complete else 'no'}\n"
+            )
 
 
-TEXT_CONFIG = argument("Configuration of text tasks (YAML), such as workflow/config/nlp.yaml.", "CONFIG")
-TASK_NAME = option(..., "NAME", "Name of a task in CONFIG, such as imdb.", "", "--task")
-RECORDS = option(None, "FILE", "Records (JSON lines).", "the task's test records", "--records")
-TRAINED_MODEL = output(None, "MODEL_DIR", "Model directory to write.", "RESULTS/NAME/model")
-TEXT_CHECKPOINTS = option(
-    None, "DIR", "Directory for checkpoints.", "RESULTS/NAME/checkpoints", "--checkpoint-dir"
+TEXT_CONFIG = argument(
+    "Configuration of text tasks (YAML), such as workflow/config/nlp.yaml.", "CONFIG"
 )
-TEXT_MODEL = option(None, "MODEL_DIR", "Model of the task.", "RESULTS/NAME/model", "--model")
+TASK_NAME = option(..., "NAME", "Name of a task in CONFIG, such as imdb.", "", "--task")
+RECORDS = option(
+    None, "FILE", "Records (JSON lines).", "the task's test records", "--records"
+)
+TRAINED_MODEL = output(
+    None, "MODEL_DIR", "Model directory to write.", "RESULTS/NAME/model"
+)
+TEXT_CHECKPOINTS = option(
+    None,
+    "DIR",
+    "Directory for checkpoints.",
+    "RESULTS/NAME/checkpoints",
+    "--checkpoint-dir",
+)
+TEXT_MODEL = option(
+    None, "MODEL_DIR", "Model of the task.", "RESULTS/NAME/model", "--model"
+)
 
 
 def prepare(
     config: Path = TEXT_CONFIG,
     task: str = TASK_NAME,
     overrides: list[str] | None = opt.OVERRIDES,
-    output: Path | None = output(None, "DIR", "Directory for the records.", "RESULTS/NAME/data"),
+    output: Path | None = output(
+        None, "DIR", "Directory for the records.", "RESULTS/NAME/data"
+    ),
 ) -> None:
     """Write the records of a task: train.jsonl, valid.jsonl and test.jsonl.
 
@@ -211,9 +271,16 @@ def _trainer(name: str, other: str, example: str, purpose: str) -> Callable[...,
         ends = time_of_end(time_limit)
         opened = open_task(config, overrides, task)
         if (opened.kind == "pretraining") != (name == "pretrain"):
-            raise UsageError(f"--task {task!r} has kind {opened.kind}: use `bigbird-dna nlp {other}`")
+            raise UsageError(
+                f"--task {task!r} has kind {opened.kind}: use `bigbird-dna nlp {other}`"
+            )
         with cpu_threads(threads), world(device, ends) as here:
-            train(opened, output or opened.paths.model, checkpoints or opened.paths.checkpoints, here)
+            train(
+                opened,
+                output or opened.paths.model,
+                checkpoints or opened.paths.checkpoints,
+                here,
+            )
 
     command.__name__ = name
     words = f"bigbird-dna nlp {name} workflow/config/nlp.yaml --task {example}"
@@ -221,9 +288,14 @@ def _trainer(name: str, other: str, example: str, purpose: str) -> Callable[...,
     return command
 
 
-pretrain = _trainer("pretrain", "finetune", "text", "Pretrain on the documents of a pretraining task")
+pretrain = _trainer(
+    "pretrain", "finetune", "text", "Pretrain on the documents of a pretraining task"
+)
 finetune = _trainer(
-    "finetune", "pretrain", "imdb", "Fine-tune on a task of kind classification, qa or summaries"
+    "finetune",
+    "pretrain",
+    "imdb",
+    "Fine-tune on a task of kind classification, qa or summaries",
 )
 
 
@@ -234,7 +306,10 @@ def predict(
     model: Path | None = TEXT_MODEL,
     records: Path | None = RECORDS,
     output: Path | None = output(
-        None, "FILE", "Predictions to write (JSON lines).", "RESULTS/NAME/predictions.jsonl"
+        None,
+        "FILE",
+        "Predictions to write (JSON lines).",
+        "RESULTS/NAME/predictions.jsonl",
     ),
     batch_size: int = opt.batch_size(8),
     device: str = opt.DEVICE,
@@ -263,9 +338,15 @@ def evaluate(
     model: Path | None = TEXT_MODEL,
     records: Path | None = RECORDS,
     predictions: Path | None = option(
-        None, "FILE", "Predictions of the records.", "RESULTS/NAME/predictions.jsonl", "--predictions"
+        None,
+        "FILE",
+        "Predictions of the records.",
+        "RESULTS/NAME/predictions.jsonl",
+        "--predictions",
     ),
-    output: Path | None = output(None, "FILE", "Metrics to write (JSON).", "RESULTS/NAME/evaluation.json"),
+    output: Path | None = output(
+        None, "FILE", "Metrics to write (JSON).", "RESULTS/NAME/evaluation.json"
+    ),
     threads: int | None = opt.THREADS,
 ) -> None:
     """Evaluate predictions with the official metrics of a task, or a pretrained model on held-out documents.
@@ -277,24 +358,38 @@ def evaluate(
     from bigbird_dna.papers.nlp.task import open_task
 
     opened = open_task(config, overrides, task)
-    records, output = records or opened.paths.split("test"), output or opened.paths.evaluation
+    records, output = (
+        records or opened.paths.split("test"),
+        output or opened.paths.evaluation,
+    )
     evaluated = predictions or opened.paths.predictions
     if opened.kind == "pretraining":
         if predictions is not None:
-            raise UsageError("--predictions: a task of kind pretraining is evaluated with --model")
+            raise UsageError(
+                "--predictions: a task of kind pretraining is evaluated with --model"
+            )
         evaluated = model or opened.paths.model
     check_output(output, [evaluated, records])
     with cpu_threads(threads):
         metrics = opened.evaluate(records, evaluated)
     published = opened.section.published
-    write_json(output, {"task": task, "kind": opened.kind, "figures": metrics, "published": published})
-    shown = ", ".join(f"{key} {value:.4g}" for key, value in metrics.items() if isinstance(value, float))
+    write_json(
+        output,
+        {"task": task, "kind": opened.kind, "figures": metrics, "published": published},
+    )
+    shown = ", ".join(
+        f"{key} {value:.4g}"
+        for key, value in metrics.items()
+        if isinstance(value, float)
+    )
     log(f"{output}: {shown}")
 
 
 @runs("papers.nlp.report.report_tasks", inputs=("evaluations",))
 def report(
-    evaluations: list[Path] = argument("Files of nlp evaluate, one per task.", "EVALUATION..."),
+    evaluations: list[Path] = argument(
+        "Files of nlp evaluate, one per task.", "EVALUATION..."
+    ),
     output: Path = output(..., "FILE", "HTML file to write."),
 ) -> None:
     """Write an HTML report of tasks that compares measured with published results.

@@ -19,7 +19,13 @@ from bigbird_dna.baselines.language import (
 from bigbird_dna.baselines.tokens import MaskedTokens as Documents
 from bigbird_dna.config import Config
 from bigbird_dna.console import log
-from bigbird_dna.data.predictions import BITS, MODEL, ONE_AT_A_TIME, SPLIT, language_model_table
+from bigbird_dna.data.predictions import (
+    BITS,
+    MODEL,
+    ONE_AT_A_TIME,
+    SPLIT,
+    language_model_table,
+)
 from bigbird_dna.disk.atomic import atomic_path, reading
 from bigbird_dna.disk.foreign import open_npz
 from bigbird_dna.disk.tables import write_table
@@ -49,17 +55,29 @@ class EvaluatedTokens:
 
     @classmethod
     def open(
-        cls, tokens: Path, tokenizer: Tokenizer, length: int, sequences: int, *, pairs: bool, causal: bool
+        cls,
+        tokens: Path,
+        tokenizer: Tokenizer,
+        length: int,
+        sequences: int,
+        *,
+        pairs: bool,
+        causal: bool,
     ) -> Self:
         """Draw tokens from the stores in a directory; `DataError` if a store is missing, damaged or of
         another tokenizer, or if there are no validation tokens."""
-        stores = {split: TokenStore.open(tokens / split, tokenizer) for split in ("train", *SPLITS)}
+        stores = {
+            split: TokenStore.open(tokens / split, tokenizer)
+            for split in ("train", *SPLITS)
+        }
         if not len(stores[CHOSEN_ON].tokens):
             raise DataError(
                 f"{stores[CHOSEN_ON].directory}: contains no tokens; choosing baselines needs them"
             )
         hidden = {
-            split: HeldOut.draw(stores[split], tokenizer, length, sequences, pairs=pairs, causal=causal)
+            split: HeldOut.draw(
+                stores[split], tokenizer, length, sequences, pairs=pairs, causal=causal
+            )
             for split in SPLITS
             if len(stores[split].tokens)
         }
@@ -73,7 +91,8 @@ class EvaluatedTokens:
     def fit_baselines(self, token_order: int) -> dict[str, MaskedTokenBits]:
         """Fit the baselines to the training tokens, and evaluate them on the hidden tokens of each split."""
         documents = {
-            split: hidden_in_documents(self.stores[split], own) for split, own in self.hidden.items()
+            split: hidden_in_documents(self.stores[split], own)
+            for split, own in self.hidden.items()
         }
         train = self.stores["train"]
         baselines = fit_language_baselines(
@@ -90,30 +109,49 @@ class EvaluatedTokens:
         """Read a file of `fit_baselines`; `DataError` if it is damaged or of other hidden tokens."""
         found = {}
         with (
-            reading(path, "damaged, or not a file of train baseline-language", Exception),
+            reading(
+                path, "damaged, or not a file of train baseline-language", Exception
+            ),
             open_npz(path) as file,
         ):
             names = tuple(map(str, file.read("predictors")))
             if names != self.predictors:
                 of = " for a causal model" if self.causal else ""
-                raise DataError(f"{path}: baselines differ from those of this version{of}; write it again")
+                raise DataError(
+                    f"{path}: baselines differ from those of this version{of}; write it again"
+                )
             notes = dict(zip(names, map(str, file.read("notes")), strict=True))
             for split, held_out in self.hidden.items():
                 own, shape = f"{split}.tokens", (len(names), len(held_out.tokens))
-                if own not in file.names or not np.array_equal(file.read(own), held_out.tokens):
+                if own not in file.names or not np.array_equal(
+                    file.read(own), held_out.tokens
+                ):
                     raise DataError(
                         f"{path}: hidden {split} tokens differ; write it again with the same token stores, "
                         "number and length of inputs, and next-sentence setting as for the model"
                     )
                 bits = file.read(f"{split}.bits")
-                if bits.shape != shape or bits.dtype != np.float64 or not np.isfinite(bits).all():
-                    raise DataError(f"{path}: {split}.bits must be {shape[0]} × {shape[1]} finite float64s")
-                found[split] = MaskedTokenBits(dict(zip(names, bits, strict=True)), held_out.bases, notes)
+                if (
+                    bits.shape != shape
+                    or bits.dtype != np.float64
+                    or not np.isfinite(bits).all()
+                ):
+                    raise DataError(
+                        f"{path}: {split}.bits must be {shape[0]} × {shape[1]} finite float64s"
+                    )
+                found[split] = MaskedTokenBits(
+                    dict(zip(names, bits, strict=True)), held_out.bases, notes
+                )
         return found
 
 
 def fit_baselines(
-    config: Config, tokens: Path, tokenizer_path: Path, output: Path, *, sequences: int = 1000
+    config: Config,
+    tokens: Path,
+    tokenizer_path: Path,
+    output: Path,
+    *,
+    sequences: int = 1000,
 ) -> None:
     """Fit the baselines, and write their bits for the hidden tokens that `evaluate_pretraining` uses.
 
@@ -123,15 +161,22 @@ def fit_baselines(
     settings, causal = config.pretraining, config.encoder.causal
     pairs, length = settings.next_sentence, settings.sequence_tokens
     tokenizer = load_tokenizer(tokenizer_path)
-    evaluated = EvaluatedTokens.open(tokens, tokenizer, length, sequences, pairs=pairs, causal=causal)
-    baselines, names = evaluated.fit_baselines(settings.ngram_order), evaluated.predictors
+    evaluated = EvaluatedTokens.open(
+        tokens, tokenizer, length, sequences, pairs=pairs, causal=causal
+    )
+    baselines, names = (
+        evaluated.fit_baselines(settings.ngram_order),
+        evaluated.predictors,
+    )
     arrays: dict[str, NDArray[np.generic]] = {
         "predictors": np.array(names),
         "notes": np.array([baselines[CHOSEN_ON].notes[name] for name in names]),
     }
     for split, held_out in evaluated.hidden.items():
         arrays[f"{split}.tokens"] = held_out.tokens
-        arrays[f"{split}.bits"] = np.stack([baselines[split].bits[name] for name in names])
+        arrays[f"{split}.bits"] = np.stack(
+            [baselines[split].bits[name] for name in names]
+        )
     with atomic_path(output) as temporary, temporary.open("wb") as stream:
         np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
 
@@ -142,7 +187,10 @@ def hidden_in_documents(store: Tokens, held_out: HeldOut) -> Documents:
     own = np.searchsorted(bounds, held_out.tokens, side="right") - 1
     documents = np.unique(own)
     return Documents(
-        [np.asarray(store.tokens[bounds[document] : bounds[document + 1]]) for document in documents],
+        [
+            np.asarray(store.tokens[bounds[document] : bounds[document + 1]])
+            for document in documents
+        ],
         [held_out.tokens[own == document] - bounds[document] for document in documents],
     )
 
@@ -165,11 +213,15 @@ class TrainingDocuments(Sequence[NDArray[np.integer]]):
     @overload
     def __getitem__(self, number: slice) -> list[NDArray[np.integer]]: ...
 
-    def __getitem__(self, number: int | slice) -> NDArray[np.integer] | list[NDArray[np.integer]]:
+    def __getitem__(
+        self, number: int | slice
+    ) -> NDArray[np.integer] | list[NDArray[np.integer]]:
         if isinstance(number, slice):
             return [self[each] for each in range(len(self))[number]]
         number = range(len(self))[number]
-        document: NDArray[np.integer] = self.tokens[self.bounds[number] : self.bounds[number + 1]]
+        document: NDArray[np.integer] = self.tokens[
+            self.bounds[number] : self.bounds[number + 1]
+        ]
         return document
 
 
@@ -207,16 +259,26 @@ def evaluate_pretraining(
     assert isinstance(model.settings, PretrainingSettings)
     length = sequence_tokens or min(512, model.config.max_length)
     if length > model.config.max_length:
-        raise UsageError(f"{length} tokens per input: the model takes at most {model.config.max_length}")
+        raise UsageError(
+            f"{length} tokens per input: the model takes at most {model.config.max_length}"
+        )
     pairs, causal = model.settings.next_sentence, model.config.causal
-    evaluated = EvaluatedTokens.open(tokens, model.tokenizer, length, sequences, pairs=pairs, causal=causal)
+    evaluated = EvaluatedTokens.open(
+        tokens, model.tokenizer, length, sequences, pairs=pairs, causal=causal
+    )
     found = evaluated.read_baselines(baselines) if baselines else None
     place = choose_device(device)
     model.network.to(place).eval()
     with torch.inference_mode():
-        bits = {split: _model_bits(model, own, split, place) for split, own in evaluated.hidden.items()}
+        bits = {
+            split: _model_bits(model, own, split, place)
+            for split, own in evaluated.hidden.items()
+        }
     if alone:
-        found = {split: MaskedTokenBits({}, own.bases, {}) for split, own in evaluated.hidden.items()}
+        found = {
+            split: MaskedTokenBits({}, own.bases, {})
+            for split, own in evaluated.hidden.items()
+        }
     elif found is None:
         found = evaluated.fit_baselines(token_order)
     tables = []
@@ -230,7 +292,9 @@ def evaluate_pretraining(
     return whole
 
 
-def _model_bits(model: LoadedModel, held_out: HeldOut, split: str, device: torch.device) -> ModelBits:
+def _model_bits(
+    model: LoadedModel, held_out: HeldOut, split: str, device: torch.device
+) -> ModelBits:
     """Return bits for all tokens and, except for causal models, for tokens that are hidden one at a time."""
     count, tokens = len(held_out.inputs), len(held_out.labels)
     parts = {"": (held_out, np.arange(tokens))}
@@ -239,19 +303,25 @@ def _model_bits(model: LoadedModel, held_out: HeldOut, split: str, device: torch
     else:
         parts[ONE_AT_A_TIME] = held_out.one_at_a_time(ONE_AT_A_TIME_TOKENS)
         some = len(parts[ONE_AT_A_TIME][1])
-        log(f"{split}: {tokens:,} hidden tokens of {count:,} inputs; then {some:,} of them one at a time")
+        log(
+            f"{split}: {tokens:,} hidden tokens of {count:,} inputs; then {some:,} of them one at a time"
+        )
     return {
         name: (part.bits(model.network, model.tokenizer, device).bits, of)
         for name, (part, of) in parts.items()
     }
 
 
-def _tables(held_out: HeldOut, found: ModelBits, baselines: MaskedTokenBits) -> Iterator[pd.DataFrame]:
+def _tables(
+    held_out: HeldOut, found: ModelBits, baselines: MaskedTokenBits
+) -> Iterator[pd.DataFrame]:
     """Yield the table for tokens hidden together, then the table for tokens hidden one at a time."""
     notes = dict(baselines.notes)
     if ONE_AT_A_TIME in found:
         some = len(found[ONE_AT_A_TIME][1])
-        rest = "" if some == len(held_out.labels) else f"; {some:,} of the hidden tokens"
+        rest = (
+            "" if some == len(held_out.labels) else f"; {some:,} of the hidden tokens"
+        )
         notes = {MODEL + ONE_AT_A_TIME: f"one token hidden at a time{rest}", **notes}
     else:
         notes[MODEL] = "context: at least half of an input"
@@ -262,4 +332,6 @@ def _tables(held_out: HeldOut, found: ModelBits, baselines: MaskedTokenBits) -> 
             if name.endswith(ONE_AT_A_TIME) == bool(kind)
         }
         rows = {MODEL + kind: bits, **others}
-        yield language_model_table(rows, held_out.bases[of], held_out.blocks[of], notes, model=MODEL + kind)
+        yield language_model_table(
+            rows, held_out.bases[of], held_out.blocks[of], notes, model=MODEL + kind
+        )

@@ -14,10 +14,18 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.resampling import BLOCK_BASES
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.heads import PretrainingOutput
-from bigbird_dna.pretraining.sampling import Example, Ids, Tokens, document_bounds, joined
+from bigbird_dna.pretraining.sampling import (
+    Example,
+    Ids,
+    Tokens,
+    document_bounds,
+    joined,
+)
 from bigbird_dna.tokens.interface import NOT_MASKED, Tokenizer, mask_tokens
 
-MASKED = 0.15  # fraction of hidden tokens in evaluation, the same for all training settings
+MASKED = (
+    0.15  # fraction of hidden tokens in evaluation, the same for all training settings
+)
 _SEED = 20_200_728  # for the masks, independent of training: all models are evaluated on the same tokens
 _ROWS = 16  # inputs per network call
 _AT_ONCE = 1 << 20  # tokens that are read at a time
@@ -31,11 +39,15 @@ class HeldOut(NamedTuple):
     """
 
     inputs: tuple[Example, ...]  # ids with [MASK]
-    places: tuple[NDArray[np.int64], ...]  # per input, the positions at which hidden tokens are predicted
+    places: tuple[
+        NDArray[np.int64], ...
+    ]  # per input, the positions at which hidden tokens are predicted
     tokens: NDArray[np.int64]  # (M,) positions in the store, ascending
     labels: NDArray[np.int64]  # (M,) true token ids
     bases: NDArray[np.int64]  # (M,) bp per token
-    blocks: NDArray[np.int64]  # (M,) index of the block of `BLOCK_BASES` bp in which the token begins
+    blocks: NDArray[
+        np.int64
+    ]  # (M,) index of the block of `BLOCK_BASES` bp in which the token begins
 
     @classmethod
     def draw(
@@ -56,8 +68,14 @@ class HeldOut(NamedTuple):
         `DataError` if there is none. With `pairs`, inputs are [CLS] A [SEP] B [SEP], where B follows A.
         `widths` (N,) are the bases or characters per token of the store; None: bases from the tokenizer.
         """
-        segments = list(_segments(document_bounds(store), sequence_tokens - (3 if pairs else 2)))
-        evenly = np.unique(np.linspace(0, len(segments) - 1, min(count, len(segments))).round().astype(int))
+        segments = list(
+            _segments(document_bounds(store), sequence_tokens - (3 if pairs else 2))
+        )
+        evenly = np.unique(
+            np.linspace(0, len(segments) - 1, min(count, len(segments)))
+            .round()
+            .astype(int)
+        )
         predicted = tokenizer.base_ids if causal else tokenizer.hidden_ids
 
         def good(number: int) -> bool:
@@ -76,44 +94,71 @@ class HeldOut(NamedTuple):
             middle = len(ids) // 2
             shown: Ids
             if causal:
-                shown, own = ids, middle + np.flatnonzero(np.isin(ids[middle:], predicted))
-                places.append(own)  # shifted by [CLS]: the position of the preceding token
+                shown, own = (
+                    ids,
+                    middle + np.flatnonzero(np.isin(ids[middle:], predicted)),
+                )
+                places.append(
+                    own
+                )  # shifted by [CLS]: the position of the preceding token
             else:
                 rng = np.random.default_rng((_SEED, start))
-                shown, targets = mask_tokens(ids, rng, fraction, tokenizer, hide_all=True)
+                shown, targets = mask_tokens(
+                    ids, rng, fraction, tokenizer, hide_all=True
+                )
                 own = np.flatnonzero(targets != NOT_MASKED)
                 places.append(own + 1 + (pairs & (own >= middle)))
             two = pairs and not causal
-            inputs.append(joined(tokenizer, *((shown[:middle], shown[middle:]) if two else (shown,))))
+            inputs.append(
+                joined(
+                    tokenizer, *((shown[:middle], shown[middle:]) if two else (shown,))
+                )
+            )
             tokens.append(start + own)
             labels.append(ids[own].astype(np.int64))
         at = np.concatenate(tokens).astype(np.int64)
         bases, before = _widths(store, tokenizer, widths, at)
         blocks = before // BLOCK_BASES
-        return cls(tuple(inputs), tuple(places), at, np.concatenate(labels), bases, blocks)
+        return cls(
+            tuple(inputs), tuple(places), at, np.concatenate(labels), bases, blocks
+        )
 
     def one_at_a_time(self, tokens: int) -> tuple[Self, NDArray[np.int64]]:
         """Return inputs that hide one token each, and the ascending indices (C,) of these tokens. They are
         evenly spaced, as many as fit into `tokens` input tokens in total."""
         longest = max(len(example.ids) for example in self.inputs)
         count = min(len(self.labels), max(tokens // longest, 1))
-        chosen = np.unique(np.linspace(0, len(self.labels) - 1, count).round().astype(np.int64))
-        first = np.concatenate([[0], np.cumsum([len(places) for places in self.places])])
+        chosen = np.unique(
+            np.linspace(0, len(self.labels) - 1, count).round().astype(np.int64)
+        )
+        first = np.concatenate(
+            [[0], np.cumsum([len(places) for places in self.places])]
+        )
         inputs, places = [], []
         for row, hidden in enumerate(self.inputs):
             shown = hidden.ids.copy()
             shown[self.places[row]] = self.labels[first[row] : first[row + 1]]
-            for number in chosen[(chosen >= first[row]) & (chosen < first[row + 1])] - first[row]:
+            for number in (
+                chosen[(chosen >= first[row]) & (chosen < first[row + 1])] - first[row]
+            ):
                 place = self.places[row][number : number + 1]
                 ids = shown.copy()
                 ids[place] = hidden.ids[place]
                 inputs.append(hidden._replace(ids=ids))
                 places.append(place)
-        of = (values[chosen] for values in (self.tokens, self.labels, self.bases, self.blocks))
+        of = (
+            values[chosen]
+            for values in (self.tokens, self.labels, self.bases, self.blocks)
+        )
         return type(self)(tuple(inputs), tuple(places), *of), chosen
 
     def bits(
-        self, network: nn.Module, tokenizer: Tokenizer, device: torch.device, rank: int = 0, size: int = 1
+        self,
+        network: nn.Module,
+        tokenizer: Tokenizer,
+        device: torch.device,
+        rank: int = 0,
+        size: int = 1,
     ) -> "Predicted":
         """Return bits and correctness of the hidden tokens in this process's inputs."""
         counts = [len(places) for places in self.places]
@@ -125,7 +170,10 @@ class HeldOut(NamedTuple):
             ids, lengths = pad([self.inputs[row].ids for row in rows], tokenizer.pad_id)
             firsts = torch.tensor([self.inputs[row].first for row in rows])
             segments = (torch.arange(ids.shape[1])[None] >= firsts[:, None]).long()
-            masked = [self.places[row] + index * ids.shape[1] for index, row in enumerate(rows)]
+            masked = [
+                self.places[row] + index * ids.shape[1]
+                for index, row in enumerate(rows)
+            ]
             given = (ids, lengths, segments, torch.from_numpy(np.concatenate(masked)))
             output: PretrainingOutput = network(*(value.to(device) for value in given))
             own = slice(first[rows.start], first[rows.stop])
@@ -139,14 +187,21 @@ class HeldOut(NamedTuple):
 
 
 def _widths(
-    store: Tokens, tokenizer: Tokenizer, widths: NDArray[np.int64] | None, at: NDArray[np.int64]
+    store: Tokens,
+    tokenizer: Tokenizer,
+    widths: NDArray[np.int64] | None,
+    at: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the bases of the tokens at ascending positions (M,), and the bases before each, both (M,)."""
     own, before = np.empty_like(at), np.empty_like(at)
     total = 0
     for start in range(0, int(at[-1]) + 1, _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
-        block = tokenizer.piece_lengths[store.tokens[part]] if widths is None else widths[part]
+        block = (
+            tokenizer.piece_lengths[store.tokens[part]]
+            if widths is None
+            else widths[part]
+        )
         ends = total + np.cumsum(block, dtype=np.int64)
         here = slice(*np.searchsorted(at, [start, start + len(block)]))
         own[here] = block[at[here] - start]
@@ -163,7 +218,9 @@ class Predicted(NamedTuple):
     own: NDArray[np.bool_]  # (M,) whether this process evaluated the token
 
 
-def _nearest(wanted: NDArray[np.int_], good: Callable[[int], bool], count: int) -> NDArray[np.int_]:
+def _nearest(
+    wanted: NDArray[np.int_], good: Callable[[int], bool], count: int
+) -> NDArray[np.int_]:
     """Return the `wanted` numbers below `count`, each bad one replaced by the nearest unused good one."""
     bad = [number for number in wanted.tolist() if not good(number)]
     if not bad:

@@ -69,7 +69,9 @@ class Sampler(Protocol):
         """Return one example, determined by the generator's state."""
 
 
-def joined(tokenizer: Tokenizer, a: Ids, b: Ids | None = None, follows: bool = True) -> Example:
+def joined(
+    tokenizer: Tokenizer, a: Ids, b: Ids | None = None, follows: bool = True
+) -> Example:
     """Return [CLS] A [SEP], followed by B [SEP] if `b` is given."""
     second = [] if b is None else [b, [tokenizer.sep_id]]
     row = np.concatenate([[tokenizer.cls_id], a, [tokenizer.sep_id], *second])
@@ -102,7 +104,9 @@ class _Places:
 class SegmentSampler:
     """Draws segments that fill `sequence_tokens` as [CLS] A [SEP], uniformly over positions of the store."""
 
-    def __init__(self, store: Tokens, tokenizer: Tokenizer, sequence_tokens: int) -> None:
+    def __init__(
+        self, store: Tokens, tokenizer: Tokenizer, sequence_tokens: int
+    ) -> None:
         self.places, self.tokenizer = _Places(store), tokenizer
         self.room = sequence_tokens - 2
 
@@ -112,7 +116,9 @@ class SegmentSampler:
         sentence = int(places.sentences.searchsorted(place, "right")) - 1
         low, high = places.bounds(*places.sentences_beside(sentence))
         start = max(low, min(place, high - self.room))
-        return joined(self.tokenizer, places.tokens[start : min(high, start + self.room)])
+        return joined(
+            self.tokenizer, places.tokens[start : min(high, start + self.room)]
+        )
 
 
 class _Start(NamedTuple):
@@ -136,7 +142,9 @@ class PairSampler:
     Raises `DataError` if the store is empty or lacks two such starts.
     """
 
-    def __init__(self, store: Tokens, tokenizer: Tokenizer, sequence_tokens: int) -> None:
+    def __init__(
+        self, store: Tokens, tokenizer: Tokenizer, sequence_tokens: int
+    ) -> None:
         self.places, self.tokenizer = _Places(store), tokenizer
         self.room = sequence_tokens - 3
         longer, longest = store.document_lengths
@@ -145,10 +153,18 @@ class PairSampler:
         if longer == 1:
             self.room = min(self.room, longest // 4)
             bounds = document_bounds(store)
-            low, high = next((low, high) for low, high in pairwise(bounds.tolist()) if high - low > 1)
-            last = int(self.places.sentences.searchsorted(high - self.room, "right")) - 1
+            low, high = next(
+                (low, high) for low, high in pairwise(bounds.tolist()) if high - low > 1
+            )
+            last = (
+                int(self.places.sentences.searchsorted(high - self.room, "right")) - 1
+            )
             self.only = range(low, int(self.places.sentences[last]))
-        if not longer or self.room < 2 or (self.only is not None and len(self.only) < self.room):
+        if (
+            not longer
+            or self.room < 2
+            or (self.only is not None and len(self.only) < self.room)
+        ):
             raise DataError(
                 f"{store.directory}: next-sentence prediction needs a second document, or a longer one; "
                 "set pretraining.next_sentence: false"
@@ -163,28 +179,44 @@ class PairSampler:
         follows = bool(rng.random() < 0.5)
         other = self._drawn(rng, self._near(a))
         # The tokens after A are cut to the other start's length as well.
-        length = min(self.room - (middle - a.begin), a.end - middle, other.end - other.begin)
+        length = min(
+            self.room - (middle - a.begin), a.end - middle, other.end - other.begin
+        )
         begin = middle if follows else other.begin
         tokens = self.places.tokens
-        return joined(self.tokenizer, tokens[a.begin : middle], tokens[begin : begin + length], follows)
+        return joined(
+            self.tokenizer,
+            tokens[a.begin : middle],
+            tokens[begin : begin + length],
+            follows,
+        )
 
-    def _drawn(self, rng: np.random.Generator, without: tuple[int, int] = (0, 0)) -> _Start:
+    def _drawn(
+        self, rng: np.random.Generator, without: tuple[int, int] = (0, 0)
+    ) -> _Start:
         """Draw uniformly from the starts that are not among the sentences `without`."""
         first, last = without
         while True:
-            sentence = int(rng.integers(len(self.places.sentences) - 1 - (last - first)))
+            sentence = int(
+                rng.integers(len(self.places.sentences) - 1 - (last - first))
+            )
             if sentence >= first:
                 sentence += last - first
             document = self.places.sentences_beside(sentence)
             low, high = self.places.bounds(*document)
             begin = int(self.places.sentences[sentence])
-            if high - begin >= (self.room if high - low >= self.room else max((high - low + 1) // 2, 2)):
+            if high - begin >= (
+                self.room if high - low >= self.room else max((high - low + 1) // 2, 2)
+            ):
                 return _Start(sentence, begin, high, document)
 
     def _has_others(self, start: _Start) -> bool:
         """Return whether there are starts that are not near this one."""
         only = self.only
-        return only is None or max(start.begin - only.start, only.stop - start.begin) >= self.room
+        return (
+            only is None
+            or max(start.begin - only.start, only.stop - start.begin) >= self.room
+        )
 
     def _near(self, start: _Start) -> tuple[int, int]:
         """Return the range of the sentences near a start: of its document, or within an input's length."""
@@ -222,6 +254,10 @@ def _no_sentences(store: Tokens) -> DataError:
     return DataError(f"{store.directory}: the token store contains no sentences")
 
 
-def sampler(store: Tokens, tokenizer: Tokenizer, sequence_tokens: int, next_sentence: bool) -> Sampler:
+def sampler(
+    store: Tokens, tokenizer: Tokenizer, sequence_tokens: int, next_sentence: bool
+) -> Sampler:
     """Return a sampler of sentence pairs for next-sentence prediction, else of segments."""
-    return (PairSampler if next_sentence else SegmentSampler)(store, tokenizer, sequence_tokens)
+    return (PairSampler if next_sentence else SegmentSampler)(
+        store, tokenizer, sequence_tokens
+    )

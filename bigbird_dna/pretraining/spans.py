@@ -49,12 +49,17 @@ from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.tokens.interface import BASES, Tokenizer, require_dna
 
 CHOOSING = 4000  # spans of other contigs for choosing the orders of Markov models
-CHOOSING_SEGMENT, CHOOSING_SHARE = 10_000, 10  # segments in bp; every tenth is used to choose the orders
+CHOOSING_SEGMENT, CHOOSING_SHARE = (
+    10_000,
+    10,
+)  # segments in bp; every tenth is used to choose the orders
 LONGEST_SPAN = 5  # bp: each further base multiplies time and memory by four
 INPUTS = 512  # approximate number of inputs per batch, whose scores are in memory at the same time
 _LETTERS = np.frombuffer(b"ACGTN", np.uint8)
 
-Codes = NDArray[np.uint8]  # A 0, C 1, G 2, T 3, N 4; shape of windows: (N, context + span + context)
+Codes = NDArray[
+    np.uint8
+]  # A 0, C 1, G 2, T 3, N 4; shape of windows: (N, context + span + context)
 Bits = NDArray[np.float64]
 Ids = NDArray[np.int32]
 
@@ -91,10 +96,15 @@ def compare_pretraining(
         others = file.contigs.keys() - {*wanted, *left_out}
         rest = [name for name in file.contigs if name in others]
         compared, learned = (
-            [base_codes(file.fetch(Interval(name, 0, file.contigs[name]))) for name in names]
+            [
+                base_codes(file.fetch(Interval(name, 0, file.contigs[name])))
+                for name in names
+            ]
             for names in (wanted, rest)
         )
-    drawn = draw_spans(compared, span=span, context=context, count=spans, seed=(seed, 0))
+    drawn = draw_spans(
+        compared, span=span, context=context, count=spans, seed=(seed, 0)
+    )
     if len(drawn.windows) < spans:
         raise DataError(
             f"{reference}: {shown(contigs)} can provide {drawn.possible:,} spans of {span} known bases with "
@@ -108,7 +118,10 @@ def compare_pretraining(
         log(f"{model.name}: {len(own):,} spans, a vocabulary of {vocabulary:,}")
         tokens = float(np.mean([len(one.hidden[one.own]) for one in own]))
         found[name] = ComparedModel(span_bits(model, own, place), vocabulary, tokens)
-    found |= {name: ComparedModel(bits) for name, bits in baselines.bits(drawn.windows, context).items()}
+    found |= {
+        name: ComparedModel(bits)
+        for name, bits in baselines.bits(drawn.windows, context).items()
+    }
     table = comparison_table(found, np.full(spans, span), drawn.blocks)
     with atomic_path(output) as temporary:
         write_table(temporary, table, SPANS)
@@ -135,7 +148,9 @@ def _open(paths: Sequence[Path]) -> dict[str, LoadedModel]:
 def _hidden(model: LoadedModel, drawn: "Drawn") -> list["HiddenSpan"]:
     """Hide the drawn spans for a model; `UsageError` if an input exceeds the model's maximum length."""
     require_dna(model.tokenizer)
-    windows = progress(drawn.texts(), f"{model.name}: tokenizing", len(drawn.windows), "spans")
+    windows = progress(
+        drawn.texts(), f"{model.name}: tokenizing", len(drawn.windows), "spans"
+    )
     spans = [*hide_spans(model.tokenizer, windows, drawn.context)]
     longest, most = max(span.tokens for span in spans), model.config.max_length
     if longest > most:
@@ -149,8 +164,16 @@ def _hidden(model: LoadedModel, drawn: "Drawn") -> list["HiddenSpan"]:
 def parts(contigs: Sequence[Codes], *, choosing: bool) -> list[Codes]:
     """Return segments of contigs: every tenth one, starting with the first, or all others."""
     size = CHOOSING_SEGMENT
-    segments = [contig[start : start + size] for contig in contigs for start in range(0, len(contig), size)]
-    return [part for number, part in enumerate(segments) if (number % CHOOSING_SHARE == 0) == choosing]
+    segments = [
+        contig[start : start + size]
+        for contig in contigs
+        for start in range(0, len(contig), size)
+    ]
+    return [
+        part
+        for number, part in enumerate(segments)
+        if (number % CHOOSING_SHARE == 0) == choosing
+    ]
 
 
 class SpanBaselines(NamedTuple):
@@ -167,32 +190,50 @@ class SpanBaselines(NamedTuple):
         }
 
 
-def fit_span_baselines(reference: Path, contigs: Sequence[Codes], drawn: "Drawn", seed: int) -> SpanBaselines:
+def fit_span_baselines(
+    reference: Path, contigs: Sequence[Codes], drawn: "Drawn", seed: int
+) -> SpanBaselines:
     """Fit Markov models to both strands of contigs. Strengths and orders are chosen on a tenth of the
     segments (see `parts`), orders on spans like those in `drawn`. The final counts include that tenth.
     Orders with many more contexts than bases are not tried."""
     kept, chosen = (parts(contigs, choosing=choosing) for choosing in (False, True))
     size, context = sum(map(len, contigs)), drawn.context
-    choosing = draw_spans(chosen, span=drawn.span, context=context, count=CHOOSING, seed=(seed, 1)).windows
+    choosing = draw_spans(
+        chosen, span=drawn.span, context=context, count=CHOOSING, seed=(seed, 1)
+    ).windows
     if not len(choosing) or not any((part != UNKNOWN).any() for part in kept):
         raise DataError(
             f"{reference}: the contigs that are neither compared nor excluded have {size:,} bases, too few "
             "to fit Markov models"
         )
-    order = min(LARGEST_ORDER, (size.bit_length() - 1) // 2 + 2)  # 4 ** order is at most 16 times the size
+    order = min(
+        LARGEST_ORDER, (size.bit_length() - 1) // 2 + 2
+    )  # 4 ** order is at most 16 times the size
     log(f"Markov models over bases: counting in {size:,} bases")
     markov = Markov(order).fit(kept)
-    markov.mix(chosen[index] for index in evenly(len(chosen), CHOOSING_BASES / sum(map(len, chosen))))
+    markov.mix(
+        chosen[index]
+        for index in evenly(len(chosen), CHOOSING_BASES / sum(map(len, chosen)))
+    )
     orders = {}
     for name, both in ((BASES_LEFT, False), (BASES_BOTH, True)):
         tried = progress(range(order + 1), "orders of Markov models", order + 1)
-        orders[name] = int(np.argmin([_bits(markov, choosing, context, k, both=both).sum() for k in tried]))
-    log("Markov models: " + ", ".join(f"{name}: order {k}" for name, k in orders.items()))
+        orders[name] = int(
+            np.argmin(
+                [_bits(markov, choosing, context, k, both=both).sum() for k in tried]
+            )
+        )
+    log(
+        "Markov models: "
+        + ", ".join(f"{name}: order {k}" for name, k in orders.items())
+    )
     whole = Markov(order).fit(contigs).smooth(markov.strengths)
     return SpanBaselines(whole, orders)
 
 
-def _bits(markov: Markov, windows: Codes, context: int, order: int, *, both: bool) -> Bits:
+def _bits(
+    markov: Markov, windows: Codes, context: int, order: int, *, both: bool
+) -> Bits:
     """Return the bits (N,) of the windows' central spans; an N between windows separates their contexts."""
     if not len(windows):
         return np.zeros(0)
@@ -207,7 +248,9 @@ class Drawn(NamedTuple):
     """N spans of one length, with `context` known bases on both sides."""
 
     windows: Codes  # (N, context + span + context)
-    blocks: NDArray[np.int64]  # (N,) index of the block of `BLOCK_BASES` bp in which a span begins
+    blocks: NDArray[
+        np.int64
+    ]  # (N,) index of the block of `BLOCK_BASES` bp in which a span begins
     context: int
     possible: int  # maximum number of spans that could be drawn
 
@@ -222,7 +265,12 @@ class Drawn(NamedTuple):
 
 
 def draw_spans(
-    contigs: Sequence[Codes], *, span: int, context: int, count: int, seed: tuple[int, ...]
+    contigs: Sequence[Codes],
+    *,
+    span: int,
+    context: int,
+    count: int,
+    seed: tuple[int, ...],
 ) -> Drawn:
     """Draw at most `count` nonoverlapping spans, uniformly over such sets; return them in contig order."""
     rng = np.random.default_rng(seed)
@@ -234,7 +282,11 @@ def draw_spans(
     possible = (total + span - 1) // span
     drawn = min(count, possible)
     free = total - (drawn - 1) * (span - 1) if drawn else 0
-    chosen = np.sort(rng.choice(free, drawn, replace=False)) if drawn else np.zeros(0, np.int64)
+    chosen = (
+        np.sort(rng.choice(free, drawn, replace=False))
+        if drawn
+        else np.zeros(0, np.int64)
+    )
     chosen = chosen + np.arange(drawn) * (span - 1)
     windows = np.zeros((drawn, width), np.uint8)
     blocks = np.zeros(drawn, np.int64)
@@ -271,20 +323,30 @@ class HiddenSpan(NamedTuple):
         return len(self.left) + max(map(len, self.hidden)) + len(self.right) + 2
 
 
-def hide_spans(tokenizer: Tokenizer, windows: Iterable[str], context: int) -> Iterator[HiddenSpan]:
+def hide_spans(
+    tokenizer: Tokenizer, windows: Iterable[str], context: int
+) -> Iterator[HiddenSpan]:
     """Yield the hidden span of each window of known bases, with `context` bp on both sides; `ModelError` if
     the tokenizer is not for DNA or lacks a token for a base."""
     require_dna(tokenizer)
     for window in windows:
-        before, span, behind = window[:context], window[context:-context], window[len(window) - context :]
+        before, span, behind = (
+            window[:context],
+            window[context:-context],
+            window[len(window) - context :],
+        )
         every = ["".join(letters) for letters in product(BASES, repeat=len(span))]
         rows = tokenizer.encode_batch([before + letters + behind for letters in every])
         low = min(_alike(rows[0], row) for row in rows)
         high = min(_alike(rows[0][::-1], row[::-1]) for row in rows)
         hidden = [row[low : len(row) - high] for row in rows]
         if not np.isin(np.concatenate(hidden), tokenizer.base_ids).all():
-            raise ModelError(f"{tokenizer.source}: the vocabulary has no token for a base of {window}")
-        yield HiddenSpan(rows[0][:low], rows[0][len(rows[0]) - high :], hidden, every.index(span))
+            raise ModelError(
+                f"{tokenizer.source}: the vocabulary has no token for a base of {window}"
+            )
+        yield HiddenSpan(
+            rows[0][:low], rows[0][len(rows[0]) - high :], hidden, every.index(span)
+        )
 
 
 def _alike(one: Ids, other: Ids) -> int:
@@ -299,12 +361,16 @@ class _SpanInputs:
 
     def __init__(self, span: HiddenSpan) -> None:
         self.span = span
-        self.numbers: dict[tuple[int, tuple[int, ...]], int] = {}  # by number of hidden tokens and prefix
+        self.numbers: dict[
+            tuple[int, tuple[int, ...]], int
+        ] = {}  # by number of hidden tokens and prefix
         self._asked = []  # (input, token), ordered by window and position
         for ids in span.hidden:
             tokens = tuple(ids.tolist())
             for index, token in enumerate(tokens):
-                number = self.numbers.setdefault((len(tokens), tokens[:index]), len(self.numbers))
+                number = self.numbers.setdefault(
+                    (len(tokens), tokens[:index]), len(self.numbers)
+                )
                 self._asked.append((number, token))
         self._first = np.cumsum([0, *map(len, span.hidden[:-1])])
 
@@ -313,7 +379,9 @@ class _SpanInputs:
         left = np.concatenate([[tokenizer.cls_id], self.span.left])
         right = np.concatenate([self.span.right, [tokenizer.sep_id]])
         return [
-            np.concatenate([left, known, [tokenizer.mask_id] * (count - len(known)), right]).astype(np.int32)
+            np.concatenate(
+                [left, known, [tokenizer.mask_id] * (count - len(known)), right]
+            ).astype(np.int32)
             for count, known in self.numbers
         ]
 
@@ -324,12 +392,19 @@ class _SpanInputs:
     def bits(self, scores: NDArray[np.float32]) -> float:
         """Return the bits of the true span, from log-probabilities (R, V) for its inputs."""
         inputs, tokens = np.array(self._asked).T
-        windows = np.add.reduceat(scores[inputs, tokens].astype(np.float64), self._first)
-        return float((np.logaddexp.reduce(windows) - windows[self.span.own]) / np.log(2))
+        windows = np.add.reduceat(
+            scores[inputs, tokens].astype(np.float64), self._first
+        )
+        return float(
+            (np.logaddexp.reduce(windows) - windows[self.span.own]) / np.log(2)
+        )
 
 
 def span_bits(
-    model: LoadedModel, spans: Sequence[HiddenSpan], device: torch.device, together: int = INPUTS
+    model: LoadedModel,
+    spans: Sequence[HiddenSpan],
+    device: torch.device,
+    together: int = INPUTS,
 ) -> Bits:
     """Return the bits (N,) of spans under a pretrained model; `ModelError` if its predictions are not finite.
 
@@ -342,24 +417,45 @@ def span_bits(
 
     def found() -> Iterator[float]:
         for some in _together(spans, together):
-            places = torch.tensor([place for inputs in some for place in inputs.places()])
+            places = torch.tensor(
+                [place for inputs in some for place in inputs.places()]
+            )
 
             def run(
-                ids: Tensor, lengths: Tensor, chosen: NDArray[np.intp], places: Tensor = places
+                ids: Tensor,
+                lengths: Tensor,
+                chosen: NDArray[np.intp],
+                places: Tensor = places,
             ) -> Tensor:
-                flat = torch.arange(len(ids)) * ids.shape[1] + places[torch.from_numpy(chosen)]
-                logits: Tensor = network(ids, lengths, None, flat.to(ids.device)).tokens.float()  # (B, V)
+                flat = (
+                    torch.arange(len(ids)) * ids.shape[1]
+                    + places[torch.from_numpy(chosen)]
+                )
+                logits: Tensor = network(
+                    ids, lengths, None, flat.to(ids.device)
+                ).tokens.float()  # (B, V)
                 return logits - logits[:, of_bases].logsumexp(1, keepdim=True)
 
             rows = [row for inputs in some for row in inputs.rows(tokenizer)]
-            scores = run_rows(network, rows, run, pad_id=tokenizer.pad_id, batch_size=INPUTS, device=device)
+            scores = run_rows(
+                network,
+                rows,
+                run,
+                pad_id=tokenizer.pad_id,
+                batch_size=INPUTS,
+                device=device,
+            )
             if np.isnan(scores).any():
-                raise ModelError(f"{model.name}: the model's predictions are not finite")
+                raise ModelError(
+                    f"{model.name}: the model's predictions are not finite"
+                )
             ends = np.cumsum([len(inputs.numbers) for inputs in some])
             for inputs, part in zip(some, np.split(scores, ends[:-1]), strict=True):
                 yield inputs.bits(part)
 
-    return np.fromiter(progress(found(), model.name, len(spans), "spans"), np.float64, len(spans))
+    return np.fromiter(
+        progress(found(), model.name, len(spans), "spans"), np.float64, len(spans)
+    )
 
 
 def _together(spans: Sequence[HiddenSpan], count: int) -> Iterator[list[_SpanInputs]]:

@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.config import Config, EncoderConfig, PretrainingConfig, complete, stage_values
+from bigbird_dna.config import (
+    Config,
+    EncoderConfig,
+    PretrainingConfig,
+    complete,
+    stage_values,
+)
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.model.batching import pad
@@ -35,9 +41,18 @@ from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, take_rows
 from bigbird_dna.training.task import ModelTask, TrainingResult, check_saved
 
-INPUTS = ("ids", "lengths", "segments", "masked")  # tensors of a batch that are inputs of the network
-LARGEST_VOCABULARY = 4096  # maximum for counting all pairs: a matrix of 256 MB, and one minute
-VERIFIED = 1 << 32  # bytes of tokens for training, and for validation, that are verified before it begins
+INPUTS = (
+    "ids",
+    "lengths",
+    "segments",
+    "masked",
+)  # tensors of a batch that are inputs of the network
+LARGEST_VOCABULARY = (
+    4096  # maximum for counting all pairs: a matrix of 256 MB, and one minute
+)
+VERIFIED = (
+    1 << 32
+)  # bytes of tokens for training, and for validation, that are verified before it begins
 COUNTED = 20_000_000  # tokens counted, from the start of the store
 SIZE = 2.0  # standard deviation of embeddings relative to other weights; choice: see docs/results.md
 _UNSEEN = 0.5  # pseudocount
@@ -64,9 +79,13 @@ class PretrainingObjective:
         self.config = config
         self.causal = causal
         self.world = world
-        lengths = {config.sequence_tokens, *(stage.tokens for stage in config.length_curriculum)}
+        lengths = {
+            config.sequence_tokens,
+            *(stage.tokens for stage in config.length_curriculum),
+        }
         self.samplers = {
-            length: sampler(train, tokenizer, length, config.next_sentence) for length in sorted(lengths)
+            length: sampler(train, tokenizer, length, config.next_sentence)
+            for length in sorted(lengths)
         }
         self.held_out = HeldOut.draw(
             valid,
@@ -77,7 +96,11 @@ class PretrainingObjective:
             causal=causal,
             widths=widths,
         )
-        self.pairs = sampler(valid, tokenizer, config.sequence_tokens, True) if config.next_sentence else None
+        self.pairs = (
+            sampler(valid, tokenizer, config.sequence_tokens, True)
+            if config.next_sentence
+            else None
+        )
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         """Return examples of a training step, determined by (seed, step, position in the global batch).
@@ -87,7 +110,10 @@ class PretrainingObjective:
         length = self.config.tokens_at(step)
         more = self.config.sequence_tokens // length
         places = range(first * more, (first + count) * more)
-        return self.batch_of(self.samplers[length], [(self.config.seed, 0, step, place) for place in places])
+        return self.batch_of(
+            self.samplers[length],
+            [(self.config.seed, 0, step, place) for place in places],
+        )
 
     def batch_of(self, drawn_by: Sampler, seeds: Sequence[tuple[int, ...]]) -> Batch:
         rows, targets, firsts, classes = [], [], [], []
@@ -98,7 +124,9 @@ class PretrainingObjective:
                 hidden = next_tokens(example.ids, self.tokenizer)
             else:
                 fraction, span = self.config.mask_fraction, self.config.mask_span
-                hidden = mask_tokens(example.ids, rng, fraction, self.tokenizer, mean_span=span)
+                hidden = mask_tokens(
+                    example.ids, rng, fraction, self.tokenizer, mean_span=span
+                )
             rows.append(hidden.inputs)
             targets.append(hidden.labels)
             firsts.append(example.first)
@@ -124,28 +152,42 @@ class PretrainingObjective:
         numbers = torch.full((len(batch["ids"]),), -1)
         numbers[rows] = torch.arange(len(rows))
         kept = numbers[of] >= 0
-        by_row = {name: batch[name] for name in ("ids", "lengths", "segments", "next_sentence")}
+        by_row = {
+            name: batch[name]
+            for name in ("ids", "lengths", "segments", "next_sentence")
+        }
         taken = take_rows(by_row, rows)
         masked = numbers[of[kept]] * taken["ids"].shape[1] + places[kept]
         return {**taken, "masked": masked, "labels": batch["labels"][kept]}
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        return {"masked": float(len(batch["masked"])), "pairs": float(len(batch["ids"]))}
+        return {
+            "masked": float(len(batch["masked"])),
+            "pairs": float(len(batch["ids"])),
+        }
 
-    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+    def loss(
+        self, network: nn.Module, batch: Batch, totals: dict[str, float]
+    ) -> Tensor:
         """Return the mean cross-entropy of predicted tokens plus that of next-sentence labels, in nats."""
         output: PretrainingOutput = network(*(batch[name] for name in INPUTS))
-        masked = F.cross_entropy(output.tokens.float(), batch["labels"], reduction="sum")
+        masked = F.cross_entropy(
+            output.tokens.float(), batch["labels"], reduction="sum"
+        )
         loss = masked / max(totals["masked"], 1.0)
         if output.next_sentence is None:
             return loss
-        pairs = F.cross_entropy(output.next_sentence.float(), batch["next_sentence"], reduction="sum")
+        pairs = F.cross_entropy(
+            output.next_sentence.float(), batch["next_sentence"], reduction="sum"
+        )
         return loss + pairs / totals["pairs"]
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         """Return bits per base and accuracy on fixed held-out tokens; also next-sentence accuracy if used."""
         held_out, world = self.held_out, self.world
-        predicted = held_out.bits(network, self.tokenizer, world.device, world.rank, world.size)
+        predicted = held_out.bits(
+            network, self.tokenizer, world.device, world.rank, world.size
+        )
         own = predicted.own
         sums = {
             "bits": float(predicted.bits[own].sum()),
@@ -160,7 +202,8 @@ class PretrainingObjective:
         sums = world.sum(sums)
         figures = {
             "bits_per_base": sums["bits"] / sums["bases"],
-            "next_token_accuracy" if self.causal else "masked_accuracy": sums["right"] / sums["masked"],
+            "next_token_accuracy" if self.causal else "masked_accuracy": sums["right"]
+            / sums["masked"],
         }
         if self.pairs is not None:
             figures["next_sentence_accuracy"] = sums["right_pairs"] / sums["pairs"]
@@ -173,8 +216,12 @@ class PretrainingObjective:
         sums = {"pairs": 0.0, "right_pairs": 0.0}
         for start in starts[self.world.rank :: self.world.size]:
             stop = min(start + size, self.config.evaluation_sequences)
-            batch = self.batch_of(pairs, [(self.config.seed, 1, index) for index in range(start, stop)])
-            output: PretrainingOutput = network(*(batch[name].to(self.world.device) for name in INPUTS))
+            batch = self.batch_of(
+                pairs, [(self.config.seed, 1, index) for index in range(start, stop)]
+            )
+            output: PretrainingOutput = network(
+                *(batch[name].to(self.world.device) for name in INPUTS)
+            )
             assert output.next_sentence is not None
             right = output.next_sentence.argmax(-1).cpu() == batch["next_sentence"]
             sums["pairs"] += len(right)
@@ -193,7 +240,11 @@ class PretrainingTask(ModelTask[dict[str, float]]):
 
     @property
     def inputs(self) -> Sequence[Path]:
-        return [self.tokens, self.tokenizer_path, *map(Path, self.config.further_tokens)]
+        return [
+            self.tokens,
+            self.tokenizer_path,
+            *map(Path, self.config.further_tokens),
+        ]
 
     @cached_property
     def config(self) -> PretrainingConfig:
@@ -210,18 +261,26 @@ class PretrainingTask(ModelTask[dict[str, float]]):
     @cached_property
     def settings(self) -> PretrainingSettings:
         if self.run.encoder.causal:
-            return PretrainingSettings(next_sentence=False, context=self.config.sequence_tokens)
+            return PretrainingSettings(
+                next_sentence=False, context=self.config.sequence_tokens
+            )
         return PretrainingSettings(next_sentence=self.config.next_sentence)
 
     @cached_property
     def stores(self) -> dict[str, TokenStore]:
         """Training and validation token stores."""
-        return {split: TokenStore.open(self.tokens / split, self.tokenizer) for split in ("train", "valid")}
+        return {
+            split: TokenStore.open(self.tokens / split, self.tokenizer)
+            for split in ("train", "valid")
+        }
 
     @cached_property
     def further(self) -> list[TokenStore]:
         """Training token stores of other genomes; `DataError` if one was made with another tokenizer."""
-        return [TokenStore.open(Path(home) / "train", self.tokenizer) for home in self.config.further_tokens]
+        return [
+            TokenStore.open(Path(home) / "train", self.tokenizer)
+            for home in self.config.further_tokens
+        ]
 
     @cached_property
     def training_tokens(self) -> TokenShards:
@@ -244,7 +303,9 @@ class PretrainingTask(ModelTask[dict[str, float]]):
         for store in (train, valid):
             store.verify_when_read(world.rank, world.size)
         causal = self.encoder.causal
-        return PretrainingObjective(self.tokenizer, train, valid, self.config, world, causal=causal)
+        return PretrainingObjective(
+            self.tokenizer, train, valid, self.config, world, causal=causal
+        )
 
     def initialize(self, network: nn.Module) -> None:
         assert isinstance(network, PretrainingNetwork)
@@ -260,34 +321,51 @@ class PretrainingTask(ModelTask[dict[str, float]]):
         return trained.objective.evaluate(trained.network)
 
     def write(
-        self, directory: Path, trained: TrainingResult[nn.Module], measured: dict[str, float]
+        self,
+        directory: Path,
+        trained: TrainingResult[nn.Module],
+        measured: dict[str, float],
     ) -> dict[str, Any]:
-        data: dict[str, Any] = {split: store.description for split, store in self.stores.items()}
+        data: dict[str, Any] = {
+            split: store.description for split, store in self.stores.items()
+        }
         if self.further:
             data["further"] = [store.description for store in self.further]
         objective = trained.objective
         assert isinstance(objective, PretrainingObjective)
         # The same inputs as of `evaluate pretraining` with this number of them, and of their tokens.
-        inputs = {"inputs": len(objective.held_out.inputs), "sequence_tokens": self.config.sequence_tokens}
+        inputs = {
+            "inputs": len(objective.held_out.inputs),
+            "sequence_tokens": self.config.sequence_tokens,
+        }
         metrics = {**measured, "split": "valid", **inputs, **trained.effort}
         provenance = {
             "configuration": stage_values(self.run, "pretraining"),
             "data": data,
             "tokenizer_sha256": checksum(self.tokenizer_path),
             # Fine-tuning compares these with its own held-out regions.
-            **{key: value for key, value in data["train"].items() if key in ("contigs", "stretches")},
+            **{
+                key: value
+                for key, value in data["train"].items()
+                if key in ("contigs", "stretches")
+            },
         }
         self.write_model(directory, trained, provenance, metrics)
         self._check_saved(directory, trained, measured["bits_per_base"])
         log(f"held out: {measured['bits_per_base']:.4f} bits per base")
         return metrics
 
-    def _check_saved(self, directory: Path, trained: TrainingResult[nn.Module], bits_per_base: float) -> None:
+    def _check_saved(
+        self, directory: Path, trained: TrainingResult[nn.Module], bits_per_base: float
+    ) -> None:
         """`ModelError` unless the saved model has the stored bits per base."""
         held_out, device = trained.objective.held_out, trained.world.device  # type: ignore[attr-defined]
         network = load_pretrained(directory).network.to(device).eval()
         with torch.inference_mode():
-            found = held_out.bits(network, self.tokenizer, device).bits.sum() / held_out.bases.sum()
+            found = (
+                held_out.bits(network, self.tokenizer, device).bits.sum()
+                / held_out.bases.sum()
+            )
         check_saved(found, np.float64(bits_per_base))
 
 
@@ -304,19 +382,26 @@ def init_from_counts(network: PretrainingNetwork, store: Tokens) -> None:
     with torch.no_grad():
         bias.copy_(torch.from_numpy(_log_frequencies(counts)).float())
     if vocabulary > LARGEST_VOCABULARY:
-        log(f"a vocabulary of {vocabulary:,} is too large to count its pairs: embeddings stay random")
+        log(
+            f"a vocabulary of {vocabulary:,} is too large to count its pairs: embeddings stay random"
+        )
         return
     seen = np.flatnonzero(counts)
     free = torch.nonzero((weight != 0).any(0))[:, 0]
     vectors = neighbor_vectors(ids, document_bounds(store, len(ids)), seen, len(free))
-    vectors *= SIZE * initial_deviation(weight.shape[1]) / max(float(vectors.std()), 1e-12)
+    vectors *= (
+        SIZE * initial_deviation(weight.shape[1]) / max(float(vectors.std()), 1e-12)
+    )
     places = torch.from_numpy(seen)[:, None], free[None, : vectors.shape[1]]
     with torch.no_grad():
         weight[places] = torch.from_numpy(vectors).to(weight.dtype)
 
 
 def neighbor_vectors(
-    ids: NDArray[np.int64], bounds: NDArray[np.int64], tokens: NDArray[np.int64], width: int
+    ids: NDArray[np.int64],
+    bounds: NDArray[np.int64],
+    tokens: NDArray[np.int64],
+    width: int,
 ) -> Floats:
     """Return vectors (T, min(width, T)) of the ascending `tokens` (T,) in `ids` (N,), from the counts of both
     neighbors within documents, which begin at `bounds`."""

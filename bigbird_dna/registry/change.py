@@ -50,10 +50,17 @@ from bigbird_dna.model.settings import ChromatinSettings
 from bigbird_dna.model.weights import RECORD, fits_half, stored_tensors
 from bigbird_dna.tokens.text import load_tokenizer, tokenizer_file
 from bigbird_dna.training.adapters import ADAPTER, apply_adapter, base_of
-from bigbird_dna.training.initialization import genome_profile, load_start, read_provenance
+from bigbird_dna.training.initialization import (
+    genome_profile,
+    load_start,
+    read_provenance,
+)
 
 KEY = "compacted_from"
-SEQUENCES, LONGEST = 16, 1000  # number and length (bp) of the sequences on which the change is measured
+SEQUENCES, LONGEST = (
+    16,
+    1000,
+)  # number and length (bp) of the sequences on which the change is measured
 
 
 class OutputChange(NamedTuple):
@@ -89,7 +96,10 @@ def merge_adapter(path: Path, base: Path, output: Path) -> None:
         checksums.verify_one(path, name)
     config, settings, description = read_description(path / CONFIG)
     origin, initial = read_provenance(path), load_start(base)
-    for name, began in ((ADAPTER, base_of(path / ADAPTER)), (RECORD, origin.get("pretrained_sha256"))):
+    for name, began in (
+        (ADAPTER, base_of(path / ADAPTER)),
+        (RECORD, origin.get("pretrained_sha256")),
+    ):
         if began != initial.sha256:
             raise ModelError(
                 f"{path / name}: was trained from another model than {base}: from weights with the SHA-256 "
@@ -99,16 +109,31 @@ def merge_adapter(path: Path, base: Path, output: Path) -> None:
     apply_adapter(network, initial.one_encoder().state_dict(), path / ADAPTER)
     tokenizer = load_tokenizer(tokenizer_file(path), description)
     model = make_model(network.eval(), tokenizer, config, settings)
-    calibration = read_calibration(path / CALIBRATION) if (path / CALIBRATION).is_file() else None
-    provenance = {name: value for name, value in origin.items() if name != checksums.KEY}
+    calibration = (
+        read_calibration(path / CALIBRATION) if (path / CALIBRATION).is_file() else None
+    )
+    provenance = {
+        name: value for name, value in origin.items() if name != checksums.KEY
+    }
     metrics, extra = read_mapping(path / METRICS), _others(path, tokenizer.file_name)
     with atomic_directory(output) as directory:
-        write_model(directory, model, provenance, metrics, extra, calibration=calibration)
+        write_model(
+            directory, model, provenance, metrics, extra, calibration=calibration
+        )
 
 
 def _others(path: Path, *written: str) -> dict[str, Path]:
     """The files of a model directory that `write_model` does not write, nor those in `written`."""
-    own = {CONFIG, WEIGHTS, checksums.RECORD, METRICS, CALIBRATION, CALLS, BACKGROUND, *written}
+    own = {
+        CONFIG,
+        WEIGHTS,
+        checksums.RECORD,
+        METRICS,
+        CALIBRATION,
+        CALLS,
+        BACKGROUND,
+        *written,
+    }
     return {name: path / name for name in list_files(path) if name not in own}
 
 
@@ -140,7 +165,9 @@ def compact_model(path: Path, output: Path) -> Compacted:
         outputs = "embeddings" if _window(model) is None else "probabilities"
         largest, typical = np.abs(after - before).max(), np.sqrt(np.mean(before**2))
         change = OutputChange(outputs, float(largest), float(typical))
-    provenance: dict[str, Any] = {name: value for name, value in origin.items() if name != checksums.KEY}
+    provenance: dict[str, Any] = {
+        name: value for name, value in origin.items() if name != checksums.KEY
+    }
     provenance[KEY] = {
         "model": path.name,
         "sha256": model.sha256,
@@ -151,13 +178,25 @@ def compact_model(path: Path, output: Path) -> Compacted:
     # The adapter's model has other weights.
     extra = _others(path, model.tokenizer.file_name, CARD, ADAPTER)
     with atomic_directory(output) as directory:
-        write_model(directory, model, provenance, metrics, extra, half=half, calibration=calibration)
+        write_model(
+            directory,
+            model,
+            provenance,
+            metrics,
+            extra,
+            half=half,
+            calibration=calibration,
+        )
     return Compacted(len(half), len(weights), change)
 
 
 def _window(model: LoadedModel) -> int | None:
     """Return the window of a model in bp; None for a model without windows."""
-    return model.settings.window if isinstance(model, LoadedPromoterModel | LoadedChromatinModel) else None
+    return (
+        model.settings.window
+        if isinstance(model, LoadedPromoterModel | LoadedChromatinModel)
+        else None
+    )
 
 
 def _outputs(model: LoadedModel) -> npt.NDArray[np.float64] | None:
@@ -165,8 +204,14 @@ def _outputs(model: LoadedModel) -> npt.NDArray[np.float64] | None:
     if not model.tokenizer.is_dna:
         return None
     window, rng = _window(model), np.random.default_rng(0)
-    sequences = ["".join(rng.choice(list("ACGT"), window or LONGEST)) for _ in range(SEQUENCES)]
-    found = model.predict(sequences, device="cpu") if window else model.embed(sequences, device="cpu")
+    sequences = [
+        "".join(rng.choice(list("ACGT"), window or LONGEST)) for _ in range(SEQUENCES)
+    ]
+    found = (
+        model.predict(sequences, device="cpu")
+        if window
+        else model.embed(sequences, device="cpu")
+    )
     return np.asarray(found, np.float64)
 
 
@@ -193,13 +238,19 @@ def extend_model(path: Path, output: Path, positions: int, method: Extension) ->
         "method": method,
     }
     # Fine-tuning reads these to check whether held-out regions were used in pretraining.
-    provenance |= {key: origin[key] for key in ("contigs", "stretches") if key in origin}
-    metrics = {"note": f"no metrics were measured after the extension to {positions} positions"}
+    provenance |= {
+        key: origin[key] for key in ("contigs", "stretches") if key in origin
+    }
+    metrics = {
+        "note": f"no metrics were measured after the extension to {positions} positions"
+    }
     extended = load(path, positions=positions, extend=method)
     save(output, extended, provenance, metrics, _profile_files([before]))
 
 
-def add_profile(path: Path, reference: Path, output: Path | None = None) -> TrainingProfile:
+def add_profile(
+    path: Path, reference: Path, output: Path | None = None
+) -> TrainingProfile:
     """Store the profile of the genome that a model was trained on in the model's directory, or in a copy of
     it, `output`: of the contigs of `reference` for training, as `provenance.json` records them.
 
@@ -208,11 +259,17 @@ def add_profile(path: Path, reference: Path, output: Path | None = None) -> Trai
     found = find_target(path, output)
     configuration = read_provenance(found).get("configuration")
     try:
-        config = GenomeConfig.model_validate_json(json.dumps(dict(configuration or {})["genome"]))
+        config = GenomeConfig.model_validate_json(
+            json.dumps(dict(configuration or {})["genome"])
+        )
     except (KeyError, TypeError, ValueError):
-        raise ModelError(f"{found}: {checksums.RECORD} has no genome of the training") from None
+        raise ModelError(
+            f"{found}: {checksums.RECORD} has no genome of the training"
+        ) from None
     with Reference(reference) as genome:
-        profile = genome_profile(genome, config, open_assembly(config.assembly, title=config.title))
+        profile = genome_profile(
+            genome, config, open_assembly(config.assembly, title=config.title)
+        )
     if profile is None:
         raise DataError(f"{reference}: too little training sequence for a profile")
     with changed_file(found, PROFILE, output) as place:
@@ -234,10 +291,14 @@ def combine_models(paths: Sequence[Path], output: Path) -> None:
         if model.tokenizer.sha256 != first.tokenizer.sha256:
             raise ModelError(f"{path}: its tokenizer differs from that of {paths[0]}")
         if (model.config, _shape(model)) != (first.config, _shape(first)):
-            raise ModelError(f"{path}: its shape, window, bin or tracks differ from those of {paths[0]}")
+            raise ModelError(
+                f"{path}: its shape, window, bin or tracks differ from those of {paths[0]}"
+            )
     members = [member for model in models for member in model.network.members]
     settings = first.settings.model_copy(update={"members": len(members)})
-    combined = make_model(ChromatinEnsemble(members), first.tokenizer, first.config, settings)
+    combined = make_model(
+        ChromatinEnsemble(members), first.tokenizer, first.config, settings
+    )
     provenance = {"members_sha256": [model.sha256 for model in models]}
     note = {"note": "an ensemble; its metrics are in the report of its predictions"}
     save(output, combined, provenance, note, _profile_files(models))
@@ -247,7 +308,11 @@ def _profile_files(models: Sequence[LoadedModel]) -> dict[str, Path]:
     """Return the file of the training profile if all models have the same."""
     profiles = [training_profile_of(model) for model in models]
     path = models[0].path
-    if path is None or profiles[0] is None or any(one != profiles[0] for one in profiles):
+    if (
+        path is None
+        or profiles[0] is None
+        or any(one != profiles[0] for one in profiles)
+    ):
         return {}
     return {PROFILE: path / PROFILE}
 

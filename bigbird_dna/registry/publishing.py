@@ -58,7 +58,9 @@ def pack(name: str, files: Files, write: Callable[[bytes], object]) -> None:
     for file, path in sorted(files.items()):
         size = path.stat().st_size
         if size > LARGEST:
-            raise ModelError(f"{path}: {size:,} bytes; files in an archive must have at most {LARGEST:,}")
+            raise ModelError(
+                f"{path}: {size:,} bytes; files in an archive must have at most {LARGEST:,}"
+            )
         write(_header(name, file, size))
         with path.open("rb") as stream:
             while chunk := stream.read(_CHUNK):
@@ -91,17 +93,23 @@ def unpack(archive: Path, name: str, directory: Path) -> None:
         while any(header := _read(stream, _BLOCK, archive)):
             file, size = _member(header, name, archive)
             if file <= before:
-                raise ModelError(f"{archive}: member {file!r} is duplicated, or out of order")
+                raise ModelError(
+                    f"{archive}: member {file!r} is duplicated, or out of order"
+                )
             before, written = file, written + _BLOCK + size + -size % _BLOCK
             if written > total:
                 raise ModelError(f"{archive}: truncated: {file!r} needs {size:,} bytes")
             with (directory / file).open("xb") as target:
                 _copy(stream, size, target, archive)
             if any(_read(stream, -size % _BLOCK, archive)):
-                raise ModelError(f"{archive}: damaged: unexpected bytes after the end of {file!r}")
+                raise ModelError(
+                    f"{archive}: damaged: unexpected bytes after the end of {file!r}"
+                )
         rest = _BLOCK + -(written + 2 * _BLOCK) % _RECORD
         if total != written + _BLOCK + rest or any(_read(stream, rest, archive)):
-            raise ModelError(f"{archive}: truncated or damaged: the end is not that of a model archive")
+            raise ModelError(
+                f"{archive}: truncated or damaged: the end is not that of a model archive"
+            )
 
 
 def _header(name: str, file: str, size: int) -> bytes:
@@ -117,8 +125,14 @@ def _member(header: bytes, name: str, archive: Path) -> tuple[str, int]:
     folder, _, file = path.partition("/")
     size = header[124:135]
     if set(size) - set(b"01234567"):
-        raise ModelError(f"{archive}: not a model archive, or damaged: no size at {shortened(path)!r}")
-    if folder != name or not is_name(file) or header != _header(name, file, int(size, 8)):
+        raise ModelError(
+            f"{archive}: not a model archive, or damaged: no size at {shortened(path)!r}"
+        )
+    if (
+        folder != name
+        or not is_name(file)
+        or header != _header(name, file, int(size, 8))
+    ):
         raise ModelError(
             f"{archive}: member {shortened(path)!r} is not a regular file of directory {name!r}, as "
             "packed by model package"
@@ -141,7 +155,10 @@ def _read(stream: IO[bytes], size: int, archive: Path) -> bytes:
 
 
 def fetch_model(
-    name: str, output: Path | None = None, catalog: Path | None = None, limits: Limits = LIMITS
+    name: str,
+    output: Path | None = None,
+    catalog: Path | None = None,
+    limits: Limits = LIMITS,
 ) -> Path:
     """Write the directory of a published model, after checks, and return its path.
 
@@ -159,44 +176,64 @@ def fetch_model(
         _copy_model(name, entry, bundled, output)
     else:
         _download(name, entry, output, limits)
-    log(f"{output}: {name}; license: {entry.license}; description and limits: {output / entry.card}")
+    log(
+        f"{output}: {name}; license: {entry.license}; description and limits: {output / entry.card}"
+    )
     return output
 
 
-def _copy_model(name: str, entry: PublishedModel, directory: Path, output: Path) -> None:
+def _copy_model(
+    name: str, entry: PublishedModel, directory: Path, output: Path
+) -> None:
     if not directory.is_dir():
-        raise ModelError(f"{name}: directory {directory} is in the list of models, but does not exist")
+        raise ModelError(
+            f"{name}: directory {directory} is in the list of models, but does not exist"
+        )
     files = {file: directory / file for file in list_files(directory)}
     if packed(name, files) != (entry.size, entry.sha256):
-        raise ModelError(f"{directory}: damaged or changed: it differs from the model {name!r} in the list")
+        raise ModelError(
+            f"{directory}: damaged or changed: it differs from the model {name!r} in the list"
+        )
     _install(name, entry, output, partial(copy_files, directory))
 
 
 def _download(name: str, entry: PublishedModel, output: Path, limits: Limits) -> None:
     sha256, megabytes = f"sha256:{entry.sha256}", entry.size / 1e6
-    source = Source(name, f"{name}{ENDING}", "", entry.urls, sha256, megabytes, entry.license, "")
+    source = Source(
+        name, f"{name}{ENDING}", "", entry.urls, sha256, megabytes, entry.license, ""
+    )
     with open_part(output, f"{name} {sha256}") as part:
         download_any(source, part, limits, f"model {name}")
         try:
-            _install(name, entry, output, lambda target: unpack(part.path, name, target))
+            _install(
+                name, entry, output, lambda target: unpack(part.path, name, target)
+            )
         except ModelError:
             part.clear()  # the checksum is correct, but the content is not a model
             raise
         part.clear()
 
 
-def _install(name: str, entry: PublishedModel, output: Path, fill: Callable[[Path], None]) -> None:
+def _install(
+    name: str, entry: PublishedModel, output: Path, fill: Callable[[Path], None]
+) -> None:
     """Write a model's files to `output` if they are a loadable model of the task in the list."""
     with atomic_directory(output) as directory:
         fill(directory)
         try:
             model = load(directory)
         except ModelError as error:
-            raise ModelError(f"model {name}: {str(error).replace(str(directory), name)}") from None
+            raise ModelError(
+                f"model {name}: {str(error).replace(str(directory), name)}"
+            ) from None
         if model.task != entry.task:
-            raise ModelError(f"model {name}: is a {model.task} model, but the list specifies {entry.task}")
+            raise ModelError(
+                f"model {name}: is a {model.task} model, but the list specifies {entry.task}"
+            )
         if not (directory / entry.card).is_file():
-            raise ModelError(f"model {name}: the card {entry.card} specified in the list is missing")
+            raise ModelError(
+                f"model {name}: the card {entry.card} specified in the list is missing"
+            )
 
 
 def publish_model(path: Path, output: Path, publication: Publication) -> str:
@@ -231,22 +268,31 @@ def publish_model(path: Path, output: Path, publication: Publication) -> str:
         "where": publication.name,
         "card": CARD,
     }
-    text: str = yaml.safe_dump({publication.name: entry}, sort_keys=False, allow_unicode=True, width=4096)
+    text: str = yaml.safe_dump(
+        {publication.name: entry}, sort_keys=False, allow_unicode=True, width=4096
+    )
     return text
 
 
 def _check(publication: Publication) -> None:
     if not is_name(publication.name):
         raise UsageError(f"--name {shown(publication.name)}: {NAME_RULE}")
-    given = {"--description": [publication.description], "--license": [publication.license]}
+    given = {
+        "--description": [publication.description],
+        "--license": [publication.license],
+    }
     for option, texts in (given | {"--command": publication.commands}).items():
         for text in texts:
             if not text.strip() or unfit(text) or "```" in text:
-                raise UsageError(f"{option} {shown(text)}: must be a single line of text")
+                raise UsageError(
+                    f"{option} {shown(text)}: must be a single line of text"
+                )
 
 
 @contextmanager
-def _with_card(path: Path, model: LoadedModel, publication: Publication) -> Iterator[Files]:
+def _with_card(
+    path: Path, model: LoadedModel, publication: Publication
+) -> Iterator[Files]:
     files = {name: path / name for name in list_files(path)}
     with scratch_directory() as scratch:
         if CARD not in files:

@@ -39,7 +39,10 @@ Array = str | Path | Values | pd.DataFrame
 
 REGION_COLUMNS = ("contig", "start", "end", "name", "strand", "split")
 NOTE = "note"
-_UNNAMED = ("", "Unnamed: 0")  # header of pandas' row index; the latter after it was read as a column
+_UNNAMED = (
+    "",
+    "Unnamed: 0",
+)  # header of pandas' row index; the latter after it was read as a column
 _PANDAS_INDEX = "__index_level_0__"  # column name of the index in Parquet
 _MISSING = ("", "NA", "NaN", "nan", "N/A", "null")
 _DOT = "."  # missing value in a numeric column, or a valid strand
@@ -51,7 +54,9 @@ def given_array(source: Any, kind: str) -> Array:
     `DataError`: the values are not numbers in rows of the same length.
     """
     if isinstance(source, pd.Series):
-        source = source.to_frame() if isinstance(source.name, str) else source.to_numpy()
+        source = (
+            source.to_frame() if isinstance(source.name, str) else source.to_numpy()
+        )
     if isinstance(source, str | Path | pd.DataFrame):
         return source
     if isinstance(source, np.ndarray) and source.dtype.kind in "biuf":
@@ -59,7 +64,9 @@ def given_array(source: Any, kind: str) -> Array:
     try:
         return np.asarray(source, np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"{kind}: not an array of numbers (rows × tracks): {error_text(error)}") from None
+        raise DataError(
+            f"{kind}: not an array of numbers (rows × tracks): {error_text(error)}"
+        ) from None
 
 
 def _frame_array(kind: str, frame: pd.DataFrame) -> TrackArray:
@@ -71,10 +78,18 @@ def _frame_array(kind: str, frame: pd.DataFrame) -> TrackArray:
         raise DataError(f"{kind}: contains two columns named {name!r}")
     for name in tracks:
         if frame[name].dtype.kind not in "biuf":
-            raise DataError(f"{kind}: column {name!r} contains {frame[name].dtype}, expected numbers")
-    names = None if all(isinstance(name, int | np.integer) for name in tracks) else tuple(map(str, tracks))
+            raise DataError(
+                f"{kind}: column {name!r} contains {frame[name].dtype}, expected numbers"
+            )
+    names = (
+        None
+        if all(isinstance(name, int | np.integer) for name in tracks)
+        else tuple(map(str, tracks))
+    )
     values = frame[tracks].to_numpy(np.float64, na_value=np.nan)
-    return memory_array(kind, values, names, frame[located].reset_index(drop=True) if located else None)
+    return memory_array(
+        kind, values, names, frame[located].reset_index(drop=True) if located else None
+    )
 
 
 def open_array(source: Array, kind: str) -> TrackArray:
@@ -106,7 +121,9 @@ def open_array(source: Array, kind: str) -> TrackArray:
     ):
         if path.name.lower().endswith(endings):
             return opener(path, *options)
-    raise DataError(f"{path}: name must end in .npy, .npz, .h5, .parquet, .tsv[.gz] or .csv[.gz]")
+    raise DataError(
+        f"{path}: name must end in .npy, .npz, .h5, .parquet, .tsv[.gz] or .csv[.gz]"
+    )
 
 
 def open_predictions(path: Path, labels: Path, shape: tuple[int, int]) -> TrackArray:
@@ -131,9 +148,13 @@ def read_blocks(bins: Path | None, labels: TrackArray) -> NDArray[np.int64] | No
     if bins is not None:
         table, path = read_frame(bins), bins
         if list(table.columns) != COLUMNS:
-            raise DataError(f"{bins}: not a table of bins with the columns {', '.join(COLUMNS)}")
+            raise DataError(
+                f"{bins}: not a table of bins with the columns {', '.join(COLUMNS)}"
+            )
         if len(table) != labels.rows:
-            raise DataError(f"{bins}: {len(table):,} bins, but {labels.path} has {labels.rows:,}")
+            raise DataError(
+                f"{bins}: {len(table):,} bins, but {labels.path} has {labels.rows:,}"
+            )
     if table is None or not {"contig", "start"} <= {*table.columns}:
         return None
     check_cells(path, table, ("contig",), ("start",))
@@ -154,8 +175,14 @@ def _parquet_array(path: Path) -> TrackArray:
     left_out = {*located, NOTE, *_index_columns(path, schema.names)}
     kinds = {field.name: field.type for field in schema if field.name not in left_out}
     for name, kind in kinds.items():
-        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or kind == pa.bool_()):
-            raise DataError(f"{path}: column {name!r} contains {kind}, expected numbers")
+        if not (
+            pa.types.is_floating(kind)
+            or pa.types.is_integer(kind)
+            or kind == pa.bool_()
+        ):
+            raise DataError(
+                f"{path}: column {name!r} contains {kind}, expected numbers"
+            )
     single = {pa.float32(), pa.float16()}.issuperset(kinds.values())
     small = {pa.bool_(), pa.int8(), pa.uint8()}.issuperset(kinds.values())
     # Missing integers need NaN, so integers are read as floats.
@@ -174,13 +201,19 @@ def _parquet_array(path: Path) -> TrackArray:
                     values[:, column] = found.to_numpy(zero_copy_only=False)
                 yield values
 
-    return TrackArray(str(path), dtype, (rows, len(kinds)), chunks, tuple(kinds), intervals)
+    return TrackArray(
+        str(path), dtype, (rows, len(kinds)), chunks, tuple(kinds), intervals
+    )
 
 
 def _index_columns(path: Path, names: list[str]) -> list[str]:
     """Return the columns in which pandas stored the row index."""
     found = [name for name in names if name == _PANDAS_INDEX]
-    if names and names[0] in _UNNAMED and _is_index(read_frame(path, names[:1])[names[0]]):
+    if (
+        names
+        and names[0] in _UNNAMED
+        and _is_index(read_frame(path, names[:1])[names[0]])
+    ):
         found.append(names[0])
     for name in found:
         log(f"{path}: column {name!r} is a row index and is ignored")
@@ -198,9 +231,17 @@ def _text_array(path: Path, delimiter: str) -> TrackArray:
         cells, skipped = _first_line(path, delimiter)
         named = not all(_is_number(text) for text in cells)
         numbered = not named and _number_columns(cells)
-        stored, table = _read_rows(path, delimiter, len(cells), skipped + (named or numbered))
-        indexed = (named or numbered) and cells[0].strip() in _UNNAMED and _is_index(table.iloc[:, 0])
-        if numbered and not indexed and not cells[0].strip():  # data: the first value is missing
+        stored, table = _read_rows(
+            path, delimiter, len(cells), skipped + (named or numbered)
+        )
+        indexed = (
+            (named or numbered)
+            and cells[0].strip() in _UNNAMED
+            and _is_index(table.iloc[:, 0])
+        )
+        if (
+            numbered and not indexed and not cells[0].strip()
+        ):  # data: the first value is missing
             numbered = False
             stored, table = _read_rows(path, delimiter, len(cells), skipped)
     if numbered:
@@ -208,7 +249,10 @@ def _text_array(path: Path, delimiter: str) -> TrackArray:
     if indexed:
         log(f"{path}: the unnamed first column numbers the rows and is ignored")
     first_line = skipped + (named or numbered) + 1
-    names = [text.strip() if named else str(number) for number, text in enumerate(cells, start=1)]
+    names = [
+        text.strip() if named else str(number)
+        for number, text in enumerate(cells, start=1)
+    ]
     names[0] = names[0].lstrip("#").strip()
     used = names[indexed:]
     _check_header(path, first_line - 1, used)
@@ -224,11 +268,16 @@ def _text_array(path: Path, delimiter: str) -> TrackArray:
             table[name] = numbers
     values = table[tracks].to_numpy(np.float64)
     return memory_array(
-        str(path), values, tuple(tracks) if named else None, intervals if intervals.shape[1] else None
+        str(path),
+        values,
+        tuple(tracks) if named else None,
+        intervals if intervals.shape[1] else None,
     )
 
 
-def _read_rows(path: Path, delimiter: str, columns: int, skipped: int) -> tuple[Any, pd.DataFrame]:
+def _read_rows(
+    path: Path, delimiter: str, columns: int, skipped: int
+) -> tuple[Any, pd.DataFrame]:
     """Return the columns of a text file as Arrow table and data frame, from line `skipped` (0-based) on."""
     from pyarrow import csv as arrow
 
@@ -237,9 +286,13 @@ def _read_rows(path: Path, delimiter: str, columns: int, skipped: int) -> tuple[
             stream,
             # Errors have the row number only with a single thread.
             arrow.ReadOptions(
-                use_threads=False, skip_rows=skipped, column_names=[str(number) for number in range(columns)]
+                use_threads=False,
+                skip_rows=skipped,
+                column_names=[str(number) for number in range(columns)],
             ),
-            arrow.ParseOptions(delimiter=delimiter, quote_char='"' if delimiter == "," else False),
+            arrow.ParseOptions(
+                delimiter=delimiter, quote_char='"' if delimiter == "," else False
+            ),
             arrow.ConvertOptions(null_values=_MISSING, strings_can_be_null=True),
         )
         return stored, stored.to_pandas()
@@ -252,21 +305,29 @@ def _number_columns(cells: list[str]) -> bool:
     """
     names = [text.strip() for text in cells]
     above_index = not names[0]
-    return names[above_index:] == [str(number) for number in range(len(names) - above_index)] and (
-        above_index or len(names) > 2
-    )
+    return names[above_index:] == [
+        str(number) for number in range(len(names) - above_index)
+    ] and (above_index or len(names) > 2)
 
 
 def _is_index(column: pd.Series[Any]) -> bool:
     """Return whether a column is a row index: non-negative, distinct integers."""
     values = column.to_numpy()
-    return values.dtype.kind in "iu" and len(np.unique(values)) == len(values) and not (values < 0).any()
+    return (
+        values.dtype.kind in "iu"
+        and len(np.unique(values)) == len(values)
+        and not (values < 0).any()
+    )
 
 
 def _check_header(path: Path, line: int, names: list[str]) -> None:
-    doubled = sorted(name for name, count in Counter(names).items() if count > 1 and name)
+    doubled = sorted(
+        name for name, count in Counter(names).items() if count > 1 and name
+    )
     if doubled:
-        raise DataError(f"{path}: line {line}: contains two columns named {doubled[0]!r}")
+        raise DataError(
+            f"{path}: line {line}: contains two columns named {doubled[0]!r}"
+        )
     if "" in names:
         raise DataError(
             f"{path}: line {line}: column {names.index('') + 1} has no name and does not number the rows"
@@ -278,7 +339,11 @@ def _is_numeric(column: Any) -> bool:
     import pyarrow as pa
 
     kind = column.type
-    numeric = pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)
+    numeric = (
+        pa.types.is_floating(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+    )
     return bool(numeric or column.null_count == len(column))
 
 
@@ -290,7 +355,9 @@ def _without_dots(column: Any) -> NDArray[np.float64] | None:
     if not pa.types.is_string(column.type):
         return None
     texts = compute.utf8_trim_whitespace(column)
-    texts = compute.if_else(compute.equal(texts, _DOT), pa.scalar(None, pa.string()), texts)
+    texts = compute.if_else(
+        compute.equal(texts, _DOT), pa.scalar(None, pa.string()), texts
+    )
     try:
         numbers: NDArray[np.float64] = texts.cast(pa.float64()).to_numpy()
     except pa.ArrowInvalid:
@@ -298,7 +365,9 @@ def _without_dots(column: Any) -> NDArray[np.float64] | None:
     return numbers
 
 
-def _refuse_text(path: Path, name: str, cells: pd.Series[Any], first_line: int) -> NoReturn:
+def _refuse_text(
+    path: Path, name: str, cells: pd.Series[Any], first_line: int
+) -> NoReturn:
     """Raise `DataError` for the first cell that is not a number."""
     bad = cells.notna() & (cells != _DOT) & pd.to_numeric(cells, errors="coerce").isna()
     row = int(bad.to_numpy().argmax())
@@ -311,7 +380,11 @@ def _first_line(path: Path, delimiter: str) -> tuple[list[str], int]:
     """Return the cells of the first line that is not a comment, and the number of lines before it."""
     for number, line in read_lines(path):
         if not line.startswith("##"):
-            cells = line.split(delimiter) if delimiter == "\t" else next(csv.reader([line]), [""])
+            cells = (
+                line.split(delimiter)
+                if delimiter == "\t"
+                else next(csv.reader([line]), [""])
+            )
             return cells, number - 1
     raise ValueError("it has only comments")
 

@@ -38,10 +38,14 @@ def save_attention_figure(
     kinds = np.asarray(kinds)
     heads = kinds[None] if kinds.ndim == 2 else kinds
     if heads.ndim != 3 or heads.shape[1] != heads.shape[2] or heads.size == 0:
-        raise ValueError(f"kinds must be (blocks, blocks) or (heads, blocks, blocks), found {kinds.shape}")
+        raise ValueError(
+            f"kinds must be (blocks, blocks) or (heads, blocks, blocks), found {kinds.shape}"
+        )
     outside = heads[(heads < 0) | (heads >= len(KINDS))]
     if outside.size:
-        raise ValueError(f"kinds must be from 0 to {len(KINDS) - 1}, found {outside[0]}")
+        raise ValueError(
+            f"kinds must be from 0 to {len(KINDS) - 1}, found {outside[0]}"
+        )
 
     from matplotlib.patches import Patch
 
@@ -52,7 +56,9 @@ def save_attention_figure(
     present = [kind for kind in range(len(KINDS)) if (heads == kind).any()]
     # Line ends keep legend and title away from the panels.
     figure.legend(
-        handles=[Patch(fc=COLORS[kind], ec="#bbbbbb", label=KINDS[kind]) for kind in present],
+        handles=[
+            Patch(fc=COLORS[kind], ec="#bbbbbb", label=KINDS[kind]) for kind in present
+        ],
         loc="outside lower center",
         ncols=len(present),
         frameon=False,
@@ -133,7 +139,9 @@ def save_weights_figure(
     `starts` (L,). `note` is written below.
     """
     if weights.ndim != 3 or weights.shape[1] != weights.shape[2] or weights.size == 0:
-        raise ValueError(f"weights must be (heads, tokens, tokens), found {weights.shape}")
+        raise ValueError(
+            f"weights must be (heads, tokens, tokens), found {weights.shape}"
+        )
 
     from matplotlib.colors import LogNorm
 
@@ -154,20 +162,29 @@ def save_weights_figure(
         axis.set(xlabel=f"key ({unit})")
         if labels:
             ticks = np.arange(0, tokens, 1 if few else -(-tokens // 16))
-            texts = [labels[tick] if few else f"{starts[tick]:,}" for tick in ticks.tolist()]
+            texts = [
+                labels[tick] if few else f"{starts[tick]:,}" for tick in ticks.tolist()
+            ]
             axis.set_xticks(ticks + 0.5, texts, rotation=90, fontsize=4 if few else 7)
             axis.set_yticks(ticks + 0.5, texts, fontsize=4 if few else 7)
     for axis, name in zip(axes, names, strict=False):
         axis.set_title(name, fontsize=9)
     axes[0].set_ylabel(f"query ({unit})")
-    figure.colorbar(shown, ax=axes, label="attention weight × sequence length", shrink=0.8)
+    figure.colorbar(
+        shown, ax=axes, label="attention weight × sequence length", shrink=0.8
+    )
     if note:
         figure.supxlabel(note, fontsize=8)
     _save(figure, path, title)
 
 
 def save_dependency_figure(
-    matrix: npt.NDArray[np.floating[Any]], sequence: str, start: int, path: Path, *, title: str = ""
+    matrix: npt.NDArray[np.floating[Any]],
+    sequence: str,
+    start: int,
+    path: Path,
+    *,
+    title: str = "",
 ) -> None:
     """Draw dependencies (L, L): substituted bases downwards, predicted bases to the right.
 
@@ -184,7 +201,11 @@ def save_dependency_figure(
     shown = axis.imshow(matrix, cmap="cividis", vmin=0, interpolation="none")
     step = 1 if size <= LETTERS_UP_TO else -(-size // 80) * 10
     ticks = np.arange(-(start + 1) % step, size, step)
-    labels = [*sequence] if step == 1 else [f"{start + 1 + tick:,}" for tick in ticks.tolist()]
+    labels = (
+        [*sequence]
+        if step == 1
+        else [f"{start + 1 + tick:,}" for tick in ticks.tolist()]
+    )
     axis.set_xticks(ticks, labels, fontsize=7, rotation=0 if step == 1 else 45)
     axis.set_yticks(ticks, labels, fontsize=7)
     axis.set(xlabel="predicted base", ylabel="substituted base")

@@ -16,7 +16,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.config import LABEL_KINDS, LabelKind
-from bigbird_dna.data.labeled_sequences import Labels, different, parse_labels, read_labeled_files
+from bigbird_dna.data.labeled_sequences import (
+    Labels,
+    different,
+    parse_labels,
+    read_labeled_files,
+)
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import DataError, check_choice
@@ -37,7 +42,8 @@ from bigbird_dna.reporting.shortcuts import (
 from bigbird_dna.reporting.track_page import render_page
 
 AUDIT = Schema.of(
-    "text check; count sequences; text metric; metric value low high; text finding", key=["check"]
+    "text check; count sequences; text metric; metric value low high; text finding",
+    key=["check"],
 )
 LABEL_COUNTS = Schema.of(
     "text label split; count sequences; optional positives; metric mean deviation minimum lower_quartile "
@@ -45,9 +51,12 @@ LABEL_COUNTS = Schema.of(
     key=["label", "split"],
 )
 FEATURE_METRICS = Schema.of(
-    f"text label metric; estimate {' '.join(one.column for one in FEATURES)}", key=["label"]
+    f"text label metric; estimate {' '.join(one.column for one in FEATURES)}",
+    key=["label"],
 )
-SIMILAR_SEQUENCES = Schema.of("text name label split; count group; text copy_of", key=["name"])
+SIMILAR_SEQUENCES = Schema.of(
+    "text name label split; count group; text copy_of", key=["name"]
+)
 CLASSES = ("negative", "positive")
 ALL, NO_SPLIT = "all", "none"
 OTHER = {
@@ -78,17 +87,32 @@ class AuditedSet(NamedTuple):
     @classmethod
     def of(cls, table: SequenceTable, task: LabelKind | None) -> AuditedSet:
         """Return the sequences of a table; `DataError` if there are too few of every class."""
-        sequences, labels = table.records.sequences, parse_labels(table, task, constant=True)
-        lower = np.array([table.records.lower[name] / len(text) for name, text in sequences.items()])
+        sequences, labels = (
+            table.records.sequences,
+            parse_labels(table, task, constant=True),
+        )
+        lower = np.array(
+            [table.records.lower[name] / len(text) for name, text in sequences.items()]
+        )
         splits = None
         if table.splits is not None:
             splits = np.array([table.splits.get(name, "") for name in sequences])
-        found = cls([*sequences], AuditedTexts([*sequences.values()], lower), labels, splits, table.unlabeled)
+        found = cls(
+            [*sequences],
+            AuditedTexts([*sequences.values()], lower),
+            labels,
+            splits,
+            table.unlabeled,
+        )
         if labels.kind == REGRESSION:
             if len(sequences) < 2 * _LEAST:
-                raise DataError(f"{table.firsts[0]}: an audit needs at least {2 * _LEAST} sequences")
+                raise DataError(
+                    f"{table.firsts[0]}: an audit needs at least {2 * _LEAST} sequences"
+                )
         elif not found.usable.any():
-            raise DataError(f"{table.firsts[0]}: an audit needs at least {_LEAST} sequences of each class")
+            raise DataError(
+                f"{table.firsts[0]}: an audit needs at least {_LEAST} sequences of each class"
+            )
         return found
 
     @property
@@ -113,7 +137,9 @@ class AuditedSet(NamedTuple):
         """The sequences (N,) of each split by its name, which is empty for those without one."""
         if self.splits is None:
             return {}
-        return {split: self.splits == split for split in sorted({*self.splits.tolist()})}
+        return {
+            split: self.splits == split for split in sorted({*self.splits.tolist()})
+        }
 
 
 def audit_dataset(
@@ -137,7 +163,9 @@ def audit_dataset(
         check_choice("--task", task, LABEL_KINDS)
     columns = TableColumns(sequence_column, tuple(label_columns), split_column)
     inputs = [*data, *(path for path in (negatives, splits) if path is not None)]
-    audited = AuditedSet.of(read_labeled_files(data, negatives, splits, columns, task), task)
+    audited = AuditedSet.of(
+        read_labeled_files(data, negatives, splits, columns, task), task
+    )
     groups = similar_groups(audited.given.texts, SIMILAR)
     copies = np.array(first_copies(audited.given.texts), np.int64)
     kind, usable = audited.labels.kind, audited.usable
@@ -145,8 +173,14 @@ def audit_dataset(
     if usable.any():
         values = audited.labels.values[:, usable]
         predicted = [*predict_from_features(audited.given, values, kind, groups, seed)]
-    checks = [*_balance(audited), *_similarity(audited, groups, copies), *_features(audited, predicted)]
-    found = [f"{one.finding[:1].upper()}{one.finding[1:]}." for one in checks if one.finding]
+    checks = [
+        *_balance(audited),
+        *_similarity(audited, groups, copies),
+        *_features(audited, predicted),
+    ]
+    found = [
+        f"{one.finding[:1].upper()}{one.finding[1:]}." for one in checks if one.finding
+    ]
     conclusions = found or [
         "No copies with other labels or in several splits, and no shortcut to the labels."
     ]
@@ -189,19 +223,27 @@ def _balance(audited: AuditedSet) -> Iterator[Check]:
     """Yield the number of sequences, in total and of each split, and which labels are missing or too rare."""
     values = audited.columns[1]
     rare = [*_missing(audited, values, _LEAST)]
-    yield Check("sequences", len(values), finding="; ".join(f"{one}: not evaluated" for one in rare))
+    yield Check(
+        "sequences",
+        len(values),
+        finding="; ".join(f"{one}: not evaluated" for one in rare),
+    )
     if count := audited.unlabeled:
         fault = f"{count:,} {'sequence has' if count == 1 else 'sequences have'} no label: left out"
         yield Check("sequences without a label", count, finding=fault)
     missing = np.isnan(values)
     if missing.any():
         rows = int(missing.any(axis=1).sum())
-        fault = f"{int(missing.sum()):,} of {missing.size:,} labels are missing: ignored"
+        fault = (
+            f"{int(missing.sum()):,} of {missing.size:,} labels are missing: ignored"
+        )
         yield Check("sequences with a missing label", rows, finding=fault)
     parts = audited.parts
     for split in ("train", "test") if parts else ():
         if split not in parts:
-            yield Check(f"sequences, {split}", 0, finding=f"no sequence is in split {split!r}")
+            yield Check(
+                f"sequences, {split}", 0, finding=f"no sequence is in split {split!r}"
+            )
     for split, inside in parts.items():
         size, own = int(inside.sum()), values[inside]
         if split:
@@ -233,9 +275,7 @@ def _similarity(audited: AuditedSet, groups: Groups, copies: Groups) -> Iterator
     kind, splits = audited.labels.kind, audited.splits
     why = "one of the labels is wrong"
     if kind == REGRESSION:
-        why = (
-            f"they differ by more than {DIFFERENT:g} standard deviations, which limits what can be predicted"
-        )
+        why = f"they differ by more than {DIFFERENT:g} standard deviations, which limits what can be predicted"
     kinds = (
         ("copies of another sequence", "copies of", copies),
         ("sequences similar to another one", "similar to", groups),
@@ -251,7 +291,9 @@ def _similarity(audited: AuditedSet, groups: Groups, copies: Groups) -> Iterator
         several = _ranges(ids, np.unique(splits, return_inverse=True)[1]) > 0
         held_out = int((several & (splits != "train")).sum())
         fault = f"{held_out:,} held-out sequences are {are} one of another split: metrics are optimistic"
-        yield Check(f"{what}, in another split", held_out, finding=fault if held_out else "")
+        yield Check(
+            f"{what}, in another split", held_out, finding=fault if held_out else ""
+        )
 
 
 def _contradicted(ids: Groups, labels: Labels) -> NDArray[np.bool_]:
@@ -278,12 +320,22 @@ def _ranges(ids: Groups, values: NDArray[Any]) -> Floats:
     return found
 
 
-def _features(audited: AuditedSet, predicted: Sequence[FeatureResult]) -> Iterator[Check]:
+def _features(
+    audited: AuditedSet, predicted: Sequence[FeatureResult]
+) -> Iterator[Check]:
     """Yield how well each feature alone predicts the labels."""
     kind, count = audited.labels.kind, len(audited.names)
-    outputs = [name for name, good in zip(audited.labels.outputs, audited.usable, strict=True) if good]
+    outputs = [
+        name
+        for name, good in zip(audited.labels.outputs, audited.usable, strict=True)
+        if good
+    ]
     several, metric = len(audited.labels.outputs) > 1, metric_of(kind)
-    one, more = ("label", "labels") if kind in ("multilabel", REGRESSION) else ("class", "classes")
+    one, more = (
+        ("label", "labels")
+        if kind in ("multilabel", REGRESSION)
+        else ("class", "classes")
+    )
     for feature, found, shortcuts, on_average in predicted:
         text, best = f"{metric} {_shown(found.mean)}", ""
         subject = f"the {more} on average" if several else f"the {one}"
@@ -294,7 +346,13 @@ def _features(audited: AuditedSet, predicted: Sequence[FeatureResult]) -> Iterat
         fault = f"{subject} can be predicted from {feature.name} alone{best}: {text}"
         wrong = shortcuts or on_average
         name = f"mean {metric}" if several else metric
-        yield Check(f"{feature.name} alone", count, name, *found.mean, finding=fault if wrong else "")
+        yield Check(
+            f"{feature.name} alone",
+            count,
+            name,
+            *found.mean,
+            finding=fault if wrong else "",
+        )
 
 
 def _shown(found: Estimate) -> str:
@@ -312,7 +370,12 @@ def _counts(audited: AuditedSet) -> pd.DataFrame:
             if audited.labels.kind == REGRESSION and not len(own):
                 numbers = [np.nan] * 8
             elif audited.labels.kind == REGRESSION:
-                numbers = [np.nan, own.mean(), own.std(), *np.percentile(own, [0, 25, 50, 75, 100])]
+                numbers = [
+                    np.nan,
+                    own.mean(),
+                    own.std(),
+                    *np.percentile(own, [0, 25, 50, 75, 100]),
+                ]
             else:
                 numbers = [own.sum(), *[np.nan] * 7]
             rows.append((name, split or NO_SPLIT, len(own), *numbers))
@@ -324,7 +387,9 @@ def _metrics(audited: AuditedSet, predicted: Sequence[FeatureResult]) -> pd.Data
     found = np.full((len(audited.labels.outputs), len(FEATURES), 3), np.nan)
     for number, one in enumerate(predicted):
         found[audited.usable, number] = one.found.outputs
-    table = pd.DataFrame(found.reshape(len(found), -1), columns=FEATURE_METRICS.names[2:])
+    table = pd.DataFrame(
+        found.reshape(len(found), -1), columns=FEATURE_METRICS.names[2:]
+    )
     table.insert(0, "label", audited.labels.outputs)
     table.insert(1, "metric", metric_of(audited.labels.kind))
     return table
@@ -339,8 +404,12 @@ def _similar(audited: AuditedSet, groups: Groups, copies: Groups) -> pd.DataFram
 
     def label(row: int) -> str:
         if audited.labels.kind == REGRESSION:
-            return ", ".join(f"{value:g}" for value in values[row].tolist() if value == value)
-        return ", ".join(names[number] for number in np.flatnonzero(values[row] == 1).tolist())
+            return ", ".join(
+                f"{value:g}" for value in values[row].tolist() if value == value
+            )
+        return ", ".join(
+            names[number] for number in np.flatnonzero(values[row] == 1).tolist()
+        )
 
     rows = [
         (
@@ -350,7 +419,9 @@ def _similar(audited: AuditedSet, groups: Groups, copies: Groups) -> pd.DataFram
             number,
             "" if copies[row] == row else audited.names[copies[row]],
         )
-        for number, group in enumerate((one for one in members.values() if len(one) > 1), start=1)
+        for number, group in enumerate(
+            (one for one in members.values() if len(one) > 1), start=1
+        )
         for row in group
     ]
     return pd.DataFrame(rows, columns=SIMILAR_SEQUENCES.names)

@@ -11,7 +11,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bigbird_dna.calibration.maps import FILE, CalibratedTrack, Calibration, read_calibration
+from bigbird_dna.calibration.maps import (
+    FILE,
+    CalibratedTrack,
+    Calibration,
+    read_calibration,
+)
 from bigbird_dna.console import progress
 from bigbird_dna.data.predictions import CalibrationRows, read_predictions
 from bigbird_dna.disk.atomic import checksum
@@ -19,8 +24,20 @@ from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.metrics.auroc import Z95, Floats
-from bigbird_dna.metrics.reliability import calibration_metrics, reliability, rising_curve
-from bigbird_dna.reporting.result import BLUE, ORANGE, PALE, interval, panels, save_figure, square_panel
+from bigbird_dna.metrics.reliability import (
+    calibration_metrics,
+    reliability,
+    rising_curve,
+)
+from bigbird_dna.reporting.result import (
+    BLUE,
+    ORANGE,
+    PALE,
+    interval,
+    panels,
+    save_figure,
+    square_panel,
+)
 from bigbird_dna.reporting.track_array import TrackArray
 from bigbird_dna.reporting.track_evaluation import read_slice, slice_bounds
 
@@ -43,7 +60,11 @@ _ECE = ("ece", "ece_debiased", "ece_debiased_low", "ece_debiased_high")
 METRICS = (*_ECE, "ece_expected_if_calibrated", "brier")
 TRACK_CALIBRATION = Schema.of(
     "text track group; count positives negatives; text method; metric share_positive",
-    *(f"metric {one}_{name}" for name in (RAW, CALIBRATED) for one in ("mean", *METRICS)),
+    *(
+        f"metric {one}_{name}"
+        for name in (RAW, CALIBRATED)
+        for one in ("mean", *METRICS)
+    ),
     key=["track"],
 )
 _SMALLEST = 1e-4  # lower limit of the axes
@@ -67,27 +88,41 @@ def read_probabilities(negative_set: str, predictions: Path) -> SetProbabilities
 
     `ModelError`: that file is damaged, or belongs to other weights than those in the directory.
     """
-    rows, beside = CalibrationRows.of(read_predictions(predictions, further=True), "test"), predictions.parent
+    rows, beside = (
+        CalibrationRows.of(read_predictions(predictions, further=True), "test"),
+        predictions.parent,
+    )
     raw = rows.probabilities
     versions: dict[str, Floats] = {RAW: raw}
     if (beside / FILE).is_file():
         weights = checksum(beside / _WEIGHTS) if (beside / _WEIGHTS).is_file() else None
-        versions[CALIBRATED] = read_calibration(beside / FILE, weights)(raw).astype(np.float64)
-    return SetProbabilities(negative_set, rows.labels, rows.blocks, rows.negative_weight, versions)
+        versions[CALIBRATED] = read_calibration(beside / FILE, weights)(raw).astype(
+            np.float64
+        )
+    return SetProbabilities(
+        negative_set, rows.labels, rows.blocks, rows.negative_weight, versions
+    )
 
 
 def promoter_calibration_table(held: Sequence[SetProbabilities]) -> pd.DataFrame:
     """Return one row per negative set and kind of probabilities, with `calibration_metrics`."""
     rows = []
     for one in held:
-        weighting: dict[str, Any] = {"blocks": one.blocks, "negative_weight": one.negative_weight}
+        weighting: dict[str, Any] = {
+            "blocks": one.blocks,
+            "negative_weight": one.negative_weight,
+        }
         for name, values in one.probabilities.items():
             found = calibration_metrics(one.labels, values, **weighting)
-            rows.append((one.negative_set, name, len(values), int(one.labels.sum()), *found))
+            rows.append(
+                (one.negative_set, name, len(values), int(one.labels.sum()), *found)
+            )
     return pd.DataFrame(rows, columns=PROMOTER_CALIBRATION.names)
 
 
-def promoter_calibration_figure(held: Sequence[SetProbabilities], table: pd.DataFrame, path: Path) -> None:
+def promoter_calibration_figure(
+    held: Sequence[SetProbabilities], table: pd.DataFrame, path: Path
+) -> None:
     """Draw reliability curves; legends give the expected calibration error from `table`.
 
     The line is the isotonic (non-decreasing) least-squares fit. Points are bins, with the 95 % interval of
@@ -96,14 +131,21 @@ def promoter_calibration_figure(held: Sequence[SetProbabilities], table: pd.Data
     with panels(1, len(held), 4.1, 4.9) as (figure, axes):
         for axis, one in zip(axes, held, strict=True):
             axis.plot([0, 1], [0, 1], color=PALE, linewidth=1.2, zorder=1)
-            rows = table[table["negative_set"] == one.negative_set].set_index("probabilities")
+            rows = table[table["negative_set"] == one.negative_set].set_index(
+                "probabilities"
+            )
             for name in one.probabilities:
                 columns = ["ece_debiased", "ece_debiased_low", "ece_debiased_high"]
                 error = interval(*map(float, rows.loc[name, columns]))
                 _draw_reliability(axis, one, name, error)
             axis.set(xlabel="probability", ylabel="fraction of promoters")
             counts = f"n = {len(one.labels):,}"
-            square_panel(axis, f"{one.negative_set} negatives", counts, "calibration error [95 % CI]")
+            square_panel(
+                axis,
+                f"{one.negative_set} negatives",
+                counts,
+                "calibration error [95 % CI]",
+            )
         save_figure(figure, path)
 
 
@@ -111,10 +153,16 @@ def _draw_reliability(axis: Axes, one: SetProbabilities, name: str, error: str) 
     legend, color = STYLES[name]
     values = one.probabilities[name]
     curve = reliability(one.labels, values, negative_weight=one.negative_weight)
-    order, best = np.argsort(values, kind="stable"), rising_curve(one.labels, values, one.negative_weight)
+    order, best = (
+        np.argsort(values, kind="stable"),
+        rising_curve(one.labels, values, one.negative_weight),
+    )
     axis.plot(values[order], best[order], color=color, linewidth=1.1, alpha=0.6)
     spread = Z95 * curve.spread
-    low, high = np.minimum(spread, curve.fraction), np.minimum(spread, 1 - curve.fraction)
+    low, high = (
+        np.minimum(spread, curve.fraction),
+        np.minimum(spread, 1 - curve.fraction),
+    )
     axis.errorbar(
         curve.probability, curve.fraction, yerr=np.stack([low, high]), fmt="o", markersize=4, elinewidth=1,
         color=color, label=f"{legend}  {error}",
@@ -147,28 +195,52 @@ def track_calibration_table(
     def evaluated(bounds: tuple[int, int]) -> list[dict[str, Any]]:
         read = read_slice([predictions], labels, *bounds, names)
         return [
-            _row(predictions.path, tracks[track], calibration.tracks[track], scores, own)
-            for track, scores, own in zip(range(*bounds), read.scores[0], read.labels, strict=True)
+            _row(
+                predictions.path, tracks[track], calibration.tracks[track], scores, own
+            )
+            for track, scores, own in zip(
+                range(*bounds), read.scores[0], read.labels, strict=True
+            )
         ]
 
     slices = slice_bounds([predictions], labels, threads)
     with ThreadPoolExecutor(threads) as pool:
         found = pool.map(evaluated, slices)
-        parts = progress(found, "evaluating probabilities", len(slices), "slices of tracks")
+        parts = progress(
+            found, "evaluating probabilities", len(slices), "slices of tracks"
+        )
         return pd.DataFrame([row for part in parts for row in part])
 
 
 def _row(
-    path: str, track: Track, one: CalibratedTrack, scores: NDArray[Any], labels: NDArray[np.int8]
+    path: str,
+    track: Track,
+    one: CalibratedTrack,
+    scores: NDArray[Any],
+    labels: NDArray[np.int8],
 ) -> dict[str, Any]:
     measured = labels >= 0
     y, p = labels[measured], scores[measured].astype(np.float64)
     if not ((p >= 0) & (p <= 1)).all():
-        raise DataError(f"{path}: track {track.name!r}: predictions must be probabilities from 0 to 1")
+        raise DataError(
+            f"{path}: track {track.name!r}: predictions must be probabilities from 0 to 1"
+        )
     before, after = (calibration_metrics(y, values) for values in (p, one.map(p)))
     method, positives = "shared" if one.shared else one.map.method, int(y.sum())
-    metrics = (getattr(found, name) for found in (before, after) for name in ("mean_probability", *METRICS))
-    row = (track.name, track.group, positives, len(y) - positives, method, before.share_positive, *metrics)
+    metrics = (
+        getattr(found, name)
+        for found in (before, after)
+        for name in ("mean_probability", *METRICS)
+    )
+    row = (
+        track.name,
+        track.group,
+        positives,
+        len(y) - positives,
+        method,
+        before.share_positive,
+        *metrics,
+    )
     return dict(zip(TRACK_CALIBRATION.names, row, strict=True))
 
 
@@ -181,12 +253,24 @@ def track_calibration_figure(table: pd.DataFrame, path: Path) -> None:
                 alpha=0.7, markeredgewidth=0, label=legend,
             )  # fmt: skip
         errors = (table[f"ece_{name}"] for name in (RAW, CALIBRATED))
-        right.plot(*_shown(*errors), "o", color=BLUE, markersize=4, alpha=0.7, markeredgewidth=0)
-        medians = [float(np.nanmedian(table[f"ece_{name}"])) for name in (RAW, CALIBRATED)]
+        right.plot(
+            *_shown(*errors),
+            "o",
+            color=BLUE,
+            markersize=4,
+            alpha=0.7,
+            markeredgewidth=0,
+        )
+        medians = [
+            float(np.nanmedian(table[f"ece_{name}"])) for name in (RAW, CALIBRATED)
+        ]
         right.set_title(f"Error, median {medians[0]:.3f} → {medians[1]:.3f}")
         left.set_title(f"Probabilities of {len(table):,} tracks")
         left.set(xlabel="fraction of positives", ylabel="mean probability")
-        right.set(xlabel="calibration error, uncalibrated", ylabel="calibration error, calibrated")
+        right.set(
+            xlabel="calibration error, uncalibrated",
+            ylabel="calibration error, calibrated",
+        )
         left.legend(loc="upper left")
         limits = (_SMALLEST * 0.8, 1.2)
         for axis in (left, right):
@@ -196,9 +280,13 @@ def track_calibration_figure(table: pd.DataFrame, path: Path) -> None:
         save_figure(figure, path)
 
 
-def _shown(x: pd.Series[float], y: pd.Series[float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _shown(
+    x: pd.Series[float], y: pd.Series[float]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     kept = x.notna() & y.notna()
-    return tuple(np.maximum(column[kept].to_numpy(np.float64), _SMALLEST) for column in (x, y))  # type: ignore[return-value]
+    return tuple(
+        np.maximum(column[kept].to_numpy(np.float64), _SMALLEST) for column in (x, y)
+    )  # type: ignore[return-value]
 
 
 def median_line(table: pd.DataFrame) -> str:
@@ -209,4 +297,6 @@ def median_line(table: pd.DataFrame) -> str:
     before, after = (float(known[f"ece_{name}"].median()) for name in (RAW, CALIBRATED))
     better = int((known["ece_calibrated"] < known["ece_raw"]).sum())
     text = f"The expected calibration error is smaller for {better:,} of {len(known):,} tracks; its median"
-    return f"{text} is {before:.3f} before calibration and {after:.3f} after calibration."
+    return (
+        f"{text} is {before:.3f} before calibration and {after:.3f} after calibration."
+    )

@@ -20,7 +20,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bigbird_dna.calibration.call_precision import CallPrecision, estimate_calls, fit_calls
+from bigbird_dna.calibration.call_precision import (
+    CallPrecision,
+    estimate_calls,
+    fit_calls,
+)
 from bigbird_dna.calibration.calls import (
     DISTANCES,
     Integers,
@@ -92,14 +96,24 @@ def call_report(
         if genes is not None and not genes.keys() & _contigs(held_out):
             raise DataError(f"{annotation}: no gene on the contigs of {path}")
         if both := sorted(_contigs(valid) & _contigs(held_out)):
-            raise DataError(f"{path}: contig {both[0]!r} is also in {fits[name]}; give other contigs")
+            raise DataError(
+                f"{path}: contig {both[0]!r} is also in {fits[name]}; give other contigs"
+            )
         for distance in within:
             precision = _fit(valid, promoters, fits[name], suppress, distance)
             for contig, part in _parts(held_out):
                 checked = _check(part, promoters, precision, genes)
-                rows += [(name, distance, contig, *values) for values in _rows(checked, precision)]
+                rows += [
+                    (name, distance, contig, *values)
+                    for values in _rows(checked, precision)
+                ]
     table = pd.DataFrame(rows, columns=CALLS.names)
-    inputs = [promoters, *scans.values(), *fits.values(), *([annotation] if annotation else [])]
+    inputs = [
+        promoters,
+        *scans.values(),
+        *fits.values(),
+        *([annotation] if annotation else []),
+    ]
     with into_directory(output, inputs) as files:
         write_table(files / "calls.tsv", table, CALLS)
         _draw(table, within, files / "calls.svg")
@@ -117,11 +131,16 @@ def _parts(scan: Scan) -> Iterator[tuple[str, Scan]]:
     for contig in contigs if len(contigs) > 1 else []:
         yield (
             contig,
-            Scan({track: of for track, of in scan.windows.items() if track[0] == contig}, scan.stride),
+            Scan(
+                {track: of for track, of in scan.windows.items() if track[0] == contig},
+                scan.stride,
+            ),
         )
 
 
-def _fit(scan: Scan, promoters: Path, where: Path, suppress: int, within: int) -> CallPrecision:
+def _fit(
+    scan: Scan, promoters: Path, where: Path, suppress: int, within: int
+) -> CallPrecision:
     sites = sites_of(promoters, scan)
     fitted = None
     if any(map(len, sites.values())):
@@ -143,7 +162,9 @@ def _fit(scan: Scan, promoters: Path, where: Path, suppress: int, within: int) -
 
 
 def _gene_bodies(annotation: Path) -> dict[str, Intervals]:
-    genes = pd.DataFrame(read_genes(annotation), columns=["contig", "start", "end", "strand", "name"])
+    genes = pd.DataFrame(
+        read_genes(annotation), columns=["contig", "start", "end", "strand", "name"]
+    )
     return {
         str(contig): Intervals.union(part["start"].to_numpy(), part["end"].to_numpy())
         for contig, part in genes.groupby("contig")
@@ -151,20 +172,32 @@ def _gene_bodies(annotation: Path) -> dict[str, Intervals]:
 
 
 def _check(
-    scan: Scan, promoters: Path, precision: CallPrecision, genes: Mapping[str, Intervals] | None
+    scan: Scan,
+    promoters: Path,
+    precision: CallPrecision,
+    genes: Mapping[str, Intervals] | None,
 ) -> CheckedCalls:
     sites, calls = sites_of(promoters, scan), find_track_calls(scan, precision.suppress)
     found = match_tracks(calls, sites, precision.within)
     flags = None
     if genes is not None:
-        parts = [_between_genes(track, of, sites, genes, precision.within) for track, of in calls.items()]
+        parts = [
+            _between_genes(track, of, sites, genes, precision.within)
+            for track, of in calls.items()
+        ]
         scores = np.concatenate([of.scores for of in calls.values()])
-        flags = np.concatenate(parts)[np.argsort(-scores, kind="stable")]  # the order of `match_tracks`
+        flags = np.concatenate(parts)[
+            np.argsort(-scores, kind="stable")
+        ]  # the order of `match_tracks`
     return CheckedCalls(found, precision(found.scores), flags, scan.megabases)
 
 
 def _between_genes(
-    track: Track, calls: Points, sites: Mapping[Track, Integers], genes: Mapping[str, Intervals], within: int
+    track: Track,
+    calls: Points,
+    sites: Mapping[Track, Integers],
+    genes: Mapping[str, Intervals],
+    within: int,
 ) -> NDArray[np.bool_]:
     """Return which calls are outside of genes and have no annotated TSS of either strand near."""
     places, bodies = calls.positions, genes.get(track[0])
@@ -185,33 +218,51 @@ def _rows(checked: CheckedCalls, precision: CallPrecision) -> Iterator[tuple[Any
     scores, expected = checked.found.scores, checked.expected[0]
     rates = {f"expected FDR {rate:g}": precision.at_rate(rate) for rate in RATES}
     for name, chosen in {BEST_F1: precision.best(), **rates}.items():
-        above = np.zeros(len(scores), bool) if chosen is None else scores >= chosen.score
-        yield name, *_metrics(checked, above, np.nan if chosen is None else chosen.score)
+        above = (
+            np.zeros(len(scores), bool) if chosen is None else scores >= chosen.score
+        )
+        yield (
+            name,
+            *_metrics(checked, above, np.nan if chosen is None else chosen.score),
+        )
     for low, high in pairwise(EDGES):
         inside = (expected >= low) & (expected < high)
-        yield f"precision {low:g} to {high:g}", *_metrics(checked, inside, scores[inside].min(initial=1.0))
+        yield (
+            f"precision {low:g} to {high:g}",
+            *_metrics(checked, inside, scores[inside].min(initial=1.0)),
+        )
 
 
-def _metrics(checked: CheckedCalls, chosen: NDArray[np.bool_], threshold: float) -> tuple[Any, ...]:
+def _metrics(
+    checked: CheckedCalls, chosen: NDArray[np.bool_], threshold: float
+) -> tuple[Any, ...]:
     found, count = checked.found, int(chosen.sum())
     sites, density = len(found.site_blocks), count / checked.megabases
     if not count:
         return sites, 0, threshold, density, *[np.nan] * 9, np.nan
     expected, realized, recall = estimate_calls(found, checked.expected, chosen)
     correct = found.gaps[chosen] >= 0
-    between = np.nan if checked.intergenic is None else int((checked.intergenic[chosen] & ~correct).sum())
+    between = (
+        np.nan
+        if checked.intergenic is None
+        else int((checked.intergenic[chosen] & ~correct).sum())
+    )
     return sites, count, threshold, density, *expected, *realized, *recall, between
 
 
 def _draw(table: pd.DataFrame, within: Sequence[int], path: Path) -> None:
     """Draw realized against expected precision for each distance, and below it the calls per Mb."""
-    bins = table[(table["contig"] == ALL) & table["selection"].str.startswith("precision ")]
+    bins = table[
+        (table["contig"] == ALL) & table["selection"].str.startswith("precision ")
+    ]
     with panels(2, len(within), 3.7, 3.4) as (figure, axes):
         for column, distance in enumerate(within):
             upper, lower = axes[column], axes[len(within) + column]
             upper.plot([0, 1], [0, 1], color=PALE, linewidth=1.2)
             drawn = bins[(bins["within"] == distance) & (bins["calls"] >= _FEWEST)]
-            for number, (name, rows) in enumerate(drawn.groupby("predictor", sort=False)):
+            for number, (name, rows) in enumerate(
+                drawn.groupby("predictor", sort=False)
+            ):
                 color, x = SERIES[number % len(SERIES)], rows["expected_precision"]
                 sides = [
                     rows["precision"] - rows["precision_low"],
@@ -227,9 +278,21 @@ def _draw(table: pd.DataFrame, within: Sequence[int], path: Path) -> None:
                     markersize=3,
                     label=legend_label(str(name)),
                 )
-                lower.plot(x, rows["calls_per_megabase"], color=color, marker="o", markersize=3)
-            upper.set(xlabel="expected precision", ylabel="realized precision", xlim=(0, 1), ylim=(0, 1.02))
+                lower.plot(
+                    x, rows["calls_per_megabase"], color=color, marker="o", markersize=3
+                )
+            upper.set(
+                xlabel="expected precision",
+                ylabel="realized precision",
+                xlim=(0, 1),
+                ylim=(0, 1.02),
+            )
             upper.set_title(f"within {distance:,} bp of a TSS")
             upper.legend(loc="upper left")
-            lower.set(xlabel="expected precision", ylabel="calls per Mb", xlim=(0, 1), yscale="log")
+            lower.set(
+                xlabel="expected precision",
+                ylabel="calls per Mb",
+                xlim=(0, 1),
+                yscale="log",
+            )
         save_figure(figure, path)

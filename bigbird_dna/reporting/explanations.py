@@ -71,7 +71,9 @@ class Logo(NamedTuple):
     link: str
 
 
-def explanation_page(found: Iterable[Explanation], command: str, method: str, output: Path) -> None:
+def explanation_page(
+    found: Iterable[Explanation], command: str, method: str, output: Path
+) -> None:
     """Write the page `explanation.html`, and its logos in `logos`, to the directory `output`."""
     explained = list(found)
     (output / "logos").mkdir()
@@ -79,7 +81,11 @@ def explanation_page(found: Iterable[Explanation], command: str, method: str, ou
     for number, one in enumerate(islice(explained, MOST_SHOWN), 1):
         path = output / "logos" / f"{number:03}.svg"
         draw_logo(one, path)
-        title = one.name if one.output in ("promoter", one.name) else f"{one.name}: {one.output}"
+        title = (
+            one.name
+            if one.output in ("promoter", one.name)
+            else f"{one.name}: {one.output}"
+        )
         logos.append(
             Logo(
                 title,
@@ -100,7 +106,9 @@ def explanation_page(found: Iterable[Explanation], command: str, method: str, ou
     ]
     headings = ["name", "output", "place", "score ± noise", "certain bases", "seqlets"]
     numeric = [False, False, False, True, True, False]
-    table = ShownTable(headings, numeric, rows[:_MOST_ROWS], max(0, len(rows) - _MOST_ROWS))
+    table = ShownTable(
+        headings, numeric, rows[:_MOST_ROWS], max(0, len(rows) - _MOST_ROWS)
+    )
     page = render_page(
         "explanation_page.html",
         style="run_page.css",
@@ -123,31 +131,48 @@ def conclusions(explained: Sequence[Explanation]) -> list[str]:
     found = f"{seqlets:,} seqlet{'s' * (seqlets != 1)} (short runs of such bases)"
     if seqlets:
         return [f"{share}, and there are {found}."]
-    return [f"{share}, but they form no seqlets: the scores do not depend on a single short site."]
+    return [
+        f"{share}, but they form no seqlets: the scores do not depend on a single short site."
+    ]
 
 
 def draw_logo(one: Explanation, path: Path) -> None:
     """Draw the contributions of bases as letters, up to 120 per row; faint ones are not certain."""
     rows = -(-len(one.bases) // _BASES_PER_ROW)
-    ends = 1.1 * min(float(one.contributions.min()), 0), 1.1 * max(float(one.contributions.max()), 1e-6)
-    heights = one.contributions[:, None] * (np.array(list(one.bases))[:, None] == list(COLORS))
+    ends = (
+        1.1 * min(float(one.contributions.min()), 0),
+        1.1 * max(float(one.contributions.max()), 1e-6),
+    )
+    heights = one.contributions[:, None] * (
+        np.array(list(one.bases))[:, None] == list(COLORS)
+    )
     opacity = np.where(one.certain, 1.0, _FAINT)
     with panels(rows, 1, 12, 1.5, sharey=True) as (figure, axes):
         for row, axis in enumerate(axes):
-            part = slice(row * _BASES_PER_ROW, min((row + 1) * _BASES_PER_ROW, len(one.bases)))
-            draw_letters(axis, heights[part], range(part.start, part.stop), opacity[part])
-            axis.set_xlim(part.start - 0.5, part.start + min(_BASES_PER_ROW, len(one.bases)) - 0.5)
+            part = slice(
+                row * _BASES_PER_ROW, min((row + 1) * _BASES_PER_ROW, len(one.bases))
+            )
+            draw_letters(
+                axis, heights[part], range(part.start, part.stop), opacity[part]
+            )
+            axis.set_xlim(
+                part.start - 0.5, part.start + min(_BASES_PER_ROW, len(one.bases)) - 0.5
+            )
             axis.set_ylim(*ends)
             axis.grid(visible=False)
             for start, end in one.seqlets:
                 if start < part.stop and end > part.start:
-                    axis.axvspan(start - 0.5, end - 0.5, color=GRAY, alpha=0.12, linewidth=0)
+                    axis.axvspan(
+                        start - 0.5, end - 0.5, color=GRAY, alpha=0.12, linewidth=0
+                    )
         figure.supylabel("contribution", fontsize=9)
         axes[-1].set_xlabel("base of the sequence, from 0")
         save_figure(figure, path)
 
 
-def draw_letters(axis: Axes, heights: Floats, places: Sequence[int], opacity: Floats) -> None:
+def draw_letters(
+    axis: Axes, heights: Floats, places: Sequence[int], opacity: Floats
+) -> None:
     """Draw a stack of letters at each place, of heights (L, 4); negative ones hang below the line.
 
     Letters of small heights are next to the line. `opacity` (L,) is that of a place.
@@ -157,7 +182,10 @@ def draw_letters(axis: Axes, heights: Floats, places: Sequence[int], opacity: Fl
     from matplotlib.transforms import Affine2D
 
     shapes = [TextPath((0, 0), base, size=1) for base in COLORS]
-    outlines = [(one, one.get_extents(), color) for one, color in zip(shapes, COLORS.values(), strict=True)]
+    outlines = [
+        (one, one.get_extents(), color)
+        for one, color in zip(shapes, COLORS.values(), strict=True)
+    ]
     for place, row, alpha in zip(places, heights, opacity, strict=True):
         tops = {True: 0.0, False: 0.0}  # of positive and of negative letters
         for number in np.argsort(np.abs(row)):
@@ -165,14 +193,22 @@ def draw_letters(axis: Axes, heights: Floats, places: Sequence[int], opacity: Fl
             if value == 0:
                 continue
             sign = value > 0
-            turn = Affine2D().translate(-box.x0, -box.y0).scale(0.9 / box.width, value / box.height)
+            turn = (
+                Affine2D()
+                .translate(-box.x0, -box.y0)
+                .scale(0.9 / box.width, value / box.height)
+            )
             shape = outline.transformed(turn.translate(place - 0.45, tops[sign]))
             tops[sign] += value
-            axis.add_patch(PathPatch(shape, facecolor=color, alpha=float(alpha), linewidth=0))
+            axis.add_patch(
+                PathPatch(shape, facecolor=color, alpha=float(alpha), linewidth=0)
+            )
     axis.axhline(0, color=INK, linewidth=0.6)
 
 
-def draw_searches(searches: Sequence[tuple[str, Sequence[float]]], target: float | None, path: Path) -> None:
+def draw_searches(
+    searches: Sequence[tuple[str, Sequence[float]]], target: float | None, path: Path
+) -> None:
     """Draw the score of each named search before the first edit and after each; at most 24 searches."""
     from matplotlib.ticker import MaxNLocator
 
@@ -180,12 +216,23 @@ def draw_searches(searches: Sequence[tuple[str, Sequence[float]]], target: float
         for number, (name, scores) in enumerate(searches[:MOST_SHOWN]):
             label = legend_label(name) if len(searches) <= len(SERIES) else None
             color = SERIES[number % len(SERIES)]
-            axis.plot(range(len(scores)), scores, "o-", markersize=3, linewidth=1.2, color=color, label=label)
+            axis.plot(
+                range(len(scores)),
+                scores,
+                "o-",
+                markersize=3,
+                linewidth=1.2,
+                color=color,
+                label=label,
+            )
         if target is not None:
-            axis.axhline(target, color=GRAY, linestyle="--", linewidth=1, label="target")
+            axis.axhline(
+                target, color=GRAY, linestyle="--", linewidth=1, label="target"
+            )
         left_out = len(searches) - MOST_SHOWN
         axis.set_title(
-            "Score after each edit" + (f" ({left_out:,} more in designs.tsv)" if left_out > 0 else "")
+            "Score after each edit"
+            + (f" ({left_out:,} more in designs.tsv)" if left_out > 0 else "")
         )
         axis.set(xlabel="edits", ylabel="score, mean over views")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -200,24 +247,48 @@ def draw_motif_effects(table: pd.DataFrame, path: Path) -> None:
     outputs and motifs, those with the largest changes are drawn.
     """
     size = table["change"].abs()
-    outputs = size.groupby(table["output"], sort=False).max().nlargest(_MOST_OUTPUTS).index
-    motifs = size.groupby(table["motif"], sort=False).max().nlargest(_MOST_MOTIFS).index[::-1]
+    outputs = (
+        size.groupby(table["output"], sort=False).max().nlargest(_MOST_OUTPUTS).index
+    )
+    motifs = (
+        size.groupby(table["motif"], sort=False)
+        .max()
+        .nlargest(_MOST_MOTIFS)
+        .index[::-1]
+    )
     height = 1.6 + 0.32 * len(motifs)
-    with panels(1, len(outputs), max(4, 7 - 2 * (len(outputs) - 1)), height, sharey=True) as (figure, axes):
+    with panels(
+        1, len(outputs), max(4, 7 - 2 * (len(outputs) - 1)), height, sharey=True
+    ) as (figure, axes):
         for axis, output in zip(axes, outputs, strict=True):
             axis.axvline(0, color=INK, linewidth=0.8)
             for strand, shift, color in (("+", 0.15, BLUE), ("-", -0.15, VERMILION)):
                 rows = table[(table["output"] == output) & (table["strand"] == strand)]
                 rows = rows.set_index("motif").loc[motifs]
-                ends = np.abs(rows[["change_low", "change_high"]].sub(rows["change"], axis=0)).fillna(0).T
+                ends = (
+                    np.abs(
+                        rows[["change_low", "change_high"]].sub(rows["change"], axis=0)
+                    )
+                    .fillna(0)
+                    .T
+                )
                 places = np.arange(len(rows)) + shift
                 axis.errorbar(
-                    rows["change"], places, xerr=ends, fmt="o", markersize=4, color=color, label=strand
+                    rows["change"],
+                    places,
+                    xerr=ends,
+                    fmt="o",
+                    markersize=4,
+                    color=color,
+                    label=strand,
                 )
             axis.set_title(str(output))
             axis.set_xlabel("change of the score")
         axes[0].set_yticks(range(len(motifs)), [*map(str, motifs)])
         axes[-1].legend(title="strand", loc="upper left", bbox_to_anchor=(1, 1))
         count = table["backgrounds"].iloc[0]
-        figure.suptitle(f"Mean change by motifs in {count:,} backgrounds, with 95 % intervals", fontsize=10)
+        figure.suptitle(
+            f"Mean change by motifs in {count:,} backgrounds, with 95 % intervals",
+            fontsize=10,
+        )
         save_figure(figure, path)

@@ -8,7 +8,13 @@ from typing import NamedTuple
 
 from bigbird_dna.data.predictions import MODEL
 from bigbird_dna.disk.tables import read_table
-from bigbird_dna.reporting.summary import MINUS, NO_BASELINES, SHUFFLED, SUMMARY, SummaryRow
+from bigbird_dna.reporting.summary import (
+    MINUS,
+    NO_BASELINES,
+    SHUFFLED,
+    SUMMARY,
+    SummaryRow,
+)
 
 # Measures, with the sign of a better value.
 _MEASURES = {"average precision": 1, "AUROC": 1, "bits per base": -1, "median AUROC": 1}
@@ -32,7 +38,9 @@ class Headline(NamedTuple):
         subject, _, part = self.model.section.partition(", ")
         if subject == "promoters":
             part, _, stratum = part.partition(", ")
-            return f"promoters against {part} negatives" + (f" ({stratum})" if stratum else "")
+            return f"promoters against {part} negatives" + (
+                f" ({stratum})" if stratum else ""
+            )
         if subject == CALLS:
             return f"{subject} {part} of a TSS"
         subject = {"pretraining": "held-out sequence"}.get(subject, subject)
@@ -60,11 +68,19 @@ def headlines(source: Path) -> list[Headline]:
     """
     found = []
     for section, part in read_table(source, SUMMARY).groupby("section", sort=False):
-        rows = [SummaryRow._make(row) for row in part[SUMMARY.names].itertuples(index=False)]
+        rows = [
+            SummaryRow._make(row) for row in part[SUMMARY.names].itertuples(index=False)
+        ]
         for measure, sign in _MEASURES.items():
             start = f"{measure}, "
-            known = {row.metric.removeprefix(start): row for row in rows if row.metric.startswith(start)}
-            known = {name: row for name, row in known.items() if not math.isnan(row.value)}
+            known = {
+                row.metric.removeprefix(start): row
+                for row in rows
+                if row.metric.startswith(start)
+            }
+            known = {
+                name: row for name, row in known.items() if not math.isnan(row.value)
+            }
             others = [
                 (sign * row.value, name)
                 for name, row in known.items()
@@ -73,9 +89,14 @@ def headlines(source: Path) -> list[Headline]:
             if measure == "AUROC":
                 known[CHANCE] = SummaryRow(str(section), CHANCE, 0.5)
             best = max(others, default=(0.0, CHANCE))[1]
-            for name, title, other in ((MODEL, measure, best), (SHUFFLED, start + SHUFFLED, CHANCE)):
+            for name, title, other in (
+                (MODEL, measure, best),
+                (SHUFFLED, start + SHUFFLED, CHANCE),
+            ):
                 if name in known and other in known:
-                    gap = known.get(MINUS + other) or _difference(known[name], known[other])
+                    gap = known.get(MINUS + other) or _difference(
+                        known[name], known[other]
+                    )
                     found.append(Headline(known[name], title, other, known[other], gap))
     return found
 

@@ -77,14 +77,20 @@ class _ScoredAllele(NamedTuple):
     def on_track(self, known: Fields) -> KnownEffect:
         """Return the predicted changes of a scored allele on the track of its known effect."""
         assert self.deltas is not None and self.log_odds is not None
-        texts = tuple(values[self.columns[known.track]] for values in (self.deltas, self.log_odds))
+        texts = tuple(
+            values[self.columns[known.track]] for values in (self.deltas, self.log_odds)
+        )
         delta, log_odds = map(decimal, texts)
         if delta is None or log_odds is None:
             wrong = " and ".join(map(quoted, texts))
-            raise DataError(f"{self.where}: {known.track}: expected numbers, found {wrong}")
+            raise DataError(
+                f"{self.where}: {known.track}: expected numbers, found {wrong}"
+            )
         contig, text, ref, alt = self.key
         if (position := whole_number(text)) is None:
-            raise DataError(f"{self.where}: position {quoted(text)} is not a whole number")
+            raise DataError(
+                f"{self.where}: position {quoted(text)} is not a whole number"
+            )
         truth = known.track, known.category, known.effect
         return KnownEffect(contig, position, *truth, delta, log_odds, ref, alt)
 
@@ -104,7 +110,9 @@ def read_known_effects(
     a word). `DataError`: no allele is left.
     """
     if truth is None and is_table(scored) and not (unknown and track):
-        raise UsageError(f"{scored}: a table contains no known effects; give their VCF with --truth")
+        raise UsageError(
+            f"{scored}: a table contains no known effects; give their VCF with --truth"
+        )
     known = None if truth is None else _read_truth(truth, fields)
     found = KnownEffects([], Counter())
     for allele in _read_scored(scored, fields if known is None else None):
@@ -128,12 +136,18 @@ def read_known_effects(
         found.left_out[f"without {fields.effect}"] += len(found.variants) - len(effects)
         found = found._replace(variants=effects)
     if not found.variants:
-        why = ", ".join(f"{count:,} {reason}" for reason, count in found.left_out.most_common(3))
-        raise DataError(f"{scored}: no variant to evaluate ({why or 'the file has none'})")
+        why = ", ".join(
+            f"{count:,} {reason}" for reason, count in found.left_out.most_common(3)
+        )
+        raise DataError(
+            f"{scored}: no variant to evaluate ({why or 'the file has none'})"
+        )
     return found
 
 
-def read_random(scored: Path, variants: Sequence[KnownEffect]) -> tuple[list[KnownEffect], list[KnownEffect]]:
+def read_random(
+    scored: Path, variants: Sequence[KnownEffect]
+) -> tuple[list[KnownEffect], list[KnownEffect]]:
     """Return the variants for which random ones were scored, and these random variants.
 
     `scored` is a VCF or table of `score-variants`, made from a VCF of `prepare random-variants`. A random
@@ -141,19 +155,30 @@ def read_random(scored: Path, variants: Sequence[KnownEffect]) -> tuple[list[Kno
     """
     named: dict[_Key, list[KnownEffect]] = {}
     for one in variants:
-        named.setdefault((one.contig, str(one.position), one.ref, one.alt), []).append(one)
+        named.setdefault((one.contig, str(one.position), one.ref, one.alt), []).append(
+            one
+        )
     drawn: dict[KnownEffect, list[KnownEffect]] = {}
     for allele in _read_scored(scored):
-        key = (allele.key[0], *allele.id.split(":")[:-1])  # ID: POS:REF:ALT:NUMBER of the variant
+        key = (
+            allele.key[0],
+            *allele.id.split(":")[:-1],
+        )  # ID: POS:REF:ALT:NUMBER of the variant
         for one in named.get(key, ()) if allele.deltas is not None else ():
             if one.track not in allele.columns:
-                raise DataError(f"{allele.where}: no values of track {one.track!r}; use --tracks '*'")
+                raise DataError(
+                    f"{allele.where}: no values of track {one.track!r}; use --tracks '*'"
+                )
             own = allele.on_track(Fields(one.effect, one.track, one.category))
             drawn.setdefault(one, []).append(own)
     if not drawn:
         what = "score the variants that prepare random-variants draws for them"
-        raise DataError(f"{scored}: no scored random variant of the evaluated variants; {what}")
-    return [one for one in variants if one in drawn], [own for some in drawn.values() for own in some]
+        raise DataError(
+            f"{scored}: no scored random variant of the evaluated variants; {what}"
+        )
+    return [one for one in variants if one in drawn], [
+        own for some in drawn.values() for own in some
+    ]
 
 
 def _left_out(allele: _ScoredAllele, truth: Fields, fields: Fields) -> str:
@@ -164,7 +189,11 @@ def _left_out(allele: _ScoredAllele, truth: Fields, fields: Fields) -> str:
         return f"not scored ({allele.note})" if allele.note else "not scored"
     if not truth.track:
         return f"without {fields.track}"
-    return "" if truth.track in allele.columns else f"on {truth.track}, which was not predicted"
+    return (
+        ""
+        if truth.track in allele.columns
+        else f"on {truth.track}, which was not predicted"
+    )
 
 
 def _read_truth(path: Path, fields: Fields) -> dict[_Key, list[Fields]]:
@@ -196,16 +225,22 @@ def _read_vcf(path: Path, fields: Fields | None) -> Iterator[_ScoredAllele]:
             where = f"{path}: line {record.line}"
             info = info_of(record)
             deltas, log_odds = (
-                _by_allele(info.get(f"{PREFIX}{key}"), len(record.alts), len(columns), where)
+                _by_allele(
+                    info.get(f"{PREFIX}{key}"), len(record.alts), len(columns), where
+                )
                 for key in ("DELTA", "LOGODDS")
             )
             if [one is None for one in deltas] != [one is None for one in log_odds]:
-                raise DataError(f"{where}: {PREFIX}DELTA and {PREFIX}LOGODDS have values for different ALT")
+                raise DataError(
+                    f"{where}: {PREFIX}DELTA and {PREFIX}LOGODDS have values for different ALT"
+                )
             notes = info.get(f"{PREFIX}NOTE", "").split(",")
             for number, (key, truth) in enumerate(_alleles(record, fields, where)):
                 note = notes[number].strip(".") if number < len(notes) else ""
                 changes = deltas[number], log_odds[number]
-                yield _ScoredAllele(where, key, record.columns[2], truth, note, *changes, columns)
+                yield _ScoredAllele(
+                    where, key, record.columns[2], truth, note, *changes, columns
+                )
 
 
 def _columns(meta: Sequence[str], path: Path) -> dict[str, int]:
@@ -214,17 +249,26 @@ def _columns(meta: Sequence[str], path: Path) -> dict[str, int]:
         if line.startswith(f"##INFO=<ID={PREFIX}DELTA,"):
             listed = re.search(r': joined by &, for the tracks ([^"]*)"', line)
             if listed:
-                names = [check_name(unquote(name), "track", str(path)) for name in listed[1].split(",")]
+                names = [
+                    check_name(unquote(name), "track", str(path))
+                    for name in listed[1].split(",")
+                ]
                 return {name: number for number, name in enumerate(names)}
-    raise DataError(f"{path}: the header has no {PREFIX}DELTA; score the variants with --tracks '*'")
+    raise DataError(
+        f"{path}: the header has no {PREFIX}DELTA; score the variants with --tracks '*'"
+    )
 
 
-def _by_allele(text: str | None, alleles: int, tracks: int, where: str) -> Sequence[Sequence[str] | None]:
+def _by_allele(
+    text: str | None, alleles: int, tracks: int, where: str
+) -> Sequence[Sequence[str] | None]:
     """Return the values of each ALT, None if it was not scored."""
     if text is None:
         return [None] * alleles
     values = [None if value == "." else value.split("&") for value in text.split(",")]
-    if len(values) != alleles or any(value is not None and len(value) != tracks for value in values):
+    if len(values) != alleles or any(
+        value is not None and len(value) != tracks for value in values
+    ):
         raise DataError(
             f"{where}: {text!r:.60}: expected values of {tracks:,} tracks for each of {alleles} ALT"
         )
@@ -237,7 +281,9 @@ def info_of(record: VcfRecord) -> dict[str, str]:
     return {key: value for key, _, value in parts}
 
 
-def _alleles(record: VcfRecord, fields: Fields | None, where: str) -> Iterator[tuple[_Key, Fields]]:
+def _alleles(
+    record: VcfRecord, fields: Fields | None, where: str
+) -> Iterator[tuple[_Key, Fields]]:
     """Yield the key of each ALT, and its known effect from INFO."""
     contig, position, _, ref = record.columns[:4]
     info, alts = info_of(record), record.alts
@@ -246,28 +292,56 @@ def _alleles(record: VcfRecord, fields: Fields | None, where: str) -> Iterator[t
         for key in fields or ():
             values = info.get(key, "").split(",")
             if len(values) not in (1, len(alts)):
-                raise DataError(f"{where}: {key} has {len(values)} values for {len(alts)} ALT")
+                raise DataError(
+                    f"{where}: {key} has {len(values)} values for {len(alts)} ALT"
+                )
             value = values[number] if len(values) > 1 else values[0]
             text = "" if value == "." else unquote(value)
             if control := control_character(text):
-                raise DataError(f"{where}: {key} {quoted(text)} contains a control character ({control})")
+                raise DataError(
+                    f"{where}: {key} {quoted(text)} contains a control character ({control})"
+                )
             found.append(text)
-        yield (contig, position, ref, alt), Fields(found[0].lower(), *found[1:]) if found else UNKNOWN
+        yield (
+            (contig, position, ref, alt),
+            Fields(found[0].lower(), *found[1:]) if found else UNKNOWN,
+        )
 
 
 def _read_table(path: Path) -> Iterator[_ScoredAllele]:
     where, header, rows = open_lines(path)
     names = [name.removesuffix(":delta") for name in header if name.endswith(":delta")]
-    missing = {*_KEY_COLUMNS, "id", "note", *(f"{name}:logodds" for name in names)} - set(header)
+    missing = {
+        *_KEY_COLUMNS,
+        "id",
+        "note",
+        *(f"{name}:logodds" for name in names),
+    } - set(header)
     if missing or not names:
-        what = f"column {quoted(sorted(missing)[0])}" if missing else "values of each track"
-        raise DataError(f"{where}: no {what}; give a table of score-variants --tracks '*'")
+        what = (
+            f"column {quoted(sorted(missing)[0])}"
+            if missing
+            else "values of each track"
+        )
+        raise DataError(
+            f"{where}: no {what}; give a table of score-variants --tracks '*'"
+        )
     columns = {name: index for index, name in enumerate(names)}
     for where, cells in rows:
         row = dict(zip(header, cells, strict=True))
         key = tuple(row[name] for name in _KEY_COLUMNS)
         scored = row[f"{names[0]}:delta"] != "NA"
         deltas, log_odds = (
-            [row[f"{name}:{value}"] for name in names] if scored else None for value in ("delta", "logodds")
+            [row[f"{name}:{value}"] for name in names] if scored else None
+            for value in ("delta", "logodds")
         )
-        yield _ScoredAllele(where, key, row["id"], UNKNOWN, row["note"].strip("."), deltas, log_odds, columns)
+        yield _ScoredAllele(
+            where,
+            key,
+            row["id"],
+            UNKNOWN,
+            row["note"].strip("."),
+            deltas,
+            log_odds,
+            columns,
+        )

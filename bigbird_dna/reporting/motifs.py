@@ -53,11 +53,16 @@ class FoundMotif(NamedTuple):
     @property
     def consensus(self) -> str:
         """The bases with a frequency of at least 1/4 at each position, as IUPAC letters."""
-        return "".join(IUPAC[int(((row >= _COMMON) * (1, 2, 4, 8)).sum())] for row in self.frequencies)
+        return "".join(
+            IUPAC[int(((row >= _COMMON) * (1, 2, 4, 8)).sum())]
+            for row in self.frequencies
+        )
 
     def significant(self, max_q: float) -> list[int]:
         """Numbers of the matrices that the motif matches, best first."""
-        found = [number for number, one in enumerate(self.matches) if one.q_value <= max_q]
+        found = [
+            number for number, one in enumerate(self.matches) if one.q_value <= max_q
+        ]
         return sorted(found, key=lambda number: self.matches[number].p_value)
 
 
@@ -72,7 +77,9 @@ def motif_page(
     """Write the page `motifs.html`, and its logos in `logos`, to the directory `output`."""
     (output / "logos").mkdir()
     matched, others = list[Logo](), list[Logo]()
-    ranked = sorted(motifs, key=lambda one: (not one.significant(max_q), one.output, -one.seqlets))
+    ranked = sorted(
+        motifs, key=lambda one: (not one.significant(max_q), one.output, -one.seqlets)
+    )
     for number, one in enumerate(ranked[:_MOST_SHOWN], 1):
         path = output / "logos" / f"{number:03}.svg"
         best = one.significant(max_q)[:1]
@@ -80,9 +87,13 @@ def motif_page(
         caption = f"{one.seqlets:,} seqlets; the motif {one.effect} the score."
         if best:
             match = one.matches[best[0]]
-            caption += f" Best match: {known[best[0]].factor} ({known[best[0]].matrix}), "
+            caption += (
+                f" Best match: {known[best[0]].factor} ({known[best[0]].matrix}), "
+            )
             caption += f"q = {match.q_value:.2g}."
-        logo = Logo(f"{one.output}: {one.consensus}", caption, data_uri(path.read_bytes()))
+        logo = Logo(
+            f"{one.output}: {one.consensus}", caption, data_uri(path.read_bytes())
+        )
         (matched if best else others).append(logo)
     page = render_page(
         "motif_page.html",
@@ -99,10 +110,14 @@ def motif_page(
     (output / "motifs.html").write_text(page, encoding="utf-8")
 
 
-def conclusions(motifs: Sequence[FoundMotif], recovered: pd.DataFrame, max_q: float) -> list[str]:
+def conclusions(
+    motifs: Sequence[FoundMotif], recovered: pd.DataFrame, max_q: float
+) -> list[str]:
     """Return what was found, in sentences."""
     matched = sum(bool(one.significant(max_q)) for one in motifs)
-    found = [f"Motifs: {len(motifs):,}, of which {matched:,} match a known matrix (q ≤ {max_q:g})."]
+    found = [
+        f"Motifs: {len(motifs):,}, of which {matched:,} match a known matrix (q ≤ {max_q:g})."
+    ]
     if len(recovered):
         own = (recovered["recovered"] == "yes").sum()
         line = f"Of {len(recovered):,} outputs with the name of a factor, {own:,} have a motif that matches "
@@ -115,12 +130,25 @@ def conclusions(motifs: Sequence[FoundMotif], recovered: pd.DataFrame, max_q: fl
 
 
 def _recovered_table(recovered: pd.DataFrame) -> ShownTable:
-    headings = ["output", "matrices of its factor", "motifs", "recovered", "p", "q", "others recovered"]
+    headings = [
+        "output",
+        "matrices of its factor",
+        "motifs",
+        "recovered",
+        "p",
+        "q",
+        "others recovered",
+    ]
     rows = [
         [
             *(row["output"], row["matrices"], f"{row['motifs']:,}", row["recovered"]),
-            *("–" if row[key] != row[key] else f"{row[key]:.2g}" for key in ("p_value", "q_value")),
-            "–" if row["others_recovered"] != row["others_recovered"] else f"{row['others_recovered']:.0%}",
+            *(
+                "–" if row[key] != row[key] else f"{row[key]:.2g}"
+                for key in ("p_value", "q_value")
+            ),
+            "–"
+            if row["others_recovered"] != row["others_recovered"]
+            else f"{row['others_recovered']:.0%}",
         ]
         for row in recovered.to_dict("records")
     ]
@@ -132,7 +160,9 @@ def _draw(motif: FoundMotif, known: KnownMotif | None, path: Path) -> None:
     parts = [("contribution", motif.contributions, 0)]
     if known is not None:
         match = min(motif.matches)
-        frequencies = known.frequencies[::-1, ::-1] if match.reverse else known.frequencies
+        frequencies = (
+            known.frequencies[::-1, ::-1] if match.reverse else known.frequencies
+        )
         logs = np.log2(np.maximum(frequencies, 1e-9))
         bits = frequencies * (2 + (frequencies * logs).sum(1, keepdims=True))
         parts.append((f"{known.factor}, bits", bits, -match.offset))
@@ -140,8 +170,13 @@ def _draw(motif: FoundMotif, known: KnownMotif | None, path: Path) -> None:
     last = max(start + len(heights) for _, heights, start in parts)
     with panels(len(parts), 1, 5, 1.3) as (figure, axes):
         for axis, (label, heights, start) in zip(axes, parts, strict=True):
-            draw_letters(axis, heights, range(start, start + len(heights)), np.ones(len(heights)))
-            ends = np.minimum(heights, 0).sum(1).min(), np.maximum(heights, 0).sum(1).max()
+            draw_letters(
+                axis, heights, range(start, start + len(heights)), np.ones(len(heights))
+            )
+            ends = (
+                np.minimum(heights, 0).sum(1).min(),
+                np.maximum(heights, 0).sum(1).max(),
+            )
             axis.set_ylim(1.1 * ends[0], 1.1 * max(ends[1], 1e-6))
             axis.set_xlim(first - 0.5, last - 0.5)
             axis.set_xticks([])

@@ -9,7 +9,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bigbird_dna.data.predictions import CNN, COMPOSITION, CONTROL, KMER, MODEL, NETWORK, ORF, POSITION
+from bigbird_dna.data.predictions import (
+    CNN,
+    COMPOSITION,
+    CONTROL,
+    KMER,
+    MODEL,
+    NETWORK,
+    ORF,
+    POSITION,
+)
 from bigbird_dna.metrics.auroc import ENDS, Counts, Floats, Steps
 from bigbird_dna.metrics.resampling import THRESHOLD
 from bigbird_dna.reporting.result import (
@@ -60,7 +69,9 @@ def predictor_kind(name: str) -> str:
     return CONTROL if is_control(name) else name
 
 
-def joined_controls(controls: Sequence[tuple[Any, ...]], counts: int) -> list[tuple[Any, ...]]:
+def joined_controls(
+    controls: Sequence[tuple[Any, ...]], counts: int
+) -> list[tuple[Any, ...]]:
     """Return the row of several controls on the same windows; of fewer, their own.
 
     Rows have `counts` columns, estimates with their intervals, and a note. The row has the mean of each
@@ -99,20 +110,35 @@ def draw_curves(
             continue
         style, label = STYLES[predictor_kind(name)], "_"  # without a line in the legend
         if name in rows.index:
-            found = interval(*map(float, rows.loc[name, [f"{area}{end}" for end in ENDS]]))
+            found = interval(
+                *map(float, rows.loc[name, [f"{area}{end}" for end in ENDS]])
+            )
             label = f"{style.label}  {found}{' range' if several and is_control(name) else ''}"
-        look: dict[str, Any] = {"color": style.color, "linestyle": style.dashes, "label": label}
+        look: dict[str, Any] = {
+            "color": style.color,
+            "linestyle": style.dashes,
+            "label": label,
+        }
         curve = thin_curve(steps, POINTS)
         if area == "auroc":
             axis.plot(*(curve.T / curve[-1][:, None]), **look)
         else:
             axis.step(*precision_recall(curve), where="pre", **look)
     positives, n = int(labels.sum()), len(labels)
-    square_panel(axis, title, f"n = {positives:,} + {n - positives:,}", f"{area.upper()} [95 % CI]")
+    square_panel(
+        axis,
+        title,
+        f"n = {positives:,} + {n - positives:,}",
+        f"{area.upper()} [95 % CI]",
+    )
 
 
 def draw_histograms(
-    axis: Axes, labels: NDArray[Any], probabilities: NDArray[np.floating], positives: str, rows: str
+    axis: Axes,
+    labels: NDArray[Any],
+    probabilities: NDArray[np.floating],
+    positives: str,
+    rows: str,
 ) -> None:
     """Draw histograms of probabilities (N,) of both classes; the dashed line is the threshold."""
     edges = np.linspace(0, 1, 41)
@@ -146,7 +172,9 @@ def thin_curve(steps: Steps, points: int) -> Counts:
         by_length = np.searchsorted(along, np.linspace(0, 2, points + 1))
         by_recall = np.searchsorted(rates[:, 1], np.linspace(0, 1, points + 1))
         # The first corner at or after each mark, and the last one before it.
-        chosen = np.concatenate([by_length, by_length - 1, by_recall, [0, len(corners) - 1]])
+        chosen = np.concatenate(
+            [by_length, by_length - 1, by_recall, [0, len(corners) - 1]]
+        )
         # Precision at a recall is that of the first corner that reaches it, which has an even index.
         chosen = np.concatenate([chosen, chosen - chosen % 2])
         corners = corners[np.unique(np.clip(chosen, 0, len(corners) - 1))]

@@ -22,7 +22,14 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import open_assembly
 from bigbird_dna.genome.promoters import place, read_promoters
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import OPPOSITE, UNKNOWN, Locus, base_codes, inside, window_around
+from bigbird_dna.genome.sequence import (
+    OPPOSITE,
+    UNKNOWN,
+    Locus,
+    base_codes,
+    inside,
+    window_around,
+)
 
 MATRIX = Schema.of(
     "text strand; text orientation; number shift; count promoters; metric log_odds; estimate difference; "
@@ -73,21 +80,33 @@ def check_promoters(
         placed = place(read_promoters(promoters), genome.contigs, names, str(promoters))
         strands = _strands(placed.loci, genome, promoters)
         fits = [*_fits(strands, genome)]
-        sides = _information(np.concatenate([_codes(own, genome, False) for own in strands.values()]))
+        sides = _information(
+            np.concatenate([_codes(own, genome, False) for own in strands.values()])
+        )
     if output is not None:
         with atomic_path(output) as temporary:
             write_table(temporary, _table(fits), MATRIX)
     return conclusions(fits, sides)
 
 
-def _strands(loci: Sequence[Locus], genome: Reference, path: Path) -> dict[str, list[Locus]]:
+def _strands(
+    loci: Sequence[Locus], genome: Reference, path: Path
+) -> dict[str, list[Locus]]:
     """Return the start sites of each strand that are not at a contig's edge."""
     edge = UPSTREAM + DOWNSTREAM + max(SHIFTS)
-    whole = [locus for locus in loci if inside(window_around(locus, edge, edge), genome.contigs)]
-    strands = {name: [locus for locus in whole if locus.strand == name] for name in ("+", "-")}
+    whole = [
+        locus
+        for locus in loci
+        if inside(window_around(locus, edge, edge), genome.contigs)
+    ]
+    strands = {
+        name: [locus for locus in whole if locus.strand == name] for name in ("+", "-")
+    }
     for name, own in strands.items():
         if len(own) < FEWEST:
-            raise DataError(f"{path}: {len(own):,} start sites on strand {name}; the check needs {FEWEST}")
+            raise DataError(
+                f"{path}: {len(own):,} start sites on strand {name}; the check needs {FEWEST}"
+            )
     return strands
 
 
@@ -95,12 +114,23 @@ def _codes(loci: Sequence[Locus], genome: Reference, turned: bool) -> NDArray[np
     """Return the bases (N, L + 2 · shifts) around start sites, or around them on the opposite strand."""
     reach, rows = max(SHIFTS), []
     for locus in loci:
-        read = Locus(locus.contig, locus.position, OPPOSITE[locus.strand] if turned else locus.strand, "")
-        rows.append(base_codes(genome.fetch(window_around(read, UPSTREAM + reach, DOWNSTREAM + reach))))
+        read = Locus(
+            locus.contig,
+            locus.position,
+            OPPOSITE[locus.strand] if turned else locus.strand,
+            "",
+        )
+        rows.append(
+            base_codes(
+                genome.fetch(window_around(read, UPSTREAM + reach, DOWNSTREAM + reach))
+            )
+        )
     return np.array(rows)
 
 
-def _fits(strands: Mapping[str, Sequence[Locus]], genome: Reference) -> Iterator[StrandFit]:
+def _fits(
+    strands: Mapping[str, Sequence[Locus]], genome: Reference
+) -> Iterator[StrandFit]:
     """Yield the fits of both strands, orientations and all shifts."""
     given = {name: _codes(own, genome, False) for name, own in strands.items()}
     for name, other in (("+", "-"), ("-", "+")):
@@ -110,18 +140,25 @@ def _fits(strands: Mapping[str, Sequence[Locus]], genome: Reference) -> Iterator
             for shift in SHIFTS:
                 first = max(SHIFTS) + shift
                 window = codes[:, first : first + UPSTREAM + DOWNSTREAM]
-                scores = np.where(window < UNKNOWN, matrix[np.arange(len(matrix)), window % UNKNOWN], 0).sum(
-                    1
-                )
+                scores = np.where(
+                    window < UNKNOWN,
+                    matrix[np.arange(len(matrix)), window % UNKNOWN],
+                    0,
+                ).sum(1)
                 before, at = window[:, UPSTREAM - 1], window[:, UPSTREAM]
-                initiator = float((np.isin(before, (1, 3)) & np.isin(at, (0, 2))).mean())
+                initiator = float(
+                    (np.isin(before, (1, 3)) & np.isin(at, (0, 2))).mean()
+                )
                 yield StrandFit(name, turned, shift, scores, initiator)
 
 
 def _shares(codes: NDArray[np.uint8]) -> Floats:
     """Return the frequencies (L, 4) of bases around start sites."""
     reach = max(SHIFTS)
-    counts = np.stack([(codes == base).sum(0) for base in range(UNKNOWN)], 1)[reach:-reach] + 1.0
+    counts = (
+        np.stack([(codes == base).sum(0) for base in range(UNKNOWN)], 1)[reach:-reach]
+        + 1.0
+    )
     return np.asarray(counts / counts.sum(1, keepdims=True))
 
 
@@ -130,7 +167,8 @@ def _matrix(codes: NDArray[np.uint8]) -> Floats:
     shares = _shares(codes)
     kernel, places = np.ones(_SMOOTHED), np.ones(len(shares))
     around = [
-        np.convolve(column, kernel, "same") / np.convolve(places, kernel, "same") for column in shares.T
+        np.convolve(column, kernel, "same") / np.convolve(places, kernel, "same")
+        for column in shares.T
     ]
     return np.asarray(np.log2(shares / np.stack(around, 1)))
 
@@ -138,7 +176,10 @@ def _matrix(codes: NDArray[np.uint8]) -> Floats:
 def _information(codes: NDArray[np.uint8]) -> tuple[float, float]:
     """Return the information, in bits, of the bases 3 to 38 bp before and after start sites."""
     bits = (_shares(codes) * _matrix(codes)).sum(1) - 3 / (2 * math.log(2) * len(codes))
-    before, after = bits[UPSTREAM - 38 : UPSTREAM - 2], bits[UPSTREAM + 3 : UPSTREAM + 39]
+    before, after = (
+        bits[UPSTREAM - 38 : UPSTREAM - 2],
+        bits[UPSTREAM + 3 : UPSTREAM + 39],
+    )
     return float(before.sum()), float(after.sum())
 
 
@@ -149,13 +190,21 @@ def _table(fits: Sequence[StrandFit]) -> pd.DataFrame:
         value, error = fit.lead(_listed(fits, fit.strand))
         ends = (value - 1.96 * error, value + 1.96 * error)
         where = "opposite strand" if fit.turned else "as listed"
-        of_scores = (len(fit.scores), float(fit.scores.mean()), value, *ends, fit.initiator)
+        of_scores = (
+            len(fit.scores),
+            float(fit.scores.mean()),
+            value,
+            *ends,
+            fit.initiator,
+        )
         rows.append((fit.strand, where, fit.shift, *of_scores))
     return pd.DataFrame(rows, columns=MATRIX.names)
 
 
 def _listed(fits: Sequence[StrandFit], strand: str) -> StrandFit:
-    return next(fit for fit in fits if (fit.strand, fit.turned, fit.shift) == (strand, False, 0))
+    return next(
+        fit for fit in fits if (fit.strand, fit.turned, fit.shift) == (strand, False, 0)
+    )
 
 
 def conclusions(fits: Sequence[StrandFit], sides: tuple[float, float]) -> list[str]:
@@ -163,29 +212,51 @@ def conclusions(fits: Sequence[StrandFit], sides: tuple[float, float]) -> list[s
 
     `sides` is the information before and after start sites: promoter elements are before them.
     """
-    apart = {shift: {"+": (False, shift), "-": (False, -shift)} for shift in SHIFTS if shift}
+    apart = {
+        shift: {"+": (False, shift), "-": (False, -shift)} for shift in SHIFTS if shift
+    }
     best = _best(fits, {**apart, 0: {"+": (True, 0), "-": (True, 0)}})
     if best == 0:
-        return ["One of the strands is read in the wrong direction: both fit better on the opposite strand."]
+        return [
+            "One of the strands is read in the wrong direction: both fit better on the opposite strand."
+        ]
     if best is not None:
-        there, back = ("downstream", "upstream") if best > 0 else ("upstream", "downstream")
-        own = {fit.strand: fit.initiator for fit in fits if (fit.turned, fit.shift) == (False, 0)}
+        there, back = (
+            ("downstream", "upstream") if best > 0 else ("upstream", "downstream")
+        )
+        own = {
+            fit.strand: fit.initiator
+            for fit in fits
+            if (fit.turned, fit.shift) == (False, 0)
+        }
         return [
             f"The strands differ by {abs(best)} bp: to fit each other, start sites on - must move "
             f"{abs(best)} bp {back}, or those on + {abs(best)} bp {there}.",
             f"{own['+']:.0%} of those on + and {own['-']:.0%} on - begin with A or G after C or T: those on "
             f"{min(own, key=lambda strand: own[strand])} are probably wrong.",
         ]
-    found = ["The start sites of both strands fit each other best at the listed positions."]
+    found = [
+        "The start sites of both strands fit each other best at the listed positions."
+    ]
     before, after = sides
     if after > max(2 * before, _LEAST_BITS):
-        swapped = f"{before:.2f} bits before the start sites, {after:.2f} bits after them"
+        swapped = (
+            f"{before:.2f} bits before the start sites, {after:.2f} bits after them"
+        )
         return [
             *found,
             f"Promoter elements seem to be on the wrong side ({swapped}): strands may be swapped.",
         ]
     shares = {
-        shift: float(np.mean([fit.initiator for fit in fits if (fit.turned, fit.shift) == (False, shift)]))
+        shift: float(
+            np.mean(
+                [
+                    fit.initiator
+                    for fit in fits
+                    if (fit.turned, fit.shift) == (False, shift)
+                ]
+            )
+        )
         for shift in SHIFTS
     }
     shift = max(shares, key=lambda one: shares[one])
@@ -193,16 +264,26 @@ def conclusions(fits: Sequence[StrandFit], sides: tuple[float, float]) -> list[s
     if not shift:
         return [*found, f"{text}, more than at the positions around."]
     where = f"{abs(shift)} bp {'downstream' if shift > 0 else 'upstream'}"
-    return [*found, f"Only {text}, but {shares[shift]:.0%} {where}: all start sites may be off."]
+    return [
+        *found,
+        f"Only {text}, but {shares[shift]:.0%} {where}: all start sites may be off.",
+    ]
 
 
-def _best(fits: Sequence[StrandFit], options: dict[int, dict[str, tuple[bool, int]]]) -> int | None:
+def _best(
+    fits: Sequence[StrandFit], options: dict[int, dict[str, tuple[bool, int]]]
+) -> int | None:
     """Return the key of the option with the largest gain on both strands together; None: no certain gain."""
     gains = {}
     for key, of_strands in options.items():
-        chosen = [fit for fit in fits if (fit.turned, fit.shift) == of_strands[fit.strand]]
+        chosen = [
+            fit for fit in fits if (fit.turned, fit.shift) == of_strands[fit.strand]
+        ]
         leads = [fit.lead(_listed(fits, fit.strand)) for fit in chosen]
-        value, error = sum(lead for lead, _ in leads), math.hypot(*(error for _, error in leads))
+        value, error = (
+            sum(lead for lead, _ in leads),
+            math.hypot(*(error for _, error in leads)),
+        )
         if value > _CERTAIN * error:
             gains[key] = value
     return max(gains, key=lambda key: gains[key]) if gains else None

@@ -28,11 +28,18 @@ from bigbird_dna.reporting.calibration import (
     promoter_calibration_table,
     read_probabilities,
 )
-from bigbird_dna.reporting.predictors import draw_curves, draw_histograms, is_control, joined_controls
+from bigbird_dna.reporting.predictors import (
+    draw_curves,
+    draw_histograms,
+    is_control,
+    joined_controls,
+)
 from bigbird_dna.reporting.result import panels, save_figure
 
 # Baseline → column with the AUROC of a predictor minus that of the baseline.
-DIFFERENCES = {name: f"auroc_minus_{name.replace('-', '')}" for name in PROMOTER_BASELINES}
+DIFFERENCES = {
+    name: f"auroc_minus_{name.replace('-', '')}" for name in PROMOTER_BASELINES
+}
 
 PROMOTERS = Schema.of(
     "text negative_set stratum model; count n positives; estimate auroc auprc f1 mcc",
@@ -75,7 +82,9 @@ def promoter_report(
     return table
 
 
-def promoter_table(comparisons: Sequence[AlignedPredictions], seed: int = 0) -> pd.DataFrame:
+def promoter_table(
+    comparisons: Sequence[AlignedPredictions], seed: int = 0
+) -> pd.DataFrame:
     """Return one row per negative set, stratum and predictor: `binary_metrics`, and AUROC minus baselines.
 
     If the coding fraction of the windows is known, the rows of all windows of a negative set are followed by
@@ -86,12 +95,16 @@ def promoter_table(comparisons: Sequence[AlignedPredictions], seed: int = 0) -> 
     for stratum, comparison in (part for one in comparisons for part in one.strata()):
         controls: list[tuple[Any, ...]] = []
         for name, scores in comparison.scores.items():
-            *values, note = binary_metrics(comparison.labels, scores, seed, blocks=comparison.blocks)
+            *values, note = binary_metrics(
+                comparison.labels, scores, seed, blocks=comparison.blocks
+            )
             for baseline in DIFFERENCES:
                 lead = UNDEFINED
                 if baseline in comparison.scores and name != baseline:
                     others = comparison.scores[baseline]
-                    lead = auroc_difference(comparison.labels, scores, others, comparison.blocks).estimate
+                    lead = auroc_difference(
+                        comparison.labels, scores, others, comparison.blocks
+                    ).estimate
                 values += lead
             row = (comparison.negative_set, stratum, name, *values, note)
             (controls if is_control(name) else rows).append(row)
@@ -100,37 +113,60 @@ def promoter_table(comparisons: Sequence[AlignedPredictions], seed: int = 0) -> 
 
 
 def _comparisons(
-    sets: Mapping[str, Path], baselines: Mapping[str, Mapping[str, Path]], controls: Sequence[Path]
+    sets: Mapping[str, Path],
+    baselines: Mapping[str, Mapping[str, Path]],
+    controls: Sequence[Path],
 ) -> list[AlignedPredictions]:
     """Align the predictors of each set; `baselines` map a negative set to baseline → predictions."""
     for name in baselines:
         if name not in sets:
-            raise UsageError(f"baseline {name!r}: no predictions given for the negative set {name!r}")
+            raise UsageError(
+                f"baseline {name!r}: no predictions given for the negative set {name!r}"
+            )
     shuffled: dict[str, list[Path]] = {}
     for control in controls:
         name = negative_set_of(control)
         if name not in sets:
-            raise UsageError(f"control {control}: no predictions given for the negative set {name!r}")
+            raise UsageError(
+                f"control {control}: no predictions given for the negative set {name!r}"
+            )
         shuffled.setdefault(name, []).append(control)
     comparisons = []
     for name, path in sets.items():
         files = {MODEL: path}
         given = baselines.get(name, {})
-        files |= {baseline: given[baseline] for baseline in PROMOTER_BASELINES if baseline in given}
-        files |= {control_name(number): file for number, file in enumerate(shuffled.get(name, ()))}
+        files |= {
+            baseline: given[baseline]
+            for baseline in PROMOTER_BASELINES
+            if baseline in given
+        }
+        files |= {
+            control_name(number): file
+            for number, file in enumerate(shuffled.get(name, ()))
+        }
         comparisons.append(compare(name, files))
     return comparisons
 
 
 def curves_figure(
-    comparisons: Sequence[AlignedPredictions], table: pd.DataFrame, area: str, path: Path
+    comparisons: Sequence[AlignedPredictions],
+    table: pd.DataFrame,
+    area: str,
+    path: Path,
 ) -> None:
     """Draw the curves of each comparison, see `draw_curves`, with areas from the table of promoters."""
     whole = table[table["stratum"] == ALL]
     with panels(1, len(comparisons), 4.1, 6.0) as (figure, axes):
         for axis, one in zip(axes, comparisons, strict=True):
             rows = whole[whole["negative_set"] == one.negative_set].set_index("model")
-            draw_curves(axis, one.labels, one.scores, rows, area, f"{one.negative_set} negatives")
+            draw_curves(
+                axis,
+                one.labels,
+                one.scores,
+                rows,
+                area,
+                f"{one.negative_set} negatives",
+            )
         save_figure(figure, path)
 
 

@@ -108,14 +108,28 @@ def square_panel(axis: Axes, title: str, rows: str, legend: str) -> None:
         1, 1.02, rows, transform=axis.transAxes, ha="right", va="bottom", fontsize=9, color=GRAY
     )  # fmt: skip
     if axis.get_legend_handles_labels()[0]:
-        axis.legend(loc="upper left", bbox_to_anchor=(-0.04, -0.14), title=legend, alignment="left")
+        axis.legend(
+            loc="upper left",
+            bbox_to_anchor=(-0.04, -0.14),
+            title=legend,
+            alignment="left",
+        )
     else:
-        axis.text(0.5, 0.5, "one class only", ha="center", color=GRAY, transform=axis.transAxes)
+        axis.text(
+            0.5,
+            0.5,
+            "one class only",
+            ha="center",
+            color=GRAY,
+            transform=axis.transAxes,
+        )
 
 
 def show_text(axis: Axes, text: str) -> None:
     """Show text in a panel that has no data."""
-    axis.text(0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes, color=GRAY)
+    axis.text(
+        0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes, color=GRAY
+    )
     axis.set(xticks=[], yticks=[])
 
 
@@ -129,12 +143,16 @@ def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
     from matplotlib.ticker import LogFormatter
 
     check_format(path)
-    metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
+    metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(
+        path.suffix.lower()
+    )
     with rc_context({"text.parse_math": False}), atomic_path(path) as temporary:
         texts: Any = figure.findobj(Text)
         for text in texts:
             text.set_parse_math(False)
-        for axis in (one for panel in figure.axes for one in (panel.xaxis, panel.yaxis)):
+        for axis in (
+            one for panel in figure.axes for one in (panel.xaxis, panel.yaxis)
+        ):
             # The labels of logarithmic axes, such as 10², are formulas.
             ticks = (
                 [*axis.get_major_ticks(_MOST_TICKS)]
@@ -152,14 +170,20 @@ def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
 def check_format(path: Path) -> None:
     """Raise `UsageError` if the suffix of a plot's file name is not in `FORMATS`."""
     if path.suffix.lower() not in FORMATS:
-        raise UsageError(f"{path}: the file name of a plot must end in {', '.join(FORMATS)}")
+        raise UsageError(
+            f"{path}: the file name of a plot must end in {', '.join(FORMATS)}"
+        )
 
 
 def interval(value: float, low: float, high: float, *, form: str = ".3f") -> str:
     """Format a value and its interval as in legends: `0.894 [0.871, 0.917]`."""
     if value != value:
         return "not defined"
-    return f"{value:{form}}" if low != low else f"{value:{form}} [{low:{form}}, {high:{form}}]"
+    return (
+        f"{value:{form}}"
+        if low != low
+        else f"{value:{form}} [{low:{form}}, {high:{form}}]"
+    )
 
 
 @dataclass(frozen=True)
@@ -190,14 +214,22 @@ def write_result(
     `page` returns the content of the Markdown file; None: title, table and notes.
     """
     write_table(directory / f"{name}.tsv", result.frame, result.schema)
-    content = {"title": result.title, "note": result.note, "rows": json_rows(result.frame)}
+    content = {
+        "title": result.title,
+        "note": result.note,
+        "rows": json_rows(result.frame),
+    }
     write_json(directory / f"{name}.json", content)
-    (directory / f"{name}.md").write_text((page or result_page)(result), encoding="utf-8")
+    (directory / f"{name}.md").write_text(
+        (page or result_page)(result), encoding="utf-8"
+    )
     if draw is not None:
         draw(result, directory / f"{name}.svg")
 
 
-def result_page(result: ResultTable, show: Callable[[float], str] = "{:.3f}".format) -> str:
+def result_page(
+    result: ResultTable, show: Callable[[float], str] = "{:.3f}".format
+) -> str:
     """Return a result in Markdown; `show` formats numbers without an interval."""
     parts = [f"# {result.title}", markdown(readable(result.frame, show))]
     parts += [f"† {result.note}"] * bool(result.notes)
@@ -215,11 +247,20 @@ def readable(table: pd.DataFrame, show: Callable[[float], str]) -> pd.DataFrame:
         ends = [f"{column}_low", f"{column}_high"]
         if ends[0] in table:
             estimates = table[[column, *ends]].itertuples(index=False, name=None)
-            cells[column] = ["" if math.isnan(row[0]) else interval(*row) for row in estimates]
+            cells[column] = [
+                "" if math.isnan(row[0]) else interval(*row) for row in estimates
+            ]
             cells = cells.drop(columns=ends)
     for column in map(str, cells.columns):
-        mark = " †" if column.startswith("published") and not column.endswith("_row") else ""
-        cells[column] = [text and text + mark for text in (_text(cell, show) for cell in cells[column])]
+        mark = (
+            " †"
+            if column.startswith("published") and not column.endswith("_row")
+            else ""
+        )
+        cells[column] = [
+            text and text + mark
+            for text in (_text(cell, show) for cell in cells[column])
+        ]
     return cells
 
 

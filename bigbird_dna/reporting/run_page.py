@@ -71,18 +71,28 @@ def run_report(
     found: dict[str, Path] = {}
     for path in paths:
         if path.name not in known:
-            raise UsageError(f"{path}: not shown in a run report; its name {one_of(path.name, known)}")
+            raise UsageError(
+                f"{path}: not shown in a run report; its name {one_of(path.name, known)}"
+            )
         if path.name in found:
-            raise UsageError(f"{path}: same file name as {found[path.name]}; give only one")
+            raise UsageError(
+                f"{path}: same file name as {found[path.name]}; give only one"
+            )
         found[path.name] = path
     parts = {
-        title: [_shown_item(item, found[item.name], output) for item in items if item.name in found]
+        title: [
+            _shown_item(item, found[item.name], output)
+            for item in items
+            if item.name in found
+        ]
         for title, items in PARTS.items()
     }
     main = headlines(found["summary.tsv"]) if "summary.tsv" in found else []
     steps, total = steps_table(sorted(benchmarks.glob("*.tsv")) if benchmarks else ())
     values = config.model_dump(mode="json", exclude=_LOCATION_KEYS)
-    configuration = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100)
+    configuration = yaml.safe_dump(
+        values, sort_keys=False, allow_unicode=True, width=100
+    )
     subject = config.genome.title if config.has_genome else "Sequences"
     text = render_page(
         "run_page.html",
@@ -111,11 +121,17 @@ def _shown_item(item: ReportItem, path: Path, output: Path) -> _ShownItem:
     caption = [Markup(re.sub(r"``(.+?)``", r"<code>\1</code>", line)) for line in lines]
     if path.suffix == PAGE:
         # A relative link, so that both files can be moved together.
-        return _ShownItem(item, caption, Path(os.path.relpath(path, output.parent)).as_posix())
+        return _ShownItem(
+            item, caption, Path(os.path.relpath(path, output.parent)).as_posix()
+        )
     table = None if path.suffix in (FIGURE, TEXT) else shown_table(path)
     with reading(path, "not readable", UnicodeDecodeError):
         text = path.read_text(encoding="utf-8")
-    paragraphs = tuple(filter(None, map(str.strip, text.splitlines()))) if path.suffix == TEXT else ()
+    paragraphs = (
+        tuple(filter(None, map(str.strip, text.splitlines())))
+        if path.suffix == TEXT
+        else ()
+    )
     # Plots are shown as images, so that scripts inside an SVG cannot run.
     kind = {FIGURE: "image/svg+xml", TEXT: "text/plain"}.get(path.suffix, _TABLE)
     return _ShownItem(item, caption, data_uri(text, kind), table, paragraphs)
@@ -130,7 +146,9 @@ def conclusion(main: Sequence[Headline], held_out: Sequence[str]) -> list[str]:
     """
     tracks = [one for one in main if one.model.section.startswith("chromatin")]
     # The last group of tracks is that of all tracks.
-    models = [one for one in main if one not in tracks[:-1] and SHUFFLED not in one.measure]
+    models = [
+        one for one in main if one not in tracks[:-1] and SHUFFLED not in one.measure
+    ]
     if not models:
         return []
     promoters = [one for one in models if one.model.section.startswith("promoters")]
@@ -138,20 +156,37 @@ def conclusion(main: Sequence[Headline], held_out: Sequence[str]) -> list[str]:
     if calls:
         first = calls[len(calls) // 2]
     else:
-        first = min(promoters, key=lambda one: one.model.value) if promoters else (tracks or models)[-1]
-    where = f"On {', '.join(held_out)}, held out from training" if held_out else "On held-out data"
+        first = (
+            min(promoters, key=lambda one: one.model.value)
+            if promoters
+            else (tracks or models)[-1]
+        )
+    where = (
+        f"On {', '.join(held_out)}, held out from training"
+        if held_out
+        else "On held-out data"
+    )
     lowest = ", its lowest," if len(promoters) > 1 and not calls else ""
     verdicts: dict[str, list[str]] = {}
     for one in models:
         verdicts.setdefault(one.verdict, []).append(one.task)
-    clauses = [f"{verdict} for {', '.join(tasks)}" for verdict, tasks in verdicts.items()]
-    failed = [one.task for one in main if SHUFFLED in one.measure and one.verdict.startswith("not")]
+    clauses = [
+        f"{verdict} for {', '.join(tasks)}" for verdict, tasks in verdicts.items()
+    ]
+    failed = [
+        one.task
+        for one in main
+        if SHUFFLED in one.measure and one.verdict.startswith("not")
+    ]
     return [
         f"{where}, the model has {first.measure} {_text(first.model)}{lowest} for {first.task}; the best "
         f"baseline ({first.baseline}) has {_text(first.best)}, and the difference is "
         f"{_text(first.difference, '+')}: the model is {first.verdict}.",
         f"Compared with the best baseline of each task, the model is {'; '.join(clauses)}.",
-        *[f"Warning: with {SHUFFLED}, the model is not near chance for {', '.join(failed)}."] * bool(failed),
+        *[
+            f"Warning: with {SHUFFLED}, the model is not near chance for {', '.join(failed)}."
+        ]
+        * bool(failed),
     ]
 
 
@@ -197,7 +232,11 @@ def origin(config: Config, start: Path) -> list[str]:
 
 
 def _held_out(config: Config, split: str) -> list[str]:
-    regions = getattr(config.chromatin.data, f"{split}_regions") if config.has_chromatin else ()
+    regions = (
+        getattr(config.chromatin.data, f"{split}_regions")
+        if config.has_chromatin
+        else ()
+    )
     return [*getattr(config.genome, split), *regions]
 
 
@@ -223,7 +262,9 @@ PARTS: dict[str, tuple[ReportItem, ...]] = {
         ReportItem("scan.tsv", "Calls, table", folded=True),
         ReportItem("roc.svg", "ROC curves", "roc"),
         ReportItem("precision_recall.svg", "Precision and recall", "precision_recall"),
-        ReportItem("promoters.tsv", "All metrics of promoters", "promoters", folded=True),
+        ReportItem(
+            "promoters.tsv", "All metrics of promoters", "promoters", folded=True
+        ),
         ReportItem("calibration.svg", "Calibration", "calibration"),
         ReportItem("calibration.tsv", "Calibration, table", folded=True),
         ReportItem("groups.tsv", "Chromatin tracks by group", "tracks"),
@@ -237,21 +278,31 @@ PARTS: dict[str, tuple[ReportItem, ...]] = {
         ReportItem("loss.svg", "Loss of pretraining", "loss"),
     ),
     "Promoters": (
-        ReportItem("score_histograms.svg", "Distribution of scores", "score_histograms"),
-        ReportItem("similarity.svg", "By similarity to the training data", "similarity"),
+        ReportItem(
+            "score_histograms.svg", "Distribution of scores", "score_histograms"
+        ),
+        ReportItem(
+            "similarity.svg", "By similarity to the training data", "similarity"
+        ),
         ReportItem("similarity.tsv", "By similarity, table", folded=True),
         ReportItem("finetuning_loss.svg", "Loss of fine-tuning", "finetuning_loss"),
     ),
     "Chromatin": (
-        ReportItem("track_calibration.svg", "Calibration of tracks", "track_calibration"),
+        ReportItem(
+            "track_calibration.svg", "Calibration of tracks", "track_calibration"
+        ),
         ReportItem("track_calibration.tsv", "Calibration of every track", folded=True),
         ReportItem("tracks.tsv", "All tracks", folded=True),
-        ReportItem("bin_similarity.tsv", "By similarity to the training data", "bin_similarity"),
+        ReportItem(
+            "bin_similarity.tsv", "By similarity to the training data", "bin_similarity"
+        ),
     ),
     "Variants": (
         ReportItem("variants.svg", "Predicted effects of variants", "variants"),
         ReportItem("variants.tsv", "By variant category", folded=True),
-        ReportItem("compared_variants.tsv", "Compared with other predictors", folded=True),
+        ReportItem(
+            "compared_variants.tsv", "Compared with other predictors", folded=True
+        ),
         ReportItem("random_variants.tsv", "Compared with random variants", folded=True),
         ReportItem("variant_p_values.tsv", "P-value of every variant", folded=True),
     ),
@@ -293,10 +344,14 @@ def shown_table(path: Path) -> ShownTable:
         raise DataError(f"{path}: the table has no columns")
     cells = {name: [str(cell) for cell in table[name].tolist()] for name in names}
     ends = {
-        name: [name + _LOW, name + _HIGH] for name in names if {name + _LOW, name + _HIGH} <= cells.keys()
+        name: [name + _LOW, name + _HIGH]
+        for name in names
+        if {name + _LOW, name + _HIGH} <= cells.keys()
     }
     ends |= {
-        name: pair for place, name in enumerate(names) if (pair := names[place + 1 :][:2]) == _PLAIN_ENDS
+        name: pair
+        for place, name in enumerate(names)
+        if (pair := names[place + 1 :][:2]) == _PLAIN_ENDS
     }
     hidden = {end for pair in ends.values() for end in pair}
     headings, numeric, columns = [], [], []
@@ -306,8 +361,12 @@ def shown_table(path: Path) -> ShownTable:
         column = [_short(cell) for cell in cells[name]]
         if name in ends:
             column = [
-                f"{value} [{_short(low)}, {_short(high)}]" if value and low and high else value
-                for value, low, high in zip(column, *(cells[end] for end in ends[name]), strict=True)
+                f"{value} [{_short(low)}, {_short(high)}]"
+                if value and low and high
+                else value
+                for value, low, high in zip(
+                    column, *(cells[end] for end in ends[name]), strict=True
+                )
             ]
         headings.append(name.replace("_", " "))
         numeric.append(all(_is_number(cell) for cell in cells[name] if cell))
@@ -331,7 +390,11 @@ def _short(cell: str) -> str:
     value = float(cell)
     if value.is_integer() and "." not in cell and "e" not in cell.lower():
         return f"{int(value):,}"
-    return f"{value:.4f}".replace("-", "−") if 1e-3 <= abs(value) < 1e6 else f"{value:.3g}".replace("-", "−")
+    return (
+        f"{value:.4f}".replace("-", "−")
+        if 1e-3 <= abs(value) < 1e6
+        else f"{value:.3g}".replace("-", "−")
+    )
 
 
 def steps_table(paths: Sequence[Path]) -> tuple[ShownTable | None, str]:
@@ -339,7 +402,9 @@ def steps_table(paths: Sequence[Path]) -> tuple[ShownTable | None, str]:
 
     Cells that Snakemake could not measure, for example for very short steps, are empty.
     """
-    measured = [(path.stem, _measured(path, _SECONDS, _CPU, _MEGABYTES)) for path in paths]
+    measured = [
+        (path.stem, _measured(path, _SECONDS, _CPU, _MEGABYTES)) for path in paths
+    ]
     found = [(name, row) for name, row in measured if row]
     if not found:
         return None, ""

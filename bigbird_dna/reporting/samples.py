@@ -26,10 +26,16 @@ from bigbird_dna.metrics.resampling import percentile_interval
 from bigbird_dna.reporting.result import BLUE, GRAY, GREEN, panels, save_figure
 from bigbird_dna.reporting.training import apart
 
-DIVERGENCES = Schema.of("text sequence; count k; metric divergence low high", key=["sequence", "k"])
-CONTENTS = Schema.of("text sequence; count bases; metric gc gc_deviation", key=["sequence"])
+DIVERGENCES = Schema.of(
+    "text sequence; count k; metric divergence low high", key=["sequence", "k"]
+)
+CONTENTS = Schema.of(
+    "text sequence; count bases; metric gc gc_deviation", key=["sequence"]
+)
 
-LONGEST = 10  # largest k: 4 ** k counts are kept in memory for each compared sequence set
+LONGEST = (
+    10  # largest k: 4 ** k counts are kept in memory for each compared sequence set
+)
 SAMPLES, REAL, CHAIN = "samples", "held-out sequence", "Markov chain of order"
 DRAWS = 20  # draws of segments from the held-out contigs
 GC_WINDOW = 200  # bp
@@ -81,17 +87,29 @@ def report_samples(
         "contigs": [*contigs],
         "gc_window": GC_WINDOW,
         "divergences": {
-            name: {str(k): dict(zip(_ENDS, found, strict=True)) for k, found in by_k.items()}
+            name: {
+                str(k): dict(zip(_ENDS, found, strict=True))
+                for k, found in by_k.items()
+            }
             for name, by_k in by_name
         },
     }
     for key, name in (("samples", SAMPLES), ("held_out", REAL)):
-        summary[key] = dict(zip(CONTENTS.names[1:], compared.contents[name][:3], strict=True))
-    divergences = [(name, k, *found) for name, by_k in by_name for k, found in by_k.items()]
+        summary[key] = dict(
+            zip(CONTENTS.names[1:], compared.contents[name][:3], strict=True)
+        )
+    divergences = [
+        (name, k, *found) for name, by_k in by_name for k, found in by_k.items()
+    ]
     contents = [(name, *own[:3]) for name, own in compared.contents.items()]
     with into_directory(output) as files:
-        for name, rows, schema in (("samples", divergences, DIVERGENCES), ("gc", contents, CONTENTS)):
-            write_table(files / f"{name}.tsv", pd.DataFrame(rows, columns=schema.names), schema)
+        for name, rows, schema in (
+            ("samples", divergences, DIVERGENCES),
+            ("gc", contents, CONTENTS),
+        ):
+            write_table(
+                files / f"{name}.tsv", pd.DataFrame(rows, columns=schema.names), schema
+            )
         write_json(files / "samples.json", summary)
         samples_figure(compared, files / "samples.svg")
     return summary
@@ -100,10 +118,14 @@ def report_samples(
 def _check_known(source: str, sequences: Sequence[Codes], longest: int) -> None:
     """Raise `DataError` if no window has a GC content, or no run of `longest` bases is known."""
     if not len(gc_of_windows(sequences)):
-        raise DataError(f"{source}: every window of {GC_WINDOW} bp contains an N; GC cannot be compared")
+        raise DataError(
+            f"{source}: every window of {GC_WINDOW} bp contains an N; GC cannot be compared"
+        )
     found = next(k for k in range(longest, 0, -1) if spectrum(sequences, k).any())
     if found < longest:
-        raise DataError(f"{source}: no run of {longest} known bases; longest must be at most {found}")
+        raise DataError(
+            f"{source}: no run of {longest} known bases; longest must be at most {found}"
+        )
 
 
 def _samples(path: Path) -> list[Codes]:
@@ -113,11 +135,17 @@ def _samples(path: Path) -> list[Codes]:
     return [np.concatenate(own) for own in parts.values()]
 
 
-def _genome(path: Path, contigs: Sequence[str], exclude: Sequence[str]) -> tuple[list[Codes], Counts]:
+def _genome(
+    path: Path, contigs: Sequence[str], exclude: Sequence[str]
+) -> tuple[list[Codes], Counts]:
     """Return the held-out contigs, and counts of 6-mers in the contigs to which chains are fitted."""
     with Reference(path) as reference:
-        wanted, left_out = (find_contigs(names, reference) for names in (contigs, exclude))
-        others = [name for name in reference.contigs if name not in {*wanted, *left_out}]
+        wanted, left_out = (
+            find_contigs(names, reference) for names in (contigs, exclude)
+        )
+        others = [
+            name for name in reference.contigs if name not in {*wanted, *left_out}
+        ]
         learned = (_codes(reference, name) for name in others)
         counts = spectrum(learned, ORDERS[-1] + 1)
         if not counts.any():
@@ -144,7 +172,9 @@ class Content(NamedTuple):
     def of(cls, sequences: Sequence[Codes]) -> Content:
         """Return the content of the sequences."""
         windows = gc_of_windows(sequences)
-        return cls(sum(map(len, sequences)), gc(sequences), float(windows.std()), windows)
+        return cls(
+            sum(map(len, sequences)), gc(sequences), float(windows.std()), windows
+        )
 
 
 class SamplesComparison(NamedTuple):
@@ -155,7 +185,11 @@ class SamplesComparison(NamedTuple):
 
 
 def compare_samples(
-    samples: Sequence[Codes], held_out: Sequence[Codes], counts: Counts, longest: int, seed: int
+    samples: Sequence[Codes],
+    held_out: Sequence[Codes],
+    counts: Counts,
+    longest: int,
+    seed: int,
 ) -> SamplesComparison:
     """Compare samples, chains and real segments with the held-out contigs without these segments.
 
@@ -175,8 +209,12 @@ def compare_samples(
     given: dict[str, Sequence[Codes]] = {SAMPLES: samples}
     of_order = shortened_counts(counts, ORDERS[-1] + 1)
     for order in ORDERS:
-        given[f"{CHAIN} {order}"] = chain_samples(of_order[order], order, sum(lengths), rng)
-    spectra = {(name, k): spectrum(own, k) for name, own in given.items() for k in sizes}
+        given[f"{CHAIN} {order}"] = chain_samples(
+            of_order[order], order, sum(lengths), rng
+        )
+    spectra = {
+        (name, k): spectrum(own, k) for name, own in given.items() for k in sizes
+    }
     total = {k: spectrum(held_out, k) for k in sizes}
     found: dict[str, dict[int, list[float]]] = {
         name: {k: [] for k in sizes} for name in (SAMPLES, REAL, *given)
@@ -189,18 +227,27 @@ def compare_samples(
             found[REAL][k].append(divergence(own, rest))
             for name in given:
                 found[name][k].append(divergence(spectra[name, k], rest))
-    divergences = {name: {k: _over_draws(values) for k, values in by.items()} for name, by in found.items()}
+    divergences = {
+        name: {k: _over_draws(values) for k, values in by.items()}
+        for name, by in found.items()
+    }
     contents = {SAMPLES: Content.of(samples), REAL: Content.of(held_out)}
-    contents |= {name: Content.of(own) for name, own in given.items() if name != SAMPLES}
+    contents |= {
+        name: Content.of(own) for name, own in given.items() if name != SAMPLES
+    }
     return SamplesComparison(divergences, contents)
 
 
 def _over_draws(draws: Sequence[float]) -> Estimate:
     values = np.array([one for one in draws if not math.isnan(one)])
-    return percentile_interval(float(np.mean(values)) if len(values) else math.nan, values)
+    return percentile_interval(
+        float(np.mean(values)) if len(values) else math.nan, values
+    )
 
 
-def draw_segments(contigs: Sequence[Codes], lengths: Sequence[int], rng: np.random.Generator) -> list[Codes]:
+def draw_segments(
+    contigs: Sequence[Codes], lengths: Sequence[int], rng: np.random.Generator
+) -> list[Codes]:
     """Return non-overlapping segments of these lengths at random; a contig's end may cut a segment."""
     ends = np.cumsum([len(codes) for codes in contigs])
     order = rng.permutation(len(lengths))
@@ -269,7 +316,9 @@ def _relative(p: Floats, q: Floats) -> float:
     return float((p[there] * np.log2(p[there] / q[there])).sum())
 
 
-def chain_samples(counts: Counts, order: int, bases: int, rng: np.random.Generator) -> list[Codes]:
+def chain_samples(
+    counts: Counts, order: int, bases: int, rng: np.random.Generator
+) -> list[Codes]:
     """Sample `bases` bp from a Markov chain, given counts (4 ** (order + 1),) of (order + 1)-mers."""
     chances = counts.reshape(-1, 4) + _UNSEEN
     states = chances.sum(1) / chances.sum()
@@ -281,7 +330,10 @@ def chain_samples(counts: Counts, order: int, bases: int, rng: np.random.Generat
         found = (rng.random(number)[:, None] > limits[state]).sum(1)
         codes[:, place] = found
         state = (4 * state + found) % len(states)
-    return [row[: bases - start] for start, row in zip(range(0, bases, LENGTH), codes, strict=True)]
+    return [
+        row[: bases - start]
+        for start, row in zip(range(0, bases, LENGTH), codes, strict=True)
+    ]
 
 
 def shortened_counts(counts: Counts, longest: int) -> Sequence[Counts]:
@@ -299,24 +351,47 @@ def samples_figure(compared: SamplesComparison, path: Path) -> None:
         ends: dict[str, float] = {}  # of chains, by order
         for name, by_k in compared.divergences.items():
             sizes = [*by_k]
-            means, low, high = (np.maximum(values, _LEAST) for values in np.array([*by_k.values()]).T)
+            means, low, high = (
+                np.maximum(values, _LEAST) for values in np.array([*by_k.values()]).T
+            )
             if name.startswith(CHAIN):
-                left.plot(sizes, means, color=GRAY, linewidth=0.9, linestyle="--", zorder=1)
+                left.plot(
+                    sizes, means, color=GRAY, linewidth=0.9, linestyle="--", zorder=1
+                )
                 ends[name.removeprefix(f"{CHAIN} ")] = float(np.log10(means[-1]))
                 continue
             color = BLUE if name == SAMPLES else GREEN
             left.fill_between(sizes, low, high, color=color, alpha=0.2, linewidth=0)
-            left.plot(sizes, means, color=color, marker="o", markersize=5, label=name, zorder=3)
+            left.plot(
+                sizes,
+                means,
+                color=color,
+                marker="o",
+                markersize=5,
+                label=name,
+                zorder=3,
+            )
         bottom, top = np.log10(left.get_ylim())
         ranked = sorted(ends, key=ends.__getitem__)
-        places = apart(np.array([ends[order] for order in ranked]), (top - bottom) * 0.035)
+        places = apart(
+            np.array([ends[order] for order in ranked]), (top - bottom) * 0.035
+        )
         for order, place in zip(ranked, places.tolist(), strict=True):
             left.annotate(
                 order, (sizes[-1], 10**place), xytext=(6, 0), fontsize=8,
                 textcoords="offset points", color=GRAY, va="center",
             )  # fmt: skip
-        left.plot([], [], color=GRAY, linewidth=0.9, linestyle="--", label="Markov chains, by order")
-        left.set(xlabel="k", ylabel="Jensen–Shannon divergence from held-out genome (bits)")
+        left.plot(
+            [],
+            [],
+            color=GRAY,
+            linewidth=0.9,
+            linestyle="--",
+            label="Markov chains, by order",
+        )
+        left.set(
+            xlabel="k", ylabel="Jensen–Shannon divergence from held-out genome (bits)"
+        )
         left.set_title("k-mers")
         left.legend(loc="lower right")
         for name, color in ((REAL, GREEN), (SAMPLES, BLUE)):
@@ -325,7 +400,11 @@ def samples_figure(compared: SamplesComparison, path: Path) -> None:
                 content.windows, bins=np.linspace(0, 1, 51).tolist(), density=True, color=color, alpha=0.45,
                 label=f"{name}, {content.gc:.1%}",
             )  # fmt: skip
-        right.set(xlabel=f"GC fraction of {GC_WINDOW} bp windows", ylabel="density", xlim=(0, 1))
+        right.set(
+            xlabel=f"GC fraction of {GC_WINDOW} bp windows",
+            ylabel="density",
+            xlim=(0, 1),
+        )
         right.set_title("GC")
         right.legend(loc="upper right")
         save_figure(figure, path)

@@ -38,7 +38,14 @@ from bigbird_dna.metrics.resampling import (
     sampled_rates,
     with_width,
 )
-from bigbird_dna.reporting.result import PALE, SERIES, legend_label, panels, save_figure, show_text
+from bigbird_dna.reporting.result import (
+    PALE,
+    SERIES,
+    legend_label,
+    panels,
+    save_figure,
+    show_text,
+)
 from bigbird_dna.reporting.score_track import scored_windows
 
 SCAN = Schema.of(
@@ -73,7 +80,9 @@ def read_scan(path: Path) -> Scan:
     return Scan(windows, int(np.median(gaps[gaps > 0])) if (gaps > 0).any() else 1)
 
 
-def chance_precision(scan: Scan, sites: Mapping[Track, Integers], distance: int) -> float:
+def chance_precision(
+    scan: Scan, sites: Mapping[Track, Integers], distance: int
+) -> float:
     """Return the fraction of scored windows with a TSS within `distance` bp on their strand."""
     near = [
         np.searchsorted(sites[track], found.positions - distance, "left")
@@ -112,28 +121,45 @@ def scan_report(
         for distance in within:
             curves[distance][name] = match_tracks(calls, sites, distance)
             chances[distance][name] = chance_precision(scan, sites, distance)
-    precisions = {distance: average_precisions(found) for distance, found in curves.items()}
+    precisions = {
+        distance: average_precisions(found) for distance, found in curves.items()
+    }
     for name in scans:
         for distance, curve in curves.items():
             if name not in curve:
-                rows.append((name, distance, BEST_F1, 0, 0, *[np.nan] * (len(SCAN.names) - 5)))
+                rows.append(
+                    (name, distance, BEST_F1, 0, 0, *[np.nan] * (len(SCAN.names) - 5))
+                )
                 continue
             found = curve[name]
             own = (1 - chances[distance][name], *precisions[distance][name])
             for selection, count in selected(found).items():
                 values = call_metrics(found, count, megabases[name])
                 rows.append(
-                    (name, distance, selection, len(found.site_blocks), *values[:-1], *own, values[-1])
+                    (
+                        name,
+                        distance,
+                        selection,
+                        len(found.site_blocks),
+                        *values[:-1],
+                        *own,
+                        values[-1],
+                    )
                 )
     table = pd.DataFrame(rows, columns=SCAN.names)
     with into_directory(output, [promoters, *scans.values()]) as files:
         write_table(files / "scan.tsv", table, SCAN)
-        lines = {distance: [*found.values(), np.nan][0] for distance, found in chances.items()}
+        lines = {
+            distance: [*found.values(), np.nan][0]
+            for distance, found in chances.items()
+        }
         scan_figure(curves, lines, files / "scan.svg")
     return table
 
 
-def average_precisions(found: Mapping[str, MatchedCalls]) -> dict[str, tuple[float, ...]]:
+def average_precisions(
+    found: Mapping[str, MatchedCalls],
+) -> dict[str, tuple[float, ...]]:
     """Return the average precision of each predictor, and the first one's minus it, with 95 % intervals.
 
     Intervals are percentiles over resampled blocks of `BLOCK_BASES` bp, the same for all predictors; what a
@@ -143,40 +169,67 @@ def average_precisions(found: Mapping[str, MatchedCalls]) -> dict[str, tuple[flo
         return {}
     blocks = [part for one in found.values() for part in (one.blocks, one.site_blocks)]
     ids = np.unique(np.concatenate(blocks))
-    drawn = draw_counts(np.random.default_rng(0), len(ids), RESAMPLES, len(ids)) if len(ids) > 1 else ()
-    weights = np.concatenate([np.ones((1, len(ids))), *drawn])  # the first row: all blocks once
-    sampled = {name: _weighted_average_precision(one, ids, weights) for name, one in found.items()}
+    drawn = (
+        draw_counts(np.random.default_rng(0), len(ids), RESAMPLES, len(ids))
+        if len(ids) > 1
+        else ()
+    )
+    weights = np.concatenate(
+        [np.ones((1, len(ids))), *drawn]
+    )  # the first row: all blocks once
+    sampled = {
+        name: _weighted_average_precision(one, ids, weights)
+        for name, one in found.items()
+    }
     first, values = next(iter(sampled)), dict[str, tuple[float, ...]]()
     for name, precision in sampled.items():
         lead = sampled[first] - precision
-        difference = UNDEFINED if name == first else percentile_interval(lead[0], lead[1:])
+        difference = (
+            UNDEFINED if name == first else percentile_interval(lead[0], lead[1:])
+        )
         values[name] = (*percentile_interval(precision[0], precision[1:]), *difference)
     return values
 
 
-def _weighted_average_precision(found: MatchedCalls, ids: Integers, weights: Floats) -> Floats:
+def _weighted_average_precision(
+    found: MatchedCalls, ids: Integers, weights: Floats
+) -> Floats:
     """Return the average precision (R,) if the blocks `ids` (B,) have `weights` (R, B); NaN without a TSS."""
     steps = np.flatnonzero(np.append(found.scores[1:] != found.scores[:-1], True))
     correct = found.gaps >= 0
-    steps = steps[np.diff(np.cumsum(correct)[steps], prepend=0) > 0]  # others add nothing
-    number, blocks = np.searchsorted(steps, np.arange(len(correct))), np.searchsorted(ids, found.blocks)
+    steps = steps[
+        np.diff(np.cumsum(correct)[steps], prepend=0) > 0
+    ]  # others add nothing
+    number, blocks = (
+        np.searchsorted(steps, np.arange(len(correct))),
+        np.searchsorted(ids, found.blocks),
+    )
     shape = (len(steps) + 1, len(ids))  # the last row: calls below all correct ones
     new_calls, new_correct = np.zeros(shape), np.zeros(shape)
     np.add.at(new_calls, (number, blocks), 1)
     np.add.at(new_correct, (number[correct], blocks[correct]), 1)
     sites = np.bincount(np.searchsorted(ids, found.site_blocks), minlength=len(ids))
-    calls, gained = np.cumsum(weights @ new_calls[:-1].T, axis=1), weights @ new_correct[:-1].T
-    precision = np.divide(np.cumsum(gained, axis=1), calls, out=np.zeros_like(calls), where=calls > 0)
+    calls, gained = (
+        np.cumsum(weights @ new_calls[:-1].T, axis=1),
+        weights @ new_correct[:-1].T,
+    )
+    precision = np.divide(
+        np.cumsum(gained, axis=1), calls, out=np.zeros_like(calls), where=calls > 0
+    )
     total = weights @ sites
     area = (precision * gained).sum(axis=1)
-    return np.asarray(np.divide(area, total, out=np.full(len(weights), np.nan), where=total > 0))
+    return np.asarray(
+        np.divide(area, total, out=np.full(len(weights), np.nan), where=total > 0)
+    )
 
 
 def selected(found: MatchedCalls) -> dict[str, int]:
     """Return how many calls, from the highest score down, are selected: by F1, and by nominal rate."""
     curve, rates = found.curve, nominal_rates(found)
     counts = {BEST_F1: int(curve.calls[curve.best(len(found.site_blocks))])}
-    return counts | {f"nominal FDR {r:g}": int(curve.calls[rates <= r].max(initial=0)) for r in RATES}
+    return counts | {
+        f"nominal FDR {r:g}": int(curve.calls[rates <= r].max(initial=0)) for r in RATES
+    }
 
 
 def nominal_rates(found: MatchedCalls) -> Floats:
@@ -189,18 +242,33 @@ def call_metrics(found: MatchedCalls, count: int, megabases: float) -> tuple[Any
     """Return the columns of `SCAN` from `calls` to `recall`, and the median distance, of the first calls."""
     if not count:
         return 0, np.nan, 0.0, np.nan, *UNDEFINED, *Estimate(0.0), np.nan
-    gaps, reached = found.gaps[:count], np.isin(np.arange(len(found.site_blocks)), found.taken[:count])
+    gaps, reached = (
+        found.gaps[:count],
+        np.isin(np.arange(len(found.site_blocks)), found.taken[:count]),
+    )
     wrong, recall = (
-        with_width(mean_over_seeds(sampled_rates([values], np.ones(len(values)), blocks), (0.0, 1.0)))
-        for values, blocks in ((gaps < 0, found.blocks[:count]), (reached, found.site_blocks))
+        with_width(
+            mean_over_seeds(
+                sampled_rates([values], np.ones(len(values)), blocks), (0.0, 1.0)
+            )
+        )
+        for values, blocks in (
+            (gaps < 0, found.blocks[:count]),
+            (reached, found.site_blocks),
+        )
     )
     distance = float(np.median(gaps[gaps >= 0])) if (gaps >= 0).any() else np.nan
-    threshold, nominal = found.scores[count - 1], float((1 - found.scores[:count]).mean())
+    threshold, nominal = (
+        found.scores[count - 1],
+        float((1 - found.scores[:count]).mean()),
+    )
     return count, threshold, count / megabases, nominal, *wrong, *recall, distance
 
 
 def scan_figure(
-    curves: Mapping[int, Mapping[str, MatchedCalls]], chances: Mapping[int, float], path: Path
+    curves: Mapping[int, Mapping[str, MatchedCalls]],
+    chances: Mapping[int, float],
+    path: Path,
 ) -> None:
     """Draw precision against recall for each distance, and below it the realized against the nominal rate."""
     with panels(2, len(curves), 3.7, 3.4) as (figure, axes):
@@ -211,14 +279,29 @@ def scan_figure(
             for number, (name, calls) in enumerate(found.items()):
                 curve, color = calls.curve, SERIES[number % len(SERIES)]
                 label = f"{legend_label(name)}  {curve.average_precision:.3f}"
-                marks = np.searchsorted(curve.recall, np.linspace(0, curve.recall[-1], _POINTS))
+                marks = np.searchsorted(
+                    curve.recall, np.linspace(0, curve.recall[-1], _POINTS)
+                )
                 kept = np.unique([*range(min(_POINTS // 10, len(curve.calls))), *marks])
-                upper.step(curve.recall[kept], curve.precision[kept], where="pre", color=color, label=label)
-                lower.plot(nominal_rates(calls)[kept], 1 - curve.precision[kept], color=color)
+                upper.step(
+                    curve.recall[kept],
+                    curve.precision[kept],
+                    where="pre",
+                    color=color,
+                    label=label,
+                )
+                lower.plot(
+                    nominal_rates(calls)[kept], 1 - curve.precision[kept], color=color
+                )
             upper.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
             upper.set_title(f"within {distance:,} bp of a TSS")
             upper.legend(title="average precision", loc="upper right")
             if not found:
                 show_text(upper, "no TSS on the scanned sequence")
-            lower.set(xlabel="nominal false-discovery rate", ylabel="realized", xlim=(0, 1), ylim=(0, 1.02))
+            lower.set(
+                xlabel="nominal false-discovery rate",
+                ylabel="realized",
+                xlim=(0, 1),
+                ylim=(0, 1.02),
+            )
         save_figure(figure, path)

@@ -19,7 +19,15 @@ from bigbird_dna.errors import DataError, one_of, shortened
 from bigbird_dna.genome.annotation import Gene
 from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.metrics.auroc import Floats
-from bigbird_dna.reporting.result import BLUE, GRAY, INK, PALE, VERMILION, panels, save_figure
+from bigbird_dna.reporting.result import (
+    BLUE,
+    GRAY,
+    INK,
+    PALE,
+    VERMILION,
+    panels,
+    save_figure,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +44,9 @@ LARGEST_TRACK = 1600
 WHITE = "#FFFFFF"
 STRAND_COLORS = {"+": BLUE, "-": VERMILION}
 _GENE_LETTERS = 100  # of a gene name that the width of the plot has room for
-_LABEL = 0.045  # width of a call's arrow and precision, as a fraction of the plot's width
+_LABEL = (
+    0.045  # width of a call's arrow and precision, as a fraction of the plot's width
+)
 FOUND_WITHIN = 100
 """A call is drawn as correct if it takes a known TSS within this distance in bp."""
 UNITS = ((1_000_000, 1e6, "Mb"), (5_000, 1e3, "kb"), (0, 1.0, "bp"))
@@ -49,7 +59,9 @@ class ScoreTrack:
     contig: str
     start: int
     end: int
-    strands: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]  # NaN: not scored
+    strands: dict[
+        str, tuple[NDArray[np.float64], NDArray[np.float64]]
+    ]  # NaN: not scored
     contigs: frozenset[str] = frozenset()  # all contigs of the table
 
 
@@ -109,9 +121,13 @@ def scored_windows(path: Path) -> Iterator[ScoredRow]:
                 "must be numbers"
             ) from None
         if not 0 <= row.start < row.end < _LONGEST:
-            raise DataError(f"{where}: invalid interval: start {first!r:.60}, end {last!r:.60}")
+            raise DataError(
+                f"{where}: invalid interval: start {first!r:.60}, end {last!r:.60}"
+            )
         if row.tss is not None and not row.start <= row.tss < row.end:
-            raise DataError(f"{where}: tss {row.tss} is outside of the window {row.start} to {row.end}")
+            raise DataError(
+                f"{where}: tss {row.tss} is outside of the window {row.start} to {row.end}"
+            )
         yield row
 
 
@@ -134,17 +150,26 @@ def read_score_track(
     for row in scored_windows(path):
         contig = row.contig if contig is None else contig
         contigs.add(row.contig)
-        first, last = (row.start, row.end - 1) if row.tss is None else (row.tss, row.tss)
+        first, last = (
+            (row.start, row.end - 1) if row.tss is None else (row.tss, row.tss)
+        )
         if row.contig == contig and low <= first and last < high:
             inside.append(row)
     if contig is None:
         raise DataError(f"{path}: contains no scored window")
     if contig not in contigs:
-        raise DataError(f"{path}: no contig {contig!r}: {one_of(contig, sorted(contigs))}")
+        raise DataError(
+            f"{path}: no contig {contig!r}: {one_of(contig, sorted(contigs))}"
+        )
     if not inside:
-        raise DataError(f"{path}: no score inside {contig}:{low}-{'end' if end is None else end}")
+        raise DataError(
+            f"{path}: no score inside {contig}:{low}-{'end' if end is None else end}"
+        )
     if start is None:  # a region may start with N
-        start = min((row.start for row in inside if not math.isnan(row.score)), default=inside[0].start)
+        start = min(
+            (row.start for row in inside if not math.isnan(row.score)),
+            default=inside[0].start,
+        )
     end = max(row.end for row in inside) if end is None else end
     if longest is not None and end - start > longest:
         end = start + longest
@@ -170,10 +195,14 @@ def read_calls(path: Path, track: ScoreTrack) -> list[Call]:
     else:
         _, names, lines = open_lines(path)
         table = pd.DataFrame([cells for _, cells in lines], columns=names, dtype=str)
-    precision = "probability" if "probability" in table else "score"  # BED: its scores are 0 to 1000
+    precision = (
+        "probability" if "probability" in table else "score"
+    )  # BED: its scores are 0 to 1000
     columns = ["contig", "start", "strand", precision, "model_score"]
     if missing := [name for name in [*columns, "precision_low"] if name not in table]:
-        raise DataError(f"{path}: no column {missing[0]!r}: not calls as call-promoters writes them")
+        raise DataError(
+            f"{path}: no column {missing[0]!r}: not calls as call-promoters writes them"
+        )
     with reading(path, "not calls as call-promoters writes them", ValueError):
         types = {"contig": str, "start": int, precision: float, "model_score": float}
         rows = table[columns].astype(types).itertuples(index=False, name=None)
@@ -198,36 +227,81 @@ def score_figure(
     Gaps are windows that were not scored. Calls without a TSS within `FOUND_WITHIN` bp, and TSSs without a
     call, are drawn hollow: each call, from the highest score down, takes the nearest TSS that is left.
     """
-    scale, unit = next((scale, unit) for least, scale, unit in UNITS if track.end - track.start >= least)
+    scale, unit = next(
+        (scale, unit)
+        for least, scale, unit in UNITS
+        if track.end - track.start >= least
+    )
     sites = [site for site in sites if _is_inside(track, site)]
-    calls = None if calls is None else [call for call in calls if _is_inside(track, call)]
+    calls = (
+        None if calls is None else [call for call in calls if _is_inside(track, call)]
+    )
     genes = [
         gene
         for gene in genes
-        if gene.contig == track.contig and gene.start < track.end and track.start < gene.end
+        if gene.contig == track.contig
+        and gene.start < track.end
+        and track.start < gene.end
     ]
     # Rows of the lane between both strands, from the middle outward.
-    rows = [*(["genes"] if genes else []), *(["known TSS"] if sites else []), *(["calls"] if calls else [])]
+    rows = [
+        *(["genes"] if genes else []),
+        *(["known TSS"] if sites else []),
+        *(["calls"] if calls else []),
+    ]
     heights = [1.35, 0.25 + 0.36 * len(rows), 1.35]
     grid = {"sharex": True, "gridspec_kw": {"height_ratios": heights}}
     counts = np.zeros(4, np.int64)
-    with panels(3, 1, 9.6, (sum(heights) + 0.9) / 3, **grid) as (figure, (forward, lane, reverse)):
+    with panels(3, 1, 9.6, (sum(heights) + 0.9) / 3, **grid) as (
+        figure,
+        (forward, lane, reverse),
+    ):
         for axis, strand, side in ((forward, "+", 1), (reverse, "-", -1)):
             _draw_strand(axis, track, strand, sites, scale)
-            own = np.array(sorted(site.position for site in sites if site.strand == strand), np.int64)
-            called = sorted((one for one in calls or () if one.strand == strand), key=lambda one: -one.score)
-            taken = match_calls(np.array([one.position for one in called], np.int64), own, FOUND_WITHIN)
-            found, correct = np.isin(np.arange(len(own)), taken), (taken >= 0) | (not sites)
+            own = np.array(
+                sorted(site.position for site in sites if site.strand == strand),
+                np.int64,
+            )
+            called = sorted(
+                (one for one in calls or () if one.strand == strand),
+                key=lambda one: -one.score,
+            )
+            taken = match_calls(
+                np.array([one.position for one in called], np.int64), own, FOUND_WITHIN
+            )
+            found, correct = (
+                np.isin(np.arange(len(own)), taken),
+                (taken >= 0) | (not sites),
+            )
             counts += [found.sum(), (~found).sum(), correct.sum(), (~correct).sum()]
             if len(own):
                 y = side * (rows.index("known TSS") + 0.5)
-                _draw_arrows(lane, own / scale, y, strand, INK, np.ones(len(own)), found | (calls is None))
+                _draw_arrows(
+                    lane,
+                    own / scale,
+                    y,
+                    strand,
+                    INK,
+                    np.ones(len(own)),
+                    found | (calls is None),
+                )
             if called:
-                _draw_calls(lane, track, called, correct, side * (rows.index("calls") + 0.5), scale)
+                _draw_calls(
+                    lane,
+                    track,
+                    called,
+                    correct,
+                    side * (rows.index("calls") + 0.5),
+                    scale,
+                )
         reverse.invert_yaxis()
         _draw_genes(lane, track, genes, scale)
         lane.axhline(0, color=GRAY, linewidth=0.8, zorder=1)
-        ticks = {side * (number + 0.5): name for number, name in enumerate(rows) for side in (1, -1)}
+        ticks = {
+            side * (number + 0.5): name
+            for number, name in enumerate(rows)
+            for side in (1, -1)
+        }
         lane.set(ylim=(-len(rows) - 0.1, len(rows) + 0.1))
         lane.set_yticks([*ticks], [*ticks.values()])
         lane.tick_params(axis="y", length=0)
@@ -240,7 +314,9 @@ def score_figure(
         forward.set_title(f"Promoter probability along {track.contig}")
         if calls:
             note = "numbers: expected precision of calls"
-            forward.set_title(note, loc="right", fontsize=9, fontweight="normal", color=GRAY)
+            forward.set_title(
+                note, loc="right", fontsize=9, fontweight="normal", color=GRAY
+            )
         _explain_arrows(figure, counts, bool(sites), calls is not None)
         save_figure(figure, path)
 
@@ -249,24 +325,41 @@ def _is_inside(track: ScoreTrack, place: Locus | Call) -> bool:
     return place.contig == track.contig and track.start <= place.position < track.end
 
 
-def _draw_strand(axis: Axes, track: ScoreTrack, strand: str, sites: Sequence[Locus], scale: float) -> None:
+def _draw_strand(
+    axis: Axes, track: ScoreTrack, strand: str, sites: Sequence[Locus], scale: float
+) -> None:
     if strand in track.strands:
         x, y = condensed(*track.strands[strand])
         axis.plot(x / scale, y, color=STRAND_COLORS[strand], linewidth=1)
-        axis.fill_between(x / scale, 0, y, color=STRAND_COLORS[strand], alpha=0.25, linewidth=0)
+        axis.fill_between(
+            x / scale, 0, y, color=STRAND_COLORS[strand], alpha=0.25, linewidth=0
+        )
     for site in sites:
         if site.strand == strand:
             axis.axvline(site.position / scale, color=PALE, linewidth=0.8, zorder=1)
-    axis.set(ylim=(0, 1.03), yticks=[0, 0.5, 1], ylabel="forward (+)" if strand == "+" else "reverse (−)")
+    axis.set(
+        ylim=(0, 1.03),
+        yticks=[0, 0.5, 1],
+        ylabel="forward (+)" if strand == "+" else "reverse (−)",
+    )
 
 
 def _draw_arrows(
-    axis: Axes, x: Floats, y: float, strand: str, color: str, opacity: Floats, filled: NDArray[np.bool_]
+    axis: Axes,
+    x: Floats,
+    y: float,
+    strand: str,
+    color: str,
+    opacity: Floats,
+    filled: NDArray[np.bool_],
 ) -> None:
     """Draw arrow heads that point in the direction of transcription."""
     from matplotlib.colors import to_rgba
 
-    faces = [to_rgba(color, alpha) if full else WHITE for alpha, full in zip(opacity, filled, strict=True)]
+    faces = [
+        to_rgba(color, alpha) if full else WHITE
+        for alpha, full in zip(opacity, filled, strict=True)
+    ]
     edges = [to_rgba(color, max(alpha, 0.5)) for alpha in opacity]
     axis.scatter(
         x,
@@ -282,7 +375,12 @@ def _draw_arrows(
 
 
 def _draw_calls(
-    axis: Axes, track: ScoreTrack, calls: Sequence[Call], correct: NDArray[np.bool_], y: float, scale: float
+    axis: Axes,
+    track: ScoreTrack,
+    calls: Sequence[Call],
+    correct: NDArray[np.bool_],
+    y: float,
+    scale: float,
 ) -> None:
     """Draw the calls of a strand; opacity, and a number where there is room, are the expected precision."""
     strand, side = calls[0].strand, 1 if calls[0].strand == "+" else -1
@@ -291,7 +389,10 @@ def _draw_calls(
     _draw_arrows(axis, x, y, strand, STRAND_COLORS[strand], precision, correct)
     order = np.argsort(side * x)
     edge = (track.end if side > 0 else track.start) / scale
-    room = np.diff(side * x[order], append=side * edge) > _LABEL * (track.end - track.start) / scale
+    room = (
+        np.diff(side * x[order], append=side * edge)
+        > _LABEL * (track.end - track.start) / scale
+    )
     for number in order[room]:
         axis.annotate(
             f"{precision[number]:.2f}",
@@ -305,15 +406,22 @@ def _draw_calls(
         )
 
 
-def _explain_arrows(figure: Figure, counts: NDArray[np.int64], has_sites: bool, has_calls: bool) -> None:
+def _explain_arrows(
+    figure: Figure, counts: NDArray[np.int64], has_sites: bool, has_calls: bool
+) -> None:
     """Add the legend; `counts` are those of TSSs with and without a call, and of right and other calls."""
     from matplotlib.lines import Line2D
 
     called, missed, correct, other = counts.tolist()
     kinds = []
     if has_sites and has_calls:
-        kinds += [(f"{called:,} known TSS, called", INK, True), (f"{missed:,} missed", INK, False)]
-        kinds += [(f"{correct:,} calls within {FOUND_WITHIN} bp of a known TSS", BLUE, True)]
+        kinds += [
+            (f"{called:,} known TSS, called", INK, True),
+            (f"{missed:,} missed", INK, False),
+        ]
+        kinds += [
+            (f"{correct:,} calls within {FOUND_WITHIN} bp of a known TSS", BLUE, True)
+        ]
         kinds += [(f"{other:,} other calls", BLUE, False)]
     elif has_sites:
         kinds += [(f"{missed:,} known TSS", INK, True)]
@@ -332,16 +440,22 @@ def _explain_arrows(figure: Figure, counts: NDArray[np.int64], has_sites: bool, 
         for label, color, is_filled in kinds
     ]
     if handles:
-        figure.legend(handles=handles, loc="outside lower right", ncols=len(handles), fontsize=8)
+        figure.legend(
+            handles=handles, loc="outside lower right", ncols=len(handles), fontsize=8
+        )
 
 
-def _draw_genes(axis: Axes, track: ScoreTrack, genes: Sequence[Gene], scale: float) -> None:
+def _draw_genes(
+    axis: Axes, track: ScoreTrack, genes: Sequence[Gene], scale: float
+) -> None:
     """Draw each gene as an arrow along its strand, forward genes above, with its name where there is room."""
     length = track.end - track.start
     for gene in genes:
         start, end = max(gene.start, track.start), min(gene.end, track.end)
         bases = end - start
-        height, x, dx = (0.5, start, bases) if gene.strand == "+" else (-0.5, end, -bases)
+        height, x, dx = (
+            (0.5, start, bases) if gene.strand == "+" else (-0.5, end, -bases)
+        )
         head = min(bases, length / 120) / scale
         axis.arrow(
             x / scale, height, dx / scale, 0, width=0.6, head_width=0.6, head_length=head, linewidth=0,
@@ -349,7 +463,15 @@ def _draw_genes(axis: Axes, track: ScoreTrack, genes: Sequence[Gene], scale: flo
         )  # fmt: skip
         if bases * _GENE_LETTERS > len(gene.name) * length:
             center = (start + end) / 2 / scale
-            axis.text(center, height, gene.name, ha="center", va="center", fontsize=7, clip_on=True)
+            axis.text(
+                center,
+                height,
+                gene.name,
+                ha="center",
+                va="center",
+                fontsize=7,
+                clip_on=True,
+            )
 
 
 def condensed(positions: Floats, scores: Floats) -> tuple[Floats, Floats]:

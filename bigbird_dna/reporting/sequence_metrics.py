@@ -9,7 +9,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bigbird_dna.data.predictions import CNN, COMPOSITION, CONTROL, KMER, MODEL, NETWORK, POSITION
+from bigbird_dna.data.predictions import (
+    CNN,
+    COMPOSITION,
+    CONTROL,
+    KMER,
+    MODEL,
+    NETWORK,
+    POSITION,
+)
 from bigbird_dna.disk.foreign import read_frame
 from bigbird_dna.disk.tables import Schema, check_columns
 from bigbird_dna.errors import DataError
@@ -37,9 +45,15 @@ CLASSES = Schema.of(
     key=_KEY,
 )
 NUMBERS = Schema.of(
-    "text output model; count n; estimate pearson pearson_difference spearman r2; text note", key=_KEY
+    "text output model; count n; estimate pearson pearson_difference spearman r2; text note",
+    key=_KEY,
 )
-SCHEMAS = {"binary": CLASSES, MULTICLASS: CLASSES, "multilabel": CLASSES, REGRESSION: NUMBERS}
+SCHEMAS = {
+    "binary": CLASSES,
+    MULTICLASS: CLASSES,
+    "multilabel": CLASSES,
+    REGRESSION: NUMBERS,
+}
 PREDICTORS = {
     MODEL: "the model of this report",
     NETWORK: "the neural network alone, without the regressions that are part of the model",
@@ -75,11 +89,17 @@ class LabeledPredictions(NamedTuple):
         check_columns(path, frame, ["split", "group"])
         pairs = [str(column).partition("/") for column in frame.columns]
         outputs = [output for name, slash, output in pairs if name == LABEL and slash]
-        names = list(dict.fromkeys(name for name, slash, _ in pairs if slash and name != LABEL))
+        names = list(
+            dict.fromkeys(name for name, slash, _ in pairs if slash and name != LABEL)
+        )
         unknown = [name for name in names if predictor_kind(name) not in PREDICTORS]
         if MODEL not in names or not outputs or unknown:
-            raise DataError(f"{path}: needs columns of labels, of the model and of known predictors only")
-        names.sort(key=lambda name: [*PREDICTORS].index(predictor_kind(name)))  # controls keep their order
+            raise DataError(
+                f"{path}: needs columns of labels, of the model and of known predictors only"
+            )
+        names.sort(
+            key=lambda name: [*PREDICTORS].index(predictor_kind(name))
+        )  # controls keep their order
         test = frame[frame["split"] == "test"]
         if test.empty:
             raise DataError(f"{path}: no test sequences")
@@ -89,7 +109,9 @@ class LabeledPredictions(NamedTuple):
             check_columns(path, frame, columns)
             found[name] = test[columns].to_numpy(np.float32)
             missing = (
-                np.isnan(found[name]) if name == LABEL and len(outputs) > 1 and kind != MULTICLASS else False
+                np.isnan(found[name])
+                if name == LABEL and len(outputs) > 1 and kind != MULTICLASS
+                else False
             )
             if not (np.isfinite(found[name]) | missing).all():
                 raise DataError(f"{path}: columns {name}/… contain missing values")
@@ -97,7 +119,9 @@ class LabeledPredictions(NamedTuple):
         if kind != REGRESSION and not np.isin(labels[~np.isnan(labels)], (0, 1)).all():
             raise DataError(f"{path}: labels must be 0 or 1")
         groups = test["group"].to_numpy(np.int64)
-        return cls(outputs, labels, groups, found, int((frame["split"] == "valid").sum()))
+        return cls(
+            outputs, labels, groups, found, int((frame["split"] == "valid").sum())
+        )
 
 
 def metrics_table(found: LabeledPredictions, kind: str) -> pd.DataFrame:
@@ -110,41 +134,65 @@ def metrics_table(found: LabeledPredictions, kind: str) -> pd.DataFrame:
         estimates = regression_estimates(found.labels, found.scores, found.groups)
     else:
         exclusive = kind == MULTICLASS
-        estimates = class_estimates(found.labels, found.scores, found.groups, exclusive=exclusive)
+        estimates = class_estimates(
+            found.labels, found.scores, found.groups, exclusive=exclusive
+        )
     several = len(found.outputs) > 1
     rows: list[tuple[Any, ...]] = []
     for place, output in enumerate([MACRO] * several + found.outputs):
         controls: list[tuple[Any, ...]] = []
         macro = several and not place
         labeled = (
-            np.isfinite(found.labels).any(axis=1) if macro else ~np.isnan(found.labels[:, place - several])
+            np.isfinite(found.labels).any(axis=1)
+            if macro
+            else ~np.isnan(found.labels[:, place - several])
         )
         n = int(labeled.sum())
         for name, of_outputs in estimates.items():
             if macro:
                 known = sum(one[0].value == one[0].value for one in of_outputs[1:])
                 whole = known == len(found.outputs)
-                positives, note = None, "" if whole else f"mean over {known} of {len(found.outputs)} outputs"
+                positives, note = (
+                    None,
+                    ""
+                    if whole
+                    else f"mean over {known} of {len(found.outputs)} outputs",
+                )
             else:
-                y, values = (of[labeled, place - several] for of in (found.labels, found.scores[name]))
+                y, values = (
+                    of[labeled, place - several]
+                    for of in (found.labels, found.scores[name])
+                )
                 positives = None if kind == REGRESSION else int(y.sum())
                 note = _note(y, values, positives, of_outputs[place][0])
             row = (output, name, n, positives, *np.ravel(of_outputs[place]), note)
             (controls if is_control(name) else rows).append(row)
         rows += joined_controls(controls, len(_COUNTS))
     metrics = REGRESSION_METRICS if kind == REGRESSION else CLASS_METRICS
-    estimated = [f"{name}{end}" for name in (*metrics, f"{metrics[0]}_difference") for end in ENDS]
-    table = pd.DataFrame(rows, columns=[*_COUNTS, *estimated, "note"]).astype({"positives": "Int64"})
+    estimated = [
+        f"{name}{end}"
+        for name in (*metrics, f"{metrics[0]}_difference")
+        for end in ENDS
+    ]
+    table = pd.DataFrame(rows, columns=[*_COUNTS, *estimated, "note"]).astype(
+        {"positives": "Int64"}
+    )
     return table[SCHEMAS[kind].names]
 
 
-def _note(labels: Floats, scores: Floats, positives: int | None, found: Estimate) -> str:
+def _note(
+    labels: Floats, scores: Floats, positives: int | None, found: Estimate
+) -> str:
     """Return why the metrics of an output are missing or of another kind."""
     if positives is not None:
         return auroc_note(positives, len(labels) - positives, found)
     if not len(labels):
         return "no label"
-    equal = [name for name, values in (("labels", labels), ("predictions", scores)) if not np.ptp(values)]
+    equal = [
+        name
+        for name, values in (("labels", labels), ("predictions", scores))
+        if not np.ptp(values)
+    ]
     return f"all {' and '.join(equal)} are equal: no correlation" if equal else ""
 
 

@@ -10,13 +10,26 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from bigbird_dna.data.predictions import CNN, COMPOSITION, CONTROL, KMER, MODEL, POSITION
+from bigbird_dna.data.predictions import (
+    CNN,
+    COMPOSITION,
+    CONTROL,
+    KMER,
+    MODEL,
+    POSITION,
+)
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.disk.tables import write_table, write_tsv
 from bigbird_dna.errors import shortened
 from bigbird_dna.metrics.auroc import ENDS, Estimate
 from bigbird_dna.metrics.labels import MOST_OUTPUTS
-from bigbird_dna.reporting.predictors import STYLES, draw_curves, draw_histograms, is_control, predictor_kind
+from bigbird_dna.reporting.predictors import (
+    STYLES,
+    draw_curves,
+    draw_histograms,
+    is_control,
+    predictor_kind,
+)
 from bigbird_dna.reporting.result import BLUE, INK, PALE, interval, panels, save_figure
 from bigbird_dna.reporting.run_page import ShownTable, shown_table
 from bigbird_dna.reporting.sequence_metrics import (
@@ -41,7 +54,10 @@ _HEADINGS = {
 }
 _NEAR = 0.15  # controls vary by about 0.1
 _MOST_PANELS = 4
-_MOST_NAMED, _MOST_NUMBERS = 40, 12  # classes of a confusion matrix with names, and with numbers
+_MOST_NAMED, _MOST_NUMBERS = (
+    40,
+    12,
+)  # classes of a confusion matrix with names, and with numbers
 _MANY_POINTS = 1000  # more points are drawn as an image, because the SVG would be large
 
 PREDICTIONS = "predictions.parquet"
@@ -50,7 +66,11 @@ PREDICTIONS = "predictions.parquet"
 
 
 def sequence_report(
-    predictions: Path, kind: str, output: Path, *, facts: Mapping[str, str] | None = None
+    predictions: Path,
+    kind: str,
+    output: Path,
+    *,
+    facts: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Compare a model of labeled sequences with its baselines and controls on the test sequences.
 
@@ -75,9 +95,16 @@ def report_model(directory: Path) -> pd.DataFrame:
     """Write the report (`sequence_report`) of the model directory of finetune-sequences into it."""
     names = ("config.json", "provenance.json", "metrics.json")
     description, origin, metrics = (read_mapping(directory / name) for name in names)
-    settings, started, training = description["settings"], origin["pretrained_sha256"], metrics["training"]
+    settings, started, training = (
+        description["settings"],
+        origin["pretrained_sha256"],
+        metrics["training"],
+    )
     counts = {"training": training["examples"]}
-    counts |= {"validation": metrics["valid"]["sequences"], "test": metrics["test"]["sequences"]}
+    counts |= {
+        "validation": metrics["valid"]["sequences"],
+        "test": metrics["test"]["sequences"],
+    }
     length = settings.get("length")
     facts = {
         "data": ", ".join(origin["data"]),
@@ -86,7 +113,9 @@ def report_model(directory: Path) -> pd.DataFrame:
         "length": "different" if length is None else f"{length:,} bp",
         **_truncated(metrics["truncated"], counts, description["encoder"]["positions"]),
         "strands": "both" if settings.get("both_strands") else "as given",
-        "initial weights": "random" if started is None else f"pretrained ({started[:12]})",
+        "initial weights": "random"
+        if started is None
+        else f"pretrained ({started[:12]})",
         "training": f"{training['steps']:,} steps, {training['parameters']:,} parameters",
     }
     # Models of earlier versions have no such counts.
@@ -94,10 +123,14 @@ def report_model(directory: Path) -> pd.DataFrame:
         facts["rows without a label"] = f"{count:,}, left out"
     if count := origin.get("missing_labels"):
         facts["missing labels"] = f"{count:,}, in neither loss nor metrics"
-    return sequence_report(directory / PREDICTIONS, settings["kind"], directory, facts=facts)
+    return sequence_report(
+        directory / PREDICTIONS, settings["kind"], directory, facts=facts
+    )
 
 
-def _truncated(cut: Mapping[str, int], counts: Mapping[str, int], positions: int) -> dict[str, str]:
+def _truncated(
+    cut: Mapping[str, int], counts: Mapping[str, int], positions: int
+) -> dict[str, str]:
     """Return a fact on the sequences that are too long for the network, if there are any."""
     if not any(cut.values()):
         return {}
@@ -105,7 +138,9 @@ def _truncated(cut: Mapping[str, int], counts: Mapping[str, int], positions: int
         f"{one:,} of {count:,} {name}"
         for one, (name, count) in zip(cut.values(), counts.items(), strict=True)
     )
-    return {"truncated": f"{', '.join(shown)}: the network reads their central {positions - 2:,} tokens"}
+    return {
+        "truncated": f"{', '.join(shown)}: the network reads their central {positions - 2:,} tokens"
+    }
 
 
 class _Plot(NamedTuple):
@@ -118,7 +153,9 @@ class _Plot(NamedTuple):
         return data_uri(self.path.read_bytes())
 
 
-def _plots(found: LabeledPredictions, kind: str, table: pd.DataFrame, output: Path) -> Iterator[_Plot]:
+def _plots(
+    found: LabeledPredictions, kind: str, table: pd.DataFrame, output: Path
+) -> Iterator[_Plot]:
     """Draw the plots of a kind of labels into a directory, and yield them in the order of the page."""
     if kind == "binary":
         path = output / "curves.svg"
@@ -152,7 +189,9 @@ def _plots(found: LabeledPredictions, kind: str, table: pd.DataFrame, output: Pa
     elif kind == REGRESSION:
         path = output / "scatter.svg"
         scatter_plot(found, table, path)
-        shown = f"Only the first {_MOST_PANELS} of {len(found.outputs)} outputs are shown. "
+        shown = (
+            f"Only the first {_MOST_PANELS} of {len(found.outputs)} outputs are shown. "
+        )
         yield _Plot(
             "Predicted and true values",
             f"One point per test sequence; on the line, the prediction is correct. "
@@ -184,7 +223,13 @@ def curves_plot(found: LabeledPredictions, table: pd.DataFrame, path: Path) -> N
 def probabilities_plot(found: LabeledPredictions, path: Path) -> None:
     """Draw histograms of the model's probabilities for positives and negatives."""
     with panels(1, 1, 5.4, 3.4) as (figure, (axis,)):
-        draw_histograms(axis, found.labels[:, 0], found.scores[MODEL][:, 0], "positives", "sequences")
+        draw_histograms(
+            axis,
+            found.labels[:, 0],
+            found.scores[MODEL][:, 0],
+            "positives",
+            "sequences",
+        )
         save_figure(figure, path)
 
 
@@ -195,28 +240,48 @@ def confusion_plot(found: LabeledPredictions, path: Path) -> None:
     fractions = counts / np.maximum(totals, 1)
     side = min(max(0.62 * size if size <= _MOST_NUMBERS else 0.24 * size, 3.2), 9.0)
     with panels(1, 1, side + 1.8, side + 0.9) as (figure, (axis,)):
-        shown = axis.imshow(fractions, cmap="Blues", vmin=0, vmax=1, interpolation="none")
+        shown = axis.imshow(
+            fractions, cmap="Blues", vmin=0, vmax=1, interpolation="none"
+        )
         axis.grid(visible=False)
         axis.set(xlabel="called class", ylabel="true class")
         if size <= _MOST_NAMED:
             names = [shortened(name, 24) for name in found.outputs]
             long = max(map(len, names)) > 4
-            axis.set_xticks(range(size), names, rotation=90 if long else 0, parse_math=False)
+            axis.set_xticks(
+                range(size), names, rotation=90 if long else 0, parse_math=False
+            )
             axis.set_yticks(range(size), names, parse_math=False)
         else:
             axis.set(xticks=[], yticks=[])
-        for row, column in np.argwhere(np.full_like(counts, size <= _MOST_NUMBERS)).tolist():
+        for row, column in np.argwhere(
+            np.full_like(counts, size <= _MOST_NUMBERS)
+        ).tolist():
             value = fractions[row, column]
-            text, color = f"{counts[row, column]:,}\n{value:.0%}", "white" if value > 0.55 else INK
-            axis.text(column, row, text, ha="center", va="center", fontsize=8, color=color)
+            text, color = (
+                f"{counts[row, column]:,}\n{value:.0%}",
+                "white" if value > 0.55 else INK,
+            )
+            axis.text(
+                column, row, text, ha="center", va="center", fontsize=8, color=color
+            )
         figure.colorbar(shown, ax=axis, label="fraction of the true class", shrink=0.8)
         save_figure(figure, path)
 
 
-def outputs_plot(found: LabeledPredictions, table: pd.DataFrame, path: Path) -> tuple[int, int]:
+def outputs_plot(
+    found: LabeledPredictions, table: pd.DataFrame, path: Path
+) -> tuple[int, int]:
     """Draw the AUROC of each output by model and k-mers; return for how many the model is better, and all."""
-    rows = table[len(table) // (len(found.outputs) + 1) :] if len(found.outputs) > 1 else table
-    areas = [rows.loc[rows["model"] == name, "auroc"].to_numpy(float) for name in (KMER, MODEL)]
+    rows = (
+        table[len(table) // (len(found.outputs) + 1) :]
+        if len(found.outputs) > 1
+        else table
+    )
+    areas = [
+        rows.loc[rows["model"] == name, "auroc"].to_numpy(float)
+        for name in (KMER, MODEL)
+    ]
     x, y = np.stack(areas)[:, ~np.isnan(areas[0])]
     with panels(1, 1, 4.6, 4.6) as (figure, (axis,)):
         least = min([*x, *y, 0.5]) - 0.02
@@ -232,7 +297,10 @@ def scatter_plot(found: LabeledPredictions, table: pd.DataFrame, path: Path) -> 
     """Draw predictions of the model against labels, of the first outputs."""
     outputs = found.outputs[:_MOST_PANELS]
     rows = table[table["model"] == MODEL].tail(len(found.outputs))
-    with panels(-(-len(outputs) // 2), min(len(outputs), 2), 4.4, 4.6) as (figure, axes):
+    with panels(-(-len(outputs) // 2), min(len(outputs), 2), 4.4, 4.6) as (
+        figure,
+        axes,
+    ):
         for t, axis in enumerate(axes):
             if t >= len(outputs):
                 axis.set_axis_off()
@@ -242,10 +310,25 @@ def scatter_plot(found: LabeledPredictions, table: pd.DataFrame, path: Path) -> 
             ends = [min(x.min(), y.min()), max(x.max(), y.max())]
             axis.plot(ends, ends, color=PALE, linewidth=1.2, zorder=1)
             many = len(x) > _MANY_POINTS
-            axis.scatter(x, y, s=9, color=BLUE, alpha=0.25 if many else 0.5, linewidths=0, rasterized=many)
-            pearson, r2 = (f"{rows[name].iloc[t]:.3f}".replace("-", "−") for name in ("pearson", "r2"))
-            found_here = "not defined" if pearson == "nan" else f"r = {pearson}, R² = {r2}"
-            axis.set_title(f"{shortened(outputs[t], 18)}: {found_here}", parse_math=False)
+            axis.scatter(
+                x,
+                y,
+                s=9,
+                color=BLUE,
+                alpha=0.25 if many else 0.5,
+                linewidths=0,
+                rasterized=many,
+            )
+            pearson, r2 = (
+                f"{rows[name].iloc[t]:.3f}".replace("-", "−")
+                for name in ("pearson", "r2")
+            )
+            found_here = (
+                "not defined" if pearson == "nan" else f"r = {pearson}, R² = {r2}"
+            )
+            axis.set_title(
+                f"{shortened(outputs[t], 18)}: {found_here}", parse_math=False
+            )
             axis.set(xlabel="true value", ylabel="predicted value", box_aspect=1)
         save_figure(figure, path)
 
@@ -260,7 +343,9 @@ def _page(
 ) -> str:
     """Return the page as HTML text."""
     shown, main = shown_table(output / "metrics.tsv"), len(summary_rows(found, table))
-    every = shown._replace(headings=[_HEADINGS.get(name, name) for name in shown.headings])
+    every = shown._replace(
+        headings=[_HEADINGS.get(name, name) for name in shown.headings]
+    )
     groups = len(np.unique(found.groups))
     positives = f" ({int(found.labels.sum()):,} positive)" if kind == "binary" else ""
     counts = {
@@ -269,7 +354,11 @@ def _page(
         else f"{len(found.labels):,}{positives}, all linked by similar ones: no intervals",
         "validation sequences": f"{found.valid:,}, not in the metrics below",
     }
-    named = [name for name in PREDICTORS if any(predictor_kind(one) == name for one in found.scores)]
+    named = [
+        name
+        for name in PREDICTORS
+        if any(predictor_kind(one) == name for one in found.scores)
+    ]
     return render_page(
         "sequences_page.html",
         style="run_page.css",
@@ -291,31 +380,56 @@ def _summary(shown: ShownTable, count: int) -> ShownTable:
     """Return the first rows, without the columns that have the same value in each."""
     kept = [name not in ("output", "n", "positives") for name in shown.headings]
     rows = [list(compress(row, kept)) for row in shown.rows[:count]]
-    return ShownTable(list(compress(shown.headings, kept)), list(compress(shown.numeric, kept)), rows, 0)
+    return ShownTable(
+        list(compress(shown.headings, kept)),
+        list(compress(shown.numeric, kept)),
+        rows,
+        0,
+    )
 
 
 def conclusions(found: LabeledPredictions, kind: str, table: pd.DataFrame) -> list[str]:
     """Return sentences on the model, its strongest baseline, and its controls."""
     rows = summary_rows(found, table)
-    metric, what, chance = ("pearson", "correlation", 0) if kind == REGRESSION else ("auroc", "AUROC", 0.5)
+    metric, what, chance = (
+        ("pearson", "correlation", 0) if kind == REGRESSION else ("auroc", "AUROC", 0.5)
+    )
     mean = f" (mean of {len(found.outputs):,} {'classes' if kind == MULTICLASS else 'outputs'})"
 
     def estimate(name: str, column: str = metric) -> Estimate:
         return Estimate(*(float(str(rows.loc[name, f"{column}{end}"])) for end in ENDS))
 
     if estimate(MODEL).value != estimate(MODEL).value:
-        return [f"The model has no {what} on {len(found.labels):,} test sequences: it is not defined."]
+        return [
+            f"The model has no {what} on {len(found.labels):,} test sequences: it is not defined."
+        ]
     sentence = f"The model has {'a' if kind == REGRESSION else 'an'} {what} of {_shown(estimate(MODEL))}"
     sentence += f"{mean if len(found.outputs) > 1 else ''} on {len(found.labels):,} test sequences"
     names = [name for name in rows.index if name in (KMER, POSITION, COMPOSITION, CNN)]
-    values = {name: estimate(name).value for name in names if estimate(name).value == estimate(name).value}
+    values = {
+        name: estimate(name).value
+        for name in names
+        if estimate(name).value == estimate(name).value
+    }
     if values:
         best = max(values, key=values.__getitem__)
         lead = estimate(best, f"{metric}_difference")
         known, same = lead.low == lead.low, lead.low <= 0 <= lead.high
         verdict = "better than" if lead.value > 0 else "worse than"
-        verdict = "compared with" if not known else "not measurably different from" if same else verdict
-        why = ", without an interval" if not known else ", an interval that includes 0" if same else ""
+        verdict = (
+            "compared with"
+            if not known
+            else "not measurably different from"
+            if same
+            else verdict
+        )
+        why = (
+            ", without an interval"
+            if not known
+            else ", an interval that includes 0"
+            if same
+            else ""
+        )
         name, value = STYLES[best].label, _shown(Estimate(values[best]))
         sentence += f", {verdict} the strongest baseline ({name}, {value}; difference {_shown(lead)}{why})"
     control = estimate(CONTROL) if CONTROL in rows.index else Estimate()

@@ -60,7 +60,9 @@ class FeatureResult(NamedTuple):
 
     feature: Feature
     found: JointEstimates
-    shortcuts: list[int]  # outputs for which the feature is a shortcut, the best predicted one first
+    shortcuts: list[
+        int
+    ]  # outputs for which the feature is a shortcut, the best predicted one first
     on_average: bool  # whether it is one for the mean of the outputs
 
 
@@ -79,12 +81,17 @@ def predict_from_features(
     Similar sequences have the same number in `groups` (N,), from 0. Estimates of a feature that is the same
     for all sequences are NaN.
     """
-    folds = np.random.default_rng((seed, 1)).permutation(int(groups.max()) + 1)[groups] % FOLDS
+    folds = (
+        np.random.default_rng((seed, 1)).permutation(int(groups.max()) + 1)[groups]
+        % FOLDS
+    )
     measure = joint_correlations if kind == REGRESSION else joint_aurocs
     regress = _logistic if kind == "binary" else _linear
     targets = labels
     if kind == REGRESSION:
-        targets = rankdata(labels, axis=0, nan_policy="omit") / (~np.isnan(labels)).sum(axis=0)
+        targets = rankdata(labels, axis=0, nan_policy="omit") / (~np.isnan(labels)).sum(
+            axis=0
+        )
 
     def measured(x: Floats) -> JointEstimates:
         scores = np.zeros(labels.shape)
@@ -99,7 +106,9 @@ def predict_from_features(
 
     # Bases at an end predict the labels if composition differs anywhere. They are a shortcut if they do so
     # better than bases inside the sequence.
-    inside = np.fmax.reduce([_values(measured(_bases(given, place))) for place in INSIDE])
+    inside = np.fmax.reduce(
+        [_values(measured(_bases(given, place))) for place in INSIDE]
+    )
     undefined = JointEstimates([Estimate()] * labels.shape[1], Estimate())
     least = LEAST[metric_of(kind)]
     for feature in FEATURES:
@@ -109,7 +118,12 @@ def predict_from_features(
         lows = np.array([one.low for one in (*found.outputs, found.mean)])
         above = (lows > bounds) & feature.shortcut
         best = np.argsort(-lows[:-1], kind="stable").tolist()
-        yield FeatureResult(feature, found, [output for output in best if above[output]], bool(above[-1]))
+        yield FeatureResult(
+            feature,
+            found,
+            [output for output in best if above[output]],
+            bool(above[-1]),
+        )
 
 
 def _values(found: JointEstimates) -> list[float]:
@@ -134,7 +148,9 @@ def _linear(x: Floats, labels: LabelValues, test: Floats) -> Floats:
     missing = np.isnan(labels)
     if missing.any():
         columns = [
-            _linear(x[~rows], column[~rows, None], test) if not rows.all() else np.zeros((len(test), 1))
+            _linear(x[~rows], column[~rows, None], test)
+            if not rows.all()
+            else np.zeros((len(test), 1))
             for column, rows in zip(labels.T, missing.T, strict=True)
         ]
         return np.concatenate(columns, axis=1)
@@ -153,7 +169,10 @@ def _lengths(given: AuditedTexts) -> Floats:
 
 
 def _gc(given: AuditedTexts) -> Floats:
-    counts = [[text.count("G") + text.count("C"), len(text) - text.count("N")] for text in given.texts]
+    counts = [
+        [text.count("G") + text.count("C"), len(text) - text.count("N")]
+        for text in given.texts
+    ]
     found = np.array(counts, np.float64)
     return _with_square(found[:, 0] / np.maximum(found[:, 1], 1))
 
@@ -163,15 +182,22 @@ def _unknown(given: AuditedTexts) -> Floats:
     rows = []
     for text in given.texts:
         places = np.flatnonzero(base_codes(text) == UNKNOWN)
-        rows.append((len(places) / len(text), places.mean() / len(text) if len(places) else 0.5))
+        rows.append(
+            (len(places) / len(text), places.mean() / len(text) if len(places) else 0.5)
+        )
     return np.array(rows)
 
 
 def _bases(given: AuditedTexts, place: float) -> Floats:
     """One-hot bases (N, 4 · `END`) at a place of the sequences, from 0 for the first to 1 for the last."""
     firsts = [round(place * max(len(text) - END, 0)) for text in given.texts]
-    codes = [base_codes(text[at : at + END]) for text, at in zip(given.texts, firsts, strict=True)]
-    padded = [np.pad(one, (END - len(one), 0), constant_values=UNKNOWN) for one in codes]
+    codes = [
+        base_codes(text[at : at + END])
+        for text, at in zip(given.texts, firsts, strict=True)
+    ]
+    padded = [
+        np.pad(one, (END - len(one), 0), constant_values=UNKNOWN) for one in codes
+    ]
     return np.eye(UNKNOWN + 1)[np.array(padded)][..., :UNKNOWN].reshape(len(codes), -1)
 
 
@@ -183,15 +209,29 @@ def _kmers(given: AuditedTexts) -> Floats:
         return np.zeros((len(given.texts), 1))
     counted = CountVectorizer(analyzer="char", ngram_range=(K, K), lowercase=False)
     lengths = np.array([[len(text)] for text in given.texts])
-    return np.asarray(counted.fit_transform(given.texts).toarray() / lengths, np.float64)
+    return np.asarray(
+        counted.fit_transform(given.texts).toarray() / lengths, np.float64
+    )
 
 
 FEATURES = (
     Feature("length", "length", _lengths),
     Feature("GC content", "gc_content", _gc),
     Feature("N", "n", _unknown),
-    Feature("lower-case letters", "lower_case", lambda given: _with_square(given.lower)),
-    Feature(f"the first {END} bases", "first_bases", lambda given: _bases(given, 0), at_end=True),
-    Feature(f"the last {END} bases", "last_bases", lambda given: _bases(given, 1), at_end=True),
+    Feature(
+        "lower-case letters", "lower_case", lambda given: _with_square(given.lower)
+    ),
+    Feature(
+        f"the first {END} bases",
+        "first_bases",
+        lambda given: _bases(given, 0),
+        at_end=True,
+    ),
+    Feature(
+        f"the last {END} bases",
+        "last_bases",
+        lambda given: _bases(given, 1),
+        at_end=True,
+    ),
     Feature(f"{K}-mer frequencies", "kmers", _kmers, shortcut=False),
 )

@@ -21,9 +21,20 @@ from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.metrics.resampling import binary_metrics
 from bigbird_dna.reporting.arrays import open_array
-from bigbird_dna.reporting.result import GRAY, PALE, SERIES, legend_label, panels, save_figure
+from bigbird_dna.reporting.result import (
+    GRAY,
+    PALE,
+    SERIES,
+    legend_label,
+    panels,
+    save_figure,
+)
 from bigbird_dna.reporting.track_array import TrackArray, Values
-from bigbird_dna.reporting.track_evaluation import evaluate_tracks, groups_table, tracks_table
+from bigbird_dna.reporting.track_evaluation import (
+    evaluate_tracks,
+    groups_table,
+    tracks_table,
+)
 
 TABLE, FIGURE = "similarity.tsv", "similarity.svg"
 SCHEMA = Schema.of(
@@ -67,7 +78,9 @@ def promoter_similarity_report(
 
 
 def _promoter_table(
-    predictions: Mapping[str, Mapping[str, Path]], nearest: Mapping[str, Path], strata: Strata
+    predictions: Mapping[str, Mapping[str, Path]],
+    nearest: Mapping[str, Path],
+    strata: Strata,
 ) -> pd.DataFrame:
     rows = []
     for negative_set, files in predictions.items():
@@ -82,9 +95,18 @@ def _promoter_table(
         for name, chosen in strata.parts(largest[codes]):
             for model, scores in compared.scores.items():
                 metrics = binary_metrics(
-                    compared.labels[chosen], scores[chosen], blocks=compared.blocks[chosen]
+                    compared.labels[chosen],
+                    scores[chosen],
+                    blocks=compared.blocks[chosen],
                 )._asdict()
-                rows.append({"negative_set": negative_set, "similarity": name, "model": model, **metrics})
+                rows.append(
+                    {
+                        "negative_set": negative_set,
+                        "similarity": name,
+                        "model": model,
+                        **metrics,
+                    }
+                )
     return pd.DataFrame(rows)[SCHEMA.names]
 
 
@@ -95,7 +117,9 @@ def _some_rows(array: TrackArray, chosen: NDArray[np.bool_]) -> TrackArray:
             yield chunk[chosen[row : row + len(chunk)]]
             row += len(chunk)
 
-    return TrackArray(array.path, array.dtype, (int(chosen.sum()), array.tracks), chunks, array.names)
+    return TrackArray(
+        array.path, array.dtype, (int(chosen.sum()), array.tracks), chunks, array.names
+    )
 
 
 def bin_similarity_report(
@@ -120,7 +144,9 @@ def bin_similarity_report(
     check_output(output, [labels, nearest, tracks, *predictions.values()])
     similarities = read_similarities(nearest, BIN_KEY)[SIMILARITY].to_numpy()
     truth, known = open_array(labels, "labels"), read_tracks(tracks)
-    arrays = {name: open_array(path, "predictions") for name, path in predictions.items()}
+    arrays = {
+        name: open_array(path, "predictions") for name, path in predictions.items()
+    }
     for array in (truth, *arrays.values()):
         if (array.rows, array.tracks) != (len(similarities), len(known)):
             raise DataError(
@@ -136,9 +162,18 @@ def bin_similarity_report(
             evaluated = evaluate_tracks(
                 _some_rows(array, chosen), _some_rows(truth, chosen), {}, names, threads
             )
-            groups = groups_table(tracks_table(known, evaluated, min_positives=min_positives))
+            groups = groups_table(
+                tracks_table(known, evaluated, min_positives=min_positives)
+            )
             for group in groups.to_dict("records"):
-                rows.append({"similarity": name, "bins": int(chosen.sum()), "model": model, **group})
+                rows.append(
+                    {
+                        "similarity": name,
+                        "bins": int(chosen.sum()),
+                        "model": model,
+                        **group,
+                    }
+                )
     table = pd.DataFrame(rows)[BIN_SCHEMA.names]
     write_table(output, table, BIN_SCHEMA)
     return table
@@ -185,20 +220,31 @@ def similarity_figure(table: pd.DataFrame, strata: Strata, path: Path) -> None:
                 if own.empty:
                     continue
                 rows = own.reindex(strata.names)
-                area, low, high = (rows[f"auroc{end}"].to_numpy(float) for end in ("", "_low", "_high"))
+                area, low, high = (
+                    rows[f"auroc{end}"].to_numpy(float) for end in ("", "_low", "_high")
+                )
                 x = np.arange(len(area)) + _APART * (number - (len(models) - 1) / 2)
                 color = SERIES[number % len(SERIES)]
                 has = ~np.isnan(low)
-                axis.vlines(x[has], low[has], high[has], color=color, linewidth=1.4, alpha=0.7)
-                axis.plot(x, area, "o", color=color, markersize=5, label=legend_label(model))
+                axis.vlines(
+                    x[has], low[has], high[has], color=color, linewidth=1.4, alpha=0.7
+                )
+                axis.plot(
+                    x, area, "o", color=color, markersize=5, label=legend_label(model)
+                )
             labels = []
             for name in strata.names:
-                n, positives = int(counts.loc[name, "n"]), int(counts.loc[name, "positives"])
+                n, positives = (
+                    int(counts.loc[name, "n"]),
+                    int(counts.loc[name, "positives"]),
+                )
                 labels.append(f"{name}\n{positives:,} + {n - positives:,}")
             axis.set_xticks(np.arange(len(labels)), labels, fontsize=8)
             axis.set(xlim=(-0.6, len(labels) - 0.4), ylim=(-0.02, 1.02))
             axis.set_title(f"{negative_set} negatives")
-            axis.set_xlabel("similarity of the nearest training window; promoters + negatives")
+            axis.set_xlabel(
+                "similarity of the nearest training window; promoters + negatives"
+            )
             axis.xaxis.label.set(color=GRAY, fontsize=8.5)
         axes[0].set_ylabel("AUROC")
         axes[0].legend(loc="lower left")

@@ -28,7 +28,14 @@ from bigbird_dna.data.predictions import (
     read_bits,
 )
 from bigbird_dna.disk.atomic import read_object
-from bigbird_dna.disk.tables import Schema, number, read_table, whole_number, with_types, write_table
+from bigbird_dna.disk.tables import (
+    Schema,
+    number,
+    read_table,
+    whole_number,
+    with_types,
+    write_table,
+)
 from bigbird_dna.errors import DataError, UsageError, printable
 from bigbird_dna.metrics.auroc import ENDS, Estimate, discoveries
 from bigbird_dna.reporting.calibration import PROMOTER_CALIBRATION
@@ -98,11 +105,21 @@ def summarize(
     ]
     found = (row for path, read in sources if path is not None for row in read(path))
     # Control characters in names must not reach the terminal.
-    rows = [SummaryRow._make(printable(one) if isinstance(one, str) else one for one in row) for row in found]
-    order = {section: place for place, section in enumerate(dict.fromkeys(row.section for row in rows))}
-    rows.sort(key=lambda row: order[row.section])  # groups the rows of a section from several files
+    rows = [
+        SummaryRow._make(printable(one) if isinstance(one, str) else one for one in row)
+        for row in found
+    ]
+    order = {
+        section: place
+        for place, section in enumerate(dict.fromkeys(row.section for row in rows))
+    }
+    rows.sort(
+        key=lambda row: order[row.section]
+    )  # groups the rows of a section from several files
     if not rows:
-        raise UsageError("no input: give metrics.json, promoters.tsv, groups.tsv or another table")
+        raise UsageError(
+            "no input: give metrics.json, promoters.tsv, groups.tsv or another table"
+        )
     if output is not None:
         write_table(output, pd.DataFrame(rows, columns=SUMMARY.names), SUMMARY)
     cells = []
@@ -110,7 +127,9 @@ def summarize(
         ends = "" if math.isnan(row.low) else f"[{row.low:.4f}, {row.high:.4f}]"
         cells.append((row.metric, _value_text(row.value), ends, row.note))
     header = ("", "value", "95 % interval", "")
-    widths = [max(len(line[column]) for line in [header, *cells]) for column in range(4)]
+    widths = [
+        max(len(line[column]) for line in [header, *cells]) for column in range(4)
+    ]
     lines = [_line(header, widths)]
     for index, (row, cell) in enumerate(zip(rows, cells, strict=True)):
         if index == 0 or rows[index - 1].section != row.section:
@@ -129,7 +148,9 @@ def _line(cells: tuple[str, str, str, str], widths: list[int]) -> str:
 def _value_text(value: float) -> str:
     if math.isnan(value):
         return "–"
-    return f"{int(value):,}" if value.is_integer() and abs(value) >= 10 else f"{value:.4f}"
+    return (
+        f"{int(value):,}" if value.is_integer() and abs(value) >= 10 else f"{value:.4f}"
+    )
 
 
 class SummaryRow(NamedTuple):
@@ -157,7 +178,12 @@ def token_rows(source: Path) -> Iterator[SummaryRow]:
         if region.get("bases_per_token") is not None:
             found = number(region, "bases_per_token", source)
             yield SummaryRow("tokens", f"bp per token, {name}", found)
-    yield SummaryRow("tokens", "unknown tokens", number(genome, "unknown_rate", source), note="fraction")
+    yield SummaryRow(
+        "tokens",
+        "unknown tokens",
+        number(genome, "unknown_rate", source),
+        note="fraction",
+    )
 
 
 def locus_rows(source: Path) -> Iterator[SummaryRow]:
@@ -165,13 +191,21 @@ def locus_rows(source: Path) -> Iterator[SummaryRow]:
     counts = read_object(source)
     read, used = (whole_number(counts, key, source) for key in ("read", "promoters"))
     yield SummaryRow("data", "promoters", float(used), note=f"of {read:,} in the file")
-    reasons = {"unmapped": "not lifted", "off_reference": "not on the reference", "duplicates": "duplicates"}
+    reasons = {
+        "unmapped": "not lifted",
+        "off_reference": "not on the reference",
+        "duplicates": "duplicates",
+    }
     dropped = {
-        why: whole_number(counts, key, source) for key, why in reasons.items() if counts.get(key) is not None
+        why: whole_number(counts, key, source)
+        for key, why in reasons.items()
+        if counts.get(key) is not None
     }
     if any(dropped.values()):
         note = ", ".join(f"{count:,} {why}" for why, count in dropped.items() if count)
-        yield SummaryRow("data", "promoters dropped", float(sum(dropped.values())), note=note)
+        yield SummaryRow(
+            "data", "promoters dropped", float(sum(dropped.values())), note=note
+        )
 
 
 def language_rows(source: Path) -> Iterator[SummaryRow]:
@@ -183,18 +217,29 @@ def language_rows(source: Path) -> Iterator[SummaryRow]:
     table = of_split(read_bits(source), "test")
     split = str(table[SPLIT].iloc[0])
     single = table["predictor"].str.endswith(ONE_AT_A_TIME)
-    parts = ((table[~single], "pretraining"), (table[single], f"pretraining{ONE_AT_A_TIME}"))
+    parts = (
+        (table[~single], "pretraining"),
+        (table[single], f"pretraining{ONE_AT_A_TIME}"),
+    )
     for chosen, section in parts:
         own = chosen["predictor"].isin(MODELS)
         for line in chosen[own].to_dict("records"):
-            yield SummaryRow(section, f"bits per base, {MODEL}", *_bits(line), f"held out ({split})")
+            yield SummaryRow(
+                section, f"bits per base, {MODEL}", *_bits(line), f"held out ({split})"
+            )
         if own.all():
             continue
-        line = chosen[~own].sort_values("bits_per_base", kind="stable").to_dict("records")[0]
+        line = (
+            chosen[~own]
+            .sort_values("bits_per_base", kind="stable")
+            .to_dict("records")[0]
+        )
         name = line["predictor"].removesuffix(ONE_AT_A_TIME)
         yield SummaryRow(section, f"bits per base, {name}", *_bits(line), line["note"])
         gap = _estimate(line, "difference")
-        yield SummaryRow(section, f"bits per base, {MINUS}{name}", *gap, "over blocks of 10 kb")
+        yield SummaryRow(
+            section, f"bits per base, {MINUS}{name}", *gap, "over blocks of 10 kb"
+        )
 
 
 def pretraining_rows(source: Path) -> list[SummaryRow]:
@@ -223,7 +268,9 @@ def promoter_rows(source: Path) -> Iterator[SummaryRow]:
     Strata other than all windows have AUROC only.
     """
     table = read_table(source, PROMOTERS)
-    for (negative_set, stratum), part in table.groupby(["negative_set", "stratum"], sort=False):
+    for (negative_set, stratum), part in table.groupby(
+        ["negative_set", "stratum"], sort=False
+    ):
         section, metrics = f"promoters, {negative_set}", _METRICS
         if stratum != EVERY:
             section += f", {_STRATA.get(str(stratum), stratum)}"
@@ -231,18 +278,27 @@ def promoter_rows(source: Path) -> Iterator[SummaryRow]:
         last: list[SummaryRow] = []
         for line in part.to_dict("records"):
             if line["model"] == MODEL:
-                note, fraction = f"{line['n']:,} test windows", line["positives"] / max(line["n"], 1)
-                if abs(fraction - 0.5) > _UNEVEN:  # AUPRC and F1 depend on the prevalence
+                note, fraction = (
+                    f"{line['n']:,} test windows",
+                    line["positives"] / max(line["n"], 1),
+                )
+                if (
+                    abs(fraction - 0.5) > _UNEVEN
+                ):  # AUPRC and F1 depend on the prevalence
                     note += f", {fraction:.0%} positive"
                 for name, figure in metrics.items():
-                    yield SummaryRow(section, f"{figure}, model", *_estimate(line, name), note)
+                    yield SummaryRow(
+                        section, f"{figure}, model", *_estimate(line, name), note
+                    )
                 for baseline, column in DIFFERENCES.items():
                     lead = _estimate(line, column)
                     if not math.isnan(lead.value):
                         figure = f"AUROC, {MINUS}{_PREDICTORS[baseline]}"
                         last.append(SummaryRow(section, figure, *lead, "paired"))
             elif line["model"] in _PREDICTORS:
-                notes = ["chance is 0.5", line["note"]] if line["model"] == CONTROL else []
+                notes = (
+                    ["chance is 0.5", line["note"]] if line["model"] == CONTROL else []
+                )
                 note = "; ".join(filter(None, notes))
                 figure = f"AUROC, {_PREDICTORS[line['model']]}"
                 yield SummaryRow(section, figure, *_estimate(line, "auroc"), note)
@@ -252,15 +308,27 @@ def promoter_rows(source: Path) -> Iterator[SummaryRow]:
 def scan_rows(source: Path) -> Iterator[SummaryRow]:
     """Yield the average precision of calls along contigs by distance, for the model and other predictors."""
     table = read_table(source, SCAN)
-    for distance, part in table[table["selection"] == BEST_F1].groupby("within", sort=False):
+    for distance, part in table[table["selection"] == BEST_F1].groupby(
+        "within", sort=False
+    ):
         section, last = f"calls, within {distance:,} bp", []
         for line in part.to_dict("records"):
-            name, precision = _PREDICTORS.get(line["predictor"], line["predictor"]), "average precision"
+            name, precision = (
+                _PREDICTORS.get(line["predictor"], line["predictor"]),
+                "average precision",
+            )
             note = f"{line['tss']:,} TSSs" if line["predictor"] == MODEL else ""
-            yield SummaryRow(section, f"{precision}, {name}", *_estimate(line, "average_precision"), note)
+            yield SummaryRow(
+                section,
+                f"{precision}, {name}",
+                *_estimate(line, "average_precision"),
+                note,
+            )
             lead = _estimate(line, "difference")
             if not math.isnan(lead.value):
-                last.append(SummaryRow(section, f"{precision}, {MINUS}{name}", *lead, "paired"))
+                last.append(
+                    SummaryRow(section, f"{precision}, {MINUS}{name}", *lead, "paired")
+                )
         yield from last
 
 
@@ -268,10 +336,16 @@ def shift_rows(negative_set: str, source: Path) -> Iterator[SummaryRow]:
     """Yield, from a promoter model's `metrics.json`, the median scores of moved promoters, if measured."""
     test = read_object(source).get("test") or {}
     for bp in (0, *SHIFTS) if MEDIAN_SHIFTED.format(0) in test else ():
-        median, area = (number(test, key.format(bp), source) for key in (MEDIAN_SHIFTED, AUROC_SHIFTED))
+        median, area = (
+            number(test, key.format(bp), source)
+            for key in (MEDIAN_SHIFTED, AUROC_SHIFTED)
+        )
         figure = f"median score, window moved by {bp} bp"
         yield SummaryRow(
-            f"promoters, {negative_set}", figure, median, note=f"test promoters; AUROC {area:.4f}"
+            f"promoters, {negative_set}",
+            figure,
+            median,
+            note=f"test promoters; AUROC {area:.4f}",
         )
 
 
@@ -279,21 +353,32 @@ def calibration_rows(source: Path) -> Iterator[SummaryRow]:
     """Yield the calibration error on test windows by negative set, before and after calibration."""
     schema = PROMOTER_CALIBRATION.part("negative_set", "probabilities", _ERROR)
     for line in read_table(source, schema).to_dict("records"):
-        figure, error = f"calibration error, {line['probabilities']}", _estimate(line, _ERROR)
-        yield SummaryRow(f"promoters, {line['negative_set']}", figure, *error, "debiased")
+        figure, error = (
+            f"calibration error, {line['probabilities']}",
+            _estimate(line, _ERROR),
+        )
+        yield SummaryRow(
+            f"promoters, {line['negative_set']}", figure, *error, "debiased"
+        )
 
 
 def group_rows(source: Path) -> Iterator[SummaryRow]:
     """Yield the median AUROC of each group in `groups.tsv`, for the model and compared predictors."""
     schema = groups_schema(()).part("group", "tracks", "median_auroc")
     table = read_table(source, schema)
-    others = [name.removeprefix(_MEDIAN) for name in table.columns if name.startswith(_MEDIAN)]
-    table = with_types(source, table, Schema.of(*(f"metric {_MEDIAN}{name}" for name in others)))
+    others = [
+        name.removeprefix(_MEDIAN) for name in table.columns if name.startswith(_MEDIAN)
+    ]
+    table = with_types(
+        source, table, Schema.of(*(f"metric {_MEDIAN}{name}" for name in others))
+    )
     for line in table.to_dict("records"):
         section = f"chromatin, {line['group']}"
         count = line["tracks"]
         note = f"{count:,} {'track' if count == 1 else 'tracks'}"
-        yield SummaryRow(section, "median AUROC, model", line["median_auroc"], note=note)
+        yield SummaryRow(
+            section, "median AUROC, model", line["median_auroc"], note=note
+        )
         for name in others if count else []:
             value = line[f"{_MEDIAN}{name}"]
             yield SummaryRow(section, f"median AUROC, {_predictor_name(name)}", value)
@@ -308,27 +393,45 @@ def lead_rows(source: Path) -> list[SummaryRow]:
     out.
     """
     table = read_table(source, Schema.of("text track group note; metric auroc"))
-    table = table[~table["note"].str.contains("not in the group's metrics", regex=False)]
-    leads = [name for name in table.columns if name.startswith(_LEAD) and not name.endswith(ENDS[1:])]
+    table = table[
+        ~table["note"].str.contains("not in the group's metrics", regex=False)
+    ]
+    leads = [
+        name
+        for name in table.columns
+        if name.startswith(_LEAD) and not name.endswith(ENDS[1:])
+    ]
     medians: list[SummaryRow] = []
     largest: list[SummaryRow] = []
     for name in (lead.removeprefix(_LEAD) for lead in leads):
         if name == PUBLISHED:
             continue
         lead, other, title = f"{_LEAD}{name}", f"auroc_{name}", _predictor_name(name)
-        known = with_types(source, table, Schema.of(f"estimate {lead}; metric p_{name} {other}"))
+        known = with_types(
+            source, table, Schema.of(f"estimate {lead}; metric p_{name} {other}")
+        )
         known = known[known[lead].notna()]
-        groups = {str(group): part for group, part in known.groupby("group", sort=False)}
-        for group, part in ({**groups, EVERY: known} if len(groups) > 1 else groups).items():
+        groups = {
+            str(group): part for group, part in known.groupby("group", sort=False)
+        }
+        for group, part in (
+            {**groups, EVERY: known} if len(groups) > 1 else groups
+        ).items():
             certain = part[discoveries(part[f"p_{name}"])][lead]
             above, below = (certain > 0).sum(), (certain < 0).sum()
             note = f"better on {above:,}, worse on {below:,} of {len(part):,} tracks"
             figure = f"median AUROC, {MINUS}{title}"
-            medians.append(SummaryRow(f"chromatin, {group}", figure, part[lead].median(), note=note))
+            medians.append(
+                SummaryRow(
+                    f"chromatin, {group}", figure, part[lead].median(), note=note
+                )
+            )
         for line in [] if largest else known.nlargest(LISTED, lead).to_dict("records"):
             section = f"chromatin, AUROC above {title}"
             note = f"{line['auroc']:.4f} against {line[other]:.4f}"
-            largest.append(SummaryRow(section, str(line["track"]), *_estimate(line, lead), note))
+            largest.append(
+                SummaryRow(section, str(line["track"]), *_estimate(line, lead), note)
+            )
     return medians + largest
 
 
@@ -350,14 +453,28 @@ def compared_variant_rows(source: Path) -> Iterator[SummaryRow]:
     """Yield, from `compared_variants.tsv`, the AUROC of other predictors and the differences of the model."""
     for line in read_table(source, COMPARED).to_dict("records"):
         if line["subset"] in (ALL, HELD_OUT):
-            section, name = f"variants, {line['subset']}", _predictor_name(line["predictor"])
+            section, name = (
+                f"variants, {line['subset']}",
+                _predictor_name(line["predictor"]),
+            )
             yield SummaryRow(section, f"AUROC, {name}", *_estimate(line, "auroc"))
-            yield SummaryRow(section, f"AUROC, {MINUS}{name}", *_estimate(line, "difference"), "paired")
+            yield SummaryRow(
+                section,
+                f"AUROC, {MINUS}{name}",
+                *_estimate(line, "difference"),
+                "paired",
+            )
 
 
 def _predictor_name(name: str) -> str:
-    window = re.fullmatch(r"window_(\d{1,9})", name)  # the workflow's name of a model that sees less sequence
-    return f"{int(window[1]):,}-bp model" if window else _PREDICTORS.get(name, name.replace("_", " "))
+    window = re.fullmatch(
+        r"window_(\d{1,9})", name
+    )  # the workflow's name of a model that sees less sequence
+    return (
+        f"{int(window[1]):,}-bp model"
+        if window
+        else _PREDICTORS.get(name, name.replace("_", " "))
+    )
 
 
 def _object(values: Mapping[str, Any], key: str, source: Path) -> Mapping[str, Any]:

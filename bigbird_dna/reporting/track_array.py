@@ -56,19 +56,28 @@ class TrackArray:
         if dtype.kind not in "fiub":
             raise DataError(f"{path}: contains {dtype}, expected numbers")
         if len(shape) not in (1, 2):
-            raise DataError(f"{path}: expected rows × tracks, found an array of shape {tuple(shape)}")
+            raise DataError(
+                f"{path}: expected rows × tracks, found an array of shape {tuple(shape)}"
+            )
         self.rows, self.tracks = (*shape, 1)[:2]
         if not self.rows or not self.tracks:
-            raise DataError(f"{path}: {self.rows} rows × {self.tracks} tracks: no values to evaluate")
+            raise DataError(
+                f"{path}: {self.rows} rows × {self.tracks} tracks: no values to evaluate"
+            )
         self.path, self.dtype, self.chunks = path, dtype, chunks
         self.names, self.intervals = names, intervals
 
 
 def memory_array(
-    path: str, values: Values, names: tuple[str, ...] | None = None, intervals: pd.DataFrame | None = None
+    path: str,
+    values: Values,
+    names: tuple[str, ...] | None = None,
+    intervals: pd.DataFrame | None = None,
 ) -> TrackArray:
     """Return a `TrackArray` of an array in memory or a memory map."""
-    return TrackArray(path, values.dtype, values.shape, _row_chunks(as_rows(values)), names, intervals)
+    return TrackArray(
+        path, values.dtype, values.shape, _row_chunks(as_rows(values)), names, intervals
+    )
 
 
 def _row_chunks(values: Values) -> Chunks:
@@ -95,7 +104,9 @@ def choose_array(path: Path, name: str, kind: str, found: Mapping[str, int]) -> 
     listed = ", ".join(sorted(found)) or "none"
     if name:
         if name not in found:
-            raise DataError(f"{path}: no numeric array {name!r}: {one_of(name, sorted(found))}")
+            raise DataError(
+                f"{path}: no numeric array {name!r}: {one_of(name, sorted(found))}"
+            )
         return name
     for axes in (2, 1):  # one axis: one track
         flat = [key for key, count in found.items() if count == axes and key != NAMES]
@@ -118,7 +129,9 @@ def track_names(path: str, values: Any, tracks: int) -> tuple[str, ...] | None:
     if array.ndim != 1 or array.dtype.kind not in "SUOT":
         return None
     try:
-        names = tuple(v.decode() if isinstance(v, bytes) else str(v) for v in array.tolist())
+        names = tuple(
+            v.decode() if isinstance(v, bytes) else str(v) for v in array.tolist()
+        )
     except UnicodeDecodeError:
         raise DataError(f"{path}: a track name is not UTF-8") from None
     if len(names) != tracks:
@@ -130,7 +143,9 @@ def hdf5_array(path: Path, name: str, kind: str) -> TrackArray:
     """Open a data set of an HDF5 file, chosen by `name` or else by `kind`."""
     with open_hdf5(path) as stored:
         arrays = dict(own_arrays(stored))
-        numbers = {key: item.ndim for key, item in arrays.items() if item.dtype.kind in "fiub"}
+        numbers = {
+            key: item.ndim for key, item in arrays.items() if item.dtype.kind in "fiub"
+        }
         chosen = choose_array(path, name.strip("/"), kind, numbers)
         data = arrays[chosen]
 
@@ -189,16 +204,30 @@ def numpy_array(path: Path, member: str = "") -> TrackArray:
                     wanted = count * array.tracks * array.dtype.itemsize
                     data = stream.read(wanted)
                     if len(data) < wanted:
-                        raise DataError(f"{array.path}: truncated at or after row {start + 1}")
-                    values = np.frombuffer(data, array.dtype).reshape(count, array.tracks)
+                        raise DataError(
+                            f"{array.path}: truncated at or after row {start + 1}"
+                        )
+                    values = np.frombuffer(data, array.dtype).reshape(
+                        count, array.tracks
+                    )
                     yield values[:, first:last]
 
-    with reading(path, f"not readable as {path.suffix.lower()}", Exception), opened() as (header, stream):
-        array = TrackArray(f"{path}::{member}" if member else str(path), header.dtype, header.shape, chunks)
+    with (
+        reading(path, f"not readable as {path.suffix.lower()}", Exception),
+        opened() as (header, stream),
+    ):
+        array = TrackArray(
+            f"{path}::{member}" if member else str(path),
+            header.dtype,
+            header.shape,
+            chunks,
+        )
         needed = stream.tell() + header.nbytes
     size = path.stat().st_size
     if not member and size < needed:
-        raise DataError(f"{path}: truncated: {size:,} bytes, but the header needs {needed:,}")
+        raise DataError(
+            f"{path}: truncated: {size:,} bytes, but the header needs {needed:,}"
+        )
     return array
 
 
@@ -223,10 +252,18 @@ def open_archive(path: Path, name: str, kind: str) -> TrackArray:
         if {"packed", NAMES} <= set(stored.names) and not name:
             return packed_array(path)
         headers = {member: stored.header(member) for member in stored.names}
-        numbers = {member: len(one.shape) for member, one in headers.items() if one.dtype.kind in "fiub"}
+        numbers = {
+            member: len(one.shape)
+            for member, one in headers.items()
+            if one.dtype.kind in "fiub"
+        }
         chosen = choose_array(path, name, kind, numbers)
         listed = headers.get(NAMES)
-        if listed is not None and chosen != NAMES and listed.dtype.itemsize <= _LONGEST_NAME:
+        if (
+            listed is not None
+            and chosen != NAMES
+            and listed.dtype.itemsize <= _LONGEST_NAME
+        ):
             names = stored.read(NAMES)
     array = numpy_array(path, chosen)
     array.names = track_names(array.path, names, array.tracks)

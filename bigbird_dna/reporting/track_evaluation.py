@@ -37,7 +37,9 @@ from bigbird_dna.reporting.track_array import TrackArray
 # Sorting, copying and counting release the GIL, but more threads give no further speed-up.
 _THREADS = 4
 _LISTED = 5  # names listed in a message
-CURVE_POINTS = 80  # per track; the error on either axis is at most 1/40, usually far less
+CURVE_POINTS = (
+    80  # per track; the error on either axis is at most 1/40, usually far less
+)
 
 # Approximate memory in bytes of all slices processed at the same time; files are read once for each slice.
 MEMORY = 2 << 30
@@ -65,7 +67,9 @@ class EvaluatedTrack(NamedTuple):
     auroc: Estimate
     auprc: float
     compared: Mapping[str, TrackComparison]
-    curve: Counts | None  # corners (P, 2) of false and true positives, as returned by `thin_curve`
+    curve: (
+        Counts | None
+    )  # corners (P, 2) of false and true positives, as returned by `thin_curve`
     note: str
 
     @property
@@ -98,14 +102,20 @@ def evaluate_tracks(
     threads = threads or min(available_cores(), _THREADS)
     predictors = [predictions, *compare.values()]
 
-    def evaluate_slice(first: int, last: int) -> tuple[list[EvaluatedTrack], list[NDArray[np.int64]]]:
+    def evaluate_slice(
+        first: int, last: int
+    ) -> tuple[list[EvaluatedTrack], list[NDArray[np.int64]]]:
         read = read_slice(predictors, labels, first, last, names)
         rows = zip(*read.scores, read.labels, strict=True)
-        return [_evaluate([*scores], own, tuple(compare), blocks) for *scores, own in rows], read.infinite
+        return [
+            _evaluate([*scores], own, tuple(compare), blocks) for *scores, own in rows
+        ], read.infinite
 
     with ThreadPoolExecutor(threads) as pool:
         bounds = slice_bounds(predictors, labels, threads)
-        found = pool.map(evaluate_slice, *zip(*bounds, strict=True))  # raises the first error in order
+        found = pool.map(
+            evaluate_slice, *zip(*bounds, strict=True)
+        )  # raises the first error in order
         results = [*progress(found, "evaluating", len(bounds), "slices of tracks")]
     for number, array in enumerate(predictors):
         counts = np.concatenate([infinite[number] for _, infinite in results])
@@ -133,7 +143,9 @@ def _evaluate(
     m = int(np.count_nonzero(positive))
     n = len(labels) - m
     if not m or not n:
-        return EvaluatedTrack(m, n, UNDEFINED, math.nan, {}, None, auroc_note(m, n, UNDEFINED))
+        return EvaluatedTrack(
+            m, n, UNDEFINED, math.nan, {}, None, auroc_note(m, n, UNDEFINED)
+        )
     negative = ~positive
     ids = None if blocks is None else (blocks[positive], blocks[negative])
     placed, steps = Placements.with_steps(scores[0][positive], scores[0][negative])
@@ -144,21 +156,32 @@ def _evaluate(
         precision = float(average_precision(other.true, other.false))
         compared[name] = TrackComparison(auroc_of(other).value, precision, lead)
     area = auroc_of(steps, spread)
-    precision, curve = float(average_precision(steps.true, steps.false)), thin_curve(steps, CURVE_POINTS)
-    return EvaluatedTrack(m, n, area, precision, compared, curve, auroc_note(m, n, area))
+    precision, curve = (
+        float(average_precision(steps.true, steps.false)),
+        thin_curve(steps, CURVE_POINTS),
+    )
+    return EvaluatedTrack(
+        m, n, area, precision, compared, curve, auroc_note(m, n, area)
+    )
 
 
 class TrackSlice(NamedTuple):
     """C tracks of N rows, with scores of every predictor."""
 
-    scores: list[NDArray[Any]]  # per predictor, (C, N); may be NaN where the label is `UNMEASURED`
+    scores: list[
+        NDArray[Any]
+    ]  # per predictor, (C, N); may be NaN where the label is `UNMEASURED`
     labels: NDArray[np.int8]  # (C, N): 0, 1 or `UNMEASURED`
     infinite: list[NDArray[np.int64]]  # per predictor, (C,): number of infinite scores
 
 
-def slice_bounds(predictors: list[TrackArray], labels: TrackArray, threads: int) -> list[tuple[int, int]]:
+def slice_bounds(
+    predictors: list[TrackArray], labels: TrackArray, threads: int
+) -> list[tuple[int, int]]:
     """Return ranges of tracks of about equal width, such that `threads` slices fit into `MEMORY`."""
-    track = labels.rows * (1 + sum(score_type(array.dtype).itemsize for array in predictors))
+    track = labels.rows * (
+        1 + sum(score_type(array.dtype).itemsize for array in predictors)
+    )
     wide = max(MEMORY // (threads * track), 1)
     # A multiple of the number of threads, to keep every thread busy to the end.
     count = -(-labels.tracks // min(wide, labels.tracks))
@@ -174,7 +197,11 @@ def score_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def read_slice(
-    predictors: list[TrackArray], labels: TrackArray, first: int, last: int, names: tuple[str, ...]
+    predictors: list[TrackArray],
+    labels: TrackArray,
+    first: int,
+    last: int,
+    names: tuple[str, ...],
 ) -> TrackSlice:
     """Read and check tracks `first` to `last` - 1; `names` are the names of all tracks.
 
@@ -183,11 +210,14 @@ def read_slice(
     coded = np.empty((last - first, labels.rows), np.int8)
     row = 0
     for chunk in labels.chunks(first, last):
-        coded[:, row : row + len(chunk)] = _codes(labels.path, chunk, row, first, names).T
+        coded[:, row : row + len(chunk)] = _codes(
+            labels.path, chunk, row, first, names
+        ).T
         row += len(chunk)
     infinite = [np.zeros(last - first, np.int64) for _ in predictors]
     scores = [
-        _scores(array, coded, first, names, count) for array, count in zip(predictors, infinite, strict=True)
+        _scores(array, coded, first, names, count)
+        for array, count in zip(predictors, infinite, strict=True)
     ]
     return TrackSlice(scores, coded, infinite)
 
@@ -204,18 +234,24 @@ def _scores(
     row = 0
     for chunk in array.chunks(first, first + len(coded)):
         if chunk.dtype.kind == "f" and not np.isfinite(chunk).all():
-            missing = np.isnan(chunk) & (coded[:, row : row + len(chunk)] != UNMEASURED).T
+            missing = (
+                np.isnan(chunk) & (coded[:, row : row + len(chunk)] != UNMEASURED).T
+            )
             if missing.any():
                 at, track = np.argwhere(missing)[0]
                 where = f"row {row + at + 1:,}, track {names[first + track]!r}"
-                raise DataError(f"{array.path}: {where}: the prediction is NaN or missing")
+                raise DataError(
+                    f"{array.path}: {where}: the prediction is NaN or missing"
+                )
             infinite += np.isinf(chunk).sum(axis=0)
         values[:, row : row + len(chunk)] = chunk.T
         row += len(chunk)
     return values
 
 
-def _codes(path: str, chunk: NDArray[Any], row: int, first: int, names: tuple[str, ...]) -> NDArray[Any]:
+def _codes(
+    path: str, chunk: NDArray[Any], row: int, first: int, names: tuple[str, ...]
+) -> NDArray[Any]:
     """Return the labels of a chunk as 0, 1 and `UNMEASURED`."""
     if chunk.dtype.kind == "b":
         return chunk.view(np.int8)
@@ -241,13 +277,22 @@ _NOT_COMPARED = TrackComparison(np.nan, np.nan, Difference())
 
 def tracks_schema(others: Sequence[str]) -> Schema:
     """Return the schema of `tracks.tsv`; `others` are the compared predictors, possibly with `PUBLISHED`."""
-    groups = ["text track group", "count positives negatives", "estimate auroc", "metric auprc", "text note"]
+    groups = [
+        "text track group",
+        "count positives negatives",
+        "estimate auroc",
+        "metric auprc",
+        "text note",
+    ]
     groups.append("metric prevalence")
     for name in others:
         if name == PUBLISHED:
             groups.append(f"metric {other_auroc(name)} delta_{name}")
         else:
-            groups += [f"metric {other_auroc(name)} auprc_{name}", f"estimate delta_{name}; metric p_{name}"]
+            groups += [
+                f"metric {other_auroc(name)} auprc_{name}",
+                f"estimate delta_{name}; metric p_{name}",
+            ]
     return Schema.of(*groups, key=["track"])
 
 
@@ -259,7 +304,9 @@ def groups_schema(others: Sequence[str]) -> Schema:
         for name in others
     )
     own = "metric median_auroc mean_auroc median_auprc mean_auprc"
-    return Schema.of("text group; count tracks", own, "count n_excluded", *medians, key=["group"])
+    return Schema.of(
+        "text group; count tracks", own, "count n_excluded", *medians, key=["group"]
+    )
 
 
 def tracks_table(
@@ -280,9 +327,22 @@ def tracks_table(
     rows = []
     for place, (track, j) in enumerate(zip(tracks, evaluated, strict=True)):
         few = j.defined and j.positives < min_positives
-        notes = [j.note, f"fewer than {min_positives} positives: not in the group's metrics" if few else ""]
+        notes = [
+            j.note,
+            f"fewer than {min_positives} positives: not in the group's metrics"
+            if few
+            else "",
+        ]
         note = "; ".join(filter(None, notes))
-        row: list[Any] = [track.name, track.group, j.positives, j.negatives, *j.auroc, j.auprc, note]
+        row: list[Any] = [
+            track.name,
+            track.group,
+            j.positives,
+            j.negatives,
+            *j.auroc,
+            j.auprc,
+            note,
+        ]
         row += [j.prevalence, j.defined and not few]
         if published is not None:
             row += [published[place], j.auroc.value - published[place]]
@@ -299,7 +359,9 @@ def groups_table(table: pd.DataFrame, compare: Sequence[str] = ()) -> pd.DataFra
     `better_NAME` and `worse_NAME` are the numbers of tracks with a significant difference to NAME.
     """
     groups = list(dict.fromkeys(table["group"]))
-    parts: list[tuple[str, pd.DataFrame]] = [(g, table[table["group"] == g]) for g in groups]
+    parts: list[tuple[str, pd.DataFrame]] = [
+        (g, table[table["group"] == g]) for g in groups
+    ]
     if len(groups) > 1 and ALL not in groups:
         parts.append((ALL, table))
     others = ([PUBLISHED] if "published_auroc" in table else []) + list(compare)
@@ -307,7 +369,11 @@ def groups_table(table: pd.DataFrame, compare: Sequence[str] = ()) -> pd.DataFra
     for group, part in parts:
         kept = part[part["counted"]]
         row = [group, len(kept)]
-        row += [found for name in ("auroc", "auprc") for found in (kept[name].median(), kept[name].mean())]
+        row += [
+            found
+            for name in ("auroc", "auprc")
+            for found in (kept[name].median(), kept[name].mean())
+        ]
         row.append(len(part) - len(kept))
         for name in others:
             leads = kept[f"delta_{name}"]

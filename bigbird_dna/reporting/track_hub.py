@@ -23,7 +23,10 @@ SHORTEST, LONGEST = 17, 76
 """Most characters of a short and of a long label in UCSC's browser."""
 _COLORS = (BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE)
 _FORMATS = {".bw": "bigwig", ".bigwig": "bigwig", ".bed": "bed", ".gz": "bed"}
-_MAGIC = (b"\x26\xfc\x8f\x88", b"\x88\x8f\xfc\x26")  # of bigWig, in either order of bytes
+_MAGIC = (
+    b"\x26\xfc\x8f\x88",
+    b"\x88\x8f\xfc\x26",
+)  # of bigWig, in either order of bytes
 _GENOME = re.compile(r"[A-Za-z0-9_.]{1,64}")
 
 
@@ -49,7 +52,9 @@ class HubTrack(NamedTuple):
         return 0 <= self.low <= self.high <= 1
 
 
-def track_hub(scans: Sequence[Path], output: Path, *, genome: str, title: str = "") -> list[HubTrack]:
+def track_hub(
+    scans: Sequence[Path], output: Path, *, genome: str, title: str = ""
+) -> list[HubTrack]:
     """Write a track hub of bigWig and BED files to the directory `output`, and return its tracks.
 
     Parameters
@@ -71,7 +76,9 @@ def track_hub(scans: Sequence[Path], output: Path, *, genome: str, title: str = 
         A file cannot be read, or has no values.
     """
     if not _GENOME.fullmatch(genome):
-        raise UsageError(f"genome {genome!r}: expected the browser's name of an assembly, such as hg38")
+        raise UsageError(
+            f"genome {genome!r}: expected the browser's name of an assembly, such as hg38"
+        )
     names = [path.name for path in scans]
     for name in names:
         if names.count(name) > 1:
@@ -86,8 +93,12 @@ def track_hub(scans: Sequence[Path], output: Path, *, genome: str, title: str = 
             page = f"<h2>{escape(track.file)}</h2>\n<ul>\n{facts}</ul>\n"
             (files / f"{track.name}.html").write_text(page, encoding="utf-8")
         if shown:
-            (files / "hub.txt").write_text(hub_text(shown, genome, title), encoding="utf-8")
-        session = json.dumps({"genome": genome, "tracks": list(map(_session_track, tracks))}, indent=1)
+            (files / "hub.txt").write_text(
+                hub_text(shown, genome, title), encoding="utf-8"
+            )
+        session = json.dumps(
+            {"genome": genome, "tracks": list(map(_session_track, tracks))}, indent=1
+        )
         (files / "igv_session.json").write_text(f"{session}\n", encoding="utf-8")
     return tracks
 
@@ -112,24 +123,35 @@ def hub_text(tracks: Sequence[HubTrack], genome: str, title: str = "") -> str:
                 "track": track.name,
                 "type": f"bigWig {track.low:g} {track.high:g}",
                 "shortLabel": track.label,
-                "longLabel": f"{track.label}: prediction of a bigbird-dna model"[:LONGEST],
+                "longLabel": f"{track.label}: prediction of a bigbird-dna model"[
+                    :LONGEST
+                ],
                 "bigDataUrl": track.file,
                 "html": track.name,
                 "visibility": "full",
-                "color": ",".join(str(int(track.color[at : at + 2], 16)) for at in (1, 3, 5)),
+                "color": ",".join(
+                    str(int(track.color[at : at + 2], 16)) for at in (1, 3, 5)
+                ),
                 **scale,
             }
         )
-    texts = ("".join(f"{key} {value}\n" for key, value in stanza.items()) for stanza in stanzas)
+    texts = (
+        "".join(f"{key} {value}\n" for key, value in stanza.items())
+        for stanza in stanzas
+    )
     return "\n".join(texts)
 
 
 def _track(path: Path, number: int) -> HubTrack:
     format = _FORMATS.get(path.suffix.lower())
     if format is None or (path.suffix == ".gz" and not path.stem.endswith(".bed")):
-        raise UsageError(f"{path}: expected a bigWig (.bw) or BED file; score with -o NAME.bw")
+        raise UsageError(
+            f"{path}: expected a bigWig (.bw) or BED file; score with -o NAME.bw"
+        )
     if not re.fullmatch(r"[\w.+-]+", path.name, re.ASCII):
-        raise UsageError(f"{path}: a name must contain only letters, digits, '.', '_', '+' and '-'")
+        raise UsageError(
+            f"{path}: a name must contain only letters, digits, '.', '_', '+' and '-'"
+        )
     name = f"t{number + 1}_{re.sub(r'[^A-Za-z0-9]', '_', path.name)[:60]}"
     facts = [f"SHA-256 {checksum(path)}"]
     if format == "bed":
@@ -138,10 +160,14 @@ def _track(path: Path, number: int) -> HubTrack:
             raise DataError(f"{path}: the file contains no regions")
         lines = (line for _, line in read_lines(path))
         facts += [line.lstrip("# ") for line in lines if line.startswith("##")]
-        return HubTrack(name, path.name, format, _COLORS[number % len(_COLORS)], 0.0, 1000.0, facts)
+        return HubTrack(
+            name, path.name, format, _COLORS[number % len(_COLORS)], 0.0, 1000.0, facts
+        )
     low, high, covered = _summary(path)
     facts += [f"{covered:,} bp with values from {low:g} to {high:g}"]
-    return HubTrack(name, path.name, format, _COLORS[number % len(_COLORS)], low, high, facts)
+    return HubTrack(
+        name, path.name, format, _COLORS[number % len(_COLORS)], low, high, facts
+    )
 
 
 def _summary(path: Path) -> tuple[float, float, int]:
@@ -163,7 +189,12 @@ def _summary(path: Path) -> tuple[float, float, int]:
 
 def _session_track(track: HubTrack) -> dict[str, object]:
     """Return a track of an IGV session; the format is that of igv.js."""
-    shown = {"name": track.label, "url": track.file, "format": track.format, "color": track.color}
+    shown = {
+        "name": track.label,
+        "url": track.file,
+        "format": track.format,
+        "color": track.color,
+    }
     if track.format == "bed":
         return {**shown, "type": "annotation"}
     scale = {"min": 0, "max": 1} if track.is_probability else {"autoscale": True}

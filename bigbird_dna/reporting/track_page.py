@@ -20,7 +20,13 @@ import pandas as pd
 from bigbird_dna.disk.tables import json_rows
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.metrics.auroc import Counts
-from bigbird_dna.reporting.track_evaluation import ALL, CURVE_POINTS, PUBLISHED, excluded_tracks, other_auroc
+from bigbird_dna.reporting.track_evaluation import (
+    ALL,
+    CURVE_POINTS,
+    PUBLISHED,
+    excluded_tracks,
+    other_auroc,
+)
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -30,7 +36,12 @@ if TYPE_CHECKING:
 GROUP_COLORS, CURVE_COLORS = 6, 8
 MAX_STRIPS = 24  # most groups in a distribution plot; more would fill several screens
 LONG_LIST = 60  # tracks; longer lists are collapsed
-_FACTS = {"cell": 8.0, "target": 8.0, "treatment": 8.0, "description": 14.0}  # column widths, rem
+_FACTS = {
+    "cell": 8.0,
+    "target": 8.0,
+    "treatment": 8.0,
+    "description": 14.0,
+}  # column widths, rem
 
 
 class SourceFile(NamedTuple):
@@ -95,7 +106,13 @@ def data_uri(content: bytes | str, kind: str = "image/svg+xml") -> str:
     return f"data:{kind};base64,{base64.b64encode(stored).decode()}"
 
 
-def render_page(template: str, *, style: str, filters: Mapping[str, Any] | None = None, **values: Any) -> str:
+def render_page(
+    template: str,
+    *,
+    style: str,
+    filters: Mapping[str, Any] | None = None,
+    **values: Any,
+) -> str:
     """Render an HTML page from a template; all `values` are escaped, and missing names raise an error.
 
     `style` has the names of its style sheets, separated by spaces.
@@ -103,10 +120,17 @@ def render_page(template: str, *, style: str, filters: Mapping[str, Any] | None 
     from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 
-    options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "loader": FunctionLoader(resource)}
+    options: dict[str, Any] = {
+        "trim_blocks": True,
+        "lstrip_blocks": True,
+        "loader": FunctionLoader(resource),
+    }
     environment = Environment(autoescape=True, undefined=StrictUndefined, **options)
     environment.filters |= filters or {}
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    environment.policies["json.dumps_kwargs"] = {
+        "separators": (",", ":"),
+        "allow_nan": False,
+    }
     sheets = Markup("".join(map(resource, ["page.css", *style.split()])))
     return environment.from_string(resource(template)).render(style=sheets, **values)
 
@@ -167,7 +191,12 @@ def _columns(page: TrackPage) -> list[dict[str, Any]]:
     """Columns of the table of tracks; fixed widths (rem) keep sorting fast in browsers."""
     texts = [("Group", 5.5)] * (len(page.group_numbers) > 1)
     texts += [(fact.capitalize(), _FACTS[fact]) for fact in page.facts]
-    numbers = [("AUROC (95 % interval)", 10.0), ("AUPRC", 5.0), ("Positives", 6.5), ("Prevalence", 7.4)]
+    numbers = [
+        ("AUROC (95 % interval)", 10.0),
+        ("AUPRC", 5.0),
+        ("Positives", 6.5),
+        ("Prevalence", 7.4),
+    ]
     for name in page.others:
         width = 6.5 if name == PUBLISHED else 12.5
         numbers += [(f"AUROC, {name}", 6.5), (f"Difference to {name}", width)]
@@ -187,11 +216,19 @@ def _compared(table: pd.DataFrame, name: str) -> dict[str, Any]:
     """
     delta = f"delta_{name}"
     known = table[table["counted"] & table[delta].notna()]
-    found = {"name": name, "tracks": len(known), "better": int((known[delta] > 0).sum())}
+    found = {
+        "name": name,
+        "tracks": len(known),
+        "better": int((known[delta] > 0).sum()),
+    }
     found["median"] = float(known[delta].median()) if len(known) else None
     if name != PUBLISHED:
         low, high = known[f"{delta}_low"], known[f"{delta}_high"]
-        found |= {"above": (low > 0).sum(), "below": (high < 0).sum(), "without": low.isna().sum()}
+        found |= {
+            "above": (low > 0).sum(),
+            "below": (high < 0).sum(),
+            "without": low.isna().sum(),
+        }
     return found
 
 
@@ -232,7 +269,9 @@ def _data(page: TrackPage) -> dict[str, Any]:
         ],
         # Differences between corners need fewer characters than coordinates.
         "curves": [
-            None if curve is None else np.diff(curve, axis=0, prepend=0).ravel().tolist()
+            None
+            if curve is None
+            else np.diff(curve, axis=0, prepend=0).ravel().tolist()
             for curve in page.curves
         ],
         "chosen": list(dict.fromkeys(chosen)),

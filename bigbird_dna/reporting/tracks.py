@@ -15,7 +15,13 @@ from bigbird_dna.calibration.maps import read_calibration
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import atomic_directory, check_directory
-from bigbird_dna.disk.tables import Column, Schema, read_text_table, with_types, write_table
+from bigbird_dna.disk.tables import (
+    Column,
+    Schema,
+    read_text_table,
+    with_types,
+    write_table,
+)
 from bigbird_dna.errors import DataError, UsageError, shortened
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.reporting.arrays import Array, given_array, open_array, read_blocks
@@ -35,7 +41,12 @@ from bigbird_dna.reporting.track_evaluation import (
     tracks_schema,
     tracks_table,
 )
-from bigbird_dna.reporting.track_page import SourceFile, TrackPage, data_uri, report_page
+from bigbird_dna.reporting.track_page import (
+    SourceFile,
+    TrackPage,
+    data_uri,
+    report_page,
+)
 
 # Significant digits of the metrics in the tables, for further computation.
 _DIGITS = 12
@@ -101,10 +112,23 @@ def auc_report(
         `output` cannot be written or contains other files; a name in `compare` is invalid.
     """
     output, compare = Path(output), dict(compare or {})
-    predictions, labels = given_array(predictions, "predictions"), given_array(labels, "labels")
+    predictions, labels = (
+        given_array(predictions, "predictions"),
+        given_array(labels, "labels"),
+    )
     compare = {name: given_array(array, name) for name, array in compare.items()}
-    given = (predictions, labels, *compare.values(), tracks, published, calibration, bins)
-    paths = (str(one).partition("::")[0] for one in given if isinstance(one, (str, Path)))
+    given = (
+        predictions,
+        labels,
+        *compare.values(),
+        tracks,
+        published,
+        calibration,
+        bins,
+    )
+    paths = (
+        str(one).partition("::")[0] for one in given if isinstance(one, (str, Path))
+    )
     check_directory(output, [*map(Path, paths)])
     maps = None if calibration is None else read_calibration(Path(calibration))
     truth, first, others = _open_arrays(predictions, labels, compare)
@@ -116,9 +140,15 @@ def auc_report(
     known = _tracks(tracks, [truth, first, *others.values()])
     figures = _published(published, known)
     blocks = read_blocks(None if bins is None else Path(bins), truth)
-    evaluated = evaluate_tracks(first, truth, others, tuple(track.name for track in known), threads, blocks)
+    evaluated = evaluate_tracks(
+        first, truth, others, tuple(track.name for track in known), threads, blocks
+    )
     table = tracks_table(known, evaluated, tuple(compare), figures, min_positives)
-    held = None if maps is None else track_calibration_table(first, truth, maps, known, threads or 1)
+    held = (
+        None
+        if maps is None
+        else track_calibration_table(first, truth, maps, known, threads or 1)
+    )
     files = {"predictions": predictions, "labels": labels, **compare}
     page = TrackPage(
         title=title,
@@ -142,12 +172,22 @@ def _write(output: Path, page: TrackPage, held: pd.DataFrame | None) -> None:
     with atomic_directory(output) as temporary:
         if held is not None:
             figure = temporary / f"{CALIBRATION}.svg"
-            write_table(temporary / f"{CALIBRATION}.tsv", held, TRACK_CALIBRATION, _DIGITS)
+            write_table(
+                temporary / f"{CALIBRATION}.tsv", held, TRACK_CALIBRATION, _DIGITS
+            )
             track_calibration_figure(held, figure)
-            page = replace(page, calibration=median_line(held), picture=data_uri(figure.read_bytes()))
+            page = replace(
+                page,
+                calibration=median_line(held),
+                picture=data_uri(figure.read_bytes()),
+            )
         tracks = page.table.drop(columns="counted")
-        write_table(temporary / "tracks.tsv", tracks, tracks_schema(page.others), _DIGITS)
-        write_table(temporary / "groups.tsv", page.groups, groups_schema(page.others), _DIGITS)
+        write_table(
+            temporary / "tracks.tsv", tracks, tracks_schema(page.others), _DIGITS
+        )
+        write_table(
+            temporary / "groups.tsv", page.groups, groups_schema(page.others), _DIGITS
+        )
         (temporary / "report.html").write_text(report_page(page), encoding="utf-8")
 
 
@@ -183,7 +223,10 @@ def _check_fit(array: TrackArray, labels: TrackArray) -> None:
         return
     for name in array.intervals.columns:
         if name in labels.intervals:
-            one, two = array.intervals[name].to_numpy(), labels.intervals[name].to_numpy()
+            one, two = (
+                array.intervals[name].to_numpy(),
+                labels.intervals[name].to_numpy(),
+            )
             unlike = one != two
             if unlike.any():
                 row = int(unlike.argmax())
@@ -193,13 +236,19 @@ def _check_fit(array: TrackArray, labels: TrackArray) -> None:
                 )
 
 
-def _check_names(path: str, names: Sequence[str], other: str, theirs: Sequence[str]) -> None:
+def _check_names(
+    path: str, names: Sequence[str], other: str, theirs: Sequence[str]
+) -> None:
     for column, (one, two) in enumerate(zip(names, theirs, strict=True)):
         if one != two:
-            raise DataError(f"{path}: column {column + 1} is track {one!r}, but {two!r} in {other}")
+            raise DataError(
+                f"{path}: column {column + 1} is track {one!r}, but {two!r} in {other}"
+            )
 
 
-def _tracks(tracks: str | Path | Sequence[Track] | None, arrays: Sequence[TrackArray]) -> Sequence[Track]:
+def _tracks(
+    tracks: str | Path | Sequence[Track] | None, arrays: Sequence[TrackArray]
+) -> Sequence[Track]:
     count = arrays[0].tracks
     if tracks is None:
         width = len(str(count))
@@ -208,7 +257,9 @@ def _tracks(tracks: str | Path | Sequence[Track] | None, arrays: Sequence[TrackA
         return [Track(name, ALL) for name in names]
     known = read_tracks(Path(tracks)) if isinstance(tracks, str | Path) else tracks
     if len(known) != count:
-        raise DataError(f"the track table has {len(known):,} tracks, but {arrays[0].path} {count:,} columns")
+        raise DataError(
+            f"the track table has {len(known):,} tracks, but {arrays[0].path} {count:,} columns"
+        )
     table_names = [track.name for track in known]
     for array in arrays:
         if array.names:
@@ -228,12 +279,17 @@ def _published(path: str | Path | None, tracks: Sequence[Track]) -> list[float] 
 
 def _sources(arrays: Mapping[str, Array], *tables: Any) -> list[SourceFile]:
     """Return the input files of the report, including those of `tables` that are files."""
-    named = [*arrays.items(), *(("table", t) for t in tables if isinstance(t, str | Path))]
+    named = [
+        *arrays.items(),
+        *(("table", t) for t in tables if isinstance(t, str | Path)),
+    ]
     found = []
     for role, source in named:
         if isinstance(source, str | Path):
             path = Path(str(source).partition("::")[0])
-            found.append(SourceFile(role, str(source), path.stat().st_size, checksum(path)))
+            found.append(
+                SourceFile(role, str(source), path.stat().st_size, checksum(path))
+            )
         else:
             values = source.to_numpy() if isinstance(source, pd.DataFrame) else source
             text = f"in memory, {values.dtype} {values.shape}"
@@ -250,11 +306,19 @@ def read_published(path: Path, names: Sequence[str]) -> list[float]:
     table = read_text_table(path)
     columns = [str(name) for name in table.columns]
     near = [name for name in columns if name.startswith(("auc", "auroc"))]
-    if not (chosen := [name for name in _AUROC_COLUMNS if name in columns] or near[: len(near) == 1]):
+    if not (
+        chosen := [name for name in _AUROC_COLUMNS if name in columns]
+        or near[: len(near) == 1]
+    ):
         listed = shortened(", ".join(columns), 300)
-        raise DataError(f"{path}: no column 'published_auroc', 'auroc' or 'auc' (found: {listed})")
+        raise DataError(
+            f"{path}: no column 'published_auroc', 'auroc' or 'auc' (found: {listed})"
+        )
     column = chosen[0]
-    schema = Schema([Column(column, low=0, high=1, missing=True)], ["track"] if "track" in table else [])
+    schema = Schema(
+        [Column(column, low=0, high=1, missing=True)],
+        ["track"] if "track" in table else [],
+    )
     table = with_types(path, table, schema)
     figures = table[column].tolist()
     if "track" in table:
@@ -264,11 +328,15 @@ def read_published(path: Path, names: Sequence[str]) -> list[float]:
             raise DataError(f"{path}: no track name matches a track of the report")
     else:
         if len(figures) != len(names):
-            raise DataError(f"{path}: {len(figures)} rows without column 'track', but {len(names)} tracks")
+            raise DataError(
+                f"{path}: {len(figures)} rows without column 'track', but {len(names)} tracks"
+            )
         if "index" in table:
             for row, text in enumerate(table["index"]):
                 if text != str(row):
-                    raise DataError(f"{path}: line {row + 2}: index {text!r}, expected {row}")
+                    raise DataError(
+                        f"{path}: line {row + 2}: index {text!r}, expected {row}"
+                    )
         found = figures
     if all(math.isnan(value) for value in found):
         raise DataError(f"{path}: column {column!r} has no value for any track")

@@ -54,7 +54,9 @@ class LogCurve:
 
     steps: NDArray[np.int64]  # (N,)
     values: NDArray[np.float64]  # (N,)
-    seconds: NDArray[np.float64] | None = None  # (N,) training time since the start; None: not in the log
+    seconds: NDArray[np.float64] | None = (
+        None  # (N,) training time since the start; None: not in the log
+    )
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,10 @@ def read_training_log(path: Path) -> TrainingCurves:
         where = f"{path}: line {place}"
         try:
             record = json.loads(line)
-        except (ValueError, RecursionError):  # invalid JSON, thousands of digits, or too deeply nested
+        except (
+            ValueError,
+            RecursionError,
+        ):  # invalid JSON, thousands of digits, or too deeply nested
             if place == len(lines) and not line.endswith("\n"):
                 log(f"{where} is truncated and ignored")
                 continue
@@ -95,13 +100,17 @@ def read_training_log(path: Path) -> TrainingCurves:
         if "evaluation" in record:
             values = record["evaluation"]
             if not isinstance(values, dict):
-                raise DataError(f"{where}: 'evaluation' must be an object, found {values!r:.60}")
+                raise DataError(
+                    f"{where}: 'evaluation' must be an object, found {values!r:.60}"
+                )
             for name, value in values.items():
                 defined = math.nan if value is None else number(values, name, where)
                 evaluation.setdefault(name, {})[step] = defined
     if not loss and not evaluation:
         raise DataError(f"{path}: contains no training step")
-    held_out = {name: _log_curve(points, seconds) for name, points in evaluation.items()}
+    held_out = {
+        name: _log_curve(points, seconds) for name, points in evaluation.items()
+    }
     return TrainingCurves(_log_curve(loss, seconds), held_out)
 
 
@@ -109,15 +118,24 @@ def _log_curve(points: dict[int, float], seconds: dict[int, float]) -> LogCurve:
     steps = sorted(points)
     timed = steps and seconds.keys() >= points.keys()
     times = np.array([seconds[step] for step in steps]) if timed else None
-    return LogCurve(np.array(steps, dtype=np.int64), np.array([points[step] for step in steps]), times)
+    return LogCurve(
+        np.array(steps, dtype=np.int64),
+        np.array([points[step] for step in steps]),
+        times,
+    )
 
 
 def loss_figure(runs: Mapping[str, TrainingCurves], path: Path) -> None:
     """Draw the training loss of each run with its running mean, and the held-out metrics below."""
-    names = [name for name in PANELS if any(name in run.evaluation for run in runs.values())]
+    names = [
+        name for name in PANELS if any(name in run.evaluation for run in runs.values())
+    ]
     heights = [1.6, *[1.0] * len(names)]
     grid = {"sharex": True, "gridspec_kw": {"height_ratios": heights}}
-    with panels(len(heights), 1, 7.2, 2.3 * sum(heights) / len(heights), **grid) as (figure, axes):
+    with panels(len(heights), 1, 7.2, 2.3 * sum(heights) / len(heights), **grid) as (
+        figure,
+        axes,
+    ):
         for (title, run), color in zip(runs.items(), cycle(SERIES), strict=False):
             label = legend_label(title)
             steps, values = run.loss.steps, run.loss.values
@@ -126,7 +144,9 @@ def loss_figure(runs: Mapping[str, TrainingCurves], path: Path) -> None:
                 smooth = running_mean(values, max(len(values) // 25, 1))
                 axes[0].plot(steps, smooth, color=color, label=label)
             if "loss" in run.evaluation:
-                _draw_held_out(axes[0], run.evaluation["loss"], color, f"{label}, held out")
+                _draw_held_out(
+                    axes[0], run.evaluation["loss"], color, f"{label}, held out"
+                )
             for axis, name in zip(axes[1:], names, strict=True):
                 if name in run.evaluation:
                     _draw_held_out(axis, run.evaluation[name], color, None)
@@ -159,7 +179,13 @@ def _draw_held_out(axis: Axes, curve: LogCurve, color: str, label: str | None) -
 HELD_OUT = "bits_per_base"  # key in the log
 _LABEL = "bits per base, held out (lower is better)"
 _HOUR = 3600.0
-_LEADER = {"arrowstyle": "-", "color": GRAY, "linewidth": 0.6, "relpos": (0, 0.5), "shrinkA": 0}
+_LEADER = {
+    "arrowstyle": "-",
+    "color": GRAY,
+    "linewidth": 0.6,
+    "relpos": (0, 0.5),
+    "shrinkA": 0,
+}
 
 Floats = NDArray[np.float64]
 
@@ -190,14 +216,21 @@ def bits_per_base_figure(table: pd.DataFrame, path: Path) -> None:
     rows = table.sort_values("bits_per_base", kind="stable").reset_index(drop=True)
     names = rows["predictor"].tolist()
     values = rows["bits_per_base"].to_numpy(dtype=float)
-    low, high = (rows[end].fillna(rows["bits_per_base"]).to_numpy(dtype=float) for end in ("low", "high"))
+    low, high = (
+        rows[end].fillna(rows["bits_per_base"]).to_numpy(dtype=float)
+        for end in ("low", "high")
+    )
     places = np.arange(len(rows))[::-1]
     left, right = float(low.min()), float(max(high.max(), 2.0 * (UNIFORM in names)))
     with panels(1, 1, 10.6, 1.3 + 0.36 * len(rows)) as (figure, (axis,)):
         if UNIFORM in names:
             axis.axvline(2.0, color=PALE, linewidth=1.2, zorder=1)
-        for place, name, *ends, value in zip(places, names, low, high, values, strict=True):
-            color, width, marker = (BLUE, 2.2, "D") if name in MODELS else (GRAY, 1.6, "o")
+        for place, name, *ends, value in zip(
+            places, names, low, high, values, strict=True
+        ):
+            color, width, marker = (
+                (BLUE, 2.2, "D") if name in MODELS else (GRAY, 1.6, "o")
+            )
             axis.plot(ends, [place, place], color=color, linewidth=width, zorder=2)
             axis.plot([value], [place], marker, color=color, markersize=7, zorder=3)
         axis.set_yticks(places, names)
@@ -222,20 +255,29 @@ def held_out_figure(run: TrainingCurves, table: pd.DataFrame, path: Path) -> Non
     curve = run.evaluation.get(HELD_OUT, LogCurve(np.zeros(0, np.int64), np.zeros(0)))
     timed = curve.seconds is not None and len(curve.seconds) > 0
     one_at_a_time = table["predictor"].str.endswith(ONE_AT_A_TIME)
-    others = table[~one_at_a_time & (table["predictor"] != MODEL)].sort_values("bits_per_base", kind="stable")
+    others = table[~one_at_a_time & (table["predictor"] != MODEL)].sort_values(
+        "bits_per_base", kind="stable"
+    )
     own = table.loc[table["predictor"] == MODEL, "bits_per_base"].to_numpy(dtype=float)
-    with panels(1, 1 + timed, 4.6 if timed else 7.4, 4.4, sharey=True) as (figure, axes):
+    with panels(1, 1 + timed, 4.6 if timed else 7.4, 4.4, sharey=True) as (
+        figure,
+        axes,
+    ):
         _curve(axes[0], curve.steps.astype(float), curve.values, own)
         axes[0].set(xlabel="optimizer step", ylabel=_LABEL)
         if timed:
             assert curve.seconds is not None
             long = float(curve.seconds.max()) >= 2 * _HOUR
-            _curve(axes[1], curve.seconds / (_HOUR if long else 60.0), curve.values, own)
+            _curve(
+                axes[1], curve.seconds / (_HOUR if long else 60.0), curve.values, own
+            )
             axes[1].set_xlabel(f"training time ({'hours' if long else 'minutes'})")
         levels = others["bits_per_base"].to_numpy(dtype=float)
         for axis in axes:
             for level in levels:
-                axis.axhline(level, color=GRAY, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+                axis.axhline(
+                    level, color=GRAY, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1
+                )
             axis.set_xlim(left=0)
             axis.grid(visible=False)
         bottom, top = axes[0].get_ylim()
@@ -249,7 +291,13 @@ def held_out_figure(run: TrainingCurves, table: pd.DataFrame, path: Path) -> Non
                 fontsize=8, color=INK, va="center", annotation_clip=False,
                 arrowprops=_LEADER,
             )  # fmt: skip
-        axes[0].legend(loc="upper right", frameon=True, facecolor="white", edgecolor="none", framealpha=1)
+        axes[0].legend(
+            loc="upper right",
+            frameon=True,
+            facecolor="white",
+            edgecolor="none",
+            framealpha=1,
+        )
         save_figure(figure, path)
 
 
@@ -268,7 +316,9 @@ def apart(places: Floats, gap: float) -> Floats:
         while len(groups) > 1 and end(groups[-2], 1) + gap > end(groups[-1], -1):
             count, total = groups.pop()
             groups[-1] = (groups[-1][0] + count, groups[-1][1] + total)
-    found = [end(group, -1) + gap * index for group in groups for index in range(group[0])]
+    found = [
+        end(group, -1) + gap * index for group in groups for index in range(group[0])
+    ]
     return np.array(found, dtype=np.float64)
 
 
@@ -284,7 +334,9 @@ def _columns(axis: Axes, rows: pd.DataFrame, places: NDArray[np.int64]) -> None:
     write(0, len(rows) - 0.2, "bits per base [95 % CI]", color=GRAY)
     write(1, len(rows) - 0.2, "model − baseline [95 % CI]", color=GRAY)
     figures = rows[[*FIGURES]].to_numpy(dtype=float).tolist()
-    for place, name, found in zip(places.tolist(), rows["predictor"], figures, strict=True):
+    for place, name, found in zip(
+        places.tolist(), rows["predictor"], figures, strict=True
+    ):
         own = {"color": BLUE, "fontweight": "bold"} if name in MODELS else {}
         write(0, place, interval(*found[:3]), **own)
         if not own:
@@ -292,6 +344,23 @@ def _columns(axis: Axes, rows: pd.DataFrame, places: NDArray[np.int64]) -> None:
 
 
 def _curve(axis: Axes, x: Floats, values: Floats, own: Floats) -> None:
-    axis.plot(x, values, color=BLUE, marker="o", markersize=4, markerfacecolor="white", label=MODEL, zorder=3)
+    axis.plot(
+        x,
+        values,
+        color=BLUE,
+        marker="o",
+        markersize=4,
+        markerfacecolor="white",
+        label=MODEL,
+        zorder=3,
+    )
     if len(own) and len(x):
-        axis.plot(x[-1:], own, "D", color=BLUE, markersize=7, label=f"{MODEL}, in the table", zorder=4)
+        axis.plot(
+            x[-1:],
+            own,
+            "D",
+            color=BLUE,
+            markersize=7,
+            label=f"{MODEL}, in the table",
+            zorder=4,
+        )

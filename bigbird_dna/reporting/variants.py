@@ -31,9 +31,12 @@ if TYPE_CHECKING:
 
 
 _METRICS = ("estimate auroc", "metric auroc_log_odds sign_accuracy")
-VARIANTS = Schema.of("text subset; count variants with_effect", *_METRICS, key=["subset"])
+VARIANTS = Schema.of(
+    "text subset; count variants with_effect", *_METRICS, key=["subset"]
+)
 RANDOM = Schema.of(
-    "text subset; count variants random; estimate auroc; metric median_p_value", key=["subset"]
+    "text subset; count variants random; estimate auroc; metric median_p_value",
+    key=["subset"],
 )
 COMPARED = Schema.of(
     "text subset predictor; count variants with_effect; estimate auroc difference; metric sign_accuracy",
@@ -52,7 +55,9 @@ Flags = NDArray[np.bool_]
 
 # More points per row cannot be distinguished, and would make the file large.
 MOST_POINTS = 300
-_GOLDEN = 0.6180339887498949  # multiples modulo 1 fill a row evenly for any number of points
+_GOLDEN = (
+    0.6180339887498949  # multiples modulo 1 fill a row evenly for any number of points
+)
 
 
 class VariantReport(NamedTuple):
@@ -92,9 +97,14 @@ def variant_report(
     variants, left_out = read_known_effects(scored, truth, fields, track, unknown)
     none = no_effect.lower()
     table = variant_table(variants, held_out, none)
-    random = None if null is None else random_tables(*read_random(null, variants), held_out, none)
+    random = (
+        None
+        if null is None
+        else random_tables(*read_random(null, variants), held_out, none)
+    )
     others = {
-        name: read_known_effects(path, truth, fields, track)[0] for name, path in (compare or {}).items()
+        name: read_known_effects(path, truth, fields, track)[0]
+        for name, path in (compare or {}).items()
     }
     compared = compared_table(variants, others, held_out, none) if others else None
     with into_directory(output) as files:
@@ -109,7 +119,9 @@ def variant_report(
 
 
 def variant_table(
-    variants: Sequence[KnownEffect], held_out: Collection[str] = (), no_effect: str = "none"
+    variants: Sequence[KnownEffect],
+    held_out: Collection[str] = (),
+    no_effect: str = "none",
 ) -> pd.DataFrame:
     """Return rows of `VARIANTS`: all variants, each category, each track; then again for `held_out` contigs.
 
@@ -123,7 +135,9 @@ def variant_table(
     known = pd.DataFrame(variants, columns=list(KnownEffect._fields))
     deltas, log_odds = known[["delta", "log_odds"]].to_numpy(np.float64).T
     blocks = sequence_blocks(known["contig"].to_numpy(), known["position"].to_numpy())
-    directions = np.array([DIRECTIONS.get(effect, 0) for effect in known["effect"]], np.int64)
+    directions = np.array(
+        [DIRECTIONS.get(effect, 0) for effect in known["effect"]], np.int64
+    )
     table = []
     for name, rows, signs in _subsets(known, has, held_out):
         areas = auroc(has[rows], np.abs(deltas[rows]), blocks[rows])
@@ -132,7 +146,9 @@ def variant_table(
         right = math.nan
         if directed.any():
             right = float((np.sign(deltas[directed]) == directions[directed]).mean())
-        table.append([name, int(rows.sum()), int(has[rows].sum()), *areas, other, right])
+        table.append(
+            [name, int(rows.sum()), int(has[rows].sum()), *areas, other, right]
+        )
     return pd.DataFrame(table, columns=VARIANTS.names)
 
 
@@ -149,7 +165,10 @@ def random_tables(
     variants, if none has) are compared with their own random variants: AUROC ranks both by absolute change.
     """
     both = [*variants, *random]
-    known, given = pd.DataFrame(both, columns=list(KnownEffect._fields)), np.arange(len(both)) < len(variants)
+    known, given = (
+        pd.DataFrame(both, columns=list(KnownEffect._fields)),
+        np.arange(len(both)) < len(variants),
+    )
     has, sizes = has_effect(both, no_effect), known["delta"].abs().to_numpy(np.float64)
     blocks = sequence_blocks(known["contig"].to_numpy(), known["position"].to_numpy())
     drawn, above = np.zeros((2, len(variants)), np.int64)
@@ -164,7 +183,9 @@ def random_tables(
         rows = own & has if (own & has).any() else own
         counts = int((rows & given).sum()), int((rows & ~given).sum())
         median = float(np.median(p_values[rows[given]])) if counts[0] else math.nan
-        table.append([name, *counts, *auroc(given[rows], sizes[rows], blocks[rows]), median])
+        table.append(
+            [name, *counts, *auroc(given[rows], sizes[rows], blocks[rows]), median]
+        )
     each = known[given].assign(random=drawn, p_value=p_values)[P_VALUES.names]
     return pd.DataFrame(table, columns=RANDOM.names), each
 
@@ -182,16 +203,26 @@ def compared_table(
     tables = []
     for name, scored in others.items():
         found = {one._replace(delta=0, log_odds=0): one for one in scored}
-        common = {one: found[key] for one in variants if (key := one._replace(delta=0, log_odds=0)) in found}
+        common = {
+            one: found[key]
+            for one in variants
+            if (key := one._replace(delta=0, log_odds=0)) in found
+        }
         if not common:
-            raise DataError(f"--compare {name}: the file has none of the evaluated variants")
+            raise DataError(
+                f"--compare {name}: the file has none of the evaluated variants"
+            )
         table = variant_table([*common.values()], held_out, no_effect)
         known, has = (
             pd.DataFrame([*common], columns=list(KnownEffect._fields)),
             has_effect([*common], no_effect),
         )
-        own, theirs = np.abs([(one.delta, other.delta) for one, other in common.items()]).T
-        blocks = sequence_blocks(known["contig"].to_numpy(), known["position"].to_numpy())
+        own, theirs = np.abs(
+            [(one.delta, other.delta) for one, other in common.items()]
+        ).T
+        blocks = sequence_blocks(
+            known["contig"].to_numpy(), known["position"].to_numpy()
+        )
         table[[f"difference{end}" for end in ENDS]] = [
             auroc_difference(has[rows], own[rows], theirs[rows], blocks[rows]).estimate
             for _, rows, _ in _subsets(known, has, held_out)
@@ -206,7 +237,9 @@ def _subsets(
     """Yield the name of each row of a table, the variants for AUROC, and those of the subset itself."""
     scopes = [("", ALL, np.ones(len(has), bool))]
     if held_out:
-        scopes.append((f"{HELD_OUT} ", HELD_OUT, known["contig"].isin(held_out).to_numpy()))
+        scopes.append(
+            (f"{HELD_OUT} ", HELD_OUT, known["contig"].isin(held_out).to_numpy())
+        )
     for prefix, whole, inside in scopes:
         yield whole, inside, inside
         for kind in ("category", "track"):
@@ -215,7 +248,9 @@ def _subsets(
             for name in names if len(names) > 1 else ():
                 members = values == name
                 own, rows = inside & members, members
-                if kind == "category" and len(set(has[members])) == 1:  # add all rows of the other class
+                if (
+                    kind == "category" and len(set(has[members])) == 1
+                ):  # add all rows of the other class
                     rows = members | (has != has[members][0])
                 if own.any():
                     yield f"{prefix}{kind}={name}", inside & rows, own
@@ -233,7 +268,9 @@ class _CategoryEffects(NamedTuple):
     log_odds: Floats  # absolute values, ascending
 
 
-def variant_figure(variants: Sequence[KnownEffect], path: Path, no_effect: str = "none") -> None:
+def variant_figure(
+    variants: Sequence[KnownEffect], path: Path, no_effect: str = "none"
+) -> None:
     """Draw a row per category, or per effect without categories: points, median, quartiles, 5 to 95 %.
 
     Categories with an effect are above categories without an effect.
@@ -250,19 +287,25 @@ def variant_figure(variants: Sequence[KnownEffect], path: Path, no_effect: str =
             axis.set_xlim(left=0)
             axis.grid(visible=False, axis="y")
             axis.tick_params(axis="y", length=0)
-        labels = [f"{group.label} ({len(group.deltas):,})" for group in reversed(groups)]
+        labels = [
+            f"{group.label} ({len(group.deltas):,})" for group in reversed(groups)
+        ]
         axes[0].set_yticks(range(len(groups)), labels)
         axes[0].set_title("Size of the predicted effect on the variant's track")
         for color, text in ((BLUE, "with a known effect"), (ORANGE, "without")):
             axes[1].plot([], [], "o", color=color, markeredgewidth=0, label=text)
-        axes[1].legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, handletextpad=0.2)
+        axes[1].legend(
+            loc="lower right", bbox_to_anchor=(1, 1), ncols=2, handletextpad=0.2
+        )
         save_figure(figure, path)
 
 
 def _groups(variants: Sequence[KnownEffect], no_effect: str) -> list[_CategoryEffects]:
     has = has_effect(variants, no_effect)
     by_category = any(variant.category for variant in variants)
-    names = np.array([(v.category or "(none)") if by_category else v.effect for v in variants])
+    names = np.array(
+        [(v.category or "(none)") if by_category else v.effect for v in variants]
+    )
     sizes = np.abs([(variant.delta, variant.log_odds) for variant in variants])
     found = []
     for name in np.unique(names).tolist():
@@ -270,7 +313,13 @@ def _groups(variants: Sequence[KnownEffect], no_effect: str) -> list[_CategoryEf
         deltas, log_odds = np.sort(sizes[rows], axis=0).T
         fraction = float(has[rows].mean())
         color = {0.0: ORANGE, 1.0: BLUE}.get(fraction, GRAY)
-        found.append((-fraction, -float(np.median(deltas)), _CategoryEffects(name, color, deltas, log_odds)))
+        found.append(
+            (
+                -fraction,
+                -float(np.median(deltas)),
+                _CategoryEffects(name, color, deltas, log_odds),
+            )
+        )
     return [group for *_, group in sorted(found, key=lambda one: one[:2])]
 
 
@@ -279,8 +328,26 @@ def _draw(axis: Axes, row: int, sizes: Floats, color: str) -> None:
     if len(sizes) > MOST_POINTS:  # quantiles have the same distribution
         shown = np.quantile(sizes, (np.arange(MOST_POINTS) + 0.5) / MOST_POINTS)
     heights = row + 0.56 * ((np.arange(len(shown)) * _GOLDEN) % 1 - 0.5)
-    axis.plot(shown, heights, "o", color=color, alpha=0.4, markersize=3.2, markeredgewidth=0, zorder=2)
+    axis.plot(
+        shown,
+        heights,
+        "o",
+        color=color,
+        alpha=0.4,
+        markersize=3.2,
+        markeredgewidth=0,
+        zorder=2,
+    )
     low, first, median, third, high = np.quantile(sizes, (0.05, 0.25, 0.5, 0.75, 0.95))
     axis.plot([low, high], [row, row], color=INK, linewidth=1, zorder=3)
-    axis.plot([first, third], [row, row], color=INK, linewidth=4.5, solid_capstyle="butt", zorder=3)
-    axis.plot([median], [row], "o", color="white", markeredgecolor=INK, markersize=6, zorder=4)
+    axis.plot(
+        [first, third],
+        [row, row],
+        color=INK,
+        linewidth=4.5,
+        solid_capstyle="butt",
+        zorder=3,
+    )
+    axis.plot(
+        [median], [row], "o", color="white", markeredgecolor=INK, markersize=6, zorder=4
+    )

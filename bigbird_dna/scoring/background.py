@@ -12,7 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.calibration.variant_background import FILE, VariantBackground, read_background, variant_type
+from bigbird_dna.calibration.variant_background import (
+    FILE,
+    VariantBackground,
+    read_background,
+    variant_type,
+)
 from bigbird_dna.console import log
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.variants import Change
@@ -64,9 +69,7 @@ class RankedEffects(EffectKind[tuple[str | None, Any], RankedEffect]):
 
     @property
     def keys(self) -> Sequence[InfoKey]:
-        text = (
-            f"Fraction of random variants of the same type with a smaller absolute effect: {self.background}"
-        )
+        text = f"Fraction of random variants of the same type with a smaller absolute effect: {self.background}"
         return [*self.kind.keys, InfoKey("QUANTILE", "A", "Float", text)]
 
     def windows(
@@ -82,7 +85,10 @@ class RankedEffects(EffectKind[tuple[str | None, Any], RankedEffect]):
         return self.kind.values(predicted)
 
     def effect(
-        self, notes: tuple[str, ...], rows: tuple[str | None, Any] | None, values: NDArray[np.float32]
+        self,
+        notes: tuple[str, ...],
+        rows: tuple[str | None, Any] | None,
+        values: NDArray[np.float32],
     ) -> RankedEffect:
         type, own = rows or (None, None)
         effect = self.kind.effect(notes, own, values)
@@ -108,7 +114,11 @@ def background_file(model: LoadedModel) -> Path | None:
 
 def stored_options(options: Mapping[str, object | None]) -> dict[str, str]:
     """Return the options that change effects as they are stored with a background."""
-    return {name: str(value) for name, value in options.items() if value not in (None, False)}
+    return {
+        name: str(value)
+        for name, value in options.items()
+        if value not in (None, False)
+    }
 
 
 def with_quantiles(
@@ -124,12 +134,19 @@ def with_quantiles(
         return kind
     background, track = read_background(path, model.sha256), None
     if background.options != (used := stored_options(options)):
-        needed, found = (" ".join(f"{k} {v}" for k, v in own.items()) for own in (background.options, used))
-        log(f"warning: no quantiles: the effects in {path} are those of {needed}, not of {found}")
+        needed, found = (
+            " ".join(f"{k} {v}" for k, v in own.items())
+            for own in (background.options, used)
+        )
+        log(
+            f"warning: no quantiles: the effects in {path} are those of {needed}, not of {found}"
+        )
         return kind
     if isinstance(kind, TrackEffects) and kind.outputs is not None:
         track = kind.names[0]
-        if len(kind.names) > 1 or not any(track in own for own in background.tracks.values()):
+        if len(kind.names) > 1 or not any(
+            track in own for own in background.tracks.values()
+        ):
             log(f"warning: no quantiles: {path} has no effects of the chosen tracks")
             return kind
     return RankedEffects(kind, background, track)

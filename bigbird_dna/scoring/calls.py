@@ -61,11 +61,23 @@ from bigbird_dna.model.chromatin import Predictor
 from bigbird_dna.model.inference import choose_device, cpu_threads, inference
 from bigbird_dna.model.model import METRICS, LoadedModel, calibration_of
 from bigbird_dna.model.weights import RECORD
-from bigbird_dna.scoring.formats import CALL_FORMATS, STRANDS, OutputHeader, TableRow, Writer, table_writers
+from bigbird_dna.scoring.formats import (
+    CALL_FORMATS,
+    STRANDS,
+    OutputHeader,
+    TableRow,
+    Writer,
+    table_writers,
+)
 from bigbird_dna.scoring.promoters import ROW_GROUP, PromoterScorer
 from bigbird_dna.scoring.scan import BOTH_STRANDS, ScoredWindow
 from bigbird_dna.scoring.scorer import Job, Scorer, Target, write_scores
-from bigbird_dna.scoring.window_source import ScannedModel, load_scanned_model, scan_predictor, window_source
+from bigbird_dna.scoring.window_source import (
+    ScannedModel,
+    load_scanned_model,
+    scan_predictor,
+    window_source,
+)
 
 INTERVAL = ("precision_low", "precision_high", "model_score")
 """Columns of calls after those that all tables have."""
@@ -139,7 +151,9 @@ def call_promoters(
         As for `score_promoters`; the model has no `calls.json`, or that of another model.
     """
     scorer = CallScorer(model, fasta, max_n, False, fdr, strand, contig_names(contigs))
-    counts = write_scores(scorer, output, format, shard, precision, batch_size, device, threads)
+    counts = write_scores(
+        scorer, output, format, shard, precision, batch_size, device, threads
+    )
     return CallCounts(counts["records"], counts["scored"], counts["calls"])
 
 
@@ -155,7 +169,10 @@ def call_precision_of(model: LoadedModel) -> CallPrecision:
 
 
 def scan_calls(
-    windows: Iterable[ScoredWindow], *, suppress: int, strands: Sequence[Strand] = BOTH_STRANDS
+    windows: Iterable[ScoredWindow],
+    *,
+    suppress: int,
+    strands: Sequence[Strand] = BOTH_STRANDS,
 ) -> Iterator[tuple[str, int, Strand, float]]:
     """Yield contig, TSS position, strand and score of the calls of scored windows, ascending on each contig.
 
@@ -163,7 +180,9 @@ def scan_calls(
     shorter than the window have none. Memory holds a few windows.
     """
 
-    def points(rows: Iterable[ScoredWindow], strand: Strand) -> Iterator[tuple[int, float | None]]:
+    def points(
+        rows: Iterable[ScoredWindow], strand: Strand
+    ) -> Iterator[tuple[int, float | None]]:
         for row in rows:
             if row.strand == strand and row.tss is not None:
                 yield row.tss, row.score
@@ -173,7 +192,9 @@ def scan_calls(
             stream_calls(points(copy, strand), suppress, strand)
             for strand, copy in zip(strands, tee(rows, len(strands)), strict=True)
         ]
-        waiting: list[tuple[int, Strand, float]] = []  # calls of one strand, ahead of the other
+        waiting: list[
+            tuple[int, Strand, float]
+        ] = []  # calls of one strand, ahead of the other
         for step in zip(*streams, strict=True):
             for strand, (_, found) in zip(strands, step, strict=True):
                 waiting += [(position, strand, score) for position, score in found]
@@ -188,19 +209,27 @@ def _table_row(call: PromoterCall) -> TableRow:
     start, end = call.position, call.position + 1
     name = f"{call.contig}:{start}-{end}({call.strand})"
     values = np.array([call.low, call.high, call.score], np.float32)
-    return TableRow(call.contig, start, end, name, call.precision, call.strand, ".", values)
+    return TableRow(
+        call.contig, start, end, name, call.precision, call.strand, ".", values
+    )
 
 
 def _with_meaning(write: Writer[PromoterCall]) -> Writer[PromoterCall]:
     """Return a writer that also states what precision means, which shards keep in the header's `extra`."""
     return lambda path, rows, header: write(
-        path, rows, header._replace(origin={**header.origin, "precision": header.extra["precision"]})
+        path,
+        rows,
+        header._replace(
+            origin={**header.origin, "precision": header.extra["precision"]}
+        ),
     )
 
 
 WRITERS = {
     name: _with_meaning(write)
-    for name, write in table_writers(_table_row, lambda _: ROW_GROUP, has_score=True).items()
+    for name, write in table_writers(
+        _table_row, lambda _: ROW_GROUP, has_score=True
+    ).items()
 }
 
 
@@ -255,9 +284,17 @@ class CallScorer(Scorer[ScannedModel, PromoterCall]):
     def open(self, model: ScannedModel, target: Target) -> Iterator[Job[PromoterCall]]:
         fitted, strands = call_precision_of(model), STRANDS[self.strand]
         least, fitted_in = self._least(fitted), Path(model.path or "", FILE)
-        source, own = window_source(model, fitted.stride), (self.strand, self.contigs, None, None)
-        scanned = CallWindows(self.model, self.source, self.max_n, False, fitted.stride, *own)
-        options: dict[str, object | None] = {"--format": target.format, "--fdr": self.fdr}
+        source, own = (
+            window_source(model, fitted.stride),
+            (self.strand, self.contigs, None, None),
+        )
+        scanned = CallWindows(
+            self.model, self.source, self.max_n, False, fitted.stride, *own
+        )
+        options: dict[str, object | None] = {
+            "--format": target.format,
+            "--fdr": self.fdr,
+        }
         options |= {"--strand": self.strand}
         options |= {"--contig": list(self.contigs), "--max-n": self.max_n}
         meaning = f"probability of an annotated TSS of the strand within {fitted.within} bp, which no better "
@@ -266,7 +303,11 @@ class CallScorer(Scorer[ScannedModel, PromoterCall]):
 
             def records() -> list[str]:
                 chosen = job.header.extra["places"]
-                return [name for name in job.header.contigs if chosen is None or name in chosen]
+                return [
+                    name
+                    for name in job.header.contigs
+                    if chosen is None or name in chosen
+                ]
 
             def windows_of(numbers: range) -> range:
                 """Return the numbers of the windows of some of the records."""
@@ -274,8 +315,12 @@ class CallScorer(Scorer[ScannedModel, PromoterCall]):
                 counts = [source.count({name: lengths[name]}) for name in records()]
                 return range(sum(counts[: numbers.start]), sum(counts[: numbers.stop]))
 
-            def rows(predict: Predictor, numbers: range | None) -> Iterator[PromoterCall]:
-                windows = job.rows(predict, None if numbers is None else windows_of(numbers))
+            def rows(
+                predict: Predictor, numbers: range | None
+            ) -> Iterator[PromoterCall]:
+                windows = job.rows(
+                    predict, None if numbers is None else windows_of(numbers)
+                )
                 counted = _counted(windows, job.counts)
                 found = scan_calls(counted, suppress=fitted.suppress, strands=strands)
                 for contig, position, strand, score in found:
@@ -284,10 +329,17 @@ class CallScorer(Scorer[ScannedModel, PromoterCall]):
                         yield PromoterCall(contig, position, strand, score, *expected)
 
             header = OutputHeader(
-                self.origin(model, target, options), job.header.contigs, INTERVAL, {"precision": meaning}
+                self.origin(model, target, options),
+                job.header.contigs,
+                INTERVAL,
+                {"precision": meaning},
             )
             yield Job(
-                header, lambda: job.content() | contents(fitted_in), lambda: len(records()), rows, job.counts
+                header,
+                lambda: job.content() | contents(fitted_in),
+                lambda: len(records()),
+                rows,
+                job.counts,
             )
 
     def count(self, row: PromoterCall, counts: Counter[str]) -> None:
@@ -295,15 +347,21 @@ class CallScorer(Scorer[ScannedModel, PromoterCall]):
 
     @staticmethod
     def lines(row: PromoterCall) -> Iterable[str]:
-        return ("\t".join([row.contig, str(row.position), row.strand, *map(repr, row[3:])]),)
+        return (
+            "\t".join([row.contig, str(row.position), row.strand, *map(repr, row[3:])]),
+        )
 
     @staticmethod
     def parse(line: str, header: OutputHeader) -> PromoterCall:
         contig, position, strand, *numbers = line.split("\t")
-        return PromoterCall(contig, int(position), cast(Strand, strand), *map(float, numbers))
+        return PromoterCall(
+            contig, int(position), cast(Strand, strand), *map(float, numbers)
+        )
 
 
-def _counted(windows: Iterable[ScoredWindow], counts: Counter[str]) -> Iterator[ScoredWindow]:
+def _counted(
+    windows: Iterable[ScoredWindow], counts: Counter[str]
+) -> Iterator[ScoredWindow]:
     for window in windows:
         counts["scored"] += window.score is not None
         yield window
@@ -366,11 +424,22 @@ def calibrate_calls(
     assert model.path is not None
     held_out = _held_out(model, reference)
     chosen = contig_names(contigs) or (*held_out["valid"],) or _calibrated_on(model)
-    test = () if (wanted := contig_names(test_contigs)) == ("none",) else wanted or (*held_out["test"],)
+    test = (
+        ()
+        if (wanted := contig_names(test_contigs)) == ("none",)
+        else wanted or (*held_out["test"],)
+    )
     if both := sorted(set(chosen) & set(test)):
-        raise UsageError(f"contig {both[0]} must not be both a validation and a test contig")
-    predict = scan_predictor(model, False, None, stride, batch_size=batch_size, device=device)
-    source, computing = window_source(model, stride), inference("float32", choose_device(device))
+        raise UsageError(
+            f"contig {both[0]} must not be both a validation and a test contig"
+        )
+    predict = scan_predictor(
+        model, False, None, stride, batch_size=batch_size, device=device
+    )
+    source, computing = (
+        window_source(model, stride),
+        inference("float32", choose_device(device)),
+    )
 
     def scan(names: Sequence[str], regions: Mapping[str, Interval]) -> Scan:
         assert model.path is not None
@@ -378,9 +447,14 @@ def calibrate_calls(
             contigs, bed = tuple(names), None
             if regions.keys() == set(names):
                 contigs, bed = (), Path(home, "held-out.bed")
-                lines = (f"{one.contig}\t{one.start}\t{one.end}\n" for one in regions.values())
+                lines = (
+                    f"{one.contig}\t{one.start}\t{one.end}\n"
+                    for one in regions.values()
+                )
                 bed.write_text("".join(lines), encoding="utf-8")
-            windows = CallWindows(model, reference, 0.25, False, stride, "both", contigs, bed, None)
+            windows = CallWindows(
+                model, reference, 0.25, False, stride, "both", contigs, bed, None
+            )
             with windows.open(model, Target(model.path, "bed", None, "float32")) as job:
                 return _read_scan(job.rows(predict, None), source.step)
 
@@ -388,7 +462,9 @@ def calibrate_calls(
         valid = scan(chosen, held_out["valid"])
         sites = sites_of(promoters, valid)
         if not any(map(len, sites.values())):
-            raise DataError(f"{promoters}: no TSS on the scanned sequence of {', '.join(chosen)}")
+            raise DataError(
+                f"{promoters}: no TSS on the scanned sequence of {', '.join(chosen)}"
+            )
         by_track = find_track_calls(valid, suppress)
         calls = match_tracks(by_track, sites, within)
         fitted = fit_calls(
@@ -397,7 +473,11 @@ def calibrate_calls(
             suppress=suppress,
             within=within,
             megabases=valid.megabases,
-            fitted_on={"contigs": list(chosen), "promoters_sha256": checksum(promoters), "method": method},
+            fitted_on={
+                "contigs": list(chosen),
+                "promoters_sha256": checksum(promoters),
+                "method": method,
+            },
             method=method,
         )
         if fitted is None:
@@ -409,20 +489,30 @@ def calibrate_calls(
         metrics: dict[str, Any] = {"valid": _average_precision(by_track, sites)}
         if test:
             log(f"measuring the calls on the test contigs {', '.join(test)}")
-            metrics["test"] = _test_metrics(scan(test, held_out["test"]), promoters, fitted)
+            metrics["test"] = _test_metrics(
+                scan(test, held_out["test"]), promoters, fitted
+            )
         elif not wanted:
-            log("no test contigs are known: the calls are measured on the validation contigs only")
-    stored = read_mapping(model.path / METRICS) if (model.path / METRICS).is_file() else {}
+            log(
+                "no test contigs are known: the calls are measured on the validation contigs only"
+            )
+    stored = (
+        read_mapping(model.path / METRICS) if (model.path / METRICS).is_file() else {}
+    )
     with changed_file(model.path, FILE, output) as place:
         write_calibration(place, fitted, model.sha256)
         write_json(place.with_name(METRICS), {**stored, "calls": metrics})
-    log(f"{output or model.path}: expected precision of {len(calls.gaps):,} calls on {', '.join(chosen)}")
+    log(
+        f"{output or model.path}: expected precision of {len(calls.gaps):,} calls on {', '.join(chosen)}"
+    )
     if "precision" in metrics.get("test", {}):
         log(f"test contigs {', '.join(test)}: {_test_text(metrics['test'])}")
     return fitted
 
 
-def _average_precision(calls: Mapping[Track, Points], sites: Mapping[Track, Integers]) -> dict[str, float]:
+def _average_precision(
+    calls: Mapping[Track, Points], sites: Mapping[Track, Integers]
+) -> dict[str, float]:
     """Return the average precision of calls within each of `DISTANCES`."""
     return {
         f"average_precision_within_{distance}_bp": match_tracks(
@@ -436,24 +526,43 @@ def _test_metrics(scan: Scan, promoters: Path, fitted: CallPrecision) -> dict[st
     """Return metrics of the calls that `call-promoters` writes by default; empty without annotated TSSs."""
     sites = sites_of(promoters, scan)
     if not any(map(len, sites.values())):
-        log(f"warning: {promoters}: no TSS on the test contigs: their calls are not measured")
+        log(
+            f"warning: {promoters}: no TSS on the test contigs: their calls are not measured"
+        )
         return {}
     by_track = find_track_calls(scan, fitted.suppress)
     calls = match_tracks(by_track, sites, fitted.within)
     threshold = fitted.best().score
     selected = calls.scores >= threshold
     metrics: dict[str, Any] = _average_precision(by_track, sites)
-    metrics |= {"tss": len(calls.site_blocks), "n": int(selected.sum()), "within_bp": fitted.within}
+    metrics |= {
+        "tss": len(calls.site_blocks),
+        "n": int(selected.sum()),
+        "within_bp": fitted.within,
+    }
     if selected.any():
         estimates = estimate_calls(calls, fitted(calls.scores), selected)
-        for name, estimate in zip(("expected_precision", "precision", "recall"), estimates, strict=True):
-            metrics |= {f"{name}{end}": value for end, value in zip(ENDS, estimate, strict=True)}
-    return {name: value for name, value in {**metrics, "threshold": threshold}.items() if value == value}
+        for name, estimate in zip(
+            ("expected_precision", "precision", "recall"), estimates, strict=True
+        ):
+            metrics |= {
+                f"{name}{end}": value for end, value in zip(ENDS, estimate, strict=True)
+            }
+    return {
+        name: value
+        for name, value in {**metrics, "threshold": threshold}.items()
+        if value == value
+    }
 
 
 def _test_text(metrics: Mapping[str, Any]) -> str:
-    average = [f"{metrics[f'average_precision_within_{bp}_bp']:.3f} within {bp} bp" for bp in DISTANCES]
-    expected, realized, recall = (metrics[name] for name in ("expected_precision", "precision", "recall"))
+    average = [
+        f"{metrics[f'average_precision_within_{bp}_bp']:.3f} within {bp} bp"
+        for bp in DISTANCES
+    ]
+    expected, realized, recall = (
+        metrics[name] for name in ("expected_precision", "precision", "recall")
+    )
     return (
         f"average precision {', '.join(average)}; {metrics['n']:,} calls, expected precision "
         f"{expected:.3f}, realized {realized:.3f}, recall {recall:.3f}"
@@ -472,14 +581,19 @@ def _held_out(model: ScannedModel, reference: Path) -> dict[str, dict[str, Inter
     try:
         genome = parse_config({"genome": configuration["genome"]}).genome
         named = [
-            (one.kind, one.interval) for one in find_named(genome, lengths, load_assembly(genome.assembly))
+            (one.kind, one.interval)
+            for one in find_named(genome, lengths, load_assembly(genome.assembly))
         ]
     except ConfigError as error:
-        log(f"{reference}: the contigs held out of the model's training are not found: {error}")
+        log(
+            f"{reference}: the contigs held out of the model's training are not found: {error}"
+        )
         named = []
     return {
         split: {
-            one.contig if len(one) == lengths[one.contig] else format_named_region(one): one
+            one.contig
+            if len(one) == lengths[one.contig]
+            else format_named_region(one): one
             for kind, one in named
             if kind == split
         }
@@ -490,16 +604,23 @@ def _held_out(model: ScannedModel, reference: Path) -> dict[str, dict[str, Inter
 def _calibrated_on(model: ScannedModel) -> tuple[str, ...]:
     contigs = calibration_of(model).fitted_on.get("contigs")
     if not isinstance(contigs, list):
-        raise UsageError(f"{model.name}: its calibration lists no validation contigs; give them (--contig)")
+        raise UsageError(
+            f"{model.name}: its calibration lists no validation contigs; give them (--contig)"
+        )
     return tuple(map(str, contigs))
 
 
 def _read_scan(windows: Iterable[ScoredWindow], stride: int) -> Scan:
     """Return the scored windows by track."""
-    found: defaultdict[Track, tuple[Any, Any]] = defaultdict(lambda: (array("q"), array("d")))
+    found: defaultdict[Track, tuple[Any, Any]] = defaultdict(
+        lambda: (array("q"), array("d"))
+    )
     for row in windows:
         if row.score is not None and row.tss is not None:
             positions, scores = found[row.contig, row.strand]
             positions.append(row.tss)
             scores.append(row.score)
-    return Scan({track: Points(*map(np.array, columns)) for track, columns in found.items()}, stride)
+    return Scan(
+        {track: Points(*map(np.array, columns)) for track, columns in found.items()},
+        stride,
+    )

@@ -27,7 +27,13 @@ from bigbird_dna.model.chromatin import Predictor
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.embedding import EmbeddingLayer, Pool, find_layer, vector_shape
 from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.scoring.formats import EMBEDDING_FORMATS, PLACE, OutputHeader, Writer, write_parquet_table
+from bigbird_dna.scoring.formats import (
+    EMBEDDING_FORMATS,
+    PLACE,
+    OutputHeader,
+    Writer,
+    write_parquet_table,
+)
 from bigbird_dna.scoring.regions import Region, placed_regions
 from bigbird_dna.scoring.scan import growing_batches
 from bigbird_dna.scoring.scorer import Job, Scorer, Target, open_source, write_scores
@@ -120,26 +126,41 @@ def embed(
     names = None if aliases is None else Path(aliases)
     own = (reference, names, sequence_column, layer, cast(Pool, pool))
     scorer = EmbeddingScorer(model, sequences, 1.0, False, *own)
-    counts = write_scores(scorer, output, format, shard, precision, batch_size, device, threads)
+    counts = write_scores(
+        scorer, output, format, shard, precision, batch_size, device, threads
+    )
     return EmbeddingCounts(counts["sequences"], counts["rows"], counts[TRUNCATED])
 
 
 def _first(header: OutputHeader) -> dict[str, type]:
     """Columns before the note."""
-    return {**(REGION if header.extra["regions"] else SEQUENCE), **ROWS.get(header.extra["pool"], {})}
+    return {
+        **(REGION if header.extra["regions"] else SEQUENCE),
+        **ROWS.get(header.extra["pool"], {}),
+    }
 
 
 def _cells(row: EmbeddedSequence, header: OutputHeader) -> Iterator[tuple[object, ...]]:
     """Yield the cells of these columns for each row; coordinates on the contig are those of the row."""
     pool, (_, start, end, name, strand, _) = header.extra["pool"], row.place
     for first, last in row.spans.tolist():
-        place = (end - last, end - first) if strand == "-" else (start + first, start + last)
-        region = (row.place.contig, *place, name, strand or ".") if header.extra["regions"] else (name,)
+        place = (
+            (end - last, end - first)
+            if strand == "-"
+            else (start + first, start + last)
+        )
+        region = (
+            (row.place.contig, *place, name, strand or ".")
+            if header.extra["regions"]
+            else (name,)
+        )
         own = (first, last) if pool == "token" else (first,) if pool == "base" else ()
         yield (*region, *own)
 
 
-def _write_parquet(path: Destination, rows: Iterable[EmbeddedSequence], header: OutputHeader) -> None:
+def _write_parquet(
+    path: Destination, rows: Iterable[EmbeddedSequence], header: OutputHeader
+) -> None:
     shape = header.extra["shape"]
     cells = (
         (own, row.note, values)
@@ -158,7 +179,11 @@ def _write_vectors(
     with path.open("wb") as stream:
 
         def write_header() -> None:
-            about = {"descr": "<f4", "fortran_order": False, "shape": (len(columns["note"]), *shape)}
+            about = {
+                "descr": "<f4",
+                "fortran_order": False,
+                "shape": (len(columns["note"]), *shape),
+            }
             np.lib.format.write_array_header_1_0(stream, about)
 
         shape = header.extra["shape"]
@@ -166,14 +191,18 @@ def _write_vectors(
         for row in rows:
             stream.write(np.ascontiguousarray(row.vectors, "<f4").tobytes())
             for cells in _cells(row, header):
-                for column, cell in zip(columns.values(), (*cells, row.note), strict=True):
+                for column, cell in zip(
+                    columns.values(), (*cells, row.note), strict=True
+                ):
                     column.append(cell)
         stream.seek(0)
         write_header()  # which has room for the number of rows
     return columns
 
 
-def _write_npz(path: Destination, rows: Iterable[EmbeddedSequence], header: OutputHeader) -> None:
+def _write_npz(
+    path: Destination, rows: Iterable[EmbeddedSequence], header: OutputHeader
+) -> None:
     """Write one uncompressed archive of arrays, so that vectors and their names can't be separated."""
     assert isinstance(path, Path), "an archive needs a regular file"
     vectors = path.with_name(f"{path.name}.npy")
@@ -185,7 +214,10 @@ def _write_npz(path: Destination, rows: Iterable[EmbeddedSequence], header: Outp
     arrays["origin"] = np.array(json.dumps(dict(header.origin), ensure_ascii=False))
     with zipfile.ZipFile(path, "w") as archive:
         # Unlike `write`, `open` stores no time: the same rows give the same bytes.
-        with archive.open("embeddings.npy", "w", force_zip64=True) as member, vectors.open("rb") as stream:
+        with (
+            archive.open("embeddings.npy", "w", force_zip64=True) as member,
+            vectors.open("rb") as stream,
+        ):
             shutil.copyfileobj(stream, member)
         for name, values in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -193,7 +225,9 @@ def _write_npz(path: Destination, rows: Iterable[EmbeddedSequence], header: Outp
     vectors.unlink()
 
 
-def _write_h5ad(path: Destination, rows: Iterable[EmbeddedSequence], header: OutputHeader) -> None:
+def _write_h5ad(
+    path: Destination, rows: Iterable[EmbeddedSequence], header: OutputHeader
+) -> None:
     """Write an array first, so that only names and coordinates are in memory."""
     import pandas as pd
 
@@ -203,9 +237,13 @@ def _write_h5ad(path: Destination, rows: Iterable[EmbeddedSequence], header: Out
     values = np.asarray(np.load(array, mmap_mode="r"))
     obs = pd.DataFrame(columns, [str(number) for number in range(len(values))])
     layers = [f"{name}_" for name in header.columns] if values.ndim > 2 else [""]
-    names = [f"{layer}{number}" for layer in layers for number in range(values.shape[-1])]
+    names = [
+        f"{layer}{number}" for layer in layers for number in range(values.shape[-1])
+    ]
     origin = {"origin": dict(header.origin)}
-    found = _anndata().AnnData(values.reshape(len(values), -1), obs, pd.DataFrame(index=names), origin)
+    found = _anndata().AnnData(
+        values.reshape(len(values), -1), obs, pd.DataFrame(index=names), origin
+    )
     found.write_h5ad(path)
 
 
@@ -249,7 +287,9 @@ class EmbeddingScorer(Scorer[LoadedModel, EmbeddedSequence]):
             if self.aliases is not None:
                 raise UsageError("--aliases needs --reference")
             if str(self.source).endswith((".bed", ".bed.gz")):
-                raise UsageError(f"{self.source}: regions need --reference, the FASTA with their sequences")
+                raise UsageError(
+                    f"{self.source}: regions need --reference, the FASTA with their sequences"
+                )
         if target.format == "h5ad":
             _anndata()
 
@@ -260,31 +300,47 @@ class EmbeddingScorer(Scorer[LoadedModel, EmbeddedSequence]):
         layer = find_layer(model.config, self.layer, self.pool)
 
         def predict(sequences: Sequence[str]) -> NDArray[np.float32]:
-            found: Any = model.embed(list(sequences), pool=self.pool, layer=layer, **computing)
+            found: Any = model.embed(
+                list(sequences), pool=self.pool, layer=layer, **computing
+            )
             return np.concatenate(list(found)) if self.pool in ROWS else found
 
         return model, predict
 
     @contextmanager
-    def open(self, model: LoadedModel, target: Target) -> Iterator[Job[EmbeddedSequence]]:
+    def open(
+        self, model: LoadedModel, target: Target
+    ) -> Iterator[Job[EmbeddedSequence]]:
         columns = TableColumns(self.sequence_column)
-        shape = vector_shape(model.config, find_layer(model.config, self.layer, self.pool))
+        shape = vector_shape(
+            model.config, find_layer(model.config, self.layer, self.pool)
+        )
         with ExitStack() as files:
             path, _ = files.enter_context(open_source(self.source, target))
             genome = None
             if self.reference is not None:
-                genome = files.enter_context(Reference(Path(self.reference), self.aliases))
+                genome = files.enter_context(
+                    Reference(Path(self.reference), self.aliases)
+                )
 
             def places() -> Iterator[tuple[Region, str]]:
                 if genome is not None:
-                    yield from ((region, "") for region in placed_regions(path, genome, LONGEST))
+                    yield from (
+                        (region, "") for region in placed_regions(path, genome, LONGEST)
+                    )
                 else:
                     found = stream_sequences(path, columns)
-                    yield from ((Region("", 0, len(text), name), text) for name, text in found)
+                    yield from (
+                        (Region("", 0, len(text), name), text) for name, text in found
+                    )
 
-            count = sum(1 for _ in places())  # checks the whole file before any computation
+            count = sum(
+                1 for _ in places()
+            )  # checks the whole file before any computation
 
-            def rows(predict: Predictor, numbers: range | None) -> Iterator[EmbeddedSequence]:
+            def rows(
+                predict: Predictor, numbers: range | None
+            ) -> Iterator[EmbeddedSequence]:
                 chosen = range(count) if numbers is None else numbers
                 given = islice(places(), chosen.start, chosen.stop)
                 found = self._embedded(given, genome, predict, model)
@@ -293,13 +349,23 @@ class EmbeddingScorer(Scorer[LoadedModel, EmbeddedSequence]):
             options: dict[str, object | None] = {
                 "--reference": self.reference,
                 "--aliases": self.aliases,
-                "--sequence-column": None if columns == COLUMNS else self.sequence_column,
+                "--sequence-column": None
+                if columns == COLUMNS
+                else self.sequence_column,
                 "--layer": self.layer,
                 "--pool": self.pool,
                 "--format": target.format,
             }
-            names = [f"layer_{number}" for number in range(shape[0])] if len(shape) > 1 else ["embedding"]
-            extra = {"pool": self.pool, "regions": genome is not None, "shape": list(shape)}
+            names = (
+                [f"layer_{number}" for number in range(shape[0])]
+                if len(shape) > 1
+                else ["embedding"]
+            )
+            extra = {
+                "pool": self.pool,
+                "regions": genome is not None,
+                "shape": list(shape),
+            }
             header = OutputHeader(self.origin(model, target, options), {}, names, extra)
             content = partial(self.content, model, path, self.reference, self.aliases)
             yield Job(header, content, lambda: count, rows)
@@ -315,19 +381,31 @@ class EmbeddingScorer(Scorer[LoadedModel, EmbeddedSequence]):
         layer = find_layer(model.config, self.layer, self.pool)
         limit = max(_BATCH_VALUES // int(np.prod(vector_shape(model.config, layer))), 1)
         most = min(_BATCH_BASES, limit) if self.pool in ROWS else _BATCH_BASES
-        for batch in growing_batches(given, lambda one: one[0].end - one[0].start, _FIRST_BATCH, most, limit):
+        for batch in growing_batches(
+            given, lambda one: one[0].end - one[0].start, _FIRST_BATCH, most, limit
+        ):
             places = [place for place, _ in batch]
-            texts = [text or _fetch(place, cast(Reference, genome)) for place, text in batch]
-            found = [self._spans(*one, model) for one in zip(places, texts, strict=True)]
+            texts = [
+                text or _fetch(place, cast(Reference, genome)) for place, text in batch
+            ]
+            found = [
+                self._spans(*one, model) for one in zip(places, texts, strict=True)
+            ]
             ends = np.cumsum([len(spans) for spans, _ in found])
             vectors = predict(texts).reshape(ends[-1], -1)
-            for place, (spans, note), own in zip(places, found, np.split(vectors, ends[:-1]), strict=True):
+            for place, (spans, note), own in zip(
+                places, found, np.split(vectors, ends[:-1]), strict=True
+            ):
                 yield EmbeddedSequence(place, spans, own, note)
 
-    def _spans(self, place: Region, text: str, model: LoadedModel) -> tuple[NDArray[np.int64], str]:
+    def _spans(
+        self, place: Region, text: str, model: LoadedModel
+    ) -> tuple[NDArray[np.int64], str]:
         """Return the first base, and last base + 1, of the rows of a sequence, and its note."""
         whole, positions = np.array([[0, len(text)]], np.int64), model.config.max_length
-        if self.pool not in ROWS and len(text) + 2 <= positions:  # a token has a base or more
+        if (
+            self.pool not in ROWS and len(text) + 2 <= positions
+        ):  # a token has a base or more
             return whole, ""
         row, skipped = placed_rows(model.tokenizer, [text], positions, 0.5)[0]
         lengths = model.tokenizer.piece_lengths[row[1:-1]]
@@ -362,11 +440,18 @@ class EmbeddingScorer(Scorer[LoadedModel, EmbeddedSequence]):
         known: Strand | None = "+" if strand == "+" else "-" if strand == "-" else None
         place = Region(contig, int(start), int(end), name, known)
         if len(values) != np.prod(header.extra["shape"]):
-            raise ValueError(f"expected {header.extra['shape']} values, found {len(values)}")
+            raise ValueError(
+                f"expected {header.extra['shape']} values, found {len(values)}"
+            )
         return EmbeddedSequence(
-            place, np.array([[int(first), int(last)]]), np.array([values], np.float32), note
+            place,
+            np.array([[int(first), int(last)]]),
+            np.array([values], np.float32),
+            note,
         )
 
 
 def _fetch(region: Region, genome: Reference) -> str:
-    return genome.fetch(Interval(region.contig, region.start, region.end, region.strand or "+"))
+    return genome.fetch(
+        Interval(region.contig, region.start, region.end, region.strand or "+")
+    )

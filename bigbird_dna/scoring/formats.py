@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path, is_special, link_target, quiet_htslib
-from bigbird_dna.disk.outputs import Destination, open_text, provenance, provenance_lines, text_destination
+from bigbird_dna.disk.outputs import (
+    Destination,
+    open_text,
+    provenance,
+    provenance_lines,
+    text_destination,
+)
 from bigbird_dna.errors import DataError, UsageError, check_choice
 
 if TYPE_CHECKING:  # help texts must not import NumPy
@@ -37,10 +43,18 @@ SCORE_FORMATS: Formats = {
     "bigwig": (".bigwig", ".bw"),
     "parquet": (".parquet",),
 }
-TRACK_FORMATS: Formats = {name: endings for name, endings in SCORE_FORMATS.items() if name != "bedgraph"}
-CALL_FORMATS: Formats = {name: SCORE_FORMATS[name] for name in ("bed", "tsv", "parquet")}
+TRACK_FORMATS: Formats = {
+    name: endings for name, endings in SCORE_FORMATS.items() if name != "bedgraph"
+}
+CALL_FORMATS: Formats = {
+    name: SCORE_FORMATS[name] for name in ("bed", "tsv", "parquet")
+}
 SEQUENCE_FORMATS: Formats = {name: SCORE_FORMATS[name] for name in ("tsv", "parquet")}
-EMBEDDING_FORMATS: Formats = {"parquet": (".parquet",), "npz": (".npz",), "h5ad": (".h5ad",)}
+EMBEDDING_FORMATS: Formats = {
+    "parquet": (".parquet",),
+    "npz": (".npz",),
+    "h5ad": (".h5ad",),
+}
 VARIANT_FORMATS: Formats = {"vcf": (".vcf",), "tsv": (".tsv", ".txt")}
 BINARY_FORMATS = ("bigwig", "parquet", "npz", "h5ad")
 
@@ -48,7 +62,11 @@ _BROWSERS_FORMATS = ("bed", "bedgraph")
 # Header lines of these formats. UCSC accepts the words `track` and `browser`, htsjdk (IGV) also `track_7`.
 _HEADERS = ("#", "track", "browser")
 
-STRANDS: Mapping[str, tuple["Strand", ...]] = {"both": ("+", "-"), "+": ("+",), "-": ("-",)}
+STRANDS: Mapping[str, tuple["Strand", ...]] = {
+    "both": ("+", "-"),
+    "+": ("+",),
+    "-": ("-",),
+}
 
 TBI_REACH = 2**29  # bp, the largest position in a `.tbi` index
 
@@ -75,7 +93,11 @@ class OutputHeader(NamedTuple):
 
     def stored(self) -> dict[str, Any]:
         """Return the content stored in a shard, including `command` and `model`."""
-        own = {"contigs": dict(self.contigs), "columns": list(self.columns), "extra": dict(self.extra)}
+        own = {
+            "contigs": dict(self.contigs),
+            "columns": list(self.columns),
+            "extra": dict(self.extra),
+        }
         return {"command": self.origin["command"], "model": self.origin["model"], **own}
 
     @classmethod
@@ -94,9 +116,13 @@ def check_format(format: str, formats: Formats, output: Path | None) -> None:
     check_choice("format", format, formats)
     if format in BINARY_FORMATS:
         if output is None:
-            raise UsageError(f"format {format} cannot be written to standard output; give a file with -o")
+            raise UsageError(
+                f"format {format} cannot be written to standard output; give a file with -o"
+            )
         if output.suffix == ".gz":
-            raise UsageError(f"{output}: {format} cannot be written as .gz; remove .gz from the name")
+            raise UsageError(
+                f"{output}: {format} cannot be written as .gz; remove .gz from the name"
+            )
 
 
 def check_contig(contig: str, format: str, where: Path | str) -> None:
@@ -117,7 +143,9 @@ def check_bigwig_contigs(count: int, where: object, instead: str) -> None:
         )
 
 
-def write_lines(path: Destination, lines: Iterable[str], errors: str = "strict") -> None:
+def write_lines(
+    path: Destination, lines: Iterable[str], errors: str = "strict"
+) -> None:
     """Write a text file from lines without line ends; bgzip if the name ends in `.gz`."""
     with open_text(path, errors) as stream:
         for line in lines:
@@ -151,7 +179,11 @@ SITE: Mapping[str, type] = {"tss": int}
 
 
 def table_writers(
-    fields: Callable[[R], TableRow], group: Callable[[int], int], *, has_score: bool, has_tss: bool = False
+    fields: Callable[[R], TableRow],
+    group: Callable[[int], int],
+    *,
+    has_score: bool,
+    has_tss: bool = False,
 ) -> dict[str, Writer[R]]:
     """Return writers of tables as TSV, BED and Parquet; `fields` converts a row to the fields of the table.
 
@@ -169,21 +201,43 @@ def table_writers(
         yield from provenance_lines(header.origin)
         mark = "" if has_tss and not is_bed else "#"
         yield mark + "\t".join([*PLACE, *scored, "note", *header.columns, *last])
-        for contig, start, end, name, score, strand, note, values, tss in map(fields, rows):
+        for contig, start, end, name, score, strand, note, values, tss in map(
+            fields, rows
+        ):
             text = "NA" if score is None else f"{score:.6f}"
             first = str(round(1000 * (score or 0))) if is_bed else text
             cells = [first, strand, text][: len(scored)]
-            tracks = ["."] * len(header.columns) if values is None else map("{:.6f}".format, values.tolist())
+            tracks = (
+                ["."] * len(header.columns)
+                if values is None
+                else map("{:.6f}".format, values.tolist())
+            )
             sites = ["NA" if tss is None else str(tss)][: len(last)]
-            yield "\t".join([f"{contig}\t{start}\t{end}\t{name}", *cells, note or ".", *tracks, *sites])
+            yield "\t".join(
+                [
+                    f"{contig}\t{start}\t{end}\t{name}",
+                    *cells,
+                    note or ".",
+                    *tracks,
+                    *sites,
+                ]
+            )
 
-    def write_parquet(path: Destination, rows: Iterable[R], header: OutputHeader) -> None:
+    def write_parquet(
+        path: Destination, rows: Iterable[R], header: OutputHeader
+    ) -> None:
         first = {**PLACE, **(SCORED if has_score else {})}
         cells = (
-            (tuple(getattr(row, name) for name in (*first, *last)), row.note, row.values)
+            (
+                tuple(getattr(row, name) for name in (*first, *last)),
+                row.note,
+                row.values,
+            )
             for row in map(fields, rows)
         )
-        write_parquet_table(path, cells, first, header, group(len(header.columns)), last=last)
+        write_parquet_table(
+            path, cells, first, header, group(len(header.columns)), last=last
+        )
 
     return {
         "tsv": lambda path, rows, header: write_lines(path, lines(rows, False, header)),
@@ -211,7 +265,9 @@ def write_parquet_table(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    assert isinstance(path, Path), "Parquet needs a regular file: its index is at the end"
+    assert isinstance(path, Path), (
+        "Parquet needs a regular file: its index is at the end"
+    )
     kinds = {str: pa.string(), int: pa.int64(), float: pa.float32()}
     of_values = kinds[float] if width is None else pa.list_(kinds[float], width)
     columns = [(name, kinds[kind]) for name, kind in (*first.items(), ("note", str))]
@@ -228,12 +284,21 @@ def write_parquet_table(
             found = [pa.array(cells, kind) for cells, kind in leading]
             if header.columns:
                 missing = np.array([values is None for _, _, values in some])
-                table = np.stack([unscored if values is None else values for _, _, values in some])
+                table = np.stack(
+                    [unscored if values is None else values for _, _, values in some]
+                )
                 if width is None:
-                    found += [pa.array(column, of_values, mask=missing) for column in table.T]
+                    found += [
+                        pa.array(column, of_values, mask=missing) for column in table.T
+                    ]
                 else:
-                    lists = (pa.array(part.ravel()) for part in np.split(table, len(header.columns), axis=1))
-                    found += [pa.FixedSizeListArray.from_arrays(one, width) for one in lists]
+                    lists = (
+                        pa.array(part.ravel())
+                        for part in np.split(table, len(header.columns), axis=1)
+                    )
+                    found += [
+                        pa.FixedSizeListArray.from_arrays(one, width) for one in lists
+                    ]
             trailing = zip(own[len(first) :], last.values(), strict=True)
             found += [pa.array(cells, kinds[kind]) for cells, kind in trailing]
             writer.write_table(pa.Table.from_arrays(found, schema=schema))
@@ -242,12 +307,16 @@ def write_parquet_table(
         raise OSError(f"Parquet file of {written:,} rows, not {count:,}")
 
 
-def write_bedgraph(path: Destination, values: Iterable[Value], origin: Mapping[str, str]) -> None:
+def write_bedgraph(
+    path: Destination, values: Iterable[Value], origin: Mapping[str, str]
+) -> None:
     """Write values with six digits, after the origin as `##` lines."""
     write_lines(path, chain(provenance_lines(origin), map(_bedgraph_line, values)))
 
 
-def write_bigwig(path: Destination, values: Iterable[Value], contigs: Mapping[str, int], what: str) -> None:
+def write_bigwig(
+    path: Destination, values: Iterable[Value], contigs: Mapping[str, int], what: str
+) -> None:
     """Write values with six digits; they must be in the order of `contigs` and positions, without overlap.
 
     pybigtools prints errors of its iterator and continues; all values are therefore written to a temporary
@@ -281,7 +350,10 @@ def write_bigwig(path: Destination, values: Iterable[Value], contigs: Mapping[st
             pybigtools.open(str(named), "w").write(dict(contigs), map(_fields, spool))
             # pybigtools may also fail without an error.
             with pybigtools.open(str(named)) as written:
-                found = len(written.chroms()), int(written.info()["summary"]["basesCovered"])
+                found = (
+                    len(written.chroms()),
+                    int(written.info()["summary"]["basesCovered"]),
+                )
             if found != (count, covered):
                 raise OSError(
                     f"bigWig of {found[0]:,} contigs and {found[1]:,} bp, not {count:,} and {covered:,}"
@@ -296,14 +368,18 @@ def write_bigwig(path: Destination, values: Iterable[Value], contigs: Mapping[st
 
 
 @contextmanager
-def indexed_destination(output: Path | None, format: str, furthest: int | None) -> Iterator[Destination]:
+def indexed_destination(
+    output: Path | None, format: str, furthest: int | None
+) -> Iterator[Destination]:
     """Yield the destination for lines of variants; with `.gz`, write an index and remove outdated ones.
 
     Through a link, file and index are written at the target. `furthest` is the largest 1-based position of
     sorted records, or of their contigs; None: the records are not sorted, or are written as a stream. The
     index is CSI for positions beyond the reach of TBI.
     """
-    real = None if output is None or is_special(output) else link_target(output).resolve()
+    real = (
+        None if output is None or is_special(output) else link_target(output).resolve()
+    )
     is_bgzip = output is not None and real is not None and output.suffix == ".gz"
     index = None
     with text_destination(output) as target:
@@ -312,11 +388,20 @@ def indexed_destination(output: Path | None, format: str, furthest: int | None) 
             # HTSlib also counts END, SVLEN and LEN; what TBI cannot hold, CSI may.
             endings = (".tbi", ".csi") if furthest < TBI_REACH else (".csi",)
             candidates = (Path(f"{real}{ending}") for ending in endings)
-            index = next((path for path in candidates if _is_indexed(target, path, format)), None)
+            index = next(
+                (path for path in candidates if _is_indexed(target, path, format)), None
+            )
             if index is None:
                 log(f"warning: {output}: no index: HTSlib cannot index its positions")
-    for path in (Path(f"{name}{end}") for name in (real, output) for end in (".tbi", ".csi") if is_bgzip):
-        if path.resolve() != index:  # an index next to a link may itself be a link to the new one
+    for path in (
+        Path(f"{name}{end}")
+        for name in (real, output)
+        for end in (".tbi", ".csi")
+        if is_bgzip
+    ):
+        if (
+            path.resolve() != index
+        ):  # an index next to a link may itself be a link to the new one
             path.unlink(missing_ok=True)  # readers would use the outdated index
 
 
@@ -337,14 +422,26 @@ def write_index(path: Path, index: Path, format: str) -> None:
     import pysam
 
     columns: dict[str, Any] = (
-        {"preset": "vcf"} if format == "vcf" else {"seq_col": 0, "start_col": 1, "end_col": 1}
+        {"preset": "vcf"}
+        if format == "vcf"
+        else {"seq_col": 0, "start_col": 1, "end_col": 1}
     )
     with quiet_htslib():
-        pysam.tabix_index(str(path), index=str(index), csi=index.suffix == ".csi", force=True, **columns)
-        with pysam.TabixFile(str(path), index=str(index), encoding="latin-1") as written:
+        pysam.tabix_index(
+            str(path),
+            index=str(index),
+            csi=index.suffix == ".csi",
+            force=True,
+            **columns,
+        )
+        with pysam.TabixFile(
+            str(path), index=str(index), encoding="latin-1"
+        ) as written:
             contigs = {row.split("\t", 1)[0] for row in written.fetch()}
             if contigs != {*written.contigs}:
-                raise OSError(f"{index}: {len(written.contigs):,} contigs, the file has {len(contigs):,}")
+                raise OSError(
+                    f"{index}: {len(written.contigs):,} contigs, the file has {len(contigs):,}"
+                )
 
 
 def _bedgraph_line(value: Value) -> str:

@@ -49,7 +49,10 @@ def sample_column(column_line: str, sample: str, where: object) -> int:
 
 
 def with_haplotypes(
-    records: Iterable[VcfRecord], column: int, reference: Reference, find: Callable[[str], str | None]
+    records: Iterable[VcfRecord],
+    column: int,
+    reference: Reference,
+    find: Callable[[str], str | None],
 ) -> Iterator[VcfRecord]:
     """Yield the records, with the `joint` alleles of those to be scored together.
 
@@ -72,14 +75,21 @@ def with_haplotypes(
 
 
 def _combined(
-    records: list[VcfRecord], column: int, reference: Reference, find: Callable[[str], str | None]
+    records: list[VcfRecord],
+    column: int,
+    reference: Reference,
+    find: Callable[[str], str | None],
 ) -> Iterator[VcfRecord]:
     contig = find(records[0].contig)
     homozygous: list[_Phased] = []
-    on_haplotype: dict[tuple[str, int], list[_Phased]] = {}  # by phase set and number of the haplotype
+    on_haplotype: dict[
+        tuple[str, int], list[_Phased]
+    ] = {}  # by phase set and number of the haplotype
     for number, record in enumerate(records if len(records) > 1 else ()):
         for alt, phase_set, haplotypes in _phased_alts(record, column):
-            if isinstance(find_change(contig, record.start, record.ref, alt, reference), Note):
+            if isinstance(
+                find_change(contig, record.start, record.ref, alt, reference), Note
+            ):
                 continue
             allele = _trimmed(number, record, alt)
             if phase_set is None:
@@ -89,7 +99,9 @@ def _combined(
                     on_haplotype.setdefault((phase_set, haplotype), []).append(allele)
     largest: dict[tuple[int, str], list[_Phased]] = {}  # by record and ALT
     for alleles in [*(on_haplotype[key] for key in sorted(on_haplotype)), []]:
-        for group in _near(sorted([*alleles, *homozygous], key=lambda one: (one.start, one.end))):
+        for group in _near(
+            sorted([*alleles, *homozygous], key=lambda one: (one.start, one.end))
+        ):
             for one in group:
                 if len(group) > len(largest.get((one.number, one.alt), ())):
                     largest[one.number, one.alt] = group
@@ -117,14 +129,19 @@ def _near(alleles: list[_Phased]) -> Iterator[list[_Phased]]:
         if one is not None and (not group or one.start <= group[-1].end + WITHIN):
             group.append(one)
             continue
-        if len(group) > 1 and not any(_overlap(before, after) for before, after in pairwise(group)):
+        if len(group) > 1 and not any(
+            _overlap(before, after) for before, after in pairwise(group)
+        ):
             yield group
         group = [] if one is None else [one]
 
 
 def _overlap(before: _Phased, after: _Phased) -> bool:
     """Return whether two sorted alleles change the same bases, or both insert bases at the same place."""
-    return after.start < before.end or (after.start, after.end) == (before.start, before.end)
+    return after.start < before.end or (after.start, after.end) == (
+        before.start,
+        before.end,
+    )
 
 
 def _trimmed(number: int, record: VcfRecord, alt: str) -> _Phased:
@@ -135,7 +152,9 @@ def _trimmed(number: int, record: VcfRecord, alt: str) -> _Phased:
     return _Phased(number, alt, record.start + prefix, ref[prefix:], changed[prefix:])
 
 
-def _phased_alts(record: VcfRecord, column: int) -> Iterator[tuple[str, str | None, tuple[int, ...]]]:
+def _phased_alts(
+    record: VcfRecord, column: int
+) -> Iterator[tuple[str, str | None, tuple[int, ...]]]:
     """Yield each ALT of bases with a known haplotype, its phase set, and the numbers of its haplotypes.
 
     The phase set is "" without one, and None for a homozygous ALT, phased or not.
@@ -144,13 +163,19 @@ def _phased_alts(record: VcfRecord, column: int) -> Iterator[tuple[str, str | No
     keys, values = fields[0].split(":"), fields[column].split(":")
     genotype = dict(zip(keys, values, strict=False))
     text = genotype.get("GT", ".")
-    calls = text.lstrip("/|").replace("|", "/").split("/")  # VCF 4.4 allows a separator before the first
+    calls = (
+        text.lstrip("/|").replace("|", "/").split("/")
+    )  # VCF 4.4 allows a separator before the first
     is_homozygous = len({*calls}) == 1
     if not is_homozygous and "/" in text:
         return
     phase_set = None if is_homozygous else genotype.get("PS", "").strip(".")
     for call in sorted({*calls} - {"0", "."}):
         number = int(call) if call.isdecimal() else 0
-        if 0 < number <= len(record.alts) and {*record.alts[number - 1].upper()} <= {*"ACGT"}:
-            haplotypes = tuple(index for index, other in enumerate(calls) if other == call)
+        if 0 < number <= len(record.alts) and {*record.alts[number - 1].upper()} <= {
+            *"ACGT"
+        }:
+            haplotypes = tuple(
+                index for index, other in enumerate(calls) if other == call
+            )
             yield record.alts[number - 1], phase_set, haplotypes

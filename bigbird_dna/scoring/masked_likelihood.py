@@ -35,15 +35,33 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bigbird_dna.errors import ModelError, UsageError, check_at_least_one, check_fraction, check_whole
+from bigbird_dna.errors import (
+    ModelError,
+    UsageError,
+    check_at_least_one,
+    check_fraction,
+    check_whole,
+)
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
-from bigbird_dna.genome.variants import AlleleWindows, Change, Note, right_shift, window_offsets
+from bigbird_dna.genome.variants import (
+    AlleleWindows,
+    Change,
+    Note,
+    right_shift,
+    window_offsets,
+)
 from bigbird_dna.model.batching import run_rows
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.scoring.regions import Genome, Variants, allele_table, opened, read_variants
+from bigbird_dna.scoring.regions import (
+    Genome,
+    Variants,
+    allele_table,
+    opened,
+    read_variants,
+)
 from bigbird_dna.scoring.variant_effects import (
     EffectKind,
     InfoKey,
@@ -86,12 +104,17 @@ def haplotype_windows(
     contig, start, ref, alt = change
     end = start + len(ref)
     shift = right_shift(change, reference)
-    lefts, rights = ([context + sign * offset for offset in offsets] for sign in (1, -1))
+    lefts, rights = (
+        [context + sign * offset for offset in offsets] for sign in (1, -1)
+    )
     left = reference.fetch(Interval(contig, start - max(lefts), start))
     right = reference.fetch(Interval(contig, end, end + shift + max(rights)))
     sizes = list(zip(lefts, rights, strict=True))
     first, second = (
-        tuple(left[len(left) - before :] + allele + right[: shift + after] for before, after in sizes)
+        tuple(
+            left[len(left) - before :] + allele + right[: shift + after]
+            for before, after in sizes
+        )
         for allele in (ref, alt)
     )
     beyond = start < max(lefts) or end + shift + max(rights) > reference.contigs[contig]
@@ -119,7 +142,9 @@ def mask_difference(
         return None
     before = tuple(rows[0][:low][max(0, low - spare // 2) :].tolist())
     after = tuple(rows[0][len(rows[0]) - high :][: spare // 2].tolist())
-    first, second = (MaskedHaplotype(before, tuple(one.tolist()), after) for one in hidden)
+    first, second = (
+        MaskedHaplotype(before, tuple(one.tolist()), after) for one in hidden
+    )
     return first, second
 
 
@@ -130,7 +155,11 @@ def _alike(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
 
 
 def masked_log_likelihoods(
-    model: LoadedModel, inputs: Sequence[MaskedHaplotype], *, batch_size: int = 32, device: str = "auto"
+    model: LoadedModel,
+    inputs: Sequence[MaskedHaplotype],
+    *,
+    batch_size: int = 32,
+    device: str = "auto",
 ) -> NDArray[np.float32]:
     """Return the natural log-probability (N,) of the masked tokens of each input.
 
@@ -146,7 +175,10 @@ def masked_log_likelihoods(
     keys, most = list(own), max(map(len, own.values()), default=0)
     ends = ([tokenizer.cls_id], [tokenizer.sep_id])
     rows = [
-        np.array([*ends[0], *before, *[tokenizer.mask_id] * count, *after, *ends[1]], np.int32)
+        np.array(
+            [*ends[0], *before, *[tokenizer.mask_id] * count, *after, *ends[1]],
+            np.int32,
+        )
         for before, count, after in keys
     ]
     of_bases = torch.from_numpy(np.array(tokenizer.base_ids, np.int64)).to(place)
@@ -157,16 +189,28 @@ def masked_log_likelihoods(
             torch.arange(count, device="cpu") + (row * ids.shape[1] + 1 + len(before))
             for row, (before, count, _) in enumerate(some)
         ]
-        logits: Tensor = network(ids, lengths, None, torch.cat(flat).to(ids.device)).tokens.float()  # (M, V)
+        logits: Tensor = network(
+            ids, lengths, None, torch.cat(flat).to(ids.device)
+        ).tokens.float()  # (M, V)
         logits = logits - logits[:, of_bases].logsumexp(1, keepdim=True)
         found = torch.zeros((len(some), most), device=ids.device)
-        for row, scores in enumerate(torch.split(logits, [count for _, count, _ in some])):
-            hidden = torch.tensor([inputs[number].hidden for number in own[some[row]]], device=ids.device)
+        for row, scores in enumerate(
+            torch.split(logits, [count for _, count, _ in some])
+        ):
+            hidden = torch.tensor(
+                [inputs[number].hidden for number in own[some[row]]], device=ids.device
+            )
             found[row, : len(hidden)] = scores.gather(1, hidden.T).sum(0)
         return found
 
     values = run_rows(
-        network, rows, run, pad_id=tokenizer.pad_id, batch_size=batch_size, device=place, empty=(most,)
+        network,
+        rows,
+        run,
+        pad_id=tokenizer.pad_id,
+        batch_size=batch_size,
+        device=place,
+        empty=(most,),
     )
     result = np.zeros(len(inputs), np.float32)
     for numbers, found in zip(own.values(), values, strict=True):
@@ -198,9 +242,17 @@ class LikelihoodEffects(EffectKind[WindowRows, LikelihoodEffect]):
     columns: ClassVar[Sequence[str]] = ("log_ratio", "spread")
     keys: ClassVar[Sequence[InfoKey]] = (
         InfoKey(
-            "LOGRATIO", "A", "Float", "Natural log-likelihood of ALT minus that of REF, given the context"
+            "LOGRATIO",
+            "A",
+            "Float",
+            "Natural log-likelihood of ALT minus that of REF, given the context",
         ),
-        InfoKey("SPREAD", "A", "Float", "Standard deviation of LOGRATIO over both strands and all offsets"),
+        InfoKey(
+            "SPREAD",
+            "A",
+            "Float",
+            "Standard deviation of LOGRATIO over both strands and all offsets",
+        ),
     )
 
     tokenizer: Tokenizer
@@ -212,13 +264,18 @@ class LikelihoodEffects(EffectKind[WindowRows, LikelihoodEffect]):
         self, change: Change, reference: Reference, max_n: float, place: Place
     ) -> tuple[tuple[str, ...], WindowRows | None]:
         room = self.most - 2
-        if max(len(change.ref), len(change.alt)) > room * int(self.tokenizer.piece_lengths.max()):
+        if max(len(change.ref), len(change.alt)) > room * int(
+            self.tokenizer.piece_lengths.max()
+        ):
             return (Note.TOO_LONG,), None
         windows = haplotype_windows(change, reference, self.context, self.offsets)
         edge = (Note.CONTIG_EDGE,) if windows.reaches_beyond else ()
         if windows.largest_n_fraction > max_n:
             return (Note.TOO_MANY_N, *edge), None
-        pairs = [mask_difference(self.tokenizer, *texts, room) for texts in _both_strands(windows)]
+        pairs = [
+            mask_difference(self.tokenizer, *texts, room)
+            for texts in _both_strands(windows)
+        ]
         masked = [pair for pair in pairs if pair is not None]
         if len(masked) < len(pairs):
             return (Note.TOO_LONG, *edge), None
@@ -228,12 +285,17 @@ class LikelihoodEffects(EffectKind[WindowRows, LikelihoodEffect]):
         return bool((np.isfinite(predicted) & (predicted <= _ROUNDING)).all())
 
     def effect(
-        self, notes: tuple[str, ...], rows: WindowRows | None, values: NDArray[np.float32]
+        self,
+        notes: tuple[str, ...],
+        rows: WindowRows | None,
+        values: NDArray[np.float32],
     ) -> LikelihoodEffect:
         if rows is None:
             return LikelihoodEffect(notes, None, None)
         ref, alt = (values[some].astype(np.float64) for some in rows)
-        ratios = np.sort(alt - ref)  # sums of another order would have other last digits
+        ratios = np.sort(
+            alt - ref
+        )  # sums of another order would have other last digits
         return LikelihoodEffect(notes, float(ratios.mean()), float(ratios.std()))
 
     def row(self, effect: LikelihoodEffect, missing: str = "NA") -> Sequence[str]:
@@ -251,7 +313,9 @@ def _both_strands(windows: AlleleWindows) -> Iterator[tuple[str, str]]:
 def check_masked(model: LoadedModel) -> None:
     """Raise `ModelError` unless the model is a pretrained masked-token model of DNA."""
     if model.task != "pretraining":
-        raise ModelError(f"{model.name}: needs a pretrained model, found a {model.task} model")
+        raise ModelError(
+            f"{model.name}: needs a pretrained model, found a {model.task} model"
+        )
     if model.config.causal:
         raise ModelError(
             f"{model.name}: a causal model reads from left to right only; a masked-token model is needed"
@@ -259,7 +323,9 @@ def check_masked(model: LoadedModel) -> None:
     require_dna(model.tokenizer)
 
 
-def likelihood_effects(model: LoadedModel, offsets: int, context: int) -> LikelihoodEffects:
+def likelihood_effects(
+    model: LoadedModel, offsets: int, context: int
+) -> LikelihoodEffects:
     """Return the effects under a masked-token model; `UsageError` if offsets or context are out of range.
 
     `ModelError`: the model is causal, or its tokenizer is one of ordinary text.
@@ -269,9 +335,13 @@ def likelihood_effects(model: LoadedModel, offsets: int, context: int) -> Likeli
     check_whole("context", context)
     places, most = window_offsets(offsets), model.config.max_length
     if not places[-1] < context:
-        raise UsageError(f"context {context}: must be more than {places[-1]} bp with {offsets} offsets")
+        raise UsageError(
+            f"context {context}: must be more than {places[-1]} bp with {offsets} offsets"
+        )
     if context > most * int(model.tokenizer.piece_lengths.max()):
-        raise UsageError(f"context {context}: more than {model.name} reads, {most:,} tokens")
+        raise UsageError(
+            f"context {context}: more than {model.name} reads, {most:,} tokens"
+        )
     return LikelihoodEffects(model.tokenizer, context, places, most)
 
 
@@ -314,9 +384,19 @@ def log_ratios(
     check_at_least_one({"batch_size": batch_size})
     check_fraction("max_n", max_n)
     kind = likelihood_effects(model, offsets, context)
-    predict = partial(masked_log_likelihoods, model, batch_size=batch_size, device=device)
-    with opened(reference, aliases) as genome, read_variants(variants, genome) as (records, labels):
-        table, effects = allele_table(score_records(records, genome, kind, predict, max_n=max_n), labels)
-    for name, values in (("log_ratio", [e.delta for e in effects]), ("spread", [e.spread for e in effects])):
+    predict = partial(
+        masked_log_likelihoods, model, batch_size=batch_size, device=device
+    )
+    with (
+        opened(reference, aliases) as genome,
+        read_variants(variants, genome) as (records, labels),
+    ):
+        table, effects = allele_table(
+            score_records(records, genome, kind, predict, max_n=max_n), labels
+        )
+    for name, values in (
+        ("log_ratio", [e.delta for e in effects]),
+        ("spread", [e.spread for e in effects]),
+    ):
         table[name] = np.array(values, np.float64)
     return table

@@ -10,7 +10,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from bigbird_dna.errors import UsageError, check_at_least_one, check_choice, check_fraction, shortened
+from bigbird_dna.errors import (
+    UsageError,
+    check_at_least_one,
+    check_choice,
+    check_fraction,
+    shortened,
+)
 from bigbird_dna.model import chromatin, directory, model, promoter
 from bigbird_dna.model.decoding import Sampling
 from bigbird_dna.model.generation import Flanks, generate
@@ -95,7 +101,18 @@ class Model(model.LoadedModel):
         request = Flanks.read(left, right)
         sampling = Sampling(temperature, top_k, top_p)
         chosen = choose_device(device)
-        return [*generate(self, [request], number, length, sampling, rounds=rounds, seed=seed, device=chosen)]
+        return [
+            *generate(
+                self,
+                [request],
+                number,
+                length,
+                sampling,
+                rounds=rounds,
+                seed=seed,
+                device=chosen,
+            )
+        ]
 
     def predict_regions(
         self, regions: Regions, reference: Genome, *args: Any, **options: Any
@@ -165,17 +182,31 @@ class PromoterModel(promoter.LoadedPromoterModel, Model):
         """
         check_at_least_one({"stride": stride, "batch_size": batch_size})
         check_fraction("max_n", max_n)
-        predict = calibrated_predictor(self, calibrated, prior, batch_size=batch_size, device=device)
+        predict = calibrated_predictor(
+            self, calibrated, prior, batch_size=batch_size, device=device
+        )
         with opened(reference, aliases) as genome:
             given, labels = read_regions(regions, genome)
-            sizes = {"upstream": self.settings.upstream, "downstream": self.settings.downstream}
-            scores = list(score_regions(given, genome, predict, **sizes, stride=int(stride), max_n=max_n))
+            sizes = {
+                "upstream": self.settings.upstream,
+                "downstream": self.settings.downstream,
+            }
+            scores = list(
+                score_regions(
+                    given, genome, predict, **sizes, stride=int(stride), max_n=max_n
+                )
+            )
         table = region_table(given, labels)
-        strands = [score.strand or one.strand or "." for one, score in zip(given, scores, strict=True)]
+        strands = [
+            score.strand or one.strand or "."
+            for one, score in zip(given, scores, strict=True)
+        ]
         table["strand"] = pd.Series(strands, labels, dtype=object)
         table["score"] = np.array([score.score for score in scores], np.float32)
         table["site"] = pd.array([score.site for score in scores], dtype="Int64")
-        table["note"] = pd.Series([score.note for score in scores], labels, dtype=object)
+        table["note"] = pd.Series(
+            [score.note for score in scores], labels, dtype=object
+        )
         return table
 
     def variant_effects(
@@ -228,11 +259,20 @@ class PromoterModel(promoter.LoadedPromoterModel, Model):
         """
         check_at_least_one({"stride": stride, "batch_size": batch_size})
         check_fraction("max_n", max_n)
-        predict = calibrated_predictor(self, calibrated, prior, batch_size=batch_size, device=device)
-        with opened(reference, aliases) as genome, read_variants(variants, genome) as (records, labels):
+        predict = calibrated_predictor(
+            self, calibrated, prior, batch_size=batch_size, device=device
+        )
+        with (
+            opened(reference, aliases) as genome,
+            read_variants(variants, genome) as (records, labels),
+        ):
             chosen = None if sites is None else tss_sites(sites, genome)
-            kind = SiteEffects(self.settings.upstream, self.settings.downstream, int(stride), chosen)
-            table, effects = allele_table(score_records(records, genome, kind, predict, max_n=max_n), labels)
+            kind = SiteEffects(
+                self.settings.upstream, self.settings.downstream, int(stride), chosen
+            )
+            table, effects = allele_table(
+                score_records(records, genome, kind, predict, max_n=max_n), labels
+            )
         return _with_sites(table, effects)
 
 
@@ -293,14 +333,26 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
         check_fraction("center_fraction", center_fraction)
         check_fraction("max_n", max_n)
         predict = calibrated_predictor(
-            self, calibrated, center_fraction=center_fraction, batch_size=batch_size, device=device
+            self,
+            calibrated,
+            center_fraction=center_fraction,
+            batch_size=batch_size,
+            device=device,
         )
         columns, together = self.columns(tracks), self.bins_together(center_fraction)
         with opened(reference, aliases) as genome:
             given, labels = read_regions(regions, genome)
-            bins: dict[str, Any] = {"bin_size": self.settings.bin, "together": together, "summary": summary}
+            bins: dict[str, Any] = {
+                "bin_size": self.settings.bin,
+                "together": together,
+                "summary": summary,
+            }
             window = self.settings.window
-            found = list(predict_regions(given, genome, predict, window=window, **bins, max_n=max_n))
+            found = list(
+                predict_regions(
+                    given, genome, predict, window=window, **bins, max_n=max_n
+                )
+            )
         table = region_table(given, labels)
         table["note"] = pd.Series([one.note for one in found], labels, dtype=object)
         rows = (one.probabilities for one in found)
@@ -360,28 +412,51 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
         check_fraction("max_n", max_n)
         computing: dict[str, Any] = {"batch_size": batch_size, "device": device}
         if self.predicts_tss:
-            refuse(self, "a model of start sites", {"tracks": tracks, "offsets": offsets})
-            refuse(self, "a model of start sites", {"values": None if values == "delta" else values})
+            refuse(
+                self, "a model of start sites", {"tracks": tracks, "offsets": offsets}
+            )
+            refuse(
+                self,
+                "a model of start sites",
+                {"values": None if values == "delta" else values},
+            )
             predict = scan_predictor(self, calibrated, **computing)
-            with opened(reference, aliases) as genome, read_variants(variants, genome) as (records, labels):
-                starts = StartSiteEffects.of(self, None if sites is None else tss_sites(sites, genome))
+            with (
+                opened(reference, aliases) as genome,
+                read_variants(variants, genome) as (records, labels),
+            ):
+                starts = StartSiteEffects.of(
+                    self, None if sites is None else tss_sites(sites, genome)
+                )
                 scored = score_records(records, genome, starts, predict, max_n=max_n)
                 table, effects = allele_table(scored, labels)
             table = _with_sites(table, effects)
             for name, strand in (("sum_plus", "+"), ("sum_minus", "-")):
-                table[name] = np.array([effect.sums.get(strand, np.nan) for effect in effects], np.float64)
+                table[name] = np.array(
+                    [effect.sums.get(strand, np.nan) for effect in effects], np.float64
+                )
             return table
         refuse(self, "a chromatin model", {"sites": sites})
         shifts = OFFSETS if offsets is None else offsets
-        columns, kind = self.columns(tracks), track_effects(self, None, shifts, calibrated)
+        columns, kind = (
+            self.columns(tracks),
+            track_effects(self, None, shifts, calibrated),
+        )
         predict = partial(self.window_probabilities, both_strands=False, **computing)
-        with opened(reference, aliases) as genome, read_variants(variants, genome) as (records, labels):
-            table, effects = allele_table(score_records(records, genome, kind, predict, max_n=max_n), labels)
+        with (
+            opened(reference, aliases) as genome,
+            read_variants(variants, genome) as (records, labels),
+        ):
+            table, effects = allele_table(
+                score_records(records, genome, kind, predict, max_n=max_n), labels
+            )
         rows = (getattr(effect, values) for effect in effects)
         return with_tracks(table, rows, np.float64, self.tracks, columns)
 
 
-def _with_sites(table: pd.DataFrame, effects: Sequence[PromoterEffect | StartSiteEffect]) -> pd.DataFrame:
+def _with_sites(
+    table: pd.DataFrame, effects: Sequence[PromoterEffect | StartSiteEffect]
+) -> pd.DataFrame:
     """Append the site with the largest change of each allele to a table of alleles."""
     largest = [effect.largest for effect in effects]
     for name, field in (("ref_score", "ref"), ("alt_score", "alt"), ("delta", "delta")):
@@ -394,7 +469,12 @@ def _with_sites(table: pd.DataFrame, effects: Sequence[PromoterEffect | StartSit
     return table
 
 
-def load(path: Path | str, *, positions: int | None = None, extend: directory.Extension = "tile") -> Model:
+def load(
+    path: Path | str,
+    *,
+    positions: int | None = None,
+    extend: directory.Extension = "tile",
+) -> Model:
     """Load a model directory as `PromoterModel`, `SequenceModel`, `ChromatinModel`, or else as `Model`.
 
     The model is in evaluation mode, on the CPU. No code from the directory is executed.
@@ -421,11 +501,19 @@ def load(path: Path | str, *, positions: int | None = None, extend: directory.Ex
     >>> model.predict("ACGT" * 100)
     """
     if not isinstance(path, str | Path):
-        raise UsageError(f"path {shortened(repr(path))}: must be the name of a model directory (str or Path)")
+        raise UsageError(
+            f"path {shortened(repr(path))}: must be the name of a model directory (str or Path)"
+        )
     found = directory.load(path, positions=positions, extend=extend)
-    kinds = {"promoter": PromoterModel, "sequences": SequenceModel, "chromatin": ChromatinModel}
+    kinds = {
+        "promoter": PromoterModel,
+        "sequences": SequenceModel,
+        "chromatin": ChromatinModel,
+    }
     kind: type[Model] = kinds.get(found.task, Model)
-    made = kind(found.network, found.tokenizer, found.config, found.settings, found.path)
+    made = kind(
+        found.network, found.tokenizer, found.config, found.settings, found.path
+    )
     if "sha256" in vars(found):
         vars(made)["sha256"] = found.sha256  # computed while loading
     return made

@@ -11,7 +11,12 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 
 from bigbird_dna.console import log, progress
-from bigbird_dna.errors import UsageError, check_at_least_one, check_choice, check_fraction
+from bigbird_dna.errors import (
+    UsageError,
+    check_at_least_one,
+    check_choice,
+    check_fraction,
+)
 from bigbird_dna.genome.fasta import LengthsAhead, readable, scan_fasta
 from bigbird_dna.genome.intervals import Places, contig_names, find_places
 from bigbird_dna.genome.reference import Reference
@@ -171,20 +176,45 @@ def score_promoters(
     """
     strand = strand or ("both" if tss_offset is None else "+")
     scorer = PromoterScorer(
-        *(model, fasta, max_n, calibrated, stride, strand, contig_names(contigs), regions, prior),
+        *(
+            model,
+            fasta,
+            max_n,
+            calibrated,
+            stride,
+            strand,
+            contig_names(contigs),
+            regions,
+            prior,
+        ),
         tss_offset=tss_offset,
         pad=pad,
         per_record=per_record,
     )
-    counts = write_scores(scorer, output, format, shard, precision, batch_size, device, threads)
-    return ScanCounts(counts["records"], counts["scored"], counts["not scored"], counts["short"])
+    counts = write_scores(
+        scorer, output, format, shard, precision, batch_size, device, threads
+    )
+    return ScanCounts(
+        counts["records"], counts["scored"], counts["not scored"], counts["short"]
+    )
 
 
 def _table_row(row: ScoredWindow) -> TableRow:
-    return TableRow(row.contig, row.start, row.end, row.name, row.score, row.strand, row.note, tss=row.tss)
+    return TableRow(
+        row.contig,
+        row.start,
+        row.end,
+        row.name,
+        row.score,
+        row.strand,
+        row.note,
+        tss=row.tss,
+    )
 
 
-def _spans(windows: Iterable[ScoredWindow], header: OutputHeader) -> Iterator[SignalSpan]:
+def _spans(
+    windows: Iterable[ScoredWindow], header: OutputHeader
+) -> Iterator[SignalSpan]:
     """Yield the signal of windows, restricted to the selected regions."""
     given = {name: header.extra[name] for name in ("stride", "strands")}
     spans = signal_spans(windows, header.contigs, **given)
@@ -193,7 +223,9 @@ def _spans(windows: Iterable[ScoredWindow], header: OutputHeader) -> Iterator[Si
         yield from spans
         return
     regions = {
-        contig: None if found is None else Intervals(*(np.array(part, np.int64) for part in found))
+        contig: None
+        if found is None
+        else Intervals(*(np.array(part, np.int64) for part in found))
         for contig, found in stored.items()
     }
     places = Places(regions, str)  # contigs of a FASTA have no other names here
@@ -204,8 +236,12 @@ def _spans(windows: Iterable[ScoredWindow], header: OutputHeader) -> Iterator[Si
 
 WRITERS = {
     **table_writers(_table_row, lambda _: ROW_GROUP, has_score=True, has_tss=True),
-    "bedgraph": lambda path, rows, header: write_bedgraph(path, _spans(rows, header), header.origin),
-    "bigwig": lambda path, rows, header: write_bigwig(path, _spans(rows, header), header.contigs, "window"),
+    "bedgraph": lambda path, rows, header: write_bedgraph(
+        path, _spans(rows, header), header.origin
+    ),
+    "bigwig": lambda path, rows, header: write_bigwig(
+        path, _spans(rows, header), header.contigs, "window"
+    ),
 }
 
 
@@ -238,34 +274,53 @@ class PromoterScorer(Scorer[ScannedModel, ScoredWindow]):
         if self.tss_offset is not None:
             if self.tss_offset < 0:
                 raise UsageError(f"tss_offset {self.tss_offset}: must be at least 0")
-            others = {"stride": self.stride, "regions": self.regions, "pad": self.pad or None}
+            others = {
+                "stride": self.stride,
+                "regions": self.regions,
+                "pad": self.pad or None,
+            }
             for name, value in others.items():
                 if value is not None:
                     raise UsageError(
                         f"tss_offset {self.tss_offset}: {name} does not apply: each record has one window"
                     )
-        if target.format in SIGNALS and (self.per_record or self.tss_offset is not None):
+        if target.format in SIGNALS and (
+            self.per_record or self.tss_offset is not None
+        ):
             raise UsageError(
                 f"format {target.format}: one score per record is no signal along it; write tsv, bed or "
                 "parquet with per_record and tss_offset"
             )
 
     def load(self, **computing: Any) -> tuple[ScannedModel, Predictor]:
-        model, placing = load_scanned_model(self.model), (self.stride, self.tss_offset, self.pad)
-        return model, scan_predictor(model, self.calibrated, self.prior, *placing, **computing)
+        model, placing = (
+            load_scanned_model(self.model),
+            (self.stride, self.tss_offset, self.pad),
+        )
+        return model, scan_predictor(
+            model, self.calibrated, self.prior, *placing, **computing
+        )
 
     @contextmanager
     def open(self, model: ScannedModel, target: Target) -> Iterator[Job[ScoredWindow]]:
         is_signal, strands = target.format in SIGNALS, STRANDS[self.strand]
         padding: dict[str, Any] = {"pad": self.pad, "beyond_is_n": is_signal}
-        source = window_source(model, self.stride, tss_offset=self.tss_offset, **padding)
+        source = window_source(
+            model, self.stride, tss_offset=self.tss_offset, **padding
+        )
         streams = target.is_live and not self.contigs and self.regions is None
         check = partial(check_contig, format=target.format, where=self.source_name)
         with readable(self.source) as path:
             # Check the whole file before any computation, unless scores are written before the file's end.
             compared = InputCheck(model, self.source_name)
-            contigs = LengthsAhead(path, check, compared.add) if streams else scan_fasta(path, compared.add)
-            places = find_places(self.contigs, self.regions, contigs, self.source_name, names=None)
+            contigs = (
+                LengthsAhead(path, check, compared.add)
+                if streams
+                else scan_fasta(path, compared.add)
+            )
+            places = find_places(
+                self.contigs, self.regions, contigs, self.source_name, names=None
+            )
             shown = places.widened(source.step) if places and is_signal else places
 
             def windows_of(records: range) -> range:
@@ -273,18 +328,31 @@ class PromoterScorer(Scorer[ScannedModel, ScoredWindow]):
                 counts = [source.count({name: contigs[name]}, shown) for name in chosen]
                 return range(sum(counts[: records.start]), sum(counts[: records.stop]))
 
-            def rows(predict: Predictor, numbers: range | None) -> Iterator[ScoredWindow]:
+            def rows(
+                predict: Predictor, numbers: range | None
+            ) -> Iterator[ScoredWindow]:
                 if self.per_record and numbers is not None:
                     numbers = windows_of(numbers)
 
                 def expected() -> int:
-                    known = contigs.all() if isinstance(contigs, LengthsAhead) else contigs
-                    windows = source.count(known, shown) if numbers is None else len(numbers)
+                    known = (
+                        contigs.all() if isinstance(contigs, LengthsAhead) else contigs
+                    )
+                    windows = (
+                        source.count(known, shown) if numbers is None else len(numbers)
+                    )
                     return len(strands) * windows * source.together
 
-                given = {"strands": strands, "max_n": self.max_n, "places": shown, "numbers": numbers}
+                given = {
+                    "strands": strands,
+                    "max_n": self.max_n,
+                    "places": shown,
+                    "numbers": numbers,
+                }
                 found = source.scan(path, contigs, predict=predict, **given)
-                scored = progress(found, "scoring", expected if streams else expected(), "scores")
+                scored = progress(
+                    found, "scoring", expected if streams else expected(), "scores"
+                )
                 return best_of_records(scored) if self.per_record else scored
 
             records = 0
@@ -294,20 +362,35 @@ class PromoterScorer(Scorer[ScannedModel, ScoredWindow]):
                     if places is None or places.on(contig):
                         check(contig)
                 records = self._count_records(contigs, places, model, target.format)
-            has_stride = isinstance(model, LoadedPromoterModel) and self.tss_offset is None
+            has_stride = (
+                isinstance(model, LoadedPromoterModel) and self.tss_offset is None
+            )
             options: dict[str, object | None] = {"--format": target.format}
-            options |= {"--stride": source.step if has_stride else None, "--strand": self.strand}
+            options |= {
+                "--stride": source.step if has_stride else None,
+                "--strand": self.strand,
+            }
             options |= {"--contig": list(self.contigs), "--regions": self.regions}
-            options |= {"--tss-offset": self.tss_offset, "--max-n": self.max_n, "--prior": self.prior}
+            options |= {
+                "--tss-offset": self.tss_offset,
+                "--max-n": self.max_n,
+                "--prior": self.prior,
+            }
             flags = {"pad": self.pad, "per-record": self.per_record}
             extra = {
                 "stride": source.step,
                 "strands": list(strands),
-                "places": _stored(places) if is_signal or not self.lists_short else None,
+                "places": _stored(places)
+                if is_signal or not self.lists_short
+                else None,
             }
-            header = OutputHeader(self.origin(model, target, options, **flags), contigs, extra=extra)
+            header = OutputHeader(
+                self.origin(model, target, options, **flags), contigs, extra=extra
+            )
             content = partial(self.content, model, path, self.regions)
-            units = partial(count_records if self.per_record else source.count, contigs, shown)
+            units = partial(
+                count_records if self.per_record else source.count, contigs, shown
+            )
             job = Job(header, content, units, rows)
             yield job
             if streams:
@@ -316,7 +399,11 @@ class PromoterScorer(Scorer[ScannedModel, ScoredWindow]):
             job.counts["records"] = records
 
     def _count_records(
-        self, contigs: Mapping[str, int], places: Places | None, model: ScannedModel, format: str
+        self,
+        contigs: Mapping[str, int],
+        places: Places | None,
+        model: ScannedModel,
+        format: str,
     ) -> int:
         """Return the number of selected records; warn of records that do not fill a window.
 
@@ -324,43 +411,71 @@ class PromoterScorer(Scorer[ScannedModel, ScoredWindow]):
         much N. Signal formats, which have no notes, omit these records. `DataError`: too many others for a
         bigWig.
         """
-        lengths = [length for contig, length in contigs.items() if places is None or places.on(contig)]
+        lengths = [
+            length
+            for contig, length in contigs.items()
+            if places is None or places.on(contig)
+        ]
         window, least = model.settings.window, self.max_n
-        of, what = f"of {len(lengths):,} records", f"more than {least:g} of their window"
+        of, what = (
+            f"of {len(lengths):,} records",
+            f"more than {least:g} of their window",
+        )
         omitted = not self.lists_short or format in SIGNALS
-        without_signal = mostly_n = sum((window - length) / window > least for length in lengths)
+        without_signal = mostly_n = sum(
+            (window - length) / window > least for length in lengths
+        )
         if self.tss_offset is not None:
             before = self.tss_offset - tss_reach(model)[0]  # start of the window
-            filled = [max(0, min(length, before + window) - max(before, 0)) for length in lengths]
+            filled = [
+                max(0, min(length, before + window) - max(before, 0))
+                for length in lengths
+            ]
             lacking = sum((window - bases) / window > least for bases in filled)
             beyond = sum(length <= self.tss_offset for length in lengths)
             if beyond:
-                log(f"warning: {beyond:,} {of} end before base {self.tss_offset:,} (tss_offset, 0-based)")
+                log(
+                    f"warning: {beyond:,} {of} end before base {self.tss_offset:,} (tss_offset, 0-based)"
+                )
             if lacking:
-                log(f"warning: {lacking:,} {of} lack {what} of {window:,} bp: their scores are unreliable")
+                log(
+                    f"warning: {lacking:,} {of} lack {what} of {window:,} bp: their scores are unreliable"
+                )
         elif isinstance(model, LoadedChromatinModel):
-            ends = "are omitted" if omitted else "are not scored; --max-n 1 scores them, less reliably"
+            ends = (
+                "are omitted"
+                if omitted
+                else "are not scored; --max-n 1 scores them, less reliably"
+            )
             if mostly_n:
-                log(f"warning: {mostly_n:,} {of} are so short that {what} of {window:,} bp is N: they {ends}")
+                log(
+                    f"warning: {mostly_n:,} {of} are so short that {what} of {window:,} bp is N: they {ends}"
+                )
         elif short := sum(length < window for length in lengths):
-            shorter = f"{short:,} {of} are shorter than the model's window of {window:,} bp"
+            shorter = (
+                f"{short:,} {of} are shorter than the model's window of {window:,} bp"
+            )
             if self.pad:
                 log(
                     f"warning: {shorter} and are padded with N on both sides: their scores are about the "
                     "base in column tss, not about a TSS elsewhere in the record (give its base with "
                     "--tss-offset)"
                 )
-                ends = f"{format} omits them" if omitted else "their scores are unreliable"
+                ends = (
+                    f"{format} omits them" if omitted else "their scores are unreliable"
+                )
                 if mostly_n:
                     log(f"warning: {mostly_n:,} {of} lack {what}: {ends}")
             else:
                 without_signal = short
-                ends = (
-                    "are not scored; give --tss-offset if the TSS is the same base of each record, or --pad"
+                ends = "are not scored; give --tss-offset if the TSS is the same base of each record, or --pad"
+                log(
+                    f"warning: {shorter} and {ends if self.lists_short else 'have no calls'}"
                 )
-                log(f"warning: {shorter} and {ends if self.lists_short else 'have no calls'}")
         if format == "bigwig":
-            check_bigwig_contigs(len(lengths) - without_signal, self.source_name, "write bedgraph")
+            check_bigwig_contigs(
+                len(lengths) - without_signal, self.source_name, "write bedgraph"
+            )
         return len(lengths)
 
     def count(self, row: ScoredWindow, counts: Counter[str]) -> None:
@@ -371,7 +486,9 @@ class PromoterScorer(Scorer[ScannedModel, ScoredWindow]):
     def lines(row: ScoredWindow) -> Iterable[str]:
         score = "" if row.score is None else repr(row.score)  # exact
         tss = "" if row.tss is None else row.tss
-        return (f"{row.contig}\t{row.start}\t{row.end}\t{row.strand}\t{score}\t{row.note}\t{tss}",)
+        return (
+            f"{row.contig}\t{row.start}\t{row.end}\t{row.strand}\t{score}\t{row.note}\t{tss}",
+        )
 
     @staticmethod
     def parse(line: str, header: OutputHeader) -> ScoredWindow:
@@ -426,15 +543,26 @@ def score_regions(
 
     def windows(region: Region) -> list[Interval]:
         strands = BOTH_STRANDS if region.strand is None else (region.strand,)
-        parts = [Interval(region.contig, region.start, region.end, strand) for strand in strands]
-        return [window for part in parts for window in _tss_windows(part, upstream, downstream, stride)]
+        parts = [
+            Interval(region.contig, region.start, region.end, strand)
+            for strand in strands
+        ]
+        return [
+            window
+            for part in parts
+            for window in _tss_windows(part, upstream, downstream, stride)
+        ]
 
     tiled = ((region, [] if region.fault else windows(region)) for region in regions)
-    for batch in growing_batches(tiled, lambda one: len(one[1]), windows_at_once, windows_at_once):
+    for batch in growing_batches(
+        tiled, lambda one: len(one[1]), windows_at_once, windows_at_once
+    ):
         yield from _best_windows(batch, reference, predict, upstream, max_n)
 
 
-def _tss_windows(region: Interval, upstream: int, downstream: int, stride: int) -> Iterator[Interval]:
+def _tss_windows(
+    region: Interval, upstream: int, downstream: int, stride: int
+) -> Iterator[Interval]:
     length, size = len(region), upstream + downstream
     if length >= size:
         for tile in centered_tiles(length, size, stride):
@@ -453,12 +581,22 @@ def _best_windows(
     upstream: int,
     max_n: float,
 ) -> Iterator[RegionScore]:
-    texts = {window: reference.fetch(window) for _, windows in batch for window in windows}
+    texts = {
+        window: reference.fetch(window) for _, windows in batch for window in windows
+    }
     kept = [window for window, text in texts.items() if fraction_n(text) <= max_n]
     different = list(dict.fromkeys(texts[window] for window in kept))
-    scores = dict(zip(different, predict(different).tolist(), strict=True)) if different else {}
+    scores = (
+        dict(zip(different, predict(different).tolist(), strict=True))
+        if different
+        else {}
+    )
     for region, windows in batch:
-        scored = {window: scores[text] for window in windows if (text := texts[window]) in scores}
+        scored = {
+            window: scores[text]
+            for window in windows
+            if (text := texts[window]) in scores
+        }
         notes = [region.fault] if region.fault else []
         if not all(inside(window, reference.contigs) for window in windows):
             notes.append("contig_edge")
@@ -468,6 +606,8 @@ def _best_windows(
         if not scored:
             yield RegionScore(None, None, None, note)
             continue
-        best = max(scored, key=lambda window: scored[window])  # ties go to the first window
+        best = max(
+            scored, key=lambda window: scored[window]
+        )  # ties go to the first window
         site = tss_position(best.start, best.end, best.strand, upstream)
         yield RegionScore(scored[best], site, best.strand, note)

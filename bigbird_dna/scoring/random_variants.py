@@ -30,7 +30,14 @@ from bigbird_dna.genome.assembly import shown
 from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.genome.variants import Change, VcfRecord, contig_lines, find_change, open_vcf, same_assembly
+from bigbird_dna.genome.variants import (
+    Change,
+    VcfRecord,
+    contig_lines,
+    find_change,
+    open_vcf,
+    same_assembly,
+)
 from bigbird_dna.model.catalog import changed_file, find_target
 from bigbird_dna.model.inference import choose_device, cpu_threads, inference
 from bigbird_dna.scoring.background import stored_options
@@ -80,49 +87,85 @@ def random_variants(
             for alt in record.alts:
                 change = find_change(contig, record.start, record.ref, alt, genome)
                 if isinstance(change, Change):
-                    given[record.contig, f"{record.start + 1}:{record.ref}:{alt}"] = change
+                    given[record.contig, f"{record.start + 1}:{record.ref}:{alt}"] = (
+                        change
+                    )
         fit.check()
         order = {name: number for number, name in enumerate(genome.contigs)}
         taken, rows, counts = set(given.values()), [], []
         for (contig, key), change in given.items():
             drawn = islice(_draws(change, genome, taken, within, rng), per_variant)
-            own = [(order[change.contig], contig, *one, f"{key}:{n}") for n, one in enumerate(drawn, 1)]
+            own = [
+                (order[change.contig], contig, *one, f"{key}:{n}")
+                for n, one in enumerate(drawn, 1)
+            ]
             counts.append(len(own))
             rows += own
         if not rows:
-            raise DataError(f"{vcf}: no allele of A, C, G and T has a random variant within {within:,} bp")
-        options = {"--reference": reference, "--per-variant": per_variant, "--within": within, "--seed": seed}
-        source = command_line("prepare random-variants", [vcf], {**options, "--aliases": aliases})
-        declared = contig_lines((), genome.contigs, [row[1] for row in rows], fit.finder)
+            raise DataError(
+                f"{vcf}: no allele of A, C, G and T has a random variant within {within:,} bp"
+            )
+        options = {
+            "--reference": reference,
+            "--per-variant": per_variant,
+            "--within": within,
+            "--seed": seed,
+        }
+        source = command_line(
+            "prepare random-variants", [vcf], {**options, "--aliases": aliases}
+        )
+        declared = contig_lines(
+            (), genome.contigs, [row[1] for row in rows], fit.finder
+        )
         columns = "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO"
         header = ["##fileformat=VCFv4.2", f"##source={source}", *declared, columns]
-        lines = (f"{row[1]}\t{row[2]}\t{row[5]}\t{row[3]}\t{row[4]}\t.\t.\t." for row in sorted(rows))
-        with indexed_destination(path, "vcf", max(row[2] + len(row[3]) for row in rows)) as target:
+        lines = (
+            f"{row[1]}\t{row[2]}\t{row[5]}\t{row[3]}\t{row[4]}\t.\t.\t."
+            for row in sorted(rows)
+        )
+        with indexed_destination(
+            path, "vcf", max(row[2] + len(row[3]) for row in rows)
+        ) as target:
             write_lines(target, chain(header, lines), "surrogateescape")
-    return RandomCounts(sum(map(bool, counts)), len(rows), sum(count < per_variant for count in counts))
+    return RandomCounts(
+        sum(map(bool, counts)), len(rows), sum(count < per_variant for count in counts)
+    )
 
 
 def _draws(
-    change: Change, reference: Reference, taken: Collection[Change], within: int, rng: np.random.Generator
+    change: Change,
+    reference: Reference,
+    taken: Collection[Change],
+    within: int,
+    rng: np.random.Generator,
 ) -> Iterator[tuple[int, str, str]]:
     """Yield POS, REF and ALT of distinct random variants of a change, at places in random order."""
     contig, start, ref, alt = change
     size, drawn = len(ref), set[Change]()
-    first, last = max(0, start - within), min(start + within, reference.contigs[contig] - size)
+    first, last = (
+        max(0, start - within),
+        min(start + within, reference.contigs[contig] - size),
+    )
     around = reference.fetch(Interval(contig, first, last + size))
     for at in rng.permutation(last - first + 1).tolist():
         here = around[at : at + size]
         # Substitutions differ in their typical effect, and their rates differ by the base: match both bases.
         if size == len(alt) == 1 and here != ref:
             continue
-        made = find_change(contig, first + at, here, "".join(rng.permutation(list(alt))), reference)
+        made = find_change(
+            contig, first + at, here, "".join(rng.permutation(list(alt))), reference
+        )
         if not isinstance(made, Change) or made in taken or made in drawn:
             continue
-        if (len(made.ref), len(made.alt)) != (size, len(alt)) or abs(made.start - start) > within:
+        if (len(made.ref), len(made.alt)) != (size, len(alt)) or abs(
+            made.start - start
+        ) > within:
             continue  # equal bases at an end were trimmed, or left alignment moved it
         drawn.add(made)
         # An insertion or deletion has the base before it in both alleles.
-        before = Interval(contig, made.start - (not made.ref or not made.alt), made.start)
+        before = Interval(
+            contig, made.start - (not made.ref or not made.alt), made.start
+        )
         anchor = reference.fetch(before)
         if anchor != "N":
             yield before.start + 1, anchor + made.ref, anchor + made.alt
@@ -162,10 +205,14 @@ def add_background(
     UsageError, DataError, ModelError
         As for `score_variants`; no variant of any type can be drawn or scored.
     """
-    check_at_least_one({"per_type": per_type, "batch_size": batch_size, "threads": threads})
+    check_at_least_one(
+        {"per_type": per_type, "batch_size": batch_size, "threads": threads}
+    )
     found = find_target(path, output)
     if found.is_file():
-        raise UsageError(f"{found}: a file cannot store a background; give a model directory")
+        raise UsageError(
+            f"{found}: a file cannot store a background; give a model directory"
+        )
     if output is not None:
         check_directory(output, [found, reference, *([aliases] if aliases else [])])
     usual = (None, (), None, aliases, None, None, None, None, None, None)
@@ -175,40 +222,66 @@ def add_background(
     computing = inference("float32", choose_device(device))
     with cpu_threads(threads), computing, Reference(reference, aliases) as genome:
         InputCheck(model, genome.path).read(genome)
-        places = find_places(contig_names(contigs), None, genome.contigs, genome.path, genome.names)
+        places = find_places(
+            contig_names(contigs), None, genome.contigs, genome.path, genome.names
+        )
         chosen = [name for name in genome.contigs if places is None or places.on(name)]
         kind, options = scorer.effects(model, genome)
-        drawn = background_variants(genome, chosen, per_type, np.random.default_rng(seed))
-        records = (
-            VcfRecord(0, one.contig, one.start, one.ref, (one.alt,), (one.contig,), "") for one in drawn
+        drawn = background_variants(
+            genome, chosen, per_type, np.random.default_rng(seed)
         )
-        scored = progress(score_records(records, genome, kind, predict), "scoring", len(drawn), "variants")
+        records = (
+            VcfRecord(0, one.contig, one.start, one.ref, (one.alt,), (one.contig,), "")
+            for one in drawn
+        )
+        scored = progress(
+            score_records(records, genome, kind, predict),
+            "scoring",
+            len(drawn),
+            "variants",
+        )
         for change, (_, (effect,)) in zip(drawn, scored, strict=True):
             if effect.delta is not None:
                 sizes[str(variant_type(change))].append(np.atleast_1d(effect.delta))
     if not sizes:
-        raise DataError(f"{reference}: no random variant can be scored on {shown(chosen)}")
+        raise DataError(
+            f"{reference}: no random variant can be scored on {shown(chosen)}"
+        )
     names = kind.names if isinstance(kind, TrackEffects) else ()
     name = printable(genome.path.name).replace('"', "'")  # of a header line
-    drawn_from = {"reference": name, "contigs": chosen, "per_type": per_type, "seed": seed}
-    made = _background(sizes, names, {"fitted_on": drawn_from, "options": stored_options(options)})
+    drawn_from = {
+        "reference": name,
+        "contigs": chosen,
+        "per_type": per_type,
+        "seed": seed,
+    }
+    made = _background(
+        sizes, names, {"fitted_on": drawn_from, "options": stored_options(options)}
+    )
     with changed_file(found, FILE, output) as place:
         write_calibration(place, made, model.sha256)
     return made
 
 
 def _background(
-    found: Mapping[str, Sequence[Floats]], names: Sequence[str], origin: Mapping[str, Any]
+    found: Mapping[str, Sequence[Floats]],
+    names: Sequence[str],
+    origin: Mapping[str, Any],
 ) -> VariantBackground:
     """Return the background of effects (T,) of random variants by type, on the tracks `names`."""
 
     def ordered(values: Iterable[float]) -> tuple[float, ...]:
         return tuple(sorted(map(effect_size, values)))
 
-    largest = {type: ordered(np.abs(own).max(axis=1).tolist()) for type, own in found.items()}
+    largest = {
+        type: ordered(np.abs(own).max(axis=1).tolist()) for type, own in found.items()
+    }
     shown_tracks = names if len(names) <= MOST_TRACKS else ()
     tracks = {
-        type: {name: ordered(one[number] for one in own) for number, name in enumerate(shown_tracks)}
+        type: {
+            name: ordered(one[number] for one in own)
+            for number, name in enumerate(shown_tracks)
+        }
         for type, own in found.items()
         if shown_tracks
     }
@@ -216,7 +289,10 @@ def _background(
 
 
 def background_variants(
-    reference: Reference, contigs: Sequence[str], per_type: int, rng: np.random.Generator
+    reference: Reference,
+    contigs: Sequence[str],
+    per_type: int,
+    rng: np.random.Generator,
 ) -> list[Change]:
     """Draw distinct random variants of every type of `TYPES` on contigs, in normal form.
 
@@ -226,7 +302,9 @@ def background_variants(
     found: list[Change] = []
     for shape, types in TYPES.items():
         drawn: dict[str, dict[Change, None]] = {type: {} for type in types}
-        for change in islice(_anywhere(reference, contigs, shape, rng), _TRIES * per_type):
+        for change in islice(
+            _anywhere(reference, contigs, shape, rng), _TRIES * per_type
+        ):
             if change is None or (own := drawn.get(variant_type(change) or "")) is None:
                 continue
             if len(own) < per_type:
@@ -248,7 +326,11 @@ def _anywhere(
         place = int(rng.integers(ends[-1]))
         number = int(np.searchsorted(ends, place, "right"))
         start = place - int(ends[number - 1] if number else 0)
-        return contigs[number], start, reference.fetch(Interval(contigs[number], start, start + size))
+        return (
+            contigs[number],
+            start,
+            reference.fetch(Interval(contigs[number], start, start + size)),
+        )
 
     while True:
         size = int(rng.integers(low, high, endpoint=True))
@@ -257,7 +339,10 @@ def _anywhere(
         if action == "substitution":
             turns = rng.integers(1, 4, size=size).tolist()
             codes = map("ACGT".find, ref)
-            alt = "".join("ACGT"[(code + turn) % 4] for code, turn in zip(codes, turns, strict=True))
+            alt = "".join(
+                "ACGT"[(code + turn) % 4]
+                for code, turn in zip(codes, turns, strict=True)
+            )
         elif action == "insertion":
             ref, alt = "", bases(size)[2]
         change = find_change(contig, start, ref, alt, reference)

@@ -41,8 +41,15 @@ list of strings "chr1:12345:A:G" or of (contig, position, ref, alt). Positions a
 UNKNOWN, BEYOND = "contig_unknown", "beyond_contig"
 """Notes of regions that cannot be predicted: contig missing in the reference, or end beyond the contig."""
 
-_VARIANT = re.compile(r"(?P<contig>\S+):(?P<position>\d+):(?P<ref>[^:\s]+):(?P<alt>[^:\s]+)", re.ASCII)
-_COLUMNS = {"chrom": "contig", "#chrom": "contig", "#contig": "contig", "pos": "position"}
+_VARIANT = re.compile(
+    r"(?P<contig>\S+):(?P<position>\d+):(?P<ref>[^:\s]+):(?P<alt>[^:\s]+)", re.ASCII
+)
+_COLUMNS = {
+    "chrom": "contig",
+    "#chrom": "contig",
+    "#contig": "contig",
+    "pos": "position",
+}
 
 Row = tuple[str, str, int, int, Strand | None, str]
 """Source of the region for error messages; contig, start, end, strand, and name or ""."""
@@ -98,7 +105,9 @@ class Fit:
 
 
 @contextmanager
-def opened(reference: Genome, aliases: str | os.PathLike[str] | None = None) -> Iterator[Reference]:
+def opened(
+    reference: Genome, aliases: str | os.PathLike[str] | None = None
+) -> Iterator[Reference]:
     """Yield an open reference as it is, or open a FASTA file and close it at the end.
 
     `aliases` is the alias file for a FASTA path; an open reference already has its aliases.
@@ -131,19 +140,31 @@ def each_region(
     fit = Fit(where, reference)
     for line, name, start, end, strand, label in rows:
         if not 0 <= start < end:
-            raise DataError(f"{line}: invalid region: needs 0 <= start < end, found start {start}, end {end}")
+            raise DataError(
+                f"{line}: invalid region: needs 0 <= start < end, found start {start}, end {end}"
+            )
         found = fit.find(name)
         contig = found or name
         if places is None or places.overlaps(contig, start, end):
-            fault = UNKNOWN if found is None else BEYOND if end > reference.contigs[found] else ""
-            yield Region(contig, start, end, label or f"{contig}:{start}-{end}", strand, fault)
+            fault = (
+                UNKNOWN
+                if found is None
+                else BEYOND
+                if end > reference.contigs[found]
+                else ""
+            )
+            yield Region(
+                contig, start, end, label or f"{contig}:{start}-{end}", strand, fault
+            )
     fit.check()
     if needed and not fit.names:
         raise DataError(f"{where}: no regions in the file")
 
 
 def bed_rows(
-    path: Path, stream: IO[bytes] | None = None, wrong: type[Exception] | None = UsageError
+    path: Path,
+    stream: IO[bytes] | None = None,
+    wrong: type[Exception] | None = UsageError,
 ) -> Iterator[Row]:
     """Yield the regions of a BED file, or of its bytes in `stream`; `wrong` is raised for an invalid strand.
 
@@ -152,23 +173,39 @@ def bed_rows(
     for number, fields, start, end in read_bed(path, stream):
         line = f"{path}: line {number}"
         strand = _strand(line, strand_column(fields), wrong) if wrong else None
-        yield line, fields[0], start, end, strand, fields[3].strip() if len(fields) > 3 else ""
+        yield (
+            line,
+            fields[0],
+            start,
+            end,
+            strand,
+            fields[3].strip() if len(fields) > 3 else "",
+        )
 
 
 def bed_regions(
-    path: Path, reference: Reference, places: Places | None = None, stream: IO[bytes] | None = None
+    path: Path,
+    reference: Reference,
+    places: Places | None = None,
+    stream: IO[bytes] | None = None,
 ) -> Iterator[Region]:
     """Yield the regions of a BED file, which must contain at least one; strands are ignored."""
-    return each_region(bed_rows(path, stream, None), reference, path, places, needed=True)
+    return each_region(
+        bed_rows(path, stream, None), reference, path, places, needed=True
+    )
 
 
 def placed_regions(path: Path, genome: Reference, longest: int) -> Iterator[Region]:
     """Yield the regions of a BED file; `DataError` if one is not on the reference, or has more than `longest`
     bp."""
     fault: Region | None = None
-    for region in each_region(bed_rows(path, wrong=DataError), genome, path, needed=True):
+    for region in each_region(
+        bed_rows(path, wrong=DataError), genome, path, needed=True
+    ):
         if region.end - region.start > longest:
-            raise DataError(f"{path}: region {region.name!r} has more than {longest:,} bp")
+            raise DataError(
+                f"{path}: region {region.name!r} has more than {longest:,} bp"
+            )
         fault = fault or (region if region.fault else None)
         yield region
     if fault is not None:
@@ -177,10 +214,14 @@ def placed_regions(path: Path, genome: Reference, longest: int) -> Iterator[Regi
             if fault.fault == UNKNOWN
             else "it ends beyond the contig"
         )
-        raise DataError(f"{path}: region {fault.name!r} is not in {genome.path}: {why}; remove it")
+        raise DataError(
+            f"{path}: region {fault.name!r} is not in {genome.path}: {why}; remove it"
+        )
 
 
-def read_regions(given: Regions, reference: Reference) -> tuple[list[Region], "pd.Index[Any]"]:
+def read_regions(
+    given: Regions, reference: Reference
+) -> tuple[list[Region], "pd.Index[Any]"]:
     """Return regions given by a Python user, and the index labels for the rows of the result.
 
     `UsageError` or `DataError` for an invalid region, naming the line of the file or the index in the list or
@@ -193,7 +234,9 @@ def read_regions(given: Regions, reference: Reference) -> tuple[list[Region], "p
         regions = list(each_region(bed_rows(path), reference, path))
         return regions, pd.RangeIndex(len(regions))
     regions = list(each_region(_region_rows(given), reference, "regions"))
-    return regions, given.index if isinstance(given, pd.DataFrame) else pd.RangeIndex(len(regions))
+    return regions, given.index if isinstance(given, pd.DataFrame) else pd.RangeIndex(
+        len(regions)
+    )
 
 
 def tss_sites(given: Regions, reference: Reference) -> TssSites:
@@ -227,7 +270,9 @@ def tss_sites(given: Regions, reference: Reference) -> TssSites:
 
 
 def _given_sites(given: Any) -> Iterator[Locus]:
-    for where, contig, start, end, strand, name in _region_rows(given, "sites", thick=True):
+    for where, contig, start, end, strand, name in _region_rows(
+        given, "sites", thick=True
+    ):
         if not 0 <= start < end:
             raise DataError(
                 f"{where}: invalid region: needs 0 <= start < end, found start {start}, end {end}"
@@ -247,7 +292,10 @@ def read_variants(
     if isinstance(given, str) and (match := _VARIANT.fullmatch(given)):
         yield [_record("the variant", *match.groups())], None
     elif isinstance(given, str | os.PathLike):
-        path, find = _path(given, "variants"), contig_finder(reference.contigs, reference.names)
+        path, find = (
+            _path(given, "variants"),
+            contig_finder(reference.contigs, reference.names),
+        )
         with open_vcf(path) as vcf:
             yield same_assembly(vcf, path, reference, find), None
     else:
@@ -260,47 +308,89 @@ def _variant(where: str, given: Any) -> VcfRecord:
     if isinstance(given, str):
         match = _VARIANT.fullmatch(given)
         if match is None:
-            raise UsageError(f"{where}: expected 'contig:position:ref:alt', found {shortened(repr(given))}")
+            raise UsageError(
+                f"{where}: expected 'contig:position:ref:alt', found {shortened(repr(given))}"
+            )
         return _record(where, *match.groups())
     if not isinstance(given, Sequence) or len(given) != 4:
-        raise UsageError(f"{where}: expected (contig, position, ref, alt), found {_shown(given)}")
+        raise UsageError(
+            f"{where}: expected (contig, position, ref, alt), found {_shown(given)}"
+        )
     return _record(where, *given)
 
 
 def _record(where: str, contig: Any, position: Any, ref: Any, alt: Any) -> VcfRecord:
     for name, value in (("contig", contig), ("ref", ref), ("alt", alt)):
         if not isinstance(value, str) or not value:
-            raise UsageError(f"{where}: {name} must be a non-empty string, found {_shown(value)}")
+            raise UsageError(
+                f"{where}: {name} must be a non-empty string, found {_shown(value)}"
+            )
     place = _whole(where, "position", position)
     if place < 1:
-        raise UsageError(f"{where}: position {place}: must be at least 1 (positions are 1-based)")
+        raise UsageError(
+            f"{where}: position {place}: must be at least 1 (positions are 1-based)"
+        )
     alts = tuple(alt.split(","))
     if "" in alts:
         raise UsageError(f"{where}: alt {_shown(alt)}: contains an empty allele")
     check_name(contig, "contig", where)
-    return VcfRecord(0, contig, place - 1, ref, alts, (contig, str(place), ".", ref, alt, ".", ".", "."), "")
+    return VcfRecord(
+        0,
+        contig,
+        place - 1,
+        ref,
+        alts,
+        (contig, str(place), ".", ref, alt, ".", ".", "."),
+        "",
+    )
 
 
-def _region_rows(given: Any, what: str = "regions", thick: bool = False) -> Iterator[Row]:
+def _region_rows(
+    given: Any, what: str = "regions", thick: bool = False
+) -> Iterator[Row]:
     """Yield the regions of a list or table; with `thick`, the thick part of rows of a table that have one."""
     further = ["strand", "name"]
     # In BED12, which has blocks, the thick part is the coding part of a transcript.
-    if thick and is_pandas(given, "DataFrame") and "blockcount" not in {str(c).lower() for c in given}:
+    if (
+        thick
+        and is_pandas(given, "DataFrame")
+        and "blockcount" not in {str(c).lower() for c in given}
+    ):
         further += ["thickstart", "thickend"]
     for where, row in _table_rows(given, what, ("contig", "start", "end"), further):
-        if isinstance(row, str) or not isinstance(row, Sequence) or not 3 <= len(row) <= 3 + len(further):
-            raise UsageError(f"{where}: expected (contig, start, end[, strand]), found {_shown(row)}")
+        if (
+            isinstance(row, str)
+            or not isinstance(row, Sequence)
+            or not 3 <= len(row) <= 3 + len(further)
+        ):
+            raise UsageError(
+                f"{where}: expected (contig, start, end[, strand]), found {_shown(row)}"
+            )
         contig, start, end, strand, label, *part = [*row, None, None, None, None][:7]
         if not isinstance(contig, str):
-            raise UsageError(f"{where}: contig must be a string, found {_shown(contig)}")
+            raise UsageError(
+                f"{where}: contig must be a string, found {_shown(contig)}"
+            )
         ends = _whole(where, "start", start), _whole(where, "end", end)
-        if not any(value is None or is_pandas(value, "NAType") or value != value for value in part):
-            thick_ends = _whole(where, "thickStart", part[0]), _whole(where, "thickEnd", part[1])
+        if not any(
+            value is None or is_pandas(value, "NAType") or value != value
+            for value in part
+        ):
+            thick_ends = (
+                _whole(where, "thickStart", part[0]),
+                _whole(where, "thickEnd", part[1]),
+            )
             try:
                 ends = thick_part(*ends, *thick_ends)
             except ValueError as error:
                 raise UsageError(f"{where}: {error}") from None
-        yield where, contig, *ends, _strand(where, strand), label if isinstance(label, str) else ""
+        yield (
+            where,
+            contig,
+            *ends,
+            _strand(where, strand),
+            label if isinstance(label, str) else "",
+        )
 
 
 def _table_rows(
@@ -308,26 +398,42 @@ def _table_rows(
 ) -> Iterator[tuple[str, Any]]:
     """Yield the rows of a list, or of the named columns of a table, each with its label for messages."""
     if is_pandas(given, "DataFrame"):
-        table = given.rename(columns=lambda name: _COLUMNS.get(str(name).lower(), str(name).lower()))
+        table = given.rename(
+            columns=lambda name: _COLUMNS.get(str(name).lower(), str(name).lower())
+        )
         missing = [name for name in needed if list(table.columns).count(name) != 1]
         if missing:
-            raise UsageError(f"{what}: the table needs exactly one column {missing[0]!r}")
-        columns = [table[name] if name in table else [None] * len(table) for name in (*needed, *further)]
+            raise UsageError(
+                f"{what}: the table needs exactly one column {missing[0]!r}"
+            )
+        columns = [
+            table[name] if name in table else [None] * len(table)
+            for name in (*needed, *further)
+        ]
         for label, row in zip(given.index, zip(*columns, strict=True), strict=True):
             yield f"{what}[{label!r}]", row
         return
     if isinstance(given, Mapping | bytes) or not isinstance(given, Iterable):
-        raise UsageError(f"{what}: expected a file, a list or a table, found {_shown(given)}")
+        raise UsageError(
+            f"{what}: expected a file, a list or a table, found {_shown(given)}"
+        )
     for number, row in enumerate(given):
         yield f"{what}[{number}]", tuple(row) if isinstance(row, np.ndarray) else row
 
 
-def _strand(where: str, given: Any, wrong: type[Exception] = UsageError) -> Strand | None:
+def _strand(
+    where: str, given: Any, wrong: type[Exception] = UsageError
+) -> Strand | None:
     if given in OPPOSITE:
         strand: Strand = given
         return strand
     # NaN is not itself.
-    if given is None or is_pandas(given, "NAType") or given in ("", ".") or given != given:
+    if (
+        given is None
+        or is_pandas(given, "NAType")
+        or given in ("", ".")
+        or given != given
+    ):
         return None
     raise wrong(f"{where}: strand must be '+', '-' or '.', found {_shown(given)}")
 
@@ -337,7 +443,9 @@ def _whole(where: str, name: str, given: Any) -> int:
     if isinstance(given, int | np.integer) and not isinstance(given, bool):
         number = int(given)
     if number is None or abs(number) > FURTHEST:
-        raise UsageError(f"{where}: {name} must be a whole number, found {_shown(given)}")
+        raise UsageError(
+            f"{where}: {name} must be a whole number, found {_shown(given)}"
+        )
     return number
 
 
@@ -356,7 +464,9 @@ def region_table(regions: Iterable[Region], labels: "pd.Index[Any]") -> "pd.Data
     import pandas as pd
 
     columns = [(one.contig, one.start, one.end, one.name) for one in regions]
-    return pd.DataFrame(columns, index=labels, columns=["contig", "start", "end", "name"])
+    return pd.DataFrame(
+        columns, index=labels, columns=["contig", "start", "end", "name"]
+    )
 
 
 def allele_table(
@@ -373,7 +483,9 @@ def allele_table(
             owners.append(number)
             effects.append(effect)
     index = pd.RangeIndex(len(rows)) if labels is None else labels.take(owners)
-    return pd.DataFrame(rows, index=index, columns=["contig", "position", "ref", "alt", "note"]), effects
+    return pd.DataFrame(
+        rows, index=index, columns=["contig", "position", "ref", "alt", "note"]
+    ), effects
 
 
 def with_tracks(
@@ -390,4 +502,6 @@ def with_tracks(
     values = np.array([missing if row is None else row for row in rows], kind)
     chosen = values.reshape(len(values), len(tracks))[:, columns]
     names = [tracks[column].name for column in columns]
-    return pd.concat([table, pd.DataFrame(chosen, index=table.index, columns=names)], axis=1)
+    return pd.concat(
+        [table, pd.DataFrame(chosen, index=table.index, columns=names)], axis=1
+    )

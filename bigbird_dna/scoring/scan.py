@@ -43,7 +43,9 @@ KEPT_BASES = 1 << 24
 
 
 T = TypeVar("T")
-_Segment = tuple[int, int, float | None]  # start, end and score on one strand; None if not scored
+_Segment = tuple[
+    int, int, float | None
+]  # start, end and score on one strand; None if not scored
 _Asked = tuple["ScoredWindow", str]
 """A window on one strand, and the sequence that the model reads ("" if the window is not scored)."""
 
@@ -105,15 +107,22 @@ def scan_promoters(
     lengths of its records.
     """
     if window < 1 or stride < 1 or not 0 <= max_n <= 1:
-        raise ValueError(f"window {window}, stride {stride} or max_n {max_n} is out of range")
+        raise ValueError(
+            f"window {window}, stride {stride} or max_n {max_n} is out of range"
+        )
 
     def asked() -> Iterator[_Asked]:
         grid = _Grid(window, stride, places)
-        for contig, start, sequence in _windows(fasta, contigs, grid, numbers, chunk_bases):
+        for contig, start, sequence in _windows(
+            fasta, contigs, grid, numbers, chunk_bases
+        ):
             end, missing = start + len(sequence), window - len(sequence)
             if missing and not pad:
                 for strand in strands:
-                    yield ScoredWindow(contig, start, end, strand, None, SHORT, None), ""
+                    yield (
+                        ScoredWindow(contig, start, end, strand, None, SHORT, None),
+                        "",
+                    )
                 continue
             beyond = missing if beyond_is_n else 0
             n_fraction = (sequence.count("N") + beyond) / (len(sequence) + beyond)
@@ -155,19 +164,35 @@ def scan_aligned(
 
     def asked() -> Iterator[_Asked]:
         records = groupby(stream_fasta(fasta, chunk_bases), key=attrgetter("contig"))
-        chosen = (record for record in records if places is None or places.on(record[0]))
-        for contig, chunks in chosen if numbers is None else islice(chosen, numbers.start, numbers.stop):
+        chosen = (
+            record for record in records if places is None or places.on(record[0])
+        )
+        for contig, chunks in (
+            chosen if numbers is None else islice(chosen, numbers.start, numbers.stop)
+        ):
             if contig not in contigs:
-                raise DataError(f"{fasta}: changed while it was read: record {contig!r} is new")
+                raise DataError(
+                    f"{fasta}: changed while it was read: record {contig!r} is new"
+                )
             ((_, text),) = _cut(chunks, (first,), tss_offset + reach + 1 - first)
             place = tss_offset - first  # of the TSS in the text
-            read_as = {"+": (text, place), "-": (reverse_complement(text), len(text) - 1 - place)}
+            read_as = {
+                "+": (text, place),
+                "-": (reverse_complement(text), len(text) - 1 - place),
+            }
             for strand in strands:
-                window = window_around(Locus(contig, tss_offset, strand, ""), upstream, downstream)
+                window = window_around(
+                    Locus(contig, tss_offset, strand, ""), upstream, downstream
+                )
                 start, end = max(window.start, 0), min(window.end, contigs[contig])
                 tss = tss_offset if tss_offset < contigs[contig] else None
                 if start >= end:
-                    yield ScoredWindow(contig, 0, contigs[contig], strand, None, OUTSIDE, tss), ""
+                    yield (
+                        ScoredWindow(
+                            contig, 0, contigs[contig], strand, None, OUTSIDE, tss
+                        ),
+                        "",
+                    )
                     continue
                 missing = len(window) - (end - start)
                 read = window_at_tss(*read_as[strand], upstream, downstream)
@@ -195,10 +220,14 @@ def _scored(
     for batch in growing_batches(asked, lambda _: 1, _FIRST_BATCH, batch_sequences):
         if bases > kept_bases:
             known, bases = {}, 0
-        new = list(dict.fromkeys(text for _, text in batch if text and text not in known))
+        new = list(
+            dict.fromkeys(text for _, text in batch if text and text not in known)
+        )
         if new:
             scores = predict(new)
-            assert scores.shape == (len(new),), f"{scores.shape} scores for {len(new)} sequences"
+            assert scores.shape == (len(new),), (
+                f"{scores.shape} scores for {len(new)} sequences"
+            )
             known.update(zip(new, scores.tolist(), strict=True))
             bases += sum(map(len, new))
         for row, text in batch:
@@ -237,7 +266,11 @@ def scan_bins(
     for batch in growing_batches(windows, lambda _: 1, 2, batch_sequences):
         texts = [filled(text, read).ljust(read, "N") for *_, text in batch]
         fractions = [fraction_n(text) for text in texts]
-        kept = [text for text, fraction in zip(texts, fractions, strict=True) if fraction <= max_n]
+        kept = [
+            text
+            for text, fraction in zip(texts, fractions, strict=True)
+            if fraction <= max_n
+        ]
         predicted = iter(predict(kept)[..., tracks].tolist() if kept else ())
         for (contig, start, _), fraction in zip(batch, fractions, strict=True):
             length, scores, note = contigs[contig], None, f"n_fraction={fraction:.4g}"
@@ -245,24 +278,35 @@ def scan_bins(
                 scores, note = next(predicted), ""
             elif length < window:
                 notes = f"{SHORT};{note}"
-                yield from (ScoredWindow(contig, 0, length, strand, None, notes, None) for strand in strands)
+                yield from (
+                    ScoredWindow(contig, 0, length, strand, None, notes, None)
+                    for strand in strands
+                )
                 continue
             first = start if length >= window else -((window - length) // 2)
             for number, begin in _own_bins(first, window, size, length):
                 if places is None or places.overlaps(contig, begin, begin + size):
-                    for strand, score in zip(strands, scores[number] if scores else nothing, strict=True):
+                    for strand, score in zip(
+                        strands, scores[number] if scores else nothing, strict=True
+                    ):
                         tss = tss_position(begin, begin + size, strand, size // 2)
-                        yield ScoredWindow(contig, begin, begin + size, strand, score, note, tss)
+                        yield ScoredWindow(
+                            contig, begin, begin + size, strand, score, note, tss
+                        )
 
 
-def _own_bins(start: int, window: int, size: int, length: int) -> Iterator[tuple[int, int]]:
+def _own_bins(
+    start: int, window: int, size: int, length: int
+) -> Iterator[tuple[int, int]]:
     """Yield number and start of the bins that a window scores: inside the record, nearest to its center.
 
     Windows overlap in the center of a record, where the tilings from both ends meet.
     """
     before, after = neighboring_tiles(length, window, window, start)
     for number, begin in enumerate(range(start, start + window, size)):
-        double = 2 * begin + size - start - window  # twice the bin's center, less those of adjacent windows
+        double = (
+            2 * begin + size - start - window
+        )  # twice the bin's center, less those of adjacent windows
         if before is not None and double <= before:
             continue
         if 0 <= begin <= length - size and (after is None or double <= after):
@@ -281,12 +325,20 @@ def best_of_records(rows: Iterable[ScoredWindow]) -> Iterator[ScoredWindow]:
             if row.score is not None and (best.score is None or row.score > best.score):
                 best = row
         if best.score is not None and unscored:
-            best = best._replace(note=";".join(filter(None, (best.note, f"not_scored={unscored}windows"))))
+            best = best._replace(
+                note=";".join(
+                    filter(None, (best.note, f"not_scored={unscored}windows"))
+                )
+            )
         yield best
 
 
 def growing_batches(
-    items: Iterable[T], size: Callable[[T], int], first: int, most: int, longest: int | None = None
+    items: Iterable[T],
+    size: Callable[[T], int],
+    first: int,
+    most: int,
+    longest: int | None = None,
 ) -> Iterator[list[T]]:
     """Yield batches of items to predict together; the total size doubles from `first` up to `most`.
 
@@ -305,7 +357,11 @@ def growing_batches(
 
 
 def count_windows(
-    contigs: Mapping[str, int], places: Places | None = None, *, window: int, stride: int
+    contigs: Mapping[str, int],
+    places: Places | None = None,
+    *,
+    window: int,
+    stride: int,
 ) -> int:
     """Return the number of windows per strand in a scan."""
     grid = _Grid(window, stride, places)
@@ -326,7 +382,11 @@ class _Grid(NamedTuple):
 
     def starts(self, contig: str, length: int) -> Iterator[int]:
         """Yield the starts of the windows of a record of `length` bp."""
-        starts = centered_tiles(length, self.size, self.stride) if length >= self.size else iter((0,))
+        starts = (
+            centered_tiles(length, self.size, self.stride)
+            if length >= self.size
+            else iter((0,))
+        )
         if self.places is None:
             return starts
         size, overlaps = min(self.size, length), self.places.overlaps
@@ -336,11 +396,17 @@ class _Grid(NamedTuple):
         """Return the number of these windows."""
         if length < self.size:
             return int(self.places is None or self.places.overlaps(contig, 0, length))
-        parts = [(0, length)] if self.places is None else self.places.clipped(contig, 0, length)
+        parts = (
+            [(0, length)]
+            if self.places is None
+            else self.places.clipped(contig, 0, length)
+        )
         below = partial(count_tiles, length, self.size, self.stride)
         count = counted = 0
         for start, end in parts:
-            first = max(start - self.size + 1, counted)  # earlier windows are counted with earlier parts
+            first = max(
+                start - self.size + 1, counted
+            )  # earlier windows are counted with earlier parts
             if first < end:
                 count += below(end) - below(first)
                 counted = end
@@ -361,25 +427,35 @@ def _windows(
     """
     around = [Chunk("", 0, "N" * margin, False)] * (margin > 0)
     places, before = grid.places, 0  # number of windows in the records read so far
-    left = None if places is None else {contig for contig in contigs if places.on(contig)}  # still to read
-    for contig, pieces in groupby(stream_fasta(fasta, chunk_bases), key=attrgetter("contig")):
+    left = (
+        None if places is None else {contig for contig in contigs if places.on(contig)}
+    )  # still to read
+    for contig, pieces in groupby(
+        stream_fasta(fasta, chunk_bases), key=attrgetter("contig")
+    ):
         length = contigs.get(contig)
         if length is None:
-            raise DataError(f"{fasta}: changed while it was read: record {contig!r} is new")
+            raise DataError(
+                f"{fasta}: changed while it was read: record {contig!r} is new"
+            )
         if left is not None and contig not in left:
             continue
         starts = grid.starts(contig, length)
         if numbers is not None:
             if before >= numbers.stop:
                 return
-            starts = islice(starts, max(numbers.start - before, 0), max(numbers.stop - before, 0))
+            starts = islice(
+                starts, max(numbers.start - before, 0), max(numbers.stop - before, 0)
+            )
             before += grid.number(contig, length)
             if before <= numbers.start:
                 continue
         size = min(grid.size, length) + 2 * margin
         for start, sequence in _cut(chain(around, pieces, around), starts, size):
             if len(sequence) != size:
-                raise DataError(f"{fasta}: changed while it was read: record {contig!r} is shorter")
+                raise DataError(
+                    f"{fasta}: changed while it was read: record {contig!r} is shorter"
+                )
             yield contig, start, sequence
         if left is not None:
             left.discard(contig)
@@ -387,7 +463,9 @@ def _windows(
                 return
 
 
-def _cut(chunks: Iterable[Chunk], starts: Iterable[int], size: int) -> Iterator[tuple[int, str]]:
+def _cut(
+    chunks: Iterable[Chunk], starts: Iterable[int], size: int
+) -> Iterator[tuple[int, str]]:
     """Yield slices `[start, start + size)` of one record; the last may be cut short by the record's end."""
     upcoming = iter(starts)
     start = next(upcoming, None)
@@ -437,10 +515,16 @@ def signal_spans(
         yield from _larger(contig, segments)
 
 
-def _segments(rows: Iterable[ScoredWindow], strand: Strand, length: int, stride: int) -> Iterator[_Segment]:
+def _segments(
+    rows: Iterable[ScoredWindow], strand: Strand, length: int, stride: int
+) -> Iterator[_Segment]:
     """Yield the spans of one strand of a contig."""
     before: int | None = None
-    points = ((2 * row.tss + 1, row.score) for row in rows if row.strand == strand and row.tss is not None)
+    points = (
+        (2 * row.tss + 1, row.score)
+        for row in rows
+        if row.strand == strand and row.tss is not None
+    )
     for point, after in pairwise(chain(points, (None,))):
         assert point is not None
         here, score = point  # twice the center of the TSS's base
@@ -461,7 +545,9 @@ def _bound(quadruple: int, length: int) -> int:
 def _larger(contig: str, strands: Iterable[Iterable[_Segment]]) -> Iterator[SignalSpan]:
     """Yield the larger score where at least one strand has one; merge adjacent spans of equal score."""
 
-    def edges(strand: int, segments: Iterable[_Segment]) -> Iterator[tuple[int, int, float | None]]:
+    def edges(
+        strand: int, segments: Iterable[_Segment]
+    ) -> Iterator[tuple[int, int, float | None]]:
         for start, end, score in segments:
             yield start, strand, score
             yield end, strand, None
@@ -469,9 +555,13 @@ def _larger(contig: str, strands: Iterable[Iterable[_Segment]]) -> Iterator[Sign
     place = itemgetter(0)
     known: dict[int, float | None] = {}
     start, score = 0, None
-    for here, changes in groupby(merge(*map(edges, count(), strands), key=place), place):
+    for here, changes in groupby(
+        merge(*map(edges, count(), strands), key=place), place
+    ):
         known.update((strand, value) for _, strand, value in changes)
-        larger = max((value for value in known.values() if value is not None), default=None)
+        larger = max(
+            (value for value in known.values() if value is not None), default=None
+        )
         if larger != score:
             if score is not None:
                 yield SignalSpan(contig, start, here, score)

@@ -32,25 +32,52 @@ from bigbird_dna.disk.outputs import (
     provenance,
     text_destination,
 )
-from bigbird_dna.disk.shards import Shard, ShardFile, all_rows, contents, find_shard, read_shards, write_shard
-from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one, check_choice
+from bigbird_dna.disk.shards import (
+    Shard,
+    ShardFile,
+    all_rows,
+    contents,
+    find_shard,
+    read_shards,
+    write_shard,
+)
+from bigbird_dna.errors import (
+    DataError,
+    ModelError,
+    UsageError,
+    check_at_least_one,
+    check_choice,
+)
 from bigbird_dna.genome.fasta import readable
 from bigbird_dna.genome.profile import K, KmerCounts, TrainingProfile, spaced_parts
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import whole_contigs
 from bigbird_dna.model.catalog import stored_name
 from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
-from bigbird_dna.model.inference import choose_device, cpu_threads, inference, supported_precision
+from bigbird_dna.model.inference import (
+    choose_device,
+    cpu_threads,
+    inference,
+    supported_precision,
+)
 from bigbird_dna.model.model import LoadedModel, finish_of, training_profile_of
 from bigbird_dna.model.promoter import LoadedPromoterModel
-from bigbird_dna.scoring.formats import BINARY_FORMATS, Formats, OutputHeader, Writer, check_format
+from bigbird_dna.scoring.formats import (
+    BINARY_FORMATS,
+    Formats,
+    OutputHeader,
+    Writer,
+    check_format,
+)
 from bigbird_dna.tokens.build import merge_stores
 from bigbird_dna.training.initialization import model_files
 
 Row = TypeVar("Row")
 M = TypeVar("M", bound=LoadedModel)
 
-_REFERENCE_BASES = 500_000  # of a reference that are compared with the training sequence
+_REFERENCE_BASES = (
+    500_000  # of a reference that are compared with the training sequence
+)
 
 _MERGED = {
     "scored windows": ("scoring.promoters", "PromoterScorer"),
@@ -93,7 +120,9 @@ class InputCheck:
         try:
             self._profile = training_profile_of(model)
         except ModelError as error:
-            log(f"warning: {error}; the input is not compared with the training sequence")
+            log(
+                f"warning: {error}; the input is not compared with the training sequence"
+            )
 
     def add(self, letters: bytes, first: bool = True) -> None:
         """Read DNA letters; `first` unless they continue the previous ones."""
@@ -105,7 +134,9 @@ class InputCheck:
     def read(self, reference: Reference) -> None:
         """Read parts of a whole reference."""
         if self._profile is not None:
-            for part in spaced_parts(whole_contigs(reference.contigs), _REFERENCE_BASES):
+            for part in spaced_parts(
+                whole_contigs(reference.contigs), _REFERENCE_BASES
+            ):
                 self.add(reference.fetch(part).encode())
             self.finish()
 
@@ -195,7 +226,11 @@ class Scorer(ABC, Generic[M, Row]):
         output: Path | None, format: str, header: OutputHeader
     ) -> AbstractContextManager[Destination]:
         """Open the output; text to standard output, pipes and devices is written as it is computed."""
-        return destination(output, format) if format in BINARY_FORMATS else text_destination(output)
+        return (
+            destination(output, format)
+            if format in BINARY_FORMATS
+            else text_destination(output)
+        )
 
     @property
     def source_name(self) -> str:
@@ -203,15 +238,26 @@ class Scorer(ABC, Generic[M, Row]):
         return "standard input" if str(self.source) == "-" else str(self.source)
 
     def origin(
-        self, model: M, target: Target, options: Mapping[str, object | None], **flags: bool
+        self,
+        model: M,
+        target: Target,
+        options: Mapping[str, object | None],
+        **flags: bool,
     ) -> dict[str, str]:
         """Return the provenance of a result; `options` and `flags` of the command affect the result."""
         options = {**options, "--precision": target.precision}
-        given = {"--calibrated": self.calibrated, **{f"--{name}": flag for name, flag in flags.items()}}
-        line = command_line(self.command, [stored_name(model.path), self.source], options, given)
+        given = {
+            "--calibrated": self.calibrated,
+            **{f"--{name}": flag for name, flag in flags.items()},
+        }
+        line = command_line(
+            self.command, [stored_name(model.path), self.source], options, given
+        )
         return provenance(model.sha256, line)
 
-    def content(self, model: M, path: Path, *files: Path | str | None) -> dict[str, str]:
+    def content(
+        self, model: M, path: Path, *files: Path | str | None
+    ) -> dict[str, str]:
         """Return checksums of all files that determine the result: the source, `files` and the model."""
         models = model_files(model, self.calibrated)
         return contents(path, *files, *models, names={path: self.source_name})
@@ -220,7 +266,9 @@ class Scorer(ABC, Generic[M, Row]):
     def merge(cls, shards: Sequence[ShardFile], output: Path | None) -> int:
         """Write the rows of all shards as an unsharded job would; return the number of rows."""
         check_output(output, [shard.path for shard in shards])
-        format, header = shards[0].described(lambda job: (str(job["format"]), OutputHeader.read(job)))
+        format, header = shards[0].described(
+            lambda job: (str(job["format"]), OutputHeader.read(job))
+        )
         check_choice("format", format, cls.formats)
         if (found := format_for(output, cls.formats, format)) != format:
             raise UsageError(
@@ -228,7 +276,9 @@ class Scorer(ABC, Generic[M, Row]):
             )
         check_format(format, cls.formats, output)
         with cls.destination(output, format, header) as target:
-            cls.writers[format](target, all_rows(shards, partial(cls.parse, header=header)), header)
+            cls.writers[format](
+                target, all_rows(shards, partial(cls.parse, header=header)), header
+            )
         return sum(shard.rows for shard in shards)
 
 
@@ -247,18 +297,31 @@ def write_scores(
     The arguments are those of `score_promoters`; of the compute options, only `precision` changes a result.
     """
     path = named_output(output)
-    check_output(path, [scorer.model, scorer.source, *(getattr(scorer, name) for name in scorer.files)])
+    check_output(
+        path,
+        [
+            scorer.model,
+            scorer.source,
+            *(getattr(scorer, name) for name in scorer.files),
+        ],
+    )
     check_at_least_one({"batch_size": batch_size, "threads": threads})
     part = find_shard(shard, path)
-    format = format or format_for(None if part else path, scorer.formats, scorer.default_format)
+    format = format or format_for(
+        None if part else path, scorer.formats, scorer.default_format
+    )
     check_choice("format", format, scorer.formats)
     target = Target(path, format, part)
     scorer.check(target)
-    supported_precision(precision, torch.device("meta"))  # an unknown one; before a GPU is waited for
+    supported_precision(
+        precision, torch.device("meta")
+    )  # an unknown one; before a GPU is waited for
     if part is None:
         check_format(format, scorer.formats, path)
     place = choose_device(device)
-    precision, usual = (supported_precision(one, place, scorer.narrow) for one in (precision, "auto"))
+    precision, usual = (
+        supported_precision(one, place, scorer.narrow) for one in (precision, "auto")
+    )
     if (precision, usual) != ("float32", "float32"):
         target = target._replace(precision=precision)
     computing = inference(precision, place)
@@ -276,14 +339,18 @@ def write_scores(
     return job.counts
 
 
-def _counted(scorer: Scorer[M, Row], job: Job[Row], predict: Predictor, units: range | None) -> Iterator[Row]:
+def _counted(
+    scorer: Scorer[M, Row], job: Job[Row], predict: Predictor, units: range | None
+) -> Iterator[Row]:
     for row in job.rows(predict, units):
         scorer.count(row, job.counts)
         yield row
 
 
 @contextmanager
-def open_source(given: Path | str, target: Target) -> Iterator[tuple[Path, IO[bytes] | None]]:
+def open_source(
+    given: Path | str, target: Target
+) -> Iterator[tuple[Path, IO[bytes] | None]]:
     """Yield a file that can be read repeatedly, or standard input itself if rows are written as a stream."""
     if str(given) == "-" and target.is_live:
         with open_stdin() as stream:
@@ -325,7 +392,9 @@ class MergeCounts(NamedTuple):
     kind: str
 
 
-def merge_shards(shards: Sequence[Path | str], output: Path | str | None = None) -> MergeCounts:
+def merge_shards(
+    shards: Sequence[Path | str], output: Path | str | None = None
+) -> MergeCounts:
     """Combine the shards of a job into the file that the unsharded job would write; scores agree to 1e-6.
 
     Parameters
@@ -350,13 +419,17 @@ def merge_shards(shards: Sequence[Path | str], output: Path | str | None = None)
     target = named_output(output)
     if any(Path(shard).is_dir() for shard in shards):
         if target is None:
-            raise UsageError("token stores cannot be written to standard output; give -o")
+            raise UsageError(
+                "token stores cannot be written to standard output; give -o"
+            )
         stored = merge_stores([Path(shard) for shard in shards], target)
         return MergeCounts(len(shards), stored, "shards of token stores")
     found = read_shards(shards)
     kind = found[0].kind
     if kind not in _MERGED:
-        raise DataError(f"{found[0].path}: a shard of {kind!r}, which this version does not support")
+        raise DataError(
+            f"{found[0].path}: a shard of {kind!r}, which this version does not support"
+        )
     module, scorer = _MERGED[kind]
     if target is None and scorer is None:
         raise UsageError(f"{kind} cannot be written to standard output; give -o")

@@ -39,9 +39,19 @@ from bigbird_dna.scoring.formats import (
     write_parquet_table,
 )
 from bigbird_dna.scoring.scan import growing_batches
-from bigbird_dna.scoring.scorer import InputCheck, Job, Scorer, Target, open_source, write_scores
+from bigbird_dna.scoring.scorer import (
+    InputCheck,
+    Job,
+    Scorer,
+    Target,
+    open_source,
+    write_scores,
+)
 
-_FIRST_BATCH, _BATCH_BASES = 6_400, 256_000  # bp per batch: the first ones are small and soon ready
+_FIRST_BATCH, _BATCH_BASES = (
+    6_400,
+    256_000,
+)  # bp per batch: the first ones are small and soon ready
 _GROUP_VALUES = 1 << 16  # per row group of Parquet, whose rows are in memory
 OTHER_LENGTH, TOO_MANY_N, TRUNCATED = "other_length", "too_many_n", "truncated"
 
@@ -118,22 +128,32 @@ def score_sequences(
         another kind.
     """
     scorer = SequenceScorer(model, sequences, max_n, False, sequence_column, pad)
-    counts = write_scores(scorer, output, format, shard, precision, batch_size, device, threads)
+    counts = write_scores(
+        scorer, output, format, shard, precision, batch_size, device, threads
+    )
     return SequenceCounts(counts["sequences"], counts["not scored"], counts[TRUNCATED])
 
 
 def _first(header: OutputHeader) -> dict[str, type]:
     """Columns before the note."""
-    return {"name": str, "class": str} if header.extra["kind"] == "multiclass" else {"name": str}
+    return (
+        {"name": str, "class": str}
+        if header.extra["kind"] == "multiclass"
+        else {"name": str}
+    )
 
 
 def _cells(row: ScoredSequence, header: OutputHeader) -> tuple[str | None, ...]:
     if header.extra["kind"] != "multiclass":
         return (row.name,)
-    return row.name, None if row.values is None else header.columns[int(row.values.argmax())]
+    return row.name, None if row.values is None else header.columns[
+        int(row.values.argmax())
+    ]
 
 
-def _write_text(path: Destination, rows: Iterable[ScoredSequence], header: OutputHeader) -> None:
+def _write_text(
+    path: Destination, rows: Iterable[ScoredSequence], header: OutputHeader
+) -> None:
     form = "{:.6g}" if header.extra["kind"] == "regression" else "{:.6f}"
 
     def lines() -> Iterator[str]:
@@ -141,20 +161,27 @@ def _write_text(path: Destination, rows: Iterable[ScoredSequence], header: Outpu
         yield "#" + "\t".join([*_first(header), "note", *header.columns])
         missing = ["NA"] * len(header.columns)
         for row in rows:
-            values = missing if row.values is None else map(form.format, row.values.tolist())
+            values = (
+                missing if row.values is None else map(form.format, row.values.tolist())
+            )
             cells = ("NA" if cell is None else cell for cell in _cells(row, header))
             yield "\t".join([*cells, row.note or ".", *values])
 
     write_lines(path, lines())
 
 
-def _write_parquet(path: Destination, rows: Iterable[ScoredSequence], header: OutputHeader) -> None:
+def _write_parquet(
+    path: Destination, rows: Iterable[ScoredSequence], header: OutputHeader
+) -> None:
     cells = ((_cells(row, header), row.note, row.values) for row in rows)
     group = max(_GROUP_VALUES // len(header.columns), 1)
     write_parquet_table(path, cells, _first(header), header, group)
 
 
-WRITERS: Mapping[str, Writer[ScoredSequence]] = {"tsv": _write_text, "parquet": _write_parquet}
+WRITERS: Mapping[str, Writer[ScoredSequence]] = {
+    "tsv": _write_text,
+    "parquet": _write_parquet,
+}
 
 
 @dataclass(frozen=True)
@@ -178,7 +205,9 @@ class SequenceScorer(Scorer[LoadedSequenceModel, ScoredSequence]):
         return model, partial(model.window_predictions, **computing)
 
     @contextmanager
-    def open(self, model: LoadedSequenceModel, target: Target) -> Iterator[Job[ScoredSequence]]:
+    def open(
+        self, model: LoadedSequenceModel, target: Target
+    ) -> Iterator[Job[ScoredSequence]]:
         settings, columns = model.settings, TableColumns(self.sequence_column)
         with open_source(self.source, target) as (path, stream):
             read = partial(stream_checked_sequences, path, columns)
@@ -194,51 +223,84 @@ class SequenceScorer(Scorer[LoadedSequenceModel, ScoredSequence]):
                     yield one
                 compared.finish()
                 if first:
-                    counts = ", ".join(f"{count:,} {note}" for note, count in notes.items() if note)
+                    counts = ", ".join(
+                        f"{count:,} {note}" for note, count in notes.items() if note
+                    )
                     bad = counted(notes.total() - notes[""], "sequence")
                     log(f"warning: {bad} not DNA and not scored ({counts}): {first}")
 
             count = None if stream is not None else sum(1 for _ in checked(read()))
 
-            def rows(predict: Predictor, numbers: range | None) -> Iterator[ScoredSequence]:
+            def rows(
+                predict: Predictor, numbers: range | None
+            ) -> Iterator[ScoredSequence]:
                 given = read()
                 if stream is not None:
                     given = checked(stream_checked_sequences(STDIN, columns, stream))
                 if numbers is not None:
                     given = islice(given, numbers.start, numbers.stop)
                 total = count if numbers is None else len(numbers)
-                found = progress(self._scored(given, predict, model), "scoring", total, "sequences")
+                found = progress(
+                    self._scored(given, predict, model), "scoring", total, "sequences"
+                )
                 return found if numbers is not None else self._not_all_unscored(found)
 
-            options: dict[str, object | None] = {"--format": target.format, "--max-n": self.max_n}
+            options: dict[str, object | None] = {
+                "--format": target.format,
+                "--max-n": self.max_n,
+            }
             if self.sequence_column != COLUMNS.sequence:
                 options["--sequence-column"] = self.sequence_column
             origin = self.origin(model, target, options, pad=self.pad)
             names = ("score",) if settings.kind == "binary" else settings.outputs
             header = OutputHeader(origin, {}, names, {"kind": settings.kind})
             for name in {*_first(header), "note"} & {*names}:
-                raise UsageError(f"{model.name}: output {name!r} has the name of another column")
-            yield Job(header, partial(self.content, model, path), lambda: count or 0, rows)
+                raise UsageError(
+                    f"{model.name}: output {name!r} has the name of another column"
+                )
+            yield Job(
+                header, partial(self.content, model, path), lambda: count or 0, rows
+            )
 
     def _scored(
-        self, given: Iterator[CheckedSequence], predict: Predictor, model: LoadedSequenceModel
+        self,
+        given: Iterator[CheckedSequence],
+        predict: Predictor,
+        model: LoadedSequenceModel,
     ) -> Iterator[ScoredSequence]:
         """Yield the rows of named sequences, predicted in batches."""
         length = model.settings.length
-        for batch in growing_batches(given, lambda one: len(one.text) or 1, _FIRST_BATCH, _BATCH_BASES):
+        for batch in growing_batches(
+            given, lambda one: len(one.text) or 1, _FIRST_BATCH, _BATCH_BASES
+        ):
             texts = [one.text for one in batch]
-            cut = texts if length is None else fit_windows(GivenSequences(texts, texts, None), length, True)
+            cut = (
+                texts
+                if length is None
+                else fit_windows(GivenSequences(texts, texts, None), length, True)
+            )
             notes = [
-                one.note or self._note(one.text, own, length) for one, own in zip(batch, cut, strict=True)
+                one.note or self._note(one.text, own, length)
+                for one, own in zip(batch, cut, strict=True)
             ]
             scored = [own for own, note in zip(cut, notes, strict=True) if not note]
             if length is not None:
                 scored = [filled(own, length) for own in scored]
-            found = iter(zip(predict(scored), self._cut(scored, model), strict=True) if scored else ())
+            found = iter(
+                zip(predict(scored), self._cut(scored, model), strict=True)
+                if scored
+                else ()
+            )
             for one, note in zip(batch, notes, strict=True):
-                yield ScoredSequence(one.name, None, note) if note else ScoredSequence(one.name, *next(found))
+                yield (
+                    ScoredSequence(one.name, None, note)
+                    if note
+                    else ScoredSequence(one.name, *next(found))
+                )
 
-    def _not_all_unscored(self, rows: Iterator[ScoredSequence]) -> Iterator[ScoredSequence]:
+    def _not_all_unscored(
+        self, rows: Iterator[ScoredSequence]
+    ) -> Iterator[ScoredSequence]:
         """Yield all rows; `DataError` at the end if none has a score."""
         notes, scored = Counter[str](), 0
         for row in rows:
@@ -248,12 +310,16 @@ class SequenceScorer(Scorer[LoadedSequenceModel, ScoredSequence]):
         if notes and not scored:
             counts = ", ".join(f"{count:,} {note}" for note, count in notes.items())
             hint = "; --pad accepts other lengths" if notes[OTHER_LENGTH] else ""
-            raise DataError(f"{self.source_name}: no sequence can be scored ({counts}){hint}")
+            raise DataError(
+                f"{self.source_name}: no sequence can be scored ({counts}){hint}"
+            )
 
     @staticmethod
     def _cut(texts: list[str], model: LoadedSequenceModel) -> list[str]:
         """Return the notes of sequences that are scored."""
-        cut = truncated(model.tokenizer, texts, model.config.max_length, torch.get_num_threads())
+        cut = truncated(
+            model.tokenizer, texts, model.config.max_length, torch.get_num_threads()
+        )
         return [TRUNCATED if one else "" for one in cut.tolist()]
 
     def _note(self, text: str, cut: str, length: int | None) -> str:
@@ -275,4 +341,6 @@ class SequenceScorer(Scorer[LoadedSequenceModel, ScoredSequence]):
     @staticmethod
     def parse(line: str, header: OutputHeader) -> ScoredSequence:
         name, note, *values = line.split("\t")
-        return ScoredSequence(name, np.array(values, np.float32) if values else None, note)
+        return ScoredSequence(
+            name, np.array(values, np.float32) if values else None, note
+        )

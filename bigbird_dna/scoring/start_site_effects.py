@@ -17,12 +17,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, Strand, fraction_n, reverse_complement, tss_position
+from bigbird_dna.genome.sequence import (
+    Interval,
+    Strand,
+    fraction_n,
+    reverse_complement,
+    tss_position,
+)
 from bigbird_dna.genome.variants import Change, Note, right_shift
 from bigbird_dna.model.batching import centered_bins
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.scoring.variant_effects import EffectKind, InfoKey, Place, decimal
-from bigbird_dna.scoring.variant_sites import NO_SITE, SiteEffects, SiteScores, TssSites, moved
+from bigbird_dna.scoring.variant_sites import (
+    NO_SITE,
+    SiteEffects,
+    SiteScores,
+    TssSites,
+    moved,
+)
 from bigbird_dna.scoring.window_source import scored_center
 
 
@@ -62,12 +74,24 @@ class StartSiteEffects(EffectKind[AlleleBins, StartSiteEffect]):
     """
 
     batches = (16, 256)
-    notes: ClassVar[Mapping[str, str]] = {NO_SITE: "no start site, or no bin on the contig, is scored"}
+    notes: ClassVar[Mapping[str, str]] = {
+        NO_SITE: "no start site, or no bin on the contig, is scored"
+    }
     columns: ClassVar[Sequence[str]] = (*SiteEffects.columns, "sum_plus", "sum_minus")
     keys: ClassVar[Sequence[InfoKey]] = (
         *SiteEffects.keys,
-        InfoKey("PROMOTER_SUM_PLUS", "A", "Float", "Sum of the changes of all bins around ALT on +"),
-        InfoKey("PROMOTER_SUM_MINUS", "A", "Float", "Sum of the changes of all bins around ALT on -"),
+        InfoKey(
+            "PROMOTER_SUM_PLUS",
+            "A",
+            "Float",
+            "Sum of the changes of all bins around ALT on +",
+        ),
+        InfoKey(
+            "PROMOTER_SUM_MINUS",
+            "A",
+            "Float",
+            "Sum of the changes of all bins around ALT on -",
+        ),
     )
 
     window: int
@@ -77,10 +101,14 @@ class StartSiteEffects(EffectKind[AlleleBins, StartSiteEffect]):
     sites: TssSites | None = None
 
     @classmethod
-    def of(cls, model: LoadedChromatinModel, sites: TssSites | None = None) -> "StartSiteEffects":
+    def of(
+        cls, model: LoadedChromatinModel, sites: TssSites | None = None
+    ) -> "StartSiteEffects":
         """Return the effects on the bins that a scan with the model scores."""
         count = model.bins_together(scored_center(model))
-        return cls(model.settings.window, model.settings.bin, count, model.tss_columns, sites)
+        return cls(
+            model.settings.window, model.settings.bin, count, model.tss_columns, sites
+        )
 
     def windows(
         self, change: Change, reference: Reference, max_n: float, place: Place
@@ -98,20 +126,29 @@ class StartSiteEffects(EffectKind[AlleleBins, StartSiteEffect]):
         right = room - left
         texts = [
             *(
-                before[self.window - left :] + one + behind[: self.window - left - len(one)]
+                before[self.window - left :]
+                + one
+                + behind[: self.window - left - len(one)]
                 for one in alleles
             ),
             *(before[right + len(one) :] + one + behind[:right] for one in alleles),
         ]
-        beyond = start < self.window - right - shorter or end + self.window - left - shorter > length
+        beyond = (
+            start < self.window - right - shorter
+            or end + self.window - left - shorter > length
+        )
         edge = (Note.CONTIG_EDGE,) if beyond else ()
         if max(map(fraction_n, texts)) > max_n:
             return (Note.TOO_MANY_N, *edge), None
         begins = centered_bins(self.window, self.size, self.count) - left
-        on_contig = (start + begins >= 0) & (begins + self.size - longer <= length - end)
+        on_contig = (start + begins >= 0) & (
+            begins + self.size - longer <= length - end
+        )
         sites = [
             (position, strand, number)
-            for position, strand, number in self._sites(contig, start, len(alleles[0]), longer, begins)
+            for position, strand, number in self._sites(
+                contig, start, len(alleles[0]), longer, begins
+            )
             if on_contig[number]
         ]
         if not sites:
@@ -125,27 +162,46 @@ class StartSiteEffects(EffectKind[AlleleBins, StartSiteEffect]):
         if self.sites is None:
             for number, begin in enumerate(begins.tolist()):
                 for strand in self.tracks:
-                    center = tss_position(begin, begin + self.size, strand, self.size // 2)
+                    center = tss_position(
+                        begin, begin + self.size, strand, self.size // 2
+                    )
                     yield start + moved(center, strand, longer, ref), strand, number
             return
-        for position, strand in self.sites.within(contig, start - self.window, start + ref + self.window):
-            number = (moved(position - start, strand, ref, longer) - int(begins[0])) // self.size
+        for position, strand in self.sites.within(
+            contig, start - self.window, start + ref + self.window
+        ):
+            number = (
+                moved(position - start, strand, ref, longer) - int(begins[0])
+            ) // self.size
             if 0 <= number < self.count:
                 yield position, strand, number
 
     def effect(
-        self, notes: tuple[str, ...], rows: AlleleBins | None, values: NDArray[np.float32]
+        self,
+        notes: tuple[str, ...],
+        rows: AlleleBins | None,
+        values: NDArray[np.float32],
     ) -> StartSiteEffect:
         """Return the largest change; ties go to the leftmost site, then to the forward strand."""
         if rows is None:
             return StartSiteEffect(notes, None, {})
         ref, alt = self.compared(rows, values)
         sites = [
-            SiteScores(position, strand, ref[number, self.tracks[strand]], alt[number, self.tracks[strand]])
+            SiteScores(
+                position,
+                strand,
+                ref[number, self.tracks[strand]],
+                alt[number, self.tracks[strand]],
+            )
             for position, strand, number in rows.sites
         ]
         first = min(
-            range(len(sites)), key=lambda at: (-abs(sites[at].delta), sites[at].position, sites[at].strand)
+            range(len(sites)),
+            key=lambda at: (
+                -abs(sites[at].delta),
+                sites[at].position,
+                sites[at].strand,
+            ),
         )
         changes = (alt - ref)[rows.on_contig].sum(0).tolist()
         sums = {strand: changes[track] for strand, track in self.tracks.items()}
@@ -155,16 +211,25 @@ class StartSiteEffects(EffectKind[AlleleBins, StartSiteEffect]):
         """Return where the start site of an effect is, from the start of an allele of `allele` bp on."""
         assert effect.largest is not None
         begin = int(rows.begins[effect.bin])
-        if 2 * begin + self.size > rows.longer:  # at the same distance from the allele's end
+        if (
+            2 * begin + self.size > rows.longer
+        ):  # at the same distance from the allele's end
             begin += allele - rows.longer
-        return tss_position(begin, begin + self.size, effect.largest.strand, self.size // 2)
+        return tss_position(
+            begin, begin + self.size, effect.largest.strand, self.size // 2
+        )
 
     def compared(
         self, rows: AlleleBins, values: NDArray[np.float32]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the probabilities (K, T) of both alleles; the bin at their center has the mean of both."""
-        side = np.sign(2 * rows.begins + self.size - rows.longer)[:, None]  # −1 left, 1 right
-        left, right = values[rows.rows[:2]].astype(np.float64), values[rows.rows[2:]].astype(np.float64)
+        side = np.sign(2 * rows.begins + self.size - rows.longer)[
+            :, None
+        ]  # −1 left, 1 right
+        left, right = (
+            values[rows.rows[:2]].astype(np.float64),
+            values[rows.rows[2:]].astype(np.float64),
+        )
         ref, alt = left * (1 - side) / 2 + right * (1 + side) / 2
         return ref, alt
 
@@ -181,5 +246,7 @@ def extended(change: Change, reference: Reference) -> Change:
     """Return a change in normal form with all bases over which an insertion or deletion can be moved."""
     contig, start, ref, alt = change
     end = start + len(ref)
-    behind = reference.fetch(Interval(contig, end, end + right_shift(change, reference)))
+    behind = reference.fetch(
+        Interval(contig, end, end + right_shift(change, reference))
+    )
     return Change(contig, start, ref + behind, alt + behind)

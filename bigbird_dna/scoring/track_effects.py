@@ -23,7 +23,13 @@ from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.variants import Change, Note, allele_windows, window_offsets
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.model import calibration_of
-from bigbird_dna.scoring.variant_effects import EffectKind, InfoKey, Place, check_offsets, decimal
+from bigbird_dna.scoring.variant_effects import (
+    EffectKind,
+    InfoKey,
+    Place,
+    check_offsets,
+    decimal,
+)
 
 OFFSETS = 4
 """Number of window offsets over which effects on tracks are averaged."""
@@ -38,7 +44,9 @@ class AlleleEffect(NamedTuple):
     """Effect of an alternative allele; arrays are (T,) float64, or None if the allele was not scored."""
 
     notes: tuple[str, ...]
-    delta: NDArray[np.float64] | None  # change of probability, alternative minus reference
+    delta: (
+        NDArray[np.float64] | None
+    )  # change of probability, alternative minus reference
     log_odds: NDArray[np.float64] | None  # change of the natural log-odds
     ref: NDArray[np.float64] | None = None  # probability for the reference allele
 
@@ -74,7 +82,9 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
 
     def __post_init__(self) -> None:
         if self.window < 1 or not self.offsets:
-            raise ValueError(f"window {self.window} or offsets {self.offsets} is out of range")
+            raise ValueError(
+                f"window {self.window} or offsets {self.offsets} is out of range"
+            )
 
     def windows(
         self, change: Change, reference: Reference, max_n: float, place: Place
@@ -85,29 +95,45 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
         edge = (Note.CONTIG_EDGE,) if windows.reaches_beyond else ()
         if windows.largest_n_fraction > max_n:
             return (Note.TOO_MANY_N, *edge), None
-        return edge, (place(_both_strands(windows.ref)), place(_both_strands(windows.alt)))
+        return edge, (
+            place(_both_strands(windows.ref)),
+            place(_both_strands(windows.alt)),
+        )
 
     def values(self, predicted: NDArray[np.float32]) -> NDArray[np.float32]:
-        assert predicted.ndim == 3 and predicted.shape[1] == 1, f"{predicted.shape} predictions of a bin"
+        assert predicted.ndim == 3 and predicted.shape[1] == 1, (
+            f"{predicted.shape} predictions of a bin"
+        )
         if self.reverse is not None:
-            outputs = range(predicted.shape[2]) if self.outputs is None else self.outputs
+            outputs = (
+                range(predicted.shape[2]) if self.outputs is None else self.outputs
+            )
             return predicted[:, 0, [*outputs, *self.reverse]]
-        return predicted[:, 0] if self.outputs is None else predicted[:, 0, self.outputs]
+        return (
+            predicted[:, 0] if self.outputs is None else predicted[:, 0, self.outputs]
+        )
 
     def _of_strands(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the tracks (W, T) of windows, of which every other one is a reverse complement."""
         if self.reverse is None:
             return values
         count = len(self.reverse)
-        return np.stack([values[0::2, :count], values[1::2, count:]], axis=1).reshape(len(values), count)
+        return np.stack([values[0::2, :count], values[1::2, count:]], axis=1).reshape(
+            len(values), count
+        )
 
     def effect(
-        self, notes: tuple[str, ...], rows: tuple[list[int], list[int]] | None, values: NDArray[np.float32]
+        self,
+        notes: tuple[str, ...],
+        rows: tuple[list[int], list[int]] | None,
+        values: NDArray[np.float32],
     ) -> AlleleEffect:
         if rows is None:
             return AlleleEffect(notes, None, None)
         strands = (self._of_strands(values[some]) for some in rows)
-        ref, alt = (one.mean(axis=0, dtype=np.float64) for one in strands)  # (W, T) → (T,)
+        ref, alt = (
+            one.mean(axis=0, dtype=np.float64) for one in strands
+        )  # (W, T) → (T,)
         if self.finish is not None:
             ref, alt = (self.finish(one).astype(np.float64) for one in (ref, alt))
         return AlleleEffect(notes, alt - ref, _log_odds(alt) - _log_odds(ref), ref)
@@ -115,8 +141,15 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
     @property
     def columns(self) -> Sequence[str]:
         """Columns of a table; with `per_track`, each track adds `TRACK:delta` and `TRACK:logodds`."""
-        more = [f"{name}:{value}" for name in self.names for value in ("delta", "logodds")]
-        return ["max_delta", "max_track", *(more if self.per_track else []), *(["top"] if self.top else [])]
+        more = [
+            f"{name}:{value}" for name in self.names for value in ("delta", "logodds")
+        ]
+        return [
+            "max_delta",
+            "max_track",
+            *(more if self.per_track else []),
+            *(["top"] if self.top else []),
+        ]
 
     @property
     def keys(self) -> Sequence[InfoKey]:
@@ -125,18 +158,26 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
         order = f"joined by &, for the tracks {','.join(self._escaped)}"
         kind = "Float" if number == 1 else "String"
         keys = [
-            InfoKey("MAX", "A", "Float", f"Largest change of probability, ALT minus REF, of {number} tracks"),
-            InfoKey("MAXTRACK", "A", "String", f"Track with the largest change, of {number}"),
+            InfoKey(
+                "MAX",
+                "A",
+                "Float",
+                f"Largest change of probability, ALT minus REF, of {number} tracks",
+            ),
+            InfoKey(
+                "MAXTRACK", "A", "String", f"Track with the largest change, of {number}"
+            ),
         ]
         if self.per_track:
             averaged = "mean over both strands and the windows' offsets"
             change = f"Change of probability, ALT minus REF, {averaged}: {order}"
             log_odds = f"Change of the natural log-odds, ALT minus REF: {order}"
-            keys += [InfoKey("DELTA", "A", kind, change), InfoKey("LOGODDS", "A", kind, log_odds)]
+            keys += [
+                InfoKey("DELTA", "A", kind, change),
+                InfoKey("LOGODDS", "A", kind, log_odds),
+            ]
         if self.top:
-            text = (
-                f"TRACK:REF:ALT, probabilities of the {self.top} tracks with the largest changes, joined by &"
-            )
+            text = f"TRACK:REF:ALT, probabilities of the {self.top} tracks with the largest changes, joined by &"
             keys.append(InfoKey("TOP", "A", "String", text))
         return keys
 
@@ -144,9 +185,15 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
         if effect.delta is None or effect.log_odds is None:
             yield from [missing] * len(self.columns)
             return
-        yield from (decimal(float(effect.delta[effect.largest])), self.names[effect.largest])
+        yield from (
+            decimal(float(effect.delta[effect.largest])),
+            self.names[effect.largest],
+        )
         if self.per_track:
-            yield from map(decimal, np.stack([effect.delta, effect.log_odds], axis=1).ravel().tolist())
+            yield from map(
+                decimal,
+                np.stack([effect.delta, effect.log_odds], axis=1).ravel().tolist(),
+            )
         if self.top:
             yield self._top(effect)
 
@@ -155,9 +202,15 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
         if effect.delta is None or effect.log_odds is None:
             yield from "." * len(self.keys)
             return
-        yield from (decimal(float(effect.delta[effect.largest])), self._escaped[effect.largest])
+        yield from (
+            decimal(float(effect.delta[effect.largest])),
+            self._escaped[effect.largest],
+        )
         if self.per_track:
-            yield from ("&".join(map(decimal, one.tolist())) for one in (effect.delta, effect.log_odds))
+            yield from (
+                "&".join(map(decimal, one.tolist()))
+                for one in (effect.delta, effect.log_odds)
+            )
         if self.top:
             yield self._top(effect)
 
@@ -165,10 +218,17 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
         """The tracks with the largest changes; ties go to the first track."""
         assert effect.delta is not None and effect.ref is not None
         chosen = np.argsort(-np.abs(effect.delta), kind="stable")[: self.top].tolist()
-        both = zip(effect.ref.tolist(), (effect.ref + effect.delta).tolist(), strict=True)
+        both = zip(
+            effect.ref.tolist(), (effect.ref + effect.delta).tolist(), strict=True
+        )
         values = [f"{decimal(ref)}:{decimal(alt)}" for ref, alt in both]
-        names = (self._escaped[track].replace("&", "%26").replace(":", "%3A") for track in chosen)
-        return "&".join(f"{name}:{values[track]}" for name, track in zip(names, chosen, strict=True))
+        names = (
+            self._escaped[track].replace("&", "%26").replace(":", "%3A")
+            for track in chosen
+        )
+        return "&".join(
+            f"{name}:{values[track]}" for name, track in zip(names, chosen, strict=True)
+        )
 
     @cached_property
     def _escaped(self) -> list[str]:
@@ -176,20 +236,28 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
 
 
 def track_effects(
-    model: LoadedChromatinModel, tracks: str | None, offsets: int, calibrated: bool, top: int = 0
+    model: LoadedChromatinModel,
+    tracks: str | None,
+    offsets: int,
+    calibrated: bool,
+    top: int = 0,
 ) -> TrackEffects:
     """Return the effects on the selected tracks; `UsageError` if no track matches or offsets do not fit."""
     columns, window = model.columns(tracks), model.settings.window
     check_offsets(offsets)
     places = window_offsets(offsets)
     if places[-1] > (window - 1) // 2:
-        raise UsageError(f"offsets {offsets}: too many for the model's window of {window} bp; use fewer")
+        raise UsageError(
+            f"offsets {offsets}: too many for the model's window of {window} bp; use fewer"
+        )
     names = [model.tracks[column].name for column in columns]
     chosen = None if len(columns) == len(model.tracks) else columns
     finish = calibration_of(model).only(columns) if calibrated else None
     opposites = model.settings.opposites
     reverse = None if opposites is None else [opposites[column] for column in columns]
-    return TrackEffects(window, places, names, tracks is not None, chosen, finish, top, reverse)
+    return TrackEffects(
+        window, places, names, tracks is not None, chosen, finish, top, reverse
+    )
 
 
 def _both_strands(windows: Iterable[str]) -> Iterator[str]:
@@ -206,4 +274,6 @@ def escape(name: str) -> str:
     """Escape a track name for INFO: each byte of a reserved character becomes `%` and two hex digits."""
     if name == ".":
         return "%2E"
-    return _RESERVED.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), name)
+    return _RESERVED.sub(
+        lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), name
+    )

@@ -46,7 +46,9 @@ from bigbird_dna.scoring.scorer import (
 Summary = Literal["max", "mean"]
 
 _FIRST_WINDOWS, _MOST_WINDOWS = 16, 256  # per batch of bins that are predicted together
-_GROUP_VALUES = 1 << 22  # values per Parquet row group, which the writer holds in memory
+_GROUP_VALUES = (
+    1 << 22
+)  # values per Parquet row group, which the writer holds in memory
 
 
 class PredictedRegion(NamedTuple):
@@ -87,13 +89,20 @@ def predict_regions(
     returns (W, K, T) for K = `together` bins per window; `share_windows` assigns bins to windows.
     """
     reduce, initial = (np.maximum, -np.inf) if summary == "max" else (np.add, 0.0)
-    binned = ((region, [] if region.fault else bins_of(region, bin_size)) for region in regions)
+    binned = (
+        (region, [] if region.fault else bins_of(region, bin_size))
+        for region in regions
+    )
     most = min(_MOST_WINDOWS * together, bins_at_once)
     first = _FIRST_WINDOWS * together
-    for batch in growing_batches(binned, lambda one: len(one[1]), first, most, bins_at_once):
+    for batch in growing_batches(
+        binned, lambda one: len(one[1]), first, most, bins_at_once
+    ):
         owner = np.repeat(np.arange(len(batch)), [len(starts) for _, starts in batch])
         contigs = [region.contig for region, starts in batch for _ in starts]
-        all_starts = np.array([start for _, starts in batch for start in starts], np.int64)
+        all_starts = np.array(
+            [start for _, starts in batch for start in starts], np.int64
+        )
         shared = share_windows(contigs, all_starts, bin_size, window, together)
         at_edge = set(owner[shared.reach_beyond(reference)[shared.owner]].tolist())
         scored = np.zeros(len(batch), np.int64)
@@ -105,9 +114,17 @@ def predict_regions(
             scored += np.bincount(owner[numbers], minlength=len(batch))
         for number, (region, starts) in enumerate(batch):
             left_out = len(starts) - int(scored[number])
-            notes = ["contig_edge"] if number in at_edge else [region.fault] if region.fault else []
+            notes = (
+                ["contig_edge"]
+                if number in at_edge
+                else [region.fault]
+                if region.fault
+                else []
+            )
             if left_out:
-                notes.append(f"too_many_n={left_out}bins" if scored[number] else "too_many_n")
+                notes.append(
+                    f"too_many_n={left_out}bins" if scored[number] else "too_many_n"
+                )
             row = None
             if found is not None and scored[number]:
                 row = found[number] / (scored[number] if summary == "mean" else 1)
@@ -183,17 +200,23 @@ def predict_tracks(
     names = None if aliases is None else Path(aliases)
     own = (names, tracks, summary, center_fraction, contig_names(contigs))
     scorer = TrackScorer(model, regions, max_n, calibrated, reference, *own)
-    counts = write_scores(scorer, output, format, shard, precision, batch_size, device, threads)
+    counts = write_scores(
+        scorer, output, format, shard, precision, batch_size, device, threads
+    )
     return PredictionCounts(counts["regions"], counts["tracks"], counts["not scored"])
 
 
 def _table_row(row: PredictedRegion) -> TableRow:
     contig, start, end, name, *_ = row.region
-    largest = None if row.probabilities is None else float(row.probabilities.max(initial=0))
+    largest = (
+        None if row.probabilities is None else float(row.probabilities.max(initial=0))
+    )
     return TableRow(contig, start, end, name, largest, ".", row.note, row.probabilities)
 
 
-def _write_bigwig(path: Destination, predicted: Iterable[PredictedRegion], header: OutputHeader) -> None:
+def _write_bigwig(
+    path: Destination, predicted: Iterable[PredictedRegion], header: OutputHeader
+) -> None:
     """Write the probabilities of the single track for each region, in the order of the reference."""
     contigs = list(header.contigs)
     order = {contig: place for place, contig in enumerate(contigs)}
@@ -207,7 +230,11 @@ def _write_bigwig(path: Destination, predicted: Iterable[PredictedRegion], heade
 
 
 WRITERS = {
-    **table_writers(_table_row, lambda tracks: max(_GROUP_VALUES // max(tracks, 1), 1), has_score=False),
+    **table_writers(
+        _table_row,
+        lambda tracks: max(_GROUP_VALUES // max(tracks, 1), 1),
+        has_score=False,
+    ),
     "bigwig": _write_bigwig,
 }
 
@@ -241,7 +268,9 @@ class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
         )
 
     @contextmanager
-    def open(self, model: LoadedChromatinModel, target: Target) -> Iterator[Job[PredictedRegion]]:
+    def open(
+        self, model: LoadedChromatinModel, target: Target
+    ) -> Iterator[Job[PredictedRegion]]:
         columns = self._columns(model, target.format)
         names = [model.tracks[column].name for column in columns]
         together, size = model.bins_together(self.center_fraction), model.settings.bin
@@ -250,7 +279,9 @@ class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
             open_source(self.source, target) as (path, stream),
         ):
             InputCheck(model, reference.path).read(reference)
-            places = find_places(self.contigs, None, reference.contigs, reference.path, reference.names)
+            places = find_places(
+                self.contigs, None, reference.contigs, reference.path, reference.names
+            )
 
             def each() -> Iterator[Region]:
                 for region in bed_regions(path, reference, places, stream):
@@ -260,16 +291,24 @@ class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
             @cache
             def first_bins() -> list[int]:
                 """Number of bins before each region, followed by the total number of bins."""
-                sizes = (1 if region.fault else len(bins_of(region, size)) for region in each())
+                sizes = (
+                    1 if region.fault else len(bins_of(region, size))
+                    for region in each()
+                )
                 return list(accumulate(sizes, initial=0))
 
             # Check the whole file before any computation, unless it is processed as a stream.
             known = None if stream is not None else _count(path, each(), target.format)
 
-            def rows(predict: Predictor, bins: range | None) -> Iterator[PredictedRegion]:
+            def rows(
+                predict: Predictor, bins: range | None
+            ) -> Iterator[PredictedRegion]:
                 asked, expected = each(), known
                 if bins is not None:
-                    first, last = (bisect_left(first_bins()[:-1], end) for end in (bins.start, bins.stop))
+                    first, last = (
+                        bisect_left(first_bins()[:-1], end)
+                        for end in (bins.start, bins.stop)
+                    )
                     asked, expected = islice(asked, first, last), last - first
                 found = predict_regions(
                     asked,
@@ -281,12 +320,18 @@ class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
                     summary=cast(Summary, self.summary),
                     max_n=self.max_n,
                 )
-                for region, values, note in progress(found, "predicting", expected, "regions"):
-                    yield PredictedRegion(region, None if values is None else values[columns], note)
+                for region, values, note in progress(
+                    found, "predicting", expected, "regions"
+                ):
+                    yield PredictedRegion(
+                        region, None if values is None else values[columns], note
+                    )
 
             origin = self.origin(model, target, self._options(reference, target))
             header = OutputHeader(origin, reference.contigs, names)
-            content = partial(self.content, model, path, reference.path, reference.aliases)
+            content = partial(
+                self.content, model, path, reference.path, reference.aliases
+            )
             job = Job(header, content, lambda: first_bins()[-1], rows)
             job.counts["tracks"] = len(names)
             yield job
@@ -312,7 +357,9 @@ class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
                 )
         return columns
 
-    def _options(self, reference: Reference, target: Target) -> dict[str, object | None]:
+    def _options(
+        self, reference: Reference, target: Target
+    ) -> dict[str, object | None]:
         return {
             "--reference": reference.path,
             "--aliases": reference.aliases,
@@ -331,7 +378,9 @@ class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
     @staticmethod
     def lines(row: PredictedRegion) -> Iterable[str]:
         place = map(str, row.region[:4])
-        values = [] if row.probabilities is None else map(repr, row.probabilities.tolist())
+        values = (
+            [] if row.probabilities is None else map(repr, row.probabilities.tolist())
+        )
         return ("\t".join([*place, row.note, *values]),)
 
     @staticmethod
@@ -341,8 +390,12 @@ class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
         if not fields and tracks:
             return PredictedRegion(region, None, note)
         if len(fields) != tracks:
-            raise ValueError(f"expected {tracks} values, one per track, found {len(fields)}")
-        return PredictedRegion(region, np.array([float(field) for field in fields], np.float32), note)
+            raise ValueError(
+                f"expected {tracks} values, one per track, found {len(fields)}"
+            )
+        return PredictedRegion(
+            region, np.array([float(field) for field in fields], np.float32), note
+        )
 
 
 def _count(path: Path, regions: Iterable[Region], format: str) -> int:
@@ -351,7 +404,9 @@ def _count(path: Path, regions: Iterable[Region], format: str) -> int:
         return sum(1 for _ in regions)
     found = list(regions)
     known = sorted(region for region in found if not region.fault)
-    check_bigwig_contigs(len({region.contig for region in known}), path, "write bed, tsv or parquet")
+    check_bigwig_contigs(
+        len({region.contig for region in known}), path, "write bed, tsv or parquet"
+    )
     for last, region in pairwise(known):
         if last.contig == region.contig and last.end > region.start:
             raise DataError(

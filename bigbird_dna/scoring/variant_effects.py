@@ -94,7 +94,9 @@ class EffectKind(Protocol[R, E]):
         """Return the part of the predictions that `effect` uses."""
         return predicted
 
-    def effect(self, notes: tuple[str, ...], rows: R | None, values: NDArray[np.float32]) -> E:
+    def effect(
+        self, notes: tuple[str, ...], rows: R | None, values: NDArray[np.float32]
+    ) -> E:
         """Return the effect of the allele."""
 
     def row(self, effect: E, missing: str = "NA") -> Iterable[str]:
@@ -120,11 +122,15 @@ def score_records(
     `predict` has at most `batch_sequences` distinct sequences. `ModelError` for invalid probabilities.
     """
     if not 0 <= max_n <= 1 or (batch_sequences is not None and batch_sequences < 1):
-        raise ValueError(f"max_n {max_n} or batch_sequences {batch_sequences} is out of range")
+        raise ValueError(
+            f"max_n {max_n} or batch_sequences {batch_sequences} is out of range"
+        )
     first, most = kind.batches
     most = batch_sequences or most
     find_contig = contig_finder(reference.contigs, reference.names)
-    rows: dict[Any, int] = {}  # sequence → its row among the sequences predicted together
+    rows: dict[
+        Any, int
+    ] = {}  # sequence → its row among the sequences predicted together
 
     def place(sequences: Iterable[Any]) -> list[int]:
         return [rows.setdefault(sequence, len(rows)) for sequence in sequences]
@@ -139,7 +145,9 @@ def score_records(
         notes, rows = ((change,), None) if isinstance(change, Note) else windows(change)
         return (Note.PHASED, *notes) if joint else notes, rows
 
-    def placed() -> Iterator[tuple[VcfRecord, list[tuple[tuple[str, ...], R | None]], int]]:
+    def placed() -> Iterator[
+        tuple[VcfRecord, list[tuple[tuple[str, ...], R | None]], int]
+    ]:
         for record in records:
             before = len(rows)
             alleles = [allele(record, alt) for alt in record.alts]
@@ -148,10 +156,15 @@ def score_records(
     for batch in growing_batches(placed(), itemgetter(2), first, most, _RECORDS):
         texts = list(rows)
         calls = (texts[start : start + most] for start in range(0, len(texts), most))
-        parts = [kind.values(_predicted(kind, predict, sequences)) for sequences in calls]
+        parts = [
+            kind.values(_predicted(kind, predict, sequences)) for sequences in calls
+        ]
         values = np.concatenate(parts) if parts else np.empty((0, 0), np.float32)
         for record, alleles, _ in batch:
-            yield ScoredRecord(record, tuple(kind.effect(notes, found, values) for notes, found in alleles))
+            yield ScoredRecord(
+                record,
+                tuple(kind.effect(notes, found, values) for notes, found in alleles),
+            )
         rows.clear()
 
 
@@ -161,9 +174,13 @@ def _predicted(
     sequences: Sequence[Any],
 ) -> NDArray[np.float32]:
     values = predict(sequences)
-    assert len(values) == len(sequences), f"{values.shape} predictions for {len(sequences)} sequences"
+    assert len(values) == len(sequences), (
+        f"{values.shape} predictions for {len(sequences)} sequences"
+    )
     if not kind.is_valid(values):
-        raise ModelError("the model predicts values that are not probabilities: its weights are damaged")
+        raise ModelError(
+            "the model predicts values that are not probabilities: its weights are damaged"
+        )
     return values
 
 
@@ -183,18 +200,27 @@ def refuse(model: LoadedModel, kind: str, options: Mapping[str, object]) -> None
     """Raise `UsageError` for an option that is given, but does not apply to this kind of model."""
     for name, value in options.items():
         if value is not None:
-            raise UsageError(f"{name} {value}: does not apply to {model.name}, which is {kind}")
+            raise UsageError(
+                f"{name} {value}: does not apply to {model.name}, which is {kind}"
+            )
 
 
 def _vcf_header(
-    kind: EffectKind[Any, Any], origin: Mapping[str, str], vcf: VcfFile, contigs: Sequence[str]
+    kind: EffectKind[Any, Any],
+    origin: Mapping[str, str],
+    vcf: VcfFile,
+    contigs: Sequence[str],
 ) -> Iterator[str]:
     """Yield the input's header lines, missing `##contig` lines, and the header lines of this result."""
     own = (_META, f"##INFO=<ID={PREFIX}")
     yield from (line for line in vcf.meta if not line.startswith(own))
     yield from contigs
     version, model, command = origin.values()
-    yield from (f"{_META}version={version}", f"{_META}model={model}", f"{_META}command={command}")
+    yield from (
+        f"{_META}version={version}",
+        f"{_META}model={model}",
+        f"{_META}command={command}",
+    )
     yield from (f"{_META}{key}={value}" for key, value in kind.origin.items())
     meanings = [(str(note), note.meaning) for note in Note] + [*kind.notes.items()]
     notes = "; ".join(map(" ".join, meanings))
@@ -215,14 +241,21 @@ def _vcf_lines(scored: ScoredRecord[Any], kind: EffectKind[Any, Any]) -> Sequenc
     """
     record, effects = scored
     *columns, old = record.columns
-    info = [] if old == "." else [part for part in old.split(";") if not part.startswith(PREFIX)]
+    info = (
+        []
+        if old == "."
+        else [part for part in old.split(";") if not part.startswith(PREFIX)]
+    )
     if any(effect.delta is not None for effect in effects):
         values = zip(*map(kind.info, effects), strict=True)
         info += [
-            f"{PREFIX}{key.name}={','.join(texts)}" for key, texts in zip(kind.keys, values, strict=True)
+            f"{PREFIX}{key.name}={','.join(texts)}"
+            for key, texts in zip(kind.keys, values, strict=True)
         ]
     if any(effect.notes for effect in effects) and record.alts != (".",):
-        info.append(f"{PREFIX}NOTE={','.join('&'.join(effect.notes) or '.' for effect in effects)}")
+        info.append(
+            f"{PREFIX}NOTE={','.join('&'.join(effect.notes) or '.' for effect in effects)}"
+        )
     line = [*columns, ";".join(info) or "."]
     return ("\t".join([*line, record.rest] if record.rest else line),)
 
@@ -230,20 +263,40 @@ def _vcf_lines(scored: ScoredRecord[Any], kind: EffectKind[Any, Any]) -> Sequenc
 ALLELE = ("contig", "position", "ref", "alt", "id", "note")  # first columns of a table
 
 
-def _tsv_header(kind: EffectKind[Any, Any], origin: Mapping[str, str], *_: object) -> Iterator[str]:
-    yield from (*provenance_lines({**origin, **kind.origin}), "#" + "\t".join([*ALLELE, *kind.columns]))
+def _tsv_header(
+    kind: EffectKind[Any, Any], origin: Mapping[str, str], *_: object
+) -> Iterator[str]:
+    yield from (
+        *provenance_lines({**origin, **kind.origin}),
+        "#" + "\t".join([*ALLELE, *kind.columns]),
+    )
 
 
 def _tsv_lines(scored: ScoredRecord[Any], kind: EffectKind[Any, Any]) -> Sequence[str]:
     """Return one row per ALT; `position` is 1-based as in VCF, and the note is `.` if there is none."""
     contig, position, name, ref = scored.record.columns[:4]
     return [
-        "\t".join([contig, position, ref, alt, name, "&".join(effect.notes) or ".", *kind.row(effect)])
+        "\t".join(
+            [
+                contig,
+                position,
+                ref,
+                alt,
+                name,
+                "&".join(effect.notes) or ".",
+                *kind.row(effect),
+            ]
+        )
         for alt, effect in zip(scored.record.alts, scored.effects, strict=True)
     ]
 
 
-Layout = tuple[Callable[..., Iterator[str]], Callable[[ScoredRecord[Any], Any], Sequence[str]]]
+Layout = tuple[
+    Callable[..., Iterator[str]], Callable[[ScoredRecord[Any], Any], Sequence[str]]
+]
 
-LAYOUTS: Mapping[str, Layout] = {"vcf": (_vcf_header, _vcf_lines), "tsv": (_tsv_header, _tsv_lines)}
+LAYOUTS: Mapping[str, Layout] = {
+    "vcf": (_vcf_header, _vcf_lines),
+    "tsv": (_tsv_header, _tsv_lines),
+}
 """Format → functions that yield the lines, without line ends, of the header and of a record."""

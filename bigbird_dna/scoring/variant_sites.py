@@ -95,13 +95,33 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
     """
 
     batches = (2048, 2048)
-    notes: ClassVar[Mapping[str, str]] = {NO_SITE: "no site's window covers a changed base"}
-    columns: ClassVar[Sequence[str]] = ("ref_score", "alt_score", "delta", "site", "strand")
+    notes: ClassVar[Mapping[str, str]] = {
+        NO_SITE: "no site's window covers a changed base"
+    }
+    columns: ClassVar[Sequence[str]] = (
+        "ref_score",
+        "alt_score",
+        "delta",
+        "site",
+        "strand",
+    )
     keys: ClassVar[Sequence[InfoKey]] = (
         InfoKey("PROMOTER_REF", "A", "Float", f"Promoter score of the reference {_AT}"),
-        InfoKey("PROMOTER_ALT", "A", "Float", f"Promoter score with ALT in place {_AT}"),
-        InfoKey("PROMOTER_DELTA", "A", "Float", f"Change of the promoter score, ALT minus REF, {_AT}"),
-        InfoKey("PROMOTER_SITE", "A", "Integer", "This TSS position in the reference, 1-based"),
+        InfoKey(
+            "PROMOTER_ALT", "A", "Float", f"Promoter score with ALT in place {_AT}"
+        ),
+        InfoKey(
+            "PROMOTER_DELTA",
+            "A",
+            "Float",
+            f"Change of the promoter score, ALT minus REF, {_AT}",
+        ),
+        InfoKey(
+            "PROMOTER_SITE",
+            "A",
+            "Integer",
+            "This TSS position in the reference, 1-based",
+        ),
         InfoKey("PROMOTER_STRAND", "A", "String", "Strand of this TSS, + or -"),
     )
 
@@ -112,13 +132,19 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
 
     def __post_init__(self) -> None:
         if self.upstream < 0 or self.downstream < 1 or self.stride < 1:
-            raise ValueError(f"{self.upstream}, {self.downstream} or {self.stride} bp is out of range")
+            raise ValueError(
+                f"{self.upstream}, {self.downstream} or {self.stride} bp is out of range"
+            )
 
     def windows(
         self, change: Change, reference: Reference, max_n: float, place: Place
     ) -> tuple[tuple[str, ...], SiteRows | None]:
         """Return the sites that are on both contigs, with the rows of their windows."""
-        contig, start, size = change.contig, change.start, self.upstream + self.downstream
+        contig, start, size = (
+            change.contig,
+            change.start,
+            self.upstream + self.downstream,
+        )
         alleles = change.ref, change.alt
         if max(map(len, alleles)) > size:
             return (Note.TOO_LONG,), None
@@ -142,7 +168,9 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
                 for text, at in zip(texts, (ref, alt), strict=True)
             ]
             if max(map(fraction_n, pair)) <= max_n:
-                first, second = place(pair if strand == "+" else map(reverse_complement, pair))
+                first, second = place(
+                    pair if strand == "+" else map(reverse_complement, pair)
+                )
                 found.append((start + ref, strand, first, second))
         if without_site:
             return (NO_SITE,), None
@@ -160,7 +188,11 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
             SiteScores(position, strand, float(values[ref]), float(values[alt]))
             for position, strand, ref, alt in rows or ()
         ]
-        largest = min(sites, key=lambda site: (-abs(site.delta), site.position, site.strand), default=None)
+        largest = min(
+            sites,
+            key=lambda site: (-abs(site.delta), site.position, site.strand),
+            default=None,
+        )
         return PromoterEffect(notes, largest)
 
     def row(self, effect: PromoterEffect, missing: str = "NA") -> Sequence[str]:
@@ -172,7 +204,11 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
 
     def _reach(self, strand: Strand) -> tuple[int, int]:
         """Extent in bp of a window left of its TSS, and from the TSS to the right, on the forward strand."""
-        return (self.upstream, self.downstream) if strand == "+" else (self.downstream - 1, self.upstream + 1)
+        return (
+            (self.upstream, self.downstream)
+            if strand == "+"
+            else (self.downstream - 1, self.upstream + 1)
+        )
 
     def _sites(self, change: Change, size: int) -> Iterator[Site]:
         """Yield the sites whose window covers a changed base."""
@@ -181,7 +217,9 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
             for strand in OPPOSITE:
                 left, right = self._reach(strand)
                 yield from ((at, at, strand) for at in range(-1, -right, -self.stride))
-                yield from ((ref + at, alt + at, strand) for at in range(0, left, self.stride))
+                yield from (
+                    (ref + at, alt + at, strand) for at in range(0, left, self.stride)
+                )
                 for at in centered_tiles(max(ref, alt), 1, self.stride):
                     there = moved(at, strand, max(ref, alt), min(ref, alt))
                     yield (at, there, strand) if ref >= alt else (there, at, strand)

@@ -16,7 +16,13 @@ from typing import Any, NamedTuple
 from bigbird_dna.baselines.kmer_model import read_kmer_model
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.outputs import Destination
-from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one, check_fraction
+from bigbird_dna.errors import (
+    DataError,
+    ModelError,
+    UsageError,
+    check_at_least_one,
+    check_fraction,
+)
 from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.variants import (
@@ -34,7 +40,12 @@ from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import LoadedModel, check_calibrated
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.scoring.background import background_file, with_quantiles
-from bigbird_dna.scoring.formats import VARIANT_FORMATS, OutputHeader, indexed_destination, write_lines
+from bigbird_dna.scoring.formats import (
+    VARIANT_FORMATS,
+    OutputHeader,
+    indexed_destination,
+    write_lines,
+)
 from bigbird_dna.scoring.haplotypes import sample_column, with_haplotypes
 from bigbird_dna.scoring.masked_likelihood import (
     CONTEXT,
@@ -54,7 +65,13 @@ from bigbird_dna.scoring.scorer import (
 )
 from bigbird_dna.scoring.start_site_effects import StartSiteEffects
 from bigbird_dna.scoring.track_effects import OFFSETS, track_effects
-from bigbird_dna.scoring.variant_effects import LAYOUTS, EffectKind, check_offsets, refuse, score_records
+from bigbird_dna.scoring.variant_effects import (
+    LAYOUTS,
+    EffectKind,
+    check_offsets,
+    refuse,
+    score_records,
+)
 from bigbird_dna.scoring.variant_sites import NO_SITE, STRIDE, SiteEffects, TssSites
 from bigbird_dna.scoring.window_source import scan_predictor
 
@@ -158,11 +175,26 @@ def score_variants(
         `regions`; the model is none of these, or causal, or its weights are damaged.
     """
     names = None if aliases is None else Path(aliases)
-    own = (tracks, contig_names(contigs), regions, names, offsets, context, phased, stride, sites, prior)
+    own = (
+        tracks,
+        contig_names(contigs),
+        regions,
+        names,
+        offsets,
+        context,
+        phased,
+        stride,
+        sites,
+        prior,
+    )
     scorer = VariantScorer(model, vcf, max_n, calibrated, reference, *own, top_tracks)
-    counts = write_scores(scorer, output, format, shard, precision, batch_size, device, threads)
+    counts = write_scores(
+        scorer, output, format, shard, precision, batch_size, device, threads
+    )
     notes = {note: counts[note] for note in (*Note, NO_SITE) if counts[note]}
-    return VariantCounts(counts["records"], counts["scored"], counts["not scored"], notes)
+    return VariantCounts(
+        counts["records"], counts["scored"], counts["not scored"], notes
+    )
 
 
 class EffectLines(NamedTuple):
@@ -172,7 +204,9 @@ class EffectLines(NamedTuple):
     effects: Sequence[Any] = ()
 
 
-def _write(path: Destination, rows: Iterable[EffectLines], header: OutputHeader) -> None:
+def _write(
+    path: Destination, rows: Iterable[EffectLines], header: OutputHeader
+) -> None:
     """Write the header lines and the lines of the rows; a stream's header is complete after its first row."""
     upcoming = iter(rows)
     first = [] if header.extra["lines"] else list(islice(upcoming, 1))
@@ -211,7 +245,9 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
         check_fraction("max_n", self.max_n)
         check_at_least_one({"top_tracks": self.top_tracks})
         if target.output is not None and target.output.suffix == ".bcf":
-            raise UsageError(f"{target.output}: BCF output is not supported; use .vcf.gz")
+            raise UsageError(
+                f"{target.output}: BCF output is not supported; use .vcf.gz"
+            )
 
     def load(self, **computing: Any) -> tuple[ScoringModel, Predictor]:
         """Chromatin models predict single strands here; calibration is applied to averaged probabilities.
@@ -228,15 +264,27 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
             check_at_least_one({"stride": self.stride})
             if self.stride is not None and self.sites is not None:
                 raise UsageError("stride and sites: give at most one of them")
-            return model, calibrated_predictor(model, self.calibrated, self.prior, **computing)
+            return model, calibrated_predictor(
+                model, self.calibrated, self.prior, **computing
+            )
         if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
-            options = {"offsets": self.offsets, "context": self.context, "stride": self.stride}
-            refuse(model, "a model of start sites", {**tracks, **options, "prior": self.prior})
+            options = {
+                "offsets": self.offsets,
+                "context": self.context,
+                "stride": self.stride,
+            }
+            refuse(
+                model,
+                "a model of start sites",
+                {**tracks, **options, "prior": self.prior},
+            )
             return model, scan_predictor(model, self.calibrated, **computing)
         if isinstance(model, LoadedChromatinModel):
             refuse(model, "a chromatin model", {**sites, "context": self.context})
             self._on_tracks(model)
-            return model, partial(model.window_probabilities, both_strands=False, **computing)
+            return model, partial(
+                model.window_probabilities, both_strands=False, **computing
+            )
         refuse(model, "a pretrained model", {**tracks, **sites})
         refuse(model, "a pretrained model", {"calibrated": self.calibrated or None})
         self._on_likelihood(model)
@@ -257,14 +305,20 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
         offsets: dict[str, object] = {"--offsets": self.offsets or OFFSETS}
         if isinstance(model, LoadedChromatinModel):
             if model.predicts_tss:
-                return StartSiteEffects.of(model, self._sites(reference)), {"--tss": self.sites}
+                return StartSiteEffects.of(model, self._sites(reference)), {
+                    "--tss": self.sites
+                }
             return self._on_tracks(model), offsets
         if not isinstance(model, LoadedPromoterModel):
             likelihood = self._on_likelihood(model)
             return likelihood, {**offsets, "--context": likelihood.context}
         stride, sites = int(self.stride or STRIDE), self._sites(reference)
-        own: dict[str, object] = {"--stride": stride} if sites is None else {"--tss": self.sites}
-        kind = SiteEffects(model.settings.upstream, model.settings.downstream, stride, sites)
+        own: dict[str, object] = (
+            {"--stride": stride} if sites is None else {"--tss": self.sites}
+        )
+        kind = SiteEffects(
+            model.settings.upstream, model.settings.downstream, stride, sites
+        )
         return kind, {**own, "--prior": self.prior}
 
     def _sites(self, reference: Reference) -> TssSites | None:
@@ -297,29 +351,46 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
             origin = self.origin(model, target, self._options(reference, target, own))
             header_lines, record_lines = LAYOUTS[target.format]
             with open_vcf(path, keep, stream) as opened:
-                phased = self.phased and sample_column(opened.column_line, self.phased, self.source_name)
+                phased = self.phased and sample_column(
+                    opened.column_line, self.phased, self.source_name
+                )
 
                 def head(used: Iterable[str]) -> list[str]:
-                    declared = contig_lines(opened.meta, reference.contigs, used, fit.finder)
+                    declared = contig_lines(
+                        opened.meta, reference.contigs, used, fit.finder
+                    )
                     return list(header_lines(kind, origin, opened, declared))
 
                 # For a stream, the header needs the contig names of the records read before the first row.
                 lines = head(summary.contigs) if summary else []
                 furthest = None
                 if summary is not None and summary.is_sorted:
-                    ends = (reference.contigs[name] for name in fit.names.values() if name)
+                    ends = (
+                        reference.contigs[name] for name in fit.names.values() if name
+                    )
                     furthest = max([summary.furthest, *ends])
-                header = OutputHeader(origin, extra={"lines": lines, "furthest": furthest})
+                header = OutputHeader(
+                    origin, extra={"lines": lines, "furthest": furthest}
+                )
 
-                def rows(predict: Predictor, numbers: range | None) -> Iterator[EffectLines]:
+                def rows(
+                    predict: Predictor, numbers: range | None
+                ) -> Iterator[EffectLines]:
                     records = checked(opened) if summary is None else opened.records
                     expected = summary and summary.records
                     if phased:
-                        records = with_haplotypes(records, phased, reference, fit.finder)
+                        records = with_haplotypes(
+                            records, phased, reference, fit.finder
+                        )
                     if numbers is not None:
-                        records, expected = islice(records, numbers.start, numbers.stop), len(numbers)
+                        records, expected = (
+                            islice(records, numbers.start, numbers.stop),
+                            len(numbers),
+                        )
                     fitting = fit.each(records)
-                    effects = score_records(fitting, reference, kind, predict, max_n=self.max_n)
+                    effects = score_records(
+                        fitting, reference, kind, predict, max_n=self.max_n
+                    )
                     scored = progress(effects, "scoring", expected, "records")
                     if summary is None:
                         scored = chain(list(islice(scored, 1)), scored)
@@ -327,11 +398,25 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
                     for record in scored:
                         yield EffectLines(record_lines(record, kind), record.effects)
 
-                files = reference.path, reference.aliases, self.regions, self.sites, background_file(model)
+                files = (
+                    reference.path,
+                    reference.aliases,
+                    self.regions,
+                    self.sites,
+                    background_file(model),
+                )
                 content = partial(self.content, model, path, *files)
-                yield (job := Job(header, content, lambda: summary.records if summary else 0, rows))
-            if keep is not None and not (summary.records if summary else job.counts["records"]):
-                log(f"warning: {self.source}: no records in the selected contigs or regions")
+                yield (
+                    job := Job(
+                        header, content, lambda: summary.records if summary else 0, rows
+                    )
+                )
+            if keep is not None and not (
+                summary.records if summary else job.counts["records"]
+            ):
+                log(
+                    f"warning: {self.source}: no records in the selected contigs or regions"
+                )
 
     def _options(
         self, reference: Reference, target: Target, own: Mapping[str, object]
@@ -351,10 +436,18 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
 
     def _keep(self, reference: Reference) -> Keep | None:
         """Return a filter of records by `contigs` and `regions`; None: keep all records."""
-        places = find_places(self.contigs, self.regions, reference.contigs, reference.path, reference.names)
+        places = find_places(
+            self.contigs,
+            self.regions,
+            reference.contigs,
+            reference.path,
+            reference.names,
+        )
         if places is None:
             return None
-        return lambda record: places.overlaps(record.contig, record.start, record.start + len(record.ref))
+        return lambda record: places.overlaps(
+            record.contig, record.start, record.start + len(record.ref)
+        )
 
     def count(self, row: EffectLines, counts: Counter[str]) -> None:
         counts["records"] += 1
@@ -385,7 +478,10 @@ def load_scoring_model(model: LoadedModel | Path | str) -> ScoringModel:
     if not isinstance(model, LoadedModel) and Path(model).suffix == ".npz":
         return read_kmer_model(Path(model))
     opened = model if isinstance(model, LoadedModel) else load(model)
-    if isinstance(opened, LoadedPromoterModel | LoadedChromatinModel) or opened.task == "pretraining":
+    if (
+        isinstance(opened, LoadedPromoterModel | LoadedChromatinModel)
+        or opened.task == "pretraining"
+    ):
         return opened
     raise ModelError(
         f"{opened.name}: needs a chromatin, promoter or pretrained model, found a {opened.task} model"

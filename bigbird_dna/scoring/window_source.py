@@ -42,8 +42,12 @@ class WindowSource:
     read: int  # bp that the model reads for a score
     step: int  # distance of scores, bp
     together: int  # number of scores per window and strand
-    scan: Callable[..., Iterator[ScoredWindow]]  # `scan_promoters`, `scan_aligned` or `scan_bins`
-    count: Callable[..., int]  # of windows per strand, of contigs (bp by name) and places
+    scan: Callable[
+        ..., Iterator[ScoredWindow]
+    ]  # `scan_promoters`, `scan_aligned` or `scan_bins`
+    count: Callable[
+        ..., int
+    ]  # of windows per strand, of contigs (bp by name) and places
 
 
 def load_scanned_model(given: LoadedModel | Path | str) -> ScannedModel:
@@ -71,10 +75,17 @@ def scan_predictor(
     given = {"stride": stride, "prior": prior, "pad": pad or None}
     for name, value in given.items():
         if value is not None:
-            raise UsageError(f"{name} {value}: {model.name} scores bins of {model.settings.bin} bp")
+            raise UsageError(
+                f"{name} {value}: {model.name} scores bins of {model.settings.bin} bp"
+            )
     if tss_offset is None:
-        return calibrated_predictor(model, calibrated, center_fraction=scored_center(model), **computing)
-    predict, track = calibrated_predictor(model, calibrated, **computing), model.tss_columns["+"]
+        return calibrated_predictor(
+            model, calibrated, center_fraction=scored_center(model), **computing
+        )
+    predict, track = (
+        calibrated_predictor(model, calibrated, **computing),
+        model.tss_columns["+"],
+    )
     return lambda windows: predict(windows)[:, 0, track]
 
 
@@ -92,17 +103,36 @@ def window_source(
     """
     if tss_offset is not None:
         upstream, downstream = tss_reach(model)
-        aligned = partial(scan_aligned, tss_offset=tss_offset, upstream=upstream, downstream=downstream)
-        return WindowSource(model.settings.window, int(stride or STRIDE), 1, aligned, count_records)
+        aligned = partial(
+            scan_aligned,
+            tss_offset=tss_offset,
+            upstream=upstream,
+            downstream=downstream,
+        )
+        return WindowSource(
+            model.settings.window, int(stride or STRIDE), 1, aligned, count_records
+        )
     if isinstance(model, LoadedPromoterModel):
         own, step = model.settings, int(stride or STRIDE)
         sizes: dict[str, Any] = {"window": own.window, "stride": step}
-        scan = partial(scan_promoters, **sizes, upstream=own.upstream, pad=pad, beyond_is_n=beyond_is_n)
+        scan = partial(
+            scan_promoters,
+            **sizes,
+            upstream=own.upstream,
+            pad=pad,
+            beyond_is_n=beyond_is_n,
+        )
         return WindowSource(own.window, step, 1, scan, partial(count_windows, **sizes))
     size, read = model.settings.bin, model.settings.window
     span = size * model.bins_together(scored_center(model))
     sizes = {"window": span, "stride": span}
-    scan = partial(scan_bins, **sizes, size=size, margin=(read - span) // 2, columns=model.tss_columns)
+    scan = partial(
+        scan_bins,
+        **sizes,
+        size=size,
+        margin=(read - span) // 2,
+        columns=model.tss_columns,
+    )
     return WindowSource(read, size, span // size, scan, partial(count_windows, **sizes))
 
 

@@ -106,7 +106,9 @@ def place(plan: Plan, length: int, rng: np.random.Generator) -> PlacedLoci:
     count = len(plan.kind)
     free = length - int(plan.width.sum())
     if free < 0:
-        raise ValueError(f"loci of {plan.width.sum()} bp do not fit into a contig of {length} bp")
+        raise ValueError(
+            f"loci of {plan.width.sum()} bp do not fit into a contig of {length} bp"
+        )
     order = rng.permutation(count)
     minus = rng.random(count) < 0.5
     shares = np.cumsum(rng.exponential(size=count + 1))
@@ -119,7 +121,11 @@ def place(plan: Plan, length: int, rng: np.random.Generator) -> PlacedLoci:
 
     owner_minus = minus[plan.locus]
     width = WIDTHS[plan.motif]
-    site_start = np.where(owner_minus, end[plan.locus] - plan.offset - width, start[plan.locus] + plan.offset)
+    site_start = np.where(
+        owner_minus,
+        end[plan.locus] - plan.offset - width,
+        start[plan.locus] + plan.offset,
+    )
     return PlacedLoci(
         kind=plan.kind[order],
         start=start[order],
@@ -134,7 +140,9 @@ def place(plan: Plan, length: int, rng: np.random.Generator) -> PlacedLoci:
     )
 
 
-def plant(codes: Codes, placed: PlacedLoci, parameters: Parameters, rng: np.random.Generator) -> Flags:
+def plant(
+    codes: Codes, placed: PlacedLoci, parameters: Parameters, rng: np.random.Generator
+) -> Flags:
     """Write an instance of each element into `codes`; return flags that mark the written bases."""
     written = np.zeros(len(codes), dtype=bool)
     for index, motif in enumerate(MOTIFS):
@@ -175,13 +183,17 @@ def enhancers(count: int, parameters: Parameters, rng: np.random.Generator) -> P
     return _clusters(kind, motif, SLOT, rng)
 
 
-def distal(name: str, count: int, parameters: Parameters, rng: np.random.Generator) -> Plan:
+def distal(
+    name: str, count: int, parameters: Parameters, rng: np.random.Generator
+) -> Plan:
     """Return activators or silencers: several sites of one factor."""
     motif = np.full((count, parameters.distal_copies), INDEX[DISTAL[name]])
     return _clusters(np.full(count, KIND[name]), motif, DISTAL_SLOT, rng)
 
 
-def lone_sites(factor: str, count: int, parameters: Parameters, rng: np.random.Generator) -> Plan:
+def lone_sites(
+    factor: str, count: int, parameters: Parameters, rng: np.random.Generator
+) -> Plan:
     """Return isolated sites of one factor, intact or broken at one strong position."""
     motif = np.full((count, 1), INDEX[factor])
     width = int(WIDTHS[INDEX[factor]])
@@ -190,7 +202,11 @@ def lone_sites(factor: str, count: int, parameters: Parameters, rng: np.random.G
 
 
 def _clusters(
-    kind: Positions, motif: Positions, slot: int, rng: np.random.Generator, broken: Flags | None = None
+    kind: Positions,
+    motif: Positions,
+    slot: int,
+    rng: np.random.Generator,
+    broken: Flags | None = None,
 ) -> Plan:
     """Return loci of (n, s) sites, each at random in its slot of `slot` bp and on either strand."""
     count, sites = motif.shape
@@ -211,7 +227,10 @@ def _clusters(
 
 OFFSETS: Positions = np.array([-92, -64, -31, -3, 27], dtype=np.int64)
 JITTER: Positions = np.array([8, 6, 2, 0, 1], dtype=np.int64)
-PRESENCE = {"promoter-tata": (0.25, 0.90, 1.0, 1.0, 0.0), "promoter-dpe": (0.70, 0.90, 0.0, 1.0, 0.95)}
+PRESENCE = {
+    "promoter-tata": (0.25, 0.90, 1.0, 1.0, 0.0),
+    "promoter-dpe": (0.70, 0.90, 0.0, 1.0, 0.95),
+}
 UPSTREAM_SITE = (-150, -116)
 UPSTREAM_FACTORS = ("ALFA", "BRAVO", "CHARLIE", "DELTA")
 
@@ -262,7 +281,9 @@ def decoys(count: int, parameters: Parameters, rng: np.random.Generator) -> Plan
     cores = draw_cores(count, parameters, rng)
     mix = np.cumsum(parameters.decoy_mix)
     way = np.searchsorted(mix / mix[-1], rng.random(count), side="right")
-    way = np.where(cores.present.sum(axis=1) < 2, 1, way)  # a single element has no order
+    way = np.where(
+        cores.present.sum(axis=1) < 2, 1, way
+    )  # a single element has no order
     changes: list[_Change] = [_rotate, partial(_respace, parameters.decoy_shift), _turn]
     # Loci with the same elements are processed together.
     for number, change in enumerate(changes):
@@ -270,11 +291,15 @@ def decoys(count: int, parameters: Parameters, rng: np.random.Generator) -> Plan
         for pattern in np.unique(cores.present[rows], axis=0):
             alike = rows[(cores.present[rows] == pattern).all(axis=1)]
             change(cores, alike, np.flatnonzero(pattern), rng)
-    kind = np.array([KIND["decoy-order"], KIND["decoy-distance"], KIND["decoy-strand"]])[way]
+    kind = np.array(
+        [KIND["decoy-order"], KIND["decoy-distance"], KIND["decoy-strand"]]
+    )[way]
     return _plan(kind, cores)
 
 
-def _rotate(cores: Cores, rows: Positions, columns: Positions, rng: np.random.Generator) -> None:
+def _rotate(
+    cores: Cores, rows: Positions, columns: Positions, rng: np.random.Generator
+) -> None:
     """Move each element to the position of another one."""
     places = cores.offset[np.ix_(rows, columns)]
     turns = rng.integers(1, len(columns), size=len(rows))
@@ -283,7 +308,11 @@ def _rotate(cores: Cores, rows: Positions, columns: Positions, rng: np.random.Ge
 
 
 def _respace(
-    shift: tuple[int, int], cores: Cores, rows: Positions, columns: Positions, rng: np.random.Generator
+    shift: tuple[int, int],
+    cores: Cores,
+    rows: Positions,
+    columns: Positions,
+    rng: np.random.Generator,
 ) -> None:
     """Increase, or decrease where possible, each spacing between adjacent elements."""
     low, high = shift
@@ -296,7 +325,9 @@ def _respace(
     cores.offset[np.ix_(rows, columns[1:])] = places[:, 1:] + np.cumsum(change, axis=1)
 
 
-def _turn(cores: Cores, rows: Positions, columns: Positions, rng: np.random.Generator) -> None:
+def _turn(
+    cores: Cores, rows: Positions, columns: Positions, rng: np.random.Generator
+) -> None:
     """Reverse at least one element, and keep at least one."""
     shuffled = rng.permuted(np.tile(columns, (len(rows), 1)), axis=1)
     turned = rng.random(shuffled.shape) < 0.5
@@ -345,12 +376,17 @@ def plan_contig(length: int, parameters: Parameters, rng: np.random.Generator) -
         promoters(count, parameters, rng),
         decoys(round(count * parameters.decoys_per_promoter), parameters, rng),
         enhancers(round(length / parameters.enhancer_every), parameters, rng),
-        distal("activator", round(length / parameters.activator_every), parameters, rng),
+        distal(
+            "activator", round(length / parameters.activator_every), parameters, rng
+        ),
         distal("silencer", round(length / parameters.silencer_every), parameters, rng),
         *(lone_sites(factor, sites, parameters, rng) for factor in LONE_FACTORS),
     ]
     shifts = np.cumsum([0] + [len(plan.kind) for plan in plans[:-1]])
-    moved = [plan._replace(locus=plan.locus + shift) for plan, shift in zip(plans, shifts, strict=True)]
+    moved = [
+        plan._replace(locus=plan.locus + shift)
+        for plan, shift in zip(plans, shifts, strict=True)
+    ]
     return Plan(*map(np.concatenate, zip(*moved, strict=True)))
 
 
@@ -364,6 +400,8 @@ def draw_islands(
     center = np.concatenate((chosen, orphans))
     low, high = parameters.island_length
     size = rng.integers(low, high + 1, size=len(center))
-    start = np.clip(center - (size * rng.uniform(0.3, 0.7, size=len(center))).astype(int), 0, None)
+    start = np.clip(
+        center - (size * rng.uniform(0.3, 0.7, size=len(center))).astype(int), 0, None
+    )
     end = np.minimum(start + size, length)
     return list(zip(start.tolist(), end.tolist(), strict=True))

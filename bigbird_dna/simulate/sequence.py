@@ -166,7 +166,9 @@ MOTIFS = CORE + FACTORS
 INDEX = {motif.name: index for index, motif in enumerate(MOTIFS)}
 
 
-def sample_sites(motif: Motif, parameters: Parameters, rng: np.random.Generator, count: int) -> Codes:
+def sample_sites(
+    motif: Motif, parameters: Parameters, rng: np.random.Generator, count: int
+) -> Codes:
     """Draw (count, width) intact instances; each position matches the consensus with its fidelity."""
     chance = fidelity(motif, parameters)
     sites = np.empty((count, motif.width), dtype=np.uint8)
@@ -174,7 +176,9 @@ def sample_sites(motif: Motif, parameters: Parameters, rng: np.random.Generator,
         match = np.flatnonzero(motif.allowed[column])
         other = np.flatnonzero(~motif.allowed[column, :4])
         conforms = rng.random(count) < chance[column]
-        sites[:, column] = np.where(conforms, rng.choice(match, size=count), rng.choice(other, size=count))
+        sites[:, column] = np.where(
+            conforms, rng.choice(match, size=count), rng.choice(other, size=count)
+        )
     return sites
 
 
@@ -226,7 +230,12 @@ BLOCK = 500  # bp; isochores change between blocks, and blocks are drawn in para
 
 # Rows: previous base A C G T; columns: next base. CpG is set by the parameters.
 _DINUCLEOTIDE = np.array(
-    [[1.15, 0.85, 1.10, 0.90], [1.20, 1.10, 1.00, 1.10], [1.05, 0.95, 1.10, 0.85], [0.75, 1.05, 1.20, 1.15]]
+    [
+        [1.15, 0.85, 1.10, 0.90],
+        [1.20, 1.10, 1.00, 1.10],
+        [1.05, 0.95, 1.10, 0.85],
+        [0.75, 1.05, 1.20, 1.15],
+    ]
 )
 _RUN = 1.15  # odds of extending a run of two equal bases
 
@@ -238,7 +247,10 @@ def chain(gc: float, cpg_odds: float) -> NDArray[np.float64]:
     low, high = 0.0, 1.0
     for _ in range(30):
         middle = (low + high) / 2
-        odds = np.tile(np.array([1 - middle, middle, middle, 1 - middle]) / 2 * dinucleotide, (4, 1))
+        odds = np.tile(
+            np.array([1 - middle, middle, middle, 1 - middle]) / 2 * dinucleotide,
+            (4, 1),
+        )
         for code in range(4):
             odds[5 * code, code] *= _RUN
         table = np.asarray(odds / odds.sum(axis=1, keepdims=True))
@@ -270,7 +282,9 @@ def sample_chains(
     return np.ascontiguousarray(out.T)
 
 
-def isochores(length: int, parameters: Parameters, rng: np.random.Generator) -> Positions:
+def isochores(
+    length: int, parameters: Parameters, rng: np.random.Generator
+) -> Positions:
     """Return the GC level (0…gc_steps−1) of each block of a contig; adjacent runs have different levels."""
     blocks = -(-length // BLOCK)
     low, high = (bound // BLOCK for bound in parameters.isochore_length)
@@ -278,7 +292,9 @@ def isochores(length: int, parameters: Parameters, rng: np.random.Generator) -> 
     start, level = 0, -1
     while start < blocks:
         end = start + int(rng.integers(low, high + 1))
-        level = (level + int(rng.integers(1, parameters.gc_steps))) % parameters.gc_steps
+        level = (
+            level + int(rng.integers(1, parameters.gc_steps))
+        ) % parameters.gc_steps
         levels[start:end] = level
         start = end
     return levels
@@ -297,7 +313,10 @@ def background(length: int, parameters: Parameters, rng: np.random.Generator) ->
 
 
 def lay_islands(
-    codes: Codes, spans: Sequence[tuple[int, int]], parameters: Parameters, rng: np.random.Generator
+    codes: Codes,
+    spans: Sequence[tuple[int, int]],
+    parameters: Parameters,
+    rng: np.random.Generator,
 ) -> None:
     """Overwrite each span of `codes` with the sequence of a CpG island."""
     if not spans:
@@ -305,7 +324,9 @@ def lay_islands(
     table = chain(parameters.island_gc, parameters.island_cpg_odds)[None]
     longest = max(end - start for start, end in spans)
     rows = np.zeros(len(spans), dtype=np.int64)
-    for (start, end), island in zip(spans, sample_chains(table, rows, longest, rng), strict=True):
+    for (start, end), island in zip(
+        spans, sample_chains(table, rows, longest, rng), strict=True
+    ):
         codes[start:end] = island[: end - start]
 
 
@@ -315,14 +336,19 @@ def families(parameters: Parameters, rng: np.random.Generator) -> list[Codes]:
     lengths = rng.integers(low, high + 1, size=parameters.repeat_families)
     contents = rng.uniform(0.38, 0.54, size=parameters.repeat_families)
     return [
-        sample_chains(chain(float(gc), parameters.cpg_odds)[None], np.zeros(1, dtype=np.int64), length, rng)[
-            0
-        ]
+        sample_chains(
+            chain(float(gc), parameters.cpg_odds)[None],
+            np.zeros(1, dtype=np.int64),
+            length,
+            rng,
+        )[0]
         for gc, length in zip(contents, lengths.tolist(), strict=True)
     ]
 
 
-def diverge(consensus: Codes, divergence: float, indels: float, rng: np.random.Generator) -> Codes:
+def diverge(
+    consensus: Codes, divergence: float, indels: float, rng: np.random.Generator
+) -> Codes:
     """Return a copy with substitutions at rate `divergence` and 1-bp indels at `indels` times that rate."""
     copy = consensus.copy()
     changed = np.flatnonzero(rng.random(len(copy)) < divergence)
@@ -335,7 +361,10 @@ def diverge(consensus: Codes, divergence: float, indels: float, rng: np.random.G
 
 
 def lay_repeats(
-    codes: Codes, consensus: list[Codes], parameters: Parameters, rng: np.random.Generator
+    codes: Codes,
+    consensus: list[Codes],
+    parameters: Parameters,
+    rng: np.random.Generator,
 ) -> list[tuple[int, int, int, bool]]:
     """Write copies into `codes` one after another; return their (start, end, family, reverse) in order.
 
@@ -347,7 +376,9 @@ def lay_repeats(
         family = int(rng.integers(len(consensus)))
         kept = int(len(consensus[family]) * rng.uniform(0.2, 1.0))
         divergence = float(rng.uniform(*parameters.repeat_divergence))
-        copy = diverge(consensus[family][-kept:], divergence, parameters.repeat_indels, rng)
+        copy = diverge(
+            consensus[family][-kept:], divergence, parameters.repeat_indels, rng
+        )
         reverse = bool(rng.integers(2))
         if reverse:
             copy = COMPLEMENT[copy[::-1]]

@@ -52,11 +52,17 @@ from bigbird_dna.simulate.sequence import (
 )
 
 TRACKS = {
-    **{factor.name: ("TF", f"{factor.consensus}: {factor.description}") for factor in FACTORS},
+    **{
+        factor.name: ("TF", f"{factor.consensus}: {factor.description}")
+        for factor in FACTORS
+    },
     "TBP": ("TF", "promoters of the TATA class"),
     "OPEN1": ("DHS", "CpG islands and enhancers of type 1"),
     "OPEN2": ("DHS", "CpG islands and enhancers of type 2"),
-    "START": ("HM", "from 200 bp before to 400 bp after the TSS of promoters of the DPE class"),
+    "START": (
+        "HM",
+        "from 200 bp before to 400 bp after the TSS of promoters of the DPE class",
+    ),
     "ENHANCER": ("HM", "400 bp to either side of the center of enhancers"),
     "ACTIVE": ("HM", "1.5-3.5 kb to either side of an activator"),
     "SILENT": ("HM", "1.5-3.5 kb to either side of a silencer"),
@@ -84,7 +90,9 @@ class FactorSites(NamedTuple):
     bound: Flags
 
 
-def all_sites(codes: Codes, open_chromatin: list[SimulatedPeaks]) -> dict[str, FactorSites]:
+def all_sites(
+    codes: Codes, open_chromatin: list[SimulatedPeaks]
+) -> dict[str, FactorSites]:
     """Return the sites of each factor; `bound` determines the factor's track."""
     sites = {}
     for motif in FACTORS:
@@ -102,7 +110,10 @@ def all_sites(codes: Codes, open_chromatin: list[SimulatedPeaks]) -> dict[str, F
         if motif.name in OPEN_CHROMATIN_ONLY:
             middle = start + _MIDDLE[motif.name]
             bound = np.logical_or.reduce(
-                [Intervals(peaks.start, peaks.end).overlap(middle, middle + 1) for peaks in open_chromatin]
+                [
+                    Intervals(peaks.start, peaks.end).overlap(middle, middle + 1)
+                    for peaks in open_chromatin
+                ]
             )
         sites[motif.name] = FactorSites(start, flags, bound)
     return sites
@@ -135,10 +146,15 @@ def chromatin_peaks(
     def away_from(kind: str) -> tuple[Spans, Spans]:
         """Return the intervals at the distal range to the left and right of the loci's centers."""
         middle = placed.anchor[placed.of(kind)]
-        return ((middle - high, middle - low, middle - flank), (middle + low, middle + high, middle + flank))
+        return (
+            (middle - high, middle - low, middle - flank),
+            (middle + low, middle + high, middle + flank),
+        )
 
     def peaks(*parts: Spans) -> SimulatedPeaks:
-        start, end, summit = (np.concatenate(column) for column in zip(*parts, strict=True))
+        start, end, summit = (
+            np.concatenate(column) for column in zip(*parts, strict=True)
+        )
         return _merge(start, end, summit, size, rng)
 
     return {
@@ -166,7 +182,11 @@ def factor_peaks(
 
 
 def _merge(
-    start: Positions, end: Positions, summit: Positions, size: int, rng: np.random.Generator
+    start: Positions,
+    end: Positions,
+    summit: Positions,
+    size: int,
+    rng: np.random.Generator,
 ) -> SimulatedPeaks:
     """Clip intervals to the contig, sort them, and join those that overlap or touch.
 
@@ -236,7 +256,9 @@ def draw_variants(
         variant = _mutate(codes, planted, candidates[index], parameters, rng)
         if variant is None:
             continue
-        span = slice(max(0, variant.position - 10), variant.position + len(variant.ref) + 10)
+        span = slice(
+            max(0, variant.position - 10), variant.position + len(variant.ref) + 10
+        )
         if taken[span].any():
             continue
         taken[variant.position : variant.position + len(variant.ref)] = True
@@ -245,7 +267,10 @@ def draw_variants(
 
 
 def _candidates(
-    codes: Codes, placed: PlacedLoci, sites: dict[str, FactorSites], parameters: Parameters
+    codes: Codes,
+    placed: PlacedLoci,
+    sites: dict[str, FactorSites],
+    parameters: Parameters,
 ) -> list[Site]:
     """Return planted sites away from others of their factor, so that no other track uses their bases.
 
@@ -259,7 +284,9 @@ def _candidates(
         bound = dict(zip(found.start.tolist(), found.bound.tolist(), strict=True))
         broken = np.sort(placed.site_start[own & placed.site_broken])
         everything = np.sort(np.concatenate((found.start, broken)))
-        apart = np.diff(everything, prepend=-(10**9), append=10**12) > parameters.isolation
+        apart = (
+            np.diff(everything, prepend=-(10**9), append=10**12) > parameters.isolation
+        )
         isolated = set(everything[apart[:-1] & apart[1:]].tolist())
         # DELTA opens nothing, so its sites in enhancers and promoters may be changed. Whether its repaired
         # sites would be bound depends on their chromatin, so its broken sites are excluded.
@@ -276,13 +303,19 @@ def _candidates(
 
 
 def _mutate(
-    codes: Codes, planted: Flags, site: Site, parameters: Parameters, rng: np.random.Generator
+    codes: Codes,
+    planted: Flags,
+    site: Site,
+    parameters: Parameters,
+    rng: np.random.Generator,
 ) -> Variant | None:
     """Return a variant of a site, or None if the drawn change does not have the intended effect."""
     motif = MOTIFS[INDEX[site.track]]
     indel = rng.random() < parameters.indel_fraction
     if site.state == "bound":
-        category = str(rng.choice(["disrupts_site", "tolerated", "flanking"], p=[0.5, 0.2, 0.3]))
+        category = str(
+            rng.choice(["disrupts_site", "tolerated", "flanking"], p=[0.5, 0.2, 0.3])
+        )
     elif site.state == "broken":
         category = str(rng.choice(["creates_site", "failed_repair"]))
     else:
@@ -301,15 +334,24 @@ def _mutate(
     left, right = codes[max(0, start - _REACH) : start], codes[end : end + _REACH]
     middles = codes[start:end], np.array(inserted, dtype=np.uint8)
     before, after = (
-        {one.name: sum(len(find_sites(one, text, turned)) for turned in (False, True)) for one in FACTORS}
+        {
+            one.name: sum(
+                len(find_sites(one, text, turned)) for turned in (False, True)
+            )
+            for one in FACTORS
+        }
         for text in [np.concatenate((left, middle, right)) for middle in middles]
     )
     # A variant removes a closed site, although it is not bound; nothing else may change.
-    before[site.track] += -1 if site.state == "closed" else {"loss": -1, "gain": 1, "none": 0}[effect]
+    before[site.track] += (
+        -1 if site.state == "closed" else {"loss": -1, "gain": 1, "none": 0}[effect]
+    )
     if before != after:
         return None
     position, ref, alt = _record(codes, start, end, inserted)
-    return Variant(position, ref, alt, site.track, effect, category, site.start, site.reverse)
+    return Variant(
+        position, ref, alt, site.track, effect, category, site.start, site.reverse
+    )
 
 
 def _snv(
@@ -329,7 +371,9 @@ def _snv(
     column = int(rng.choice(columns))
     options = np.flatnonzero(np.arange(4) != oriented[column])
     if category != "tolerated":
-        options = options[motif.allowed[column, options] == (category == "creates_site")]
+        options = options[
+            motif.allowed[column, options] == (category == "creates_site")
+        ]
     if not len(options):
         return None
     base = int(rng.choice(options))
@@ -338,7 +382,12 @@ def _snv(
 
 
 def _flank(
-    codes: Codes, planted: Flags, site: Site, motif: Motif, indel: bool, rng: np.random.Generator
+    codes: Codes,
+    planted: Flags,
+    site: Site,
+    motif: Motif,
+    indel: bool,
+    rng: np.random.Generator,
 ) -> tuple[int, int, list[int]] | None:
     """Return a substitution or indel outside the site that changes no planted base."""
     distance = int(rng.integers(15, 76))
@@ -352,7 +401,9 @@ def _flank(
     return position, position + 1, [base]
 
 
-def _indel(codes: Codes, position: int, rng: np.random.Generator) -> tuple[int, int, list[int]]:
+def _indel(
+    codes: Codes, position: int, rng: np.random.Generator
+) -> tuple[int, int, list[int]]:
     """Return a deletion or insertion of 1–3 bases at a position."""
     size = int(rng.integers(1, 4))
     if rng.random() < 0.5:
@@ -360,7 +411,9 @@ def _indel(codes: Codes, position: int, rng: np.random.Generator) -> tuple[int, 
     return position, position, rng.integers(4, size=size).tolist()
 
 
-def _record(codes: Codes, start: int, end: int, inserted: list[int]) -> tuple[int, str, str]:
+def _record(
+    codes: Codes, start: int, end: int, inserted: list[int]
+) -> tuple[int, str, str]:
     """Return position, REF and ALT; indels are left-aligned as VCF requires."""
     if end - start == len(inserted):
         return start, _text(codes[start:end]), _text(inserted)

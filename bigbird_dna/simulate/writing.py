@@ -67,7 +67,11 @@ class SimulatedContig(NamedTuple):
 
 
 def simulate_contig(
-    name: str, length: int, families: list[Codes], parameters: Parameters, seed: np.random.SeedSequence
+    name: str,
+    length: int,
+    families: list[Codes],
+    parameters: Parameters,
+    seed: np.random.SeedSequence,
 ) -> SimulatedContig:
     """Simulate a contig; each stage has a separate random stream and does not affect the others."""
     streams = [np.random.default_rng(child) for child in seed.spawn(7)]
@@ -92,7 +96,9 @@ def simulate_contig(
     sites = all_sites(codes, [peaks["OPEN1"], peaks["OPEN2"]])
     peaks |= factor_peaks(sites, length, peaking)
     variants = draw_variants(codes, placed, planted, sites, parameters, varying)
-    return SimulatedContig(name, codes, masked, placed, islands, repeats, peaks, variants)
+    return SimulatedContig(
+        name, codes, masked, placed, islands, repeats, peaks, variants
+    )
 
 
 _LINE = 60
@@ -143,7 +149,9 @@ def peak_lines(contig: SimulatedContig, track: str) -> Iterator[str]:
     for number, (start, end, summit, signal) in enumerate(rows, start=1):
         name = f"{track}.{contig.name}.{number}"
         score = min(1000, 10 * signal)
-        yield (f"{contig.name}\t{start}\t{end}\t{name}\t{score}\t.\t{signal}\t-1\t-1\t{summit - start}\n")
+        yield (
+            f"{contig.name}\t{start}\t{end}\t{name}\t{score}\t.\t{signal}\t-1\t-1\t{summit - start}\n"
+        )
 
 
 def locus_lines(contig: SimulatedContig) -> Iterator[str]:
@@ -151,10 +159,16 @@ def locus_lines(contig: SimulatedContig) -> Iterator[str]:
     placed = contig.placed
     rows: list[tuple[int, int, str, str]] = []
     loci = (placed.start, placed.end, placed.kind, placed.anchor, placed.minus)
-    for start, end, kind, anchor, minus in zip(*(column.tolist() for column in loci), strict=True):
-        rows.append((start, end, f"{KINDS[kind]};anchor={anchor}", "-" if minus else "+"))
+    for start, end, kind, anchor, minus in zip(
+        *(column.tolist() for column in loci), strict=True
+    ):
+        rows.append(
+            (start, end, f"{KINDS[kind]};anchor={anchor}", "-" if minus else "+")
+        )
     sites = (placed.site_start, placed.motif, placed.site_broken, placed.site_reverse)
-    for start, motif, broken, reverse in zip(*(column.tolist() for column in sites), strict=True):
+    for start, motif, broken, reverse in zip(
+        *(column.tolist() for column in sites), strict=True
+    ):
         name = f"motif-{MOTIFS[motif].name}{';broken' if broken else ''}"
         rows.append((start, start + MOTIFS[motif].width, name, "-" if reverse else "+"))
     rows += [(start, end, "island", ".") for start, end in contig.islands]
@@ -189,8 +203,14 @@ def contig_numbers(contig: SimulatedContig) -> dict[str, Any]:
         "gc": round(float(np.isin(known, (1, 2)).mean()), 4),
         "soft_masked": round(float(contig.masked.mean()), 4),
         "islands": len(contig.islands),
-        "loci": {KINDS[kind]: count for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True)},
-        "sites": {name: int((contig.placed.motif == index).sum()) for name, index in INDEX.items()},
+        "loci": {
+            KINDS[kind]: count
+            for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True)
+        },
+        "sites": {
+            name: int((contig.placed.motif == index).sum())
+            for name, index in INDEX.items()
+        },
         "peaks": {track: len(contig.peaks[track].start) for track in TRACKS},
         "variants": {
             effect: sum(variant.effect == effect for variant in contig.variants)
@@ -199,7 +219,9 @@ def contig_numbers(contig: SimulatedContig) -> dict[str, Any]:
     }
 
 
-def simulate(out_dir: Path, seed: int, megabases: float, parameters: Parameters | None = None) -> None:
+def simulate(
+    out_dir: Path, seed: int, megabases: float, parameters: Parameters | None = None
+) -> None:
     """Write a demo genome of `megabases` Mb into `out_dir`; equal arguments give equal bytes.
 
     Files: `genome.fa.gz` (bgzip, soft-masked, with `.fai` and `.gzi`), `promoters.sga`,
@@ -220,7 +242,9 @@ def simulate(out_dir: Path, seed: int, megabases: float, parameters: Parameters 
         _write_all(files, seed, contig_lengths(megabases, parameters), parameters)
 
 
-def _write_all(directory: Path, seed: int, lengths: dict[str, int], parameters: Parameters) -> None:
+def _write_all(
+    directory: Path, seed: int, lengths: dict[str, int], parameters: Parameters
+) -> None:
     """Simulate contig by contig, so that only one contig is in memory."""
     (directory / "peaks").mkdir()
     family_seed, *contig_seeds = np.random.SeedSequence(seed).spawn(1 + len(lengths))
@@ -236,12 +260,21 @@ def _write_all(directory: Path, seed: int, lengths: dict[str, int], parameters: 
 
         genome = stack.enter_context(bgzip_writer(fasta))
         variants = stack.enter_context(bgzip_writer(vcf))
-        sga = stack.enter_context((directory / "promoters.sga").open("w", encoding="utf-8"))
+        sga = stack.enter_context(
+            (directory / "promoters.sga").open("w", encoding="utf-8")
+        )
         loci = packed(directory / "loci.bed.gz")
-        peaks = {track: packed(directory / "peaks" / f"{track}.narrowPeak.gz") for track in TRACKS}
-        contig_lines = "".join(f"##contig=<ID={name},length={size}>\n" for name, size in lengths.items())
+        peaks = {
+            track: packed(directory / "peaks" / f"{track}.narrowPeak.gz")
+            for track in TRACKS
+        }
+        contig_lines = "".join(
+            f"##contig=<ID={name},length={size}>\n" for name, size in lengths.items()
+        )
         variants.write(_VCF_HEADER.format(contigs=contig_lines).encode())
-        for (name, length), contig_seed in zip(lengths.items(), contig_seeds, strict=True):
+        for (name, length), contig_seed in zip(
+            lengths.items(), contig_seeds, strict=True
+        ):
             contig = simulate_contig(name, length, consensus, parameters, contig_seed)
             write_sequence(genome, contig)
             sga.writelines(promoter_lines(contig))
@@ -264,7 +297,9 @@ def _write_all(directory: Path, seed: int, lengths: dict[str, int], parameters: 
     write_json(directory / "truth.json", _truth(seed, parameters, numbers))
 
 
-def _truth(seed: int, parameters: Parameters, numbers: dict[str, Any]) -> dict[str, Any]:
+def _truth(
+    seed: int, parameters: Parameters, numbers: dict[str, Any]
+) -> dict[str, Any]:
     """Return the content of `truth.json`: the parameters and rules of the genome."""
     spread = jitter(parameters)
     return {

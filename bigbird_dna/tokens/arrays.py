@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from bigbird_dna.errors import DataError
 
 _MOST_OPEN = 256  # files; systems often allow 1,024 per process
-_LARGE = 1 << 20  # bytes from which a slice is read as a file; one `pread` returns at most 2 GB
+_LARGE = (
+    1 << 20
+)  # bytes from which a slice is read as a file; one `pread` returns at most 2 GB
 _BLOCK = 512  # values per step of a search: a page of offsets
 
 Side = Literal["left", "right"]
@@ -39,7 +41,9 @@ class _Handle:
 class ArrayFile:
     """`count` values of type `dtype` from byte `start` of a file. Its arrays are read-only copies."""
 
-    def __init__(self, path: Path, dtype: np.dtype[Any], start: int, count: int) -> None:
+    def __init__(
+        self, path: Path, dtype: np.dtype[Any], start: int, count: int
+    ) -> None:
         self.path, self.dtype, self.start, self.count = path, dtype, start, count
 
     def __len__(self) -> int:
@@ -47,10 +51,15 @@ class ArrayFile:
 
     def read(self, first: int, stop: int) -> NDArray[Any]:
         """Return the values `first` to `stop` - 1; `DataError` if the file cannot be read or is shorter."""
-        size, place = (stop - first) * self.dtype.itemsize, self.start + first * self.dtype.itemsize
+        size, place = (
+            (stop - first) * self.dtype.itemsize,
+            self.start + first * self.dtype.itemsize,
+        )
         try:
             if size >= _LARGE:
-                values: NDArray[Any] = np.fromfile(self.path, self.dtype, stop - first, offset=place)
+                values: NDArray[Any] = np.fromfile(
+                    self.path, self.dtype, stop - first, offset=place
+                )
                 values.flags.writeable = False
             else:
                 content = os.pread(_opened(self).number, size, place)
@@ -59,9 +68,13 @@ class ArrayFile:
         except FileNotFoundError:
             raise DataError(f"{self.path}: no such file") from None
         except OSError as error:
-            raise DataError(f"{self.path}: cannot read the file: {error.strerror}") from None
+            raise DataError(
+                f"{self.path}: cannot read the file: {error.strerror}"
+            ) from None
         if len(values) != stop - first:
-            raise DataError(f"{self.path}: the file is damaged: it became shorter while it was read")
+            raise DataError(
+                f"{self.path}: the file is damaged: it became shorter while it was read"
+            )
         return values
 
     def searchsorted(self, value: int) -> int:
@@ -73,7 +86,9 @@ class ArrayFile:
         ends = [0, 0]
         if high > _BLOCK:
             ends = [int(self.read(0, 1)[0]), int(self.read(high - 1, high)[0])]
-        for step in range(self.count):  # fewer are needed: every second step halves the range
+        for step in range(
+            self.count
+        ):  # fewer are needed: every second step halves the range
             if high - low <= _BLOCK:
                 break
             middle = (high - low) // 2
@@ -128,7 +143,9 @@ class ShardedArray:
         if isinstance(key, slice):
             start, stop, step = key.indices(len(self))
             if step != 1:
-                raise IndexError(f"only slices of consecutive values, not of every {step}")
+                raise IndexError(
+                    f"only slices of consecutive values, not of every {step}"
+                )
             return self._read(start, stop)
         if isinstance(key, np.ndarray):
             return self._take(key)
@@ -145,7 +162,9 @@ class ShardedArray:
         if least > self._bases[-1]:
             return len(self)
         shard = bisect_left(self._bases, least) - 1
-        return self._starts[shard] + self.part(shard).searchsorted(least - self._bases[shard])
+        return self._starts[shard] + self.part(shard).searchsorted(
+            least - self._bases[shard]
+        )
 
     def _at(self, key: SupportsIndex) -> Any:
         index = operator.index(key)
@@ -160,7 +179,9 @@ class ShardedArray:
         for first, stop in pairwise(edges.tolist()):
             if first < stop:
                 own = indices[first:stop]
-                found[first:stop] = self._read(int(own[0]), int(own[-1]) + 1)[own - own[0]]
+                found[first:stop] = self._read(int(own[0]), int(own[-1]) + 1)[
+                    own - own[0]
+                ]
         return found
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:

@@ -24,7 +24,13 @@ from bigbird_dna.errors import DataError, shortened
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, fraction_n, reverse_complement
 from bigbird_dna.genome.splits import Split, name_parts
-from bigbird_dna.tokens.corpus import MAX_N, Document, DocumentPlan, iter_documents, ordered_map
+from bigbird_dna.tokens.corpus import (
+    MAX_N,
+    Document,
+    DocumentPlan,
+    iter_documents,
+    ordered_map,
+)
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
 from bigbird_dna.tokens.shard import (
     FILES,
@@ -37,7 +43,9 @@ from bigbird_dna.tokens.shard import (
 )
 from bigbird_dna.tokens.store import COUNTS, DESCRIPTION, FORMAT, StoreInfo, read_info
 
-SHARD_BASES = 1 << 30  # bp that are read for a shard: about 170 million tokens of a large vocabulary
+SHARD_BASES = (
+    1 << 30
+)  # bp that are read for a shard: about 170 million tokens of a large vocabulary
 
 
 def build_store(
@@ -64,7 +72,9 @@ def build_store(
     Memory does not grow with the genome.
     """
     require_dna(tokenizer)
-    first = sum(1 for _ in iter_documents(segments, plan.first, seed))  # before documents are divided
+    first = sum(
+        1 for _ in iter_documents(segments, plan.first, seed)
+    )  # before documents are divided
     parts = list(_divide(iter_documents(segments, plan, seed), first, shard_bases))
     rows = (shard or Shard(1, 1)).rows(len(parts))
     own = parts[rows.start : rows.stop]
@@ -88,7 +98,9 @@ def merge_stores(parts: Sequence[Path], output: Path) -> int:
     Files are linked if possible, else copied. `DataError` if one is not a part of these stores, or if a
     shard is missing or given twice.
     """
-    found = {split: _parts([part / split for part in parts]) for split in get_args(Split)}
+    found = {
+        split: _parts([part / split for part in parts]) for split in get_args(Split)
+    }
     for split, of_split in found.items():
         checksums: dict[str, str] = {}
         with atomic_directory(output / split, checksums) as temporary:
@@ -115,22 +127,34 @@ def _parts(directories: Sequence[Path]) -> _Parts:
     for directory in directories:
         info = read_info(directory / DESCRIPTION, whole=False)
         other = _job(info)
-        if key := next((key for key in {**job, **other} if other.get(key) != job.get(key)), ""):
-            raise DataError(f"{directory} and {home} are parts of different stores: different {key}")
+        if key := next(
+            (key for key in {**job, **other} if other.get(key) != job.get(key)), ""
+        ):
+            raise DataError(
+                f"{directory} and {home} are parts of different stores: different {key}"
+            )
         for shard in info["shards"]:
             if (number := shard["number"]) in shards:
-                raise DataError(f"{directory} and {shards[number][0]} both have shard {number}")
+                raise DataError(
+                    f"{directory} and {shards[number][0]} both have shard {number}"
+                )
             shards[number] = directory, shard
     expected = range(1, job["shard_count"] + 1)
     if missing := [number for number in expected if number not in shards]:
         shown = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
-        raise DataError(f"{home}: cannot merge: of {len(expected):,} shards, these are missing: {shown}")
+        raise DataError(
+            f"{home}: cannot merge: of {len(expected):,} shards, these are missing: {shown}"
+        )
     return _Parts(home, job, {number: shards[number] for number in expected})
 
 
 def _job(info: StoreInfo) -> dict[str, Any]:
     """Return what all parts of a store have in common."""
-    return {key: value for key, value in info.items() if key not in (*COUNTS, "shards", "sha256")}
+    return {
+        key: value
+        for key, value in info.items()
+        if key not in (*COUNTS, "shards", "sha256")
+    }
 
 
 def _link(source: Path, target: Path) -> None:
@@ -197,7 +221,9 @@ def _divide(documents: Iterator[Document], first: int, bases: int) -> Iterator[_
 def _write_shard(
     directory: Path, part: _Part, split: str, encoded: Iterator[EncodedDocument]
 ) -> TokenShardInfo:
-    with closing(TokenShardWriter(directory / shard_name(part.number), part.number, split)) as writer:
+    with closing(
+        TokenShardWriter(directory / shard_name(part.number), part.number, split)
+    ) as writer:
         for number, document in enumerate(islice(encoded, part.documents)):
             writer.add(document, first_pass=number < part.first)
     return writer.describe()
@@ -263,6 +289,10 @@ class _Encoder:
                 counts["skipped_bases"] += len(sentence)
                 runs.append(0)
         rows = self.tokenizer.encode_batch(kept)
-        tokens = (np.concatenate(rows) if rows else np.empty(0)).astype(_dtype(self.tokenizer))
+        tokens = (np.concatenate(rows) if rows else np.empty(0)).astype(
+            _dtype(self.tokenizer)
+        )
         lengths = [len(row) for row in rows]
-        return EncodedDocument(tokens.tobytes(), lengths, [run for run in runs if run], counts)
+        return EncodedDocument(
+            tokens.tobytes(), lengths, [run for run in runs if run], counts
+        )

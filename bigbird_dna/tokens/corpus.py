@@ -45,7 +45,9 @@ class DocumentPlan:
         if self.passes < 1:
             raise ValueError(f"passes must be at least 1, not {self.passes}")
         if self.max_start_offset < 0:
-            raise ValueError(f"max_start_offset must be at least 0, not {self.max_start_offset}")
+            raise ValueError(
+                f"max_start_offset must be at least 0, not {self.max_start_offset}"
+            )
         for name in ("sentence_bases", "sentences_per_document"):
             low, high = getattr(self, name)
             if not 1 <= low <= high:
@@ -54,7 +56,9 @@ class DocumentPlan:
     @property
     def first(self) -> "DocumentPlan":
         """The plan with only the first pass; with both strands, the first pass of each strand."""
-        return replace(self, passes=min(self.passes, 2 if self.strands == "both" else 1))
+        return replace(
+            self, passes=min(self.passes, 2 if self.strands == "both" else 1)
+        )
 
     @property
     def mean_document_bases(self) -> float:
@@ -87,7 +91,10 @@ class Document:
 
     def sentences(self) -> list[Interval]:
         """Return the intervals of the sentences on the contig, in reading order."""
-        return [self._on_contig(start, end) for start, end in pairwise((self.start, *self.sentence_ends))]
+        return [
+            self._on_contig(start, end)
+            for start, end in pairwise((self.start, *self.sentence_ends))
+        ]
 
     def _on_contig(self, start: int, end: int) -> Interval:
         if self.reverse_of is not None:
@@ -95,7 +102,9 @@ class Document:
         return Interval(self.contig, start, end)
 
 
-def iter_documents(segments: Sequence[Interval], plan: DocumentPlan, seed: int) -> Iterator[Document]:
+def iter_documents(
+    segments: Sequence[Interval], plan: DocumentPlan, seed: int
+) -> Iterator[Document]:
     """Yield the documents of contigs or segments, one pass over all of them after the other.
 
     A pass depends only on the seed, the segment's contig, start and length, and the number of the pass. It
@@ -105,8 +114,13 @@ def iter_documents(segments: Sequence[Interval], plan: DocumentPlan, seed: int) 
     """
     for number in range(plan.passes):
         for segment in segments:
-            rng, reverse = generator(seed, segment, number), plan.strands == "both" and number % 2 == 1
-            latest = min(plan.max_start_offset, max(0, len(segment) - plan.sentence_bases[1]))
+            rng, reverse = (
+                generator(seed, segment, number),
+                plan.strands == "both" and number % 2 == 1,
+            )
+            latest = min(
+                plan.max_start_offset, max(0, len(segment) - plan.sentence_bases[1])
+            )
             start = int(rng.integers(0, latest + 1))
             # Positions of the reverse strand count from the segment's end, others from the contig's start.
             before = 0 if reverse else segment.start
@@ -117,7 +131,9 @@ def iter_documents(segments: Sequence[Interval], plan: DocumentPlan, seed: int) 
             while taken < len(ends):
                 size = int(rng.integers(low, high + 1))
                 own = tuple(ends[taken : taken + size].tolist())
-                yield Document(segment.contig, start, own, segment.end if reverse else None)
+                yield Document(
+                    segment.contig, start, own, segment.end if reverse else None
+                )
                 start = own[-1]
                 taken += size
 
@@ -161,12 +177,15 @@ def sample_sentences(
     larger fraction of N than `MAX_N` are skipped. The tiling of a segment does not depend on later segments.
     """
     tiled = [
-        one.start + sentence_ends(0, len(one), sentence_bases, generator(seed, one, 0)) for one in segments
+        one.start + sentence_ends(0, len(one), sentence_bases, generator(seed, one, 0))
+        for one in segments
     ]
     empty = np.empty(0, np.int64)
     ends = np.concatenate([empty, *tiled])
     pairs = zip(segments, tiled, strict=True)
-    starts = np.concatenate([empty, *(np.append(one.start, own)[:-1] for one, own in pairs)])
+    starts = np.concatenate(
+        [empty, *(np.append(one.start, own)[:-1] for one, own in pairs)]
+    )
     of = np.repeat(np.arange(len(tiled)), [len(own) for own in tiled])
     order = np.random.default_rng([seed, len(ends)]).permutation(len(ends))
     missing, used = bases, 0
@@ -175,7 +194,9 @@ def sample_sentences(
         enough = np.cumsum((ends - starts)[order[used:]])
         count = int(np.searchsorted(enough, missing)) + 1
         for index in np.sort(order[used : used + count]):
-            interval = Interval(segments[of[index]].contig, int(starts[index]), int(ends[index]))
+            interval = Interval(
+                segments[of[index]].contig, int(starts[index]), int(ends[index])
+            )
             sentence = reference.fetch(interval)
             if fraction_n(sentence) <= MAX_N and missing > 0:
                 yield sentence[:missing]
@@ -188,10 +209,14 @@ R = TypeVar("R")
 
 _AHEAD = 8  # items per process that are in progress or wait for the consumer
 
-_function: Callable[[Any], Any] | None = None  # function of a worker process, set when it starts
+_function: Callable[[Any], Any] | None = (
+    None  # function of a worker process, set when it starts
+)
 
 
-def ordered_map(function: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
+def ordered_map(
+    function: Callable[[T], R], items: Iterable[T], workers: int
+) -> Iterator[R]:
     """Yield `function(item)` for each item, in order, from spawned processes or (one worker) this process.
 
     `function` is pickled once per process and each item once. `items` is read only a few items ahead of the
@@ -201,7 +226,9 @@ def ordered_map(function: Callable[[T], R], items: Iterable[T], workers: int) ->
         yield from map(function, items)
         return
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, initializer=_start, initargs=(function,))
+    pool = ProcessPoolExecutor(
+        workers, context, initializer=_start, initargs=(function,)
+    )
     pending: deque[Future[R]] = deque()
     try:
         for item in items:

@@ -58,7 +58,10 @@ class NativePieces:
 
     @classmethod
     def open(
-        cls, pieces: Sequence[str], scores: Sequence[float], plain: Callable[[Sequence[str]], list[Ids]]
+        cls,
+        pieces: Sequence[str],
+        scores: Sequence[float],
+        plain: Callable[[Sequence[str]], list[Ids]],
     ) -> Self | None:
         """Prepare the vocabulary of a model of DNA, by id, with "" for tokens that cover no letters.
 
@@ -76,10 +79,14 @@ class NativePieces:
         return opened if agree else None
 
     @classmethod
-    def opened_with(cls, library: ctypes.CDLL, pieces: Sequence[str], scores: Sequence[float]) -> Self | None:
+    def opened_with(
+        cls, library: ctypes.CDLL, pieces: Sequence[str], scores: Sequence[float]
+    ) -> Self | None:
         runs = [i for i, piece in enumerate(pieces) if piece.startswith("N")]
         runs.sort(key=lambda i: -len(pieces[i]))
-        learned = [i for i, piece in enumerate(pieces) if len(piece) > 1 and piece[0] != "N"]
+        learned = [
+            i for i, piece in enumerate(pieces) if len(piece) > 1 and piece[0] != "N"
+        ]
         learned.sort(key=lambda i: -scores[i])
         if len({scores[i] for i in learned}) < len(learned):
             return None  # pairs of equal score would be merged from the left, independent of their token
@@ -117,7 +124,9 @@ class NativePieces:
         if failed:
             return None
         ends = np.cumsum(counts).tolist()
-        ids = room[: ends[-1] if ends else 0].copy()  # the buffer is several times as large
+        ids = room[
+            : ends[-1] if ends else 0
+        ].copy()  # the buffer is several times as large
         return [ids[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
@@ -166,11 +175,20 @@ def _library(path: Path) -> ctypes.CDLL:
 
 def check_library(path: Path) -> None:
     """Compare the encoding of a new library with the known result; `BuildError` if they differ."""
-    pieces, scores = ["", "A", "C", "G", "T", "N", "NN", "AA", "CG", "ACG"], [0.0] * 7 + [-1.0, -2.0, -3.0]
+    pieces, scores = (
+        ["", "A", "C", "G", "T", "N", "NN", "AA", "CG", "ACG"],
+        [0.0] * 7 + [-1.0, -2.0, -3.0],
+    )
     opened = NativePieces.opened_with(_library(path), pieces, scores)
     found = None if opened is None else opened.encode(["AAACGTNNNT", "", "ACG"], 2)
-    if found is None or [row.tolist() for row in found] != [[7, 9, 4, 6, 5, 4], [], [9]]:
-        raise native_build.BuildError("the compiled encoder does not find the expected tokens")
+    if found is None or [row.tolist() for row in found] != [
+        [7, 9, 4, 6, 5, 4],
+        [],
+        [9],
+    ]:
+        raise native_build.BuildError(
+            "the compiled encoder does not find the expected tokens"
+        )
 
 
 class DnaTokenizer(Tokenizer):
@@ -201,7 +219,10 @@ class DnaTokenizer(Tokenizer):
 
     @staticmethod
     def train(
-        sentences: Iterable[str], path: Path, vocabulary: int, max_piece_length: int = 16
+        sentences: Iterable[str],
+        path: Path,
+        vocabulary: int,
+        max_piece_length: int = 16,
     ) -> "DnaTokenizer":
         """Learn BPE merges, write the model to `path` (atomically) and return the tokenizer.
 
@@ -223,14 +244,20 @@ class DnaTokenizer(Tokenizer):
         DataError : the corpus has no bases, or a letter outside A C G T N.
         """
         if not 1 <= max_piece_length <= LONGEST_PIECE:
-            raise ConfigError(f"max_piece_length {max_piece_length}: must be from 1 to {LONGEST_PIECE}")
+            raise ConfigError(
+                f"max_piece_length {max_piece_length}: must be from 1 to {LONGEST_PIECE}"
+            )
         n_pieces = [*dict.fromkeys(["N", "N" * min(N_RUN, max_piece_length)])]
         least = len(SPECIAL_PIECES) + len(n_pieces) + len(BASES)
         if vocabulary < least:
-            raise ConfigError(f"vocabulary {vocabulary} is too small: the minimum is {least}")
+            raise ConfigError(
+                f"vocabulary {vocabulary} is too small: the minimum is {least}"
+            )
         feed = _Feed(sentences)
         try:
-            model = learn_model(feed, vocabulary, SPECIAL_PIECES, n_pieces, max_piece_length)
+            model = learn_model(
+                feed, vocabulary, SPECIAL_PIECES, n_pieces, max_piece_length
+            )
         except RuntimeError as error:
             raise feed.reason(error, vocabulary) from None
         if not feed.bases:
@@ -254,7 +281,9 @@ class DnaTokenizer(Tokenizer):
         check_letters(sequence)
         return encode_rows(self._processor, [sequence])[0]
 
-    def encode_batch(self, sequences: Sequence[str], threads: int = 1) -> list[NDArray[np.int32]]:
+    def encode_batch(
+        self, sequences: Sequence[str], threads: int = 1
+    ) -> list[NDArray[np.int32]]:
         """Encode each sequence with `encode`, using threads; the result does not depend on their number."""
         if (rows := self._fast_rows(sequences, threads)) is not None:
             return rows
@@ -262,7 +291,9 @@ class DnaTokenizer(Tokenizer):
             check_letters(sequence, f"sequence {number}: ")
         return encode_rows(self._processor, sequences, threads)
 
-    def _fast_rows(self, sequences: Sequence[str], threads: int) -> list[NDArray[np.int32]] | None:
+    def _fast_rows(
+        self, sequences: Sequence[str], threads: int
+    ) -> list[NDArray[np.int32]] | None:
         """Return the result of `encode_batch` from the C++ library; None if SentencePiece should be used."""
         self._asked += sum(map(len, sequences))
         if self._asked < NATIVE_FROM or self.native is None:
@@ -271,7 +302,9 @@ class DnaTokenizer(Tokenizer):
 
     @cached_property
     def native(self) -> NativePieces | None:
-        return NativePieces.open(self.letters, self._scores, partial(encode_rows, self._processor))
+        return NativePieces.open(
+            self.letters, self._scores, partial(encode_rows, self._processor)
+        )
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
         """Return the bases of token ids, without special tokens; `DataError` for an unknown id."""
@@ -326,7 +359,9 @@ def check_letters(sequence: str, where: str = "") -> None:
     except UnicodeEncodeError:
         rest = b"?"
     if rest:
-        position, letter = next((i, c) for i, c in enumerate(sequence) if c not in "ACGTN")
+        position, letter = next(
+            (i, c) for i, c in enumerate(sequence) if c not in "ACGTN"
+        )
         raise DataError(
             f"{where}letter {letter!r} at position {position + 1} is not one of A, C, G, T, N "
             "(sequences must be cleaned and in upper case)"
@@ -348,7 +383,10 @@ def _faults(model: PieceModel) -> Iterator[str]:
         yield "the model is not a byte-pair encoding, or normalizes text"
     wanted = [PieceType.CONTROL] * specials
     wanted[DnaTokenizer.unk_id] = PieceType.UNKNOWN
-    wanted += [PieceType.USER_DEFINED if piece[0] == "N" else PieceType.NORMAL for piece in pieces[specials:]]
+    wanted += [
+        PieceType.USER_DEFINED if piece[0] == "N" else PieceType.NORMAL
+        for piece in pieces[specials:]
+    ]
     for index, (kind, own) in enumerate(zip(wanted, model.types, strict=True)):
         if kind != own:
             yield f"token {index} ({shortened(pieces[index])}) has type {own}, expected type {kind}"

@@ -23,7 +23,13 @@ from bigbird_dna.disk.shards import find_shard
 from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, Locus, inside, reverse_complement, window_around
+from bigbird_dna.genome.sequence import (
+    Interval,
+    Locus,
+    inside,
+    reverse_complement,
+    window_around,
+)
 from bigbird_dna.genome.sources.inputs import find_assembly
 from bigbird_dna.genome.splits import Segment, Split, Splits, format_named_region
 from bigbird_dna.tokens.build import build_store
@@ -55,7 +61,9 @@ def tokenizer_statistics(
     that leave the contig are excluded and counted. The result does not depend on the number of processes.
     """
     count = _Counter(reference, tokenizer)
-    usages = count.usages([_chunks(segment.interval) for segment in segments], "counting tokens", workers)
+    usages = count.usages(
+        [_chunks(segment.interval) for segment in segments], "counting tokens", workers
+    )
     none = np.zeros(tokenizer.vocabulary, np.int64)
     genome = sum(usages, none)
     splits: dict[str, Usage] = {}
@@ -68,7 +76,10 @@ def tokenizer_statistics(
             splits[split] = splits.get(split, none) + usage
     regions: dict[str, Any] = {}
     if promoters is not None:
-        lengths = {one.interval.contig: reference.contigs[one.interval.contig] for one in segments}
+        lengths = {
+            one.interval.contig: reference.contigs[one.interval.contig]
+            for one in segments
+        }
         windows = [window_around(locus, FLANK, FLANK) for locus in promoters]
         usable = [window for window in windows if inside(window, lengths)]
         (usage,) = count.usages([usable], "counting tokens of promoters", workers)
@@ -86,12 +97,20 @@ def tokenizer_statistics(
         "tokenizer_sha256": tokenizer.sha256,
         "vocabulary": tokenizer.vocabulary,
         "genome": _summary(genome, tokenizer),
-        "splits": {split: _summary(usage, tokenizer) for split, usage in splits.items()},
+        "splits": {
+            split: _summary(usage, tokenizer) for split, usage in splits.items()
+        },
         "regions": regions,
         "contigs": contigs,
-        "pieces": {"of_bases": total, "used": used, "used_fraction": round(used / total, 6)},
+        "pieces": {
+            "of_bases": total,
+            "used": used,
+            "used_fraction": round(used / total, 6),
+        },
         "piece_lengths": _length_histogram(genome, tokenizer),
-        "frequent_pieces": {tokenizer.pieces[i]: int(genome[i]) for i in order if genome[i]},
+        "frequent_pieces": {
+            tokenizer.pieces[i]: int(genome[i]) for i in order if genome[i]
+        },
     }
 
 
@@ -103,11 +122,15 @@ class _Counter:
     tokenizer: Tokenizer
 
     def __call__(self, intervals: Sequence[Interval]) -> Usage:
-        rows = self.tokenizer.encode_batch([self.reference.fetch(each) for each in intervals])
+        rows = self.tokenizer.encode_batch(
+            [self.reference.fetch(each) for each in intervals]
+        )
         ids = np.concatenate(rows) if rows else np.empty(0, np.int32)
         return np.bincount(ids, minlength=self.tokenizer.vocabulary).astype(np.int64)
 
-    def usages(self, parts: Sequence[Sequence[Interval]], what: str, workers: int) -> list[Usage]:
+    def usages(
+        self, parts: Sequence[Sequence[Interval]], what: str, workers: int
+    ) -> list[Usage]:
         """Return the token counts of the intervals of each part, counted in batches."""
         usages = [np.zeros(self.tokenizer.vocabulary, np.int64) for _ in parts]
         work = [
@@ -116,14 +139,18 @@ class _Counter:
             for first in range(0, len(part), BATCH_INTERVALS)
         ]
         counted = ordered_map(self, [batch for _, batch in work], workers)
-        for (place, _), usage in progress(zip(work, counted, strict=True), what, total=len(work)):
+        for (place, _), usage in progress(
+            zip(work, counted, strict=True), what, total=len(work)
+        ):
             usages[place] += usage
         return usages
 
 
 def _chunks(whole: Interval) -> list[Interval]:
     starts = range(whole.start, whole.end, CHUNK)
-    return [Interval(whole.contig, start, min(start + CHUNK, whole.end)) for start in starts]
+    return [
+        Interval(whole.contig, start, min(start + CHUNK, whole.end)) for start in starts
+    ]
 
 
 def _summary(usage: Usage, tokenizer: Tokenizer) -> dict[str, int | float | None]:
@@ -177,8 +204,12 @@ class _Genome(NamedTuple):
     def extent(self, split: Split) -> str:
         """Describe the number of contigs and segments of a split."""
         contigs, stretches = self.splits.contigs(split), self.splits.intervals(split)
-        cut = sum(map(len, stretches)) < sum(self.reference.contigs[contig] for contig in contigs)
-        return f"{len(stretches)} segments of {len(contigs)}" if cut else f"{len(contigs)}"
+        cut = sum(map(len, stretches)) < sum(
+            self.reference.contigs[contig] for contig in contigs
+        )
+        return (
+            f"{len(stretches)} segments of {len(contigs)}" if cut else f"{len(contigs)}"
+        )
 
 
 def train_tokenizer(config: Config, reference: Path, output: Path) -> None:
@@ -197,16 +228,26 @@ def train_tokenizer(config: Config, reference: Path, output: Path) -> None:
         f"training contigs (up to {wanted * 80 / 1e9:.1f} GB of memory)"
     )
     sentences = sample_sentences(
-        genome.reference, segments, wanted, sentence_bases=tokens.sentence_bases, seed=config.seed
+        genome.reference,
+        segments,
+        wanted,
+        sentence_bases=tokens.sentence_bases,
+        seed=config.seed,
     )
     expected = 2 * wanted // sum(tokens.sentence_bases)
 
     def corpus() -> Iterator[str]:
         """Yield the sentences; with strands "both", every second one as its reverse complement."""
         read = 0
-        for number, sentence in enumerate(progress(sentences, "reading the corpus", total=expected)):
+        for number, sentence in enumerate(
+            progress(sentences, "reading the corpus", total=expected)
+        ):
             read += len(sentence)
-            yield reverse_complement(sentence) if number % 2 and tokens.strands == "both" else sentence
+            yield (
+                reverse_complement(sentence)
+                if number % 2 and tokens.strands == "both"
+                else sentence
+            )
         log(f"learning {tokens.vocabulary:,} tokens from {read:,} bp")
 
     started = time.monotonic()
@@ -219,18 +260,29 @@ def tokenizer_of(sequences: Sequence[str], tokens: TokensConfig) -> DnaTokenizer
     first ones are used, up to `corpus_megabases`."""
     corpus, left = list[str](), tokens.corpus_megabases * 1e6
     for number, text in enumerate(sequences):
-        corpus.append(reverse_complement(text) if number % 2 and tokens.strands == "both" else text)
+        corpus.append(
+            reverse_complement(text)
+            if number % 2 and tokens.strands == "both"
+            else text
+        )
         left -= len(text)
         if left <= 0:
             break
     log(f"learning {tokens.vocabulary:,} tokens from {sum(map(len, corpus)):,} bp")
     with TemporaryDirectory() as directory:
         path = Path(directory) / "tokenizer.model"
-        return DnaTokenizer.train(corpus, path, tokens.vocabulary, tokens.max_piece_length)
+        return DnaTokenizer.train(
+            corpus, path, tokens.vocabulary, tokens.max_piece_length
+        )
 
 
 def tokenize(
-    config: Config, reference: Path, tokenizer: Path, output: Path, workers: int = 1, shard: str | None = None
+    config: Config,
+    reference: Path,
+    tokenizer: Path,
+    output: Path,
+    workers: int = 1,
+    shard: str | None = None,
 ) -> None:
     """Divide a genome into documents, and write the token stores train, valid and test into `output`.
 
@@ -243,7 +295,9 @@ def tokenize(
     """
     part = find_shard(shard, output)
     if part is not None and output == config.paths.tokens:
-        raise UsageError("--shard needs -o with a directory other than that of the run's stores")
+        raise UsageError(
+            "--shard needs -o with a directory other than that of the run's stores"
+        )
     pieces, genome = load_tokenizer(tokenizer), _Genome.open(config, reference)
     for split in get_args(Split):
         plan = DocumentPlan(
@@ -268,7 +322,11 @@ def tokenize(
             shard=part,
             description=f"tokenizing {split}",
         )
-        own = "" if part is None else f"{len(info['shards']):,} of {info['shard_count']:,} shards of "
+        own = (
+            ""
+            if part is None
+            else f"{len(info['shards']):,} of {info['shard_count']:,} shards of "
+        )
         log(
             f"{split}: {own}{genome.extent(split)} contigs × {plan.passes} passes: "
             f"{info['documents']:,} documents, {info['sentences']:,} sentences, "
@@ -297,5 +355,7 @@ def write_token_statistics(
     )
     write_json(output, found)
     regions = {"genome": found["genome"], **found["regions"]}
-    figures = ", ".join(f"{name} {values['bases_per_token']}" for name, values in regions.items())
+    figures = ", ".join(
+        f"{name} {values['bases_per_token']}" for name, values in regions.items()
+    )
     log(f"{output}: bases per token: {figures}")

@@ -16,8 +16,12 @@ from bigbird_dna.errors import DataError, ModelError, shortened
 
 BASES = "ACGT"
 BREAKS = 64  # bp between the token boundaries that `Tokenizer.split_batch` adds
-LARGEST_VOCABULARY = 1 << 20  # ids; the largest published vocabularies have a quarter of this
-LARGEST_FILE = 1 << 25  # bytes of a tokenizer file; a vocabulary of 32,768 tokens needs a fifth of this
+LARGEST_VOCABULARY = (
+    1 << 20
+)  # ids; the largest published vocabularies have a quarter of this
+LARGEST_FILE = (
+    1 << 25
+)  # bytes of a tokenizer file; a vocabulary of 32,768 tokens needs a fifth of this
 _USUAL_NAMES = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
@@ -60,11 +64,18 @@ class Tokenizer(ABC):
     is_dna: bool
 
     def __init__(
-        self, content: bytes, pieces: Sequence[str], letters: Sequence[str], specials: Specials, source: str
+        self,
+        content: bytes,
+        pieces: Sequence[str],
+        letters: Sequence[str],
+        specials: Specials,
+        source: str,
     ) -> None:
         """Store the content of a file; `letters` are the bases that each token covers, "" for none."""
         self.pieces = tuple(pieces)  # text of each token by id, "" for an unused id
-        self.vocabulary = len(self.pieces)  # number of ids, including the special tokens
+        self.vocabulary = len(
+            self.pieces
+        )  # number of ids, including the special tokens
         self.specials = specials
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = specials
         self.sha256 = hashlib.sha256(content).hexdigest()
@@ -77,17 +88,23 @@ class Tokenizer(ABC):
         """Return the token ids (n,) without special tokens; `DataError` for a letter that is not DNA."""
 
     @abstractmethod
-    def encode_batch(self, sequences: Sequence[str], threads: int = 1) -> list[NDArray[np.int32]]:
+    def encode_batch(
+        self, sequences: Sequence[str], threads: int = 1
+    ) -> list[NDArray[np.int32]]:
         """Encode each sequence with `encode`, using threads; the result does not depend on their number."""
 
-    def split_batch(self, sequences: Sequence[str], phase: int, threads: int = 1) -> list[NDArray[np.int32]]:
+    def split_batch(
+        self, sequences: Sequence[str], phase: int, threads: int = 1
+    ) -> list[NDArray[np.int32]]:
         """`encode_batch`, but with other tokens of the same bases: there is a token boundary after `phase` bp
         of a sequence, from 1 to `BREAKS`, and each `BREAKS` bp from there. Phase 0: no such boundaries."""
         if not phase:
             return self.encode_batch(sequences, threads)
         cuts = [[0, *range(phase, len(text), BREAKS), len(text)] for text in sequences]
         parts = [
-            text[slice(*ends)] for text, own in zip(sequences, cuts, strict=True) for ends in pairwise(own)
+            text[slice(*ends)]
+            for text, own in zip(sequences, cuts, strict=True)
+            for ends in pairwise(own)
         ]
         found = iter(self.encode_batch(parts, threads))
         return [np.concatenate(list(islice(found, len(own) - 1))) for own in cuts]
@@ -122,14 +139,18 @@ class Tokenizer(ABC):
     def base_ids(self) -> NDArray[np.int32]:
         """Ids of the tokens made of A, C, G and T only, ascending. Read-only."""
         require_dna(self)
-        return _frozen(i for i, text in enumerate(self.letters) if text and set(text) <= set(BASES))
+        return _frozen(
+            i for i, text in enumerate(self.letters) if text and set(text) <= set(BASES)
+        )
 
     @cached_property
     def hidden_ids(self) -> NDArray[np.int32]:
         """Ids that can be masked, ascending: `base_ids`, or for ordinary text all but special tokens."""
         if self.is_dna:
             return self.base_ids
-        return _frozen(i for i, piece in enumerate(self.pieces) if piece and i not in self.specials)
+        return _frozen(
+            i for i, piece in enumerate(self.pieces) if piece and i not in self.specials
+        )
 
     def description(self) -> dict[str, int]:
         """Return what `load_tokenizer` needs in addition to the file; {} if the file is sufficient."""
@@ -148,7 +169,9 @@ class Tokenizer(ABC):
         numbers = [int(index) for index in ids]
         for index in numbers:
             if not 0 <= index < self.vocabulary:
-                raise DataError(f"token {index} is outside the vocabulary of {self.vocabulary}")
+                raise DataError(
+                    f"token {index} is outside the vocabulary of {self.vocabulary}"
+                )
         return numbers
 
     def __len__(self) -> int:
@@ -171,7 +194,9 @@ def _frozen(numbers: Iterable[int]) -> NDArray[np.int32]:
 def require_dna(tokenizer: Tokenizer) -> None:
     """Raise `ModelError` for a tokenizer of ordinary text."""
     if not tokenizer.is_dna:
-        raise ModelError(f"{tokenizer.source} is a tokenizer of ordinary text, not of DNA")
+        raise ModelError(
+            f"{tokenizer.source} is a tokenizer of ordinary text, not of DNA"
+        )
 
 
 def complete_vocabulary(
@@ -191,14 +216,18 @@ def complete_vocabulary(
     check_vocabulary(size, source)
     if last >= size:
         piece = shortened(repr(pieces[last]))
-        raise ModelError(f"{source}: token {piece} has id {last}, but the model has {size} ids")
+        raise ModelError(
+            f"{source}: token {piece} has id {last}, but the model has {size} ids"
+        )
     if specials is None:
         ids, found = {piece: index for index, piece in pieces.items()}, {}
         for role, usual in _USUAL_NAMES.items():
             tried = (names[role],) if names and role in names else usual
             known = [ids[name] for name in tried if name in ids]
             if not known:
-                raise ModelError(f"{source}: no token {' or '.join(map(shortened, tried))} ({role})")
+                raise ModelError(
+                    f"{source}: no token {' or '.join(map(shortened, tried))} ({role})"
+                )
             found[role] = known[0]
         specials = Specials(**found)
     return [pieces.get(index, "") for index in range(size)], specials
@@ -208,19 +237,29 @@ def check_vocabulary(size: int, source: str) -> None:
     """Raise `ModelError` for an invalid number of ids, because lists of this length are made."""
     if not 0 < size <= LARGEST_VOCABULARY:
         found = f"{size:,}" if size.bit_length() < 100 else "more"
-        raise ModelError(f"{source}: {found} ids; a vocabulary must have 1 to {LARGEST_VOCABULARY:,}")
+        raise ModelError(
+            f"{source}: {found} ids; a vocabulary must have 1 to {LARGEST_VOCABULARY:,}"
+        )
 
 
-def read_description(description: Mapping[str, Any], source: str) -> tuple[Specials, int]:
+def read_description(
+    description: Mapping[str, Any], source: str
+) -> tuple[Specials, int]:
     """Read special tokens and vocabulary from a `Tokenizer.description`; `ModelError` if it is damaged."""
     names = (*Specials._fields, "vocabulary")
-    numbers: list[int] = [description[name] for name in names if type(description.get(name)) is int]
+    numbers: list[int] = [
+        description[name] for name in names if type(description.get(name)) is int
+    ]
     if len(numbers) < len(names):
-        raise ModelError(f"{source}: the special tokens must be described by whole numbers")
+        raise ModelError(
+            f"{source}: the special tokens must be described by whole numbers"
+        )
     *specials, vocabulary = numbers
     check_vocabulary(vocabulary, source)
     if not 0 <= min(specials) <= max(specials) < vocabulary:
-        raise ModelError(f"{source}: special tokens outside the vocabulary of {vocabulary}")
+        raise ModelError(
+            f"{source}: special tokens outside the vocabulary of {vocabulary}"
+        )
     return Specials(*specials), vocabulary
 
 
@@ -232,7 +271,9 @@ def read_content(path: Path) -> bytes:
     except FileNotFoundError:
         raise ModelError(f"{path}: no such tokenizer file") from None
     except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: cannot read the file: {getattr(error, 'strerror', error)}") from None
+        raise ModelError(
+            f"{path}: cannot read the file: {getattr(error, 'strerror', error)}"
+        ) from None
     if len(content) > LARGEST_FILE:
         raise ModelError(f"{path}: larger than the maximum of {LARGEST_FILE >> 20} MB")
     return content
@@ -291,11 +332,16 @@ def mask_tokens(
 
 
 def _choose(
-    candidates: NDArray[np.bool_], rng: np.random.Generator, fraction: float, mean_span: float
+    candidates: NDArray[np.bool_],
+    rng: np.random.Generator,
+    fraction: float,
+    mean_span: float,
 ) -> NDArray[np.bool_]:
     """Choose the candidates with the smallest random keys per sequence; a span has a common key."""
     counts = candidates.sum(-1, keepdims=True)
-    wanted = np.clip(np.rint(fraction * counts).astype(np.int64), np.minimum(counts, 1), counts)
+    wanted = np.clip(
+        np.rint(fraction * counts).astype(np.int64), np.minimum(counts, 1), counts
+    )
     keys = rng.random(candidates.shape)
     if mean_span > 1:
         spans = np.cumsum(rng.random(candidates.shape) < 1 / mean_span, -1)

@@ -25,7 +25,12 @@ from bigbird_dna.errors import ModelError, error_text, shortened
 from bigbird_dna.gpus import limit_threads
 from bigbird_dna.tokens.interface import TextPieces
 
-NUMBER, EIGHT_BYTES, BYTES, FOUR_BYTES = 0, 1, 2, 5  # wire types; groups (3 and 4) are not supported
+NUMBER, EIGHT_BYTES, BYTES, FOUR_BYTES = (
+    0,
+    1,
+    2,
+    5,
+)  # wire types; groups (3 and 4) are not supported
 _WIDTHS = {EIGHT_BYTES: 8, FOUR_BYTES: 4}
 
 
@@ -97,7 +102,10 @@ def write_field(number: int, value: int | bytes) -> bytes:
 
 LONGEST_RULE = 32  # maximum replaced bytes; SentencePiece supports as many rules with a common prefix
 LONGEST_REPLACEMENT = 256  # bytes
-_LEAF, _HAS_LEAF = 0x8000_0000, 0x100  # marks of a unit that contains a value; of a unit with such a child
+_LEAF, _HAS_LEAF = (
+    0x8000_0000,
+    0x100,
+)  # marks of a unit that contains a value; of a unit with such a child
 
 
 def check_character_map(content: bytes) -> None:
@@ -129,23 +137,38 @@ def _check_texts(texts: bytes) -> NDArray[np.bool_]:
     try:
         texts.decode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"a normalization rule is not text: {shortened(str(error))}") from None
+        raise ValueError(
+            f"a normalization rule is not text: {shortened(str(error))}"
+        ) from None
     letters = np.frombuffer(texts, np.uint8)
     if np.diff(np.flatnonzero(letters == 0), prepend=-1).max() > LONGEST_REPLACEMENT:
-        raise ValueError(f"a normalization rule inserts more than {LONGEST_REPLACEMENT} bytes")
+        raise ValueError(
+            f"a normalization rule inserts more than {LONGEST_REPLACEMENT} bytes"
+        )
     return np.asarray((letters & 0xC0) != 0x80)
 
 
-def _check_depth(labels: NDArray[np.uint32], bases: NDArray[np.int64], inner: NDArray[np.bool_]) -> None:
+def _check_depth(
+    labels: NDArray[np.uint32], bases: NDArray[np.int64], inner: NDArray[np.bool_]
+) -> None:
     """Raise `ValueError` if a path from the root is longer than the longest rule; it could be a cycle."""
     places = np.flatnonzero(inner)
-    parents = places ^ labels[places].astype(np.int64)  # the base of a unit's parent if the unit is reached
+    parents = places ^ labels[places].astype(
+        np.int64
+    )  # the base of a unit's parent if the unit is reached
     order = np.argsort(parents, kind="stable")
     places, parents = places[order], parents[order]
     reached = bases[:1]
     for _ in range(LONGEST_RULE):
-        first, last = np.searchsorted(parents, reached), np.searchsorted(parents, reached, "right")
-        found = [places[low:high] for low, high in zip(first, last, strict=True) if low < high]
+        first, last = (
+            np.searchsorted(parents, reached),
+            np.searchsorted(parents, reached, "right"),
+        )
+        found = [
+            places[low:high]
+            for low, high in zip(first, last, strict=True)
+            if low < high
+        ]
         if not found:
             return
         reached = np.unique(bases[np.concatenate(found)])
@@ -155,22 +178,31 @@ def _check_depth(labels: NDArray[np.uint32], bases: NDArray[np.int64], inner: ND
 MOST_PIECES = 1 << 20
 LONGEST_PIECE_BYTES = 4096
 MOST_BYTES = 1 << 22  # of the whole vocabulary; the library needs seconds to sort this
-MOST_NESTED = 32  # user-defined tokens that are nested prefixes; SentencePiece supports 64
+MOST_NESTED = (
+    32  # user-defined tokens that are nested prefixes; SentencePiece supports 64
+)
 
 _PIECES, _TRAINER, _NORMALIZER, _SELF_TEST, _DENORMALIZER = 1, 2, 3, 4, 5
 _LONGEST_NAME = 256  # bytes
 _HIGHEST_SCORE = 1e9
 _MODEL_TYPE = 3
 # Fields of the specifications that determine encoding and decoding: number → wire type.
-_TRAINER_FIELDS = {_MODEL_TYPE: NUMBER, 24: NUMBER, 26: NUMBER, 35: NUMBER} | dict.fromkeys(
-    range(44, 49), BYTES
-)
+_TRAINER_FIELDS = {
+    _MODEL_TYPE: NUMBER,
+    24: NUMBER,
+    26: NUMBER,
+    35: NUMBER,
+} | dict.fromkeys(range(44, 49), BYTES)
 _NORMALIZER_FIELDS = {2: BYTES, 3: NUMBER, 4: NUMBER, 5: NUMBER}
 _CHARACTER_MAP, _DUMMY_PREFIX = 2, 3
 _Specification = dict[int, int | bytes]
 
-PieceType = IntEnum("PieceType", ["NORMAL", "UNKNOWN", "CONTROL", "USER_DEFINED", "UNUSED", "BYTE"])
-ModelType = IntEnum("ModelType", ["UNIGRAM", "BPE", "WORD", "CHAR"])  # how a model divides a text into tokens
+PieceType = IntEnum(
+    "PieceType", ["NORMAL", "UNKNOWN", "CONTROL", "USER_DEFINED", "UNUSED", "BYTE"]
+)
+ModelType = IntEnum(
+    "ModelType", ["UNIGRAM", "BPE", "WORD", "CHAR"]
+)  # how a model divides a text into tokens
 
 
 class PieceModel(NamedTuple):
@@ -207,8 +239,12 @@ def read_piece_model(content: bytes) -> PieceModel:
             specifications[field.number] = _read_specification(_bytes(field), known)
     _check_pieces(pieces, types, scores)
     for number, values in specifications.items():
-        parts.append(write_field(number, b"".join(write_field(*pair) for pair in values.items())))
-    trainer, normalizer = (specifications.get(number, {}) for number in (_TRAINER, _NORMALIZER))
+        parts.append(
+            write_field(number, b"".join(write_field(*pair) for pair in values.items()))
+        )
+    trainer, normalizer = (
+        specifications.get(number, {}) for number in (_TRAINER, _NORMALIZER)
+    )
     plain = not normalizer.get(_CHARACTER_MAP) and not normalizer.get(_DUMMY_PREFIX, 1)
     model_type = ModelType(int(trainer.get(_MODEL_TYPE, ModelType.UNIGRAM)))
     return PieceModel(pieces, types, scores, model_type, plain, b"".join(parts))
@@ -217,13 +253,21 @@ def read_piece_model(content: bytes) -> PieceModel:
 def _read_piece(body: bytes, number: int) -> tuple[str, int, float]:
     values: dict[int, int | bytes] = {}
     for field in read_fields(body):
-        if {1: BYTES, 2: FOUR_BYTES, 3: NUMBER}.get(field.number) != field.wire or field.number in values:
-            raise ValueError(f"token {number} has an unknown or duplicate field {field.number}")
+        if {1: BYTES, 2: FOUR_BYTES, 3: NUMBER}.get(
+            field.number
+        ) != field.wire or field.number in values:
+            raise ValueError(
+                f"token {number} has an unknown or duplicate field {field.number}"
+            )
         values[field.number] = field.value
     text, score, kind = values.get(1, b""), values.get(2, bytes(4)), values.get(3, 1)
-    assert isinstance(text, bytes) and isinstance(score, bytes) and isinstance(kind, int)
+    assert (
+        isinstance(text, bytes) and isinstance(score, bytes) and isinstance(kind, int)
+    )
     if not 0 < len(text) <= LONGEST_PIECE_BYTES:
-        raise ValueError(f"token {number} has {len(text)} bytes, expected 1 to {LONGEST_PIECE_BYTES}")
+        raise ValueError(
+            f"token {number} has {len(text)} bytes, expected 1 to {LONGEST_PIECE_BYTES}"
+        )
     try:
         return text.decode(), kind, struct.unpack("<f", score)[0]
     except UnicodeDecodeError:
@@ -243,7 +287,9 @@ def _read_specification(body: bytes, known: dict[int, int]) -> _Specification:
         if field.number not in known:
             continue
         if field.wire != known[field.number] or field.number in values:
-            raise ValueError(f"a specification has a damaged or duplicate field {field.number}")
+            raise ValueError(
+                f"a specification has a damaged or duplicate field {field.number}"
+            )
         _check_value(field, known is _TRAINER_FIELDS)
         values[field.number] = field.value
     return values
@@ -257,12 +303,16 @@ def _check_value(field: Field, of_trainer: bool) -> None:
             if value not in {*ModelType}:
                 raise ValueError(f"unknown model type {value}")
         elif value > 1:
-            raise ValueError(f"field {number} of a specification must be 0 or 1, not {value}")
+            raise ValueError(
+                f"field {number} of a specification must be 0 or 1, not {value}"
+            )
     elif not of_trainer:
         if value:
             check_character_map(value)
     elif len(value) > _LONGEST_NAME or 0 in value:
-        raise ValueError(f"field {number} of a specification is too long or contains a zero byte")
+        raise ValueError(
+            f"field {number} of a specification is too long or contains a zero byte"
+        )
     else:
         value.decode()  # a UnicodeDecodeError is a ValueError
 
@@ -276,24 +326,39 @@ def _check_pieces(pieces: list[str], types: list[int], scores: list[float]) -> N
     if "\0" in texts:
         raise ValueError("a token contains a zero byte")
     if len(set(pieces)) < len(pieces):
-        raise ValueError(f"duplicate token {shortened(repr(Counter(pieces).most_common(1)[0][0]))}")
+        raise ValueError(
+            f"duplicate token {shortened(repr(Counter(pieces).most_common(1)[0][0]))}"
+        )
     if unknown := set(types) - {*PieceType}:
         raise ValueError(f"a token has the unknown type {min(unknown)}")
     if types.count(PieceType.UNKNOWN) != 1:
-        raise ValueError(f"{types.count(PieceType.UNKNOWN)} tokens are the unknown token, expected one")
+        raise ValueError(
+            f"{types.count(PieceType.UNKNOWN)} tokens are the unknown token, expected one"
+        )
     # The sum is not finite if any score is NaN or infinite.
-    if not math.isfinite(sum(scores)) or max(max(scores), -min(scores)) > _HIGHEST_SCORE:
+    if (
+        not math.isfinite(sum(scores))
+        or max(max(scores), -min(scores)) > _HIGHEST_SCORE
+    ):
         raise ValueError("a token has a score out of range")
     nested: list[str] = []
-    for piece in sorted(p for p, kind in zip(pieces, types, strict=True) if kind == PieceType.USER_DEFINED):
+    for piece in sorted(
+        p
+        for p, kind in zip(pieces, types, strict=True)
+        if kind == PieceType.USER_DEFINED
+    ):
         while nested and not piece.startswith(nested[-1]):
             nested.pop()
         nested.append(piece)
         if len(nested) > MOST_NESTED:
-            raise ValueError(f"more than {MOST_NESTED} user-defined tokens are prefixes of one another")
+            raise ValueError(
+                f"more than {MOST_NESTED} user-defined tokens are prefixes of one another"
+            )
 
 
-LONGEST_LINE = 50_000  # SentencePiece drops or rejects training lines above 65,535 letters
+LONGEST_LINE = (
+    50_000  # SentencePiece drops or rejects training lines above 65,535 letters
+)
 LONGEST_PIECE = 512  # letters per token in SentencePiece
 _SPANS, _ID_BEGIN_END = 2, (2, 4, 5)  # fields of a `SentencePieceText`
 
@@ -308,15 +373,21 @@ def open_model(content: bytes, source: str) -> tuple[Any, PieceModel]:
         model = read_piece_model(content)
         return spm.SentencePieceProcessor(model_proto=model.serialized), model
     except (RuntimeError, ValueError) as error:
-        raise ModelError(f"{source}: not a SentencePiece model, or damaged: {error_text(error)}") from None
+        raise ModelError(
+            f"{source}: not a SentencePiece model, or damaged: {error_text(error)}"
+        ) from None
 
 
-def encode_rows(processor: Any, texts: Sequence[str], threads: int = 1) -> list[NDArray[np.int32]]:
+def encode_rows(
+    processor: Any, texts: Sequence[str], threads: int = 1
+) -> list[NDArray[np.int32]]:
     """Return the token ids (n,) of each text, without special tokens; independent of `threads`."""
     if not texts:
         return []
     # SentencePiece starts all threads, however few texts there are, and crashes if it cannot.
-    rows = processor.encode(list(texts), num_threads=limit_threads(min(threads, len(texts))))
+    rows = processor.encode(
+        list(texts), num_threads=limit_threads(min(threads, len(texts)))
+    )
     return [np.array(row, np.int32) for row in rows]
 
 
@@ -326,11 +397,15 @@ def encode_with_places(processor: Any, text: str) -> TextPieces:
     message = processor.encode(text, out_type="serialized_proto")
     spans = (field.value for field in read_fields(message) if field.number == _SPANS)
     found = (
-        {one.number: one.value for one in read_fields(span)} for span in spans if isinstance(span, bytes)
+        {one.number: one.value for one in read_fields(span)}
+        for span in spans
+        if isinstance(span, bytes)
     )
     columns = [[int(span.get(number, 0)) for number in _ID_BEGIN_END] for span in found]
     ids, *sides = np.array(columns, np.int64).reshape(-1, 3).T
-    leads = np.frombuffer(text.encode(), np.uint8) & 0xC0 != 0x80  # first bytes of characters
+    leads = (
+        np.frombuffer(text.encode(), np.uint8) & 0xC0 != 0x80
+    )  # first bytes of characters
     before = np.concatenate([[0], np.cumsum(leads)])
     return TextPieces(ids.astype(np.int32), *(before[side] for side in sides))
 
@@ -348,7 +423,12 @@ def learn_model(
     SentencePiece's reason for a failure.
     """
     model = io.BytesIO()
-    plain = ("add_dummy_prefix", "remove_extra_whitespaces", "split_by_number", "split_by_whitespace")
+    plain = (
+        "add_dummy_prefix",
+        "remove_extra_whitespaces",
+        "split_by_number",
+        "split_by_whitespace",
+    )
     options: dict[str, Any] = dict.fromkeys(plain, False)
     for number, role in enumerate(("pad", "unk", "bos", "eos")):
         options |= {f"{role}_id": number, f"{role}_piece": specials[number]}

@@ -80,7 +80,9 @@ def check_types(path: Path, info: Mapping[str, Any], kind: Any) -> None:
         if key in info and not _is_a(info[key], expected):
             name = getattr(expected, "__origin__", expected).__name__
             of = "".join(f" of {part.__name__}" for part in get_args(expected))
-            raise DataError(f"{path}: {key} must be a valid {name}{of}, not {shortened(repr(info[key]))}")
+            raise DataError(
+                f"{path}: {key} must be a valid {name}{of}, not {shortened(repr(info[key]))}"
+            )
 
 
 @cache
@@ -97,7 +99,11 @@ def _is_a(value: object, kind: Any) -> bool:
     if kind not in (int, float):
         return isinstance(value, dict)
     numbers = (int, float) if kind is float else int
-    return isinstance(value, numbers) and not isinstance(value, bool) and 0 <= value < 1 << 63
+    return (
+        isinstance(value, numbers)
+        and not isinstance(value, bool)
+        and 0 <= value < 1 << 63
+    )
 
 
 class DocumentLengths(NamedTuple):
@@ -117,7 +123,9 @@ class EncodedDocument(NamedTuple):
 
     tokens: bytes  # ids in the type of the store
     sentence_tokens: list[int]  # number of tokens of each kept sentence
-    run_sentences: list[int]  # number of sentences of each run of adjacent kept sentences
+    run_sentences: list[
+        int
+    ]  # number of sentences of each run of adjacent kept sentences
     counts: Counter[str]  # bases, skipped_sentences, skipped_bases
 
 
@@ -211,8 +219,19 @@ class _Offsets:
 class TokenShard:
     """An open shard, whose files are read from when they are first needed."""
 
-    def __init__(self, directory: Path, info: TokenShardInfo, dtype: np.dtype[Any], vocabulary: int) -> None:
-        self.directory, self.info, self.dtype, self.vocabulary = directory, info, dtype, vocabulary
+    def __init__(
+        self,
+        directory: Path,
+        info: TokenShardInfo,
+        dtype: np.dtype[Any],
+        vocabulary: int,
+    ) -> None:
+        self.directory, self.info, self.dtype, self.vocabulary = (
+            directory,
+            info,
+            dtype,
+            vocabulary,
+        )
         self.verify_first = False
         """Whether to verify all data before the first value is read, unless that was done."""
         self._verified = False
@@ -221,25 +240,36 @@ class TokenShard:
     def tokens(self) -> ArrayFile:
         """Token ids (T,)."""
         self._verify_if_first()
-        return ArrayFile(self.directory / "tokens.bin", self.dtype, 0, self.info["tokens"])
+        return ArrayFile(
+            self.directory / "tokens.bin", self.dtype, 0, self.info["tokens"]
+        )
 
     @cached_property
     def sentences(self) -> ArrayFile:
         """Offsets of the sentences in `tokens`, (S + 1,)."""
         self._verify_if_first()
-        return self._offsets("sentences.npy", self.info["sentences"], self.info["tokens"])
+        return self._offsets(
+            "sentences.npy", self.info["sentences"], self.info["tokens"]
+        )
 
     @cached_property
     def documents(self) -> ArrayFile:
         """Offsets of the documents in `sentences`, (D + 1,)."""
         self._verify_if_first()
-        return self._offsets("documents.npy", self.info["documents"], self.info["sentences"])
+        return self._offsets(
+            "documents.npy", self.info["documents"], self.info["sentences"]
+        )
 
     def check_sizes(self) -> None:
         """Raise `DataError` if a file is missing or does not have its size; reads nothing."""
-        tokens, expected = self.info["tokens_bytes"], self.info["tokens"] * self.dtype.itemsize
+        tokens, expected = (
+            self.info["tokens_bytes"],
+            self.info["tokens"] * self.dtype.itemsize,
+        )
         if tokens != expected:
-            raise DataError(f"{self.directory}: damaged: {tokens} bytes of tokens, expected {expected}")
+            raise DataError(
+                f"{self.directory}: damaged: {tokens} bytes of tokens, expected {expected}"
+            )
         for name in FILES:
             path = self.directory / name
             expected = cast(int, self.info[f"{path.stem}_bytes"])  # type: ignore[literal-required]
@@ -248,18 +278,27 @@ class TokenShard:
             except FileNotFoundError:
                 raise DataError(f"{path}: no such file") from None
             except OSError as error:
-                raise DataError(f"{path}: cannot read the file: {error.strerror}") from None
+                raise DataError(
+                    f"{path}: cannot read the file: {error.strerror}"
+                ) from None
             if size != expected:
-                raise DataError(f"{path}: the file is damaged: {size} bytes, expected {expected}")
+                raise DataError(
+                    f"{path}: the file is damaged: {size} bytes, expected {expected}"
+                )
 
     def verify(self) -> None:
         """Read all data. Raise `DataError` if a file does not have its checksum, a token is outside the
         vocabulary, offsets do not increase, or counts or manifest differ from those in `store.json`."""
         path = self.directory / MANIFEST
-        if not path.is_file() or read_json_within(path, _MOST_BYTES, DataError) != self.info:
+        if (
+            not path.is_file()
+            or read_json_within(path, _MOST_BYTES, DataError) != self.info
+        ):
             raise DataError(f"{path}: damaged: differs from store.json; tokenize again")
         self.check_sizes()
-        tokens = ArrayFile(self.directory / "tokens.bin", self.dtype, 0, self.info["tokens"])
+        tokens = ArrayFile(
+            self.directory / "tokens.bin", self.dtype, 0, self.info["tokens"]
+        )
         digest, largest = hashlib.sha256(), 0
         for start in range(0, len(tokens), _AT_ONCE):
             block = tokens.read(start, min(start + _AT_ONCE, len(tokens)))
@@ -278,10 +317,16 @@ class TokenShard:
         ):
             path = self.directory / name
             self._compare(name, checksum(path))
-            found[name] = _ascending(path, self._offsets(name, count, last).read(0, count + 1))
-        lengths = DocumentLengths.of(np.diff(found["sentences.npy"][found["documents.npy"]]))
+            found[name] = _ascending(
+                path, self._offsets(name, count, last).read(0, count + 1)
+            )
+        lengths = DocumentLengths.of(
+            np.diff(found["sentences.npy"][found["documents.npy"]])
+        )
         if lengths != (self.info["longer_documents"], self.info["longest_document"]):
-            raise DataError(f"{self.directory}: damaged: wrong lengths of documents; tokenize again")
+            raise DataError(
+                f"{self.directory}: damaged: wrong lengths of documents; tokenize again"
+            )
         self._verified = True
 
     def _verify_if_first(self) -> None:
@@ -308,16 +353,24 @@ class TokenShard:
         except OSError as error:
             raise DataError(f"{path}: cannot read the file: {error.strerror}") from None
         if head is None or int.from_bytes(head[1], "little") != len(head[2]):
-            raise DataError(f"{path}: the file is damaged: not a one-dimensional .npy file of whole numbers")
+            raise DataError(
+                f"{path}: the file is damaged: not a one-dimensional .npy file of whole numbers"
+            )
         if int(head[3]) != count + 1:
-            raise DataError(f"{path}: the file is damaged: {int(head[3])} offsets, expected {count + 1}")
+            raise DataError(
+                f"{path}: the file is damaged: {int(head[3])} offsets, expected {count + 1}"
+            )
         if size != head.end() + 8 * (count + 1):
             expected = head.end() + 8 * (count + 1)
-            raise DataError(f"{path}: the file is damaged: {size} bytes, expected {expected}")
+            raise DataError(
+                f"{path}: the file is damaged: {size} bytes, expected {expected}"
+            )
         offsets = ArrayFile(path, np.dtype("<i8"), head.end(), count + 1)
         ends = int(offsets.read(0, 1)[0]), int(offsets.read(count, count + 1)[0])
         if ends != (0, last):
-            raise DataError(f"{path}: damaged: from {ends[0]} to {ends[1]}, expected 0 to {last}")
+            raise DataError(
+                f"{path}: damaged: from {ends[0]} to {ends[1]}, expected 0 to {last}"
+            )
         return offsets
 
 

@@ -75,15 +75,21 @@ def read_info(path: Path, *, whole: bool = True) -> StoreInfo:
         raise DataError(f"{path.parent}: not a token store (no {path.name})")
     info = read_json_within(path, _MOST_BYTES, DataError, "not readable as JSON")
     if not isinstance(info, dict) or info.get("format") != FORMAT:
-        raise DataError(f"{path}: not the description of a token store of format {FORMAT}; tokenize again")
+        raise DataError(
+            f"{path}: not the description of a token store of format {FORMAT}; tokenize again"
+        )
     check_types(path, info, StoreInfo)
     for shard in info["shards"]:
         check_types(path, shard, TokenShardInfo)
     if info["dtype"] not in ("uint16", "uint32"):
-        raise DataError(f"{path}: dtype must be uint16 or uint32, not {shortened(repr(info['dtype']))}")
+        raise DataError(
+            f"{path}: dtype must be uint16 or uint32, not {shortened(repr(info['dtype']))}"
+        )
     for key in COUNTS:
         if info[key] != (total := sum(shard[key] for shard in info["shards"])):
-            raise DataError(f"{path}: {key} is {info[key]}, but its shards have {total}; tokenize again")
+            raise DataError(
+                f"{path}: {key} is {info[key]}, but its shards have {total}; tokenize again"
+            )
     if info["sha256"] != own_checksum(info):
         raise DataError(f"{path}: the file is damaged: wrong sha256; tokenize again")
     numbers = [shard["number"] for shard in info["shards"]]
@@ -108,24 +114,32 @@ class TokenShards:
     def tokens(self) -> ShardedArray:
         """Token ids (N,)."""
         dtype = self.shards[0].dtype if self.shards else np.dtype("<u2")
-        return ShardedArray(lambda shard: self.shards[shard].tokens, self._counts("tokens"), dtype)
+        return ShardedArray(
+            lambda shard: self.shards[shard].tokens, self._counts("tokens"), dtype
+        )
 
     @cached_property
     def sentences(self) -> ShardedArray:
         """Token offsets of the sentences' starts, and the end, (S + 1,)."""
         counts, sums = self._counts("sentences"), self._counts("tokens")
-        return ShardedArray(lambda shard: self.shards[shard].sentences, counts, _OFFSETS, sums)
+        return ShardedArray(
+            lambda shard: self.shards[shard].sentences, counts, _OFFSETS, sums
+        )
 
     @cached_property
     def documents(self) -> ShardedArray:
         """Sentence offsets of the documents' starts, and the end, (D + 1,)."""
         counts, sums = self._counts("documents"), self._counts("sentences")
-        return ShardedArray(lambda shard: self.shards[shard].documents, counts, _OFFSETS, sums)
+        return ShardedArray(
+            lambda shard: self.shards[shard].documents, counts, _OFFSETS, sums
+        )
 
     @property
     def document_lengths(self) -> DocumentLengths:
         """Number of documents of more than one token, and tokens of the longest."""
-        longest = max((shard.info["longest_document"] for shard in self.shards), default=0)
+        longest = max(
+            (shard.info["longest_document"] for shard in self.shards), default=0
+        )
         return DocumentLengths(sum(self._counts("longer_documents")), longest)
 
     def verify(self, most_bytes: int | None = None) -> None:
@@ -134,7 +148,10 @@ class TokenShards:
         `DataError` for damaged data, see `TokenShard.verify`.
         """
         for shard in self.shards:
-            if most_bytes is not None and (most_bytes := most_bytes - shard.info["tokens_bytes"]) < 0:
+            if (
+                most_bytes is not None
+                and (most_bytes := most_bytes - shard.info["tokens_bytes"]) < 0
+            ):
                 return
             shard.verify()
 
@@ -157,7 +174,13 @@ class TokenStore(TokenShards):
     info: StoreInfo
 
     @classmethod
-    def open(cls, directory: Path, tokenizer: Tokenizer | None = None, *, verify: bool = False) -> Self:
+    def open(
+        cls,
+        directory: Path,
+        tokenizer: Tokenizer | None = None,
+        *,
+        verify: bool = False,
+    ) -> Self:
         """Open a store; `DataError` if it is damaged or was made with another tokenizer.
 
         With `verify` all data is read, see `TokenShards.verify`. Otherwise only `store.json` and file sizes
@@ -177,7 +200,9 @@ class TokenStore(TokenShards):
             )
         dtype = np.dtype(info["dtype"]).newbyteorder("<")
         shards = tuple(
-            TokenShard(directory / shard_name(one["number"]), one, dtype, info["vocabulary"])
+            TokenShard(
+                directory / shard_name(one["number"]), one, dtype, info["vocabulary"]
+            )
             for one in info["shards"]
         )
         for shard in shards:

@@ -55,27 +55,43 @@ class JsonTokenizer(Tokenizer):
     ) -> None:
         """Open the content of a file; the parameters are those of `complete_vocabulary`."""
         pieces, self._prefix = read_pieces(read_json(content, source), source)
-        texts, specials = complete_vocabulary(pieces, specials, vocabulary, names, source)
-        letters = ["" if i in specials else self._plain(text) for i, text in enumerate(texts)]
+        texts, specials = complete_vocabulary(
+            pieces, specials, vocabulary, names, source
+        )
+        letters = [
+            "" if i in specials else self._plain(text) for i, text in enumerate(texts)
+        ]
         super().__init__(content, texts, letters, specials, source)
-        others = [i for i, piece in pieces.items() if i not in specials and piece.strip()]
+        others = [
+            i for i, piece in pieces.items() if i not in specials and piece.strip()
+        ]
         # A DNA vocabulary consists of nucleotide letters in more than half of its tokens.
-        lettered = sum(bool(letters[i]) and set(letters[i]) <= _NUCLEOTIDES for i in others)
+        lettered = sum(
+            bool(letters[i]) and set(letters[i]) <= _NUCLEOTIDES for i in others
+        )
         self.is_dna = 2 * lettered > len(others)
 
     def encode(self, sequence: str) -> NDArray[np.int32]:
         """Return the token ids (n,) without special tokens; DNA is checked as in `DnaTokenizer.encode`."""
-        return self.encode_with_offsets(sequence).ids if self.is_dna else self._encode(sequence)
+        return (
+            self.encode_with_offsets(sequence).ids
+            if self.is_dna
+            else self._encode(sequence)
+        )
 
     def text_pieces(self, text: str) -> TextPieces:
         """Return the token ids of a text, with the characters that each covers."""
         if self.is_dna:
             return super().text_pieces(text)
-        found = self._called(partial(self._library.encode, add_special_tokens=False), text)
+        found = self._called(
+            partial(self._library.encode, add_special_tokens=False), text
+        )
         spans = np.array(found.offsets, np.int64).reshape(-1, 2)
         return TextPieces(np.array(found.ids, np.int32), spans[:, 0], spans[:, 1])
 
-    def encode_batch(self, sequences: Sequence[str], threads: int = 1) -> list[NDArray[np.int32]]:
+    def encode_batch(
+        self, sequences: Sequence[str], threads: int = 1
+    ) -> list[NDArray[np.int32]]:
         """Encode each sequence with `encode`, serially, because the library's threads break `fork`."""
         return [self.encode(sequence) for sequence in sequences]
 
@@ -85,7 +101,9 @@ class JsonTokenizer(Tokenizer):
         check_letters(sequence)
         ids = self._encode(sequence)
         # An unknown token before letters that are all covered represents a sign that was added before them.
-        if (ids == self.unk_id).any() or "".join([self.letters[index] for index in ids]) != sequence:
+        if (ids == self.unk_id).any() or "".join(
+            [self.letters[index] for index in ids]
+        ) != sequence:
             return self._align(ids, sequence)
         return Encoded(ids, self.offsets(ids))
 
@@ -94,7 +112,9 @@ class JsonTokenizer(Tokenizer):
         symbols = self._symbols[ids]
         if symbols.any():
             piece = self.pieces[ids[symbols.argmax()]]
-            raise DataError(f"token {piece!r} represents a run of N of unspecified length")
+            raise DataError(
+                f"token {piece!r} represents a run of N of unspecified length"
+            )
         return super().offsets(ids)
 
     def _covered(self) -> list[int]:
@@ -141,9 +161,14 @@ class JsonTokenizer(Tokenizer):
         try:
             return function(*arguments)
         except BaseException as error:
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            if (
+                not isinstance(error, Exception)
+                and type(error).__name__ != "PanicException"
+            ):
                 raise
-            raise ModelError(f"{self.source}: not a tokenizer: {error_text(error)}") from None
+            raise ModelError(
+                f"{self.source}: not a tokenizer: {error_text(error)}"
+            ) from None
 
     def _encode(self, text: str) -> NDArray[np.int32]:
         encode = partial(self._library.encode, add_special_tokens=False)
@@ -195,12 +220,18 @@ class JsonTokenizer(Tokenizer):
         found: list[int] = []
         for known, run in groupby(sequence, single.__contains__):
             letters = "".join(run)
-            found += self._encode(letters).tolist() if known else [self.unk_id] * len(letters)
+            found += (
+                self._encode(letters).tolist()
+                if known
+                else [self.unk_id] * len(letters)
+            )
         ids = np.array(found, np.int32)
         if "".join([self.letters[index] or "?" for index in found]) != "".join(
             letter if letter in single else "?" for letter in sequence
         ):
-            raise ModelError(f"{self.source}: the tokens do not cover the bases of a sequence")
+            raise ModelError(
+                f"{self.source}: the tokens do not cover the bases of a sequence"
+            )
         return Encoded(ids, self.offsets(ids))
 
 
@@ -222,7 +253,9 @@ class TextTokenizer(Tokenizer):
         """Open a serialized model; the parameters are those of `complete_vocabulary`."""
         self._processor, opened = open_model(model, source)
         pieces = dict(enumerate(opened.pieces))
-        texts, specials = complete_vocabulary(pieces, specials, vocabulary, names, source)
+        texts, specials = complete_vocabulary(
+            pieces, specials, vocabulary, names, source
+        )
         super().__init__(model, texts, [""] * len(texts), specials, source)
 
     def encode(self, sequence: str) -> NDArray[np.int32]:
@@ -233,7 +266,9 @@ class TextTokenizer(Tokenizer):
         """Return the token ids of a text, with the characters that each covers."""
         return encode_with_places(self._processor, text)
 
-    def encode_batch(self, sequences: Sequence[str], threads: int = 1) -> list[NDArray[np.int32]]:
+    def encode_batch(
+        self, sequences: Sequence[str], threads: int = 1
+    ) -> list[NDArray[np.int32]]:
         """Encode each text with `encode`, using threads."""
         return encode_rows(self._processor, sequences, threads)
 
@@ -252,10 +287,14 @@ def tokenizer_file(directory: Path) -> Path:
     for name in TOKENIZER_FILES:
         if (directory / name).is_file():
             return directory / name
-    raise ModelError(f"{directory}: not a model directory: {' and '.join(TOKENIZER_FILES)} are missing")
+    raise ModelError(
+        f"{directory}: not a model directory: {' and '.join(TOKENIZER_FILES)} are missing"
+    )
 
 
-def load_tokenizer(path: Path, description: Mapping[str, Any] | None = None) -> Tokenizer:
+def load_tokenizer(
+    path: Path, description: Mapping[str, Any] | None = None
+) -> Tokenizer:
     """Open a tokenizer file: a `.json` with the `tokenizers` library, any other with SentencePiece.
 
     A directory is that of a model, whose tokenizer is opened with its description in `config.json`.
@@ -263,7 +302,9 @@ def load_tokenizer(path: Path, description: Mapping[str, Any] | None = None) -> 
     tokens are found by their usual names, and a SentencePiece model must be one of `DnaTokenizer.train`.
     """
     if Path(path).is_dir():
-        return load_tokenizer(tokenizer_file(path), read_mapping(path / "config.json").get("tokenizer"))
+        return load_tokenizer(
+            tokenizer_file(path), read_mapping(path / "config.json").get("tokenizer")
+        )
     known = read_description(description, str(path)) if description else (None, None)
     content = read_content(path)
     if Path(path).suffix == ".json":

@@ -57,7 +57,9 @@ class Adaptation:
         """Add the updates to their matrices, which become ordinary parameters again."""
         for name in self.updates:
             linear = self.network.get_submodule(name.rpartition(".")[0])
-            parametrize.remove_parametrizations(linear, "weight", leave_parametrized=True)
+            parametrize.remove_parametrizations(
+                linear, "weight", leave_parametrized=True
+            )
         self.network.requires_grad_(True)
 
     def save(self, path: Path, base: str, *more: str) -> None:
@@ -67,12 +69,19 @@ class Adaptation:
         """
         state = self.network.state_dict()
         fixed = tuple(f"{name}." for name in _encoders(self.network))
-        kept = {name: t for name, t in state.items() if not name.startswith(fixed) or name.endswith(more)}
+        kept = {
+            name: t
+            for name, t in state.items()
+            if not name.startswith(fixed) or name.endswith(more)
+        }
         for name, update in self.updates.items():
             kept |= {f"{name}{_A}": update.a.detach(), f"{name}{_B}": update.b.detach()}
         scale = next((update.scale for update in self.updates.values()), 0.0)
         save_file(
-            {name: t.cpu().clone(memory_format=torch.contiguous_format) for name, t in kept.items()},
+            {
+                name: t.cpu().clone(memory_format=torch.contiguous_format)
+                for name, t in kept.items()
+            },
             path,
             # One entry: safetensors writes several in any order, and files of one seed shall be equal.
             metadata={_ABOUT: json.dumps({_SCALE: scale, _BASE: base})},
@@ -87,7 +96,9 @@ def adapt(network: nn.Module, config: FinetuningConfig) -> Adaptation | None:
     found = Adaptation(network)
     for prefix, encoder in _encoders(network).items():
         encoder.requires_grad_(False)
-        for number, layer in enumerate(encoder.layers if config.adapt == "lora" else ()):
+        for number, layer in enumerate(
+            encoder.layers if config.adapt == "lora" else ()
+        ):
             for matrix in config.lora.matrices:
                 linear = getattr(layer, matrix)
                 if linear is None:  # a mechanism whose keys are its queries
@@ -95,12 +106,18 @@ def adapt(network: nn.Module, config: FinetuningConfig) -> Adaptation | None:
                 update = LowRank(linear.weight, config.lora)
                 parametrize.register_parametrization(linear, "weight", update)
                 found.updates[f"{prefix}.layers.{number}.{matrix}.weight"] = update
-    found.trained = sum(one.numel() for one in network.parameters() if one.requires_grad)
+    found.trained = sum(
+        one.numel() for one in network.parameters() if one.requires_grad
+    )
     return found
 
 
 def _encoders(network: nn.Module) -> dict[str, Encoder]:
-    return {name: part for name, part in network.named_modules() if isinstance(part, Encoder)}
+    return {
+        name: part
+        for name, part in network.named_modules()
+        if isinstance(part, Encoder)
+    }
 
 
 def base_of(path: Path) -> str:
@@ -122,20 +139,30 @@ def apply_adapter(network: nn.Module, base: Mapping[str, Tensor], path: Path) ->
         a, b = (tensors.pop(f"{name}{part}", None) for part in (_A, _B))
         matrix = tensors.get(name)
         if matrix is None or a is None or b is None or not _fits(matrix, a, b):
-            raise ModelError(f"{path}: the update of {name!r} does not fit the initial model")
+            raise ModelError(
+                f"{path}: the update of {name!r} does not fit the initial model"
+            )
         tensors[name] = updated(matrix, a, b, scale)
     for name in sorted(state.keys() ^ tensors.keys()):
-        raise ModelError(f"{path}: tensor {name!r} is {'missing' if name in state else 'unexpected'}")
+        raise ModelError(
+            f"{path}: tensor {name!r} is {'missing' if name in state else 'unexpected'}"
+        )
     for name, value in tensors.items():
         if value.shape != state[name].shape:
-            raise ModelError(f"{path}: tensor {name!r} does not have the shape of config.json")
+            raise ModelError(
+                f"{path}: tensor {name!r} does not have the shape of config.json"
+            )
         check_finite(value, name, path)
     network.load_state_dict(tensors)
 
 
 def _fits(matrix: Tensor, a: Tensor, b: Tensor) -> bool:
     """Whether b @ a has the shape of the matrix."""
-    return a.dim() == b.dim() == 2 and len(a) == b.shape[1] and (len(b), a.shape[1]) == tuple(matrix.shape)
+    return (
+        a.dim() == b.dim() == 2
+        and len(a) == b.shape[1]
+        and (len(b), a.shape[1]) == tuple(matrix.shape)
+    )
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], float, str]:
@@ -146,6 +173,8 @@ def _read(path: Path) -> tuple[dict[str, Tensor], float, str]:
             tensors = {name: stream.get_tensor(name).float() for name in stream.keys()}  # noqa: SIM118
             return tensors, float(about[_SCALE]), about[_BASE]
     except FileNotFoundError:
-        raise ModelError(f"{path}: file not found; training with adapt frozen or lora writes it") from None
+        raise ModelError(
+            f"{path}: file not found; training with adapt frozen or lora writes it"
+        ) from None
     except Exception as error:
         raise ModelError(f"{path}: damaged: {error_text(error)}") from None

@@ -42,9 +42,16 @@ def read_checkpoint(path: Path) -> Any:
         with path.open("rb") as stream:
             line = stream.read(_LINE)
             if line[: len(_NAME)] != _NAME or line[-1:] != b"\n" or len(line) < _LINE:
-                raise UnusableCheckpoint("damaged: the header is not that of a checkpoint")
-            if hashlib.file_digest(stream, "sha256").hexdigest().encode() != line[len(_NAME) : -1]:
-                raise UnusableCheckpoint("damaged: its sha256 differs from the recorded one")
+                raise UnusableCheckpoint(
+                    "damaged: the header is not that of a checkpoint"
+                )
+            if (
+                hashlib.file_digest(stream, "sha256").hexdigest().encode()
+                != line[len(_NAME) : -1]
+            ):
+                raise UnusableCheckpoint(
+                    "damaged: its sha256 differs from the recorded one"
+                )
             stream.seek(_LINE)
             if stream.read(len(_ZIP)) != _ZIP:
                 raise UnusableCheckpoint("damaged: it contains no checkpoint")
@@ -56,7 +63,9 @@ def read_checkpoint(path: Path) -> Any:
     except OSError as error:
         raise UnusableCheckpoint(f"cannot be read: {error.strerror}") from None
     except Exception as error:  # unpickling raises arbitrary exceptions
-        raise UnusableCheckpoint(f"damaged, or not pure data: {error_text(error)}") from None
+        raise UnusableCheckpoint(
+            f"damaged, or not pure data: {error_text(error)}"
+        ) from None
 
 
 class _Digest:
@@ -88,7 +97,9 @@ class HostCopy:
             return value
         kept = self._tensors.get(place)
         if kept is None:
-            kept = torch.empty_like(value, device="cpu", pin_memory=value.is_cuda, requires_grad=False)
+            kept = torch.empty_like(
+                value, device="cpu", pin_memory=value.is_cuda, requires_grad=False
+            )
             self._tensors[place] = kept
         self._on_gpu |= value.is_cuda
         return kept.copy_(value.detach(), non_blocking=value.is_cuda)

@@ -18,8 +18,20 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import atomic_path, lock_file, make_parent, read_json, write_json
-from bigbird_dna.errors import BigBirdDnaError, DataError, ModelError, UsageError, shortened
+from bigbird_dna.disk.atomic import (
+    atomic_path,
+    lock_file,
+    make_parent,
+    read_json,
+    write_json,
+)
+from bigbird_dna.errors import (
+    BigBirdDnaError,
+    DataError,
+    ModelError,
+    UsageError,
+    shortened,
+)
 from bigbird_dna.training.checkpoint_file import (
     HostCopy,
     UnusableCheckpoint,
@@ -29,7 +41,9 @@ from bigbird_dna.training.checkpoint_file import (
 from bigbird_dna.training.log import LOG, Progress
 
 _ATTEMPTS = 100
-FAILED_SECONDS = 150.0  # a server gives up the locks of a machine that failed after about 90
+FAILED_SECONDS = (
+    150.0  # a server gives up the locks of a machine that failed after about 90
+)
 Computed = str | int
 Keep = Literal["last", "best"]
 _MOST_STEPS = 2**53  # above this, Adam's floating-point step count skips integers
@@ -73,7 +87,9 @@ class CheckpointStore:
         """Whether checkpoints exist, valid or damaged: if so, no training begins with initial weights."""
         return self.path.exists() or self.previous.exists()
 
-    def save(self, network: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
+    def save(
+        self, network: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress
+    ) -> None:
         """Write a checkpoint in the background, from a copy, and keep the previous one.
 
         If killed at any time, one of them is intact. Waits for the writing of the one before, whose error is
@@ -132,7 +148,9 @@ class CheckpointStore:
             return
         known = read_json(self.divergence)
         if isinstance(known, dict) and known.get("computed") == self.computed:
-            raise DataError(f"{known.get('message')}; delete {self.divergence} to try the same again")
+            raise DataError(
+                f"{known.get('message')}; delete {self.divergence} to try the same again"
+            )
 
     def restore(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
         """Load the last valid checkpoint; without checkpoints, progress is at step 0. `ModelError`: all of
@@ -158,10 +176,14 @@ class CheckpointStore:
             ]
             if changed:
                 how = ", ".join(changed)
-                log(f"computed differently from here on: {how}; data and their order stay the same")
+                log(
+                    f"computed differently from here on: {how}; data and their order stay the same"
+                )
             return progress
         if problems:
-            raise ModelError(f"{'; '.join(problems)}; delete {self.directory} to train from the start")
+            raise ModelError(
+                f"{'; '.join(problems)}; delete {self.directory} to train from the start"
+            )
         return Progress()
 
     def keep_best(self, network: nn.Module, loss: float) -> None:
@@ -175,7 +197,9 @@ class CheckpointStore:
         """Load the weights with the lowest held-out loss into a network; `ModelError` if they are damaged."""
         _, weights = self._read_best()
         if not weights:
-            raise ModelError(f"{self.best}: file not found; delete {self.directory} to train from the start")
+            raise ModelError(
+                f"{self.best}: file not found; delete {self.directory} to train from the start"
+            )
         network.load_state_dict(weights)
 
     def _read_best(self) -> tuple[float, dict[str, Tensor]]:
@@ -191,7 +215,13 @@ class CheckpointStore:
 
     def remove(self) -> None:
         """Delete only the checkpoints of a training whose results are written, and release the lock."""
-        for path in (self.path, self.previous, self.log_path, self.divergence, self.best):
+        for path in (
+            self.path,
+            self.previous,
+            self.log_path,
+            self.divergence,
+            self.best,
+        ):
             if path is not None:
                 path.unlink(missing_ok=True)
         self.lock.release()
@@ -203,25 +233,40 @@ def _take(
     state: Any, network: nn.Module, optimizer: torch.optim.Optimizer
 ) -> tuple[Progress, dict[str, Computed]]:
     """Load a checkpoint's content; `UnusableCheckpoint`, without loading anything, if it does not match."""
-    if not isinstance(state, dict) or set(state) != {"network", "optimizer", "progress", "computed"}:
+    if not isinstance(state, dict) or set(state) != {
+        "network",
+        "optimizer",
+        "progress",
+        "computed",
+    }:
         raise UnusableCheckpoint("it does not contain network, optimizer and progress")
     computed = state["computed"]
     if not isinstance(computed, dict) or not all(
-        isinstance(name, str) and isinstance(value, str | int) for name, value in computed.items()
+        isinstance(name, str) and isinstance(value, str | int)
+        for name, value in computed.items()
     ):
         raise UnusableCheckpoint("it does not specify how it was computed")
     _check_tensors(state["network"], network.state_dict(), "the network's")
-    if not all(bool(state["network"][name].isfinite().all()) for name, _ in network.named_parameters()):
-        raise UnusableCheckpoint("its weights are not finite: the training had diverged")
+    if not all(
+        bool(state["network"][name].isfinite().all())
+        for name, _ in network.named_parameters()
+    ):
+        raise UnusableCheckpoint(
+            "its weights are not finite: the training had diverged"
+        )
     moments = _moments(state["optimizer"], optimizer)
     progress = _progress(state["progress"])
     network.load_state_dict(state["network"])
     # Optimizer settings come from the configuration, regardless of the checkpoint.
-    optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
+    optimizer.load_state_dict(
+        {"state": moments, "param_groups": optimizer.state_dict()["param_groups"]}
+    )
     return progress, computed
 
 
-def fresh_moments(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, Tensor]:
+def fresh_moments(
+    optimizer: torch.optim.Optimizer, parameter: Tensor
+) -> dict[str, Tensor]:
     """Initial optimizer state of a parameter, before the first step, on the parameter's device."""
     step = torch.zeros((), device=parameter.device)
     if not isinstance(optimizer, torch.optim.Adafactor):
@@ -230,21 +275,34 @@ def fresh_moments(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[s
     if parameter.dim() < 2:
         return {"step": step, "variance": torch.zeros_like(parameter)}
     rows, columns = parameter[..., :1], parameter[..., :1, :]
-    return {"step": step, "row_var": torch.zeros_like(rows), "col_var": torch.zeros_like(columns)}
+    return {
+        "step": step,
+        "row_var": torch.zeros_like(rows),
+        "col_var": torch.zeros_like(columns),
+    }
 
 
-def _moments(state: Any, optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
+def _moments(
+    state: Any, optimizer: torch.optim.Optimizer
+) -> dict[int, dict[str, Tensor]]:
     """The moments of each parameter by its number, with the shapes expected by the optimizer."""
     own = optimizer.state_dict()["param_groups"]
     try:
-        moments, groups = state["state"], [group["params"] for group in state["param_groups"]]
+        moments, groups = (
+            state["state"],
+            [group["params"] for group in state["param_groups"]],
+        )
         numbers = set(moments)
     except (TypeError, LookupError):
         raise UnusableCheckpoint("it contains no optimizer") from None
     if not isinstance(moments, dict) or groups != [group["params"] for group in own]:
         raise UnusableCheckpoint("its optimizer has other parameters")
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    expected = dict(zip((number for group in groups for number in group), parameters, strict=True))
+    parameters = [
+        parameter for group in optimizer.param_groups for parameter in group["params"]
+    ]
+    expected = dict(
+        zip((number for group in groups for number in group), parameters, strict=True)
+    )
     if not numbers <= set(expected):
         raise UnusableCheckpoint("its optimizer has other parameters")
     for number, values in moments.items():
@@ -252,7 +310,9 @@ def _moments(state: Any, optimizer: torch.optim.Optimizer) -> dict[int, dict[str
         _check_tensors(values, like, f"parameter {number}'s moments")
         # The optimizer uses the step count as an exponent, or as the base of a power.
         if not 0 <= float(values["step"]) < _MOST_STEPS:
-            raise UnusableCheckpoint(f"the step count of parameter {number}'s moments is invalid")
+            raise UnusableCheckpoint(
+                f"the step count of parameter {number}'s moments is invalid"
+            )
     return moments
 
 
@@ -261,9 +321,15 @@ def _check_tensors(values: Any, expected: Mapping[str, Tensor], whose: str) -> N
         raise UnusableCheckpoint(f"its tensors differ from {whose}")
     for name, like in expected.items():
         value = values[name]
-        plain = isinstance(value, Tensor) and value.layout == torch.strided and value.device.type == "cpu"
+        plain = (
+            isinstance(value, Tensor)
+            and value.layout == torch.strided
+            and value.device.type == "cpu"
+        )
         if not plain or not value.is_floating_point() or value.shape != like.shape:
-            raise UnusableCheckpoint(f"{name!r}, of {whose}, is not a tensor of shape {tuple(like.shape)}")
+            raise UnusableCheckpoint(
+                f"{name!r}, of {whose}, is not a tensor of shape {tuple(like.shape)}"
+            )
 
 
 def _progress(values: Any) -> Progress:
@@ -298,20 +364,28 @@ class Lock:
             handle = self._opened()
             if handle is None:
                 continue
-            holder = shortened(os.pread(handle, 300, 0).decode(errors="replace").strip(), 200)
+            holder = shortened(
+                os.pread(handle, 300, 0).decode(errors="replace").strip(), 200
+            )
             machine = re.match(r"process \d+ on (\S+) since ", holder)
             elsewhere = machine is not None and machine[1] != socket.gethostname()
             seconds = FAILED_SECONDS if elsewhere else 0.0
             if not lock_file(handle, self.path, f"{what} may run twice", seconds):
                 os.close(handle)
-                gone = f", or delete {self.path} if that machine has failed" if elsewhere else ""
+                gone = (
+                    f", or delete {self.path} if that machine has failed"
+                    if elsewhere
+                    else ""
+                )
                 raise ModelError(
                     f"{self.path.parent}: {what} is already running ({holder}). Wait until it ends{gone}"
                 )
             if self._is_there(handle):
                 self._handle = handle
                 since = time.strftime("%Y-%m-%d %H:%M:%S%z")
-                text = f"process {os.getpid()} on {socket.gethostname()} since {since}\n"
+                text = (
+                    f"process {os.getpid()} on {socket.gethostname()} since {since}\n"
+                )
                 with suppress(OSError):  # a full disk: the lock works without this text
                     os.ftruncate(handle, 0)
                     os.pwrite(handle, text.encode(), 0)
@@ -333,11 +407,15 @@ class Lock:
     def _opened(self) -> int | None:
         make_parent(self.path)
         try:
-            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            return os.open(
+                self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644
+            )
         except FileNotFoundError:  # the previous holder has just removed the directory
             return None
         except OSError as error:
-            raise UsageError(f"{self.path}: cannot be written: {error.strerror}") from None
+            raise UsageError(
+                f"{self.path}: cannot be written: {error.strerror}"
+            ) from None
 
     def _is_there(self, handle: int) -> bool:
         """Whether the locked file is still at its path: the previous holder may just have removed it."""

@@ -44,7 +44,9 @@ def chosen_precision(device: torch.device, precision: Precision) -> Precision:
     `ConfigError`: bfloat16 on a GPU that does not support it.
     """
     if precision == "bfloat16" and device.type == "cuda" and not has_bfloat16(device):
-        raise ConfigError(f"precision: bfloat16: {NO_BFLOAT16}; set precision: float32 in its section")
+        raise ConfigError(
+            f"precision: bfloat16: {NO_BFLOAT16}; set precision: float32 in its section"
+        )
     if precision != "auto":
         return precision
     if device.type == "cuda":
@@ -80,7 +82,9 @@ class World:
         """Sum each value over all processes."""
         if self.size == 1:
             return values
-        tensor = torch.tensor(list(values.values()), dtype=torch.float64, device=self.device)
+        tensor = torch.tensor(
+            list(values.values()), dtype=torch.float64, device=self.device
+        )
         dist.all_reduce(tensor)
         return dict(zip(values, tensor.tolist(), strict=True))
 
@@ -98,9 +102,13 @@ class World:
                 found[0] = call()
             except BigBirdDnaError as error:
                 found[1] = error
-            except Exception as error:  # otherwise the other processes would wait until this one ends
+            except (
+                Exception
+            ) as error:  # otherwise the other processes would wait until this one ends
                 own = error
-                found[1] = RuntimeError(f"the first process failed: {error_text(error)}")
+                found[1] = RuntimeError(
+                    f"the first process failed: {error_text(error)}"
+                )
         dist.broadcast_object_list(found, src=0)
         if own is not None:
             raise own
@@ -122,12 +130,16 @@ class World:
         dist.all_gather_object(values, value)
         return values
 
-    def divide(self, items: Sequence[S], work: Callable[[Sequence[S]], npt.NDArray[N]]) -> npt.NDArray[N]:
+    def divide(
+        self, items: Sequence[S], work: Callable[[Sequence[S]], npt.NDArray[N]]
+    ) -> npt.NDArray[N]:
         """Distribute items over processes; every process returns all rows of `work`, in the items' order."""
         if self.size == 1:
             return work(items)
         parts = self.gather(work(items[self.rank :: self.size]))
-        filled = next((part for part in parts if len(part)), parts[0])  # an empty part has an unknown shape
+        filled = next(
+            (part for part in parts if len(part)), parts[0]
+        )  # an empty part has an unknown shape
         whole = np.empty((len(items), *filled.shape[1:]), filled.dtype)
         for rank, part in enumerate(parts):
             if len(part):
@@ -183,10 +195,14 @@ def time_of_end(limit: str | None) -> float:
     if limit is None:
         known = os.environ.get(_SLURM_END, "")
         end = float(known) if known.isascii() and known.isdecimal() else 0.0
-        return end if end > time.time() else math.inf  # arbitrary for a job without a limit
+        return (
+            end if end > time.time() else math.inf
+        )  # arbitrary for a job without a limit
     match = _TIME.fullmatch(limit)
     if match is None or int(match[3]) > 59 or int(match[4]) > 59:
-        raise UsageError(f"--time-limit {limit!r}: expected [D-]HH:MM:SS, such as 23:30:00 or 2-12:00:00")
+        raise UsageError(
+            f"--time-limit {limit!r}: expected [D-]HH:MM:SS, such as 23:30:00 or 2-12:00:00"
+        )
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return time.time() + ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 

@@ -23,7 +23,9 @@ def balanced_turns(
     others = np.flatnonzero(~rare)
     variants = np.zeros(len(labels), np.int64)
     count = max(len(others) // max(int(rare.sum()), 1), 1)
-    variants[others] = np.random.default_rng((seed, 7)).permutation(np.arange(len(others)) % count)
+    variants[others] = np.random.default_rng((seed, 7)).permutation(
+        np.arange(len(others)) % count
+    )
     return (rare if count > 1 else np.ones(len(labels), np.bool_)), variants
 
 
@@ -35,7 +37,10 @@ class WindowDraws:
     """
 
     def __init__(
-        self, always: npt.NDArray[np.bool_], variants: npt.NDArray[np.int64], config: PromoterTrainingConfig
+        self,
+        always: npt.NDArray[np.bool_],
+        variants: npt.NDArray[np.int64],
+        config: PromoterTrainingConfig,
     ) -> None:
         self.config = config
         turns = np.where(always, -1, variants)  # in every epoch: -1
@@ -48,16 +53,25 @@ class WindowDraws:
 
         self.epochs = Epochs(config.seed, epoch_size, epoch)
 
-    def at(self, step: int, first: int, count: int) -> tuple[list[int], list[tuple[int, int]]]:
+    def at(
+        self, step: int, first: int, count: int
+    ) -> tuple[list[int], list[tuple[int, int]]]:
         """Return the rows of examples `first … first + count` of a step, and the bases trimmed from each end
         of their windows."""
         chosen = self.epochs.indices(step * self.config.batch_size + first, count)
         rng = np.random.default_rng((self.config.seed, 3, step))
-        cuts = rng.integers(0, self.config.crop_jitter_bp + 1, (self.config.batch_size, 2))
-        return chosen, [(left, right) for left, right in cuts[first : first + count].tolist()]
+        cuts = rng.integers(
+            0, self.config.crop_jitter_bp + 1, (self.config.batch_size, 2)
+        )
+        return chosen, [
+            (left, right) for left, right in cuts[first : first + count].tolist()
+        ]
 
     def turned(self, texts: Sequence[str], step: int, first: int) -> list[str]:
         """Return the windows of examples from `first` of a step, each read from a random strand."""
         rng = np.random.default_rng((self.config.seed, 8, step))
         strands = rng.integers(0, 2, self.config.batch_size)[first : first + len(texts)]
-        return [reverse_complement(text) if turn else text for text, turn in zip(texts, strands, strict=True)]
+        return [
+            reverse_complement(text) if turn else text
+            for text, turn in zip(texts, strands, strict=True)
+        ]

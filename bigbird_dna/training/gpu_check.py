@@ -52,7 +52,10 @@ class GpuCheck(NamedTuple):
 
 
 def check_gpu(
-    config: Config, count: int | None = None, device: str = "auto", output: Path | None = None
+    config: Config,
+    count: int | None = None,
+    device: str = "auto",
+    output: Path | None = None,
 ) -> Iterator[GpuCheck]:
     """Yield the result of each check, in order; none follows a fault that it depends on.
 
@@ -62,7 +65,9 @@ def check_gpu(
     done, name = [], config.largest_training
     own: Any = config if name == "pretraining" else getattr(config, name)
     count = own.num_gpus if count is None else count
-    own = own.model_copy(update={"num_gpus": count})  # a stage's file may not have the number
+    own = own.model_copy(
+        update={"num_gpus": count}
+    )  # a stage's file may not have the number
     config = own if name == "pretraining" else config.model_copy(update={name: own})
     for check in _checks(config, count, device):
         done.append(check)
@@ -70,7 +75,8 @@ def check_gpu(
     if output is not None and not any(check.fault for check in done):
         with atomic_path(output) as temporary:
             temporary.write_text(
-                "".join(f"{check.name}\t{check.found}\n" for check in done), encoding="utf-8"
+                "".join(f"{check.name}\t{check.found}\n" for check in done),
+                encoding="utf-8",
             )
 
 
@@ -93,7 +99,9 @@ def _torch() -> GpuCheck:
     found = f"{torch.__version__}, CUDA {torch.version.cuda}"
     if torch.version.cuda is None:
         todo = "install a build with CUDA, as make install does where there is a driver"
-        return GpuCheck("PyTorch", found, f"this PyTorch was built without CUDA: {todo}")
+        return GpuCheck(
+            "PyTorch", found, f"this PyTorch was built without CUDA: {todo}"
+        )
     return GpuCheck("PyTorch", found)
 
 
@@ -111,7 +119,11 @@ def _driver() -> GpuCheck:
         return GpuCheck("driver", "none", f"there is no NVIDIA driver: {todo}")
     if driver[0] < int(built.partition(".")[0]):
         todo = f"update the driver, or install a build of PyTorch for CUDA {driver[0]}"
-        return GpuCheck("driver", found, f"the driver supports {found}, PyTorch needs CUDA {built}: {todo}")
+        return GpuCheck(
+            "driver",
+            found,
+            f"the driver supports {found}, PyTorch needs CUDA {built}: {todo}",
+        )
     return GpuCheck("driver", found)
 
 
@@ -122,11 +134,17 @@ def _gpus(count: int) -> GpuCheck:
         names = [torch.cuda.get_device_name(number) for number in range(visible)]
     except Exception as error:  # torch raises many classes
         todo = "see the output of nvidia-smi, or restart the machine"
-        return GpuCheck("GPUs", "", f"CUDA does not start ({shortened(error_text(error), 200)}): {todo}")
+        return GpuCheck(
+            "GPUs",
+            "",
+            f"CUDA does not start ({shortened(error_text(error), 200)}): {todo}",
+        )
     found = ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
     if visible < count:
         todo = "request more from the scheduler, check CUDA_VISIBLE_DEVICES, or lower num_gpus"
-        return GpuCheck("GPUs", found, f"{count} GPUs are needed, visible: {visible}; {todo}")
+        return GpuCheck(
+            "GPUs", found, f"{count} GPUs are needed, visible: {visible}; {todo}"
+        )
     return GpuCheck("GPUs", found)
 
 
@@ -138,13 +156,18 @@ def _architecture(count: int) -> GpuCheck:
     if low < LEAST_CAPABILITY:
         needed = ".".join(map(str, LEAST_CAPABILITY))
         return GpuCheck(
-            "architecture", text, f"compute capability {text}: {needed} is needed, use a newer GPU"
+            "architecture",
+            text,
+            f"compute capability {text}: {needed} is needed, use a newer GPU",
         )
     # Code runs on GPUs of the same generation with the same or a higher minor number.
     if not any(major == low[0] and minor <= low[1] for major, minor in built):
         fault = f"this build of PyTorch has no code for compute capability {text}: install another build"
         return GpuCheck("architecture", text, fault)
-    return GpuCheck("architecture", f"{text}, {'bfloat16' if low >= BFLOAT16_CAPABILITY else 'float32'}")
+    return GpuCheck(
+        "architecture",
+        f"{text}, {'bfloat16' if low >= BFLOAT16_CAPABILITY else 'float32'}",
+    )
 
 
 def _capability(name: str) -> tuple[int, int]:
@@ -156,8 +179,12 @@ def _capability(name: str) -> tuple[int, int]:
 def _memory(config: Config, count: int) -> GpuCheck:
     found = plan(config, gpu=next(iter(GPUS)), count=count)
     assert isinstance(found, GpuPlan)
-    stage, needed = max(found.memory.items(), key=lambda item: item[1], default=("", 0.0))
-    free, gpu = min((torch.cuda.mem_get_info(number)[0], number) for number in range(count))
+    stage, needed = max(
+        found.memory.items(), key=lambda item: item[1], default=("", 0.0)
+    )
+    free, gpu = min(
+        (torch.cuda.mem_get_info(number)[0], number) for number in range(count)
+    )
     text = f"{free / 1e9:.1f} GB free, about {needed / 1e9:.1f} GB needed"
     if free < needed:
         todo = "end other programs on it, or raise grad_accumulation"
@@ -166,18 +193,24 @@ def _memory(config: Config, count: int) -> GpuCheck:
 
 
 def _compiler() -> GpuCheck:
-    compiler = os.environ.get("CC") or next((one for one in COMPILERS if shutil.which(one)), None)
+    compiler = os.environ.get("CC") or next(
+        (one for one in COMPILERS if shutil.which(one)), None
+    )
     header = Path(sysconfig.get_path("include")) / "Python.h"
     if find_spec("triton") is None:
         return GpuCheck(
-            "compiler", "", "Triton is not installed, without which attention is slow: install it"
+            "compiler",
+            "",
+            "Triton is not installed, without which attention is slow: install it",
         )
     if compiler is None or shutil.which(compiler) is None:
         fault = f"Triton needs a C compiler ({compiler or ', '.join(COMPILERS)}): install one, or set CC"
         return GpuCheck("compiler", "", fault)
     if not header.is_file():
         return GpuCheck(
-            "compiler", compiler, f"Triton needs {header}: install Python's headers (python3-dev)"
+            "compiler",
+            compiler,
+            f"Triton needs {header}: install Python's headers (python3-dev)",
         )
     return GpuCheck("compiler", f"{compiler}, {header}")
 
@@ -191,7 +224,11 @@ def _training(config: Config) -> tuple[str, TrainingConfig, int]:
     if name == "pretraining":
         return name, config.pretraining, config.pretraining.sequence_tokens
     if name == "chromatin":
-        return name, config.chromatin.training, window_tokens(config, config.chromatin.data.window)
+        return (
+            name,
+            config.chromatin.training,
+            window_tokens(config, config.chromatin.data.window),
+        )
     if name == "promoters":
         bases = sum(config.promoters.windows.sides)
         return name, config.promoters.training, window_tokens(config, bases)
@@ -203,20 +240,31 @@ def check_training(config: Config, count: int, device: str) -> GpuCheck:
     name, _, _ = _training(config)
     process = [sys.executable, "-P", "-m", "bigbird_dna.training.gpu_check"]
     if count > 1:
-        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+        torchrun = [
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            f"--nproc-per-node={count}",
+        ]
         process = [sys.executable, "-P", *torchrun, "--no-python", *process]
     with tempfile.TemporaryDirectory() as home:
         given, result = Path(home) / "config.json", Path(home) / "result.json"
         given.write_text(json.dumps(config.model_dump(mode="json")), encoding="utf-8")
         try:
             words = [*process, str(given), str(result), device]
-            ended = subprocess.run(words, capture_output=True, text=True, timeout=LONGEST, check=False)
+            ended = subprocess.run(
+                words, capture_output=True, text=True, timeout=LONGEST, check=False
+            )
         except subprocess.TimeoutExpired:
             todo = "set NCCL_DEBUG=INFO and NCCL_P2P_DISABLE=1 to find the reason"
             late = f"{count} processes did not finish {STEPS} steps within {LONGEST / 60:.0f} minutes"
             return GpuCheck("training", "", f"{late}: {todo}")
         if ended.returncode or not result.exists():
-            return GpuCheck("training", "", f"{STEPS} steps of {name} failed: {_reason(ended.stderr)}")
+            return GpuCheck(
+                "training",
+                "",
+                f"{STEPS} steps of {name} failed: {_reason(ended.stderr)}",
+            )
         measured = json.loads(result.read_text(encoding="utf-8"))
     return described(name, measured)
 
@@ -224,7 +272,9 @@ def check_training(config: Config, count: int, device: str) -> GpuCheck:
 def described(name: str, measured: dict[str, Any]) -> GpuCheck:
     """The check of a training, given its name and the results of `Measurement`."""
     speed, hours = measured["tokens_per_second"], measured["hours"]
-    memory = f", {measured['peak'] / 1e9:.1f} GB per process" if measured["peak"] else ""
+    memory = (
+        f", {measured['peak'] / 1e9:.1f} GB per process" if measured["peak"] else ""
+    )
     text = f"{name}: {speed:,.0f} tokens/s{memory}; all steps take {hours:,.1f} hours"
     if measured["fits"]:
         parts, inputs, needed = measured["fits"]
@@ -243,7 +293,9 @@ class FittingParts(NamedTuple):
     needed: float
 
 
-def fitting_parts(rows: int, parts: int, measure: Callable[[int], float], free: float) -> FittingParts | None:
+def fitting_parts(
+    rows: int, parts: int, measure: Callable[[int], float], free: float
+) -> FittingParts | None:
     """Find the least number of micro-batches into which the `rows` sequences of a process can be divided.
 
     `measure` returns the peak memory of a training for a number of sequences per micro-batch. It is called
@@ -283,18 +335,26 @@ class RandomTokensObjective(Objective):
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         generator = torch.Generator().manual_seed(step * 1_000_003 + first)
-        ids = torch.randint(self.encoder.vocabulary, (count, self.tokens), generator=generator)
+        ids = torch.randint(
+            self.encoder.vocabulary, (count, self.tokens), generator=generator
+        )
         return {"ids": ids, "lengths": torch.full((count,), self.tokens)}
 
     def counts(self, batch: Batch) -> dict[str, float]:
         self.begun.append(time.monotonic())
         return {"rows": float(len(batch["ids"]))}
 
-    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+    def loss(
+        self, network: nn.Module, batch: Batch, totals: dict[str, float]
+    ) -> Tensor:
         ids = batch["ids"]
         masked = torch.arange(math.ceil(ids.numel() * MASKED), device=ids.device)
         logits = network(ids, batch["lengths"], None, masked).tokens
-        return F.cross_entropy(logits.float(), ids.flatten()[masked]) * len(ids) / totals["rows"]
+        return (
+            F.cross_entropy(logits.float(), ids.flatten()[masked])
+            * len(ids)
+            / totals["rows"]
+        )
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         return {}
@@ -316,7 +376,9 @@ class Measurement:
         self.encoder = planned_encoder(config)
         self.rows = -(-self.training.batch_size // here.size)  # sequences of a process
         self._on_gpu = here.device.type in MEASURED
-        self.free = min(here.gather(available_memory(here.device) or 0)) if self._on_gpu else 0
+        self.free = (
+            min(here.gather(available_memory(here.device) or 0)) if self._on_gpu else 0
+        )
         torch.manual_seed(self.training.seed)
         self._network = PretrainingNetwork(self.encoder, next_sentence=False)
         self._peaks: dict[int, int] = {}
@@ -325,9 +387,17 @@ class Measurement:
         """Train with a batch size; returns the times of the steps."""
         objective = RandomTokensObjective(self.encoder, self.tokens)
         changes = {"steps": STEPS, "evaluate_every": STEPS, "batch_size": batch_size}
-        store = _Unsaved(self.directory / f"checkpoints-{self.here.rank}-{batch_size}", {}, {})
+        store = _Unsaved(
+            self.directory / f"checkpoints-{self.here.rank}-{batch_size}", {}, {}
+        )
         begin_memory_peak(self.here.device)
-        train_network(self._network, objective, self.training.model_copy(update=changes), store, self.here)
+        train_network(
+            self._network,
+            objective,
+            self.training.model_copy(update=changes),
+            store,
+            self.here,
+        )
         peak = memory_peak(self.here.device) if self._on_gpu else None
         sequences = -(-batch_size // (self.here.size * self.training.grad_accumulation))
         self._peaks[sequences] = max(self.here.gather(peak or 0))
@@ -343,13 +413,17 @@ class Measurement:
         """Speed, memory, and the micro-batches that would fit."""
         training = self.training
         begun = self.train(training.batch_size).begun
-        each = training.grad_accumulation  # micro-batches of a step, of which each is counted
+        each = (
+            training.grad_accumulation
+        )  # micro-batches of a step, of which each is counted
         seconds = (time.monotonic() - begun[each]) / (STEPS - 1)
         return {
             "tokens_per_second": training.batch_size * self.tokens / seconds,
             "hours": training.steps * seconds / 3600,
             "peak": self.peak(-(-self.rows // each)),
-            "fits": fitting_parts(self.rows, each, self.peak, self.free) if self._on_gpu else None,
+            "fits": fitting_parts(self.rows, each, self.peak, self.free)
+            if self._on_gpu
+            else None,
             "free": self.free,
         }
 
@@ -359,7 +433,9 @@ def main() -> None:
     config, result, device = sys.argv[1:]
     try:
         with world(device) as here:
-            given = parse_config(json.loads(Path(config).read_text(encoding="utf-8")), config)
+            given = parse_config(
+                json.loads(Path(config).read_text(encoding="utf-8")), config
+            )
             found = Measurement(given, here, Path(result).parent).results()
             if here.is_first:
                 Path(result).write_text(json.dumps(found), encoding="utf-8")

@@ -9,10 +9,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bigbird_dna.config import DEEPSEA, Config, EncoderConfig, FinetuningConfig, TrainingConfig
+from bigbird_dna.config import (
+    DEEPSEA,
+    Config,
+    EncoderConfig,
+    FinetuningConfig,
+    TrainingConfig,
+)
 from bigbird_dna.errors import check_at_least_one, check_choice
 from bigbird_dna.model.input_embeddings import expected_bases
-from bigbird_dna.training.memory import TrainingMemory, plan_memory, planned_encoder, window_tokens
+from bigbird_dna.training.memory import (
+    TrainingMemory,
+    plan_memory,
+    planned_encoder,
+    window_tokens,
+)
 
 HOUR = 3600.0  # seconds
 
@@ -29,7 +40,9 @@ class Gpu(NamedTuple):
 
 GPUS = {
     "a100": Gpu("A100", 312e12, 0.30, "assumed, was not run", 80e9),
-    "h100": Gpu("H100", 989e12, 0.25, "measured on one H200, which computes as fast", 80e9),
+    "h100": Gpu(
+        "H100", 989e12, 0.25, "measured on one H200, which computes as fast", 80e9
+    ),
     "h200": Gpu("H200", 989e12, 0.25, "measured on one H200", 141e9),
 }
 COMPILED = 0.13
@@ -91,7 +104,10 @@ def plan(
         return [*plan_memory(config, length)]
     check_choice("gpu", gpu, GPUS)
     kind, work = GPUS[gpu], planned_work(config)
-    found = {(one.training, one.adapt, one.gradient_checkpointing): one for one in plan_memory(config)}
+    found = {
+        (one.training, one.adapt, one.gradient_checkpointing): one
+        for one in plan_memory(config)
+    }
     recomputes = config.encoder.gradient_checkpointing
     memory = {}
     for one in work:
@@ -120,7 +136,9 @@ def _assumptions(config: Config, work: list[Work], gpu: Gpu, count: int) -> list
         "evaluations, starts of jobs, compilation and steps on CPUs are not included",
     ]
     if any(stage.compiled for stage in work):
-        found.append(f"compiled layers (torch_compile) save {COMPILED:.0%} of the time (was not measured)")
+        found.append(
+            f"compiled layers (torch_compile) save {COMPILED:.0%} of the time (was not measured)"
+        )
     if count > NODE:
         found.append(
             f"several nodes lose {LOST_BETWEEN_NODES:.0%} of the time to sums of gradients (was not run)"
@@ -128,7 +146,9 @@ def _assumptions(config: Config, work: list[Work], gpu: Gpu, count: int) -> list
     return found
 
 
-def operations_per_token(encoder: EncoderConfig, length: int, *, predicted: float | None = None) -> float:
+def operations_per_token(
+    encoder: EncoderConfig, length: int, *, predicted: float | None = None
+) -> float:
     """Floating-point operations of a training, per token of an input of `length` tokens.
 
     6 per weight, forward and backward, and 12 per layer, width and key that a query attends to; a third more
@@ -144,14 +164,18 @@ def operations_per_token(encoder: EncoderConfig, length: int, *, predicted: floa
     needed = 1.0 if predicted is None or encoder.reversible else predicted
     weights = layers * (3 * width**2 + after_attention) - (1 - needed) * after_attention
     passes = 4 if encoder.gradient_checkpointing else 3  # of two operations each
-    in_layers = 2 * passes * (weights + 2 * layers * width * _mean_keys(encoder, length))
+    in_layers = (
+        2 * passes * (weights + 2 * layers * width * _mean_keys(encoder, length))
+    )
     return in_layers + 6 * (predicted or 0) * (encoder.vocabulary + width) * width
 
 
 def _mean_keys(encoder: EncoderConfig, length: int) -> float:
     """Keys that a query attends to, on average; global queries attend to all."""
     block = encoder.block_size
-    few = (encoder.global_blocks + encoder.window_blocks + encoder.random_blocks) * block
+    few = (
+        encoder.global_blocks + encoder.window_blocks + encoder.random_blocks
+    ) * block
     if encoder.attention != "bigbird" or few >= length:
         return float(length)
     everything = encoder.global_blocks * block
@@ -161,13 +185,28 @@ def _mean_keys(encoder: EncoderConfig, length: int) -> float:
 def _window(config: Config, bases: int) -> int:
     """Tokens of a window, in whole blocks."""
     block = config.encoder.block_size
-    return min(config.encoder.max_length, math.ceil(window_tokens(config, bases) / block) * block)
+    return min(
+        config.encoder.max_length,
+        math.ceil(window_tokens(config, bases) / block) * block,
+    )
 
 
-def _trained(name: str, training: TrainingConfig, encoder: EncoderConfig, length: int, models: int) -> Work:
+def _trained(
+    name: str,
+    training: TrainingConfig,
+    encoder: EncoderConfig,
+    length: int,
+    models: int,
+) -> Work:
     tokens = float(models * training.steps * training.batch_size * length)
     operations = tokens * operations_per_token(encoder, length)
-    return Work(name, tokens, operations, training.torch_compile, name.partition("-")[0].partition(",")[0])
+    return Work(
+        name,
+        tokens,
+        operations,
+        training.torch_compile,
+        name.partition("-")[0].partition(",")[0],
+    )
 
 
 def _pretraining(config: Config) -> Iterator[Work]:
@@ -175,7 +214,9 @@ def _pretraining(config: Config) -> Iterator[Work]:
         return
     own, encoder = config.pretraining, planned_encoder(config)
     predicted = 1.0 if encoder.causal else own.mask_fraction
-    sequences = own.batch_size * own.sequence_tokens  # per step; shorter inputs are more
+    sequences = (
+        own.batch_size * own.sequence_tokens
+    )  # per step; shorter inputs are more
     tokens = operations = 0.0
     done = 0
     for length, steps in [
@@ -195,7 +236,13 @@ def _promoters(config: Config) -> Iterator[Work]:
     own = config.promoters
     models = len(own.windows.negative_sets) + len(own.controls)
     length = _window(config, sum(own.windows.sides))
-    yield _trained(f"promoters, {models} models", own.training, planned_encoder(config), length, models)
+    yield _trained(
+        f"promoters, {models} models",
+        own.training,
+        planned_encoder(config),
+        length,
+        models,
+    )
 
 
 def _chromatin(config: Config) -> Iterator[Work]:
@@ -204,10 +251,14 @@ def _chromatin(config: Config) -> Iterator[Work]:
     own, encoder = config.chromatin, planned_encoder(config)
     for window in own.data.windows:
         length, name = _window(config, window), f"chromatin-{window}"
-        yield _trained(f"{name}, {own.models} models", own.training, encoder, length, own.models)
+        yield _trained(
+            f"{name}, {own.models} models", own.training, encoder, length, own.models
+        )
         bins = own.evaluation.test_bins
         if bins := bins or DEEPSEA_TEST_BINS * (own.data.tracks == DEEPSEA):
             tokens = float(STRANDS * own.models * bins * length)
             once = encoder.model_copy(update={"gradient_checkpointing": False})
             forward = operations_per_token(once, length) / 3
-            yield Work(f"{name}, predictions of {bins:,} test bins", tokens, tokens * forward)
+            yield Work(
+                f"{name}, predictions of {bins:,} test bins", tokens, tokens * forward
+            )

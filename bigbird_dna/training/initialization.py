@@ -36,7 +36,13 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.genome.sources.inputs import find_assembly
 from bigbird_dna.genome.splits import Splits, format_named_region, read_named_region
-from bigbird_dna.model.directory import CONFIG, WEIGHTS, encoder_for, extend_positions, load
+from bigbird_dna.model.directory import (
+    CONFIG,
+    WEIGHTS,
+    encoder_for,
+    extend_positions,
+    load,
+)
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.weights import RECORD
@@ -74,14 +80,22 @@ class Initialization(NamedTuple):
             return
         model = load_start(self.path)
         if model.sha256 != self.sha256:
-            raise ModelError(f"{self.path}: the weights have changed since the training started")
+            raise ModelError(
+                f"{self.path}: the weights have changed since the training started"
+            )
         pretrained = model.one_encoder()
         if self.settings.extend_positions is not None:
-            extend_positions(pretrained, self.config.max_length, self.settings.extend_positions)
+            extend_positions(
+                pretrained, self.config.max_length, self.settings.extend_positions
+            )
         weights = pretrained.state_dict()
         if encoder.config.kmers and not pretrained.config.kmers:
             # These start at zero: without training, the encoder computes what the pretrained one does.
-            weights |= {name: value for name, value in encoder.state_dict().items() if name not in weights}
+            weights |= {
+                name: value
+                for name, value in encoder.state_dict().items()
+                if name not in weights
+            }
         encoder.load_state_dict(weights)
 
     def provenance(self, leaked: Sequence[str] | None) -> dict[str, Any]:
@@ -89,7 +103,9 @@ class Initialization(NamedTuple):
         origin = {} if self.path is None else read_provenance(self.path)
         return {
             "pretrained_sha256": self.sha256,
-            "held_out_contigs_seen_in_pretraining": None if leaked is None else list(leaked),
+            "held_out_contigs_seen_in_pretraining": None
+            if leaked is None
+            else list(leaked),
             **{key: came for key, came in origin.items() if key == "imported_from"},
         }
 
@@ -100,24 +116,34 @@ class Initialization(NamedTuple):
             return []
         provenance = read_provenance(self.path)
         if "contigs" not in provenance:
-            log(f"{self.path} has no record of its training data, which may include held-out contigs")
+            log(
+                f"{self.path} has no record of its training data, which may include held-out contigs"
+            )
             return None
         divided: defaultdict[str, list[Interval]] = defaultdict(list)
         for text in provenance.get("stretches", ()):
             region = read_named_region(text)
             divided[region.contig].append(region)
-        rows = {str(contig): own for contig, own in held_out.groupby("contig", observed=True)}
+        rows = {
+            str(contig): own
+            for contig, own in held_out.groupby("contig", observed=True)
+        }
         trained = {*provenance.get("contigs", ())} & rows.keys()
         leaked = [contig for contig in sorted(trained) if contig not in divided]
         for contig in sorted(trained & divided.keys()):
-            starts, ends = rows[contig]["start"].to_numpy(), rows[contig]["end"].to_numpy()
+            starts, ends = (
+                rows[contig]["start"].to_numpy(),
+                rows[contig]["end"].to_numpy(),
+            )
             leaked += [
                 format_named_region(region)
                 for region in divided[contig]
                 if ((starts < region.end) & (ends > region.start)).any()
             ]
         if leaked:
-            log(f"warning: {self.path} was pretrained on held-out contigs: {', '.join(leaked)}")
+            log(
+                f"warning: {self.path} was pretrained on held-out contigs: {', '.join(leaked)}"
+            )
         return leaked
 
 
@@ -141,7 +167,9 @@ class FinetuningTask(ModelTask[M]):
 
     @property
     def inputs(self) -> Sequence[Path]:
-        return [path for path in (self.tokenizer_path, self.pretrained) if path is not None]
+        return [
+            path for path in (self.tokenizer_path, self.pretrained) if path is not None
+        ]
 
     def own_tokenizer(self) -> Tokenizer:
         """The tokenizer of a model that is randomly initialized."""
@@ -163,8 +191,12 @@ class FinetuningTask(ModelTask[M]):
         section, settings = f"{self.name}.model", self.section.model
         random = settings.initial == "random"
         if not random and self.pretrained is None:
-            raise ConfigError(f"{section}.initial 'pretrained' needs a pretrained model")
-        start = None if random or self.pretrained is None else load_start(self.pretrained)
+            raise ConfigError(
+                f"{section}.initial 'pretrained' needs a pretrained model"
+            )
+        start = (
+            None if random or self.pretrained is None else load_start(self.pretrained)
+        )
         reader = start.tokenizer if start else self.own_tokenizer()
         encoder = encoder_for(self.wanted_encoder(start), reader)
         if settings.dropout is not None:
@@ -173,8 +205,14 @@ class FinetuningTask(ModelTask[M]):
             return Initialization(encoder, reader, settings)
         free = FREE if start.config.kmers else {*FREE, "kmers"}
         if start.config.model_dump(exclude=free) != encoder.model_dump(exclude=free):
-            raise ConfigError(f"{start.path}: the encoder differs from the configuration's")
-        trained, wanted, extend = start.config.max_length, encoder.max_length, settings.extend_positions
+            raise ConfigError(
+                f"{start.path}: the encoder differs from the configuration's"
+            )
+        trained, wanted, extend = (
+            start.config.max_length,
+            encoder.max_length,
+            settings.extend_positions,
+        )
         if trained != wanted:
             if extend is None or trained > wanted:
                 raise ConfigError(
@@ -184,21 +222,27 @@ class FinetuningTask(ModelTask[M]):
             extended = start.one_encoder()
             extend_positions(extended, wanted, extend)
             log(f"{start.path}: {trained} positions extended to {wanted} ({extend})")
-            changed = extended.config.model_dump(include={"rotary_base", "rotary_scale"})
+            changed = extended.config.model_dump(
+                include={"rotary_base", "rotary_scale"}
+            )
             encoder = encoder.model_copy(update=changed)
         return Initialization(encoder, reader, settings, start.path, start.sha256)
 
     def adapt(self, network: nn.Module) -> Adaptation | None:
         found = adapt(network, self.section.training)
         if found is not None:
-            log(f"adapt {self.section.training.adapt}: {found.trained:,} parameters are trained")
+            log(
+                f"adapt {self.section.training.adapt}: {found.trained:,} parameters are trained"
+            )
         return found
 
     def write_more(self, directory: Path, trained: TrainingResult[nn.Module]) -> None:
         """Write the trained tensors alone, if they are few and the initial model is known."""
         if trained.adaptation is not None and self.start.path is not None:
             # Positions that were added to the initial model are not in it.
-            table = ["embeddings.position.weight"] * bool(self.start.settings.extend_positions)
+            table = ["embeddings.position.weight"] * bool(
+                self.start.settings.extend_positions
+            )
             trained.adaptation.save(directory / ADAPTER, str(self.start.sha256), *table)
 
     @property
@@ -211,7 +255,9 @@ class FinetuningTask(ModelTask[M]):
 
     def identity(self) -> dict[str, Any]:
         """Includes the encoder's initialization."""
-        return super().identity() | {"start": [self.start.settings.deciding(), self.start.sha256]}
+        return super().identity() | {
+            "start": [self.start.settings.deciding(), self.start.sha256]
+        }
 
 
 @dataclass(eq=False)
@@ -243,7 +289,9 @@ class GenomeTask(FinetuningTask[M]):
         as for a data set that was made elsewhere."""
         try:
             assembly = find_assembly(self.run)
-            return genome_profile(self.reference, self.run.genome, assembly, groups, **regions)
+            return genome_profile(
+                self.reference, self.run.genome, assembly, groups, **regions
+            )
         except BigBirdDnaError as error:
             log(f"the model gets no training profile: {error}")
             return None
@@ -261,7 +309,9 @@ def genome_profile(
     splits = Splits.from_config(config, reference.contigs, assembly, **regions)
     return training_profile(
         map(reference.fetch, spaced_parts(splits.intervals("train"), SAMPLED_BASES)),
-        held_out=map(reference.fetch, spaced_parts(splits.intervals("valid"), MOST_BASES)),
+        held_out=map(
+            reference.fetch, spaced_parts(splits.intervals("valid"), MOST_BASES)
+        ),
         groups=groups,
         assembly=config.title,
         species=SPECIES.get(config.assembly),
@@ -288,7 +338,9 @@ def read_provenance(model: Path) -> dict[str, Any]:
         return {}
     values = read_mapping(path)
     contigs = values.get("contigs", [])
-    if not isinstance(contigs, list) or not all(isinstance(name, str) for name in contigs):
+    if not isinstance(contigs, list) or not all(
+        isinstance(name, str) for name in contigs
+    ):
         raise ModelError(f"{path}: contigs is not a list of names")
     stretches = values.get("stretches", [])
     try:
@@ -298,13 +350,17 @@ def read_provenance(model: Path) -> dict[str, Any]:
     except ValueError:
         regions = False
     if not regions:
-        raise ModelError(f"{path}: `stretches` is not a list of regions (such as 22:1001-2000)")
+        raise ModelError(
+            f"{path}: `stretches` is not a list of regions (such as 22:1001-2000)"
+        )
     return values
 
 
 def model_files(model: LoadedModel, calibrated: bool = False) -> list[Path]:
     """Files that determine a model's predictions, or calibrated probabilities; `UsageError` if unsaved."""
     if model.path is None:
-        raise UsageError("--shard needs a saved model, so that all shards use the same one")
+        raise UsageError(
+            "--shard needs a saved model, so that all shards use the same one"
+        )
     names = (CONFIG, WEIGHTS, *TOKENIZER_FILES, *([CALIBRATION] if calibrated else []))
     return [path for name in names if (path := model.path / name).is_file()]

@@ -32,14 +32,22 @@ from bigbird_dna.training.distributed import World
 
 LOG = "training.jsonl"
 SECONDS_BETWEEN_LINES = 15.0  # on standard error; the file contains all lines
-_LONG, _TOO_LONG = 60.0, 86400.0  # seconds above which an estimate is logged, or is a warning
+_LONG, _TOO_LONG = (
+    60.0,
+    86400.0,
+)  # seconds above which an estimate is logged, or is a warning
 _SIDE = 512
 _SECONDS = 0.1  # duration of the measurement
 # Fraction of the matrix-product rate; the demo's training reaches a third, large networks two thirds.
 _SHARE_REACHED = 0.5
 _FLOPS = 6  # per weight and token: a product and a sum, once forward and twice backward
 
-_UNITS = (("years", 365.25 * 86400), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
+_UNITS = (
+    ("years", 365.25 * 86400),
+    ("days", 86400.0),
+    ("hours", 3600.0),
+    ("minutes", 60.0),
+)
 # Prefixes of held-out metrics that are finite for any data; others, such as AUROC, need two classes.
 _NUMBERS = ("loss", "bits")
 
@@ -70,7 +78,9 @@ class Progress:
         if not self.best_step or loss < self.best_loss:
             self.best_loss, self.best_step, self.worse = loss, self.step, 0
             return True
-        self.worse = self.worse + 1 if loss > self.best_loss + abs(self.best_loss) / 10 else 0
+        self.worse = (
+            self.worse + 1 if loss > self.best_loss + abs(self.best_loss) / 10 else 0
+        )
         return False
 
     def add_backend(self, route: str) -> None:
@@ -90,17 +100,23 @@ class TrainingLog:
         self.steps = steps
         self.shown = -SECONDS_BETWEEN_LINES
         found = [(line, _step(line)) for line in _lines(path)]
-        kept = [line for line, step in found if step is not None and step <= progress.step]
+        kept = [
+            line for line, step in found if step is not None and step <= progress.step
+        ]
         if broken := sum(step is None for _, step in found):
             log(f"warning: {path}: {broken} damaged lines are omitted")
         with atomic_path(path) as temporary:
             temporary.write_text("".join(kept), encoding="utf-8")
         seconds = json.loads(kept[-1]).get("seconds") if kept else None
-        self.seconds = seconds if isinstance(seconds, float) and math.isfinite(seconds) else 0.0
+        self.seconds = (
+            seconds if isinstance(seconds, float) and math.isfinite(seconds) else 0.0
+        )
         self.step_seconds = 0.0
         self._begin(progress)
 
-    def training(self, progress: Progress, *, loss: float, learning_rate: float) -> None:
+    def training(
+        self, progress: Progress, *, loss: float, learning_rate: float
+    ) -> None:
         """Append a training record and log it at intervals, with the remaining time."""
         now, step = time.monotonic(), progress.step
         elapsed = max(now - self.since, 1e-9)
@@ -109,33 +125,49 @@ class TrainingLog:
         left = self.step_seconds * (self.steps - step)
         self.seconds += elapsed
         self._begin(progress)
-        self._write(step, loss=loss, learning_rate=learning_rate, tokens_per_second=pace)
+        self._write(
+            step, loss=loss, learning_rate=learning_rate, tokens_per_second=pace
+        )
         if now - self.shown < SECONDS_BETWEEN_LINES and step < self.steps:
             return
         self.shown = now
         minutes, seconds = divmod(int(left), 60)
-        log(f"step {step}/{self.steps}  loss {loss:.4f}  {pace:,.0f} tokens/s  {minutes}:{seconds:02d} left")
+        log(
+            f"step {step}/{self.steps}  loss {loss:.4f}  {pace:,.0f} tokens/s  {minutes}:{seconds:02d} left"
+        )
 
     def evaluation(self, progress: Progress, values: dict[str, float]) -> None:
         """Append and log held-out metrics; the time of their computation does not affect the speed.
 
         A metric that is not defined, such as the AUROC of a single class, is null in the file.
         """
-        self.seconds += self.step_seconds * (progress.step - self.step)  # since the last training line
-        stored = {key: None if math.isnan(value) else value for key, value in values.items()}
+        self.seconds += self.step_seconds * (
+            progress.step - self.step
+        )  # since the last training line
+        stored = {
+            key: None if math.isnan(value) else value for key, value in values.items()
+        }
         self._write(progress.step, evaluation=stored)
         self._begin(progress)
         shown = (
-            f"{key} {'not defined' if math.isnan(value) else f'{value:.4f}'}" for key, value in values.items()
+            f"{key} {'not defined' if math.isnan(value) else f'{value:.4f}'}"
+            for key, value in values.items()
         )
         log(f"step {progress.step}  network, held out: {'  '.join(shown)}")
 
     def _begin(self, progress: Progress) -> None:
-        self.since, self.step, self.tokens = time.monotonic(), progress.step, progress.tokens
+        self.since, self.step, self.tokens = (
+            time.monotonic(),
+            progress.step,
+            progress.tokens,
+        )
 
     def _write(self, step: int, **values: Any) -> None:
         with self.path.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps({"step": step, "seconds": round(self.seconds, 3), **values}) + "\n")
+            stream.write(
+                json.dumps({"step": step, "seconds": round(self.seconds, 3), **values})
+                + "\n"
+            )
 
 
 def _lines(path: Path) -> list[str]:
@@ -159,7 +191,10 @@ def _step(line: str) -> int | None:
 
 
 def log_duration(
-    network: nn.Module, batches: Sequence[Mapping[str, Tensor]], steps: int, world: World
+    network: nn.Module,
+    batches: Sequence[Mapping[str, Tensor]],
+    steps: int,
+    world: World,
 ) -> None:
     """Log the expected duration before the first step on a CPU, where large networks take years."""
     if world.device.type != "cpu":
@@ -197,8 +232,16 @@ def training_seconds(network: nn.Module, tokens: int, steps: int, rate: float) -
     """
     products = getattr(network, "products_a_token", None)
     if products is None:
-        looked_up = {id(part.weight) for part in network.modules() if isinstance(part, nn.Embedding)}
-        products = sum(p.numel() for p in network.parameters() if p.dim() > 1 and id(p) not in looked_up)
+        looked_up = {
+            id(part.weight)
+            for part in network.modules()
+            if isinstance(part, nn.Embedding)
+        }
+        products = sum(
+            p.numel()
+            for p in network.parameters()
+            if p.dim() > 1 and id(p) not in looked_up
+        )
     return _FLOPS * float(products) * tokens * steps / (rate * _SHARE_REACHED)
 
 
@@ -223,7 +266,9 @@ def diverged(step: int, what: str) -> Diverged:
 
 def check_weights(network: nn.Module, step: int, world: World) -> None:
     """`DataError` on every process if, after a step, weights on any process are NaN or infinite."""
-    finite = all(bool(torch.isfinite(parameter).all()) for parameter in network.parameters())
+    finite = all(
+        bool(torch.isfinite(parameter).all()) for parameter in network.parameters()
+    )
     if world.sum({"broken": float(not finite)})["broken"]:
         raise diverged(step, "the weights are not finite")
 
@@ -245,7 +290,10 @@ RESET_PEAK = "5"  # written to clear_refs: resets the peak resident size; see ma
 
 @contextmanager
 def chosen_kernels(
-    network: nn.Module, config: TrainingConfig, world: World, progress: Progress | None = None
+    network: nn.Module,
+    config: TrainingConfig,
+    world: World,
+    progress: Progress | None = None,
 ) -> Iterator[None]:
     """Log on the first process, once each, the attention routes used in the context, with the reason.
 
@@ -255,7 +303,11 @@ def chosen_kernels(
     """
 
     def log_choice(choice: Choice) -> None:
-        if choice.gave_way and world.device.type in STRICT and not config.allow_slow_attention:
+        if (
+            choice.gave_way
+            and world.device.type in STRICT
+            and not config.allow_slow_attention
+        ):
             raise ConfigError(
                 f"attention would use the slower route {choice.route}, because {choice.reason}; to allow "
                 "this, set allow_slow_attention: true in this training's section"
@@ -279,17 +331,27 @@ def repeatable(network: nn.Module, device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read at the first matrix product
+    os.environ.setdefault(
+        "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+    )  # read at the first matrix product
     memory: Any = torch.utils.deterministic  # has no types
-    before, filled = torch.get_deterministic_debug_mode(), memory.fill_uninitialized_memory
-    memory.fill_uninitialized_memory = False  # filling takes time, and nothing reads such memory
+    before, filled = (
+        torch.get_deterministic_debug_mode(),
+        memory.fill_uninitialized_memory,
+    )
+    memory.fill_uninitialized_memory = (
+        False  # filling takes time, and nothing reads such memory
+    )
     encoders = [module for module in network.modules() if isinstance(module, Encoder)]
     # Where operations without a fixed order only warn, torch's own attention does not have one either.
     strict = all(goes_by_pattern(encoder.config) for encoder in encoders)
     torch.use_deterministic_algorithms(True, warn_only=not strict)
     try:
         with warnings.catch_warnings():
-            for words in ("does not have a deterministic", "defaults to a non-deterministic"):
+            for words in (
+                "does not have a deterministic",
+                "defaults to a non-deterministic",
+            ):
                 warnings.filterwarnings("ignore", message=f".*{words}")
             yield
     finally:
@@ -306,7 +368,9 @@ def begin_memory_peak(device: torch.device) -> int | None:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
         return torch.cuda.memory_allocated(device)
-    with suppress(OSError, AttributeError):  # glibc keeps free pages, which hide the memory of a call
+    with suppress(
+        OSError, AttributeError
+    ):  # glibc keeps free pages, which hide the memory of a call
         ctypes.CDLL("libc.so.6").malloc_trim(0)
     try:
         CLEAR_REFS.write_text(RESET_PEAK, encoding="utf-8")
@@ -327,7 +391,11 @@ def available_memory(device: torch.device) -> int | None:
     """Bytes still available; None if the system cannot report them."""
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
-        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return (
+            free
+            + torch.cuda.memory_reserved(device)
+            - torch.cuda.memory_allocated(device)
+        )
     return _bytes(MACHINE, "MemAvailable")
 
 

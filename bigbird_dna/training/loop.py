@@ -68,13 +68,18 @@ def pinned(batch: Batch, device: torch.device) -> Batch:
     """The batch in pinned memory for a GPU; unchanged for other devices."""
     if device.type != "cuda":
         return batch
-    torch.cuda.set_device(device)  # for this thread; otherwise memory is allocated on the first GPU
+    torch.cuda.set_device(
+        device
+    )  # for this thread; otherwise memory is allocated on the first GPU
     return {name: value.pin_memory() for name, value in batch.items()}
 
 
 def on_device(batch: Batch, device: torch.device) -> Batch:
     """The batch on a device, except the tensors in `HOST`, without waiting for the copy."""
-    return {name: value if name in HOST else copied(value, device) for name, value in batch.items()}
+    return {
+        name: value if name in HOST else copied(value, device)
+        for name, value in batch.items()
+    }
 
 
 class Epochs:
@@ -83,12 +88,16 @@ class Epochs:
     `members` returns at least `size` examples of an epoch by its number; only `size` of them are used.
     """
 
-    def __init__(self, seed: int, size: int, members: Callable[[int], npt.NDArray[np.integer]]) -> None:
+    def __init__(
+        self, seed: int, size: int, members: Callable[[int], npt.NDArray[np.integer]]
+    ) -> None:
         self.size = size
 
         @lru_cache(maxsize=1)
         def order(number: int) -> npt.NDArray[np.integer]:
-            return np.random.default_rng((seed, 2, number)).permutation(members(number))[:size]
+            return np.random.default_rng((seed, 2, number)).permutation(
+                members(number)
+            )[:size]
 
         self._order = order
 
@@ -106,7 +115,9 @@ def learning_rate(step: int, steps: int, config: OptimizerConfig) -> float:
     return config.learning_rate * (steps - step) / max(1, steps - warmup)
 
 
-def make_optimizer(network: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
+def make_optimizer(
+    network: nn.Module, config: OptimizerConfig
+) -> torch.optim.Optimizer:
     """AdamW or Adafactor; weight decay excludes biases and LayerNorm weights, as in BERT.
 
     With `layer_decay` below 1, groups have a `scale`, by which the loop multiplies the learning rate: 1 for
@@ -116,18 +127,26 @@ def make_optimizer(network: nn.Module, config: OptimizerConfig) -> torch.optim.O
     its rates are relative to the weights' magnitude.
     """
     trained = {name: p for name, p in network.named_parameters() if p.requires_grad}
-    distances = _distances(trained) if config.layer_decay < 1 else dict.fromkeys(trained, 0)
+    distances = (
+        _distances(trained) if config.layer_decay < 1 else dict.fromkeys(trained, 0)
+    )
     groups: list[dict[str, Any]] = []
     for distance in sorted({0, *distances.values()}):
         own = [p for name, p in trained.items() if distances[name] == distance]
         shared = {"scale": config.layer_decay**distance}
-        decayed, others = ([p for p in own if (p.dim() >= 2) == matrices] for matrices in (True, False))
-        groups.append({"params": decayed, "weight_decay": config.weight_decay, **shared})
+        decayed, others = (
+            [p for p in own if (p.dim() >= 2) == matrices] for matrices in (True, False)
+        )
+        groups.append(
+            {"params": decayed, "weight_decay": config.weight_decay, **shared}
+        )
         groups.append({"params": others, "weight_decay": 0.0, **shared})
     if config.method == "adafactor":
         return torch.optim.Adafactor(groups, lr=config.learning_rate)
     # Fused: one pass over each tensor, an eighth of the default's time on a CPU.
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.999), eps=1e-8, fused=True)
+    return torch.optim.AdamW(
+        groups, lr=config.learning_rate, betas=(0.9, 0.999), eps=1e-8, fused=True
+    )
 
 
 def step_if_finite(optimizer: torch.optim.Optimizer, norm: Tensor) -> None:
@@ -146,7 +165,10 @@ def _distances(names: Iterable[str]) -> dict[str, int]:
     """The distance of each parameter from the head: 1 for the last layer of an encoder, one more below it."""
     places = {name: _PLACE.search(name) for name in names}
     last = max((int(place[1] or 0) for place in places.values() if place), default=0)
-    return {name: last + 1 - int(place[1] or -1) if place else 0 for name, place in places.items()}
+    return {
+        name: last + 1 - int(place[1] or -1) if place else 0
+        for name, place in places.items()
+    }
 
 
 _PLACE = re.compile(r"(?:^|\.)encoder\.(?:embeddings|convolution|layers\.(\d+))\.")
@@ -168,7 +190,9 @@ class Objective(Protocol):
     def counts(self, batch: Batch) -> dict[str, float]:
         """Numbers of loss terms in a batch; their sums over the global batch divide the loss."""
 
-    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+    def loss(
+        self, network: nn.Module, batch: Batch, totals: dict[str, float]
+    ) -> Tensor:
         """This batch's part of the global batch's loss; the tensors in `HOST` are on the CPU."""
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
@@ -207,25 +231,45 @@ def train_network(
         _share_moments(optimizer, world)
     # Broadcasts the first process's weights to all.
     parallel = DistributedDataParallel(network) if world.size > 1 else network
-    record = TrainingLog(store.log_path, progress, config.steps) if world.is_first else None
+    record = (
+        TrainingLog(store.log_path, progress, config.steps) if world.is_first else None
+    )
     cast = autocast(world.device, config.precision)
     steps = _Steps(
-        network, optimizer, objective, config, store, world, patience, progress, record, cast, progress.step
+        network,
+        optimizer,
+        objective,
+        config,
+        store,
+        world,
+        patience,
+        progress,
+        record,
+        cast,
+        progress.step,
     )
 
     begin = config.steps if steps.ended else progress.step
-    with store.written(), Stopping(world.ends) as stopping, chosen_kernels(network, config, world, progress):
+    with (
+        store.written(),
+        Stopping(world.ends) as stopping,
+        chosen_kernels(network, config, world, progress),
+    ):
         for step, batches in prefetched(objective, config, world, begin):
             if step == begin and record:
                 log_duration(network, batches, config.steps - begin, world)
             counts = [objective.counts(batch) for batch in batches]
-            totals = steps.settle(stopping, {key: sum(one[key] for one in counts) for key in counts[0]})
+            totals = steps.settle(
+                stopping, {key: sum(one[key] for one in counts) for key in counts[0]}
+            )
             if steps.ended:
                 break
             network.train()
             torch.manual_seed((config.seed * 1_000_003 + step) * 4096 + world.rank)
             loss = backward(parallel, objective, batches, totals, world, cast)
-            norm = nn.utils.clip_grad_norm_(network.parameters(), config.optimizer.clip_norm)
+            norm = nn.utils.clip_grad_norm_(
+                network.parameters(), config.optimizer.clip_norm
+            )
             step_if_finite(optimizer, norm)
             optimizer.zero_grad(set_to_none=True)
             steps.made(loss, norm, batches)
@@ -237,7 +281,11 @@ def train_network(
 
 def held_out_loss(figures: Mapping[str, float]) -> float:
     """The figure of `Objective.evaluate` that decides which weights are best: the lowest."""
-    return next(figures[name] for name in ("loss", "bits_per_base", "bits_per_character") if name in figures)
+    return next(
+        figures[name]
+        for name in ("loss", "bits_per_base", "bits_per_character")
+        if name in figures
+    )
 
 
 @dataclass
@@ -258,8 +306,12 @@ class _Steps:
     log: TrainingLog | None
     cast: Any
     _saved: int  # the step of the last checkpoint
-    _last: float = field(default_factory=lambda: time.monotonic())  # when it was saved, or the start
-    _loss: Tensor | None = None  # this process's loss of the step that is not settled yet
+    _last: float = field(
+        default_factory=lambda: time.monotonic()
+    )  # when it was saved, or the start
+    _loss: Tensor | None = (
+        None  # this process's loss of the step that is not settled yet
+    )
     _norm: Tensor | None = None  # of its gradient
     _tokens: float = 0.0
     _rate: float = 0.0
@@ -271,18 +323,34 @@ class _Steps:
 
     def settle(self, stopping: Stopping, counts: dict[str, float]) -> dict[str, float]:
         """Finish the previous step, if any, and prepare the next; returns the sums of its `counts`."""
-        own = {"loss": 0.0 if self._loss is None else self._loss.item(), "tokens": self._tokens}
+        own = {
+            "loss": 0.0 if self._loss is None else self._loss.item(),
+            "tokens": self._tokens,
+        }
         # The first process decides, because clocks differ.
-        due = self.world.is_first and time.monotonic() - self._last >= 60 * self.config.checkpoint_minutes
-        wishes = {"terminated": float(stopping.terminated), "late": float(stopping.late), "due": float(due)}
-        sums = self.world.sum({**own, **wishes, **{f"of {name}": value for name, value in counts.items()}})
+        due = (
+            self.world.is_first
+            and time.monotonic() - self._last >= 60 * self.config.checkpoint_minutes
+        )
+        wishes = {
+            "terminated": float(stopping.terminated),
+            "late": float(stopping.late),
+            "due": float(due),
+        }
+        sums = self.world.sum(
+            {**own, **wishes, **{f"of {name}": value for name, value in counts.items()}}
+        )
         if self._norm is not None:
             norm, self._loss, self._norm = self._norm.item(), None, None
             self._finish(sums, norm)
             if sums["terminated"] or sums["late"]:
-                self._stop("SIGTERM" if sums["terminated"] else "the time limit is near")
+                self._stop(
+                    "SIGTERM" if sums["terminated"] else "the time limit is near"
+                )
         stopping.step()
-        self._rate = learning_rate(self.progress.step, self.config.steps, self.config.optimizer)
+        self._rate = learning_rate(
+            self.progress.step, self.config.steps, self.config.optimizer
+        )
         for group in self.optimizer.param_groups:
             group["lr"] = self._rate * group["scale"]
         return {name: sums[f"of {name}"] for name in counts}
@@ -300,7 +368,9 @@ class _Steps:
             progress.loss_steps += 1
         done = progress.step == config.steps
         measured = done or progress.step % config.evaluation_steps == 0
-        saved = done or (sums["due"] > 0 and finite)  # weights that give nothing finite may be of no use
+        saved = done or (
+            sums["due"] > 0 and finite
+        )  # weights that give nothing finite may be of no use
         if (progress.step % LOG_STEPS == 0 or done) and progress.loss_steps:
             mean = progress.loss_sum / progress.loss_steps
             progress.loss_sum, progress.loss_steps = 0.0, 0
@@ -338,7 +408,10 @@ class _Steps:
 
     def _skip(self, what: str) -> None:
         """Count a step that changed nothing; end the training after too many in a row."""
-        progress, first = self.progress, self.progress.step - self.progress.skipped_in_row
+        progress, first = (
+            self.progress,
+            self.progress.step - self.progress.skipped_in_row,
+        )
         progress.skipped += 1
         progress.skipped_in_row += 1
         if progress.skipped_in_row < min(MAX_SKIPPED, self.config.steps):
@@ -380,7 +453,9 @@ def backward(
     """Accumulate a step's gradients over micro-batches and processes; return this process's loss part."""
     step_loss = torch.zeros((), device=world.device)
     for number, batch in enumerate(batches):
-        waits = number + 1 < len(batches) and isinstance(parallel, DistributedDataParallel)
+        waits = number + 1 < len(batches) and isinstance(
+            parallel, DistributedDataParallel
+        )
         with parallel.no_sync() if waits else nullcontext():  # type: ignore[operator]
             with cast:
                 loss = objective.loss(parallel, on_device(batch, world.device), totals)
@@ -397,7 +472,9 @@ def prefetched(
     shares = world.size * config.grad_accumulation
     # As even as possible; if not divisible, some parts have one more example.
     bounds = [config.batch_size * share // shares for share in range(shares + 1)]
-    own = bounds[world.rank * config.grad_accumulation :][: config.grad_accumulation + 1]
+    own = bounds[world.rank * config.grad_accumulation :][
+        : config.grad_accumulation + 1
+    ]
     sizes = [end - first for first, end in pairwise(own)]
 
     def make(step: int) -> list[Batch]:
@@ -415,9 +492,13 @@ def prefetched(
 
 def _share_moments(optimizer: torch.optim.Optimizer, world: World) -> None:
     """Give every process the moments that the first one has read."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    parameters = [
+        parameter for group in optimizer.param_groups for parameter in group["params"]
+    ]
     # Parameters that never affected a loss have no moments.
-    numbers = world.first(lambda: [n for n, one in enumerate(parameters) if one in optimizer.state])
+    numbers = world.first(
+        lambda: [n for n, one in enumerate(parameters) if one in optimizer.state]
+    )
     for number in numbers:
         one = parameters[number]
         fresh = fresh_moments(optimizer, one)

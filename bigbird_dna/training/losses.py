@@ -22,7 +22,9 @@ from bigbird_dna.metrics.auroc import auroc
 Floats = npt.NDArray[np.floating]
 Labels = npt.NDArray[np.floating] | npt.NDArray[np.integer]
 
-LEAST_OF_CLASS = 5  # positives, and negatives, that a column needs to count in a median AUROC
+LEAST_OF_CLASS = (
+    5  # positives, and negatives, that a column needs to count in a median AUROC
+)
 
 METRICS: Mapping[LabelKind, str] = {
     "binary": "auroc",
@@ -54,9 +56,13 @@ class LabelLoss:
     def of(cls, kind: LabelKind, labels: Floats, balanced: bool) -> Self:
         """Return the loss for training labels (N, T); `balanced`: classes have the same total weight."""
         if kind == "regression":
-            exact = labels.astype(np.float64)  # nanstd subtracts the mean in the type of its input
+            exact = labels.astype(
+                np.float64
+            )  # nanstd subtracts the mean in the type of its input
             means, deviations = np.nanmean(exact, axis=0), np.nanstd(exact, axis=0)
-            return cls(kind, means=(*means.tolist(),), deviations=(*deviations.tolist(),))
+            return cls(
+                kind, means=(*means.tolist(),), deviations=(*deviations.tolist(),)
+            )
         if kind == "multilabel" or not balanced:
             return cls(kind)
         ones = labels.sum(axis=0, dtype=np.float64)
@@ -67,7 +73,9 @@ class LabelLoss:
         """Return the labels (N, T) of a regression in standard deviations from the mean; others unchanged."""
         if self.kind != "regression":
             return labels
-        means, deviations = (_constant(one, labels) for one in (self.means, self.deviations))
+        means, deviations = (
+            _constant(one, labels) for one in (self.means, self.deviations)
+        )
         return (labels - means) / deviations
 
     def terms(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -81,7 +89,9 @@ class LabelLoss:
             return squares.masked_fill(missing, 0)
         weight = logits.new_full((), self.positive_weight)
         known = labels.masked_fill(missing, 0)
-        losses = F.binary_cross_entropy_with_logits(logits, known, pos_weight=weight, reduction="none")
+        losses = F.binary_cross_entropy_with_logits(
+            logits, known, pos_weight=weight, reduction="none"
+        )
         return losses.masked_fill(missing, 0)
 
     def count(self, labels: Tensor) -> float:
@@ -113,28 +123,47 @@ class LabelLoss:
 
         if self.kind == "regression":
             return np.asarray(logits * np.array(self.deviations) + np.array(self.means))
-        return np.asarray(softmax(logits, axis=1) if self.kind == "multiclass" else expit(logits))
+        return np.asarray(
+            softmax(logits, axis=1) if self.kind == "multiclass" else expit(logits)
+        )
 
     def logits(self, predictions: Floats) -> Floats:
         """Return outputs (N, T) that have the `predictions`."""
         if self.kind == "regression":
-            return np.asarray((predictions - np.array(self.means)) / np.array(self.deviations))
-        return np.log(predictions.clip(1e-30)) if self.kind == "multiclass" else log_odds(predictions)
+            return np.asarray(
+                (predictions - np.array(self.means)) / np.array(self.deviations)
+            )
+        return (
+            np.log(predictions.clip(1e-30))
+            if self.kind == "multiclass"
+            else log_odds(predictions)
+        )
 
     def metrics(self, logits: Floats, labels: Labels) -> dict[str, float]:
         """Return loss and metric (`METRICS`) of outputs (N, T); NaN for outputs that are not finite."""
-        outputs, y = (torch.from_numpy(np.asarray(one, np.float32)) for one in (logits, labels))
+        outputs, y = (
+            torch.from_numpy(np.asarray(one, np.float32)) for one in (logits, labels)
+        )
         loss = float(self.rows(outputs, y).sum()) / (self.count(y) or math.nan)
         # NaN cannot be ranked.
-        found = label_metric(self.kind, logits, labels) if math.isfinite(loss) else math.nan
+        found = (
+            label_metric(self.kind, logits, labels) if math.isfinite(loss) else math.nan
+        )
         return {"loss": loss, METRICS[self.kind]: found}
 
-    def prediction_metrics(self, predictions: Floats, labels: Labels) -> dict[str, float]:
+    def prediction_metrics(
+        self, predictions: Floats, labels: Labels
+    ) -> dict[str, float]:
         """Return `metrics` of predictions (N, T), as they are written, in double precision."""
-        logits = torch.from_numpy(np.asarray(self.logits(predictions.astype(np.float64)), np.float64))
+        logits = torch.from_numpy(
+            np.asarray(self.logits(predictions.astype(np.float64)), np.float64)
+        )
         y = torch.from_numpy(np.asarray(labels, np.float64))
         loss = float(self.rows(logits, y).sum()) / (self.count(y) or math.nan)
-        return {"loss": loss, METRICS[self.kind]: label_metric(self.kind, predictions, labels)}
+        return {
+            "loss": loss,
+            METRICS[self.kind]: label_metric(self.kind, predictions, labels),
+        }
 
 
 def _constant(values: tuple[float, ...], like: Tensor) -> Tensor:
@@ -142,7 +171,9 @@ def _constant(values: tuple[float, ...], like: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=64)  # a copy to a GPU in every step would synchronize it
-def _constant_of(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+def _constant_of(
+    values: tuple[float, ...], device: torch.device, dtype: torch.dtype
+) -> Tensor:
     with torch.inference_mode(False):
         return torch.tensor(values, device=device, dtype=dtype)
 
@@ -174,4 +205,8 @@ def _correlation(output: Floats, labels: Floats, _: int) -> float:
 
 def _auroc_if_enough(output: Floats, labels: Floats, least: int) -> float:
     positives = int(labels.sum())
-    return auroc(labels, output).value if least <= positives <= len(labels) - least else math.nan
+    return (
+        auroc(labels, output).value
+        if least <= positives <= len(labels) - least
+        else math.nan
+    )

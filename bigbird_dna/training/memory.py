@@ -14,7 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.config import Config, EncoderConfig, FinetuningConfig, PretrainingConfig, TrainingConfig
+from bigbird_dna.config import (
+    Config,
+    EncoderConfig,
+    FinetuningConfig,
+    PretrainingConfig,
+    TrainingConfig,
+)
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.input_embeddings import expected_bases
@@ -52,23 +58,40 @@ def plan_memory(config: Config, length: int | None = None) -> Iterator[TrainingM
 
     `length` is that of labeled sequences in bp, which the configuration does not contain.
     """
-    encoder = planned_encoder(config).model_copy(update={"gradient_checkpointing": False})
+    encoder = planned_encoder(config).model_copy(
+        update={"gradient_checkpointing": False}
+    )
     if config.has_pretraining:
         own = config.pretraining
-        yield from _ways("pretraining", encoder, own, _rows(own, config.num_gpus), own.sequence_tokens)
+        yield from _ways(
+            "pretraining",
+            encoder,
+            own,
+            _rows(own, config.num_gpus),
+            own.sequence_tokens,
+        )
     if config.has_promoters:
         promoters = config.promoters
         size = window_tokens(config, sum(promoters.windows.sides))
         rows = _rows(promoters.training, promoters.num_gpus)
         yield from _ways("promoters", encoder, promoters.training, rows, size)
     if config.has_chromatin:
-        chromatin, size = config.chromatin, window_tokens(config, config.chromatin.data.window)
+        chromatin, size = (
+            config.chromatin,
+            window_tokens(config, config.chromatin.data.window),
+        )
         rows = _rows(chromatin.training, chromatin.num_gpus)
         yield from _ways("chromatin", encoder, chromatin.training, rows, size)
     if length is not None:
         sequences = config.sequences
         rows = _rows(sequences.training, sequences.num_gpus)
-        yield from _ways("sequences", encoder, sequences.training, rows, window_tokens(config, length))
+        yield from _ways(
+            "sequences",
+            encoder,
+            sequences.training,
+            rows,
+            window_tokens(config, length),
+        )
 
 
 def planned_encoder(config: Config) -> EncoderConfig:
@@ -95,7 +118,11 @@ def _rows(training: TrainingConfig, processes: int) -> int:
 def _ways(
     name: str, encoder: EncoderConfig, training: TrainingConfig, rows: int, tokens: int
 ) -> Iterator[TrainingMemory]:
-    ways = ("full", "lora", "frozen") if isinstance(training, FinetuningConfig) else ("full",)
+    ways = (
+        ("full", "lora", "frozen")
+        if isinstance(training, FinetuningConfig)
+        else ("full",)
+    )
     for way in ways:
         own = training.model_copy(update={"adapt": way} if len(ways) > 1 else {})
         with shapes_only():
@@ -123,14 +150,22 @@ def _network(encoder: EncoderConfig, training: TrainingConfig) -> nn.Module:
 def _moments(network: nn.Module, training: TrainingConfig) -> int:
     """Numbers in the optimizer's state, without its step counts; the network may have no values."""
     optimizer = make_optimizer(network, training.optimizer)
-    states = (fresh_moments(optimizer, one).values() for one in network.parameters() if one.requires_grad)
+    states = (
+        fresh_moments(optimizer, one).values()
+        for one in network.parameters()
+        if one.requires_grad
+    )
     return sum(state.numel() for state in chain(*states) if state.dim())
 
 
-def _kept(encoder: EncoderConfig, training: TrainingConfig, rows: int, tokens: int) -> tuple[int, int]:
+def _kept(
+    encoder: EncoderConfig, training: TrainingConfig, rows: int, tokens: int
+) -> tuple[int, int]:
     """Bytes that a forward pass keeps for the backward pass: outside the layers, and of each layer."""
     found = {
-        (layers, number): _measured(encoder.model_copy(update={"layers": layers}), training, number, tokens)
+        (layers, number): _measured(
+            encoder.model_copy(update={"layers": layers}), training, number, tokens
+        )
         for layers in (1, 2)
         for number in (1, 2)
     }
@@ -140,11 +175,16 @@ def _kept(encoder: EncoderConfig, training: TrainingConfig, rows: int, tokens: i
     return rest[0] + (rows - 1) * rest[1], each[0] + (rows - 1) * each[1]
 
 
-def _measured(encoder: EncoderConfig, training: TrainingConfig, rows: int, tokens: int) -> int:
+def _measured(
+    encoder: EncoderConfig, training: TrainingConfig, rows: int, tokens: int
+) -> int:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = _network(encoder, training).train()
-        ids, lengths = torch.full((rows, tokens), encoder.vocabulary - 1), torch.full((rows,), tokens)
+        ids, lengths = (
+            torch.full((rows, tokens), encoder.vocabulary - 1),
+            torch.full((rows,), tokens),
+        )
         weights = {one.untyped_storage().data_ptr() for one in network.parameters()}
         kept: dict[int, Tensor] = {}
 

@@ -57,12 +57,18 @@ class TrainingResult(Generic[N]):
         """Steps and tokens of the training, the step whose weights are kept if it need not be the last one,
         skipped steps if any, and numbers of parameters, for its metrics."""
         done, parameters = self.progress, self.parameters
-        found = {"steps": done.step, "tokens_seen": done.tokens, "parameters": parameters}
+        found = {
+            "steps": done.step,
+            "tokens_seen": done.tokens,
+            "parameters": parameters,
+        }
         if self.store.best is not None:
             found["kept_step"] = done.best_step
         if done.skipped:
             found["skipped_steps"] = done.skipped
-        return found | ({"trained_parameters": self.adaptation.trained} if self.adaptation else {})
+        return found | (
+            {"trained_parameters": self.adaptation.trained} if self.adaptation else {}
+        )
 
     @property
     def parameters(self) -> int:
@@ -83,7 +89,9 @@ class Training(ABC, Generic[N]):
     def patience(self) -> int | None:
         """See `KeepingConfig`."""
         return (
-            self.config.patience if isinstance(self.config, KeepingConfig) and self.keep == "best" else None
+            self.config.patience
+            if isinstance(self.config, KeepingConfig) and self.keep == "best"
+            else None
         )
 
     @property
@@ -136,7 +144,9 @@ class Task(Training[N], Generic[N, M]):
         """Computations of all processes with the trained network, in float32 and inference mode."""
 
     @abstractmethod
-    def write(self, directory: Path, trained: TrainingResult[N], measured: M) -> dict[str, Any]:
+    def write(
+        self, directory: Path, trained: TrainingResult[N], measured: M
+    ) -> dict[str, Any]:
         """Write the results into an empty directory, on the first process; returns the metrics."""
 
 
@@ -185,8 +195,19 @@ class ModelTask(Task[nn.Module, M]):
         calibrated probabilities, `profile` the warning for dissimilar inputs."""
         self.write_more(directory, trained)
         files, made = {LOG: trained.log}, self.model(trained)
-        provenance = {**provenance, "attention_backends": trained.progress.backends.split()}
-        write_model(directory, made, provenance, metrics, files, calibration=calibration, profile=profile)
+        provenance = {
+            **provenance,
+            "attention_backends": trained.progress.backends.split(),
+        }
+        write_model(
+            directory,
+            made,
+            provenance,
+            metrics,
+            files,
+            calibration=calibration,
+            profile=profile,
+        )
 
 
 CHECKED = 64
@@ -204,10 +225,16 @@ def check_saved(saved: Floats, measured: Floats) -> None:
 
 
 def write_network(
-    directory: Path, encoder: EncoderConfig, trained: TrainingResult[N], result: dict[str, Any]
+    directory: Path,
+    encoder: EncoderConfig,
+    trained: TrainingResult[N],
+    result: dict[str, Any],
 ) -> None:
     """Write a network without tokenizer (not a model): result, log, the encoder's keys, weights."""
-    weights = {name: value.cpu().contiguous() for name, value in trained.network.state_dict().items()}
+    weights = {
+        name: value.cpu().contiguous()
+        for name, value in trained.network.state_dict().items()
+    }
     save_file(weights, directory / "weights.safetensors")
     write_json(directory / "encoder.json", encoder.model_dump(mode="json"))
     write_json(directory / RESULT, result)
@@ -260,7 +287,9 @@ def fit(task: Training[N], checkpoints: Path, world: World) -> TrainingResult[N]
     if world.is_first:
         log(f"{task.describe(network)}, {world.device}")
     try:
-        progress = train_network(network, objective, task.config, store, world, task.patience)
+        progress = train_network(
+            network, objective, task.config, store, world, task.patience
+        )
     except Diverged as error:
         if world.is_first:
             store.record_divergence(str(error))
@@ -278,7 +307,9 @@ def fit(task: Training[N], checkpoints: Path, world: World) -> TrainingResult[N]
     return TrainingResult(network, objective, progress, world, store, adaptation)
 
 
-def checkpoint_store(task: Training[N], checkpoints: Path, world: World) -> CheckpointStore:
+def checkpoint_store(
+    task: Training[N], checkpoints: Path, world: World
+) -> CheckpointStore:
     """The checkpoints of a training, named by everything that determines its weights; writes nothing."""
     config, encoder = task.config, task.encoder
     identity = {"training": config.deciding(), **task.identity()}

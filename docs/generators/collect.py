@@ -38,24 +38,42 @@ def _tables(results: Path) -> Iterator[tuple[str, list[Row]]]:
                 {key: _number(text) for key, text in row.items() if text}
                 for row in csv.DictReader(file, delimiter="\t")
             ]
-        if path.stem != "summary" and len(rows) <= MOST_ROWS:  # the summary has rows of the other tables
+        if (
+            path.stem != "summary" and len(rows) <= MOST_ROWS
+        ):  # the summary has rows of the other tables
             yield path.stem, rows
     for place in ("genome/promoters", "tokens/statistics", "models/pretrained/metrics"):
         path = results / f"{place}.json"
         if path.is_file():
-            yield place.replace("/", "_"), [json.loads(path.read_text(encoding="utf-8"))]
+            yield (
+                place.replace("/", "_"),
+                [json.loads(path.read_text(encoding="utf-8"))],
+            )
 
 
-def header(date: datetime.date, command: str, minutes: float | None, where: Path = ROOT) -> Row:
+def header(
+    date: datetime.date, command: str, minutes: float | None, where: Path = ROOT
+) -> Row:
     """Properties of a run: the machine that this is called on, and the commit of the checkout `where`."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kept = ("cpu", "instructions", "cores", "gpu")
-    machine = {key: value for key, value in describe_machine(device).items() if key in kept and value}
+    machine = {
+        key: value
+        for key, value in describe_machine(device).items()
+        if key in kept and value
+    }
     machine["precision"] = chosen_precision(device, "auto")
     commit = subprocess.run(
-        ["git", "rev-parse", "--short=8", "HEAD"], cwd=where, capture_output=True, text=True
+        ["git", "rev-parse", "--short=8", "HEAD"],
+        cwd=where,
+        capture_output=True,
+        text=True,
     )
-    header = {"date": f"{date}", "commit": commit.stdout.strip() or None, "machine": machine}
+    header = {
+        "date": f"{date}",
+        "commit": commit.stdout.strip() or None,
+        "machine": machine,
+    }
     return header | {"minutes": minutes, "command": f"$ {command}"}
 
 
@@ -72,9 +90,15 @@ def dumped(document: Mapping[str, Any]) -> str:
     def line(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
-    parts = [f"  {line(key)}: {line(value)}" for key, value in document.items() if key != "tables"]
+    parts = [
+        f"  {line(key)}: {line(value)}"
+        for key, value in document.items()
+        if key != "tables"
+    ]
     tables = [
-        f"    {line(name)}: [\n" + ",\n".join(f"      {line(row)}" for row in rows) + "\n    ]"
+        f"    {line(name)}: [\n"
+        + ",\n".join(f"      {line(row)}" for row in rows)
+        + "\n    ]"
         for name, rows in document["tables"].items()
     ]
     parts.append('  "tables": {\n' + ",\n".join(tables) + "\n  }")
@@ -89,8 +113,12 @@ def write_run(name: str, document: Mapping[str, Any]) -> None:
 def main() -> None:
     """Write the JSON file of a run."""
     parser = argparse.ArgumentParser(prog="python -m docs.generators.collect")
-    parser.add_argument("results", type=Path, help="directory of the run, such as results/demo")
-    parser.add_argument("name", help="RUN of docs/results/data/RUN.json, such as demo-avx2-seed1")
+    parser.add_argument(
+        "results", type=Path, help="directory of the run, such as results/demo"
+    )
+    parser.add_argument(
+        "name", help="RUN of docs/results/data/RUN.json, such as demo-avx2-seed1"
+    )
     parser.add_argument("--command", required=True, help="the command of the run")
     parser.add_argument("--minutes", type=float, help="duration of the run")
     given = parser.parse_args()

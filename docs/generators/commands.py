@@ -40,25 +40,47 @@ def page() -> str:
     known = dict(commands())
     parts = []
     for title, names in TOP.items():
-        parts.append(f"## {title}\n\n" + "\n\n".join(_section(name, known[name]) for name in names))
+        parts.append(
+            f"## {title}\n\n"
+            + "\n\n".join(_section(name, known[name]) for name in names)
+        )
     for group, (text, names) in BELOW.items():
-        sections = [_section(name, known[name]) for name in (f"{group} {below}" for below in names)]
+        sections = [
+            _section(name, known[name])
+            for name in (f"{group} {below}" for below in names)
+        ]
         parts.append(f"## {group}\n\n{text}\n\n" + "\n\n".join(sections))
     return "\n\n".join([_INTRODUCTION.rstrip(), *parts]) + "\n"
 
 
 def _section(name: str, command: Any) -> str:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
-    options = [p for p in command.params if p.param_type_name == "option" and not p.hidden]
+    options = [
+        p for p in command.params if p.param_type_name == "option" and not p.hidden
+    ]
     words = " ".join(_word(argument) for argument in arguments)
-    needed = "".join(f" {_name(option)} {_value(option)}" for option in options if option.required)
+    needed = "".join(
+        f" {_name(option)} {_value(option)}" for option in options if option.required
+    )
     usage = f"bigbird-dna {name} {words}{needed} [OPTIONS]".replace("  ", " ")
-    parts = [f"### {name}", f"```console\n$ {usage}\n```", paragraphs(inspect.cleandoc(command.help or ""))]
-    rows = [[code(_word(argument)), escaped(argument.help or ""), ""] for argument in arguments]
-    rows += [[_names(option), escaped(option.help or ""), _default(option)] for option in options]
+    parts = [
+        f"### {name}",
+        f"```console\n$ {usage}\n```",
+        paragraphs(inspect.cleandoc(command.help or "")),
+    ]
+    rows = [
+        [code(_word(argument)), escaped(argument.help or ""), ""]
+        for argument in arguments
+    ]
+    rows += [
+        [_names(option), escaped(option.help or ""), _default(option)]
+        for option in options
+    ]
     if rows:
         parts.append(table(["argument or option", "what it means", "default"], rows))
-    parts.append(f"```console\n$ {' '.join(command.epilog.removeprefix('Example: ').split())}\n```")
+    parts.append(
+        f"```console\n$ {' '.join(command.epilog.removeprefix('Example: ').split())}\n```"
+    )
     return "\n\n".join(parts)
 
 
@@ -77,8 +99,12 @@ def _value(option: Any) -> str:
         return ""
     kinds = {"int": "N", "integer": "N", "float": "X", "path": "PATH", "file": "PATH"}
     kind = str(getattr(getattr(option, "type", None), "name", "")).lower()
-    annotation = str(getattr(getattr(option, "type_descriptor", None), "annotation", ""))
-    found = kinds.get(kind) or next((kinds[key] for key in ("int", "float") if key in annotation), "TEXT")
+    annotation = str(
+        getattr(getattr(option, "type_descriptor", None), "annotation", "")
+    )
+    found = kinds.get(kind) or next(
+        (kinds[key] for key in ("int", "float") if key in annotation), "TEXT"
+    )
     return str(option.metavar or found)
 
 
@@ -97,5 +123,7 @@ def _default(option: Any) -> str:
         return "off" if not option.default else "on"
     if option.default is None or option.default in ("", [], ()):
         return ""
-    values = option.default if isinstance(option.default, list | tuple) else [option.default]
+    values = (
+        option.default if isinstance(option.default, list | tuple) else [option.default]
+    )
     return code(",".join(str(getattr(value, "value", value)) for value in values))

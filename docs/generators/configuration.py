@@ -36,7 +36,9 @@ def section_of(field: Any) -> type[Section] | None:
     return None
 
 
-def sections(kind: type[Section] = Config, name: str = "") -> Iterator[tuple[str, type[Section]]]:
+def sections(
+    kind: type[Section] = Config, name: str = ""
+) -> Iterator[tuple[str, type[Section]]]:
     """Yield every section with its dotted name; the name of the whole configuration is empty."""
     yield name, kind
     for key, field in kind.model_fields.items():
@@ -76,13 +78,20 @@ def _left_out(name: str) -> list[str]:
 def _rows(kind: type[Section]) -> Iterator[list[str]]:
     schema = kind.model_json_schema()
     # What may be a text as well is a choice of that and of the section.
-    schema = next(one for one in [schema, *schema.get("anyOf", ())] if "properties" in one)
+    schema = next(
+        one for one in [schema, *schema.get("anyOf", ())] if "properties" in one
+    )
     for key, field in kind.model_fields.items():
         if section_of(field) is not None:
             continue
         of_key = schema["properties"][key]
         default = "required" if field.is_required() else code(_plain(field.default))
-        yield [code(key), escaped(_type(of_key)), default, escaped(field.description or "")]
+        yield [
+            code(key),
+            escaped(_type(of_key)),
+            default,
+            escaped(field.description or ""),
+        ]
 
 
 def _plain(value: Any) -> str:
@@ -104,9 +113,16 @@ def _type(schema: dict[str, Any]) -> str:
         if "prefixItems" in schema:
             return f"list of {len(schema['prefixItems'])} {_plural(schema['prefixItems'][0])}"
         return f"list of {_plural(schema.get('items', {}))}"
-    names = {"string": "text", "number": "number", "integer": "integer", "boolean": "true or false"}
+    names = {
+        "string": "text",
+        "number": "number",
+        "integer": "integer",
+        "boolean": "true or false",
+    }
     names["object"] = "values by name"
-    return names.get(schema.get("type", ""), str(schema.get("type", "value"))) + _bounds(schema)
+    return names.get(
+        schema.get("type", ""), str(schema.get("type", "value"))
+    ) + _bounds(schema)
 
 
 def _plural(items: dict[str, Any]) -> str:
@@ -117,6 +133,11 @@ def _plural(items: dict[str, Any]) -> str:
 
 
 def _bounds(schema: dict[str, Any]) -> str:
-    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    signs = {
+        "minimum": "≥",
+        "exclusiveMinimum": ">",
+        "maximum": "≤",
+        "exclusiveMaximum": "<",
+    }
     found = [f"{sign} {schema[key]:,}" for key, sign in signs.items() if key in schema]
     return f", {', '.join(found)}" if found else ""

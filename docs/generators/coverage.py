@@ -39,15 +39,31 @@ Ids = NDArray[np.int64]
 Found = dict[tuple[str, str], Estimate]  # (metric, over) → value with interval
 Rng = np.random.Generator
 
-LIFT, OTHER = 1.4, 1.2  # distances of the classes in standard deviations, of two predictors
-OF_SEEDS, OF_TRACKS = 0.1, 0.4  # standard deviations of this distance over models and over tracks
+LIFT, OTHER = (
+    1.4,
+    1.2,
+)  # distances of the classes in standard deviations, of two predictors
+OF_SEEDS, OF_TRACKS = (
+    0.1,
+    0.4,
+)  # standard deviations of this distance over models and over tracks
 COMMON = 0.7  # share of the variance that the scores of two predictors have in common
 SHARES = (0.0, 0.3)  # of the variance that a block has in common
 RESAMPLES = 300
 TRUTHS = 1000  # studies whose rows give the truth
-PROMOTER_BLOCKS, TRACK_BLOCKS, POSITIVE = 200, 250, 0.03  # blocks of a study; fraction of positive bins
+PROMOTER_BLOCKS, TRACK_BLOCKS, POSITIVE = (
+    200,
+    250,
+    0.03,
+)  # blocks of a study; fraction of positive bins
 SETTINGS = {
-    **{"common": SHARES[1], "lift": LIFT, "other": OTHER, "of_seeds": OF_SEEDS, "of_tracks": OF_TRACKS},
+    **{
+        "common": SHARES[1],
+        "lift": LIFT,
+        "other": OTHER,
+        "of_seeds": OF_SEEDS,
+        "of_tracks": OF_TRACKS,
+    },
     **{"blocks": PROMOTER_BLOCKS, "track_blocks": TRACK_BLOCKS, "positive": POSITIVE},
 }
 
@@ -68,7 +84,9 @@ def derived(rng: Rng, blocks: int = PROMOTER_BLOCKS) -> Study:
 def elsewhere(rng: Rng, blocks: int = PROMOTER_BLOCKS) -> Study:
     """Promoters, and as many negatives anywhere in the genome."""
     ids = np.repeat(np.arange(blocks), rng.integers(1, 10, blocks))
-    return Study(np.repeat([1, 0], len(ids)), np.append(ids, rng.integers(blocks, size=len(ids))))
+    return Study(
+        np.repeat([1, 0], len(ids)), np.append(ids, rng.integers(blocks, size=len(ids)))
+    )
 
 
 def sequences(rng: Rng) -> Study:
@@ -86,14 +104,24 @@ def bins(rng: Rng, blocks: int = TRACK_BLOCKS, concentration: float = 0.6) -> St
 def normal(rng: Rng, blocks: Ids, share: float) -> Values:
     """Standard normal values of the rows (N,), of which `share` of the variance is that of the block."""
     own = rng.normal(size=len(blocks))
-    return math.sqrt(share) * rng.normal(size=blocks.max() + 1)[blocks] + math.sqrt(1 - share) * own
+    return (
+        math.sqrt(share) * rng.normal(size=blocks.max() + 1)[blocks]
+        + math.sqrt(1 - share) * own
+    )
 
 
 def scores(rng: Rng, study: Study, share: float, lifts: ArrayLike) -> Values:
     """Scores (M, N) of predictors with these distances of the classes (M,), similar to each other."""
     shared = math.sqrt(COMMON) * normal(rng, study.blocks, share)
-    own = [math.sqrt(1 - COMMON) * normal(rng, study.blocks, share) for _ in np.asarray(lifts)]
-    return np.multiply.outer(np.asarray(lifts, float), study.labels) + shared + np.stack(own)
+    own = [
+        math.sqrt(1 - COMMON) * normal(rng, study.blocks, share)
+        for _ in np.asarray(lifts)
+    ]
+    return (
+        np.multiply.outer(np.asarray(lifts, float), study.labels)
+        + shared
+        + np.stack(own)
+    )
 
 
 def probabilities(values: Values, labels: Ids) -> Values:
@@ -108,7 +136,9 @@ def areas(draw: Callable[[Rng], Study], rng: Rng, share: float, seed: int) -> Fo
     found: Found = {}
     for over, ids in (("blocks", study.blocks), ("rows", None)):
         found["AUROC", over] = auroc(study.labels, first, ids)
-        found["difference of AUROC", over] = auroc_difference(study.labels, first, second, ids).estimate
+        found["difference of AUROC", over] = auroc_difference(
+            study.labels, first, second, ids
+        ).estimate
     return found
 
 
@@ -122,15 +152,23 @@ def promoters(draw: Callable[[Rng], Study], rng: Rng, share: float, seed: int) -
     found["AUPRC", "blocks"] = Estimate(some.auprc, some.auprc_low, some.auprc_high)
     found["F1", "blocks"] = Estimate(some.f1, some.f1_low, some.f1_high)
     found["MCC", "blocks"] = Estimate(some.mcc, some.mcc_low, some.mcc_high)
-    found["Brier score", "blocks"] = Estimate(held.brier, held.brier_low, held.brier_high)
+    found["Brier score", "blocks"] = Estimate(
+        held.brier, held.brier_low, held.brier_high
+    )
     error = held.ece_debiased, held.ece_debiased_low, held.ece_debiased_high
     found["calibration error", "rows"] = Estimate(*error)
-    models = scores(rng, study, share, np.repeat([LIFT, OTHER], 3) + rng.normal(0, OF_SEEDS, 6))
+    models = scores(
+        rng, study, share, np.repeat([LIFT, OTHER], 3) + rng.normal(0, OF_SEEDS, 6)
+    )
     reached = sampled_aurocs(labels, models, blocks)
     of_classes = [len(np.unique(blocks[labels == label])) for label in (1, 0)]
     first, second = reached.of(range(3)), reached.of(range(3, 6))
-    found["mean AUROC of three seeds", "blocks and seeds"] = mean_auroc(first, of_classes)
-    found["difference of such means", "blocks and seeds"] = mean_over_seeds(first.minus(second))
+    found["mean AUROC of three seeds", "blocks and seeds"] = mean_auroc(
+        first, of_classes
+    )
+    found["difference of such means", "blocks and seeds"] = mean_over_seeds(
+        first.minus(second)
+    )
     return found
 
 
@@ -140,7 +178,9 @@ def medians(tracks: int, rng: Rng, share: float, seed: int) -> Found:
     values = []
     noise = scores(
         rng,
-        Study(np.zeros(TRACK_BLOCKS * 40, np.int64), np.arange(TRACK_BLOCKS).repeat(40)),
+        Study(
+            np.zeros(TRACK_BLOCKS * 40, np.int64), np.arange(TRACK_BLOCKS).repeat(40)
+        ),
         share,
         0 * lifts,
     )
@@ -159,7 +199,10 @@ def tokens(rng: Rng, share: float, seed: int) -> Found:
     """Bits per base of a model, and the difference to a baseline."""
     ids = np.arange(100).repeat(30)
     bases, rate = rng.integers(1, 9, len(ids)), 1.9 + 0.4 * normal(rng, ids, share)
-    bits = {"model": bases * rate, "baseline": bases * (rate + 0.02 + rng.normal(0, 0.05, len(ids)))}
+    bits = {
+        "model": bases * rate,
+        "baseline": bases * (rate + 0.02 + rng.normal(0, 0.05, len(ids))),
+    }
     found: Found = {}
     for over, names in (("blocks", ids), ("rows", np.arange(len(ids)))):
         rates = bits_per_base(bits, bases, names, "model")
@@ -171,7 +214,9 @@ def tokens(rng: Rng, share: float, seed: int) -> Found:
 def truths(draw: Callable[[Rng], Study]) -> dict[str, float]:
     """True values of the metrics of studies."""
     rng = np.random.default_rng(0)
-    lifts = np.stack([lift + rng.normal(0, OF_SEEDS, 1_000_000) for lift in (LIFT, OTHER)])
+    lifts = np.stack(
+        [lift + rng.normal(0, OF_SEEDS, 1_000_000) for lift in (LIFT, OTHER)]
+    )
     first, second = norm.cdf(lifts / math.sqrt(2)).mean(axis=1)
     one, other = norm.cdf(np.array([LIFT, OTHER]) / math.sqrt(2))
     labels = np.concatenate([draw(rng).labels for _ in range(TRUTHS)])
@@ -201,15 +246,29 @@ class Setting(NamedTuple):
 
 def settings() -> Iterator[Setting]:
     """Yield all kinds of studies."""
-    yield Setting("promoters, negatives derived from them", partial(promoters, derived), truths(derived))
-    yield Setting("promoters, negatives from elsewhere", partial(promoters, elsewhere), truths(elsewhere))
-    yield Setting("custom sequences", partial(promoters, sequences), truths(sequences), (0.0,))
+    yield Setting(
+        "promoters, negatives derived from them",
+        partial(promoters, derived),
+        truths(derived),
+    )
+    yield Setting(
+        "promoters, negatives from elsewhere",
+        partial(promoters, elsewhere),
+        truths(elsewhere),
+    )
+    yield Setting(
+        "custom sequences", partial(promoters, sequences), truths(sequences), (0.0,)
+    )
     yield Setting("bins, positives in few blocks", partial(areas, bins), truths(bins))
     for tracks in (20, 80):
         middle = float(norm.cdf(LIFT / math.sqrt(2)))
         true = {f"median AUROC of {tracks} tracks": middle}
         yield Setting("tracks of a group", partial(medians, tracks), true)
-    yield Setting("masked tokens", tokens, {"bits per base": 1.9, "difference of bits per base": -0.02})
+    yield Setting(
+        "masked tokens",
+        tokens,
+        {"bits per base": 1.9, "difference of bits per base": -0.02},
+    )
 
 
 def covered(setting: Setting, share: float, studies: int) -> Iterator[dict[str, Any]]:
@@ -217,7 +276,9 @@ def covered(setting: Setting, share: float, studies: int) -> Iterator[dict[str, 
     inside: dict[tuple[str, str], list[bool]] = {}
     widths: dict[tuple[str, str], list[float]] = {}
     for number in range(studies):
-        for key, (_, low, high) in setting.run(np.random.default_rng((1, number)), share, number).items():
+        for key, (_, low, high) in setting.run(
+            np.random.default_rng((1, number)), share, number
+        ).items():
             if not math.isnan(low):
                 inside.setdefault(key, []).append(low <= setting.true[key[0]] <= high)
                 widths.setdefault(key, []).append(high - low)
@@ -229,24 +290,36 @@ def covered(setting: Setting, share: float, studies: int) -> Iterator[dict[str, 
             "over": key[1],
             "studies": len(hits),
         }
-        yield row | {"coverage": float(np.mean(hits)), "width": round(float(np.mean(widths[key])), 4)}
+        yield row | {
+            "coverage": float(np.mean(hits)),
+            "width": round(float(np.mean(widths[key])), 4),
+        }
 
 
 def main() -> None:
     """Write the JSON file of the simulation."""
     parser = argparse.ArgumentParser(prog="python -m docs.generators.coverage")
     parser.add_argument("name", help="NAME of docs/results/data/NAME.json")
-    parser.add_argument("--studies", type=int, default=1000, help="simulated studies of each kind")
+    parser.add_argument(
+        "--studies", type=int, default=1000, help="simulated studies of each kind"
+    )
     given = parser.parse_args()
     began, rows = time.monotonic(), []
     for setting in settings():
         for share in setting.shares:
             rows += covered(setting, share, given.studies)
-            print(f"{setting.name}, {share:.0%} in common: {time.monotonic() - began:.0f} s", flush=True)
+            print(
+                f"{setting.name}, {share:.0%} in common: {time.monotonic() - began:.0f} s",
+                flush=True,
+            )
     minutes = round((time.monotonic() - began) / 60, 1)
-    command = f"python -m docs.generators.coverage {given.name} --studies {given.studies}"
+    command = (
+        f"python -m docs.generators.coverage {given.name} --studies {given.studies}"
+    )
     document = header(datetime.date.today(), command, minutes)
-    write_run(given.name, document | {"tables": {"settings": [SETTINGS], "coverage": rows}})
+    write_run(
+        given.name, document | {"tables": {"settings": [SETTINGS], "coverage": rows}}
+    )
 
 
 if __name__ == "__main__":

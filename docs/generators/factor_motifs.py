@@ -26,7 +26,12 @@ from bigbird_dna.disk.tables import read_table
 from bigbird_dna.explanation.motifs import RECOVERED, find_motifs
 from bigbird_dna.explanation.targets import output_names
 from bigbird_dna.genome.assembly import contig_finder
-from bigbird_dna.genome.motifs import KnownMotif, jaspar_motifs, motifs_of_factor, read_motifs
+from bigbird_dna.genome.motifs import (
+    KnownMotif,
+    jaspar_motifs,
+    motifs_of_factor,
+    read_motifs,
+)
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.papers.comparators.motifs import best_matches
@@ -58,12 +63,18 @@ def peaks_of(
 
 
 def matrix_auroc(
-    motifs: Sequence[KnownMotif], regions: Sequence[tuple[str, int, int]], genome: Reference
+    motifs: Sequence[KnownMotif],
+    regions: Sequence[tuple[str, int, int]],
+    genome: Reference,
 ) -> float:
     """How well the best match of any matrix separates a factor's peaks from the regions `DISTANCE` bp on."""
-    others = [(contig, start + DISTANCE, end + DISTANCE) for contig, start, end in regions]
+    others = [
+        (contig, start + DISTANCE, end + DISTANCE) for contig, start, end in regions
+    ]
     codes = base_codes([genome.fetch(Interval(*one)) for one in [*regions, *others]])
-    scores = best_matches(codes, [motif.log_odds(BACKGROUND) for motif in motifs]).max(axis=1)
+    scores = best_matches(codes, [motif.log_odds(BACKGROUND) for motif in motifs]).max(
+        axis=1
+    )
     return float(roc_auc_score([1] * len(regions) + [0] * len(others), scores))
 
 
@@ -84,13 +95,25 @@ def main() -> None:
     parser.add_argument("reference", type=Path, help="indexed FASTA of its genome")
     parser.add_argument("peaks", type=Path, help="directory of BED files")
     parser.add_argument("name", help="RUN of docs/results/data/RUN.json")
-    parser.add_argument("--contig", action="append", required=True, help="a test contig")
-    parser.add_argument("--factor", action="append", default=[], help="a factor to explain in any case")
-    parser.add_argument("--least", type=int, default=40, help="smallest number of peaks on the contigs")
-    parser.add_argument("--most", type=int, default=100, help="largest number of explained peaks")
+    parser.add_argument(
+        "--contig", action="append", required=True, help="a test contig"
+    )
+    parser.add_argument(
+        "--factor", action="append", default=[], help="a factor to explain in any case"
+    )
+    parser.add_argument(
+        "--least", type=int, default=40, help="smallest number of peaks on the contigs"
+    )
+    parser.add_argument(
+        "--most", type=int, default=100, help="largest number of explained peaks"
+    )
     parser.add_argument("--width", type=int, default=120, help="bp around a peak")
-    parser.add_argument("--truth", type=Path, help="truth.json of the simulation of the genome")
-    parser.add_argument("--work", type=Path, required=True, help="directory for the explanations")
+    parser.add_argument(
+        "--truth", type=Path, help="truth.json of the simulation of the genome"
+    )
+    parser.add_argument(
+        "--work", type=Path, required=True, help="directory for the explanations"
+    )
     parser.add_argument("--command", help="the command to state, instead of this one")
     given = parser.parse_args()
     matrices = None
@@ -104,14 +127,20 @@ def main() -> None:
         find = contig_finder(genome.contigs, genome.names)
     explained, aurocs = [], {}
     for track in sorted(tracks, key=lambda name: (name not in given.factor, name)):
-        files = [path for pattern in FILES for path in given.peaks.glob(pattern.format(track))]
+        files = [
+            path
+            for pattern in FILES
+            for path in given.peaks.glob(pattern.format(track))
+        ]
         if not files or not motifs_of_factor(track, known):
             continue
         regions = peaks_of(files[0], find, given.contig, given.width)
         if len(regions) < given.least and track not in given.factor:
             continue
         with Reference(given.reference) as genome:
-            aurocs[track] = matrix_auroc(motifs_of_factor(track, known), regions, genome)
+            aurocs[track] = matrix_auroc(
+                motifs_of_factor(track, known), regions, genome
+            )
         place = given.work / track
         explained.append(place)
         if (place / "shap.npz").exists():
@@ -119,13 +148,26 @@ def main() -> None:
         print(track, len(regions), flush=True)
         given.work.mkdir(parents=True, exist_ok=True)
         bed = given.work / f"{track}.bed"
-        rows = (f"{contig}\t{start}\t{end}\n" for contig, start, end in regions[: given.most])
+        rows = (
+            f"{contig}\t{start}\t{end}\n"
+            for contig, start, end in regions[: given.most]
+        )
         bed.write_text("".join(rows))
-        explain(given.model, bed, place, reference=given.reference, tracks=track, method="gradient", **VIEWS)
+        explain(
+            given.model,
+            bed,
+            place,
+            reference=given.reference,
+            tracks=track,
+            method="gradient",
+            **VIEWS,
+        )
     find_motifs(explained, given.work / "motifs", matrices=matrices, taxon=TAXON)
     table = read_table(given.work / "motifs" / "recovered.tsv", RECOVERED)
     today = datetime.datetime.now(datetime.UTC).date()
-    command = given.command or " ".join(["python -m docs.generators.factor_motifs", *sys.argv[1:]])
+    command = given.command or " ".join(
+        ["python -m docs.generators.factor_motifs", *sys.argv[1:]]
+    )
     table = table.assign(matrix_auroc=table["output"].map(aurocs))
     clear, own = table["matrix_auroc"] >= CLEAR, table["recovered"] == "yes"
     facts = {"factors": len(table), "recovered": int(own.sum())}

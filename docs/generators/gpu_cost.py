@@ -11,7 +11,14 @@ from typing import Any
 
 from bigbird_dna.config import Config, load_config
 from bigbird_dna.model.input_embeddings import expected_bases
-from bigbird_dna.training.gpu_time import GPUS, GpuPlan, Work, operations_per_token, plan, planned_work
+from bigbird_dna.training.gpu_time import (
+    GPUS,
+    GpuPlan,
+    Work,
+    operations_per_token,
+    plan,
+    planned_work,
+)
 
 CONFIGURATIONS = Path(__file__).resolve().parent.parent.parent / "workflow/config"
 NAMES = ("grch37", "grch37-short")
@@ -33,12 +40,16 @@ def _duration(hours: float) -> str:
 
 def _power(value: float) -> str:
     digits, _, exponent = f"{value:.1e}".partition("e+")
-    return f"{digits} × 10" + exponent.lstrip("0").translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{digits} × 10" + exponent.lstrip("0").translate(
+        str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+    )
 
 
 def _times(stages: list[Work]) -> dict[str, float]:
     return {
-        f"{count} {GPUS[gpu].name}": sum(stage.hours(GPUS[gpu], count) for stage in stages)
+        f"{count} {GPUS[gpu].name}": sum(
+            stage.hours(GPUS[gpu], count) for stage in stages
+        )
         for gpu, count in MACHINES
     }
 
@@ -54,7 +65,9 @@ def _plan(name: str) -> list[dict[str, Any]]:
         }
         for stage in stages
     ]
-    sums = {machine: f"**{_duration(hours)}**" for machine, hours in _times(stages).items()}
+    sums = {
+        machine: f"**{_duration(hours)}**" for machine, hours in _times(stages).items()
+    }
     return [*rows, {"stage": f"**`{name}.yaml`, all**", **sums}]
 
 
@@ -64,7 +77,9 @@ def tables() -> dict[str, list[dict[str, Any]]]:
     values: dict[str, float] = {}
     for key, name in (("long", "grch37"), ("short", "grch37-short")):
         config = _config(name)
-        (pretraining,) = (stage for stage in planned_work(config) if stage.training == "pretraining")
+        (pretraining,) = (
+            stage for stage in planned_work(config) if stage.training == "pretraining"
+        )
         values[f"pretraining_{key}"] = pretraining.operations / pretraining.tokens / 1e6
         bases = expected_bases(config.tokens.vocabulary)
         values[f"passes_{key}"] = pretraining.tokens * bases / GENOME
@@ -83,7 +98,9 @@ def main() -> None:
         found = plan(_config(name), gpu="h100")
         assert isinstance(found, GpuPlan)
         for stage, memory in found.memory.items():
-            rows.append({"stage": f"`{name}.yaml`, {stage}", "gb": round(memory / 1e9, 1)})
+            rows.append(
+                {"stage": f"`{name}.yaml`, {stage}", "gb": round(memory / 1e9, 1)}
+            )
     today = datetime.datetime.now(datetime.UTC).date()
     command = "python -m docs.generators.gpu_cost"
     write_run("gpu-memory", header(today, command, None) | {"tables": {"memory": rows}})

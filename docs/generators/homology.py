@@ -35,7 +35,9 @@ def intervals(windows: AlignedPredictions) -> Mapping[str, Estimate]:
     own, blocks = windows.scores[MODEL], windows.blocks
     found = {MODEL: auroc(windows.labels, own, blocks)}
     for name in (KMER, POSITION):
-        found[name] = auroc_difference(windows.labels, own, windows.scores[name], blocks).estimate
+        found[name] = auroc_difference(
+            windows.labels, own, windows.scores[name], blocks
+        ).estimate
     return found
 
 
@@ -43,8 +45,13 @@ def row(results: Path, negative_set: str) -> dict[str, Any]:
     """The row of a negative set."""
     paths = RunPaths(results)
     files = {MODEL: paths.promoter_model(negative_set) / "predictions.parquet"}
-    files |= {name: paths.promoter_baseline(name, negative_set) for name in (KMER, POSITION)}
-    windows, frame = compare(negative_set, files), read_predictions(files[MODEL])  # in the same order
+    files |= {
+        name: paths.promoter_baseline(name, negative_set) for name in (KMER, POSITION)
+    }
+    windows, frame = (
+        compare(negative_set, files),
+        read_predictions(files[MODEL]),
+    )  # in the same order
     alone = replace(windows, blocks=blocks_of(frame.drop(columns=HOMOLOGY)))
     found: dict[str, Any] = {
         "negative_set": negative_set,
@@ -57,20 +64,29 @@ def row(results: Path, negative_set: str) -> dict[str, Any]:
     before = intervals(alone)
     for name, one in intervals(windows).items():
         found[name] = (one.high - one.low) / (before[name].high - before[name].low)
-        found |= {f"{name}_value": one.value, f"{name}_value_low": one.low, f"{name}_value_high": one.high}
+        found |= {
+            f"{name}_value": one.value,
+            f"{name}_value_low": one.low,
+            f"{name}_value_high": one.high,
+        }
     return found
 
 
 def main() -> None:
     """Write `docs/results/data/NAME.json`."""
     parser = argparse.ArgumentParser(prog="python -m docs.generators.homology")
-    parser.add_argument("results", type=Path, help="directory of the run, such as results/yeast")
+    parser.add_argument(
+        "results", type=Path, help="directory of the run, such as results/yeast"
+    )
     parser.add_argument("name", help="name of the JSON file")
     given = parser.parse_args()
     models = sorted((given.results / "models").glob("promoter-*/predictions.parquet"))
     found = [row(given.results, negative_set_of(path)) for path in models]
     command = f"python -m docs.generators.homology results/yeast {given.name}"
-    write_run(given.name, header(datetime.date.today(), command, None) | {"tables": {"promoters": found}})
+    write_run(
+        given.name,
+        header(datetime.date.today(), command, None) | {"tables": {"promoters": found}},
+    )
 
 
 if __name__ == "__main__":

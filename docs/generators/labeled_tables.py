@@ -26,7 +26,9 @@ def promoters(run: RunPaths) -> pd.DataFrame:
     """Windows of promoters and their `genomic` negatives."""
     data = read_windows(run.windows, "genomic")
     texts = window_sequences(Reference(run.reference), data.rows, 1)
-    return pd.DataFrame({"sequence": texts, "label": data.labels, "split": data.rows["split"]})
+    return pd.DataFrame(
+        {"sequence": texts, "label": data.labels, "split": data.rows["split"]}
+    )
 
 
 def bins(run: RunPaths) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -40,9 +42,16 @@ def bins(run: RunPaths) -> tuple[pd.DataFrame, pd.DataFrame]:
         texts = [reference.fetch(window) for window in data.windows(WINDOW, rows)]
         shared = {"sequence": texts, "split": split}
         labels.append(
-            pd.DataFrame({**shared, **{data.tracks[one].name: own[:, one] for one in used.tolist()}})
+            pd.DataFrame(
+                {
+                    **shared,
+                    **{data.tracks[one].name: own[:, one] for one in used.tolist()},
+                }
+            )
         )
-        numbers.append(pd.DataFrame({**shared, "label": np.log1p(own.sum(axis=1)).round(4)}))
+        numbers.append(
+            pd.DataFrame({**shared, "label": np.log1p(own.sum(axis=1)).round(4)})
+        )
     return pd.concat(labels), pd.concat(numbers)
 
 
@@ -53,7 +62,9 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     given = parser.parse_args()
     given.output.mkdir(parents=True, exist_ok=True)
-    promoters(RunPaths(given.promoters)).to_csv(given.output / "promoters.csv", index=False)
+    promoters(RunPaths(given.promoters)).to_csv(
+        given.output / "promoters.csv", index=False
+    )
     labels, numbers = bins(RunPaths(given.factors))
     labels.to_parquet(given.output / "factors.parquet", index=False)
     numbers.to_csv(given.output / "bound.csv", index=False)

@@ -5,7 +5,9 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 # What Markdown or HTML would take for its own, and options; code between backquotes is left alone.
-_SPECIAL = re.compile(r"`[^`]*`|(?P<option>(?<![\w-])--?[a-z][a-z-]*)|(?P<sign>[\\*_<>\[\]|#])")
+_SPECIAL = re.compile(
+    r"`[^`]*`|(?P<option>(?<![\w-])--?[a-z][a-z-]*)|(?P<sign>[\\*_<>\[\]|#])"
+)
 
 _ENTITIES = {"<": "&lt;", ">": "&gt;"}
 

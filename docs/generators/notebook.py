@@ -21,7 +21,11 @@ def page() -> str:
             parts.append(cell["source"])
         else:
             parts.append(f"```python\n{cell['source']}\n```")
-            parts += [f"```text\n{text}\n```" for text in map(output_text, cell["outputs"]) if text]
+            parts += [
+                f"```text\n{text}\n```"
+                for text in map(output_text, cell["outputs"])
+                if text
+            ]
     return "\n\n".join(parts) + "\n"
 
 

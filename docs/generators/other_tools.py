@@ -47,11 +47,15 @@ Counts = list[int]
 Lengths = Mapping[str, int]
 
 
-def named_as_in_peaks(files: Sequence[Path], contigs: Lengths, assembly: Assembly) -> dict[str, int]:
+def named_as_in_peaks(
+    files: Sequence[Path], contigs: Lengths, assembly: Assembly
+) -> dict[str, int]:
     """The lengths of the contigs by the names that peak files have for them."""
     names = {name for file in files for name in read_peaks(file).contigs}
     found = {name: assembly.match(name, contigs) for name in names}
-    return {name: contigs[own] for name, own in sorted(found.items()) if own is not None}
+    return {
+        name: contigs[own] for name, own in sorted(found.items()) if own is not None
+    }
 
 
 def own_labels(files: Sequence[Path], contigs: Lengths, assembly: Assembly) -> Counts:
@@ -60,34 +64,68 @@ def own_labels(files: Sequence[Path], contigs: Lengths, assembly: Assembly) -> C
     counts = []
     for file in files:
         placed = place_peaks(read_peaks(file), contigs, assembly, widen=WIDEN).contigs
-        counts.append(sum(len(labeling.positive_bins(one, contigs[name])) for name, one in placed.items()))
+        counts.append(
+            sum(
+                len(labeling.positive_bins(one, contigs[name]))
+                for name, one in placed.items()
+            )
+        )
     return counts
 
 
 def bedtools_labels(files: Sequence[Path], lengths: Lengths, home: Path) -> Counts:
     """The same by `bedtools merge` and `bedtools coverage`, for each track."""
     bins = home / "bins.bed"
-    rows = (f"{n}\t{s}\t{s + BIN}\n" for n in lengths for s in range(0, lengths[n] - BIN + 1, BIN))
+    rows = (
+        f"{n}\t{s}\t{s + BIN}\n"
+        for n in lengths
+        for s in range(0, lengths[n] - BIN + 1, BIN)
+    )
     bins.write_text("".join(rows))
     counts = []
     for file in files:
         command = BEDTOOLS.format(peaks=file, widen=WIDEN, bins=bins)
-        found = subprocess.run(command, shell=True, check=True, capture_output=True, text=True)
+        found = subprocess.run(
+            command, shell=True, check=True, capture_output=True, text=True
+        )
         counts.append(int(found.stdout))
     return counts
 
 
-def pandas_labels(files: Sequence[Path], lengths: Lengths) -> tuple[Counts, pd.DataFrame]:
+def pandas_labels(
+    files: Sequence[Path], lengths: Lengths
+) -> tuple[Counts, pd.DataFrame]:
     """The same by pandas, and the table of bins and tracks."""
-    bins = [pd.DataFrame({"contig": n, "bin": np.arange(lengths[n] // BIN)}) for n in lengths]
+    bins = [
+        pd.DataFrame({"contig": n, "bin": np.arange(lengths[n] // BIN)})
+        for n in lengths
+    ]
     table = pd.concat(bins).set_index(["contig", "bin"])
     for number, file in enumerate(files):
-        peaks = pd.read_csv(file, sep="\t", header=None, usecols=[0, 1, 2], names=["contig", "start", "end"])
-        peaks["start"], peaks["end"] = (peaks["start"] - WIDEN).clip(0), peaks["end"] + WIDEN
+        peaks = pd.read_csv(
+            file,
+            sep="\t",
+            header=None,
+            usecols=[0, 1, 2],
+            names=["contig", "start", "end"],
+        )
+        peaks["start"], peaks["end"] = (
+            (peaks["start"] - WIDEN).clip(0),
+            peaks["end"] + WIDEN,
+        )
         peaks = peaks[peaks["contig"].isin(lengths)].sort_values(["contig", "start"])
-        before = peaks.groupby("contig")["end"].cummax().groupby(peaks["contig"]).shift(fill_value=-1)
+        before = (
+            peaks.groupby("contig")["end"]
+            .cummax()
+            .groupby(peaks["contig"])
+            .shift(fill_value=-1)
+        )
         island = (peaks["start"] > before).cumsum().rename("island")
-        peaks = peaks.groupby(["contig", island]).agg({"start": "min", "end": "max"}).reset_index("contig")
+        peaks = (
+            peaks.groupby(["contig", island])
+            .agg({"start": "min", "end": "max"})
+            .reset_index("contig")
+        )
         first, last = peaks["start"] // BIN, (peaks["end"] - 1) // BIN
         peaks["bin"] = [range(a, b + 1) for a, b in zip(first, last, strict=True)]
         parts = peaks.explode("bin").astype({"bin": int})
@@ -99,7 +137,9 @@ def pandas_labels(files: Sequence[Path], lengths: Lengths) -> tuple[Counts, pd.D
     return [int(table[number].sum()) for number in range(len(files))], table
 
 
-def own_table(files: Sequence[Path], reference: Reference, assembly: Assembly, home: Path) -> None:
+def own_table(
+    files: Sequence[Path], reference: Reference, assembly: Assembly, home: Path
+) -> None:
     """The data set of this package, as of `prepare chromatin`: also split, checked and described."""
     tracks = [Track(file.name.split(".")[0], "TF", file=file) for file in files]
     held = [
@@ -108,10 +148,17 @@ def own_table(files: Sequence[Path], reference: Reference, assembly: Assembly, h
         for name in names
     ]
     labeling = Labeling(
-        bin_size=BIN, window=BIN, max_n=1.0, negative_fraction=1.0, widen=WIDEN, min_positives=1
+        bin_size=BIN,
+        window=BIN,
+        max_n=1.0,
+        negative_fraction=1.0,
+        widen=WIDEN,
+        min_positives=1,
     )
     splits = RegionSplits.from_regions(held)
-    build_dataset(home / "data", BinSource(reference, assembly, tracks, splits, labeling))
+    build_dataset(
+        home / "data", BinSource(reference, assembly, tracks, splits, labeling)
+    )
 
 
 def sentencepiece(sentences: Sequence[str], home: Path) -> None:
@@ -120,9 +167,16 @@ def sentencepiece(sentences: Sequence[str], home: Path) -> None:
 
     text = home / "text.txt"
     text.write_text("\n".join(sentences))
-    sizes: dict[str, Any] = {"vocab_size": VOCABULARY, "max_sentencepiece_length": LONGEST}
+    sizes: dict[str, Any] = {
+        "vocab_size": VOCABULARY,
+        "max_sentencepiece_length": LONGEST,
+    }
     spm.SentencePieceTrainer.train(
-        input=str(text), model_prefix=str(home / "spm"), model_type="bpe", minloglevel=2, **sizes
+        input=str(text),
+        model_prefix=str(home / "spm"),
+        model_type="bpe",
+        minloglevel=2,
+        **sizes,
     )
 
 
@@ -149,10 +203,14 @@ def measure(fasta: Path, files: Sequence[Path], home: Path) -> list[dict[str, An
     table.columns = table.columns.map(str)
     written, _ = timed(lambda: table.reset_index().to_parquet(home / "table.parquet"))
     data, _ = timed(lambda: own_table(files, reference, assembly, home))
-    whole = "".join(reference.fetch(Interval(name, 0, size, "+")) for name, size in contigs.items())
+    whole = "".join(
+        reference.fetch(Interval(name, 0, size, "+")) for name, size in contigs.items()
+    )
     whole = whole[: 4_000_000 // SENTENCE * SENTENCE]
     sentences = [whole[at : at + SENTENCE] for at in range(0, len(whole), SENTENCE)]
-    train = timed(lambda: DnaTokenizer.train(sentences, home / "own.model", VOCABULARY, LONGEST))[0]
+    train = timed(
+        lambda: DnaTokenizer.train(sentences, home / "own.model", VOCABULARY, LONGEST)
+    )[0]
     other = timed(lambda: sentencepiece(sentences, home))[0]
     rows = [
         ("labels of bins", "bedtools", own, bedtools),
@@ -180,18 +238,36 @@ def write_arrays(home: Path) -> None:
         values = open_memmap(home / f"{name}.npy", "w+", kind, (ROWS, TRACKS))
         for start in range(0, ROWS, AT_ONCE):
             drawn = rng.random((min(AT_ONCE, ROWS - start), TRACKS), np.float32)
-            values[start : start + len(drawn)] = drawn < PREVALENCE if name == "labels" else drawn
+            values[start : start + len(drawn)] = (
+                drawn < PREVALENCE if name == "labels" else drawn
+            )
         values.flush()
 
 
 def measure_report(home: Path) -> dict[str, Any]:
     """Seconds and peak memory of `auc-report` with random predictions and two others to compare."""
     # In a process of its own: a child's peak counts what its parent held when it began.
-    writer = multiprocessing.get_context("spawn").Process(target=write_arrays, args=(home,))
+    writer = multiprocessing.get_context("spawn").Process(
+        target=write_arrays, args=(home,)
+    )
     writer.start()
     writer.join()
-    command = [sys.executable, "-m", "bigbird_dna.cli.main", "auc-report", "predictions.npy", "labels.npy"]
-    command += ["--compare", "one=one.npy", "--compare", "other=other.npy", "-o", "report"]
+    command = [
+        sys.executable,
+        "-m",
+        "bigbird_dna.cli.main",
+        "auc-report",
+        "predictions.npy",
+        "labels.npy",
+    ]
+    command += [
+        "--compare",
+        "one=one.npy",
+        "--compare",
+        "other=other.npy",
+        "-o",
+        "report",
+    ]
     began = perf_counter()
     process = subprocess.Popen(command, cwd=home)
     _, status, usage = os.wait4(process.pid, 0)
@@ -199,8 +275,16 @@ def measure_report(home: Path) -> dict[str, Any]:
     if process.returncode:
         raise SystemExit("the report failed")
     cpu = usage.ru_utime + usage.ru_stime
-    found = {"rows": ROWS, "tracks": TRACKS, "compared": 2, "seconds": round(perf_counter() - began, 1)}
-    return found | {"cpu_seconds": round(cpu, 1), "peak_gb": round(usage.ru_maxrss * 1024 / 1e9, 2)}
+    found = {
+        "rows": ROWS,
+        "tracks": TRACKS,
+        "compared": 2,
+        "seconds": round(perf_counter() - began, 1),
+    }
+    return found | {
+        "cpu_seconds": round(cpu, 1),
+        "peak_gb": round(usage.ru_maxrss * 1024 / 1e9, 2),
+    }
 
 
 def main() -> None:
@@ -213,7 +297,10 @@ def main() -> None:
     given = parser.parse_args()
     files = sorted(given.peaks.glob("*.bed*"))
     with TemporaryDirectory() as home:
-        tables = {"tools": measure(given.fasta, files, Path(home)), "report": [measure_report(Path(home))]}
+        tables = {
+            "tools": measure(given.fasta, files, Path(home)),
+            "report": [measure_report(Path(home))],
+        }
     today = datetime.datetime.now(datetime.UTC).date()
     command = "python -m docs.generators.other_tools results/yeast_factors/genome/reference.fa.gz peaks"
     write_run("other-tools", header(today, command, None) | {"tables": tables})

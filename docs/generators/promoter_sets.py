@@ -18,7 +18,9 @@ MOTIF = "TGACTCA"
 LENGTHS = (100, 160)  # bp, shortest and longest
 
 
-def drawn(results: Path, negative_set: str, label: int, count: int, rng: np.random.Generator) -> list[str]:
+def drawn(
+    results: Path, negative_set: str, label: int, count: int, rng: np.random.Generator
+) -> list[str]:
     """Sequences of random windows with a label, in the order of the data set."""
     data = read_windows(results / "promoters", negative_set)
     rows = rng.permutation(np.flatnonzero(data.labels == label))[:count]
@@ -47,12 +49,19 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     rng = np.random.default_rng(given.seed)
-    for label, name, count in ((1, "promoter", given.promoters), (0, "other", given.others)):
+    for label, name, count in (
+        (1, "promoter", given.promoters),
+        (0, "other", given.others),
+    ):
         if given.windows is None:
             sequences = simulated(label, count, rng)
         else:
-            sequences = drawn(Path(given.windows[0]), given.windows[1], label, count, rng)
-        records = [(f"{name}_{number}", one) for number, one in enumerate(sequences, start=1)]
+            sequences = drawn(
+                Path(given.windows[0]), given.windows[1], label, count, rng
+            )
+        records = [
+            (f"{name}_{number}", one) for number, one in enumerate(sequences, start=1)
+        ]
         write_fasta(Path(f"{given.prefix}_{name}s.fa.gz"), records)
 
 

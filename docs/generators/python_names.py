@@ -38,11 +38,18 @@ class Part(NamedTuple):
 def page() -> str:
     """Return the page as Markdown."""
     package = griffe.load("bigbird_dna", search_paths=[str(ROOT)])
-    found = {str(name): _target(package[str(name)]) for name in sorted(map(str, package.exports or ()))}
+    found = {
+        str(name): _target(package[str(name)])
+        for name in sorted(map(str, package.exports or ()))
+    }
     public = {target.path: name for name, target in found.items()}
     parts = [_INTRODUCTION.rstrip()]
     for kind, title in enumerate(("Functions", "Classes", "Values")):
-        entries = [_entry(name, target, public) for name, target in found.items() if _order(target) == kind]
+        entries = [
+            _entry(name, target, public)
+            for name, target in found.items()
+            if _order(target) == kind
+        ]
         parts += [f"## {title}", *entries] if entries else []
     return "\n\n".join(parts) + "\n"
 
@@ -73,10 +80,16 @@ def _entry(name: str, found: Any, public: dict[str, str]) -> str:
     """Return the section of a public name; `public` maps the paths of objects to their names."""
     heading = f"### {escaped(name)}"
     if found.is_function:
-        return "\n\n".join([heading, *_function(name, found), *_returned(found, public)])
+        return "\n\n".join(
+            [heading, *_function(name, found), *_returned(found, public)]
+        )
     if found.is_class:
         return "\n\n".join([heading, *_class(name, found, public)])
-    kind = [f"```python\n{name}: {found.annotation}\n```"] if found.annotation is not None else []
+    kind = (
+        [f"```python\n{name}: {found.annotation}\n```"]
+        if found.annotation is not None
+        else []
+    )
     return "\n\n".join([heading, *kind, *_docstring(found)])
 
 
@@ -100,7 +113,11 @@ def _signature(name: str, found: Any) -> str:
         if parameter.annotation is not None:
             text += f": {parameter.annotation}"
         if parameter.default is not None and not stars:
-            text += f" = {parameter.default}" if parameter.annotation is not None else f"={parameter.default}"
+            text += (
+                f" = {parameter.default}"
+                if parameter.annotation is not None
+                else f"={parameter.default}"
+            )
         made.append(text)
     result = f" -> {found.returns}" if found.returns is not None else ""
     line = f"{name}({', '.join(made)}){result}"
@@ -126,12 +143,19 @@ def _items(text: str) -> Iterator[tuple[str, str]]:
         head, *rest = block.splitlines()
         names, colon, said = head.partition(" : ")
         words = " ".join([*([said] if colon else []), *(line.strip() for line in rest)])
-        yield ", ".join(f"`{name.strip()}`" for name in names.split(",")), escaped(" ".join(words.split()))
+        yield (
+            ", ".join(f"`{name.strip()}`" for name in names.split(",")),
+            escaped(" ".join(words.split())),
+        )
 
 
 def _class(name: str, found: Any, public: dict[str, str]) -> Iterator[str]:
-    bases = [(public[base.path], base) for base in _ancestors(found) if base.path in public]
-    theirs = {ancestor.path for _, base in bases for ancestor in (base, *_ancestors(base))}
+    bases = [
+        (public[base.path], base) for base in _ancestors(found) if base.path in public
+    ]
+    theirs = {
+        ancestor.path for _, base in bases for ancestor in (base, *_ancestors(base))
+    }
     if "dataclass" not in found.labels and "__init__" in found.members:
         yield f"```python\n{_signature(name, found.members['__init__'])}\n```"
     if bases:
@@ -141,8 +165,13 @@ def _class(name: str, found: Any, public: dict[str, str]) -> Iterator[str]:
     if name == "EncoderConfig":
         yield "Its fields are the keys of the section [`encoder`](configuration.md#encoder)."
         return
-    own = [found, *(ancestor for ancestor in _ancestors(found) if ancestor.path not in theirs)]
-    members = {member.name: member for kind in reversed(own) for member in _public(kind)}
+    own = [
+        found,
+        *(ancestor for ancestor in _ancestors(found) if ancestor.path not in theirs),
+    ]
+    members = {
+        member.name: member for kind in reversed(own) for member in _public(kind)
+    }
     fields = [member for member in members.values() if member.is_attribute]
     if fields:
         yield "**Attributes**\n\n" + "\n".join(_attribute(member) for member in fields)
@@ -182,4 +211,8 @@ def _returned(found: Any, public: dict[str, str]) -> Iterator[str]:
     except (KeyError, griffe.AliasResolutionError):  # another library's
         return
     if kind.is_class:
-        yield f"A **`{name}`** has" + "\n\n" + "\n".join(_attribute(member) for member in _public(kind))
+        yield (
+            f"A **`{name}`** has"
+            + "\n\n"
+            + "\n".join(_attribute(member) for member in _public(kind))
+        )

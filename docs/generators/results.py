@@ -41,8 +41,12 @@ _FREE = re.compile(
 _UNBOUND = re.compile(
     r"(?<![\w.-])\d+\.\d+|\b\d+:\d\d\b|\d+(?:,\d{3})* (?:seconds|minutes|hours|%)|\d+ ×(?! \d)"
 )
-_FIELD = re.compile(r"\{(?P<path>[^{}:*]+)(?:\*(?P<factor>[\d.]+))?(?::(?P<format>[^{}]*))?\}")
-_FORMAT = re.compile(r"(?P<sign>\+?)(?P<comma>,?)(?:\.(?P<digits>\d+))?(?P<kind>[%:e]?)(?P<interval>~?)")
+_FIELD = re.compile(
+    r"\{(?P<path>[^{}:*]+)(?:\*(?P<factor>[\d.]+))?(?::(?P<format>[^{}]*))?\}"
+)
+_FORMAT = re.compile(
+    r"(?P<sign>\+?)(?P<comma>,?)(?:\.(?P<digits>\d+))?(?P<kind>[%:e]?)(?P<interval>~?)"
+)
 
 
 # Runs
@@ -54,7 +58,10 @@ def pages(patterns: Sequence[str] = PAGES) -> list[Path]:
 
 
 def _files() -> dict[str, Path]:
-    found = {path.parent.name: path for path in sorted(ROOT.glob("resources/models/*/metrics.json"))}
+    found = {
+        path.parent.name: path
+        for path in sorted(ROOT.glob("resources/models/*/metrics.json"))
+    }
     for folder in ("docs/benchmarks", "docs/results/data"):
         found |= {path.stem: path for path in sorted((ROOT / folder).glob("*.json"))}
     return found
@@ -93,7 +100,9 @@ def matches(row: Row, selector: Mapping[str, Any]) -> bool:
         if isinstance(wanted, str) and wanted.startswith("!"):
             return not has(key, wanted[1:])
         value = row.get(key)
-        return fnmatch.fnmatchcase("" if value is None else f"{value}", "" if wanted is None else f"{wanted}")
+        return fnmatch.fnmatchcase(
+            "" if value is None else f"{value}", "" if wanted is None else f"{wanted}"
+        )
 
     return all(has(key, wanted) for key, wanted in selector.items())
 
@@ -117,7 +126,11 @@ def shown(value: Any, form: str = "") -> str:
     if found["kind"] == "%":
         return f"{100 * value:{found['sign']}.{digits}f} %".replace("-", "−")
     kind = "e" if found["kind"] == "e" else "f"
-    text = f"{value:{found['sign']}{found['comma']}.{digits}{kind}}" if digits is not None else f"{value}"
+    text = (
+        f"{value:{found['sign']}{found['comma']}.{digits}{kind}}"
+        if digits is not None
+        else f"{value}"
+    )
     return text.replace("-", "−")
 
 
@@ -141,13 +154,19 @@ def _bounds(row: Row, path: str) -> tuple[Any, Any]:
 def filled(template: str, rows: Sequence[Row], labels: Mapping[Any, str]) -> str:
     """A template with the values of a row, or with means and ranges of several; empty without a value."""
     if len({row["run"] for row in rows}) < len(rows):
-        raise ValueError(f"{template}: several rows of one run, {[dict(row) for row in rows[:2]]}")
+        raise ValueError(
+            f"{template}: several rows of one run, {[dict(row) for row in rows[:2]]}"
+        )
     missing = False
 
     def field(found: re.Match[str]) -> str:
         nonlocal missing
         form, factor = found["format"] or "", float(found["factor"] or 1)
-        values = [value for row in rows if (value := _get(row, found["path"])) not in (None, "")]
+        values = [
+            value
+            for row in rows
+            if (value := _get(row, found["path"])) not in (None, "")
+        ]
         if not values:
             missing = True
             return ""
@@ -161,9 +180,15 @@ def filled(template: str, rows: Sequence[Row], labels: Mapping[Any, str]) -> str
         least, most = shown(min(values), plain), shown(max(values), plain)
         if least != most:
             return f"{shown(sum(values) / len(values), plain)} ({least} to {most})"
-        low, high = _bounds(rows[0], found["path"]) if form.endswith("~") else (None, None)
+        low, high = (
+            _bounds(rows[0], found["path"]) if form.endswith("~") else (None, None)
+        )
         text = shown(values[0], plain)
-        return text if low is None else f"{text} [{shown(low, plain)}, {shown(high, plain)}]"
+        return (
+            text
+            if low is None
+            else f"{text} [{shown(low, plain)}, {shown(high, plain)}]"
+        )
 
     text = _FIELD.sub(field, template)
     return "" if missing else text
@@ -183,7 +208,12 @@ def table(spec: Mapping[str, Any]) -> str:
     if "text" in spec:
         return bound(spec["text"].strip(), comments=False)
     sources = spec["data"] if isinstance(spec["data"], list) else [spec["data"]]
-    data = [row for source in sources for row in load(source) if matches(row, spec.get("where", {}))]
+    data = [
+        row
+        for source in sources
+        for row in load(source)
+        if matches(row, spec.get("where", {}))
+    ]
     if not data:
         raise ValueError(f"no rows of {spec['data']}")
     labels = spec.get("labels", {})
@@ -191,10 +221,17 @@ def table(spec: Mapping[str, Any]) -> str:
     lines = list(_lines(spec, data, labels))
     keys = len(lines[0][0])
     cells = [
-        [*names, *(_cell(spec, column, show, rows, labels) for column in columns.values())]
+        [
+            *names,
+            *(_cell(spec, column, show, rows, labels) for column in columns.values()),
+        ]
         for names, show, rows in lines
     ]
-    kept = [n for n in range(keys + len(columns)) if n < keys or any(row[n] for row in cells)]
+    kept = [
+        n
+        for n in range(keys + len(columns))
+        if n < keys or any(row[n] for row in cells)
+    ]
     header = [*_heads(spec, keys), *columns]
     if "best" in spec:
         _embolden(
@@ -202,7 +239,9 @@ def table(spec: Mapping[str, Any]) -> str:
             [n for n in kept if n >= keys and header[n] in spec.get("of", header)],
             *spec["best"].split(),
         )
-    return markdown_table([header[n] for n in kept], [[row[n] for n in kept] for row in cells])
+    return markdown_table(
+        [header[n] for n in kept], [[row[n] for n in kept] for row in cells]
+    )
 
 
 def _heads(spec: Mapping[str, Any], keys: int) -> list[str]:
@@ -220,12 +259,18 @@ def _lines(
     elif "by" in rows:
         groups: dict[tuple[str, ...], list[Row]] = {}
         for row in data:
-            groups.setdefault(tuple(filled(t, [row], labels) for t in rows["by"].values()), []).append(row)
+            groups.setdefault(
+                tuple(filled(t, [row], labels) for t in rows["by"].values()), []
+            ).append(row)
         yield from ((list(names), None, found) for names, found in groups.items())
     else:
         for name, given in rows.items():
             selectors = given if isinstance(given, list) else [given]
-            found = [row for row in data if any(matches(row, _wanted(one)) for one in selectors)]
+            found = [
+                row
+                for row in data
+                if any(matches(row, _wanted(one)) for one in selectors)
+            ]
             if not found:
                 raise ValueError(f"no row of {spec['data']} has {given}")
             yield [name], selectors[0].get("show"), found
@@ -236,15 +281,25 @@ def _wanted(selector: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cell(
-    spec: Mapping[str, Any], column: Any, show: str | None, rows: Sequence[Row], labels: Mapping[Any, str]
+    spec: Mapping[str, Any],
+    column: Any,
+    show: str | None,
+    rows: Sequence[Row],
+    labels: Mapping[Any, str],
 ) -> str:
     if isinstance(column, str):
         return filled(column, rows[:1], labels)
     found = [row for row in rows if matches(row, _wanted(column))]
-    return filled(show or column.get("show") or spec["show"], found, labels) if found else ""
+    return (
+        filled(show or column.get("show") or spec["show"], found, labels)
+        if found
+        else ""
+    )
 
 
-def _embolden(cells: list[list[str]], columns: Sequence[int], kind: str, axis: str) -> None:
+def _embolden(
+    cells: list[list[str]], columns: Sequence[int], kind: str, axis: str
+) -> None:
     """Make the best cells of each row or column bold; equal as shown, all of them."""
     places = [[(row, n) for n in columns] for row in range(len(cells))]
     for line in places if axis == "row" else zip(*places, strict=True):
@@ -256,7 +311,9 @@ def _embolden(cells: list[list[str]], columns: Sequence[int], kind: str, axis: s
             best = (max if kind == "max" else min)(numbers.values())
             for (row, n), number in numbers.items():
                 if number == best:
-                    cells[row][n] = re.sub(_NUMBER, lambda found: f"**{found[0]}**", cells[row][n], count=1)
+                    cells[row][n] = re.sub(
+                        _NUMBER, lambda found: f"**{found[0]}**", cells[row][n], count=1
+                    )
 
 
 # Pages
@@ -271,21 +328,39 @@ def referenced(reference: str) -> tuple[list[Row], str]:
     """
     for sign in (" - ", " / "):
         if sign in reference:
-            one, other = (float(part) if part.isdecimal() else _mean(part) for part in reference.split(sign))
-            return [{"run": "", "value": one - other if sign == " - " else one / other}], "value"
+            one, other = (
+                float(part) if part.isdecimal() else _mean(part)
+                for part in reference.split(sign)
+            )
+            return [
+                {"run": "", "value": one - other if sign == " - " else one / other}
+            ], "value"
     words = shlex.split(reference)
     spread = words[0] == "spread"
     source, *selectors, column = words[spread:]
     selector: dict[str, Any] = dict(word.split("=", 1) for word in selectors)
-    rows = [row for row in load(source) if matches(row, selector) and _get(row, column) is not None]
+    rows = [
+        row
+        for row in load(source)
+        if matches(row, selector) and _get(row, column) is not None
+    ]
     if not rows:
         raise ValueError(f"{reference}: no such value")
     if spread:
         groups: dict[tuple[str, ...], list[float]] = {}
         for row in rows:
-            texts = tuple(v for k, v in row.items() if isinstance(v, str) and k not in ("run", "note"))
+            texts = tuple(
+                v
+                for k, v in row.items()
+                if isinstance(v, str) and k not in ("run", "note")
+            )
             groups.setdefault(texts, []).append(_get(row, column))
-        return [{"run": "", "value": max(max(values) - min(values) for values in groups.values())}], "value"
+        return [
+            {
+                "run": "",
+                "value": max(max(values) - min(values) for values in groups.values()),
+            }
+        ], "value"
     return rows, column
 
 
@@ -298,8 +373,16 @@ def _bound(found: re.Match[str]) -> str:
     """A number as the value that its comment names, in the same format, without the comment."""
     number = found["number"]
     digits = re.search(r"\.(\d+)", number)
-    form = "+" * (number[0] == "+") + "," * ("," in number) + f".{len(digits[1]) if digits else 0}"
-    form += ":" * (":" in number) + "%" * bool(found["unit"]) + "~" * bool(found["interval"])
+    form = (
+        "+" * (number[0] == "+")
+        + "," * ("," in number)
+        + f".{len(digits[1]) if digits else 0}"
+    )
+    form += (
+        ":" * (":" in number)
+        + "%" * bool(found["unit"])
+        + "~" * bool(found["interval"])
+    )
     rows, column = referenced(found["reference"])
     first, *others = filled(f"{{{column}:{form}}}", rows, {}).split(" ", 1)
     return " ".join([f"{found['bold']}{first}{found['bold']}", *others])
@@ -307,7 +390,9 @@ def _bound(found: re.Match[str]) -> str:
 
 def bound(text: str, *, comments: bool) -> str:
     """A text with the single numbers of the stored results, with or without the comments that name them."""
-    new, count = _VALUE.subn(lambda found: _bound(found) + found["comment"] * comments, text)
+    new, count = _VALUE.subn(
+        lambda found: _bound(found) + found["comment"] * comments, text
+    )
     if count != text.count("<!-- ="):
         raise ValueError("a comment that names a value needs a number before it")
     return new
@@ -317,7 +402,10 @@ def rendered(text: str, specs: Mapping[str, Any] | None = None) -> str:
     """A page with the numbers of the stored results."""
     specs = specs or _read_specs()
     text = _BLOCK.sub(
-        lambda found: f"<!-- results: {found['name']} -->\n{table(specs[found['name']])}\n<!-- end -->", text
+        lambda found: (
+            f"<!-- results: {found['name']} -->\n{table(specs[found['name']])}\n<!-- end -->"
+        ),
+        text,
     )
     return bound(text, comments=True)
 

@@ -15,9 +15,14 @@ PAGES = {
 }
 """Files of the repository, and the pages of the site that they are."""
 
-_INSTEAD = {**PAGES, "docs/tutorial.ipynb": "notebook.md"}  # the notebook is shown as a page
+_INSTEAD = {
+    **PAGES,
+    "docs/tutorial.ipynb": "notebook.md",
+}  # the notebook is shown as a page
 
-_LINK = re.compile(r"(?P<text>!?\[[^]]*\])\((?!\w+:|#|/)(?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
+_LINK = re.compile(
+    r"(?P<text>!?\[[^]]*\])\((?!\w+:|#|/)(?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)"
+)
 
 
 def page(source: str) -> str:

@@ -21,7 +21,11 @@ from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.papers.comparators.fitting import PromoterData
-from bigbird_dna.papers.comparators.interface import NETWORK_NAMES, ComparatorRequest, make_comparator
+from bigbird_dna.papers.comparators.interface import (
+    NETWORK_NAMES,
+    ComparatorRequest,
+    make_comparator,
+)
 from bigbird_dna.scoring.scan import scan_promoters
 
 Predict = Callable[[list[str]], np.ndarray]
@@ -50,18 +54,32 @@ def trained_network(data: PromoterData) -> Predict:
 def main() -> None:
     """Write the table of scores."""
     parser = argparse.ArgumentParser(prog="python -m docs.generators.scan_baselines")
-    parser.add_argument("results", type=Path, help="directory of the run, such as results/yeast")
+    parser.add_argument(
+        "results", type=Path, help="directory of the run, such as results/yeast"
+    )
     parser.add_argument("config", type=Path, help="configuration of the run")
     parser.add_argument("baseline", choices=[*PROMOTER_BASELINES, *NETWORK_NAMES])
     parser.add_argument("output", type=Path)
     parser.add_argument("--contig", action="append", required=True)
     parser.add_argument("--negative-set", default="genomic")
     parser.add_argument("--stride", type=int, default=10)
-    parser.add_argument("--bases", type=int, help="only so many bases from the start of each contig")
-    parser.add_argument("--prior", type=float, default=0.002, help="fraction of promoters among the windows")
+    parser.add_argument(
+        "--bases", type=int, help="only so many bases from the start of each contig"
+    )
+    parser.add_argument(
+        "--prior",
+        type=float,
+        default=0.002,
+        help="fraction of promoters among the windows",
+    )
     given = parser.parse_args()
-    config, genome = load_config(given.config), Reference(given.results / "genome/reference.fa.gz")
-    data = PromoterData(config, given.baseline, given.negative_set, given.results / "promoters", genome)
+    config, genome = (
+        load_config(given.config),
+        Reference(given.results / "genome/reference.fa.gz"),
+    )
+    data = PromoterData(
+        config, given.baseline, given.negative_set, given.results / "promoters", genome
+    )
     fitted = trained_network if given.baseline in NETWORK_NAMES else fitted_regression
     probabilities = fitted(data)
 
@@ -69,16 +87,40 @@ def main() -> None:
         return as_scored(probabilities(sequences), 0.5, given.prior)
 
     upstream, downstream = config.promoters.windows.sides
-    with tempfile.TemporaryDirectory() as home, given.output.open("w", encoding="utf-8") as file:
+    with (
+        tempfile.TemporaryDirectory() as home,
+        given.output.open("w", encoding="utf-8") as file,
+    ):
         fasta = Path(home, "contigs.fa.gz")
         known = scan_fasta(genome.path)
-        lengths = {name: min(known[name], given.bases or known[name]) for name in given.contig}
-        write_fasta(fasta, [(name, genome.fetch(Interval(name, 0, lengths[name], "+"))) for name in lengths])
+        lengths = {
+            name: min(known[name], given.bases or known[name]) for name in given.contig
+        }
+        write_fasta(
+            fasta,
+            [
+                (name, genome.fetch(Interval(name, 0, lengths[name], "+")))
+                for name in lengths
+            ],
+        )
         file.write("contig\tstart\tend\tname\tscore\tstrand\tnote\ttss\n")
-        sizes = {"window": upstream + downstream, "upstream": upstream, "stride": given.stride}
+        sizes = {
+            "window": upstream + downstream,
+            "upstream": upstream,
+            "stride": given.stride,
+        }
         for one in scan_promoters(fasta, scan_fasta(fasta), predict=predict, **sizes):
             score = "NA" if one.score is None else f"{one.score:.6g}"
-            cells = (one.contig, one.start, one.end, one.name, score, one.strand, one.note or ".", one.tss)
+            cells = (
+                one.contig,
+                one.start,
+                one.end,
+                one.name,
+                score,
+                one.strand,
+                one.note or ".",
+                one.tss,
+            )
             file.write("\t".join(map(str, cells)) + "\n")
 
 

@@ -28,33 +28,65 @@ from bigbird_dna.pretraining.sampling import PairSampler, Sampler, SegmentSample
 from bigbird_dna.tokens.build import SHARD_BASES, finish_store
 from bigbird_dna.tokens.corpus import DocumentPlan
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.tokens.shard import EncodedDocument, TokenShardInfo, TokenShardWriter, shard_name
+from bigbird_dna.tokens.shard import (
+    EncodedDocument,
+    TokenShardInfo,
+    TokenShardWriter,
+    shard_name,
+)
 from bigbird_dna.tokens.store import FORMAT, TokenShards, TokenStore
 
 VOCABULARY, BASES = 32_000, 6  # bp per token
 SHARDS = 31  # per genome: 11 GB of tokens
 GENOMES = ("genome-1", "genome-2")
-MANY, TINY = 6000, 8000  # shards of 10¹² tokens, written with 8,000 tokens each: only their number matters
+MANY, TINY = (
+    6000,
+    8000,
+)  # shards of 10¹² tokens, written with 8,000 tokens each: only their number matters
 DRAWN, LENGTH = 20_000, 4096
-KINDS: dict[str, type[SegmentSampler | PairSampler]] = {"segments": SegmentSampler, "pairs": PairSampler}
+KINDS: dict[str, type[SegmentSampler | PairSampler]] = {
+    "segments": SegmentSampler,
+    "pairs": PairSampler,
+}
 NAME = "token-corpus"
 
 
 def write_corpus(directory: Path) -> None:
     """Write the store of each genome, and one of many small shards."""
-    corpus = [*((genome, SHARDS, SHARD_BASES // BASES) for genome in GENOMES), ("many", MANY, TINY)]
+    corpus = [
+        *((genome, SHARDS, SHARD_BASES // BASES) for genome in GENOMES),
+        ("many", MANY, TINY),
+    ]
     for seed, (genome, count, tokens) in enumerate(corpus):
         home = directory / genome
         home.mkdir(parents=True)
         shards = []
         for number in range(1, count + 1):
-            shards.append(_write_shard(home, number, tokens, np.random.default_rng((seed, number))))
+            shards.append(
+                _write_shard(
+                    home, number, tokens, np.random.default_rng((seed, number))
+                )
+            )
         log(f"{genome}: {count} shards")
         plan = DocumentPlan()
         job = {
-            **{"format": FORMAT, "split": "train", "vocabulary": VOCABULARY, "dtype": "uint16"},
-            **{"tokenizer_sha256": "", "reference_sha256": "", "max_n": 0.5, "contigs": [genome]},
-            **{"passes": plan.passes, "strands": plan.strands, "max_start_offset": plan.max_start_offset},
+            **{
+                "format": FORMAT,
+                "split": "train",
+                "vocabulary": VOCABULARY,
+                "dtype": "uint16",
+            },
+            **{
+                "tokenizer_sha256": "",
+                "reference_sha256": "",
+                "max_n": 0.5,
+                "contigs": [genome],
+            },
+            **{
+                "passes": plan.passes,
+                "strands": plan.strands,
+                "max_start_offset": plan.max_start_offset,
+            },
             "sentence_bases": [*plan.sentence_bases],
             "sentences_per_document": [*plan.sentences_per_document],
             **{"seed": seed, "shard_bases": BASES * tokens, "shard_count": count},
@@ -62,16 +94,26 @@ def write_corpus(directory: Path) -> None:
         finish_store(home, job, shards, {}, None)
 
 
-def _write_shard(home: Path, number: int, left: int, rng: np.random.Generator) -> TokenShardInfo:
+def _write_shard(
+    home: Path, number: int, left: int, rng: np.random.Generator
+) -> TokenShardInfo:
     plan = DocumentPlan()
     low, high = (bases // BASES for bases in plan.sentence_bases)
-    with closing(TokenShardWriter(home / shard_name(number), number, "train")) as writer:
+    with closing(
+        TokenShardWriter(home / shard_name(number), number, "train")
+    ) as writer:
         while left > 0:
-            count = int(rng.integers(plan.sentences_per_document[0], plan.sentences_per_document[1] + 1))
+            count = int(
+                rng.integers(
+                    plan.sentences_per_document[0], plan.sentences_per_document[1] + 1
+                )
+            )
             lengths = rng.integers(low, high + 1, count).tolist()
             size = sum(lengths)
             tokens = rng.integers(0, VOCABULARY, size, np.uint16).tobytes()
-            document = EncodedDocument(tokens, lengths, [count], Counter(bases=BASES * size))
+            document = EncodedDocument(
+                tokens, lengths, [count], Counter(bases=BASES * size)
+            )
             writer.add(document, first_pass=False)
             left -= size
     return writer.describe()
@@ -89,15 +131,22 @@ def drop_from_cache(directory: Path) -> None:
 def measure(directory: Path, kind: str) -> dict[str, Any]:
     """Open the stores as one corpus and draw examples: what a training's process does."""
     with TemporaryDirectory() as home:
-        tokenizer = DnaTokenizer.train(["ACGT" * 20], Path(home) / "tokenizer.model", 12)
+        tokenizer = DnaTokenizer.train(
+            ["ACGT" * 20], Path(home) / "tokenizer.model", 12
+        )
     before = _status("RssAnon"), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = perf_counter()
     stores = [TokenStore.open(directory / genome) for genome in GENOMES]
-    corpus = TokenShards(directory, [shard for store in stores for shard in store.shards])
+    corpus = TokenShards(
+        directory, [shard for store in stores for shard in store.shards]
+    )
     drawn_by: Sampler = KINDS[kind](corpus, tokenizer, LENGTH)
     opened = perf_counter() - began
     read, began = _read_bytes(), perf_counter()
-    tokens = sum(len(drawn_by.draw(np.random.default_rng((1, place))).ids) for place in range(DRAWN))
+    tokens = sum(
+        len(drawn_by.draw(np.random.default_rng((1, place))).ids)
+        for place in range(DRAWN)
+    )
     took = perf_counter() - began
     return {
         "kind": kind,
@@ -123,7 +172,9 @@ def _status(key: str) -> int:
 def _read_bytes() -> int:
     """Return the bytes that this process has caused to be read from a disk."""
     lines = Path("/proc/self/io").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes:"))
+    return next(
+        int(line.split()[1]) for line in lines if line.startswith("read_bytes:")
+    )
 
 
 def main() -> None:
@@ -132,7 +183,9 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(prog="python -m docs.generators.token_corpus")
     parser.add_argument("directory", type=Path, help="directory for 23 GB of files")
-    parser.add_argument("--kind", choices=[*KINDS], help="measure this process, and print the result")
+    parser.add_argument(
+        "--kind", choices=[*KINDS], help="measure this process, and print the result"
+    )
     given = parser.parse_args()
     if given.kind:
         print(json.dumps(measure(given.directory, given.kind)))
@@ -143,7 +196,14 @@ def main() -> None:
     for kind in KINDS:
         drop_from_cache(given.directory)
         for place in ("disk", "page cache"):  # the same examples again
-            command = [sys.executable, "-m", "docs.generators.token_corpus", given.directory, "--kind", kind]
+            command = [
+                sys.executable,
+                "-m",
+                "docs.generators.token_corpus",
+                given.directory,
+                "--kind",
+                kind,
+            ]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             rows.append({"read_from": place, **json.loads(done.stdout)})
             log(f"{rows[-1]}")
@@ -152,14 +212,18 @@ def main() -> None:
     began = perf_counter()
     shard.verify()
     once = {
-        "verification_seconds_per_gb": round((perf_counter() - began) / shard.info["tokens_bytes"] * 1e9, 1)
+        "verification_seconds_per_gb": round(
+            (perf_counter() - began) / shard.info["tokens_bytes"] * 1e9, 1
+        )
     }
     began = perf_counter()
     once |= {"shards": len(TokenStore.open(given.directory / "many").shards)}
     once |= {"open_ms": round(1000 * (perf_counter() - began))}
     today = datetime.datetime.now(datetime.UTC).date()
     command = "python -m docs.generators.token_corpus corpus"
-    write_run(NAME, header(today, command, None) | {"tables": {"draws": rows, "once": [once]}})
+    write_run(
+        NAME, header(today, command, None) | {"tables": {"draws": rows, "once": [once]}}
+    )
 
 
 if __name__ == "__main__":

@@ -66,7 +66,9 @@ def by_class(operations: Iterable[tuple[str, float]]) -> dict[str, float]:
     """Sum the times of torch's operations, by name, over the classes."""
     sums = dict.fromkeys(PARTS, 0.0)
     for name, time in operations:
-        sums[next(one for one, pattern in CLASSES.items() if re.match(pattern, name))] += time
+        sums[
+            next(one for one, pattern in CLASSES.items() if re.match(pattern, name))
+        ] += time
     return sums
 
 
@@ -75,7 +77,9 @@ def self_times(profiler: Any) -> list[tuple[str, float]]:
     return [(one.key, one.self_cpu_time_total / 1e6) for one in profiler.key_averages()]
 
 
-def largest(operations: Iterable[tuple[str, float]], whole: float, count: int = 12) -> list[Row]:
+def largest(
+    operations: Iterable[tuple[str, float]], whole: float, count: int = 12
+) -> list[Row]:
     """The operations with the most time, with their fractions of `whole`."""
     rows = sorted(operations, key=lambda one: -one[1])[:count]
     return [{"operation": name, "share": round(time / whole, 4)} for name, time in rows]
@@ -99,13 +103,25 @@ def _task(config: Any, stage: str) -> Any:
     paths = config.paths
     if stage == "pretraining":
         return PretrainingTask(config, paths.tokens, paths.tokenizer)
-    given = {"run": config, "tokenizer_path": paths.tokenizer, "pretrained": paths.pretrained}
+    given = {
+        "run": config,
+        "tokenizer_path": paths.tokenizer,
+        "pretrained": paths.pretrained,
+    }
     given |= {"reference": Reference(paths.reference)}
     name, kind = stage.split(" ", 1)
     if name == "promoters":
-        return PromoterTask(data=paths.windows, negative_set=kind, shuffle_labels=False, **given)
+        return PromoterTask(
+            data=paths.windows, negative_set=kind, shuffle_labels=False, **given
+        )
     window = int(kind.replace(",", "").removesuffix(" bp"))
-    return ChromatinTask(data=paths.chromatin_data, window=window, member=0, kmers=paths.kmer_model, **given)
+    return ChromatinTask(
+        data=paths.chromatin_data,
+        window=window,
+        member=0,
+        kmers=paths.kmer_model,
+        **given,
+    )
 
 
 def measure_training(stage: str, overrides: list[str], began: float, steps: int) -> Row:
@@ -122,7 +138,10 @@ def measure_training(stage: str, overrides: list[str], began: float, steps: int)
         precision = chosen_precision(here.device, section.precision)
         train(task, Path(home, "model"), Path(home, "checkpoints"), here)  # type: ignore[arg-type]
     ended, seen = monotonic(), task.watched
-    plain, profiled = seen.plain / PLAIN, (seen.evaluated[0] - seen.begun[-steps]) / steps
+    plain, profiled = (
+        seen.plain / PLAIN,
+        (seen.evaluated[0] - seen.begun[-steps]) / steps,
+    )
     evaluations = -(-whole // section.evaluation_steps)
     times = by_class(operations := self_times(seen.profiler))
     for part in times:
@@ -134,8 +153,17 @@ def measure_training(stage: str, overrides: list[str], began: float, steps: int)
     times["files"] = task.trained - seen.evaluated[2] + ended - task.measured
     times["start"] = seen.begun[SKIPPED] - SKIPPED * plain - began
     made = sum(seen.made[SKIPPED : SKIPPED + PLAIN]) / PLAIN
-    row = {"stage": stage, "precision": precision, "steps": whole, "step_ms": _ms(plain)}
-    row |= {"profiled_step_ms": _ms(profiled), "batch_ms": _ms(made), "overlapped": round(made / plain, 4)}
+    row = {
+        "stage": stage,
+        "precision": precision,
+        "steps": whole,
+        "step_ms": _ms(plain),
+    }
+    row |= {
+        "profiled_step_ms": _ms(profiled),
+        "batch_ms": _ms(made),
+        "overlapped": round(made / plain, 4),
+    }
     return row | _shares(times) | {"operations": largest(operations, profiled * steps)}
 
 
@@ -145,7 +173,10 @@ def _ms(seconds: float) -> float:
 
 def _shares(times: dict[str, float]) -> Row:
     whole = sum(times.values())
-    return {"seconds": round(whole, 2), **{one: round(times[one] / whole, 4) for one in PARTS}}
+    return {
+        "seconds": round(whole, 2),
+        **{one: round(times[one] / whole, 4) for one in PARTS},
+    }
 
 
 def _scoring(config: Any, stage: str) -> Callable[[Path], Any]:
@@ -196,7 +227,11 @@ def measure_scoring(stage: str, overrides: list[str], began: float, _: int) -> R
     times["batches"] = sum(found) * plain / traced
     times["python"] += plain - sum(times.values())
     times["start"] = ready - began
-    row = {"stage": stage, "precision": "float32", "profiled_seconds": round(profiled, 2)}
+    row = {
+        "stage": stage,
+        "precision": "float32",
+        "profiled_seconds": round(profiled, 2),
+    }
     return row | _shares(times) | {"operations": largest(operations, profiled)}
 
 
@@ -217,7 +252,9 @@ def compile_kernels() -> float:
 
     began = monotonic()
     if pointwise(torch.zeros(1)) is None or load_library() is None:
-        log("warning: there is no C++ compiler, so attention and tokenization are slower")
+        log(
+            "warning: there is no C++ compiler, so attention and tokenization are slower"
+        )
     return monotonic() - began
 
 
@@ -246,22 +283,39 @@ def measure(given: argparse.Namespace, stage: str, began: float) -> Row:
 
 def in_new_process(arguments: list[str], cache: Path, stage: str) -> Row:
     """What `measure` returns in a new process, whose kernels are in `cache`."""
-    command = [sys.executable, "-m", COMMAND, *arguments, f"--began={monotonic()}", "--stage", stage]
+    command = [
+        sys.executable,
+        "-m",
+        COMMAND,
+        *arguments,
+        f"--began={monotonic()}",
+        "--stage",
+        stage,
+    ]
     environment = os.environ | {"BIGBIRD_DNA_CACHE": str(cache)}
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, check=True, env=environment
+    )
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def shown(rows: Iterable[Row]) -> str:
     """The stages as a Markdown table: the time of each, and the parts in percent."""
     cells = [
-        [row["stage"], f"{row['seconds']:.1f}", *(f"{100 * row[one]:.1f}" for one in PARTS)] for row in rows
+        [
+            row["stage"],
+            f"{row['seconds']:.1f}",
+            *(f"{100 * row[one]:.1f}" for one in PARTS),
+        ]
+        for row in rows
     ]
     return table(["stage", "seconds", *PARTS.values()], cells)
 
 
 def _name(today: datetime.date, machine: Row) -> str:
-    found = re.search(r"EPYC|Xeon|Ryzen|Core|Apple|Neoverse", machine["cpu"], re.IGNORECASE)
+    found = re.search(
+        r"EPYC|Xeon|Ryzen|Core|Apple|Neoverse", machine["cpu"], re.IGNORECASE
+    )
     instructions = str(machine["instructions"]).lower()
     processor = found[0].lower() if found else "cpu"
     return f"{today}-{processor}-{machine['cores']}-cores-training-time-{instructions}.json"
@@ -270,13 +324,29 @@ def _name(today: datetime.date, machine: Row) -> str:
 def main() -> None:
     """Measure the stages, each in a new process; print a table and write the JSON file."""
     parser = argparse.ArgumentParser(prog=f"python -m {COMMAND}")
-    parser.add_argument("results", type=Path, help="directory of a finished run of the demo")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="directory of the JSON file")
-    parser.add_argument("--threads", type=int, default=1, help="threads of each process")
-    parser.add_argument("--steps", type=int, default=40, help="steps of a training under the profiler")
-    parser.add_argument("--precision", default="auto", help="of the trainings: auto, float32 or bfloat16")
-    parser.add_argument("--stage", choices=["", *STAGES], help="only this stage, in this process")
-    parser.add_argument("--began", type=float, default=monotonic(), help="when this process was started")
+    parser.add_argument(
+        "results", type=Path, help="directory of a finished run of the demo"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", help="directory of the JSON file"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=1, help="threads of each process"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=40, help="steps of a training under the profiler"
+    )
+    parser.add_argument(
+        "--precision",
+        default="auto",
+        help="of the trainings: auto, float32 or bfloat16",
+    )
+    parser.add_argument(
+        "--stage", choices=["", *STAGES], help="only this stage, in this process"
+    )
+    parser.add_argument(
+        "--began", type=float, default=monotonic(), help="when this process was started"
+    )
     given = parser.parse_args()
     if given.stage is not None:
         print(json.dumps(measure(given, given.stage, given.began)))
@@ -288,7 +358,9 @@ def main() -> None:
         [f"{name}={os.environ[name]}" for name in LIMITS if name in os.environ],
     )
     today = datetime.datetime.now(datetime.UTC).date()
-    command = shlex.join([*set_here, "python", "-m", COMMAND, "results/demo", *sys.argv[2:]])
+    command = shlex.join(
+        [*set_here, "python", "-m", COMMAND, "results/demo", *sys.argv[2:]]
+    )
     document = header(today, command, None)
     with TemporaryDirectory() as home:
         once = {**in_new_process(arguments, Path(home), ""), "threads": given.threads}
@@ -298,12 +370,16 @@ def main() -> None:
             own = {"instructions": document["machine"]["instructions"]}
             rows.append(in_new_process(arguments, Path(home), stage) | own)
     document["machine"]["precision"] = rows[0]["precision"]
-    operations = [{"stage": row["stage"], **one} for row in rows for one in row.pop("operations")]
+    operations = [
+        {"stage": row["stage"], **one} for row in rows for one in row.pop("operations")
+    ]
     document["tables"] = {"stages": rows, "operations": operations, "once": [once]}
     print(shown(rows))
     if given.output:
         given.output.mkdir(parents=True, exist_ok=True)
-        (given.output / _name(today, document["machine"])).write_text(dumped(document), encoding="utf-8")
+        (given.output / _name(today, document["machine"])).write_text(
+            dumped(document), encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ from time import monotonic
 from typing import Any
 
 SKIPPED, PLAIN = 8, 16  # steps before the measurement, and steps without the profiler
-ENCODER = "encoder kernel"  # the range of the encoder's time outside of torch's operations
+ENCODER = (
+    "encoder kernel"  # the range of the encoder's time outside of torch's operations
+)
 
 
 class WatchedObjective:
@@ -21,7 +23,9 @@ class WatchedObjective:
         self.begun: list[float] = []  # of each step's loss
         self.made: list[float] = []  # seconds, each batch
         self.waited: list[float] = []  # seconds, for each batch
-        self.evaluated: list[float] = []  # end of the profile, start and end of the first evaluation
+        self.evaluated: list[
+            float
+        ] = []  # end of the profile, start and end of the first evaluation
         self.stepped = self.plain = 0.0
         register_optimizer_step_post_hook(self._after_optimizer)
 
@@ -109,4 +113,6 @@ def mark_encoders(network: Any) -> None:
     for module in network.modules():
         if isinstance(module, Encoder):
             module.register_forward_pre_hook(enter)
-            module.register_forward_hook(lambda *_: ranges.pop().__exit__(None, None, None))
+            module.register_forward_hook(
+                lambda *_: ranges.pop().__exit__(None, None, None)
+            )

@@ -56,12 +56,16 @@ def coding_variants(one: CodingTranscript, contig: str) -> Iterator[CodingVarian
     turn = str if one.strand == "+" else reverse_complement
     coding = turn("".join(contig[place] for place in places))
     places = places if one.strand == "+" else places[::-1]
-    protein = "".join(CODE.get(coding[i : i + 3], "?") for i in range(0, len(coding), 3))
+    protein = "".join(
+        CODE.get(coding[i : i + 3], "?") for i in range(0, len(coding), 3)
+    )
     if len(coding) % 3 or coding[:3] != "ATG" or "*" in protein or "?" in protein:
         return
 
     def variant(place: int, base: str, kind: str) -> CodingVariant:
-        return CodingVariant(one.name, one.contig, place, contig[place], turn(base), kind)
+        return CodingVariant(
+            one.name, one.contig, place, contig[place], turn(base), kind
+        )
 
     for number, (place, known) in enumerate(zip(places, coding, strict=True)):
         codon, within = divmod(number, 3)
@@ -80,7 +84,10 @@ def coding_variants(one: CodingTranscript, contig: str) -> Iterator[CodingVarian
         if intron.startswith("GT") and intron.endswith("AG"):
             for place in (start, start + 1, end - 2, end - 1):
                 known = turn(contig[place])
-                yield from (variant(place, base, "splice") for base in sorted({*"ACGT"} - {known}))
+                yield from (
+                    variant(place, base, "splice")
+                    for base in sorted({*"ACGT"} - {known})
+                )
 
 
 def drawn(
@@ -90,7 +97,9 @@ def drawn(
     synonymous: dict[str, list[CodingVariant]] = {}
     for number in rng.permutation(len(variants)):
         if variants[number].kind == "synonymous":
-            synonymous.setdefault(variants[number].transcript, []).append(variants[number])
+            synonymous.setdefault(variants[number].transcript, []).append(
+                variants[number]
+            )
     own = [one for one in variants if one.kind == kind]
     found = []
     for number in rng.permutation(len(own)):
@@ -99,7 +108,9 @@ def drawn(
     return found
 
 
-def markov_ratios(markov: Markov, variants: list[CodingVariant], contigs: dict[str, str]) -> np.ndarray:
+def markov_ratios(
+    markov: Markov, variants: list[CodingVariant], contigs: dict[str, str]
+) -> np.ndarray:
     """ln p(ALT) − ln p(REF) of the haplotypes, each the mean over both strands."""
     found = []
     for one in variants:
@@ -109,12 +120,16 @@ def markov_ratios(markov: Markov, variants: list[CodingVariant], contigs: dict[s
         bits = []
         for text in (left + one.ref + right, left + one.alt + right):
             for codes in map(base_codes, (text, reverse_complement(text))):
-                bits.append(markov.one_sided(codes, np.array([0]), np.array([len(codes)]))[0])
+                bits.append(
+                    markov.one_sided(codes, np.array([0]), np.array([len(codes)]))[0]
+                )
         found.append((bits[0] + bits[1] - bits[2] - bits[3]) / 2 * np.log(2))
     return np.array(found)
 
 
-def row(category: str, rows: list[CodingVariant], model: np.ndarray, markov: np.ndarray) -> dict[str, Any]:
+def row(
+    category: str, rows: list[CodingVariant], model: np.ndarray, markov: np.ndarray
+) -> dict[str, Any]:
     """AUROC of both predictors for one category, with intervals over transcripts."""
     labels = np.array([one.kind != "synonymous" for one in rows], int)
     genes = np.unique([one.transcript for one in rows], return_inverse=True)[1]
@@ -124,51 +139,90 @@ def row(category: str, rows: list[CodingVariant], model: np.ndarray, markov: np.
         "genes": int(genes.max()) + 1,
     }
     difference = auroc_difference(labels, -model, -markov, genes)
-    found = {"auroc": auroc(labels, -model, genes), "markov": auroc(labels, -markov, genes)}
+    found = {
+        "auroc": auroc(labels, -model, genes),
+        "markov": auroc(labels, -markov, genes),
+    }
     for name, estimate in {**found, "auroc_minus_markov": difference}.items():
         ends = ("", "_low", "_high")
-        values |= {name + end: round(number, 6) for end, number in zip(ends, estimate, strict=False)}
+        values |= {
+            name + end: round(number, 6)
+            for end, number in zip(ends, estimate, strict=False)
+        }
     return values
 
 
 def main() -> None:
     """Write the JSON file of the comparison."""
     parser = argparse.ArgumentParser(prog="python -m docs.generators.zero_shot")
-    parser.add_argument("results", type=Path, help="directory of the run, such as results/yeast")
+    parser.add_argument(
+        "results", type=Path, help="directory of the run, such as results/yeast"
+    )
     parser.add_argument("annotation", type=Path, help="GTF with the coding transcripts")
     parser.add_argument("name", help="RUN of docs/results/data/RUN.json")
-    parser.add_argument("--contig", action="append", required=True, help="evaluated contig")
-    parser.add_argument("--validation", required=True, help="contig for the strengths of the Markov model")
-    parser.add_argument("--per-class", type=int, default=1000, help="variants of each category")
+    parser.add_argument(
+        "--contig", action="append", required=True, help="evaluated contig"
+    )
+    parser.add_argument(
+        "--validation",
+        required=True,
+        help="contig for the strengths of the Markov model",
+    )
+    parser.add_argument(
+        "--per-class", type=int, default=1000, help="variants of each category"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--command", help="the command to show (default: as called)")
     given = parser.parse_args()
     with Reference(given.results / "genome/reference.fa.gz") as file:
-        contigs = {name: file.fetch(Interval(name, 0, size)) for name, size in file.contigs.items()}
+        contigs = {
+            name: file.fetch(Interval(name, 0, size))
+            for name, size in file.contigs.items()
+        }
     held_out = {*given.contig, given.validation}
-    markov = Markov(ORDER).fit(base_codes(text) for name, text in contigs.items() if name not in held_out)
+    markov = Markov(ORDER).fit(
+        base_codes(text) for name, text in contigs.items() if name not in held_out
+    )
     markov.mix([base_codes(contigs[given.validation])])
-    transcripts = [one for one in read_transcripts(given.annotation) if one.contig in given.contig]
-    variants = [one for each in transcripts for one in coding_variants(each, contigs[each.contig])]
+    transcripts = [
+        one for one in read_transcripts(given.annotation) if one.contig in given.contig
+    ]
+    variants = [
+        one
+        for each in transcripts
+        for one in coding_variants(each, contigs[each.contig])
+    ]
     rng = np.random.default_rng(given.seed)
-    chosen = {name: drawn(variants, kind, given.per_class, rng) for name, kind in CATEGORIES.items()}
+    chosen = {
+        name: drawn(variants, kind, given.per_class, rng)
+        for name, kind in CATEGORIES.items()
+    }
     every = list(itertools.chain(*chosen.values()))
     rows = [(one.contig, one.position + 1, one.ref, one.alt) for one in every]
     model = load(given.results / "models/pretrained")
-    scored = model.variant_effects(rows, given.results / "genome/reference.fa.gz")["log_ratio"].to_numpy()
+    scored = model.variant_effects(rows, given.results / "genome/reference.fa.gz")[
+        "log_ratio"
+    ].to_numpy()
     known = markov_ratios(markov, every, contigs)
     kept = ~np.isnan(scored)
     tables, start = [], 0
     for name, some in {**chosen, "all": every}.items():
-        part = slice(0 if name == "all" else start, len(every) if name == "all" else start + len(some))
+        part = slice(
+            0 if name == "all" else start,
+            len(every) if name == "all" else start + len(some),
+        )
         start += len(some)
         own = kept[part]
         used = [one for one, is_kept in zip(some, own, strict=True) if is_kept]
         tables.append(row(name, used, scored[part][own], known[part][own]))
         print(tables[-1], flush=True)
     today = datetime.datetime.now(datetime.UTC).date()
-    command = given.command or " ".join(["python -m docs.generators.zero_shot", *sys.argv[1:]])
-    write_run(given.name, header(today, command, None) | {"tables": {"zero_shot": tables}})
+    command = given.command or " ".join(
+        ["python -m docs.generators.zero_shot", *sys.argv[1:]]
+    )
+    write_run(
+        given.name, header(today, command, None) | {"tables": {"zero_shot": tables}}
+    )
 
 
 if __name__ == "__main__":

@@ -23,7 +23,9 @@ if isinstance(model, bigbird_dna.PromoterModel):
     assert_type(model.predict(["ACGT"], max_n=1), Floats)
     assert_type(model.predict(texts), "pd.Series[float]")
     assert_type(model.embed(texts), pd.DataFrame)
-    model.variant_effects([("chr1", 5, "A", "G")], "genome.fa", sites="tss.bed", stride=5)
+    model.variant_effects(
+        [("chr1", 5, "A", "G")], "genome.fa", sites="tss.bed", stride=5
+    )
     model.predict(3)  # type: ignore[call-overload]
 if isinstance(model, bigbird_dna.ChromatinModel):
     assert_type(model.predict(texts), pd.DataFrame)
@@ -33,6 +35,8 @@ if isinstance(model, bigbird_dna.ChromatinModel):
 bigbird_dna.load(3)  # type: ignore[arg-type]
 nothing = bigbird_dna.nothing  # type: ignore[attr-defined]
 assert_type(bigbird_dna.__version__, str)
-windows = bigbird_dna.TrackWindows("data", "genome.fa", window=1000, form="tokens", tokenizer=model)
+windows = bigbird_dna.TrackWindows(
+    "data", "genome.fa", window=1000, form="tokens", tokenizer=model
+)
 loader: DataLoader[Any] = DataLoader(windows, collate_fn=windows.collate)
 bigbird_dna.PromoterWindows("data", "genome.fa", negative_set="genomic", split=None)

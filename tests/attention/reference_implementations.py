@@ -35,7 +35,9 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 """Sizes for short sequences."""
 FIRST, SECOND = "axial_vertical", "axial_horizontal"  # of a mixture, by default
-LOCAL_ROWS = ("longformer",)  # whose global tokens have values of their own: `matrix` has the other rows
+LOCAL_ROWS = (
+    "longformer",
+)  # whose global tokens have values of their own: `matrix` has the other rows
 CASES = [
     (name, causal)
     for name in known_mechanisms()
@@ -49,15 +51,25 @@ Options = Mapping[str, Any]
 
 def quick(names: Iterable[str], *kept: str) -> list[Any]:
     """Names as parameters of a test, all but `kept` of which are for the slow suite."""
-    return [name if name in kept else pytest.param(name, marks=pytest.mark.slow) for name in names]
+    return [
+        name if name in kept else pytest.param(name, marks=pytest.mark.slow)
+        for name in names
+    ]
 
 
 def build(
-    name: str, causal: bool = False, heads: int = HEADS, width: int = WIDTH, layer: int = 0, **options: Any
+    name: str,
+    causal: bool = False,
+    heads: int = HEADS,
+    width: int = WIDTH,
+    layer: int = 0,
+    **options: Any,
 ) -> Any:
     """A mechanism's module in double precision, in evaluation."""
     torch.manual_seed(0)
-    module: nn.Module = find_mechanism(name).make(LayerShape(heads, width, layer, causal), options)
+    module: nn.Module = find_mechanism(name).make(
+        LayerShape(heads, width, layer, causal), options
+    )
     return module.double().eval()
 
 
@@ -85,7 +97,10 @@ def cluster_numbers(module: Any, q: Tensor, k: Tensor) -> list[list[int]]:
 
 def chunks_of(clusters: list[int], size: int) -> list[tuple[int, int]]:
     """Cluster and number of the chunk of `size` that each token is in."""
-    return [(own, sum(other == own for other in clusters[:i]) // size) for i, own in enumerate(clusters)]
+    return [
+        (own, sum(other == own for other in clusters[:i]) // size)
+        for i, own in enumerate(clusters)
+    ]
 
 
 # Which keys query i sees by a graph that is always the same, apart from what causality hides.
@@ -97,7 +112,9 @@ def _logsparse(of: Options, i: int, j: int) -> bool:
 
 
 def _longformer(of: Options, i: int, j: int) -> bool:
-    near = abs(i - j) <= of["window"] * of["dilation"] and abs(i - j) % of["dilation"] == 0
+    near = (
+        abs(i - j) <= of["window"] * of["dilation"] and abs(i - j) % of["dilation"] == 0
+    )
     return near or j < of["global_tokens"]
 
 
@@ -106,7 +123,8 @@ GRAPHS: dict[str, Callable[[Options, int, int], bool]] = {
         i // of["span"] == j // of["span"] or j % of["span"] >= of["span"] - of["last"]
     ),
     "axial": lambda of, i, j: (
-        i // of["columns"] == j // of["columns"] or i % of["columns"] == j % of["columns"]
+        i // of["columns"] == j // of["columns"]
+        or i % of["columns"] == j % of["columns"]
     ),
     "logsparse": _logsparse,
     "logsparse_powers": lambda of, i, j: abs(i - j) & (abs(i - j) - 1) == 0,
@@ -114,40 +132,64 @@ GRAPHS: dict[str, Callable[[Options, int, int], bool]] = {
 }
 
 
-def graph_matrix(name: str, module: Any, of: Options, q: Tensor, k: Tensor, causal: bool) -> Tensor:
+def graph_matrix(
+    name: str, module: Any, of: Options, q: Tensor, k: Tensor, causal: bool
+) -> Tensor:
     tokens, width = q.shape[1:]
-    seen = torch.tensor([[GRAPHS[name](of, i, j) for j in range(tokens)] for i in range(tokens)])
+    seen = torch.tensor(
+        [[GRAPHS[name](of, i, j) for j in range(tokens)] for i in range(tokens)]
+    )
     return masked_softmax(q @ k.mT / width**0.5, seen & up_to(tokens, causal))
 
 
-def routing_matrix(module: Any, of: Options, q: Tensor, k: Tensor, causal: bool) -> Tensor:
+def routing_matrix(
+    module: Any, of: Options, q: Tensor, k: Tensor, causal: bool
+) -> Tensor:
     """Tokens see those of their cluster in the same chunk, or in the one before."""
     seen = []
     for numbers in cluster_numbers(module, q, k):
         chunks = chunks_of(numbers, of["span"])
-        seen.append([[own == its and one - other in (0, 1) for its, other in chunks] for own, one in chunks])
+        seen.append(
+            [
+                [own == its and one - other in (0, 1) for its, other in chunks]
+                for own, one in chunks
+            ]
+        )
     scores = q @ k.mT / q.shape[2] ** 0.5
     return masked_softmax(scores, torch.tensor(seen) & up_to(q.shape[1], causal))
 
 
-def reformer_matrix(module: Any, of: Options, q: Tensor, k: Tensor, causal: bool) -> Tensor:
+def reformer_matrix(
+    module: Any, of: Options, q: Tensor, k: Tensor, causal: bool
+) -> Tensor:
     """A token sees what any round lets it see; keys are the queries, of length √K."""
     tokens, rows = q.shape[1], []
     for query, rotations in zip(q, module.rotations.drawn.to(q.dtype), strict=True):
         seen = torch.zeros(tokens, tokens, dtype=torch.bool)
         for rotation in rotations:
-            bucket = torch.cat([query @ rotation, -query @ rotation], 1).argmax(1).tolist()
+            bucket = (
+                torch.cat([query @ rotation, -query @ rotation], 1).argmax(1).tolist()
+            )
             ranked = sorted(range(tokens), key=lambda i: (bucket[i], i))
             chunk = {i: rank // of["chunk"] for rank, i in enumerate(ranked)}
             for i in range(tokens):
                 for j in range(tokens):
-                    seen[i, j] |= bucket[i] == bucket[j] and chunk[i] - chunk[j] in (0, 1)
+                    seen[i, j] |= bucket[i] == bucket[j] and chunk[i] - chunk[j] in (
+                        0,
+                        1,
+                    )
         scores = query @ (query / query.norm(dim=1, keepdim=True)).T
-        rows.append(masked_softmax(scores.masked_fill(torch.eye(tokens, dtype=torch.bool), -1e5), seen))
+        rows.append(
+            masked_softmax(
+                scores.masked_fill(torch.eye(tokens, dtype=torch.bool), -1e5), seen
+            )
+        )
     return torch.stack(rows)
 
 
-def performer_matrix(module: Any, of: Options, q: Tensor, k: Tensor, causal: bool) -> Tensor:
+def performer_matrix(
+    module: Any, of: Options, q: Tensor, k: Tensor, causal: bool
+) -> Tensor:
     """Products of positive features, each row divided by its sum."""
     directions = module.directions.drawn.to(q.dtype)  # (H, F, K)
 
@@ -163,7 +205,12 @@ def global_rows(module: Any, hidden: Tensor, count: int, causal: bool) -> Tensor
     """What Longformer's global tokens of one sequence get, hidden (L, D): (H, G, K)."""
     parts = (part(hidden) for part in (module.query, module.key, module.value))
     q, k, v = (x.unflatten(1, (HEADS, -1)).transpose(0, 1) for x in parts)
-    return masked_softmax(q[:, :count] @ k.mT / WIDTH**0.5, up_to(len(hidden), causal)[:count]) @ v
+    return (
+        masked_softmax(
+            q[:, :count] @ k.mT / WIDTH**0.5, up_to(len(hidden), causal)[:count]
+        )
+        @ v
+    )
 
 
 class Parts(NamedTuple):
@@ -174,12 +221,19 @@ class Parts(NamedTuple):
 
 
 def _fixed(i: int, tokens: int, size: int) -> Parts:
-    blocks = [{j for j in range(tokens) if j // size == b} for b in range(-(-tokens // size))]
-    return Parts(blocks[i // size], [block for b, block in enumerate(blocks) if b != i // size])
+    blocks = [
+        {j for j in range(tokens) if j // size == b} for b in range(-(-tokens // size))
+    ]
+    return Parts(
+        blocks[i // size], [block for b, block in enumerate(blocks) if b != i // size]
+    )
 
 
 def _halves(i: int, tokens: int, size: int) -> Parts:
-    spans = [{j for j in range(tokens) if j >> level == (i >> level) ^ 1} for level in range(1, 12)]
+    spans = [
+        {j for j in range(tokens) if j >> level == (i >> level) ^ 1}
+        for level in range(1, 12)
+    ]
     return Parts({i, i ^ 1} & set(range(tokens)), spans)
 
 
@@ -224,7 +278,10 @@ def parts(plan: str, tokens: int, size: int, causal: bool) -> list[Parts]:
 def cluster_parts(clusters: list[int], size: int, causal: bool) -> list[Parts]:
     """Of routing: clusters, cut in the order of their tokens into chunks of `size`."""
     chunks = chunks_of(clusters, size)
-    members = {chunk: {j for j, other in enumerate(chunks) if other == chunk} for chunk in chunks}
+    members = {
+        chunk: {j for j, other in enumerate(chunks) if other == chunk}
+        for chunk in chunks
+    }
     found = []
     for i, own in enumerate(chunks):
         seen = set(range(i + 1 if causal else len(clusters)))
@@ -259,8 +316,14 @@ def matrix_of_parts(
     def pooled(x: Tensor) -> Tensor:
         x = x.expand(tokens, most, tokens, width)
         if largest:
-            return x.masked_fill(~member[..., None], -torch.inf).amax(2).masked_fill(~there[..., None], 0)
-        return (x * member[..., None]).sum(2) / member.sum(-1, keepdim=True).clamp(min=1)
+            return (
+                x.masked_fill(~member[..., None], -torch.inf)
+                .amax(2)
+                .masked_fill(~there[..., None], 0)
+            )
+        return (x * member[..., None]).sum(2) / member.sum(-1, keepdim=True).clamp(
+            min=1
+        )
 
     of_q, of_k = q, k
     if features is not None:
@@ -271,7 +334,9 @@ def matrix_of_parts(
             for r, span in enumerate(one.spans):
                 own = [j for j in span if j % columns == i % columns]
                 if own:
-                    span_q = span_q.index_put((torch.tensor(i), torch.tensor(r)), q[own[0]])
+                    span_q = span_q.index_put(
+                        (torch.tensor(i), torch.tensor(r)), q[own[0]]
+                    )
 
     def e(a: Tensor, b: Tensor) -> Tensor:
         return ((a * b).sum(-1) / width**0.5).exp()
@@ -281,22 +346,34 @@ def matrix_of_parts(
     total = near.sum(1) + far.sum(1)
     local = e(span_q[:, :, None], k) * member  # (L, R, L)
     local = local / local.sum(-1, keepdim=True).masked_fill(~there[..., None], 1)
-    return near / total[:, None] + torch.einsum("ir,irj->ij", far / total[:, None], local)
+    return near / total[:, None] + torch.einsum(
+        "ir,irj->ij", far / total[:, None], local
+    )
 
 
-def combiner_matrix(plan: str, module: Any, of: Options, q: Tensor, k: Tensor, causal: bool) -> Tensor:
+def combiner_matrix(
+    plan: str, module: Any, of: Options, q: Tensor, k: Tensor, causal: bool
+) -> Tensor:
     if plan == "mixture":
         both = zip((FIRST, SECOND), module.parts, strict=True)
-        return sum(combiner_matrix(name, part, of, q, k, causal) for name, part in both) / 2  # type: ignore[return-value]
+        return (
+            sum(combiner_matrix(name, part, of, q, k, causal) for name, part in both)
+            / 2
+        )  # type: ignore[return-value]
     size = of.get("span" if plan in ("fixed", "routing") else "columns", 0)
     if plan == "routing":
-        heads = [cluster_parts(numbers, size, causal) for numbers in cluster_numbers(module, q, k)]
+        heads = [
+            cluster_parts(numbers, size, causal)
+            for numbers in cluster_numbers(module, q, k)
+        ]
     else:
         heads = [parts(plan, q.shape[1], size, causal)] * len(q)
     features = module.features and (module.features.query, module.features.key)
     columns = size if plan == "axial_rowmajor" else 0
     rows = zip(q, k, heads, strict=True)
-    return torch.stack([matrix_of_parts(*row, module.largest, features, columns) for row in rows])
+    return torch.stack(
+        [matrix_of_parts(*row, module.largest, features, columns) for row in rows]
+    )
 
 
 MATRICES: dict[str, Callable[[Any, Options, Tensor, Tensor, bool], Tensor]] = {
@@ -304,18 +381,28 @@ MATRICES: dict[str, Callable[[Any, Options, Tensor, Tensor, bool], Tensor]] = {
     "routing": routing_matrix,
     "performer": performer_matrix,
     "reformer": reformer_matrix,
-    **{f"combiner_{plan}": partial(combiner_matrix, plan) for plan in (*SPANS, "routing", "mixture")},
+    **{
+        f"combiner_{plan}": partial(combiner_matrix, plan)
+        for plan in (*SPANS, "routing", "mixture")
+    },
 }
 """By mechanism, the effective matrix (H, L, L) of one sequence, q and k (H, L, K)."""
 
 
-def matrix(name: str, module: Any, options: Options, q: Tensor, k: Tensor, causal: bool) -> Tensor:
+def matrix(
+    name: str, module: Any, options: Options, q: Tensor, k: Tensor, causal: bool
+) -> Tensor:
     """The effective matrix (H, L, L) of a module that `small` has made with `options`."""
     return MATRICES[name](module, {**SMALL.get(name, {}), **options}, q, k, causal)
 
 
 def expected(
-    name: str, module: Any, options: Options, made: tuple[Tensor, ...], lengths: list[int], causal: bool
+    name: str,
+    module: Any,
+    options: Options,
+    made: tuple[Tensor, ...],
+    lengths: list[int],
+    causal: bool,
 ) -> Tensor:
     """The output (B, H, L, K) by the definition; `made` are q, k, v (B, H, L, K) and the input (B, L, D)."""
     rows = []
@@ -334,14 +421,18 @@ def expected(
 # Random attention problems, and what a route makes of them
 
 
-Made = tuple[Tensor, Tensor, Tensor, Tensor]  # q, k, v, and the gradient of a loss by the output
+Made = tuple[
+    Tensor, Tensor, Tensor, Tensor
+]  # q, k, v, and the gradient of a loss by the output
 VARIANTS = ("plain", "causal", "extra", "huggingface")
 
 
 def inputs(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Made:
     """q, k, v that want gradients, and the gradient of a loss with respect to the output."""
     generator = torch.Generator().manual_seed(seed)
-    made = [torch.randn(*shape, generator=generator, dtype=torch.float64) for _ in range(4)]
+    made = [
+        torch.randn(*shape, generator=generator, dtype=torch.float64) for _ in range(4)
+    ]
     q, k, v, upper = (x.to(dtype) for x in made)
     return q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), upper
 
@@ -351,7 +442,9 @@ def vectors(*shape: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
     return [x.detach() for x in inputs(*shape, dtype=dtype)[:3]]
 
 
-def value_and_gradients(attend: Callable[[Tensor, Tensor, Tensor], Tensor], made: Made) -> list[Tensor]:
+def value_and_gradients(
+    attend: Callable[[Tensor, Tensor, Tensor], Tensor], made: Made
+) -> list[Tensor]:
     q, k, v, upper = made
     out = attend(q, k, v)
     return [out.detach(), *torch.autograd.grad(out, (q, k, v), upper)]
@@ -364,16 +457,26 @@ def results(route: Callable[[Call], Tensor], made: Made, *rest: Any) -> list[Ten
 
 @st.composite
 def patterns(
-    draw: st.DrawFn, block_sizes: st.SearchStrategy[int], variants: tuple[str, ...] = VARIANTS
+    draw: st.DrawFn,
+    block_sizes: st.SearchStrategy[int],
+    variants: tuple[str, ...] = VARIANTS,
 ) -> Pattern:
     """Patterns of all kinds of blocks; "extra" has up to 20 tokens in front."""
     variant = draw(st.sampled_from(variants))
     size, seed = draw(block_sizes), draw(st.integers(0, 2**40))
     if variant == "huggingface":
         return Pattern(size, 2, 3, draw(st.integers(0, 3)), seed, huggingface=True)
-    counts = st.tuples(st.integers(0, 5), st.sampled_from([0, 1, 3, 5]), st.integers(0, 4))
+    counts = st.tuples(
+        st.integers(0, 5), st.sampled_from([0, 1, 3, 5]), st.integers(0, 4)
+    )
     extra = draw(st.integers(1, 20)) if variant == "extra" else 0
-    return Pattern(size, *draw(counts.filter(any)), seed, causal=variant == "causal", num_global_tokens=extra)
+    return Pattern(
+        size,
+        *draw(counts.filter(any)),
+        seed,
+        causal=variant == "causal",
+        num_global_tokens=extra,
+    )
 
 
 class Problem(NamedTuple):
@@ -402,8 +505,15 @@ def problems(
     longest = draw(st.integers(least, tokens))
     graph = pattern.graph_blocks(longest, tokens)
     others = [
-        n for n in range(least, longest + 1) if not one_graph or pattern.graph_blocks(n, tokens) == graph
+        n
+        for n in range(least, longest + 1)
+        if not one_graph or pattern.graph_blocks(n, tokens) == graph
     ]
     lengths = (*draw(st.lists(st.sampled_from(others), max_size=2)), longest)
-    shape = (len(lengths), draw(st.integers(1, 3)), tokens, draw(st.sampled_from(widths)))
+    shape = (
+        len(lengths),
+        draw(st.integers(1, 3)),
+        tokens,
+        draw(st.sampled_from(widths)),
+    )
     return Problem(pattern, shape, lengths, draw(st.integers(0, 4)))

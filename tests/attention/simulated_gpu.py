@@ -62,7 +62,11 @@ def preload() -> None:
     with TemporaryDirectory() as directory:
         source, library = Path(directory) / "gpu.cpp", Path(directory) / "gpu.so"
         source.write_text(LIBRARY)
-        paths = [f"-I{root / 'include'}", f"-L{root / 'lib'}", f"-Wl,-rpath,{root / 'lib'}"]
+        paths = [
+            f"-I{root / 'include'}",
+            f"-L{root / 'lib'}",
+            f"-Wl,-rpath,{root / 'lib'}",
+        ]
         python = f"-I{sysconfig.get_path('include')}"
         command = [
             "g++",
@@ -161,10 +165,14 @@ class InterpretedKernel:
             return kept
 
         decorators = ("template", "pointwise", "persistent_reduction", "reduction")
-        before = {decorator: getattr(triton_heuristics, decorator) for decorator in decorators}
+        before = {
+            decorator: getattr(triton_heuristics, decorator) for decorator in decorators
+        }
         for decorator in decorators:
             setattr(triton_heuristics, decorator, keep)
-        path = directory / f"{name}.py"  # Triton reads the source of its functions from files
+        path = (
+            directory / f"{name}.py"
+        )  # Triton reads the source of its functions from files
         path.write_text(source)
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None and spec.loader is not None
@@ -176,7 +184,10 @@ class InterpretedKernel:
 
     @property
     def of_flex(self) -> bool:
-        return "flex_attention" in self.name and self.options["inductor_meta"]["grid_type"] == "FixedGrid"
+        return (
+            "flex_attention" in self.name
+            and self.options["inductor_meta"]["grid_type"] == "FixedGrid"
+        )
 
     def run(self, *arguments: Any, stream: Any) -> None:
         about = self.options["inductor_meta"]
@@ -195,7 +206,11 @@ class InterpretedKernel:
         from triton.backends.compiler import GPUTarget
         from triton.compiler import ASTSource
 
-        pointers = [number for number, kind in enumerate(self.signature.values()) if kind.startswith("*")]
+        pointers = [
+            number
+            for number, kind in enumerate(self.signature.values())
+            if kind.startswith("*")
+        ]
         aligned = {(number,): [["tt.divisibility", 16]] for number in pointers}
         source = ASTSource(self.function, dict(self.signature), {}, attrs=aligned)
         options = {name: self.options[name] for name in ("num_warps", "num_stages")}
@@ -219,7 +234,11 @@ class Simulation:
 
         def kernel(_: Any, name: str, source: str, device_str: str = "cuda") -> Any:
             self.kernels.append(InterpretedKernel(name, source, directory))
-            return self.kernels[-1] if interpret else SimpleNamespace(run=lambda *_, **__: None)
+            return (
+                self.kernels[-1]
+                if interpret
+                else SimpleNamespace(run=lambda *_, **__: None)
+            )
 
         AsyncCompile.triton = kernel  # type: ignore[assignment]
         load = PyCodeCache.load_by_key_path
@@ -228,9 +247,7 @@ class Simulation:
             text = Path(path).read_text()
             if "def call(" not in text:
                 return load(key, path, *others, **named)
-            on_cpu = (
-                "lambda size, stride, dtype: __import__('torch').empty_strided(size, stride, dtype=dtype)"
-            )
+            on_cpu = "lambda size, stride, dtype: __import__('torch').empty_strided(size, stride, dtype=dtype)"
             text = text.replace("torch._C._dynamo.guards._empty_strided_cuda", on_cpu)
             text = text.replace("copy_if_misaligned(", "(").replace(
                 "assert_size_stride(", "(lambda *_: None)("
@@ -260,7 +277,12 @@ class Simulation:
 
         if not isinstance(x, torch.Tensor):
             return x
-        place = x.untyped_storage()._cdata, tuple(x.size()), tuple(x.stride()), x.storage_offset()
+        place = (
+            x.untyped_storage()._cdata,
+            tuple(x.size()),
+            tuple(x.stride()),
+            x.storage_offset(),
+        )
         with _disable_current_modes():
             return self.data[place[0]].as_strided(*place[1:])
 
@@ -303,22 +325,33 @@ def main(case: Case) -> dict[str, Any]:
     call = Call(q, k, v, pattern, tuple(case.lengths), 1)
     for row, end in enumerate(case.lengths):
         upper[row, :, end:] = 0
-    lists = (make_parts if case.parts else make_tiles)(call, pattern.block_size, case.gradients)
+    lists = (make_parts if case.parts else make_tiles)(
+        call, pattern.block_size, case.gradients
+    )
     if case.parts:  # full attention has no kernel of ours
         upper[:, :, lists.full_queries] = 0
     ends = torch.tensor(case.lengths, dtype=torch.int32)
     build = flex_kernel.kernel_build(pattern.block_size, case.width, dtype, 163 << 10)
     attend = flex_kernel.attend_in_parts if case.parts else flex_kernel.attend_at_once
     with simulated(case) as simulation:
-        leaves = [simulation.on_gpu(x).requires_grad_(case.gradients) for x in (q, k, v)]
+        leaves = [
+            simulation.on_gpu(x).requires_grad_(case.gradients) for x in (q, k, v)
+        ]
         given = (tree_map(simulation.on_gpu, lists), simulation.on_gpu(ends))
-        out = flex_kernel.compiled_attention(attend, False)(*leaves, *given, build, pattern.causal)
+        out = flex_kernel.compiled_attention(attend, False)(
+            *leaves, *given, build, pattern.causal
+        )
         results = [out]
         if case.gradients:
             results += torch.autograd.grad(out, leaves, simulation.on_gpu(upper))
     if case.compile_for is not None:
-        kernels = {kernel.name: kernel for kernel in simulation.kernels if kernel.of_flex}
-        return {name: kernel.shared_memory(case.compile_for) for name, kernel in kernels.items()}
+        kernels = {
+            kernel.name: kernel for kernel in simulation.kernels if kernel.of_flex
+        }
+        return {
+            name: kernel.shared_memory(case.compile_for)
+            for name, kernel in kernels.items()
+        }
     own = [x.float().requires_grad_() for x in (q, k, v)]
     dense = dense_attention(call._replace(q=own[0], k=own[1], v=own[2]))
     wanted = [dense, *torch.autograd.grad(dense, own, upper.float())]
@@ -328,7 +361,8 @@ def main(case: Case) -> dict[str, Any]:
     for name, mine, expected in pairs:
         of = seen if name == "output" else 1
         deviations[name] = float(
-            ((simulation.on_cpu(mine) - expected) * of).abs().max() / expected.abs().max()
+            ((simulation.on_cpu(mine) - expected) * of).abs().max()
+            / expected.abs().max()
         )
     return deviations
 

@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from bigbird_dna.attention import Pattern, RelativeKeys, bigbird_attention, full_attention, label_count
+from bigbird_dna.attention import (
+    Pattern,
+    RelativeKeys,
+    bigbird_attention,
+    full_attention,
+    label_count,
+)
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.encoder import Encoder
 
@@ -33,7 +39,9 @@ def attention(route: str) -> Attend:
         return lambda q: bigbird_attention(q, k, v, short, **options)
     if route == "relative":
         relative = RelativeKeys(table, 4)
-        return lambda q: bigbird_attention(q, k, v, PATTERN, relative=relative, **options)
+        return lambda q: bigbird_attention(
+            q, k, v, PATTERN, relative=relative, **options
+        )
     if route == "causal":
         causal = Pattern(block_size=8, random_blocks=1, causal=True)
         return lambda q: bigbird_attention(q, k, v, causal, **options)
@@ -53,15 +61,30 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    "route", ["dense", "blocked", "native", "flex", "auto", "full", "masked", "relative", "causal"]
+    "route",
+    [
+        "dense",
+        "blocked",
+        "native",
+        "flex",
+        "auto",
+        "full",
+        "masked",
+        "relative",
+        "causal",
+    ],
 )
-def test_attention_has_all_derivatives(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_has_all_derivatives(
+    route: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The derivative along a direction is that of differences of values, and of the gradient."""
     if route == "masked":  # for short sequences without the compiled kernel
         monkeypatch.setenv("BIGBIRD_DNA_NATIVE", "0")
     attend, q, along, weights = attention(route), drawn(1), drawn(5), 10 * drawn(6)
     step = 1e-2
-    expected = (weights * (attend(q + step * along) - attend(q - step * along)) / (2 * step)).sum()
+    expected = (
+        weights * (attend(q + step * along) - attend(q - step * along)) / (2 * step)
+    ).sum()
     assert expected.abs() > 0.2
 
     def loss(q: Tensor) -> Tensor:
@@ -71,7 +94,9 @@ def test_attention_has_all_derivatives(route: str, monkeypatch: pytest.MonkeyPat
         with context:
             assert (torch.func.jvp(loss, (q,), (along,))[1] - expected).abs() < 2e-2
             with forward_ad.dual_level():
-                found = forward_ad.unpack_dual(loss(forward_ad.make_dual(q.clone(), along.clone()))).tangent
+                found = forward_ad.unpack_dual(
+                    loss(forward_ad.make_dual(q.clone(), along.clone()))
+                ).tangent
             assert (found - expected).abs() < 2e-2
     gradient = torch.func.grad(loss)(q)
     assert ((gradient * along).sum() - expected).abs() < 2e-2
@@ -95,10 +120,18 @@ def test_attention_has_all_derivatives(route: str, monkeypatch: pytest.MonkeyPat
 
 ENCODERS: dict[str, dict[str, Any]] = {
     "bigbird": {"attention": "bigbird"},
-    "rotary": {"attention": "bigbird", "position_encoding": "rotary", "gradient_checkpointing": True},
+    "rotary": {
+        "attention": "bigbird",
+        "position_encoding": "rotary",
+        "gradient_checkpointing": True,
+    },
     "full": {"attention": "full"},
     "gated": {"norm": "pre", "feed_forward": "gated"},
-    "global tokens": {"attention": "bigbird_etc", "num_global_tokens": 3, "relative_max_distance": 4},
+    "global tokens": {
+        "attention": "bigbird_etc",
+        "num_global_tokens": 3,
+        "relative_max_distance": 4,
+    },
     "reversible": {"attention": "bigbird", "reversible": True},
     "longformer": {"attention": "longformer"},
     "performer": {"attention": "performer"},
@@ -112,7 +145,14 @@ ENCODERS: dict[str, dict[str, Any]] = {
 
 def encoder_of(name: str, **options: Any) -> Encoder:
     torch.manual_seed(0)
-    sizes = {"vocabulary": 32, "layers": 2, "hidden": 32, "heads": 2, "max_length": 128, "block_size": 8}
+    sizes = {
+        "vocabulary": 32,
+        "layers": 2,
+        "hidden": 32,
+        "heads": 2,
+        "max_length": 128,
+        "block_size": 8,
+    }
     return Encoder(EncoderConfig(**{**sizes, **options, **ENCODERS[name]}))
 
 
@@ -160,7 +200,9 @@ def test_encoders_have_all_derivatives(name: str) -> None:
     forward = torch.func.jvp(torch.func.grad(loss), (added,), (along,))[1]
     assert forward.abs().max() > 1e-3
     if name == "reversible":
-        with pytest.raises(RuntimeError, match="reversible layers have no second derivatives"):
+        with pytest.raises(
+            RuntimeError, match="reversible layers have no second derivatives"
+        ):
             torch.autograd.grad(loss(x), x, create_graph=True)
         return
     (slope,) = torch.autograd.grad(loss(x), x, create_graph=True)
@@ -180,7 +222,9 @@ def test_second_derivatives_pass_dropout(name: str) -> None:
         return torch.autograd.grad(loss(x), x, **options)[0], x
 
     step = 1e-2
-    wanted = (slope(added + step * along)[0] - slope(added - step * along)[0]) / (2 * step)
+    wanted = (slope(added + step * along)[0] - slope(added - step * along)[0]) / (
+        2 * step
+    )
     first, x = slope(added, create_graph=True)
     (second,) = torch.autograd.grad((first * along).sum(), x)
     assert (second - wanted).abs().max() < 0.02 * wanted.abs().max()

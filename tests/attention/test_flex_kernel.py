@@ -29,12 +29,26 @@ PARTS = flex_kernel.Recipe(0, False, True)
 
 
 def by_lists(
-    q: Tensor, k: Tensor, v: Tensor, tiles: Tiles, ends: Tensor, build: str, causal: bool
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    tiles: Tiles,
+    ends: Tensor,
+    build: str,
+    causal: bool,
 ) -> tuple[Tensor, Tensor]:
     """What a kernel computes, and how it reads the lists."""
-    side, (batch, heads, tokens, width), end = int(build.split()[0]), q.shape, k.shape[2]
+    side, (batch, heads, tokens, width), end = (
+        int(build.split()[0]),
+        q.shape,
+        k.shape[2],
+    )
     rows = tiles.full.ids.shape[2]
-    ids = torch.cat([tiles.partial.ids, tiles.full.ids], -1)[0].expand(heads, -1, -1).long()  # (H, T, S)
+    ids = (
+        torch.cat([tiles.partial.ids, tiles.full.ids], -1)[0]
+        .expand(heads, -1, -1)
+        .long()
+    )  # (H, T, S)
     sizes = [lists.ids.shape[-1] for lists in (tiles.partial, tiles.full)]
     counts = torch.cat(
         [
@@ -44,27 +58,41 @@ def by_lists(
         -1,
     )
     masked = torch.arange(sum(sizes)) < sizes[0]
-    query = pad(q, (0, 0, 0, rows * side - tokens)).view(batch, heads, rows, side, width)
+    query = pad(q, (0, 0, 0, rows * side - tokens)).view(
+        batch, heads, rows, side, width
+    )
     keys = (ids[..., None] * side + torch.arange(side)).flatten(2)  # (H, T, S · W)
     at = keys.clamp(max=end - 1)
     head = torch.arange(heads)[:, None, None]
     key, value = (x[:, head, at] for x in (k, v))  # (B, H, T, S · W, K)
-    places = (torch.arange(rows)[:, None] * side + torch.arange(side))[None, None, :, :, None]
+    places = (torch.arange(rows)[:, None] * side + torch.arange(side))[
+        None, None, :, :, None
+    ]
     row = torch.arange(batch)[:, None, None, None, None]
-    rule = mask_function(tiles, ends, causal)(row, head[None, ..., None], places, at[None, :, :, None])
+    rule = mask_function(tiles, ends, causal)(
+        row, head[None, ..., None], places, at[None, :, :, None]
+    )
     free = (counts & ~masked).repeat_interleave(side, -1)[None, :, :, None]
     ruled = (counts & masked).repeat_interleave(side, -1)[None, :, :, None]
     seen = (free | ruled & rule) & (keys < end)[None, :, :, None]
-    scores = (query @ key.transpose(-1, -2) / width**0.5).masked_fill(~seen, float("-inf"))
+    scores = (query @ key.transpose(-1, -2) / width**0.5).masked_fill(
+        ~seen, float("-inf")
+    )
     none = ~seen.any(-1, keepdim=True)
     weights = torch.softmax(scores.masked_fill(none, 0), -1).masked_fill(none, 0)
-    lse = torch.logsumexp(scores.masked_fill(none, 0), -1).masked_fill(none[..., 0], float("-inf"))
-    return (weights @ value).flatten(2, 3)[:, :, :tokens], lse.flatten(2, 3)[:, :, :tokens]
+    lse = torch.logsumexp(scores.masked_fill(none, 0), -1).masked_fill(
+        none[..., 0], float("-inf")
+    )
+    return (weights @ value).flatten(2, 3)[:, :, :tokens], lse.flatten(2, 3)[
+        :, :, :tokens
+    ]
 
 
 @pytest.fixture
 def parts_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flex_kernel, "compiled_attention", lambda attend, search: attend)
+    monkeypatch.setattr(
+        flex_kernel, "compiled_attention", lambda attend, search: attend
+    )
     monkeypatch.setattr(flex_kernel, "attend_to_tiles", by_lists)
     monkeypatch.setattr(flex, "PARTS_DEVICES", ("cpu",))
 
@@ -82,7 +110,11 @@ def calls(draw: st.DrawFn) -> tuple[Pattern, tuple[int, ...], int]:
         causal=draw(st.booleans()),
     )
     blocks = draw(st.integers(2, 14))
-    lengths = draw(st.lists(st.integers((blocks - 1) * size + 1, blocks * size), min_size=1, max_size=3))
+    lengths = draw(
+        st.lists(
+            st.integers((blocks - 1) * size + 1, blocks * size), min_size=1, max_size=3
+        )
+    )
     return pattern, tuple(lengths), draw(st.integers(0, 2))
 
 
@@ -102,7 +134,9 @@ def tensors(parts: Parts) -> Iterator[Tensor]:
 
 @given(calls())
 @settings(max_examples=150, deadline=None)
-def test_parts_hold_every_pair_of_blocks_once(call: tuple[Pattern, tuple[int, ...], int]) -> None:
+def test_parts_hold_every_pair_of_blocks_once(
+    call: tuple[Pattern, tuple[int, ...], int],
+) -> None:
     pattern, lengths, layer = call
     heads, longest, size = 2, max(lengths), pattern.block_size
     q = torch.empty(len(lengths), heads, longest, 1)
@@ -111,16 +145,23 @@ def test_parts_hold_every_pair_of_blocks_once(call: tuple[Pattern, tuple[int, ..
     everywhere = pattern.global_ids(blocks)
     found = np.zeros((heads, blocks, blocks), dtype=int)
     for tiles, columns in ((made.far, everywhere), (made.near, np.arange(blocks))):
-        for lists, reverse in ((tiles.partial, tiles.partial_queries), (tiles.full, tiles.full_queries)):
+        for lists, reverse in (
+            (tiles.partial, tiles.partial_queries),
+            (tiles.full, tiles.full_queries),
+        ):
             assert reverse is not None
             mark = marked(lists, len(columns))
             assert np.array_equal(marked(reverse, blocks), mark.swapaxes(1, 2))
             found[:, :, columns] += mark
     expected = pattern.block_mask(blocks, heads, layer).astype(int)
     full = pattern.full_rows(blocks)
-    expected[:, full] = np.isin(np.arange(blocks), everywhere)  # the rest by full attention
+    expected[:, full] = np.isin(
+        np.arange(blocks), everywhere
+    )  # the rest by full attention
     assert np.array_equal(found, expected)
-    assert made.full_queries.tolist() == [i for i in range(longest) if i // size in full]
+    assert made.full_queries.tolist() == [
+        i for i in range(longest) if i // size in full
+    ]
     assert all(x.is_contiguous() for x in tensors(made))
 
 
@@ -135,7 +176,9 @@ def test_parts_have_the_values_and_gradients_of_dense_attention(
     recipe = PARTS._replace(size=pattern.block_size)
     made = inputs(len(lengths), 2, tokens, 4)
     got, want = (
-        value_and_gradients(lambda q, k, v, by=by: by(Call(q, k, v, pattern, lengths, layer)), made)  # type: ignore[misc]
+        value_and_gradients(
+            lambda q, k, v, by=by: by(Call(q, k, v, pattern, lengths, layer)), made
+        )  # type: ignore[misc]
         for by in (lambda call: flex_kernel.run(recipe, call, True), dense_attention)
     )
     for mine, expected in zip(got, want, strict=True):
@@ -146,14 +189,18 @@ def drawn_rows(call: Call, rows: Tensor) -> Tensor:
     """Dense attention of queries `rows` (R,) of one sequence, (1, H, R, K)."""
     pattern, size = call.pattern, call.pattern.block_size
     blocks = pattern.blocks(call.lengths[0])
-    seen = torch.from_numpy(pattern.block_mask(blocks, call.q.shape[1], call.layer))[:, rows // size]
+    seen = torch.from_numpy(pattern.block_mask(blocks, call.q.shape[1], call.layer))[
+        :, rows // size
+    ]
     seen = seen.repeat_interleave(size, -1)[None, ..., : call.lengths[0]]
     scores = call.q[:, :, rows] @ call.k.transpose(2, 3) / call.q.shape[3] ** 0.5
     return torch.softmax(scores.masked_fill(~seen, float("-inf")), -1) @ call.v
 
 
 @pytest.mark.usefixtures("parts_on_cpu")
-@pytest.mark.parametrize("route", ["flex", pytest.param("blocked", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "route", ["flex", pytest.param("blocked", marks=pytest.mark.slow)]
+)
 def test_values_and_gradients_of_drawn_rows_of_65536_tokens(route: str) -> None:
     length, pattern = 65536 - 21, Pattern()
     made = inputs(1, 1, length, 16, dtype=torch.float32)
@@ -167,9 +214,13 @@ def test_values_and_gradients_of_drawn_rows_of_65536_tokens(route: str) -> None:
     q, k, v = made[:3]
     call = Call(q, k, v, pattern, (length,))
     whole = (
-        flex_kernel.run(PARTS._replace(size=64), call, True) if route == "flex" else blocked_attention(call)
+        flex_kernel.run(PARTS._replace(size=64), call, True)
+        if route == "flex"
+        else blocked_attention(call)
     )
-    got, want = (derived(out, q, k, v) for out in (whole[:, :, rows], drawn_rows(call, rows)))
+    got, want = (
+        derived(out, q, k, v) for out in (whole[:, :, rows], drawn_rows(call, rows))
+    )
     for mine, expected in zip(got, want, strict=True):
         torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-5)
 
@@ -179,13 +230,22 @@ class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     elements = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         made = func(*args, **(kwargs or {}))
-        self.elements = max([self.elements, *(x.numel() for x in tree_leaves(made) if isinstance(x, Tensor))])
+        self.elements = max(
+            [
+                self.elements,
+                *(x.numel() for x in tree_leaves(made) if isinstance(x, Tensor)),
+            ]
+        )
         return made
 
 
-def without_scores(q: Tensor, k: Tensor, v: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+def without_scores(
+    q: Tensor, k: Tensor, v: Tensor, *_: object
+) -> tuple[Tensor, Tensor]:
     """Results with the shapes and derivatives of a kernel's; a kernel itself needs no more memory."""
     lse = (q.sum(-1) + k.sum() + v.sum()).float()
     return q * lse[..., None].to(q.dtype), lse
@@ -199,7 +259,8 @@ def test_nothing_of_131072_tokens_is_quadratic(monkeypatch: pytest.MonkeyPatch) 
     for tokens in (65536, 131072):
         with FakeTensorMode(allow_non_fake_inputs=True), Largest() as largest:  # type: ignore[no-untyped-call]
             q, k, v = (
-                torch.empty(1, 12, tokens, 64, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)
+                torch.empty(1, 12, tokens, 64, dtype=torch.bfloat16, requires_grad=True)
+                for _ in range(3)
             )
             call = Call(q, k, v, Pattern(), (tokens,))
             flex_kernel.run(PARTS._replace(size=64), call, True).sum().backward()  # type: ignore[no-untyped-call]
@@ -229,7 +290,11 @@ def test_long_sequences_are_computed_in_parts(
     monkeypatch.setattr(flex, "find_recipe", lambda *_: PARTS)
     q = torch.zeros(()).expand(2, 12, tokens, 64)
     request = RouteRequest(q, pattern, gradients=True)
-    assert flex.in_parts(q, pattern) == flex.kind_of(q, pattern, True, False).parts == parts
+    assert (
+        flex.in_parts(q, pattern)
+        == flex.kind_of(q, pattern, True, False).parts
+        == parts
+    )
     assert (flex.unavailable(request) is None) == (parts or tokens < 75_000)
     assert flex.serves_by_row(request) == (not parts and tokens < 30_000)
     recipes = flex.possible_recipes(pattern, "cuda", True, parts)

@@ -27,15 +27,25 @@ from bigbird_dna.disk import native_library as native_build
 from bigbird_dna.disk.native_library import BuildError
 from bigbird_dna.model.kernels import gelu_tanh
 from tests.attention import reference_implementations
-from tests.attention.reference_implementations import Made, Problem, problems, results, value_and_gradients
+from tests.attention.reference_implementations import (
+    Made,
+    Problem,
+    problems,
+    results,
+    value_and_gradients,
+)
 from tests.golden.messages import fails, message
 
 SMALL = Pattern(block_size=16, seed=2)
 SOURCE = b'extern "C" int answer() { return 42; }'
 
 
-def why_not(pattern: Pattern = SMALL, dtype: torch.dtype = torch.float32, **kind: Any) -> str:
-    request = RouteRequest(torch.zeros(1, 1, 8, 4, dtype=dtype), pattern, gradients=True)
+def why_not(
+    pattern: Pattern = SMALL, dtype: torch.dtype = torch.float32, **kind: Any
+) -> str:
+    request = RouteRequest(
+        torch.zeros(1, 1, 8, 4, dtype=dtype), pattern, gradients=True
+    )
     return native.unavailable(request._replace(**kind)) or ""
 
 
@@ -115,16 +125,26 @@ def test_full_attention_equals_the_oracle(
         return full_attention(q, k, v, Pattern(causal=causal), lengths=lengths)
 
     expected = oracle(made, pattern, lengths)
-    assert_close(value_and_gradients(attend, made), expected, 2e-5 if dtype == torch.float32 else 2e-2)
+    assert_close(
+        value_and_gradients(attend, made),
+        expected,
+        2e-5 if dtype == torch.float32 else 2e-2,
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BIGBIRD_DNA_NATIVE", "0")
-        assert_close(value_and_gradients(attend, made), expected, 2e-5 if dtype == torch.float32 else 4e-2)
+        assert_close(
+            value_and_gradients(attend, made),
+            expected,
+            2e-5 if dtype == torch.float32 else 4e-2,
+        )
 
 
 @pytest.mark.usefixtures("kernel")
 @given(CALLS, st.sampled_from([torch.bfloat16, torch.float16]))
 @settings(max_examples=15, deadline=None)
-def test_half_types_are_computed_in_single_precision(problem: Problem, dtype: torch.dtype) -> None:
+def test_half_types_are_computed_in_single_precision(
+    problem: Problem, dtype: torch.dtype
+) -> None:
     """The output is that of float32, rounded; gradients see the rounded output."""
     if reason := why_not(dtype=dtype):
         pytest.skip(reason)
@@ -142,7 +162,10 @@ def test_half_types_are_computed_in_single_precision(problem: Problem, dtype: to
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("variant", [{}, {"causal": True}, {"huggingface": True}])
 def test_threads_do_not_change_a_bit(
-    variant: dict[str, bool], dtype: torch.dtype, threads: None, monkeypatch: pytest.MonkeyPatch
+    variant: dict[str, bool],
+    dtype: torch.dtype,
+    threads: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """2 sequences × 2 heads: up to 4 threads each take whole heads, more of them share blocks."""
     pattern = Pattern(block_size=24, **variant)
@@ -169,7 +192,9 @@ def test_layouts_of_inputs_and_output() -> None:
     expected = native_attention(Call(*plain, SMALL, (200, 195)))
     assert out.transpose(1, 2).is_contiguous()
     assert torch.equal(out, expected)
-    (grad,) = torch.autograd.grad(out.sum(), fused)  # the gradient of a sum is an expanded number
+    (grad,) = torch.autograd.grad(
+        out.sum(), fused
+    )  # the gradient of a sum is an expanded number
     grads = torch.autograd.grad(expected.sum(), plain)
     for a, b in zip(grad.unbind(2), grads, strict=True):
         assert torch.equal(a.transpose(1, 2), b)
@@ -188,7 +213,9 @@ def test_large_scores_and_nan() -> None:
     with torch.no_grad():
         made[0].mul_(60)
     found = results(native_attention, made, SMALL, (300,))
-    assert_close(found[:1], oracle(made, SMALL, (300,))[:1], 2e-3)  # float32 scores of size 300
+    assert_close(
+        found[:1], oracle(made, SMALL, (300,))[:1], 2e-3
+    )  # float32 scores of size 300
     q = made[0].detach().clone()
     q[0, 1, 77, 3] = torch.nan
     out = native_attention(Call(q, made[1].detach(), made[2].detach(), SMALL, (300,)))
@@ -223,11 +250,18 @@ def test_operators_are_registered_correctly() -> None:
 def test_traces_as_one_graph() -> None:
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         reason = native.unavailable(RouteRequest(q, SMALL, gradients=True))
-        return native_attention(Call(q, k, v, SMALL, (150, 149), 1)) * 2 if reason is None else q
+        return (
+            native_attention(Call(q, k, v, SMALL, (150, 149), 1)) * 2
+            if reason is None
+            else q
+        )
 
     made = inputs(2, 2, 150, 8)
     compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
-    found = (results(lambda call, f=f: f(*call[:3]), made, SMALL, ()) for f in (attend, compiled))
+    found = (
+        results(lambda call, f=f: f(*call[:3]), made, SMALL, ())
+        for f in (attend, compiled)
+    )
     for a, b in zip(*found, strict=True):
         assert torch.equal(a, b)
 
@@ -236,13 +270,17 @@ def test_traces_as_one_graph() -> None:
 
     program = torch.export.export(Module(), tuple(x.detach() for x in made[:3]))
     assert "bigbird_dna.native_forward" in str(program.graph)
-    assert torch.equal(program.module()(*(x.detach() for x in made[:3])), attend(*made[:3]))
+    assert torch.equal(
+        program.module()(*(x.detach() for x in made[:3])), attend(*made[:3])
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("size", [16, 32, 64])
-def test_every_vector_size_and_small_groups(size: int, tmp_path: Path, threads: None) -> None:
+def test_every_vector_size_and_small_groups(
+    size: int, tmp_path: Path, threads: None
+) -> None:
     """Vectors that the processor lacks are made of smaller ones; one head is packed for each thread."""
     source = f"#define VECTOR_BYTES {size}\n#define PACKED_NUMBERS 1\n".encode()
     source += files("bigbird_dna.attention").joinpath("kernel.cpp").read_bytes()
@@ -299,11 +337,16 @@ def test_without_a_compiler(
 
 
 def test_a_compiler_that_fails(
-    fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    fresh: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """It is named, with its first error, on one line of standard error, once in a process."""
     broken = tmp_path / "broken"
-    broken.write_text("#!/bin/sh\necho 'kernel.cpp: fatal error: no space' >&2\nexit 1\n")
+    broken.write_text(
+        "#!/bin/sh\necho 'kernel.cpp: fatal error: no space' >&2\nexit 1\n"
+    )
     broken.chmod(0o755)
     monkeypatch.setenv("CXX", str(broken))
     complaint = f"the C++ compiler {broken} failed (kernel.cpp: fatal error: no space)"
@@ -321,10 +364,14 @@ def test_a_compiler_that_does_not_end_is_ended(
 ) -> None:
     """With all the programs that it started."""
     slow, note = tmp_path / "slow", tmp_path / "note"
-    slow.write_text(f'#!/bin/sh\n[ "$1" = {waits_for} ] || exit 0\nsleep 60 & echo $! > {note}\nwait\n')
+    slow.write_text(
+        f'#!/bin/sh\n[ "$1" = {waits_for} ] || exit 0\nsleep 60 & echo $! > {note}\nwait\n'
+    )
     slow.chmod(0o755)
     monkeypatch.setenv("CXX", str(slow))
-    monkeypatch.setattr(native_build, "TIMEOUT" if waits_for == "-O3" else "VERSION_TIMEOUT", 0.5)
+    monkeypatch.setattr(
+        native_build, "TIMEOUT" if waits_for == "-O3" else "VERSION_TIMEOUT", 0.5
+    )
     start = time.monotonic()
     message(why_not(), slow, "0.5 s")
     assert time.monotonic() - start < 5
@@ -344,7 +391,9 @@ def test_a_library_that_is_wrong_is_not_used(
         return dense_attention(call) / 2
 
     # Unoptimized, to be quick.
-    monkeypatch.setattr(native_build, "FLAGS", ["-O0", "-std=c++17", "-fPIC", "-shared"])
+    monkeypatch.setattr(
+        native_build, "FLAGS", ["-O0", "-std=c++17", "-fPIC", "-shared"]
+    )
     monkeypatch.setattr(native, "dense_attention", half)
     message(why_not())
     assert list(fresh.iterdir()) == []
@@ -437,7 +486,9 @@ def test_source_that_does_not_compile_or_fails_its_check_is_not_kept(
     assert list(fresh.iterdir()) == []
 
 
-def test_the_very_file_that_was_looked_at_is_loaded(fresh: Path, compiler: list[str]) -> None:
+def test_the_very_file_that_was_looked_at_is_loaded(
+    fresh: Path, compiler: list[str]
+) -> None:
     kept = library(SOURCE, lambda path: None)
     with native_build.library(SOURCE, lambda path: None) as path:
         before = kept.read_bytes()
@@ -466,13 +517,19 @@ def test_a_cache_that_is_not_ours_alone_is_not_used(
         fresh.chmod(0o777)
     checked: list[Path] = []
     paths = [library(SOURCE, checked.append) for _ in range(2)]
-    assert len({kept, *paths}) == 3 and len(checked) == 2 and not any(p.parent.exists() for p in paths)
+    assert (
+        len({kept, *paths}) == 3
+        and len(checked) == 2
+        and not any(p.parent.exists() for p in paths)
+    )
     assert (kept.stat().st_ino, sorted(fresh.rglob("*"))) == before
     one, other = logged(capsys)
     assert message(one, os.environ["BIGBIRD_DNA_CACHE"]) == other
 
 
-def test_where_libraries_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_where_libraries_are_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("BIGBIRD_DNA_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert native_build.cache_directory() == tmp_path / "xdg" / "bigbird-dna"
@@ -512,7 +569,10 @@ def test_processes_that_build_at_once(fresh: Path, compiler: list[str]) -> None:
     running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
     assert [process.wait(timeout=120) for process in running] == [0, 0]
     (kept,) = fresh.iterdir()
-    assert sorted(path.name for path in kept.iterdir()) == ["kernel.sha256", "kernel.so"]
+    assert sorted(path.name for path in kept.iterdir()) == [
+        "kernel.sha256",
+        "kernel.so",
+    ]
 
 
 @pytest.mark.usefixtures("kernel")
@@ -520,17 +580,29 @@ def test_processes_that_build_at_once(fresh: Path, compiler: list[str]) -> None:
 def test_gelu_is_torch_s(shape: tuple[int, ...]) -> None:
     x = 6 * torch.randn(shape, generator=torch.Generator().manual_seed(0))
     expected = torch.nn.functional.gelu(x, approximate="tanh")
-    torch.testing.assert_close(native.gelu_tanh_(x.clone()), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        native.gelu_tanh_(x.clone()), expected, rtol=1e-5, atol=1e-6
+    )
     edges = torch.tensor([float("nan"), float("inf"), -1e4, 0.0])
-    assert native.gelu_tanh_(edges.clone()).isnan().tolist() == [True, False, False, False]
+    assert native.gelu_tanh_(edges.clone()).isnan().tolist() == [
+        True,
+        False,
+        False,
+        False,
+    ]
     wide = x.double()
-    assert torch.equal(native.gelu_tanh_(wide.clone()), torch.nn.functional.gelu(wide, approximate="tanh"))
+    assert torch.equal(
+        native.gelu_tanh_(wide.clone()),
+        torch.nn.functional.gelu(wide, approximate="tanh"),
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gelu_in_training(dtype: torch.dtype) -> None:
     """Value and slope are those of the formula in float64, also far out."""
-    some = torch.cat([torch.linspace(-30, 30, 4001), torch.tensor([-1e30, -3e4, 0.0, 3e4, 1e30])])
+    some = torch.cat(
+        [torch.linspace(-30, 30, 4001), torch.tensor([-1e30, -3e4, 0.0, 3e4, 1e30])]
+    )
     x = some.to(dtype).requires_grad_()
     wide = x.detach().double().requires_grad_()
     expected = torch.nn.functional.gelu(wide, approximate="tanh")
@@ -540,5 +612,7 @@ def test_gelu_in_training(dtype: torch.dtype) -> None:
     torch.testing.assert_close(found.double(), expected, atol=1e-6, rtol=rounding)
     (slope,) = torch.autograd.grad(found, x, upper)
     (exact,) = torch.autograd.grad(expected, wide, upper.double())
-    torch.testing.assert_close(slope.double(), exact.nan_to_num(), atol=2e-6, rtol=rounding)
+    torch.testing.assert_close(
+        slope.double(), exact.nan_to_num(), atol=2e-6, rtol=rounding
+    )
     assert gelu_tanh(torch.tensor([math.nan], requires_grad=True)).isnan().all()

@@ -13,7 +13,11 @@ from bigbird_dna.attention.pattern import GLOBAL, RANDOM, WINDOW, Pattern
 from bigbird_dna.config import EncoderConfig, known_mechanisms
 from bigbird_dna.errors import UsageError
 from bigbird_dna.model.mechanism import attention_graph, attention_weights
-from bigbird_dna.reporting.attention import COLORS, save_attention_figure, save_weights_figure
+from bigbird_dna.reporting.attention import (
+    COLORS,
+    save_attention_figure,
+    save_weights_figure,
+)
 from tests.attention.reference_implementations import patterns
 from tests.cli.command import invoke
 from tests.golden.messages import fails
@@ -28,7 +32,9 @@ def literal_sets(pattern: Pattern, blocks: int) -> tuple[set[int], list[set[int]
     first = set(range(min(ceil(g / 2), blocks)))
     last = {blocks - 1 - i for i in range(g // 2) if blocks - 1 - i >= 0}
     window = [
-        {j + o for o in range(-(w // 2), w // 2 + 1) if 0 <= j + o < blocks} if w else set()
+        {j + o for o in range(-(w // 2), w // 2 + 1) if 0 <= j + o < blocks}
+        if w
+        else set()
         for j in range(blocks)
     ]
     return first | last, window
@@ -36,7 +42,9 @@ def literal_sets(pattern: Pattern, blocks: int) -> tuple[set[int], list[set[int]
 
 @given(PATTERNS, st.integers(1, 40), st.integers(1, 3), st.integers(0, 5))
 @settings(max_examples=60, deadline=None)
-def test_rows_hold_what_the_definition_says(pattern: Pattern, blocks: int, heads: int, layer: int) -> None:
+def test_rows_hold_what_the_definition_says(
+    pattern: Pattern, blocks: int, heads: int, layer: int
+) -> None:
     globals_, window = literal_sets(pattern, blocks)
     keys = pattern.key_blocks(blocks, heads, layer)
     random = pattern.random_ids(blocks, heads, layer)
@@ -59,7 +67,9 @@ def test_rows_hold_what_the_definition_says(pattern: Pattern, blocks: int, heads
 
 @given(PATTERNS, st.integers(1, 60), st.integers(1, 2))
 @settings(max_examples=40, deadline=None)
-def test_token_mask_is_the_block_table_cut_to_length(pattern: Pattern, tokens: int, heads: int) -> None:
+def test_token_mask_is_the_block_table_cut_to_length(
+    pattern: Pattern, tokens: int, heads: int
+) -> None:
     mask = pattern.mask(tokens, heads, layer=1)
     blocks = pattern.blocks(tokens)
     keys = pattern.key_blocks(blocks, heads, layer=1)
@@ -67,7 +77,11 @@ def test_token_mask_is_the_block_table_cut_to_length(pattern: Pattern, tokens: i
     for head in range(heads):
         for i in range(tokens):
             j = i // pattern.block_size
-            seen = set(range(blocks)) if j in globals_ else set(keys[head, j].tolist()) - {-1}
+            seen = (
+                set(range(blocks))
+                if j in globals_
+                else set(keys[head, j].tolist()) - {-1}
+            )
             expected = [t // pattern.block_size in seen for t in range(tokens)]
             assert mask[head, i].tolist() == expected
     assert pattern.is_full(blocks) == mask.all()
@@ -75,7 +89,9 @@ def test_token_mask_is_the_block_table_cut_to_length(pattern: Pattern, tokens: i
 
 def test_random_alone_may_draw_the_own_block_and_is_never_empty() -> None:
     assert Pattern(1, 0, 0, 1).mask(1, 1).all()
-    own = np.mean([Pattern(1, 0, 0, 1, s).mask(4, 1)[0].diagonal().mean() for s in range(400)])
+    own = np.mean(
+        [Pattern(1, 0, 0, 1, s).mask(4, 1)[0].diagonal().mean() for s in range(400)]
+    )
     assert own == pytest.approx(1 / 4, abs=0.06)
 
 
@@ -89,7 +105,9 @@ def test_draw_is_fixed_for_ever() -> None:
 def test_draw_depends_on_seed_layer_and_head_but_not_on_the_number_of_heads() -> None:
     pattern = Pattern(seed=5)
     table = pattern.random_ids(64, heads=4, layer=1)
-    np.testing.assert_array_equal(table, Pattern(seed=5).random_ids(64, heads=4, layer=1))
+    np.testing.assert_array_equal(
+        table, Pattern(seed=5).random_ids(64, heads=4, layer=1)
+    )
     np.testing.assert_array_equal(table[:2], pattern.random_ids(64, heads=2, layer=1))
     different = [
         pattern.random_ids(64, heads=4, layer=2),
@@ -121,11 +139,17 @@ def test_every_pair_of_random_blocks_is_equally_likely() -> None:
     drawn = np.sort(Pattern(1, 0, 0, 2).random_ids(5, heads=2000)[:, 0], axis=1)
     counts = np.unique(drawn[:, 0] * 5 + drawn[:, 1], return_counts=True)[1]
     assert len(counts) == 10
-    assert ((counts - 200) ** 2 / 200).sum() < 35  # chi-squared, 9 degrees of freedom, p about 6e-5
+    assert (
+        (counts - 200) ** 2 / 200
+    ).sum() < 35  # chi-squared, 9 degrees of freedom, p about 6e-5
 
 
 def test_tables_are_read_only_because_they_are_shared() -> None:
-    for table in (Pattern().key_blocks(8, 1), Pattern().random_ids(8, 1), Pattern().global_ids(8)):
+    for table in (
+        Pattern().key_blocks(8, 1),
+        Pattern().random_ids(8, 1),
+        Pattern().global_ids(8),
+    ):
         assert not table.flags.writeable
 
 
@@ -162,16 +186,25 @@ def test_contradictory_sizes_are_refused(values: dict[str, int]) -> None:
         Pattern(**values)
 
 
-@given(st.integers(1, 70), st.integers(0, 3), st.sampled_from([0, 1, 3, 5]), st.integers(0, 3))
+@given(
+    st.integers(1, 70),
+    st.integers(0, 3),
+    st.sampled_from([0, 1, 3, 5]),
+    st.integers(0, 3),
+)
 @settings(max_examples=60, deadline=None)
-def test_causal_rows_depend_on_nothing_that_follows(tokens: int, g: int, w: int, r: int) -> None:
+def test_causal_rows_depend_on_nothing_that_follows(
+    tokens: int, g: int, w: int, r: int
+) -> None:
     if not g + w + r:
         return
     pattern = Pattern(4, g, w, r, seed=3, causal=True)
     mask = pattern.mask(80, heads=2, layer=1)
     assert not np.triu(mask, 1).any()
     assert mask.diagonal(axis1=1, axis2=2).all()
-    np.testing.assert_array_equal(pattern.mask(tokens, heads=2, layer=1), mask[:, :tokens, :tokens])
+    np.testing.assert_array_equal(
+        pattern.mask(tokens, heads=2, layer=1), mask[:, :tokens, :tokens]
+    )
     blocks = np.arange(20)
     window = (blocks[:, None] - blocks >= 0) & (blocks[:, None] - blocks <= w // 2)
     globals_ = (blocks[:, None] >= blocks) & (blocks < g)
@@ -180,7 +213,9 @@ def test_causal_rows_depend_on_nothing_that_follows(tokens: int, g: int, w: int,
         np.testing.assert_array_equal((head == GLOBAL), globals_)
         np.testing.assert_array_equal((head == WINDOW), window & ~globals_)
         random = (head == RANDOM).sum(axis=1)
-        np.testing.assert_array_equal(random, np.minimum(r, blocks + 1 - (window | globals_).sum(axis=1)))
+        np.testing.assert_array_equal(
+            random, np.minimum(r, blocks + 1 - (window | globals_).sum(axis=1))
+        )
 
 
 def test_extra_globals_stand_before_the_blocks() -> None:
@@ -207,7 +242,9 @@ def test_huggingface_counts_the_first_block_once_more_for_each_random_one() -> N
     np.testing.assert_array_equal(counts, expected)
 
 
-@pytest.mark.parametrize("variant", [{"causal": True}, {"num_global_tokens": 3}, {"huggingface": True}])
+@pytest.mark.parametrize(
+    "variant", [{"causal": True}, {"num_global_tokens": 3}, {"huggingface": True}]
+)
 def test_a_pattern_survives_the_way_through_integers(variant: dict[str, int]) -> None:
     pattern = Pattern(16, 2, 3, 1, seed=5, **variant)
     assert Pattern.from_numbers(pattern.as_numbers()) == pattern
@@ -229,7 +266,9 @@ def test_svg_shows_each_kind_in_its_color_and_is_reproducible(tmp_path: Path) ->
 def test_files_stay_small_however_many_blocks_there_are(tmp_path: Path) -> None:
     for blocks in (80, 256):
         path = tmp_path / f"{blocks}.svg"
-        save_attention_figure(Pattern().kinds(blocks, heads=3), path, block_size=32, title="BigBird")
+        save_attention_figure(
+            Pattern().kinds(blocks, heads=3), path, block_size=32, title="BigBird"
+        )
         assert path.stat().st_size < 200_000
         assert path.read_text().count("<image ") == 3
 
@@ -262,7 +301,9 @@ def test_other_arrays_are_refused(tmp_path: Path) -> None:
 
 def test_blocks_of_a_causal_encoder_see_no_later_ones() -> None:
     for attention in ("full", "bigbird"):
-        encoder = EncoderConfig(vocabulary=8, attention=attention, causal=True, block_size=16)
+        encoder = EncoderConfig(
+            vocabulary=8, attention=attention, causal=True, block_size=16
+        )
         kinds = attention_graph(encoder, tokens=150)[0]
         assert kinds.shape == (12, 10, 10) and kinds.dtype == np.int8
         assert not np.triu(kinds, 1).any() and kinds[:, range(10), range(10)].all()
@@ -285,14 +326,20 @@ def test_weights_of_a_mechanism_are_drawn_and_written(tmp_path: Path) -> None:
     weights = np.load(tmp_path / "a.npy")
     assert weights.shape == (2, 256, 256)
     block = weights[0, 32:48, 64:80]  # seen through a summary
-    assert np.linalg.svd(block, compute_uv=False)[1] < 1e-6 < np.linalg.svd(weights[0, :16, :16])[1][1]
+    assert (
+        np.linalg.svd(block, compute_uv=False)[1]
+        < 1e-6
+        < np.linalg.svd(weights[0, :16, :16])[1][1]
+    )
 
 
 @pytest.mark.parametrize("name", known_mechanisms())
 def test_rows_of_every_mechanism_s_weights_sum_to_one(name: str) -> None:
     """Each layer has its own, which are always the same."""
     encoder = small_encoder(8, layers=2, attention=name)
-    weights, again, other = (attention_weights(encoder, layer, tokens=40)[0] for layer in (0, 0, 1))
+    weights, again, other = (
+        attention_weights(encoder, layer, tokens=40)[0] for layer in (0, 0, 1)
+    )
     assert weights.shape == (2, 40, 40) and (weights >= 0).all()
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
     assert np.array_equal(weights, again) and not np.array_equal(weights, other)
@@ -301,6 +348,8 @@ def test_rows_of_every_mechanism_s_weights_sum_to_one(name: str) -> None:
 
 
 def test_weights_of_zero_and_of_one_are_drawn(tmp_path: Path) -> None:
-    save_weights_figure(np.tril(np.ones((1, 3, 3))) / np.arange(1, 4)[:, None], tmp_path / "a.png")
+    save_weights_figure(
+        np.tril(np.ones((1, 3, 3))) / np.arange(1, 4)[:, None], tmp_path / "a.png"
+    )
     save_weights_figure(np.ones((2, 1, 1)), tmp_path / "b.png", title="one")
     assert all((tmp_path / f"{name}.png").stat().st_size > 1000 for name in "ab")

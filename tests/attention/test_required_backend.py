@@ -23,15 +23,23 @@ from tests.cli.command import Run
 from tests.golden.messages import fails, message
 from tests.toys import random_dna
 
-SPARSE = Pattern(block_size=8, global_blocks=1, window_blocks=3, random_blocks=1, seed=1)
-LONG, SHORT, FULL = 2048, 60, 24  # tokens: sparse; few enough for a mask; every block attends to every block
+SPARSE = Pattern(
+    block_size=8, global_blocks=1, window_blocks=3, random_blocks=1, seed=1
+)
+LONG, SHORT, FULL = (
+    2048,
+    60,
+    24,
+)  # tokens: sparse; few enough for a mask; every block attends to every block
 
 
 def attend(route: Route, tokens: int = LONG) -> list[str]:
     """The routes that ran."""
     logged: list[str] = []
     with routes_logged(lambda choice: logged.append(choice.route)):
-        bigbird_attention(*inputs(1, 2, tokens, 16, dtype=torch.float32)[:3], SPARSE, route=route)
+        bigbird_attention(
+            *inputs(1, 2, tokens, 16, dtype=torch.float32)[:3], SPARSE, route=route
+        )
     return logged
 
 
@@ -65,7 +73,9 @@ def test_where_no_backend_is_faster_every_requirement_is_met(
         assert attend("auto", tokens) == [route]
 
 
-def test_what_has_no_backend_is_a_line_of_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_has_no_backend_is_a_line_of_the_log(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with required_backend("flex"):
         full_attention(*inputs(1, 2, 50, 16)[:3])
     message(capsys.readouterr().err.partition("  ")[2], "flex")
@@ -82,7 +92,13 @@ def test_unknown_backends_are_refused() -> None:
 def test_commands_fail_before_they_write(run: Run, tmp_path: Path) -> None:
     """Layers with packed weights have a backend as well."""
     (tmp_path / "a.fa").write_text(f">a\n{random_dna(400, 1)}\n")
-    words = ("score-promoters", "yeast-promoters-window", tmp_path / "a.fa", "-o", tmp_path / "o.tsv")
+    words = (
+        "score-promoters",
+        "yeast-promoters-window",
+        tmp_path / "a.fa",
+        "-o",
+        tmp_path / "o.tsv",
+    )
     result = run(*words, "--device", "cpu", "--require-backend", "flex")
     message(result.err.splitlines()[-1])
     assert result.code == 2 and not (tmp_path / "o.tsv").exists()

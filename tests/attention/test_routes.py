@@ -46,9 +46,15 @@ from tests.attention.reference_implementations import (
 )
 from tests.golden.messages import fails
 
-CAUSAL = Pattern(block_size=8, global_blocks=1, window_blocks=3, random_blocks=2, seed=1, causal=True)
-ETC = Pattern(block_size=8, global_blocks=0, window_blocks=3, random_blocks=0, num_global_tokens=5)
-GENOMICS_SMALL = Pattern(block_size=4, global_blocks=2, window_blocks=3, random_blocks=3, seed=1)
+CAUSAL = Pattern(
+    block_size=8, global_blocks=1, window_blocks=3, random_blocks=2, seed=1, causal=True
+)
+ETC = Pattern(
+    block_size=8, global_blocks=0, window_blocks=3, random_blocks=0, num_global_tokens=5
+)
+GENOMICS_SMALL = Pattern(
+    block_size=4, global_blocks=2, window_blocks=3, random_blocks=3, seed=1
+)
 
 
 def assert_same(left: list[Tensor], right: list[Tensor], tolerance: float) -> None:
@@ -60,7 +66,9 @@ def assert_same(left: list[Tensor], right: list[Tensor], tolerance: float) -> No
 
 def by_route(route: str, made: Made, pattern: Pattern, **options: Any) -> list[Tensor]:
     """Value and gradients of the public function."""
-    return value_and_gradients(lambda *x: bigbird_attention(*x, pattern, route=route, **options), made)
+    return value_and_gradients(
+        lambda *x: bigbird_attention(*x, pattern, route=route, **options), made
+    )
 
 
 PROBLEMS = problems(st.sampled_from([1, 2, 3, 4, 8]), most=70)
@@ -77,7 +85,11 @@ def test_routes_equal_the_oracle_in_double(problem: Problem, chunk: int) -> None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunked, "CHUNK_ELEMENTS", chunk)
         for route in ("blocked", "auto"):
-            assert_same(by_route(route, made, pattern, lengths=lengths, layer=layer), expected, 1e-10)
+            assert_same(
+                by_route(route, made, pattern, lengths=lengths, layer=layer),
+                expected,
+                1e-10,
+            )
 
 
 @given(PROBLEMS)
@@ -89,7 +101,11 @@ def test_each_implementation_equals_the_oracle(problem: Problem) -> None:
 
     rest = (pattern, lengths, layer)
     if not pattern.huggingface:  # a boolean mask can't count a key twice
-        assert_same(results(masked_attention, made, *rest), results(dense_attention, made, *rest), 1e-10)
+        assert_same(
+            results(masked_attention, made, *rest),
+            results(dense_attention, made, *rest),
+            1e-10,
+        )
 
     blocks = pattern.blocks(shape[2])
     layout = make_layout(pattern, blocks)
@@ -102,7 +118,11 @@ def test_each_implementation_equals_the_oracle(problem: Problem) -> None:
         return layout.collect(out, shape[2])
 
     whole = (pattern, (shape[2],) * shape[0], layer)
-    assert_same(value_and_gradients(gathered, made), results(dense_attention, made, *whole), 1e-10)
+    assert_same(
+        value_and_gradients(gathered, made),
+        results(dense_attention, made, *whole),
+        1e-10,
+    )
 
 
 @pytest.mark.parametrize("tokens", [30, 60, 200])
@@ -138,29 +158,41 @@ def test_route_is_chosen_by_the_length_of_the_sequence() -> None:
     assert not is_short(Pattern(block_size=64), 513)
 
 
-@pytest.mark.skipif(native.pointwise(torch.zeros(1)) is None, reason="the kernel can't be had here")
+@pytest.mark.skipif(
+    native.pointwise(torch.zeros(1)) is None, reason="the kernel can't be had here"
+)
 def test_rows_of_full_and_of_sparse_attention_are_one_call_of_the_kernel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pattern, lengths = Pattern(block_size=8, random_blocks=3), (56, 64, 9, 63)
     draw = torch.Generator().manual_seed(0)
-    leaves = [torch.randn(4, 2, 64, 16, generator=draw).requires_grad_() for _ in range(3)]
+    leaves = [
+        torch.randn(4, 2, 64, 16, generator=draw).requires_grad_() for _ in range(3)
+    ]
     upper = torch.randn(4, 2, 64, 16, generator=draw)
     q = leaves[0]
-    assert [choose_route(q, pattern, length).route for length in lengths] == ["full", "native"] * 2
+    assert [choose_route(q, pattern, length).route for length in lengths] == [
+        "full",
+        "native",
+    ] * 2
     expected = [
         bigbird_attention(*(x[row : row + 1, :, :length] for x in leaves), pattern)
         for row, length in enumerate(lengths)
     ]
     of_rows = [
-        torch.autograd.grad(one, leaves, upper[[row], :, : lengths[row]], allow_unused=True)
+        torch.autograd.grad(
+            one, leaves, upper[[row], :, : lengths[row]], allow_unused=True
+        )
         for row, one in enumerate(expected)
     ]
     monkeypatch.setattr(Call, "take", lambda *_: pytest.fail("rows are copied"))
     out = bigbird_attention(*leaves, pattern, lengths=lengths)
     found = torch.autograd.grad(out, leaves, upper)
     for row, length in enumerate(lengths):
-        assert torch.equal(out[[row], :, :length], expected[row]) and not out[row, :, length:].any()
+        assert (
+            torch.equal(out[[row], :, :length], expected[row])
+            and not out[row, :, length:].any()
+        )
         for x, alone in zip(found, of_rows[row], strict=True):
             assert torch.equal(x[row], alone[row])
 
@@ -175,7 +207,9 @@ def test_registry_names_callables_of_one_signature() -> None:
     q, k, v, _ = inputs(2, 2, 24, 4)
     assert set(PATTERN_ATTENTIONS) == set(OF_PATTERNS) >= {"bigbird", "full"}
     for attend in PATTERN_ATTENTIONS.values():
-        out = attend(q, k, v, GENOMICS_SMALL, lengths=torch.tensor([24, 9]), layer=1, dropout=0.0)
+        out = attend(
+            q, k, v, GENOMICS_SMALL, lengths=torch.tensor([24, 9]), layer=1, dropout=0.0
+        )
         assert out.shape == q.shape and (out[1, :, 9:] == 0).all()
         assert attend(q[:0], k[:0], v[:0], Pattern()).shape == (0, 2, 24, 4)
 
@@ -196,7 +230,9 @@ def test_registry_names_callables_of_one_signature() -> None:
         ("route", "fast", "'fast'"),
     ],
 )
-def test_bad_arguments_are_named(attend: Callable[..., Tensor], name: str, value: Any, named: str) -> None:
+def test_bad_arguments_are_named(
+    attend: Callable[..., Tensor], name: str, value: Any, named: str
+) -> None:
     x = torch.zeros(1, 2, 8, 4)
     arguments: dict[str, Any] = {"q": x, "k": x, "v": x, "pattern": Pattern()}
     with fails(ValueError, name, named):
@@ -219,7 +255,9 @@ def test_what_inference_caches_serves_training() -> None:
             bigbird_attention(q, k, v, pattern, lengths=[tokens, tokens - 3])
         assert all(map(torch.equal, (q, k, v), before)), "inputs are left alone"
         q.requires_grad_()
-        out = bigbird_attention(q, k, v, pattern, lengths=[tokens, tokens - 3], dropout=0.1)
+        out = bigbird_attention(
+            q, k, v, pattern, lengths=[tokens, tokens - 3], dropout=0.1
+        )
         out.sum().backward()
         assert q.grad is not None and torch.isfinite(q.grad).all()
 
@@ -227,7 +265,9 @@ def test_what_inference_caches_serves_training() -> None:
 # Causal patterns and ETC: what the equality of the routes does not show by itself.
 
 
-@pytest.mark.filterwarnings("ignore::bigbird_dna.attention.RouteWarning")  # where there is no compiler
+@pytest.mark.filterwarnings(
+    "ignore::bigbird_dna.attention.RouteWarning"
+)  # where there is no compiler
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("route", ["auto", "blocked", "dense", "native"])
 @pytest.mark.parametrize(("tokens", "size"), [(20, 8), (100, 8), (700, 8), (900, 100)])
@@ -246,16 +286,29 @@ def test_the_past_is_bitwise_independent_of_the_future(
             for part in ((q, k, v), changed)
         ]
         assert torch.equal(*outs)
-        if route == "native" and choose_route(q, pattern, cut, route="native").route == "native":
-            alone = [x[:, :, :cut] for x in (q, k, v)]  # nor does it depend on how many there are
-            assert torch.equal(bigbird_attention(*alone, pattern, layer=1, route=route), outs[0])
-        past = bigbird_attention(*(x.requires_grad_() for x in changed), pattern, route=route)[:, :, :cut]
+        if (
+            route == "native"
+            and choose_route(q, pattern, cut, route="native").route == "native"
+        ):
+            alone = [
+                x[:, :, :cut] for x in (q, k, v)
+            ]  # nor does it depend on how many there are
+            assert torch.equal(
+                bigbird_attention(*alone, pattern, layer=1, route=route), outs[0]
+            )
+        past = bigbird_attention(
+            *(x.requires_grad_() for x in changed), pattern, route=route
+        )[:, :, :cut]
         for grad in torch.autograd.grad(past.float().square().sum(), changed):
-            assert (grad[:, :, cut:] == 0).all() and ((grad[:, :, :cut] != 0).any() or cut == 1)
+            assert (grad[:, :, cut:] == 0).all() and (
+                (grad[:, :, :cut] != 0).any() or cut == 1
+            )
 
 
 @given(
-    st.sampled_from([ETC, CAUSAL, Pattern(4, seed=2), Pattern(8, 2, 3, 1, num_global_tokens=8)]),
+    st.sampled_from(
+        [ETC, CAUSAL, Pattern(4, seed=2), Pattern(8, 2, 3, 1, num_global_tokens=8)]
+    ),
     st.integers(10, 90),
     st.integers(0, 4),
     st.booleans(),
@@ -271,12 +324,16 @@ def test_relative_positions_agree_with_the_oracle(
     if owned:
         owners = torch.randint(-1, max(pattern.num_global_tokens, 1), (2, tokens))
         owners[:, : pattern.num_global_tokens] = -1
-    lengths = [tokens, max(tokens - 7, pattern.num_global_tokens + 1)] if padded else None
+    lengths = (
+        [tokens, max(tokens - 7, pattern.num_global_tokens + 1)] if padded else None
+    )
     results = []
     keys = RelativeKeys(table, radius, owners)
     routes: tuple[Route, ...] = ("dense", "blocked", "auto")
     for route in routes:
-        out = bigbird_attention(q, k, v, pattern, lengths=lengths, route=route, relative=keys)
+        out = bigbird_attention(
+            q, k, v, pattern, lengths=lengths, route=route, relative=keys
+        )
         results.append([out, *torch.autograd.grad(out.sin().sum(), (q, k, v, table))])
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
@@ -307,10 +364,16 @@ def test_relative_positions_alone_can_point_at_a_neighbor() -> None:
     """With q = 1 and a large key for distance -1 every token takes its left neighbor's value."""
     tokens, radius = 40, 3
     ones = torch.ones(1, 1, tokens, 4)
-    v = torch.arange(tokens, dtype=torch.float32).view(1, 1, tokens, 1).expand(-1, -1, -1, 4)
+    v = (
+        torch.arange(tokens, dtype=torch.float32)
+        .view(1, 1, tokens, 1)
+        .expand(-1, -1, -1, 4)
+    )
     table = torch.zeros(1, label_count(radius), 4)
     table[0, radius - 1] = 50
-    out = bigbird_attention(ones, 0 * ones, v, Pattern(8, 0, 3, 0), relative=RelativeKeys(table, radius))
+    out = bigbird_attention(
+        ones, 0 * ones, v, Pattern(8, 0, 3, 0), relative=RelativeKeys(table, radius)
+    )
     torch.testing.assert_close(out[0, 0, 1:, 0], v[0, 0, :-1, 0])
 
 
@@ -319,7 +382,10 @@ def test_relative_positions_alone_can_point_at_a_neighbor() -> None:
     [
         ({"lengths": [5]}, "got 5"),
         ({"relative": RelativeKeys(torch.zeros(1, 3, 4), 2)}, "(2, 14, 4)"),
-        ({"relative": RelativeKeys(torch.zeros(2, 14, 4), 2, torch.zeros(1, 3))}, "(1, 20)"),
+        (
+            {"relative": RelativeKeys(torch.zeros(2, 14, 4), 2, torch.zeros(1, 3))},
+            "(1, 20)",
+        ),
     ],
 )
 def test_bad_arguments_of_etc_are_named(options: dict[str, Any], named: str) -> None:
@@ -357,5 +423,9 @@ BEYOND: list[tuple[dict[str, Any], str]] = [
         (flex, {"pattern": Pattern(64, num_global_tokens=100)}, "whole blocks"),
     ],
 )
-def test_refusals_of_routes_name_the_reason(route: Any, change: dict[str, Any], named: str) -> None:
-    assert named in route.unavailable(RouteRequest(torch.zeros(1, 1, 8, 4), Pattern())._replace(**change))
+def test_refusals_of_routes_name_the_reason(
+    route: Any, change: dict[str, Any], named: str
+) -> None:
+    assert named in route.unavailable(
+        RouteRequest(torch.zeros(1, 1, 8, 4), Pattern())._replace(**change)
+    )

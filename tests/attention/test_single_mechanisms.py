@@ -28,7 +28,11 @@ both_forms = pytest.mark.parametrize("causal", [False, True])
 # Clusters
 
 
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.integers(1, 9), st.integers(0, 5))
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=40),
+    st.integers(1, 9),
+    st.integers(0, 5),
+)
 @settings(max_examples=50, deadline=None)
 def test_chunks_hold_every_token_once_and_a_prefix_has_the_same(
     numbers: list[int], size: int, padding: int
@@ -38,10 +42,14 @@ def test_chunks_hold_every_token_once_and_a_prefix_has_the_same(
     chunks = make_chunks(clusters, there, 5, size)
     slots = chunks.slots[0, 0, : len(numbers), 0].tolist()
     assert len(set(slots)) == len(numbers) and max(slots) < chunks.total * size
-    placed = list(zip(chunks.number[0, 0].tolist(), chunks.place[0, 0].tolist(), strict=True))[: len(numbers)]
+    placed = list(
+        zip(chunks.number[0, 0].tolist(), chunks.place[0, 0].tolist(), strict=True)
+    )[: len(numbers)]
     for j, (number, place) in enumerate(placed):
         chunk = [i for i in range(len(numbers)) if placed[i][0] == number]
-        assert [numbers[i] for i in chunk] == [numbers[j]] * len(chunk) and chunk.index(j) == place < size
+        assert [numbers[i] for i in chunk] == [numbers[j]] * len(chunk) and chunk.index(
+            j
+        ) == place < size
     half = len(numbers) // 2
     if half:
         short = make_chunks(clusters[..., :half], there[..., :half], 5, size)
@@ -56,7 +64,9 @@ def test_directions_follow_their_tokens_only_between_passes() -> None:
     q = torch.tensor([[1.0, 0, 0], [0.9, 0, 0.2], [0, 1, 0]]).double()[None, None]
     module(q, q, q)
     module.centroids.begin_pass()
-    assert torch.equal(module.centroids.directions, before), "evaluation changes nothing"
+    assert torch.equal(module.centroids.directions, before), (
+        "evaluation changes nothing"
+    )
     module.train()
     module(q, q, q, lengths=[2])
     assert torch.equal(module.centroids.directions, before), "a pass changes nothing"
@@ -64,7 +74,9 @@ def test_directions_follow_their_tokens_only_between_passes() -> None:
     mean = normalize(q[0, 0, :2], dim=1).sum(0)
     moved = normalize(before[0, 0] + mean / mean.norm(), dim=0)
     torch.testing.assert_close(module.centroids.directions[0, 0], moved)
-    assert torch.equal(module.centroids.directions[0, 1], before[0, 1]), "no token, no change"
+    assert torch.equal(module.centroids.directions[0, 1], before[0, 1]), (
+        "no token, no change"
+    )
     again = module.centroids.directions.clone()
     module.centroids.begin_pass()
     assert torch.equal(module.centroids.directions, again), "a pass counts once"
@@ -79,13 +91,17 @@ def test_directions_are_orthogonal_and_as_long_as_normal_vectors() -> None:
         products = group @ group.T
         assert (products - products.diag().diag()).abs().max() < 1e-5
     squares = drawn.square().sum(-1)
-    assert abs(squares.mean() - 8) < 0.3 and abs(squares.var() - 16) < 3  # of a χ² of 8 degrees of freedom
+    assert (
+        abs(squares.mean() - 8) < 0.3 and abs(squares.var() - 16) < 3
+    )  # of a χ² of 8 degrees of freedom
     assert drawn.mean((0, 1)).abs().max() < 0.08, "no direction is preferred"
     assert not torch.equal(drawn[0], drawn[1])
 
 
 @both_forms
-def test_performers_error_falls_with_the_root_of_the_number_of_features(causal: bool) -> None:
+def test_performers_error_falls_with_the_root_of_the_number_of_features(
+    causal: bool,
+) -> None:
     """Queries and keys are half as long as normal vectors: the features' variance grows with exp |q + k|²."""
     q, k, v = vectors(1, 2, 64, 8)
     q, k = q / 2, k / 2
@@ -93,15 +109,28 @@ def test_performers_error_falls_with_the_root_of_the_number_of_features(causal: 
 
     found = []
     for features in (16, 64, 256, 1024, 4096):
-        draws = [build("performer", causal, width=8, features=features, seed=seed) for seed in range(8)]
-        found.append(float(sum((module(q, k, v) - full).norm() for module in draws) / full.norm() / 8))
+        draws = [
+            build("performer", causal, width=8, features=features, seed=seed)
+            for seed in range(8)
+        ]
+        found.append(
+            float(
+                sum((module(q, k, v) - full).norm() for module in draws)
+                / full.norm()
+                / 8
+            )
+        )
     assert found == sorted(found, reverse=True) and found[-1] < 0.05, found
     slope = math.log(found[-1] / found[1]) / math.log(4096 / 64)
     assert -0.65 < slope < -0.35, found
 
 
-@pytest.mark.parametrize(("name", "part"), [("performer", "directions"), ("reformer", "rotations")])
-def test_random_numbers_are_drawn_anew_only_in_training_and_when_it_is_time(name: str, part: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "part"), [("performer", "directions"), ("reformer", "rotations")]
+)
+def test_random_numbers_are_drawn_anew_only_in_training_and_when_it_is_time(
+    name: str, part: str
+) -> None:
     def features(layer: int = 0, **options: int) -> Any:
         return getattr(build(name, layer=layer, **options).float(), part)
 
@@ -117,7 +146,9 @@ def test_random_numbers_are_drawn_anew_only_in_training_and_when_it_is_time(name
     again.load_state_dict(features(redraw=3).state_dict())
     for _ in range(6):
         again.begin_pass()
-    assert torch.equal(again.drawn, seen[6]), "a function of seed, layer and number of passes"
+    assert torch.equal(again.drawn, seen[6]), (
+        "a function of seed, layer and number of passes"
+    )
     assert not torch.equal(features(layer=1).drawn, seen[0])
     assert not torch.equal(features(seed=1).drawn, seen[0])
     never = features(redraw=0)
@@ -128,13 +159,17 @@ def test_random_numbers_are_drawn_anew_only_in_training_and_when_it_is_time(name
 
 @both_forms
 @pytest.mark.parametrize("narrow", [torch.bfloat16, torch.float16])
-def test_autocast_narrows_what_comes_in_and_nothing_else(narrow: torch.dtype, causal: bool) -> None:
+def test_autocast_narrows_what_comes_in_and_nothing_else(
+    narrow: torch.dtype, causal: bool
+) -> None:
     """Exponentials of what was rounded once more are off, or infinite."""
     module = build("performer", causal, width=8, features=64).float()
     q, k, v = vectors(1, 2, 300, 8, dtype=torch.float32)
     with torch.autocast("cpu", dtype=narrow):
         out = module(q * 4, k * 4, v)
-    assert torch.equal(out, module((q * 4).to(narrow), (k * 4).to(narrow), v.to(narrow)))
+    assert torch.equal(
+        out, module((q * 4).to(narrow), (k * 4).to(narrow), v.to(narrow))
+    )
     assert out.isfinite().all()
 
 
@@ -145,7 +180,9 @@ def test_large_vectors_give_numbers(causal: bool) -> None:
     q, k, v, upper = inputs(1, 2, 300, 8, dtype=torch.float32)
     out = module(q * 12, k * 12, v)
     assert out.isfinite().all() and out.abs().max() <= v.abs().max() * 1.001
-    assert all(grad.isfinite().all() for grad in torch.autograd.grad(out, (q, k, v), upper))
+    assert all(
+        grad.isfinite().all() for grad in torch.autograd.grad(out, (q, k, v), upper)
+    )
 
 
 # Other packages
@@ -176,13 +213,19 @@ def test_longformer_agrees_with_huggingface(globals_: int) -> None:
     with torch.no_grad():
         if globals_:
             for name in ("query", "key", "value"):
-                getattr(module, name).load_state_dict(getattr(layer, f"{name}_global").state_dict())
+                getattr(module, name).load_state_dict(
+                    getattr(layer, f"{name}_global").state_dict()
+                )
         q, k, v = (split(part) for part in (layer.query, layer.key, layer.value))
         out = module(q, k, v, lengths=lengths, hidden=x).transpose(1, 2).flatten(2)
         masks = {"is_index_masked": mask < 0, "is_index_global_attn": mask > 0}
-        expected = layer(x, attention_mask=mask, **masks, is_global_attn=bool(globals_))[0]
+        expected = layer(
+            x, attention_mask=mask, **masks, is_global_attn=bool(globals_)
+        )[0]
     for row, length in enumerate(lengths):
-        torch.testing.assert_close(out[row, :length], expected[row, :length], atol=2e-6, rtol=2e-5)
+        torch.testing.assert_close(
+            out[row, :length], expected[row, :length], atol=2e-6, rtol=2e-5
+        )
 
 
 @both_forms

@@ -15,7 +15,8 @@ from tests.conftest import REPOSITORY
 pytestmark = [
     pytest.mark.triton,
     pytest.mark.skipif(
-        find_spec("triton") is None or shutil.which("g++") is None, reason="needs triton and g++"
+        find_spec("triton") is None or shutil.which("g++") is None,
+        reason="needs triton and g++",
     ),
 ]
 SHARED = {(8, 0): 163 << 10, (9, 0): 227 << 10}
@@ -68,6 +69,8 @@ def test_kernels_compile_for_a_gpu_and_fit_its_shared_memory(
 ) -> None:
     # For blocks of 64 tokens torch finds gradient kernels of Hopper only by measuring many on the GPU.
     gradients = (capability, dtype) != ((9, 0), "bfloat16")
-    found = simulated(Case({}, (1300, 1290), True, 4, width, dtype, gradients, capability))
+    found = simulated(
+        Case({}, (1300, 1290), True, 4, width, dtype, gradients, capability)
+    )
     assert len(found) == 2 + 2 * gradients, found  # far and near keys
     assert all(0 < shared <= SHARED[capability] for shared in found.values()), found

@@ -10,11 +10,15 @@ class Source:
         self.order = order
         rng = np.random.default_rng(seed)
         self.table = 0.97 * rng.dirichlet([concentration] * 4, 4**order) + 0.03 / 4
-        states = np.full(4**order, 4.0**-order)  # to the stationary distribution, step by step
+        states = np.full(
+            4**order, 4.0**-order
+        )  # to the stationary distribution, step by step
         for _ in range(2000):
             states = (states[:, None] * self.table).reshape(4, -1).sum(0)
         self.states = states  # (4 ** order,) how frequent they are
-        self.entropy = float(-(states[:, None] * self.table * np.log2(self.table)).sum())  # bits per base
+        self.entropy = float(
+            -(states[:, None] * self.table * np.log2(self.table)).sum()
+        )  # bits per base
 
     def sample(self, bases: int, seed: int) -> np.ndarray:
         """(bases,) codes, from a state that 200 bases have forgotten."""
@@ -36,10 +40,16 @@ class Source:
         through the texts forward and backward.
         """
         texts, length = seen.shape
-        may_be = (seen[:, :, None] == 4) | (seen[:, :, None] == np.arange(4))  # (N, L, 4)
+        may_be = (seen[:, :, None] == 4) | (
+            seen[:, :, None] == np.arange(4)
+        )  # (N, L, 4)
         size = len(self.states)
-        following = (4 * np.arange(size)[:, None] + np.arange(4)) % size  # state and base → state
-        before = np.empty((length, texts, size))  # chances of the state before each place, by what is before
+        following = (
+            4 * np.arange(size)[:, None] + np.arange(4)
+        ) % size  # state and base → state
+        before = np.empty(
+            (length, texts, size)
+        )  # chances of the state before each place, by what is before
         state = np.tile(self.states, (texts, 1))
         for place in range(length):
             before[place] = state

@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 
 from bigbird_dna.baselines import scan
 from bigbird_dna.baselines.promoters import KmerLogistic, PositionLogistic
-from bigbird_dna.baselines.scan import ScanBaseline, window_log_odds, write_baseline_scans
+from bigbird_dna.baselines.scan import (
+    ScanBaseline,
+    window_log_odds,
+    write_baseline_scans,
+)
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.sequence import base_codes, reverse_complement
@@ -36,7 +40,11 @@ NAMES = ["position", "1-mer", "3-mer", "7-mer"]
 
 @pytest.mark.parametrize("model", MODELS, ids=NAMES)
 @settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 10_000), size=st.integers(LENGTH, 150), unknown=st.sampled_from([0, 0.1, 0.7]))
+@given(
+    seed=st.integers(0, 10_000),
+    size=st.integers(LENGTH, 150),
+    unknown=st.sampled_from([0, 0.1, 0.7]),
+)
 def test_log_odds_of_windows_are_those_of_the_regression(
     model: ScanBaseline, seed: int, size: int, unknown: float
 ) -> None:
@@ -45,7 +53,9 @@ def test_log_odds_of_windows_are_those_of_the_regression(
     starts = np.sort(rng.integers(0, size - LENGTH + 1, 9))
     windows = [text[start : start + LENGTH] for start in starts.tolist()]
     found = window_log_odds(model, base_codes(text), starts, LENGTH)
-    for row, read in zip(found, (windows, [*map(reverse_complement, windows)]), strict=True):
+    for row, read in zip(
+        found, (windows, [*map(reverse_complement, windows)]), strict=True
+    ):
         assert 1 / (1 + np.exp(-row)) == pytest.approx(model.predict(read), abs=1e-6)
 
 
@@ -63,18 +73,29 @@ def test_a_table_is_that_of_a_scan(
     table = pd.read_csv(tmp_path / "x.tsv", sep="\t", keep_default_na=False)
     expected = [
         row
-        for row in scan_promoters(fasta, scan_fasta(fasta), window=LENGTH, predict=model.predict, **sizes)
+        for row in scan_promoters(
+            fasta, scan_fasta(fasta), window=LENGTH, predict=model.predict, **sizes
+        )
         if row.contig != "c"
     ]
     assert len(table) == len(expected)
     for found, row in zip(table.itertuples(index=False), expected, strict=True):
-        assert (found.contig, found.start, found.end, found.name, found.strand, found.tss) == (
+        assert (
+            found.contig,
+            found.start,
+            found.end,
+            found.name,
+            found.strand,
+            found.tss,
+        ) == (
             *row[:3],
             row.name,
             row.strand,
             row.tss,
         )
         assert found.note == (row.note or ".")
-        score = None if found.score == "NA" else pytest.approx(float(found.score), abs=1e-6)
+        score = (
+            None if found.score == "NA" else pytest.approx(float(found.score), abs=1e-6)
+        )
         assert row.score == score
     assert "NA" in set(table["score"])

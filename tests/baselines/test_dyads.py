@@ -18,33 +18,57 @@ TRINUCLEOTIDES = ["".join(letters) for letters in product("ACGT", repeat=3)]
 
 def named(*numbers: int) -> list[tuple[str, int, str]]:
     parts = dyad_parts(np.array(numbers)).tolist()
-    return [(TRINUCLEOTIDES[left], gap, TRINUCLEOTIDES[right]) for gap, left, right in parts]
+    return [
+        (TRINUCLEOTIDES[left], gap, TRINUCLEOTIDES[right]) for gap, left, right in parts
+    ]
 
 
 def searched(text: str, first: str, gap: int, second: str) -> int:
     """Occurrences on either strand; those that are their own reverse complements count once."""
     places = range(len(text) - 5 - gap)
-    found = {at for at in places if text[at:][:3] == first and text[at + 3 + gap :][:3] == second}
+    found = {
+        at
+        for at in places
+        if text[at:][:3] == first and text[at + 3 + gap :][:3] == second
+    }
     first, second = reverse_complement(second), reverse_complement(first)
-    return len(found | {at for at in places if text[at:][:3] == first and text[at + 3 + gap :][:3] == second})
+    return len(
+        found
+        | {
+            at
+            for at in places
+            if text[at:][:3] == first and text[at + 3 + gap :][:3] == second
+        }
+    )
 
 
 def test_every_dyad_has_one_number_with_its_reverse_complement() -> None:
     parts = dyad_parts(np.arange(DYADS))
-    assert parts.shape == (DYADS, 3) and parts.max(axis=0).tolist() == [GAPS - 1, 63, 63]
+    assert parts.shape == (DYADS, 3) and parts.max(axis=0).tolist() == [
+        GAPS - 1,
+        63,
+        63,
+    ]
     names = {*named(*range(DYADS))}
-    turned = {(reverse_complement(b), gap, reverse_complement(a)) for a, gap, b in names}
+    turned = {
+        (reverse_complement(b), gap, reverse_complement(a)) for a, gap, b in names
+    }
     assert len(names | turned) == GAPS * 4096 and len(names) == DYADS
     assert len(names & turned) == GAPS * 64  # their own reverse complements
 
 
 @given(st.text("ACGTN", max_size=40), st.data())
-def test_counts_are_those_of_a_search_and_the_same_on_both_strands(text: str, data: Any) -> None:
+def test_counts_are_those_of_a_search_and_the_same_on_both_strands(
+    text: str, data: Any
+) -> None:
     around = data.draw(st.integers(0, 5))
     window = "C" * around + text + "G" * around
     counts = dyad_counts([window, reverse_complement(window)], len(text)).toarray()
     np.testing.assert_array_equal(counts[0], counts[1])
-    for number in [*np.flatnonzero(counts[0]), *data.draw(st.lists(st.integers(0, DYADS - 1), max_size=5))]:
+    for number in [
+        *np.flatnonzero(counts[0]),
+        *data.draw(st.lists(st.integers(0, DYADS - 1), max_size=5)),
+    ]:
         assert counts[0, number] == searched(text, *named(number)[0])
     known = sum(
         "N" not in text[at:][:3] + text[at + 3 + gap :][:3]
@@ -68,7 +92,11 @@ def planted() -> tuple[list[str], np.ndarray[Any, Any]]:
         text, at = random_dna(SIZE, row), rng.integers(0, SIZE - 12)
         if row % 4 == 0:
             site = "GAC" + text[at + 3 : at + 9] + "TTG"
-            text = text[:at] + (site if row % 8 else reverse_complement(site)) + text[at + 12 :]
+            text = (
+                text[:at]
+                + (site if row % 8 else reverse_complement(site))
+                + text[at + 12 :]
+            )
             labels[row, :2] = 1, row % 8 > 0
         texts.append(text)
     return texts, labels
@@ -83,23 +111,38 @@ def test_a_planted_dyad_is_chosen_and_chance_gains_little(planted: Any) -> None:
 
     def blocks(part: slice) -> Any:
         own = texts[part]
-        return (dyad_counts(own[first : first + 100], SIZE) for first in range(0, len(own), 100))
+        return (
+            dyad_counts(own[first : first + 100], SIZE)
+            for first in range(0, len(own), 100)
+        )
 
-    known, held_out, _ = ((partial(blocks, part), base[part], labels[part]) for part in parts)
+    known, held_out, _ = (
+        (partial(blocks, part), base[part], labels[part]) for part in parts
+    )
     fitted = TrackDyads.fit(3, known, held_out)
     assert fitted.words.shape == fitted.weight.shape == (3, 3)
     for track in (0, 1):
-        assert named(fitted.words[track, 0])[0] in {("GAC", 6, "TTG"), ("CAA", 6, "GTC")}
+        assert named(fitted.words[track, 0])[0] in {
+            ("GAC", 6, "TTG"),
+            ("CAA", 6, "GTC"),
+        }
     assert fitted.weight[0, 0] > fitted.weight[1, 0] > 1
     gains = []
     for part in parts[1:]:
         losses = [
             np.mean(np.logaddexp(0, logits) - labels[part] * logits, axis=0)
-            for logits in (base[part], base[part] + fitted.added(dyad_counts(texts[part], SIZE)))
+            for logits in (
+                base[part],
+                base[part] + fitted.added(dyad_counts(texts[part], SIZE)),
+            )
         ]
         gains.append(losses[0] - losses[1])
     # Never a loss on the windows of the choice; on others, no more than chance.
-    assert (gains[0] >= 0).all() and (gains[1][:2] > 0.1).all() and abs(gains[1][2]) < 0.02
-    assert not TrackDyads.fit(0, known, held_out).added(dyad_counts(texts[:5], SIZE)).any()
+    assert (
+        (gains[0] >= 0).all() and (gains[1][:2] > 0.1).all() and abs(gains[1][2]) < 0.02
+    )
+    assert (
+        not TrackDyads.fit(0, known, held_out).added(dyad_counts(texts[:5], SIZE)).any()
+    )
     unknown = (held_out[0], held_out[1], np.zeros_like(held_out[2]))
     assert not TrackDyads.fit(3, known, unknown).weight.any()

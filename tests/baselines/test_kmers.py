@@ -34,7 +34,9 @@ LABELS = np.tile([0, 0, 1, 0], 100)  # classes weigh alike all the same
 TRAIN, TEST = slice(0, 300), slice(300, None)
 
 
-def random_sequences(count: int = len(LABELS), seed: int = 5, letters: str = "ACGT") -> list[str]:
+def random_sequences(
+    count: int = len(LABELS), seed: int = 5, letters: str = "ACGT"
+) -> list[str]:
     rng = np.random.default_rng(seed)
     return ["".join(rng.choice(list(letters), LENGTH)) for _ in range(count)]
 
@@ -56,12 +58,16 @@ def slow_frequencies(sequence: str, k: int) -> list[float]:
 def test_frequencies_agree_with_a_slow_count(sequences, k):
     found = kmer_frequencies(iter(sequences), k)
     assert found.dtype == np.float32
-    np.testing.assert_allclose(found, [slow_frequencies(s, k) for s in sequences], atol=1e-7)
+    np.testing.assert_allclose(
+        found, [slow_frequencies(s, k) for s in sequences], atol=1e-7
+    )
 
 
 def test_large_k_is_sparse_and_the_same():
     rng = np.random.default_rng(0)
-    sequences = ["".join(rng.choice(list("ACGTN"), 300, p=[0.24] * 4 + [0.04])) for _ in range(3)]
+    sequences = [
+        "".join(rng.choice(list("ACGTN"), 300, p=[0.24] * 4 + [0.04])) for _ in range(3)
+    ]
     found = kmer_frequencies([*sequences, "ACGNT"], 7)
     assert found.shape == (4, 4**7) and found.nnz < 4 * 300
     expected = [slow_frequencies(s, 7) for s in [*sequences, "ACGNT"]]
@@ -69,12 +75,19 @@ def test_large_k_is_sparse_and_the_same():
 
 
 def slow_one_hot(sequences: list[str]) -> np.ndarray:
-    rows = [[float(base == letter) for base in sequence for letter in "ACGT"] for sequence in sequences]
+    rows = [
+        [float(base == letter) for base in sequence for letter in "ACGT"]
+        for sequence in sequences
+    ]
     length = len(sequences[0]) if sequences else 0
     return np.array(rows, np.float32).reshape(len(sequences), 4 * length)
 
 
-@given(st.integers(0, 6).flatmap(lambda n: st.lists(st.text("ACGTN", min_size=n, max_size=n), max_size=4)))
+@given(
+    st.integers(0, 6).flatmap(
+        lambda n: st.lists(st.text("ACGTN", min_size=n, max_size=n), max_size=4)
+    )
+)
 def test_features_are_the_explicit_one_hot_matrix(sequences: list[str]) -> None:
     found = position_features(sequences)
     assert found.dtype == np.float32
@@ -84,12 +97,16 @@ def test_features_are_the_explicit_one_hot_matrix(sequences: list[str]) -> None:
 def test_features_are_the_same_on_both_strands_and_see_the_middle() -> None:
     made = random_sequences(5)
     features = window_features(made, (20, 60), 3)
-    turned = window_features([reverse_complement(window) for window in made], (20, 60), 3)
+    turned = window_features(
+        [reverse_complement(window) for window in made], (20, 60), 3
+    )
     np.testing.assert_allclose(features, turned, atol=1e-7)
     assert features.shape == (5, 2 * 32)
     np.testing.assert_allclose(features.sum(axis=1), 2, rtol=1e-5)
     outside = ["A" * 20 + window[20:40] + "C" * 20 for window in made]
-    np.testing.assert_allclose(window_features(outside, (20, 60), 3)[:, :32], features[:, :32])
+    np.testing.assert_allclose(
+        window_features(outside, (20, 60), 3)[:, :32], features[:, :32]
+    )
 
 
 def slow_open_frame(sequence: str) -> int:
@@ -97,14 +114,20 @@ def slow_open_frame(sequence: str) -> int:
     for strand in (sequence, reverse_complement(sequence)):
         for frame in range(3):
             codons = [strand[i : i + 3] for i in range(frame, len(strand) - 2, 3)]
-            open_ = "".join("|" if c in ("TAA", "TAG", "TGA") or "N" in c else "." for c in codons)
+            open_ = "".join(
+                "|" if c in ("TAA", "TAG", "TGA") or "N" in c else "." for c in codons
+            )
             longest = max(longest, *map(len, open_.split("|")))
     return 3 * longest
 
 
 @given(st.lists(SEQUENCE, max_size=4))
-def test_open_frames_and_composition_agree_with_slow_counts(sequences: list[str]) -> None:
-    assert longest_open_frames(sequences).tolist() == [slow_open_frame(s) for s in sequences]
+def test_open_frames_and_composition_agree_with_slow_counts(
+    sequences: list[str],
+) -> None:
+    assert longest_open_frames(sequences).tolist() == [
+        slow_open_frame(s) for s in sequences
+    ]
     assert longest_open_frames([*map(reverse_complement, sequences)]).tolist() == [
         slow_open_frame(s) for s in sequences
     ]
@@ -115,27 +138,42 @@ def test_open_frames_and_composition_agree_with_slow_counts(sequences: list[str]
         ratio = text.count("CG") * known / (c * g) if c * g else 0
         expected.append(((c + g) / max(known, 1), ratio, max(map(len, runs))))
     found = composition_features(sequences)
-    np.testing.assert_allclose(found, np.array(expected, np.float32).reshape(-1, 3), rtol=1e-6)
+    np.testing.assert_allclose(
+        found, np.array(expected, np.float32).reshape(-1, 3), rtol=1e-6
+    )
 
 
 # Regressions
 
 
 def test_the_longest_open_frame_tells_coding_windows_and_nothing_else() -> None:
-    codons = [c for c in map("".join, product("ACGT", repeat=3)) if c not in ("TAA", "TAG", "TGA")]
+    codons = [
+        c
+        for c in map("".join, product("ACGT", repeat=3))
+        if c not in ("TAA", "TAG", "TGA")
+    ]
     rng = np.random.default_rng(3)
     sequences = ["".join(rng.choice(list("ACGT"), 400)) for _ in LABELS]
     coding = ["".join(rng.choice(codons, 133)) for _ in LABELS]
-    mixed = [coding[row] if label else sequences[row] for row, label in enumerate(LABELS)]
+    mixed = [
+        coding[row] if label else sequences[row] for row, label in enumerate(LABELS)
+    ]
     model = promoter_regression("orf", 3, seed=1).fit(mixed[TRAIN], LABELS[TRAIN])
     assert isinstance(model, OpenFrameLogistic)
-    coded, other = (model.predict([s for s, y in zip(mixed, LABELS, strict=True) if y == k]) for k in (1, 0))
+    coded, other = (
+        model.predict([s for s, y in zip(mixed, LABELS, strict=True) if y == k])
+        for k in (1, 0)
+    )
     assert np.median(coded) > 0.8 > 0.5 > np.median(other)
-    assert roc_auc_score(LABELS[TEST], model.predict(sequences[TEST])) == pytest.approx(0.5, abs=0.15)
+    assert roc_auc_score(LABELS[TEST], model.predict(sequences[TEST])) == pytest.approx(
+        0.5, abs=0.15
+    )
 
 
 def regression(penalty: float) -> LogisticRegression:
-    return LogisticRegression(C=penalty, class_weight="balanced", max_iter=1000, random_state=1)
+    return LogisticRegression(
+        C=penalty, class_weight="balanced", max_iter=1000, random_state=1
+    )
 
 
 def test_it_is_scikit_learn_s_regression_on_the_one_hot_matrix() -> None:
@@ -144,21 +182,29 @@ def test_it_is_scikit_learn_s_regression_on_the_one_hot_matrix() -> None:
     model = PositionLogistic(seed=1).fit(sequences[TRAIN], y[TRAIN])
     expected = regression(model.penalty).fit(slow_one_hot(sequences[TRAIN]), y[TRAIN])
     x = slow_one_hot(sequences[TEST])
-    np.testing.assert_allclose(model.predict(sequences[TEST]), expected.predict_proba(x)[:, 1], atol=2e-3)
+    np.testing.assert_allclose(
+        model.predict(sequences[TEST]), expected.predict_proba(x)[:, 1], atol=2e-3
+    )
     assert model.penalty in PositionLogistic.penalties
     assert model.coefficients.shape == (LENGTH, 4)
     # The logits are those of the coefficients, and their logistic function the probabilities.
     logits = x @ model.coefficients.ravel() + model.intercept
     np.testing.assert_allclose(model.logits(sequences[TEST]), logits, atol=1e-4)
-    np.testing.assert_allclose(model.predict(sequences[TEST]), 1 / (1 + np.exp(-logits)), atol=1e-5)
+    np.testing.assert_allclose(
+        model.predict(sequences[TEST]), 1 / (1 + np.exp(-logits)), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("k", [3, 5])
-def test_k_mer_predictions_are_those_of_the_scaled_regression_to_the_byte(k: int) -> None:
+def test_k_mer_predictions_are_those_of_the_scaled_regression_to_the_byte(
+    k: int,
+) -> None:
     sequences, rng = random_sequences(), np.random.default_rng(7)
     for row in np.flatnonzero(LABELS):  # these have the motif anywhere
         offset = int(rng.integers(0, LENGTH - len(MOTIF) + 1))
-        sequences[row] = sequences[row][:offset] + MOTIF + sequences[row][offset + len(MOTIF) :]
+        sequences[row] = (
+            sequences[row][:offset] + MOTIF + sequences[row][offset + len(MOTIF) :]
+        )
     model = KmerLogistic(k, seed=1).fit(sequences[TRAIN], LABELS[TRAIN])
     # The penalty is chosen on a fifth of either class, drawn by the seed.
     rng, held_out, y = np.random.default_rng(1), np.zeros(300, bool), LABELS[TRAIN]
@@ -167,21 +213,32 @@ def test_k_mer_predictions_are_those_of_the_scaled_regression_to_the_byte(k: int
         held_out[rng.permutation(rows)[: len(rows) // 5]] = True
     x, losses = kmer_frequencies(sequences[TRAIN], k), []
     for penalty in (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0):
-        fitted = make_pipeline(StandardScaler(), regression(penalty)).fit(x[~held_out], y[~held_out])
+        fitted = make_pipeline(StandardScaler(), regression(penalty)).fit(
+            x[~held_out], y[~held_out]
+        )
         chosen = -np.log(fitted.predict_proba(x[held_out])[np.arange(60), y[held_out]])
-        losses.append((sum(chosen[y[held_out] == label].mean() for label in (0, 1)), penalty))
+        losses.append(
+            (sum(chosen[y[held_out] == label].mean() for label in (0, 1)), penalty)
+        )
     assert model.penalty == min(losses)[1]
     fitted = make_pipeline(StandardScaler(), regression(model.penalty)).fit(x, y)
     expected = fitted.predict_proba(kmer_frequencies(sequences[TEST], k))
-    assert model.predict(sequences[TEST]).tobytes() == expected[:, 1].astype(np.float64).tobytes()
+    assert (
+        model.predict(sequences[TEST]).tobytes()
+        == expected[:, 1].astype(np.float64).tobytes()
+    )
 
 
-@pytest.mark.parametrize("model", [PositionLogistic(1), KmerLogistic(3, 1), KmerLogistic(7, 1)])
+@pytest.mark.parametrize(
+    "model", [PositionLogistic(1), KmerLogistic(3, 1), KmerLogistic(7, 1)]
+)
 def test_a_prediction_does_not_depend_on_its_neighbors(model: LogisticBaseline) -> None:
     sequences = random_sequences()
     model.fit(sequences, LABELS)
     together = model.predict(sequences[:6])
-    np.testing.assert_allclose(together, [model.predict([s])[0] for s in sequences[:6]], rtol=1e-5)
+    np.testing.assert_allclose(
+        together, [model.predict([s])[0] for s in sequences[:6]], rtol=1e-5
+    )
     assert model.predict([]).shape == model.logits([]).shape == (0,)
 
 
@@ -189,7 +246,10 @@ def test_a_prediction_does_not_depend_on_its_neighbors(model: LogisticBaseline) 
     "use",
     [
         *(lambda k=k: kmer_frequencies(["ACGT"], k) for k in (0, 13)),
-        *(lambda y=y: KmerLogistic(3, 1).fit(random_sequences(), y) for y in (LABELS[1:], np.ones(400))),
+        *(
+            lambda y=y: KmerLogistic(3, 1).fit(random_sequences(), y)
+            for y in (LABELS[1:], np.ones(400))
+        ),
         lambda: KmerLogistic(3, 1).predict(["ACGT"]),
         lambda: PositionLogistic(1).logits(["ACGT"]),
         lambda: PositionLogistic(1).coefficients,
@@ -212,7 +272,9 @@ def test_lengths_must_agree() -> None:
     with fails(DataError):
         position_features(["A", "ACG"])
     # Fitted once more, it may be to another length.
-    assert model.fit([text[1:] for text in sequences], LABELS[:20]).coefficients.shape == (59, 4)
+    assert model.fit(
+        [text[1:] for text in sequences], LABELS[:20]
+    ).coefficients.shape == (59, 4)
 
 
 def test_fit_agrees_with_scikit_learn_at_the_chosen_penalty() -> None:

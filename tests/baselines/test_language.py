@@ -25,7 +25,9 @@ from tests.toys import encode, random_dna
 
 
 def documents_of(tokenizer, sizes, seed):
-    return tokenizer.encode_batch([random_dna(size, seed + number) for number, size in enumerate(sizes)])
+    return tokenizer.encode_batch(
+        [random_dna(size, seed + number) for number, size in enumerate(sizes)]
+    )
 
 
 def hide(documents, tokenizer, share, seed):
@@ -33,7 +35,9 @@ def hide(documents, tokenizer, share, seed):
     hidden = []
     for document in documents:
         places = np.flatnonzero(np.isin(document, tokenizer.base_ids))
-        hidden.append(np.sort(rng.choice(places, round(share * len(places)), replace=False)))
+        hidden.append(
+            np.sort(rng.choice(places, round(share * len(places)), replace=False))
+        )
     return MaskedTokens(documents, hidden)
 
 
@@ -45,24 +49,36 @@ def test_pieces_as_bases(tokenizer):
         np.testing.assert_array_equal(pieces.codes(document), encode(text))
     hidden = [np.array([0]), np.arange(2, 30, 5), np.zeros(0, np.int64)]
     (stretches,) = pieces.batches(documents, hidden)
-    found = ["".join("ACGTN"[c] for c in stretches.codes[s:e]) for s, e in zip(*stretches[1:], strict=True)]
+    found = [
+        "".join("ACGTN"[c] for c in stretches.codes[s:e])
+        for s, e in zip(*stretches[1:], strict=True)
+    ]
     asked = zip(documents, hidden, strict=True)
-    assert found == [tokenizer.decode([document[i]]) for document, places in asked for i in places]
+    assert found == [
+        tokenizer.decode([document[i]]) for document, places in asked for i in places
+    ]
     before, behind = stretches.apart()
     assert before[1] == stretches.starts[1] - stretches.ends[0] == behind[0]
-    assert before[0] >= stretches.starts[0] and behind[-1] >= len(stretches.codes) - stretches.ends[-1]
+    assert (
+        before[0] >= stretches.starts[0]
+        and behind[-1] >= len(stretches.codes) - stretches.ends[-1]
+    )
 
 
 def test_batches_are_what_one_would_be(tokenizer, monkeypatch):
     documents = documents_of(tokenizer, [700, 300, 500], 1)
     held_out = hide(documents, tokenizer, 0.2, 0)
-    fitted = fit_language_baselines(documents, held_out, tokenizer, token_order=2, base_order=4)
+    fitted = fit_language_baselines(
+        documents, held_out, tokenizer, token_order=2, base_order=4
+    )
     chosen = np.arange(0, sum(map(len, held_out.hidden)), 3)
     whole = fitted.evaluate(held_out)
     monkeypatch.setattr("bigbird_dna.baselines.language.BATCH", 1)
     for name, bits in fitted.evaluate(held_out).bits.items():
         np.testing.assert_array_equal(bits, whole.bits[name])
-    some, every = (fitted.bases.bits(held_out, 3, (False, True), part) for part in (chosen, None))
+    some, every = (
+        fitted.bases.bits(held_out, 3, (False, True), part) for part in (chosen, None)
+    )
     np.testing.assert_array_equal(some, every[chosen])
 
 
@@ -71,14 +87,22 @@ def test_each_predictor_sees_what_it_may(tokenizer):
     training = documents_of(tokenizer, [60_000, 50_000], 1)
     documents = documents_of(tokenizer, [1500], 9)
     held_out = hide(documents, tokenizer, 0.4, 0)
-    fitted = fit_language_baselines(training, held_out, tokenizer, token_order=3, base_order=4)
+    fitted = fit_language_baselines(
+        training, held_out, tokenizer, token_order=3, base_order=4
+    )
     fitted = replace(fitted, base_orders=dict.fromkeys(VIEWS, 4))
     before = fitted.evaluate(held_out).bits
     changed = documents[0].copy()
     places = held_out.hidden[0]
-    one = np.flatnonzero((np.diff(places[1:]) == 1) & (np.diff(places[:-1]) == 1))[0] + 1  # among hidden ones
-    same_length = tokenizer.piece_lengths == tokenizer.piece_lengths[changed[places[one]]]
-    others = np.flatnonzero(same_length & np.isin(np.arange(tokenizer.vocabulary), tokenizer.base_ids))
+    one = (
+        np.flatnonzero((np.diff(places[1:]) == 1) & (np.diff(places[:-1]) == 1))[0] + 1
+    )  # among hidden ones
+    same_length = (
+        tokenizer.piece_lengths == tokenizer.piece_lengths[changed[places[one]]]
+    )
+    others = np.flatnonzero(
+        same_length & np.isin(np.arange(tokenizer.vocabulary), tokenizer.base_ids)
+    )
     changed[places[one]] = others[others != changed[places[one]]][0]
     after = fitted.evaluate(MaskedTokens([changed], held_out.hidden)).bits
     rest = np.arange(len(places)) != one
@@ -95,11 +119,15 @@ def test_tokens_from_the_left_are_those_of_the_model_itself(tokenizer):
     held_out = hide(documents, tokenizer, 0.1, 0)
     options = {"token_order": 3, "base_order": 2, "both_strands": False}
     evaluated, causal = (
-        fit_language_baselines(training, held_out, tokenizer, **options, causal=only_left).evaluate(held_out)
+        fit_language_baselines(
+            training, held_out, tokenizer, **options, causal=only_left
+        ).evaluate(held_out)
         for only_left in (False, True)
     )
     assert tuple(causal.bits) == LEFT_PREDICTORS
-    for name in LEFT_PREDICTORS:  # with all tokens on the left, as those that see the rest
+    for (
+        name
+    ) in LEFT_PREDICTORS:  # with all tokens on the left, as those that see the rest
         same = name + ONE_AT_A_TIME if name + ONE_AT_A_TIME in evaluated.bits else name
         np.testing.assert_array_equal(causal.bits[name], evaluated.bits[same])
         assert causal.notes[name] == evaluated.notes[same]
@@ -108,11 +136,15 @@ def test_tokens_from_the_left_are_those_of_the_model_itself(tokenizer):
     for name, length in ((UNIGRAM, 1), (TOKENS_LEFT + ONE_AT_A_TIME, order)):
         model = KneserNey(length, tokenizer.vocabulary).fit(training)
         pairs = zip(*held_out, strict=True)
-        bits = np.concatenate([-model.log2_probabilities(text)[places] for text, places in pairs])
+        bits = np.concatenate(
+            [-model.log2_probabilities(text)[places] for text, places in pairs]
+        )
         np.testing.assert_allclose(evaluated.bits[name], bits)
     np.testing.assert_array_equal(evaluated.bits[UNIFORM], 2 * evaluated.bases)
     assert set(evaluated.bits) == set(evaluated.notes) == set(PREDICTORS)
-    assert {len(bits) for bits in evaluated.bits.values()} == {sum(map(len, held_out.hidden))}
+    assert {len(bits) for bits in evaluated.bits.values()} == {
+        sum(map(len, held_out.hidden))
+    }
 
 
 def test_pieces_tell_of_their_neighbors_what_bases_do_not(tokenizer):
@@ -122,13 +154,18 @@ def test_pieces_tell_of_their_neighbors_what_bases_do_not(tokenizer):
     texts = ["".join(rng.choice(list("ACGT"), 6000)) for _ in range(30)]
     documents = tokenizer.encode_batch(texts)
     held_out = hide(documents[20:], tokenizer, 0.15, 0)
-    found = fit_language_baselines(documents[:20], held_out, tokenizer, token_order=2, base_order=3).evaluate(
-        held_out
-    )
+    found = fit_language_baselines(
+        documents[:20], held_out, tokenizer, token_order=2, base_order=3
+    ).evaluate(held_out)
     rates = {name: bits.sum() / found.bases.sum() for name, bits in found.bits.items()}
     for name in (BASES_LEFT, BASES_BOTH):
         assert 1.995 < rates[name] < 2.01
-    assert rates[TOKENS_BOTH + ONE_AT_A_TIME] < 1.97 < 1.99 < rates[TOKENS_LEFT + ONE_AT_A_TIME]
+    assert (
+        rates[TOKENS_BOTH + ONE_AT_A_TIME]
+        < 1.97
+        < 1.99
+        < rates[TOKENS_LEFT + ONE_AT_A_TIME]
+    )
 
 
 @pytest.fixture
@@ -157,11 +194,14 @@ def test_tokens_beyond_the_memory_are_spread_over_all_documents(tokenizer, fits,
     chosen = np.arange(20)
     tokens.fit_token_models(training, held_out, chosen, tokenizer, 4, memory, views)
     places = [
-        [next((i for i, one in enumerate(training) if one is d), None) for d in used] for used, _ in fits
+        [next((i for i, one in enumerate(training) if one is d), None) for d in used]
+        for used, _ in fits
     ]
     assert places[0] == [2, 6, 10, 14, 18]
     # A shorter order is best: more documents have room then, where both sides are seen.
-    assert len(places) == (4 if views == VIEWS else 1) and all(len(used) <= 20 for used in places)
+    assert len(places) == (4 if views == VIEWS else 1) and all(
+        len(used) <= 20 for used in places
+    )
     assert (len(places[-1]) > 5) is (views == VIEWS)
 
 
@@ -179,9 +219,13 @@ def test_what_is_refused(tokenizer):
     with fails(ValueError):
         fit_language_baselines(training, none, tokenizer)
     held_out = hide(training, tokenizer, 0.3, 0)
-    fitted = fit_language_baselines(training, held_out, tokenizer, token_order=2, base_order=2)
+    fitted = fit_language_baselines(
+        training, held_out, tokenizer, token_order=2, base_order=2
+    )
     evaluated = fitted.evaluate(none)
-    assert all(bits.shape == (0,) for bits in evaluated.bits.values()) and evaluated.bases.shape == (0,)
+    assert all(
+        bits.shape == (0,) for bits in evaluated.bits.values()
+    ) and evaluated.bases.shape == (0,)
     with_n = tokenizer.encode("ACGTNACGT")
     place = np.array([tokenizer.decode([i]) for i in with_n]).tolist().index("N")
     with fails(ValueError):
@@ -194,6 +238,10 @@ def test_choosing_is_on_a_sample(tokenizer, monkeypatch):
     monkeypatch.setattr(language, "CHOOSING_TOKENS", 50)
     sizes = []
     fit = language.fit_token_models
-    monkeypatch.setattr(language, "fit_token_models", lambda *rest: sizes.append(len(rest[2])) or fit(*rest))
+    monkeypatch.setattr(
+        language,
+        "fit_token_models",
+        lambda *rest: sizes.append(len(rest[2])) or fit(*rest),
+    )
     fit_language_baselines(training, held_out, tokenizer, token_order=2, base_order=2)
     assert sizes == [50]

@@ -14,7 +14,9 @@ from tests.golden.messages import fails
 
 CODES = st.lists(st.integers(0, 4), max_size=40)
 SEQUENCES = st.lists(CODES, min_size=1, max_size=3)
-TRAINING = SEQUENCES.filter(lambda found: any(base < 4 for codes in found for base in codes))
+TRAINING = SEQUENCES.filter(
+    lambda found: any(base < 4 for codes in found for base in codes)
+)
 STRENGTHS = st.lists(st.sampled_from([0.01, 0.5, 3.0, 100.0]), min_size=4, max_size=4)
 
 
@@ -23,7 +25,11 @@ def arrays(sequences):
 
 
 def known_runs(codes):
-    return [[int(base) for base in run] for run in "".join(map(str, codes)).split("4") if run]
+    return [
+        [int(base) for base in run]
+        for run in "".join(map(str, codes)).split("4")
+        if run
+    ]
 
 
 def slow_counts(sequences, bases, both_strands):
@@ -31,7 +37,9 @@ def slow_counts(sequences, bases, both_strands):
     found = np.zeros((4,) * bases, int)
     for codes in sequences:
         for run in known_runs(codes):
-            for strand in [run, [3 - base for base in reversed(run)]][: 1 + both_strands]:
+            for strand in [run, [3 - base for base in reversed(run)]][
+                : 1 + both_strands
+            ]:
                 for end in range(bases, len(strand) + 1):
                     found[tuple(strand[end - bases : end])] += 1
     return found.ravel()
@@ -52,7 +60,9 @@ def test_words_are_counted_as_by_hand(sequences, longest, both_strands, slice_ba
         patch.setattr(markov, "SLICE", slice_bases)
         found = count_words(arrays(sequences), longest, both_strands=both_strands)
     for bases, table in enumerate(found, start=1):
-        np.testing.assert_array_equal(table, slow_counts(sequences, bases, both_strands))
+        np.testing.assert_array_equal(
+            table, slow_counts(sequences, bases, both_strands)
+        )
 
 
 def test_counts_are_widened_before_they_could_overflow(monkeypatch):
@@ -67,18 +77,29 @@ def test_counts_are_widened_before_they_could_overflow(monkeypatch):
 
 
 @settings(max_examples=50, deadline=None)
-@given(TRAINING, STRENGTHS, CODES.filter(lambda codes: 4 not in codes and codes), st.integers(0, 3))
+@given(
+    TRAINING,
+    STRENGTHS,
+    CODES.filter(lambda codes: 4 not in codes and codes),
+    st.integers(0, 3),
+)
 def test_one_sided_agrees_with_the_formula(training, strengths, codes, order):
     model = Markov(3).fit(arrays(training)).smooth(strengths)
     counts = [slow_counts(training, bases, True) for bases in range(1, 5)]
     places = np.arange(len(codes))
     found = model.one_sided(np.array(codes), places, places + 1, order)
     expected = [
-        -np.log2(probability(counts, strengths, codes[max(place - order, 0) : place], codes[place]))
+        -np.log2(
+            probability(
+                counts, strengths, codes[max(place - order, 0) : place], codes[place]
+            )
+        )
         for place in places
     ]
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    whole = model.one_sided(np.array(codes), np.array([0]), np.array([len(codes)]), order)
+    whole = model.one_sided(
+        np.array(codes), np.array([0]), np.array([len(codes)]), order
+    )
     np.testing.assert_allclose(whole, found.sum(), rtol=1e-9)
 
 
@@ -92,7 +113,9 @@ def brute_force(model, codes, start, end, order):
         right += 1
 
     def chance(stretch):
-        text = np.concatenate([codes[start - left : start], stretch, codes[end : end + right]])
+        text = np.concatenate(
+            [codes[start - left : start], stretch, codes[end : end + right]]
+        )
         found = 1.0
         for place in range(left, len(text)):
             context = text[max(place - order, 0) : place]
@@ -100,7 +123,9 @@ def brute_force(model, codes, start, end, order):
             found *= float(model.tables[len(context)][row, text[place]])
         return found
 
-    every = sum(chance(np.array(stretch)) for stretch in product(range(4), repeat=end - start))
+    every = sum(
+        chance(np.array(stretch)) for stretch in product(range(4), repeat=end - start)
+    )
     return -np.log2(chance(codes[start:end]) / every)
 
 
@@ -120,15 +145,25 @@ def stretches(draw):
 
 
 @settings(max_examples=40, deadline=None)
-@given(TRAINING, STRENGTHS, stretches(), st.integers(0, 3), st.sampled_from([1, 64, 1 << 17]))
-def test_two_sided_agrees_with_the_sum_over_all_paths(training, strengths, asked, order, states):
+@given(
+    TRAINING,
+    STRENGTHS,
+    stretches(),
+    st.integers(0, 3),
+    st.sampled_from([1, 64, 1 << 17]),
+)
+def test_two_sided_agrees_with_the_sum_over_all_paths(
+    training, strengths, asked, order, states
+):
     model = Markov(3).fit(arrays(training)).smooth(strengths)
     codes, places = asked
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(markov, "STATES", states)
         patch.setattr(markov, "STEPS", 2)
         found = model.two_sided(codes, *places.T, order)
-    expected = [brute_force(model, codes, start, end, order) for start, end in places.tolist()]
+    expected = [
+        brute_force(model, codes, start, end, order) for start, end in places.tolist()
+    ]
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
@@ -142,7 +177,9 @@ def test_what_may_not_be_seen_is_as_an_unknown_base(order, before, behind, lengt
     blanked[: 8 - before] = blanked[8 + length + behind :] = 4
     starts, ends = np.array([8]), np.array([8 + length])
     np.testing.assert_array_equal(
-        model.two_sided(codes, starts, ends, order, np.array([before]), np.array([behind])),
+        model.two_sided(
+            codes, starts, ends, order, np.array([before]), np.array([behind])
+        ),
         model.two_sided(blanked, starts, ends, order),
     )
     np.testing.assert_array_equal(
@@ -196,7 +233,10 @@ def toy():
     "call",
     [
         lambda: Markov(13),
-        *(lambda codes=codes: Markov(1).fit([np.array(codes)]) for codes in ([0, 5], [0.5], [4, 4])),
+        *(
+            lambda codes=codes: Markov(1).fit([np.array(codes)])
+            for codes in ([0, 5], [0.5], [4, 4])
+        ),
         lambda: Markov(1).mix([ONE]),
         lambda: Markov(1).fit([ONE]).mix([np.array([4])]),
         lambda: Markov(1).fit([ONE]).smooth([1.0]),
@@ -210,7 +250,11 @@ def toy():
 def test_what_is_refused(call):
     with fails(ValueError):
         call()
-    assert len(toy().one_sided(ONE, NONE, NONE)) == len(toy().two_sided(ONE, NONE, NONE)) == 0
+    assert (
+        len(toy().one_sided(ONE, NONE, NONE))
+        == len(toy().two_sided(ONE, NONE, NONE))
+        == 0
+    )
 
 
 @pytest.mark.parametrize("order", [1, 2])
@@ -226,7 +270,10 @@ def test_what_the_source_knows_is_the_sum_over_all_texts(order):
     found = source.given_all_others(seen)
     for text, own in zip(seen, found, strict=True):
         for place in range(6):
-            fits = [(every[:, i] == base) | (base == 4) | (i == place) for i, base in enumerate(text)]
+            fits = [
+                (every[:, i] == base) | (base == 4) | (i == place)
+                for i, base in enumerate(text)
+            ]
             left = np.all(fits, axis=0)
             sums = np.bincount(every[left, place], chances[left], minlength=4)
             np.testing.assert_allclose(own[place], sums / sums.sum(), rtol=1e-6)

@@ -9,14 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.baselines import tokens
-from bigbird_dna.baselines.ngram import FALLBACK_DISCOUNTS, KneserNey, affordable_tokens, extend, finish
+from bigbird_dna.baselines.ngram import (
+    FALLBACK_DISCOUNTS,
+    KneserNey,
+    affordable_tokens,
+    extend,
+    finish,
+)
 from bigbird_dna.baselines.tokens import MaskedTokens, Product
 from tests.golden.messages import fails
 
 VOCABULARY = 4
-DOCUMENTS = st.lists(st.lists(st.integers(0, VOCABULARY - 1), max_size=30), min_size=1, max_size=4).filter(
-    any
-)
+DOCUMENTS = st.lists(
+    st.lists(st.integers(0, VOCABULARY - 1), max_size=30), min_size=1, max_size=4
+).filter(any)
 
 
 def slow_discounts(counts: list[int]) -> tuple[float, float, float]:
@@ -45,12 +51,16 @@ class SlowKneserNey:
                     if start:
                         left[ngram].add(text[start - 1])
         self.counts = {
-            ngram: occurrences[ngram] if len(ngram) == order or ngram[0] == "<s>" else len(left[ngram])
+            ngram: occurrences[ngram]
+            if len(ngram) == order or ngram[0] == "<s>"
+            else len(left[ngram])
             for ngram in occurrences
             if ngram != ("<s>",)
         }
         self.discounts = {
-            length: slow_discounts([c for ngram, c in self.counts.items() if len(ngram) == length])
+            length: slow_discounts(
+                [c for ngram, c in self.counts.items() if len(ngram) == length]
+            )
             for length in range(1, order + 1)
         }
 
@@ -73,22 +83,33 @@ class SlowKneserNey:
 
 
 @settings(max_examples=60, deadline=None)
-@given(DOCUMENTS, st.integers(1, 4), st.lists(st.integers(0, VOCABULARY - 1), max_size=8))
+@given(
+    DOCUMENTS, st.integers(1, 4), st.lists(st.integers(0, VOCABULARY - 1), max_size=8)
+)
 def test_all_orders_agree_with_the_formulas(documents, order, sequence):
     """Of the tokens of a sequence, and of all tokens in the contexts of several."""
     arrays = [np.array(d, dtype=np.int32) for d in documents]
     models = [*KneserNey(order, VOCABULARY).fitted_orders(arrays)]
     assert [model.order for model in models] == [*range(1, order + 1)]
-    text, asked, places = ("<s>", *sequence), np.array(sequence, np.int32), np.arange(len(sequence))
+    text, asked, places = (
+        ("<s>", *sequence),
+        np.array(sequence, np.int32),
+        np.arange(len(sequence)),
+    )
     for model in [*models, KneserNey(order, VOCABULARY).fit(arrays)]:
         oracle = SlowKneserNey(model.order, documents)
-        rows = [[oracle.probability(w, text[: i + 1]) for w in range(VOCABULARY)] for i in places]
+        rows = [
+            [oracle.probability(w, text[: i + 1]) for w in range(VOCABULARY)]
+            for i in places
+        ]
         expected = np.array(rows).reshape(-1, VOCABULARY)
         found = model.log2_probabilities(asked)
         np.testing.assert_allclose(2.0**found, expected[places, asked], rtol=1e-12)
         contexts = model.contexts(asked, places)
         found = model.chances(np.concatenate([contexts, contexts[:, ::-1]], axis=1))
-        np.testing.assert_allclose(found, np.concatenate([expected, expected[::-1]]), rtol=1e-12)
+        np.testing.assert_allclose(
+            found, np.concatenate([expected, expected[::-1]]), rtol=1e-12
+        )
 
 
 @pytest.mark.parametrize("vocabulary", [256, 32_000])
@@ -99,7 +120,9 @@ def test_sums_to_one_over_a_large_vocabulary(vocabulary):
     for context in (tokens[:5], tokens[100:108], np.array([vocabulary - 1] * 6)):
         # Five tokens are all that an order of 6 looks back on: one document asks for every token.
         asked = [(*context, word) for word in range(vocabulary)]
-        bits = model.log2_probabilities(np.array(asked).ravel()).reshape(vocabulary, -1)[:, -1]
+        bits = model.log2_probabilities(np.array(asked).ravel()).reshape(
+            vocabulary, -1
+        )[:, -1]
         np.testing.assert_allclose((2.0**bits).sum(), 1, rtol=1e-9)
 
 
@@ -123,7 +146,9 @@ def test_estimated_discounts_are_used_where_there_are_counts():
     text = (rng.zipf(1.3, 50_000) % 500).astype(np.int32)
     for _ in range(3):
         types = extend(types, text, 501)
-    assert not np.allclose(finish(types, types.occurrences, 501).discounts[1:], FALLBACK_DISCOUNTS)
+    assert not np.allclose(
+        finish(types, types.occurrences, 501).discounts[1:], FALLBACK_DISCOUNTS
+    )
 
 
 @pytest.mark.parametrize(
@@ -188,7 +213,9 @@ def slow_bits(model, documents, places):
                 * after(model.unigram, [], token) ** c
                 for token in CANDIDATES.tolist()
             }  # fmt: skip
-            found.append(-np.log2(chances[int(document[place])] / sum(chances.values())))
+            found.append(
+                -np.log2(chances[int(document[place])] / sum(chances.values()))
+            )
     return found
 
 
@@ -200,13 +227,17 @@ def slow_bits(model, documents, places):
     st.sampled_from([1, 40, 1 << 21]),
 )
 def test_bits_agree_with_the_formula(sizes, order, exponents, cells):
-    model = product([text(200, 0), text(50, 1)], order)._replace(exponents=np.tile(exponents, (4, 1)))
+    model = product([text(200, 0), text(50, 1)], order)._replace(
+        exponents=np.tile(exponents, (4, 1))
+    )
     documents = [text(size, seed + 5) for seed, size in enumerate(sizes)]
     places = [hidden(document) for document in documents]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokens, "CELLS", cells)
         found = model.bits(model.look_up(MaskedTokens(documents, places)))
-    np.testing.assert_allclose(found, slow_bits(model, documents, places), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        found, slow_bits(model, documents, places), rtol=1e-9, atol=1e-12
+    )
 
 
 def test_exponents_are_the_optimum():
@@ -215,7 +246,9 @@ def test_exponents_are_the_optimum():
     asked = model.look_up(MaskedTokens([document], [hidden(document)]))
     best = model.fitted(asked)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokens, "KEPT_CELLS", 0)  # factors are computed again at each step
+        patch.setattr(
+            tokens, "KEPT_CELLS", 0
+        )  # factors are computed again at each step
         np.testing.assert_array_equal(model.fitted(asked).exponents, best.exponents)
     least = best.bits(asked).mean()
     assert least < model.bits(asked).mean()
@@ -242,7 +275,9 @@ def test_factors_that_say_nothing_do_no_harm():
 def test_nothing_hidden_and_strange_tokens():
     model = product([text(500, 0)])
     document = text(40, 1)
-    asked = model.look_up(MaskedTokens([document, document], [np.zeros(0, np.int64)] * 2))
+    asked = model.look_up(
+        MaskedTokens([document, document], [np.zeros(0, np.int64)] * 2)
+    )
     assert len(model.bits(asked)) == 0
     with fails(ValueError):
         model.look_up(MaskedTokens([np.array([1, 3])], [np.array([1])]))

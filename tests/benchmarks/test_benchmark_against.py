@@ -27,13 +27,24 @@ def bigbird_attention(*values, **options):
     time.sleep(0.3)
     return _quick(*values, **options)
 """
-needs_history = pytest.mark.skipif(not (REPOSITORY / ".git").exists(), reason="not a git checkout")
+needs_history = pytest.mark.skipif(
+    not (REPOSITORY / ".git").exists(), reason="not a git checkout"
+)
 
 
 def git(root: Path, *words: str) -> str:
-    identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+    identity = (
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@b",
+        "-c",
+        "commit.gpgsign=false",
+    )
     command = ["git", "-C", str(root), *identity, *words]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        command, check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 @pytest.fixture
@@ -60,9 +71,14 @@ class Clock:
         side = (root / "file").read_text()
         self.turns.append(side)
         self.asked.append(tuple(of.parts))
-        known = {name: times for name, times in self.times[side].items() if name in of.parts}
+        known = {
+            name: times for name, times in self.times[side].items() if name in of.parts
+        }
         missing = {name: f"no {name}" for name in of.parts if name not in known}
-        return {"seconds": {name: times.pop(0) for name, times in known.items()}, "missing": missing}
+        return {
+            "seconds": {name: times.pop(0) for name, times in known.items()},
+            "missing": missing,
+        }
 
 
 def test_ratios_are_those_of_neighbors_and_doubtful_ones_are_repeated(
@@ -72,10 +88,19 @@ def test_ratios_are_those_of_neighbors_and_doubtful_ones_are_repeated(
     clock = Clock(
         {
             # In a machine that becomes ten times as slow both of a pair become so.
-            "first": {forward: [1.0, 10.0, 2.0, 2.0], training: [1.0, 1.0], step: [1.0, 1.0, 1.0, 1.0]},
+            "first": {
+                forward: [1.0, 10.0, 2.0, 2.0],
+                training: [1.0, 1.0],
+                step: [1.0, 1.0, 1.0, 1.0],
+            },
             "second": {
                 forward: [1.3, 12.0, 2.6, 2.4],  # 30 and 20 % more
-                step: [1.3, 1.1, 1.0, 1.0],  # 20 % more in the first rounds, 5 % more in all
+                step: [
+                    1.3,
+                    1.1,
+                    1.0,
+                    1.0,
+                ],  # 20 % more in the first rounds, 5 % more in all
                 scoring: [1.0, 1.0],
             },
         }
@@ -89,7 +114,10 @@ def test_ratios_are_those_of_neighbors_and_doubtful_ones_are_repeated(
     assert {name: row["status"] for name, row in rows.items()} == states
     assert rows[forward]["ratio"]["paired"] == pytest.approx(1.25)
     assert rows[forward]["ratio"]["range"] == pytest.approx([1.2, 1.3])
-    assert (result["commit"], result["uncommitted"]) == (git(history, "rev-parse", "first"), False)
+    assert (result["commit"], result["uncommitted"]) == (
+        git(history, "rev-parse", "first"),
+        False,
+    )
     for text in faults(result | {"commit": "0123456789abcdef"}):
         message(text)
     assert len(faults(result)) == 2
@@ -104,7 +132,11 @@ def test_a_threshold_decides(history: Path, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(module, "time_commit", clock)
         result = against(Comparison(history, "first", [name], threshold, rounds=1))
         assert len(faults(result)) == found
-        assert result["uncommitted"] == ("uncommitted" in against_page(result)) == (threshold == 26)
+        assert (
+            result["uncommitted"]
+            == ("uncommitted" in against_page(result))
+            == (threshold == 26)
+        )
         (history / "other").write_text("not committed")
         git(history, "add", "other")
 
@@ -147,10 +179,21 @@ def test_what_cannot_be_compared_is_named(
 
 
 def test_an_unknown_timing_is_named(tmp_path: Path) -> None:
-    words = ["benchmark", "against", "HEAD", "--parts", "training-step,speed", "-o", str(tmp_path / "out")]
+    words = [
+        "benchmark",
+        "against",
+        "HEAD",
+        "--parts",
+        "training-step,speed",
+        "-o",
+        str(tmp_path / "out"),
+    ]
     with fails(UsageError):
         raise CliRunner().invoke(app, words).exception or AssertionError
-    assert chosen("--parts", "window-scoring, training-step", TIMINGS) == ["training-step", "window-scoring"]
+    assert chosen("--parts", "window-scoring, training-step", TIMINGS) == [
+        "training-step",
+        "window-scoring",
+    ]
 
 
 def test_the_fastest_call_counts() -> None:
@@ -163,7 +206,16 @@ def test_the_fastest_call_counts() -> None:
 @pytest.mark.slow
 @needs_history
 def test_a_commit_is_not_slower_than_itself(tmp_path: Path) -> None:
-    words = ["--rounds", "1", "--seconds", "0.01", "--threads", "1", "--threshold", "900"]
+    words = [
+        "--rounds",
+        "1",
+        "--seconds",
+        "0.01",
+        "--threads",
+        "1",
+        "--threshold",
+        "900",
+    ]
     command = ["benchmark", "against", "HEAD", *words, "-o", str(tmp_path / "out")]
     ended = CliRunner().invoke(app, command)
     assert ended.exit_code == 0, ended.output
@@ -184,7 +236,12 @@ def test_a_slowed_commit_is_found(tmp_path: Path) -> None:
     git(root, "commit", "--quiet", "-am", "slow, and without encoders")
     slow = git(root, "rev-parse", "HEAD")
     timings = ["attention-forward", "training-step"]
-    options: dict[str, Any] = {"parts": timings, "rounds": 1, "threads": 1, "seconds": 0.01}
+    options: dict[str, Any] = {
+        "parts": timings,
+        "rounds": 1,
+        "threads": 1,
+        "seconds": 0.01,
+    }
     result = against(Comparison(root, base, **options))
     assert [row["status"] for row in result["results"]] == ["slower", "failed"]
     assert len(faults(result)) == 2
@@ -192,4 +249,6 @@ def test_a_slowed_commit_is_found(tmp_path: Path) -> None:
     result = against(Comparison(root, slow, **options))
     assert [row["status"] for row in result["results"]] == ["not slower", "new"]
     assert result["results"][0]["ratio"]["paired"] < 1 and not faults(result)
-    assert git(root, "worktree", "list").count("\n") == 0 and not git(root, "status", "--porcelain")
+    assert git(root, "worktree", "list").count("\n") == 0 and not git(
+        root, "status", "--porcelain"
+    )

@@ -20,13 +20,21 @@ from bigbird_dna.attention import Pattern
 from bigbird_dna.attention.call import Call, dense_attention
 from tests.golden.messages import fails, message
 
-TINY: dict[str, Any] = {"lengths": "256", "heads": 2, "pattern": (16, 2, 3, 3), "repeats": 2, "memory": False}
+TINY: dict[str, Any] = {
+    "lengths": "256",
+    "heads": 2,
+    "pattern": (16, 2, 3, 3),
+    "repeats": 2,
+    "memory": False,
+}
 HAS_PEER = importlib.util.find_spec("transformers") is not None
 needs_peer = pytest.mark.skipif(not HAS_PEER, reason="transformers isn't installed")
 
 
 def attention(names: str, **changes: Any) -> AttentionBenchmark:
-    values = TINY | {"width": 8, "passes": "forward,training", "contenders": names} | changes
+    values = (
+        TINY | {"width": 8, "passes": "forward,training", "contenders": names} | changes
+    )
     return AttentionBenchmark(AttentionOptions.of(values))
 
 
@@ -62,7 +70,9 @@ def test_huggingface_core_is_called_as_its_model_does() -> None:
     benchmark = attention("huggingface")
     case = Case("huggingface", 256, "forward")
     q, k, v, _ = inputs = benchmark.inputs(case)
-    expected = dense_attention(Call(q, k, v, Pattern(16, 2, 3, 3, huggingface=True), (256,)))
+    expected = dense_attention(
+        Call(q, k, v, Pattern(16, 2, 3, 3, huggingface=True), (256,))
+    )
     (out,) = benchmark.prepare(case, inputs)()
     torch.testing.assert_close(out, expected, atol=1e-5, rtol=0)
     gradients = benchmark.prepare(case._replace(work="training"), inputs)()
@@ -99,7 +109,9 @@ def test_encoder_passes_and_their_precision() -> None:
             assert row["difference"] is None
 
 
-@pytest.mark.parametrize("contender", ["bigbird", "full", pytest.param("huggingface", marks=needs_peer)])
+@pytest.mark.parametrize(
+    "contender", ["bigbird", "full", pytest.param("huggingface", marks=needs_peer)]
+)
 @pytest.mark.filterwarnings("ignore")
 def test_a_training_step_is_one_on_the_masked_positions(contender: str) -> None:
     benchmark = encoder(contender, passes="training")
@@ -113,14 +125,19 @@ def test_a_training_step_is_one_on_the_masked_positions(contender: str) -> None:
     (loss,) = benchmark.prepare(case, (network, ids, labels))()
     torch.testing.assert_close(loss, expected)
     after = [p for p in network.parameters() if p.requires_grad]
-    unchanged = [p.shape for p, old in zip(after, before, strict=True) if torch.equal(p, old)]
+    unchanged = [
+        p.shape for p, old in zip(after, before, strict=True) if torch.equal(p, old)
+    ]
     assert len(unchanged) <= 2  # HuggingFace's pooler has no part in it
 
 
 def test_a_missing_peer_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contenders.importlib.util, "find_spec", lambda name: None)
     row = run(attention("blocked,huggingface", passes="forward"))["results"][1]
-    assert (row["status"], row["reason"]) == ("unavailable", "not installed; pip install 'bigbird-dna[hf]'")
+    assert (row["status"], row["reason"]) == (
+        "unavailable",
+        "not installed; pip install 'bigbird-dna[hf]'",
+    )
 
 
 def test_a_failing_contender_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,21 +156,30 @@ def test_a_failing_contender_is_a_result(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_would_take_too_long_is_left_out() -> None:
-    result = run(attention("blocked", passes="forward", lengths="256,512", max_seconds=1e-7))
+    result = run(
+        attention("blocked", passes="forward", lengths="256,512", max_seconds=1e-7)
+    )
     assert [row["status"] for row in result["results"]] == ["skipped"] * 2
     assert "the limit is 1e-07 s" in result["results"][0]["reason"]
     assert result["matrix_products"] == []
 
 
 def test_what_would_not_fit_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alone, "measure_call", lambda _, case: Alone(case.length, 1 << 20, 1e-3))
+    monkeypatch.setattr(
+        alone, "measure_call", lambda _, case: Alone(case.length, 1 << 20, 1e-3)
+    )
     monkeypatch.setattr(alone, "available_memory", lambda device: 10 << 20)
     rows = run(attention("blocked,dense", passes="forward", lengths="1024"))["results"]
-    assert [row["status"] for row in rows] == ["measured", "skipped"]  # 4 MiB, and 16 MiB
+    assert [row["status"] for row in rows] == [
+        "measured",
+        "skipped",
+    ]  # 4 MiB, and 16 MiB
     assert "GiB are free" in rows[1]["reason"]
 
 
-def test_a_route_that_steps_aside_is_no_contender(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_route_that_steps_aside_is_no_contender(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from bigbird_dna.attention import native
 
     monkeypatch.setattr(native, "unavailable", lambda *_, **__: "no compiler")
@@ -164,7 +190,9 @@ def test_a_route_that_steps_aside_is_no_contender(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.slow
 def test_a_process_of_its_own_sees_what_a_call_takes() -> None:
-    outcome = measure_alone(attention("dense", memory=True), Case("dense", 2048, "forward"))
+    outcome = measure_alone(
+        attention("dense", memory=True), Case("dense", 2048, "forward")
+    )
     assert outcome.length == 2048 and outcome.seconds > 0
     if outcome.peak is None:
         pytest.skip("the system doesn't tell")
@@ -173,7 +201,9 @@ def test_a_process_of_its_own_sees_what_a_call_takes() -> None:
 
 
 @pytest.mark.slow
-def test_failures_and_deaths_of_processes_are_results(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_and_deaths_of_processes_are_results(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     benchmark = attention("blocked", memory=True, max_seconds=1e-7)
     with fails(LeftOut):
         measure_alone(benchmark, Case("blocked", 256, "forward"))

@@ -30,10 +30,16 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("tokens", [1, 16, 40, 200, 333])
-@pytest.mark.parametrize("sizes", [(16, 2, 3, 3), (8, 1, 0, 2), (16, 0, 5, 0), (4, 2, 1, 1)])
-def test_sparse_pairs_are_those_of_the_mask(tokens: int, sizes: tuple[int, int, int, int]) -> None:
+@pytest.mark.parametrize(
+    "sizes", [(16, 2, 3, 3), (8, 1, 0, 2), (16, 0, 5, 0), (4, 2, 1, 1)]
+)
+def test_sparse_pairs_are_those_of_the_mask(
+    tokens: int, sizes: tuple[int, int, int, int]
+) -> None:
     pattern = Pattern(*sizes)
-    assert counts.sparse_pairs(pattern, tokens, 3, 1) == pattern.mask(tokens, 3, 1).sum()
+    assert (
+        counts.sparse_pairs(pattern, tokens, 3, 1) == pattern.mask(tokens, 3, 1).sum()
+    )
 
 
 @pytest.mark.parametrize(("blocks", "random"), [(12, 3), (31, 3), (20, 1)])
@@ -50,8 +56,16 @@ def test_operations_of_an_encoder_are_those_that_torch_counts(
     # torch counts only its usual operations.
     monkeypatch.setenv("BIGBIRD_DNA_NATIVE", "0")
     monkeypatch.setattr(kernels, "mkl_is_slow", lambda: False)
-    sizes: dict[str, Any] = {"layers": 2, "hidden": 32, "heads": 4, "vocabulary": 50, "block_size": 16}
-    options = EncoderOptions(lengths=(96,), passes=(work,), contenders=("full",), masked=1.0, **sizes)
+    sizes: dict[str, Any] = {
+        "layers": 2,
+        "hidden": 32,
+        "heads": 4,
+        "vocabulary": 50,
+        "block_size": 16,
+    }
+    options = EncoderOptions(
+        lengths=(96,), passes=(work,), contenders=("full",), masked=1.0, **sizes
+    )
     case = Case("full", 96, work)
     network = make_network(case, options)
     # The fused kernel's operations aren't counted on a CPU, those of plain products are.
@@ -124,7 +138,9 @@ BATCHES = [path for path in FILES if path.stem.endswith("batches")]
 STRIDES = [path for path in FILES if path.stem.endswith("scan-stride")]
 SUITES = [path for path in FILES if "-all-" in path.stem]
 PROFILES = [path for path in FILES if "-training-time-" in path.stem]
-MEASURED = [path for path in FILES if path not in MODELS + BATCHES + STRIDES + SUITES + PROFILES]
+MEASURED = [
+    path for path in FILES if path not in MODELS + BATCHES + STRIDES + SUITES + PROFILES
+]
 
 
 @pytest.fixture
@@ -133,7 +149,9 @@ def measured() -> Any:
     return json.loads(Path(__file__).with_name("measured.json").read_text())
 
 
-def test_the_page_has_what_was_measured_and_what_was_not(measured: dict[str, Any]) -> None:
+def test_the_page_has_what_was_measured_and_what_was_not(
+    measured: dict[str, Any],
+) -> None:
     lines = [line for line in markdown(measured).splitlines() if line]
     for line in lines:
         message(line)
@@ -151,7 +169,9 @@ def test_the_figure_shows_lines_for_lengths_and_bars_for_one(
     draw(measured, tmp_path / "lines.svg")
     first = (tmp_path / "lines.svg").read_bytes()
     draw(measured, tmp_path / "lines.svg")
-    assert (tmp_path / "lines.svg").read_bytes() == first  # the same numbers, the same file
+    assert (
+        tmp_path / "lines.svg"
+    ).read_bytes() == first  # the same numbers, the same file
     one = measured | {"results": measured["results"][:2]}
     draw(one, tmp_path / "bars.svg")
     assert b"533 ms" not in first and b"533 ms" in (tmp_path / "bars.svg").read_bytes()
@@ -161,7 +181,9 @@ def test_the_figure_shows_lines_for_lengths_and_bars_for_one(
 
 
 @pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.stem)
-def test_what_the_documentation_shows_can_be_drawn_again(path: Path, tmp_path: Path) -> None:
+def test_what_the_documentation_shows_can_be_drawn_again(
+    path: Path, tmp_path: Path
+) -> None:
     benchmark = json.loads(path.read_text())
     text = markdown(benchmark)
     for row in benchmark["results"]:
@@ -173,8 +195,16 @@ def test_what_the_documentation_shows_can_be_drawn_again(path: Path, tmp_path: P
     assert (tmp_path / "benchmark.svg").read_text().startswith("<?xml")
 
 
-@pytest.mark.parametrize("path", [*MODELS, *BATCHES, *SUITES], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [*MODELS, *BATCHES, *SUITES], ids=lambda path: path.stem
+)
 def test_the_page_of_a_stored_benchmark(path: Path) -> None:
-    page_of = batches_page if path in BATCHES else suite_page if path in SUITES else models_page
+    page_of = (
+        batches_page
+        if path in BATCHES
+        else suite_page
+        if path in SUITES
+        else models_page
+    )
     page = page_of(json.loads(path.read_text()))
     assert len(re.findall(r"^\|.*\d.*\|$", page, re.MULTILINE)) > 2

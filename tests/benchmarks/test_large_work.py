@@ -85,27 +85,45 @@ def largest_difference(directory: Path, check: int) -> float:
 def measure_report(directory: Path, options: argparse.Namespace) -> Measured:
     # In a process of its own: a child's peak counts what its parent held when it began.
     context = multiprocessing.get_context("spawn")
-    writer = context.Process(target=write_arrays, args=(directory, options.rows, options.tracks))
+    writer = context.Process(
+        target=write_arrays, args=(directory, options.rows, options.tracks)
+    )
     writer.start()
     writer.join()
     if writer.exitcode:
         sys.exit("the arrays could not be written")
-    command = [sys.executable, "-m", "bigbird_dna.cli.main", "auc-report", "p.npy", "l.npy"]
+    command = [
+        sys.executable,
+        "-m",
+        "bigbird_dna.cli.main",
+        "auc-report",
+        "p.npy",
+        "l.npy",
+    ]
     began = time.perf_counter()
-    process = subprocess.Popen([*command, "-o", "out", "--threads", str(options.threads)], cwd=directory)
+    process = subprocess.Popen(
+        [*command, "-o", "out", "--threads", str(options.threads)], cwd=directory
+    )
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - began
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         sys.exit("the report failed")
     difference = largest_difference(directory, options.check)
-    page, megabytes = (directory / "out" / "report.html").stat().st_size, usage.ru_maxrss / 1024
+    page, megabytes = (
+        (directory / "out" / "report.html").stat().st_size,
+        usage.ru_maxrss / 1024,
+    )
     line = (
         f"{options.rows:,} × {options.tracks}: {seconds:.1f} s "
         f"({usage.ru_utime + usage.ru_stime:.1f} s of CPU, load {os.getloadavg()[0]:.1f}), "
         f"peak {megabytes:.0f} MB, page {page / 1e6:.1f} MB, off scikit-learn by {difference:.1e}"
     )
-    return line, {"s": (seconds, 120), "MB": (megabytes, 4000), "off": (difference, 1e-9)}
+    return line, {
+        "s": (seconds, 120),
+        "MB": (megabytes, 4000),
+        "off": (difference, 1e-9),
+    }
 
 
 def write_peaks(directory: Path, options: argparse.Namespace) -> list[Track]:
@@ -113,12 +131,16 @@ def write_peaks(directory: Path, options: argparse.Namespace) -> list[Track]:
     table = {contig.name: contig.length for contig in load_assembly("GRCh37").contigs}
     lengths = np.array([table[name] for name in MAIN])
     owner = rng.choice(len(MAIN), options.hotspots, p=lengths / lengths.sum())
-    middle = (rng.random(options.hotspots) * (lengths[owner] - 4000)).astype(np.int64) + 2000
+    middle = (rng.random(options.hotspots) * (lengths[owner] - 4000)).astype(
+        np.int64
+    ) + 2000
     names = pa.array([f"chr{name}" for name in MAIN])
     bare = csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
     tracks = []
     for number in range(options.tracks):
-        peaks = int(np.clip(rng.lognormal(np.log(options.peaks) - 0.3, 0.8), 500, 250_000))
+        peaks = int(
+            np.clip(rng.lognormal(np.log(options.peaks) - 0.3, 0.8), 500, 250_000)
+        )
         chosen = rng.choice(options.hotspots, peaks)
         half = rng.integers(75, 350, peaks)
         columns = {
@@ -138,12 +160,18 @@ def measure_labels(directory: Path, options: argparse.Namespace) -> Measured:
     contigs = {f"chr{name}": table[name] for name in MAIN}
     (directory / "peaks").mkdir()
     tracks = write_peaks(directory / "peaks", options)
-    fasta = written(directory / "genome.fa", ">stands for the sequence, which labels don't need\n")
+    fasta = written(
+        directory / "genome.fa", ">stands for the sequence, which labels don't need\n"
+    )
     reference: Any = SimpleNamespace(contigs=contigs, path=fasta)
-    splits = region_splits(contigs, assembly, valid=["chr7:30,508,751-35,296,850"], test=["chr8", "chr9"])
+    splits = region_splits(
+        contigs, assembly, valid=["chr7:30,508,751-35,296,850"], test=["chr8", "chr9"]
+    )
     began = time.perf_counter()
     labeling = Labeling(window=8000, max_n=1.0, min_positives=1)
-    data = build_dataset(directory / "data", BinSource(reference, assembly, tracks, splits, labeling))
+    data = build_dataset(
+        directory / "data", BinSource(reference, assembly, tracks, splits, labeling)
+    )
     seconds = time.perf_counter() - began
     disk = sum(path.stat().st_size for path in (directory / "data").iterdir()) / 1e6
     peaks = sum(source["peaks"] for source in data.info["sources"]["tracks"].values())
@@ -152,7 +180,11 @@ def measure_labels(directory: Path, options: argparse.Namespace) -> Measured:
         f"{len(data):,} bins x {len(data.tracks)} tracks from {peaks:,} peaks: {seconds:.0f} s, "
         f"peak {memory:,.0f} MB, {disk:,.0f} MB on disk, {data.labels.packed.nbytes / 1e6:,.0f} MB packed"
     )
-    return line, {"s": (seconds, 600), "MB of memory": (memory, 4000), "MB on disk": (disk, 1000)}
+    return line, {
+        "s": (seconds, 600),
+        "MB of memory": (memory, 4000),
+        "MB on disk": (disk, 1000),
+    }
 
 
 def write_random_fasta(path: Path, megabases: int) -> None:
@@ -167,7 +199,9 @@ def write_random_fasta(path: Path, megabases: int) -> None:
 
 
 def gc_content(sequences: Sequence[str]) -> np.ndarray:
-    return np.array([(s.count("G") + s.count("C")) / len(s) for s in sequences], dtype=np.float32)
+    return np.array(
+        [(s.count("G") + s.count("C")) / len(s) for s in sequences], dtype=np.float32
+    )
 
 
 def predictor(model_dir: Path | None) -> tuple[Predictor, int, int]:
@@ -177,7 +211,11 @@ def predictor(model_dir: Path | None) -> tuple[Predictor, int, int]:
     model = load_promoter_model(model_dir)
     # A batch belongs to the model's own share.
     model.window_probabilities(["A" * model.settings.window] * 32)
-    return model.window_probabilities, model.settings.upstream, model.settings.downstream
+    return (
+        model.window_probabilities,
+        model.settings.upstream,
+        model.settings.downstream,
+    )
 
 
 def peak_megabytes() -> float:
@@ -190,10 +228,16 @@ def measure_scan(directory: Path, options: argparse.Namespace) -> Measured:
     write_random_fasta(fasta, options.megabases)
     before, began = peak_megabytes(), time.perf_counter()
     contigs = scan_fasta(fasta)
-    sizes = {"window": upstream + downstream, "upstream": upstream, "stride": options.stride}
+    sizes = {
+        "window": upstream + downstream,
+        "upstream": upstream,
+        "stride": options.stride,
+    }
     windows = scan_promoters(fasta, contigs, predict=predict, **sizes)
     extra = {"stride": options.stride, "strands": ["+", "-"], "places": None}
-    WRITERS[options.format](directory / "scores", windows, OutputHeader({}, contigs, extra=extra))
+    WRITERS[options.format](
+        directory / "scores", windows, OutputHeader({}, contigs, extra=extra)
+    )
     took, seconds = peak_megabytes() - before, time.perf_counter() - began
     size = sum(contigs.values()) / 1e6
     line = f"{size:.1f} Mb in {seconds:.0f} s: peak {took:.0f} MB above {before:.0f} MB"
@@ -221,16 +265,22 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         line, bounded = options.measure(Path(directory), options)
     print(line)
-    if above := [f"{bound:g} {unit}" for unit, (value, bound) in bounded.items() if value > bound]:
+    if above := [
+        f"{bound:g} {unit}" for unit, (value, bound) in bounded.items() if value > bound
+    ]:
         sys.exit(f"more than {', '.join(above)}")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("words", ["report --rows 45502", "labels", *map("scan --format {}".format, FORMATS)])
+@pytest.mark.parametrize(
+    "words", ["report --rows 45502", "labels", *map("scan --format {}".format, FORMATS)]
+)
 def test_it_stays_within_its_bounds(words: str) -> None:
     command = [sys.executable, "-m", "tests.benchmarks.test_large_work", *words.split()]
-    outcome = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    outcome = subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
 
 

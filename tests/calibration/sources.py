@@ -16,7 +16,13 @@ class Rows(NamedTuple):
 
 
 def mixture(
-    n: int, prior: float, seed: int, *, apart: float = 1.5, slope: float = 1.6, lift: float = 0.4
+    n: int,
+    prior: float,
+    seed: int,
+    *,
+    apart: float = 1.5,
+    slope: float = 1.6,
+    lift: float = 0.4,
 ) -> Rows:
     """Positives and negatives with evidence of deviation 1, `apart` to either side of 0.
 
@@ -32,7 +38,9 @@ def mixture(
     return Rows(labels, raw, 1 / (1 + np.exp(-odds)))
 
 
-def write_predictions(path: Path, n: int = 600, negative_set: str = "genomic", valid: str = "valid") -> None:
+def write_predictions(
+    path: Path, n: int = 600, negative_set: str = "genomic", valid: str = "valid"
+) -> None:
     """`n` validation and `n` test windows, each promoter with a negative, from one source."""
     parts = []
     for split, seed in ((valid, 1), ("test", 2)):

@@ -53,7 +53,9 @@ def calibrated(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, fitted in maps.items():
         shutil.copytree(home / name, directory / name)
         weights = checksum(home / name / "model.safetensors")
-        write_calibration(directory / name / FILE, Calibration.of(fitted, {"split": "valid"}), weights)
+        write_calibration(
+            directory / name / FILE, Calibration.of(fitted, {"split": "valid"}), weights
+        )
     return directory
 
 
@@ -70,16 +72,28 @@ def _mapped(raw: np.ndarray) -> np.ndarray:
 def test_promoter_scores_are_the_model_s_after_its_map(
     run: Run, calibrated: Path, home: Path, tmp_path: Path
 ) -> None:
-    words = ("score-promoters", calibrated / "promoter", home / "genome.fa.gz", "--stride", 30)
+    words = (
+        "score-promoters",
+        calibrated / "promoter",
+        home / "genome.fa.gz",
+        "--stride",
+        30,
+    )
     found = {}
-    for name, more in (("raw", ()), ("line", ("--calibrated",)), ("rare", ("--calibrated", "--prior", 0.01))):
+    for name, more in (
+        ("raw", ()),
+        ("line", ("--calibrated",)),
+        ("rare", ("--calibrated", "--prior", 0.01)),
+    ):
         assert run(*words, *more, "-o", tmp_path / name).code == 0
         found[name] = _table(tmp_path / name)
     raw = found["raw"]["score"].to_numpy()
     assert np.ptp(raw) > 0.05  # else the rest says nothing
     line = LINE.map(raw)
     assert found["line"]["score"].to_numpy() == pytest.approx(line, abs=2e-6)
-    assert found["rare"]["score"].to_numpy() == pytest.approx(shift_prior(line, 0.4, 0.01), abs=2e-6)
+    assert found["rare"]["score"].to_numpy() == pytest.approx(
+        shift_prior(line, 0.4, 0.01), abs=2e-6
+    )
     # All but the scores, and the order of these, is as it was.
     for table in found.values():
         assert table.drop(columns="score").equals(found["raw"].drop(columns="score"))
@@ -96,20 +110,34 @@ def test_scores_without_the_option_are_the_same_bytes_with_a_calibration(
     (tmp_path / "promoter" / FILE).write_text("no calibration")  # nobody asks for it
     written = []
     for model in (home / "promoter", tmp_path / "promoter"):
-        assert run("score-promoters", model, home / "genome.fa.gz", "-o", tmp_path / "out").code == 0
+        assert (
+            run(
+                "score-promoters", model, home / "genome.fa.gz", "-o", tmp_path / "out"
+            ).code
+            == 0
+        )
         written.append((tmp_path / "out").read_text().replace(str(model), "MODEL"))
     assert written[0] == written[1]
 
 
-def test_python_has_the_same_numbers(calibrated: Path, home: Path, tmp_path: Path) -> None:
-    model, plain = (bigbird_dna.load(place / "promoter") for place in (calibrated, home))
+def test_python_has_the_same_numbers(
+    calibrated: Path, home: Path, tmp_path: Path
+) -> None:
+    model, plain = (
+        bigbird_dna.load(place / "promoter") for place in (calibrated, home)
+    )
     windows = [random_dna(60, seed) for seed in range(8)]
     raw = plain.predict(windows)
     assert (model.predict(windows) == raw).all()
-    assert (model.predict(windows, calibrated=True) == LINE.map(raw).astype(np.float32)).all()
+    assert (
+        model.predict(windows, calibrated=True) == LINE.map(raw).astype(np.float32)
+    ).all()
     expected = shift_prior(LINE.map(raw), 0.4, 0.2).astype(np.float32)
     assert (model.predict(windows, calibrated=True, prior=0.2) == expected).all()
-    genome, regions = home / "genome.fa.gz", [("a", 100, 160, "+"), ("a", 300, 500, "-")]
+    genome, regions = (
+        home / "genome.fa.gz",
+        [("a", 100, 160, "+"), ("a", 300, 500, "-")],
+    )
     one, other = (
         loaded.predict_regions(regions, genome, **more)
         for loaded, more in ((plain, {}), (model, {"calibrated": True, "prior": 0.2}))
@@ -122,72 +150,124 @@ def test_python_has_the_same_numbers(calibrated: Path, home: Path, tmp_path: Pat
 def test_each_track_has_its_own_map_before_regions_are_summed_up(
     run: Run, calibrated: Path, home: Path, tmp_path: Path
 ) -> None:
-    model, plain = (bigbird_dna.load(place / "chromatin") for place in (calibrated, home))
+    model, plain = (
+        bigbird_dna.load(place / "chromatin") for place in (calibrated, home)
+    )
     windows = [random_dna(120, seed) for seed in range(8)]
     raw = plain.predict(windows)
-    assert (model.predict(windows, calibrated=True) == _mapped(raw).astype(np.float32)).all()
-    words = ("predict-tracks", calibrated / "chromatin", home / "regions.bed", "--calibrated")
-    words += ("--reference", home / "genome.fa.gz", "--summary", "mean", "-o", tmp_path / "out")
+    assert (
+        model.predict(windows, calibrated=True) == _mapped(raw).astype(np.float32)
+    ).all()
+    words = (
+        "predict-tracks",
+        calibrated / "chromatin",
+        home / "regions.bed",
+        "--calibrated",
+    )
+    words += (
+        "--reference",
+        home / "genome.fa.gz",
+        "--summary",
+        "mean",
+        "-o",
+        tmp_path / "out",
+    )
     assert run(*words).code == 0
     found = _table(tmp_path / "out")
     assert "--calibrated" in (tmp_path / "out").read_text()
     # The second region has four bins of 20 bp around its middle: their mean is that of mapped numbers.
     bins = [("a", start, start + 20) for start in range(295, 375, 20)]
-    single = plain.predict_regions(bins, home / "genome.fa.gz")[["one", "two"]].to_numpy()
-    assert found[["one", "two"]].to_numpy()[1] == pytest.approx(_mapped(single).mean(0), abs=2e-6)
+    single = plain.predict_regions(bins, home / "genome.fa.gz")[
+        ["one", "two"]
+    ].to_numpy()
+    assert found[["one", "two"]].to_numpy()[1] == pytest.approx(
+        _mapped(single).mean(0), abs=2e-6
+    )
     asked = model.predict_regions(
         home / "regions.bed", home / "genome.fa.gz", summary="mean", calibrated=True
     )
-    assert asked[["one", "two"]].to_numpy() == pytest.approx(found[["one", "two"]].to_numpy(), abs=1e-6)
+    assert asked[["one", "two"]].to_numpy() == pytest.approx(
+        found[["one", "two"]].to_numpy(), abs=1e-6
+    )
 
 
-def test_effects_are_those_of_calibrated_probabilities_of_alleles(calibrated: Path, home: Path) -> None:
+def test_effects_are_those_of_calibrated_probabilities_of_alleles(
+    calibrated: Path, home: Path
+) -> None:
     genome, vcf = home / "genome.fa.gz", home / "x.vcf"
-    model, plain = (bigbird_dna.load(place / "chromatin") for place in (calibrated, home))
+    model, plain = (
+        bigbird_dna.load(place / "chromatin") for place in (calibrated, home)
+    )
     raw, line = (
-        loaded.variant_effects(vcf, genome, tracks="one", values="log_odds", offsets=2, **more)["one"][0]
+        loaded.variant_effects(
+            vcf, genome, tracks="one", values="log_odds", offsets=2, **more
+        )["one"][0]
         for loaded, more in ((plain, {}), (model, {"calibrated": True}))
     )
     # A line on log-odds multiplies their difference; which alleles' mean it was applied to would change that.
     assert abs(raw) > 1e-4
     assert line == pytest.approx(0.6 * raw, rel=1e-3)
     two = [
-        loaded.variant_effects(vcf, genome, tracks=name, offsets=2, calibrated=True)["two"][0]
+        loaded.variant_effects(vcf, genome, tracks=name, offsets=2, calibrated=True)[
+            "two"
+        ][0]
         for loaded, name in ((model, "two"), (model, "*"))
     ]
     assert two[0] == two[1]  # of a chosen track alone, its own map
-    model, plain = (bigbird_dna.load(place / "promoter") for place in (calibrated, home))
+    model, plain = (
+        bigbird_dna.load(place / "promoter") for place in (calibrated, home)
+    )
     one, other = (
         loaded.variant_effects(vcf, genome, **more)
         for loaded, more in ((plain, {}), (model, {"calibrated": True, "prior": 0.01}))
     )
     for name in ("ref_score", "alt_score"):
         assert other[name][0] < one[name][0]
-    assert other["delta"][0] == pytest.approx(other["alt_score"][0] - other["ref_score"][0])
+    assert other["delta"][0] == pytest.approx(
+        other["alt_score"][0] - other["ref_score"][0]
+    )
 
 
-def test_score_variants_writes_them(run: Run, calibrated: Path, home: Path, tmp_path: Path) -> None:
+def test_score_variants_writes_them(
+    run: Run, calibrated: Path, home: Path, tmp_path: Path
+) -> None:
     for name, more in (("chromatin", ()), ("promoter", ("--prior", 0.1))):
-        words = ("score-variants", calibrated / name, home / "x.vcf", "--reference", home / "genome.fa.gz")
+        words = (
+            "score-variants",
+            calibrated / name,
+            home / "x.vcf",
+            "--reference",
+            home / "genome.fa.gz",
+        )
         for file, options in (("raw", ()), ("calibrated", ("--calibrated", *more))):
-            assert run(*words, *options, "--format", "tsv", "-o", tmp_path / file).code == 0
+            assert (
+                run(*words, *options, "--format", "tsv", "-o", tmp_path / file).code
+                == 0
+            )
         raw, found = ((tmp_path / file).read_text() for file in ("raw", "calibrated"))
         assert raw != found and "--calibrated" in found and "--calibrated" not in raw
 
 
-def test_pieces_are_those_of_one_calibration(run: Run, calibrated: Path, home: Path, tmp_path: Path) -> None:
+def test_pieces_are_those_of_one_calibration(
+    run: Run, calibrated: Path, home: Path, tmp_path: Path
+) -> None:
     model = tmp_path / "model"
     shutil.copytree(calibrated / "promoter", model)
     words = ("score-promoters", model, home / "genome.fa.gz", "--calibrated")
     assert run(*words, "-o", tmp_path / "whole").code == 0
     for number in (1, 2):
-        assert run(*words, "--shard", f"{number}/2", "-o", tmp_path / f"{number}").code == 0
+        assert (
+            run(*words, "--shard", f"{number}/2", "-o", tmp_path / f"{number}").code
+            == 0
+        )
     merged = ("merge-shards", tmp_path / "1", tmp_path / "2", "-o", tmp_path / "merged")
     assert run(*merged).code == 0
     assert_same_scores(tmp_path / "merged", tmp_path / "whole")
     shutil.copyfile(calibrated / "promoter" / FILE, model / FILE)
     content = (model / FILE).read_text()
-    (model / FILE).write_text(content.replace('"split": "valid"', '"split":  "valid"'))  # other bytes
+    (model / FILE).write_text(
+        content.replace('"split": "valid"', '"split":  "valid"')
+    )  # other bytes
     assert run(*words, "--shard", "2/2", "-o", tmp_path / "2").code == 0
     refused(run(*merged), 1, "calibration.json")
 
@@ -198,11 +278,27 @@ def test_pieces_are_those_of_one_calibration(run: Run, calibrated: Path, home: P
     ids=str,
 )
 def test_priors_that_mean_nothing_are_refused(
-    run: Run, calibrated: Path, home: Path, tmp_path: Path, more: tuple[str, ...], prior: float
+    run: Run,
+    calibrated: Path,
+    home: Path,
+    tmp_path: Path,
+    more: tuple[str, ...],
+    prior: float,
 ) -> None:
-    genome, more = home / "genome.fa.gz", (*more, "--prior", str(prior), "-o", str(tmp_path / "out"))
-    one = refused(run("score-promoters", calibrated / "promoter", genome, *more), 2, prior)
-    words = ("score-variants", calibrated / "promoter", home / "x.vcf", "--reference", genome)
+    genome, more = (
+        home / "genome.fa.gz",
+        (*more, "--prior", str(prior), "-o", str(tmp_path / "out")),
+    )
+    one = refused(
+        run("score-promoters", calibrated / "promoter", genome, *more), 2, prior
+    )
+    words = (
+        "score-variants",
+        calibrated / "promoter",
+        home / "x.vcf",
+        "--reference",
+        genome,
+    )
     assert one == refused(run(*words, *more, "--format", "vcf"), 2)
     assert not (tmp_path / "out").exists()
 
@@ -216,7 +312,13 @@ def test_a_model_without_a_calibration_says_how_to_get_one(
     words = (home / "regions.bed", "--reference", genome, "--calibrated", *out)
     found = run("predict-tracks", home / "chromatin", *words)
     refused(found, 1, "bigbird-dna model calibrate-chromatin")
-    words = ("score-variants", calibrated / "chromatin", home / "x.vcf", "--reference", genome)
+    words = (
+        "score-variants",
+        calibrated / "chromatin",
+        home / "x.vcf",
+        "--reference",
+        genome,
+    )
     found = run(*words, "--calibrated", "--prior", 0.1, "-o", tmp_path / "v.vcf")
     refused(found, 2, 0.1, calibrated / "chromatin")
     with fails(ModelError, home / "promoter"):
@@ -234,7 +336,9 @@ def test_a_calibration_of_another_model_is_refused(
         shutil.copytree(home / name, model)
         shutil.copyfile(calibrated / "chromatin" / FILE, model / FILE)
         with fails(ModelError):
-            bigbird_dna.load(model).predict("ACGT" * (15 if name == "promoter" else 30), calibrated=True)
+            bigbird_dna.load(model).predict(
+                "ACGT" * (15 if name == "promoter" else 30), calibrated=True
+            )
 
 
 # Calibration of promoter models, and thresholds, on models whose predictions come from a known source
@@ -251,7 +355,11 @@ def model(home: Path, tmp_path: Path) -> Path:
 
 
 def _content(model: Path) -> dict[str, str]:
-    return {path.name: checksum(path) for path in model.iterdir() if path.name != ".bigbird-dna.json"}
+    return {
+        path.name: checksum(path)
+        for path in model.iterdir()
+        if path.name != ".bigbird-dna.json"
+    }
 
 
 @pytest.mark.parametrize("copied", [False, True])
@@ -261,7 +369,9 @@ def test_a_calibration_is_put_into_the_model_or_a_copy_and_nothing_else_changes(
     before, original = _content(model), model
     if copied:
         model = tmp_path / "new"
-    result = run("model calibrate-promoter", original, *(("-o", model) if copied else ()))
+    result = run(
+        "model calibrate-promoter", original, *(("-o", model) if copied else ())
+    )
     assert (result.code, result.out) == (0, "")
     message(result.err.splitlines()[-1].partition("  ")[2], model, 600)
     assert not copied or _content(original) == before
@@ -270,7 +380,9 @@ def test_a_calibration_is_put_into_the_model_or_a_copy_and_nothing_else_changes(
     found = read_calibration(model / FILE, load(model).sha256)
     (track,) = found.tracks
     assert (track.positives, track.negatives, track.prior) == (300, 300, 0.5)
-    assert found.fitted_on["contigs"] == ["valid"] and found.fitted_on["negative_sets"] == ["genomic"]
+    assert found.fitted_on["contigs"] == ["valid"] and found.fitted_on[
+        "negative_sets"
+    ] == ["genomic"]
     # It turns the source's distortion round (see `mixture`).
     assert track.map.slope == pytest.approx(1 / 1.6, rel=0.25)  # type: ignore[union-attr]
     # The directory is still one that an earlier run wrote, and that the next one may replace; and again.
@@ -280,17 +392,35 @@ def test_a_calibration_is_put_into_the_model_or_a_copy_and_nothing_else_changes(
     check_directory(model)
 
 
-def test_it_is_fitted_on_validation_windows_alone(run: Run, model: Path, tmp_path: Path) -> None:
+def test_it_is_fitted_on_validation_windows_alone(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
     assert run("model calibrate-promoter", model).code == 0
     whole = (model / FILE).read_bytes()
     rows = pd.read_parquet(model / "predictions.parquet")
     rows.loc[rows["split"] == "test", "probability"] = 0.5
     rows.to_parquet(tmp_path / "other.parquet", index=False)
-    assert run("model calibrate-promoter", model, "--predictions", tmp_path / "other.parquet").code == 0
+    assert (
+        run(
+            "model calibrate-promoter",
+            model,
+            "--predictions",
+            tmp_path / "other.parquet",
+        ).code
+        == 0
+    )
     assert (model / FILE).read_bytes() == whole
     rows.loc[rows["split"] == "valid", "probability"] **= 2
     rows.to_parquet(tmp_path / "other.parquet", index=False)
-    assert run("model calibrate-promoter", model, "--predictions", tmp_path / "other.parquet").code == 0
+    assert (
+        run(
+            "model calibrate-promoter",
+            model,
+            "--predictions",
+            tmp_path / "other.parquet",
+        ).code
+        == 0
+    )
     assert (model / FILE).read_bytes() != whole
 
 
@@ -301,12 +431,19 @@ def test_further_negatives_make_the_calibration_surer_and_keep_the_share_of_prom
     own = mixture(4000, 0.5, seed=8)
     extra = rows[(rows["split"] == "valid") & (rows["label"] == 0)]
     values = own.raw[own.labels == 0][: 3 * len(extra)]
-    more = pd.concat([extra] * 3).assign(split=EXTRA_NEGATIVES["valid"], probability=values)
+    more = pd.concat([extra] * 3).assign(
+        split=EXTRA_NEGATIVES["valid"], probability=values
+    )
     pd.concat([rows, more]).to_parquet(tmp_path / "more.parquet", index=False)
-    result = run("model calibrate-promoter", model, "--predictions", tmp_path / "more.parquet")
+    result = run(
+        "model calibrate-promoter", model, "--predictions", tmp_path / "more.parquet"
+    )
     message(result.err.splitlines()[-1].partition("  ")[2], model, 600, 900)
     found = read_calibration(model / FILE)
-    assert found.fitted_on["further_negatives"] == 900 and found.fitted_on["windows"] == 600
+    assert (
+        found.fitted_on["further_negatives"] == 900
+        and found.fitted_on["windows"] == 600
+    )
     (track,) = found.tracks
     assert (track.positives, track.negatives, track.prior) == (300, 300, 0.5)
     values = mixture(40_000, 0.5, seed=9)
@@ -321,16 +458,29 @@ def test_a_small_model_keeps_its_calibration_and_a_published_one_has_it(
     assert run("model calibrate-promoter", model).code == 0
     compact_model(model, tmp_path / "small")
     small = load(tmp_path / "small")
-    assert read_calibration(tmp_path / "small" / FILE, small.sha256) == read_calibration(model / FILE)
+    assert read_calibration(
+        tmp_path / "small" / FILE, small.sha256
+    ) == read_calibration(model / FILE)
     publication = Publication("toy", "A toy", "free")
     publish_model(model, tmp_path / "toy.tar", publication)
     assert f"toy/{FILE}".encode() in (tmp_path / "toy.tar").read_bytes()
     shutil.copyfile(tmp_path / "small" / FILE, model / FILE)
-    words = ("model package", model, "-o", tmp_path / "other.tar", "--name", "toy", "--license", "free")
+    words = (
+        "model package",
+        model,
+        "-o",
+        tmp_path / "other.tar",
+        "--name",
+        "toy",
+        "--license",
+        "free",
+    )
     refused(run(*words, "--description", "A toy"), 1, model / FILE)
 
 
-def test_what_cannot_be_calibrated_is_refused(run: Run, model: Path, home: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_calibrated_is_refused(
+    run: Run, model: Path, home: Path, tmp_path: Path
+) -> None:
     few = tmp_path / "few.parquet"
 
     def check(*words: object, named: object, code: int = 1) -> None:
@@ -350,7 +500,9 @@ def test_what_cannot_be_calibrated_is_refused(run: Run, model: Path, home: Path,
     assert not (model / FILE).exists()
 
 
-def test_predictions_of_another_task_are_refused(run: Run, model: Path, tmp_path: Path) -> None:
+def test_predictions_of_another_task_are_refused(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
     values = json.loads((model / "config.json").read_text())
     values["settings"]["negative_set"] = "permuted"
     (model / "config.json").write_text(json.dumps(values))
@@ -369,30 +521,61 @@ def test_a_model_of_the_package_is_not_changed(run: Run) -> None:
 
 def test_thresholds_by_the_command(run: Run, model: Path, tmp_path: Path) -> None:
     assert run("model calibrate-promoter", model).code == 0
-    result = run("evaluate promoter-threshold", model, "--fdr", 0.1, "--fdr", 0.2, "--prior", 0.05)
+    result = run(
+        "evaluate promoter-threshold",
+        model,
+        "--fdr",
+        0.1,
+        "--fdr",
+        0.2,
+        "--prior",
+        0.05,
+    )
     table = frame(result.out)
     assert table["fdr"].tolist() == ["0.1", "0.2"] and (table["prior"] == "0.05").all()
     high, low = table["threshold"].astype(float)
     assert 1 > high > low > 0
     assert (table["expected_fdr"].astype(float) <= table["fdr"].astype(float)).all()
     assert (table["recall"].astype(float) > 0.5).all()
-    assert "evaluate promoter-threshold" in result.out and load(model).sha256 in result.out
-    words = ("evaluate promoter-threshold", model, "--fdr", 0.2, "--prior", 0.05, "-o", tmp_path / "out")
+    assert (
+        "evaluate promoter-threshold" in result.out and load(model).sha256 in result.out
+    )
+    words = (
+        "evaluate promoter-threshold",
+        model,
+        "--fdr",
+        0.2,
+        "--prior",
+        0.05,
+        "-o",
+        tmp_path / "out",
+    )
     assert run(*words).code == 0
-    assert frame((tmp_path / "out").read_text())["threshold"][0] == table["threshold"][1]
+    assert (
+        frame((tmp_path / "out").read_text())["threshold"][0] == table["threshold"][1]
+    )
     # What it says is counted among the scores of these windows.
     rows = pd.read_parquet(model / "predictions.parquet").query("split == 'valid'")
     scores = read_calibration(model / FILE).finish(0.05)(rows["probability"].to_numpy())
     for line in table.itertuples():
         called = rows["label"].to_numpy()[scores >= float(line.threshold)]
-        assert (called.sum(), (1 - called).sum()) == (int(line.promoters), int(line.negatives))
+        assert (called.sum(), (1 - called).sum()) == (
+            int(line.promoters),
+            int(line.negatives),
+        )
     # A note where it can't be reached, and where nothing was counted there.
-    rare = frame(run("evaluate promoter-threshold", model, "--fdr", 0.01, "--prior", 1e-7).out)
+    rare = frame(
+        run("evaluate promoter-threshold", model, "--fdr", 0.01, "--prior", 1e-7).out
+    )
     assert rare["threshold"][0] == "." and message(rare["note"][0])
-    message(frame(run("evaluate promoter-threshold", model, "--fdr", 0.001).out)["note"][0])
+    message(
+        frame(run("evaluate promoter-threshold", model, "--fdr", 0.001).out)["note"][0]
+    )
 
 
-def test_thresholds_that_mean_nothing_are_refused(run: Run, model: Path, tmp_path: Path) -> None:
+def test_thresholds_that_mean_nothing_are_refused(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
     refused(run("evaluate promoter-threshold", model), 1, model)
     assert run("model calibrate-promoter", model).code == 0
     for words in (

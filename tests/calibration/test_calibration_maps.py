@@ -63,16 +63,24 @@ def test_negatives_of_less_weight_stand_for_a_source_with_fewer() -> None:
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.25])
-def test_platts_line_is_that_of_a_logistic_regression_on_smoothed_labels(weight: float) -> None:
+def test_platts_line_is_that_of_a_logistic_regression_on_smoothed_labels(
+    weight: float,
+) -> None:
     """A smoothed label t is a positive of weight t and a negative of weight 1 − t, or parts of these."""
     rows = mixture(2000, 0.25, seed=2)
     labels = rows.labels.astype(bool)
-    x, t, each = log_odds(rows.raw)[:, None], smoothed(labels, weight), np.where(labels, 1, weight)
+    x, t, each = (
+        log_odds(rows.raw)[:, None],
+        smoothed(labels, weight),
+        np.where(labels, 1, weight),
+    )
     oracle = LogisticRegression(C=1e12, tol=1e-10, max_iter=10_000)
     both = np.concatenate([each * t, each * (1 - t)])
     oracle.fit(np.concatenate([x, x]), np.repeat([1, 0], len(x)), both)
     line = fit_platt(labels, rows.raw.astype(float), weight)
-    assert (line.slope, line.intercept) == pytest.approx((oracle.coef_[0, 0], oracle.intercept_[0]), rel=1e-3)
+    assert (line.slope, line.intercept) == pytest.approx(
+        (oracle.coef_[0, 0], oracle.intercept_[0]), rel=1e-3
+    )
 
 
 @pytest.mark.parametrize("apart", [4.0, 50.0])
@@ -115,7 +123,9 @@ def test_the_rising_curve_is_the_best_one_and_never_certain() -> None:
 
 def test_the_curve_is_level_in_blocks_and_beyond_its_ends() -> None:
     found = Isotonic(scores=(0.2, 0.4, 0.8), probabilities=(0.1, 0.1, 0.5))
-    assert found([0.0, 0.2, 0.3, 0.6, 0.8, 1.0]) == pytest.approx([0.1, 0.1, 0.1, 0.3, 0.5, 0.5])
+    assert found([0.0, 0.2, 0.3, 0.6, 0.8, 1.0]) == pytest.approx(
+        [0.1, 0.1, 0.1, 0.3, 0.5, 0.5]
+    )
 
 
 @given(SHARES, SHARES)
@@ -148,7 +158,10 @@ def test_the_method_depends_on_the_rarer_class() -> None:
 
     def method(positives: int, negatives: int, asked: str) -> str | None:
         chosen = np.concatenate(
-            [np.flatnonzero(rows.labels == 1)[:positives], np.flatnonzero(rows.labels == 0)[:negatives]]
+            [
+                np.flatnonzero(rows.labels == 1)[:positives],
+                np.flatnonzero(rows.labels == 0)[:negatives],
+            ]
         )
         found = fit_map(rows.labels[chosen], rows.raw[chosen], asked)
         return None if found is None else found.map.method
@@ -169,7 +182,9 @@ def test_tracks_with_few_positives_share_a_line() -> None:
     raw = np.stack([rows.raw for rows in parts], 1)
     one, two, three = fit_tracks(labels, raw) or []
     assert (one.shared, two.shared, three.shared) == (False, False, True)
-    assert three.map == fit_platt(labels.ravel().astype(bool), raw.ravel().astype(float))
+    assert three.map == fit_platt(
+        labels.ravel().astype(bool), raw.ravel().astype(float)
+    )
     assert (three.positives, three.negatives) == (0, 2000)
     assert fit_tracks(np.zeros_like(labels), raw) is None
 
@@ -183,9 +198,13 @@ def test_a_shift_is_bayes_rule(p: float, one: float, two: float) -> None:
 
 
 @pytest.mark.parametrize("prior", [0.5, 0.1, 0.01])
-def test_shifted_probabilities_hold_in_a_mixture_with_fewer_positives(prior: float) -> None:
+def test_shifted_probabilities_hold_in_a_mixture_with_fewer_positives(
+    prior: float,
+) -> None:
     even = mixture(40_000, 0.5, seed=6)
-    fitted = fit_map(even.labels, even.raw, "platt")  # the source's own shape: only the shift is judged
+    fitted = fit_map(
+        even.labels, even.raw, "platt"
+    )  # the source's own shape: only the shift is judged
     assert fitted is not None
     rare = mixture(400_000, prior, seed=7)
     values = shift_prior(fitted.map(rare.raw), fitted.prior, prior)
@@ -200,15 +219,24 @@ def test_shifted_probabilities_hold_in_a_mixture_with_fewer_positives(prior: flo
 
 
 WEIGHTS = "ab" * 32
-LINE = CalibratedTrack(map=Platt(slope=0.7, intercept=-0.25), positives=30, negatives=70)
+LINE = CalibratedTrack(
+    map=Platt(slope=0.7, intercept=-0.25), positives=30, negatives=70
+)
 CURVE = CalibratedTrack(
-    map=Isotonic(scores=(0.25, 0.5), probabilities=(0.125, 0.75)), positives=0, negatives=100, shared=True
+    map=Isotonic(scores=(0.25, 0.5), probabilities=(0.125, 0.75)),
+    positives=0,
+    negatives=100,
+    shared=True,
 )
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    write_calibration(tmp_path / FILE, Calibration.of({"a": LINE, "b": CURVE}, {"split": "valid"}), WEIGHTS)
+    write_calibration(
+        tmp_path / FILE,
+        Calibration.of({"a": LINE, "b": CURVE}, {"split": "valid"}),
+        WEIGHTS,
+    )
     return tmp_path / FILE
 
 
@@ -227,7 +255,9 @@ def test_a_calibration_comes_back_to_the_last_bit(tmp_path: Path) -> None:
 def test_each_track_has_its_own_map(path: Path) -> None:
     found = read_calibration(path)
     values = np.array([[0.3, 0.3], [0.9, 0.9]], np.float32)
-    expected = np.stack([LINE.map(values[:, 0]), CURVE.map(values[:, 1])], 1).astype(np.float32)
+    expected = np.stack([LINE.map(values[:, 0]), CURVE.map(values[:, 1])], 1).astype(
+        np.float32
+    )
     assert found(values).dtype == np.float32
     assert (found(values) == expected).all()
     assert (found(values[:, None, :]) == expected[:, None, :]).all()  # (N, K, T)
@@ -268,7 +298,12 @@ SPOILED: list[Callable[[Path], object]] = [
     Path.unlink,
     *(_written(text) for text in (b"{", b"\xff", b"[]", b'{"format": 1, "format": 1}')),
     lambda path: path.write_text(path.read_text().replace("0.7", "0.8")),
-    *(_edited(format=2), _edited(tracks=[]), _edited(more=1), _edited(weights_sha256="0" * 64)),
+    *(
+        _edited(format=2),
+        _edited(tracks=[]),
+        _edited(more=1),
+        _edited(weights_sha256="0" * 64),
+    ),
     *(_edited(*FIRST, "map", slope=slope) for slope in (-1, 1e300)),
     _edited(*FIRST, "map", method="pickle"),
     *(_edited(*FIRST, positives=10**400), _edited(*FIRST, positives=0, negatives=0)),
@@ -276,7 +311,9 @@ SPOILED: list[Callable[[Path], object]] = [
 
 
 @pytest.mark.parametrize("spoil", SPOILED, ids=range(len(SPOILED)))
-def test_a_bad_file_is_refused_in_a_sentence(path: Path, spoil: Callable[[Path], None]) -> None:
+def test_a_bad_file_is_refused_in_a_sentence(
+    path: Path, spoil: Callable[[Path], None]
+) -> None:
     spoil(path)
     with fails(ModelError, path) as caught:
         read_calibration(path, WEIGHTS)
@@ -288,7 +325,9 @@ def test_a_bad_file_is_refused_in_a_sentence(path: Path, spoil: Callable[[Path],
 
 @pytest.mark.parametrize("prior", [0.5, 0.05, 0.005])
 @pytest.mark.parametrize("rate", [0.05, 0.2])
-def test_a_threshold_has_the_wanted_rate_in_a_population_of_known_truth(prior: float, rate: float) -> None:
+def test_a_threshold_has_the_wanted_rate_in_a_population_of_known_truth(
+    prior: float, rate: float
+) -> None:
     valid = mixture(8000, 0.5, seed=1)
     fitted = fit_map(valid.labels, valid.raw, "platt")
     assert fitted is not None
@@ -299,17 +338,30 @@ def test_a_threshold_has_the_wanted_rate_in_a_population_of_known_truth(prior: f
     called = _scores(fitted, scan.raw, prior) >= chosen.threshold
     false = 1 - scan.labels[called].mean()
     assert false == pytest.approx(rate, rel=0.25)
-    assert scan.labels[called].sum() / scan.labels.sum() == pytest.approx(chosen.recall, abs=0.03)
+    assert scan.labels[called].sum() / scan.labels.sum() == pytest.approx(
+        chosen.recall, abs=0.03
+    )
     assert chosen.empirical_low <= false <= chosen.empirical_high
 
 
 def test_the_rates_by_hand() -> None:
     # Probabilities at one half; a tie of a positive and a negative; no shift.
     curve = threshold_curve([1, 1, 0, 0], [0.9, 0.6, 0.6, 0.1], 0.5)
-    assert curve.thresholds.tolist() == [0.899999, 0.6, 0.1]  # 0.9 is below 0.9 in float32
-    assert curve.expected == pytest.approx([0.1, (0.1 + 0.4 + 0.4) / 3, (0.1 + 0.4 + 0.4 + 0.9) / 4])
+    assert curve.thresholds.tolist() == [
+        0.899999,
+        0.6,
+        0.1,
+    ]  # 0.9 is below 0.9 in float32
+    assert curve.expected == pytest.approx(
+        [0.1, (0.1 + 0.4 + 0.4) / 3, (0.1 + 0.4 + 0.4 + 0.9) / 4]
+    )
     first, second, last = (curve.at(place) for place in range(3))
-    assert (first.positives, first.negatives, first.recall, first.empirical) == (1, 0, 0.5, 0.0)
+    assert (first.positives, first.negatives, first.recall, first.empirical) == (
+        1,
+        0,
+        0.5,
+        0.0,
+    )
     assert (second.positives, second.negatives, second.recall) == (2, 1, 1.0)
     assert second.empirical == pytest.approx(0.5 * 0.5 / (0.5 * 0.5 + 0.5))
     assert last.empirical == pytest.approx(0.5)
@@ -320,19 +372,36 @@ def test_the_rates_by_hand() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.sampled_from(["platt", "isotonic", "curve"]), st.integers(30, 800))
-def test_a_threshold_selects_the_rows_that_it_speaks_of(seed: int, method: str, rows: int) -> None:
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(["platt", "isotonic", "curve"]),
+    st.integers(30, 800),
+)
+def test_a_threshold_selects_the_rows_that_it_speaks_of(
+    seed: int, method: str, rows: int
+) -> None:
     """In Python and Parquet, which have float32, and in text, which has six digits; as printed, too."""
     rng = np.random.default_rng(seed)
-    some = mixture(rows, 0.5, seed, apart=rng.uniform(0.3, 2), slope=rng.uniform(0.2, 4))
-    labels = np.where(np.arange(rows) < 2, [0, 1] * (rows // 2) + [0] * (rows % 2), some.labels)
+    some = mixture(
+        rows, 0.5, seed, apart=rng.uniform(0.3, 2), slope=rng.uniform(0.2, 4)
+    )
+    labels = np.where(
+        np.arange(rows) < 2, [0, 1] * (rows // 2) + [0] * (rows % 2), some.labels
+    )
     raw = some.raw if rng.random() < 0.5 else np.round(some.raw, 2)
     fitted = _fitted(method, labels, raw, rng)
     # Rare positives have scores of few digits, common ones scores that are nearly 1.
-    prior = [None, fitted.prior, 10 ** -rng.uniform(0.1, 6), 1 - 10 ** -rng.uniform(0.1, 6)][seed % 4]
+    prior = [
+        None,
+        fitted.prior,
+        10 ** -rng.uniform(0.1, 6),
+        1 - 10 ** -rng.uniform(0.1, 6),
+    ][seed % 4]
     curve = threshold_curve(labels, fitted.map(raw), fitted.prior, prior)
     scores = _scores(fitted, raw, prior)
-    assert (np.diff(curve.thresholds) < 0).all() and (np.diff(curve.expected) >= 0).all()
+    assert (np.diff(curve.thresholds) < 0).all() and (
+        np.diff(curve.expected) >= 0
+    ).all()
     for place in range(len(curve.thresholds)):
         _check(curve.at(place), labels, scores)
     # No step is lost but those that six digits don't show.
@@ -342,7 +411,10 @@ def test_a_threshold_selects_the_rows_that_it_speaks_of(seed: int, method: str, 
 @pytest.mark.parametrize(
     "scores",
     [
-        [0.0078125, np.nextafter(np.float32(0.0078125), 1)],  # a tie of six digits, which goes down; the next
+        [
+            0.0078125,
+            np.nextafter(np.float32(0.0078125), 1),
+        ],  # a tie of six digits, which goes down; the next
         [0.5000005, 0.5000004],
         [np.nextafter(np.float32(1), 0), 0.9999995, 0.999999],
         [4e-7, 6e-7, 1.4e-6, 1.5e-6, 0.0],
@@ -357,22 +429,36 @@ def test_scores_that_are_nearly_equal(scores: list[float]) -> None:
         _check(curve.at(place), labels, values)
 
 
-def _fitted(method: str, labels: np.ndarray, raw: np.ndarray, rng: np.random.Generator) -> CalibratedTrack:
+def _fitted(
+    method: str, labels: np.ndarray, raw: np.ndarray, rng: np.random.Generator
+) -> CalibratedTrack:
     """By fitting; or a curve of steep and of level parts, such as no fit gives."""
     positives = int(labels.sum())
     if method == "curve":
         x = np.unique(rng.random(8))
-        y = np.sort(np.clip(rng.choice(np.round(rng.random(8), rng.integers(1, 9)), len(x)), 1e-7, 1 - 1e-7))
+        y = np.sort(
+            np.clip(
+                rng.choice(np.round(rng.random(8), rng.integers(1, 9)), len(x)),
+                1e-7,
+                1 - 1e-7,
+            )
+        )
         curve = Isotonic(scores=tuple(x.tolist()), probabilities=tuple(y.tolist()))
-        return CalibratedTrack(map=curve, positives=positives, negatives=len(labels) - positives)
+        return CalibratedTrack(
+            map=curve, positives=positives, negatives=len(labels) - positives
+        )
     found = fit_map(labels, raw, "isotonic") if method == "isotonic" else None
     if found is not None:
         return found
     line = fit_platt(labels.astype(bool), raw.astype(float))
-    return CalibratedTrack(map=line, positives=positives, negatives=len(labels) - positives)
+    return CalibratedTrack(
+        map=line, positives=positives, negatives=len(labels) - positives
+    )
 
 
-def _scores(fitted: CalibratedTrack, raw: np.ndarray, prior: float | None) -> np.ndarray:
+def _scores(
+    fitted: CalibratedTrack, raw: np.ndarray, prior: float | None
+) -> np.ndarray:
     """What `score-promoters --calibrated` gives, float32."""
     return Calibration.of({None: fitted}, {}).finish(prior)(raw)
 
@@ -381,8 +467,17 @@ def _check(chosen: Threshold, labels: np.ndarray, scores: np.ndarray) -> None:
     expected = [chosen.positives, chosen.negatives]
     text = np.array([float(f"{score:.6f}") for score in scores.tolist()])
     printed = float(chosen.printed)
-    whole: tuple[Any, ...] = (scores, scores.astype(np.float64), text, text.astype(np.float32))
+    whole: tuple[Any, ...] = (
+        scores,
+        scores.astype(np.float64),
+        text,
+        text.astype(np.float32),
+    )
     for values in whole:
         for threshold in (chosen.threshold, printed):
             called = labels[values >= threshold]
-            assert [called.sum(), (1 - called).sum()] == expected, (chosen, threshold, values.dtype)
+            assert [called.sum(), (1 - called).sum()] == expected, (
+                chosen,
+                threshold,
+                values.dtype,
+            )

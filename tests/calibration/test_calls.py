@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.calibration.call_precision import GROUP, CallPrecision, fit_calls, read_call_precision
+from bigbird_dna.calibration.call_precision import (
+    GROUP,
+    CallPrecision,
+    fit_calls,
+    read_call_precision,
+)
 from bigbird_dna.calibration.calls import (
     MatchedCalls,
     Points,
@@ -26,7 +31,10 @@ from tests.toys import update_json
 
 SIZES = {"stride": 10, "suppress": 100, "within": 100, "megabases": 2.0}
 WINDOWS = st.lists(
-    st.tuples(st.integers(1, 9), st.none() | st.integers(0, 4).map(lambda score: score / 4)), max_size=60
+    st.tuples(
+        st.integers(1, 9), st.none() | st.integers(0, 4).map(lambda score: score / 4)
+    ),
+    max_size=60,
 )
 STRAND = st.sampled_from("+-")
 
@@ -39,7 +47,11 @@ def placed(windows: list[tuple[int, float | None]]) -> list[tuple[int, float | N
 
 def scored(windows: list[tuple[int, float | None]]) -> Points:
     known = [(place, score) for place, score in windows if score is not None]
-    return Points(*(np.array(column) for column in zip(*known, strict=True))) if known else Points(*[[]] * 2)
+    return (
+        Points(*(np.array(column) for column in zip(*known, strict=True)))
+        if known
+        else Points(*[[]] * 2)
+    )
 
 
 def listed(calls: Points) -> list[tuple[int, float]]:
@@ -70,7 +82,10 @@ def test_calls_of_the_other_strand_are_mirrored(
         return
     mirrored = Points(-windows.positions[::-1], windows.scores[::-1])
     other = {"+": "-", "-": "+"}[strand]
-    back = [(-place, score) for place, score in listed(find_calls(mirrored, suppress, other))]
+    back = [
+        (-place, score)
+        for place, score in listed(find_calls(mirrored, suppress, other))
+    ]
     assert sorted(back) == listed(find_calls(windows, suppress, strand))
 
 
@@ -86,7 +101,10 @@ def planted(seed: int, contigs: str = "a", bases: int = 1_000_000) -> MatchedCal
             chosen = rng.choice(len(positions), len(positions) // 40, replace=False)
             scores[chosen] = rng.beta(5, 3, len(chosen))
             real = np.sort(positions[chosen[rng.random(len(chosen)) < scores[chosen]]])
-            windows[contig, strand], sites[contig, strand] = Points(positions, scores), real
+            windows[contig, strand], sites[contig, strand] = (
+                Points(positions, scores),
+                real,
+            )
     return match_tracks(find_track_calls(Scan(windows, 50), 100), sites, 100)
 
 
@@ -102,7 +120,11 @@ def test_precision_is_the_one_expected_on_other_contigs(method: str) -> None:
     new = planted(2, "bcd")
     expected, low, high = precision(new.scores)
     assert ((low <= expected) & (expected <= high)).all()
-    assert (np.diff(expected) <= 0).all() and (np.diff(low) <= 1e-12).all() and (np.diff(high) <= 1e-12).all()
+    assert (
+        (np.diff(expected) <= 0).all()
+        and (np.diff(low) <= 1e-12).all()
+        and (np.diff(high) <= 1e-12).all()
+    )
     for part in np.array_split(np.argsort(-new.scores[:3000], kind="stable"), 6):
         margin = 3 * np.sqrt(0.25 / len(part))
         realized = (new.gaps[part] >= 0).mean()
@@ -112,16 +134,26 @@ def test_precision_is_the_one_expected_on_other_contigs(method: str) -> None:
         assert chosen is not None and chosen.expected_fdr <= rate
         kept = new.scores >= chosen.score
         assert (new.gaps[kept] < 0).mean() == pytest.approx(rate, abs=0.06)
-        assert (new.gaps[kept] >= 0).sum() / len(new.site_blocks) == pytest.approx(chosen.recall, abs=0.06)
+        assert (new.gaps[kept] >= 0).sum() / len(new.site_blocks) == pytest.approx(
+            chosen.recall, abs=0.06
+        )
 
 
 def test_calls_of_a_lower_rate_are_some_of_those_of_a_higher() -> None:
     precision = fitted(planted(3))
     found = [precision.at_rate(rate) for rate in np.linspace(0, 1, 50)]
     reached = [one for one in found if one is not None]
-    assert found[0] is None and 20 < len(reached) < 50 and found[-len(reached) :] == reached
+    assert (
+        found[0] is None
+        and 20 < len(reached) < 50
+        and found[-len(reached) :] == reached
+    )
     for lower, higher in pairwise(reached):
-        assert lower.score >= higher.score and lower.calls <= higher.calls and lower.recall <= higher.recall
+        assert (
+            lower.score >= higher.score
+            and lower.calls <= higher.calls
+            and lower.recall <= higher.recall
+        )
         assert lower.expected_fdr <= higher.expected_fdr
 
 
@@ -161,7 +193,13 @@ def test_a_file_is_read_as_written_and_only_for_its_weights(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "change", [{"scores": (0.5, 0.5)}, {"low": (0.1,)}, {"expected_fdr": (0.5, 0.4)}, {"high": (0.2, 0.3)}]
+    "change",
+    [
+        {"scores": (0.5, 0.5)},
+        {"low": (0.1,)},
+        {"expected_fdr": (0.5, 0.4)},
+        {"high": (0.2, 0.3)},
+    ],
 )
 def test_curves_that_contradict_themselves_are_refused(
     change: dict[str, tuple[float, ...]], tmp_path: Path
@@ -169,6 +207,8 @@ def test_curves_that_contradict_themselves_are_refused(
     precision = fitted(planted(5))
     names = ("scores", "low", "high", "expected_fdr", "calls", "found")
     short = {name: getattr(precision, name)[:2] for name in names}
-    write_calibration(tmp_path / "calls.json", precision.model_copy(update={**short, **change}), "")
+    write_calibration(
+        tmp_path / "calls.json", precision.model_copy(update={**short, **change}), ""
+    )
     with fails(ModelError):
         read_call_precision(tmp_path / "calls.json")

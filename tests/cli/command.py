@@ -40,7 +40,9 @@ def invoke(*words: object) -> str:
 
 def table(text: str) -> list[dict[str, str]]:
     """The rows of a table or VCF that a command wrote, after the lines about it."""
-    head, *rows = (line.split("\t") for line in text.splitlines() if not line.startswith("##"))
+    head, *rows = (
+        line.split("\t") for line in text.splitlines() if not line.startswith("##")
+    )
     head[0] = head[0].lstrip("#")
     return [dict(zip(head, row, strict=True)) for row in rows]
 

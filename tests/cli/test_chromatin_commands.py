@@ -20,7 +20,11 @@ from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.genome.sources import inputs as sources
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.directory import save
-from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings
+from bigbird_dna.model.settings import (
+    ChromatinSettings,
+    NamedTrack,
+    PretrainingSettings,
+)
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import Run, frame, invoke, refused
 from tests.faults.server import Site, running
@@ -36,8 +40,19 @@ from tests.toys import MOTIFS, random_model, small_encoder, write_motif_genome
 
 LENGTHS = {"a": 10_000, "b": 4000, "c": 5000}
 DATA = {
-    **{"tracks": "tracks.tsv", "bin": 40, "window": 200, "compare_window": None, "shift_bp": 3},
-    **{"min_positives_train": 5, "min_positives_heldout": 1, "max_n": 0.5, "negative_fraction": 1.0},
+    **{
+        "tracks": "tracks.tsv",
+        "bin": 40,
+        "window": 200,
+        "compare_window": None,
+        "shift_bp": 3,
+    },
+    **{
+        "min_positives_train": 5,
+        "min_positives_heldout": 1,
+        "max_n": 0.5,
+        "negative_fraction": 1.0,
+    },
 }
 EVALUATION = {"test_bins": 50, "baseline_kmer": 4}
 RULES = ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")
@@ -53,7 +68,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     values = {
         "results": str(home / "results"),
         "genome": {"valid": ["b"], "test": ["c"]},
-        "chromatin": {"data": {**DATA, "tracks": str(home / "tracks.tsv")}, "evaluation": EVALUATION},
+        "chromatin": {
+            "data": {**DATA, "tracks": str(home / "tracks.tsv")},
+            "evaluation": EVALUATION,
+        },
     }
     (home / "config.yaml").write_text(yaml.safe_dump(values))
     invoke(*data_words(home, home / "data"))
@@ -68,7 +86,9 @@ def _write_models(home: Path) -> None:
     other_tokenizer = DnaTokenizer.train([text[::-1]], home / "tokenizer2", 24, 4)
     config = small_encoder(tokenizer.vocabulary, max_length=160)
     tracks = tuple(NamedTrack(track=name, group="TF") for name in MOTIFS)
-    shape = ChromatinSettings(window=200, bin=40, pooling="bin", bin_layers=0, members=1, tracks=tracks)
+    shape = ChromatinSettings(
+        window=200, bin=40, pooling="bin", bin_layers=0, members=1, tracks=tracks
+    )
     variations = {
         "first": {},
         "second": {},
@@ -81,7 +101,13 @@ def _write_models(home: Path) -> None:
     for seed, (name, changed) in enumerate(variations.items()):
         own = other_tokenizer if name == "tokens" else tokenizer
         settings = shape.model_copy(update=changed)
-        save(home / name, random_model(own, config, settings, seed=seed, scale=4), {}, {}, {})
+        save(
+            home / name,
+            random_model(own, config, settings, seed=seed, scale=4),
+            {},
+            {},
+            {},
+        )
     pretrained = random_model(tokenizer, config, PretrainingSettings())
     save(home / "pretraining", pretrained, {}, {}, {})
 
@@ -93,14 +119,23 @@ def words_of(home: Path, command: str, *models: Path) -> list[object]:
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != MARKER}
+    return {
+        path.name: path.read_bytes()
+        for path in directory.iterdir()
+        if path.name != MARKER
+    }
 
 
 # prepare chromatin
 
 
 def data_words(home: Path, out: Path, *further: object) -> Sequence[object]:
-    words = ["prepare chromatin", home / "config.yaml", "--reference", home / "reference.fa.gz"]
+    words = [
+        "prepare chromatin",
+        home / "config.yaml",
+        "--reference",
+        home / "reference.fa.gz",
+    ]
     return [*words, "-o", out, *further]
 
 
@@ -108,24 +143,37 @@ def test_data_set_again_and_of_a_folder(run: Run, home: Path, tmp_path: Path) ->
     out = tmp_path / "sub/data"
     assert run(*data_words(home, out)).code == 0
     assert {**contents(out)} == contents(home / "data")
-    assert json.loads((out / "dataset.json").read_text())["window"] == 206  # 200, and 3 to either side
-    again = data_words(home, out, "--track-table", home / "peaks", "--set", "chromatin.data.group=X")
+    assert (
+        json.loads((out / "dataset.json").read_text())["window"] == 206
+    )  # 200, and 3 to either side
+    again = data_words(
+        home, out, "--track-table", home / "peaks", "--set", "chromatin.data.group=X"
+    )
     (out / "notes").write_text("x")
     refused(run(*again), 2)
     (out / "notes").unlink()
     result = run(*again)
     assert (result.code, result.out) == (0, ""), result.err
-    assert set(contents(out)) == set(RULES), "a data set takes the place of the former directory"
+    assert set(contents(out)) == set(RULES), (
+        "a data set takes the place of the former directory"
+    )
     for name in ("bins.parquet", "labels.npz"):
         assert (out / name).read_bytes() == (home / "data" / name).read_bytes()
     assert pd.read_csv(out / "tracks.tsv", sep="\t")["group"].tolist() == ["X", "X"]
     assert [path.name for path in out.parent.iterdir()] == ["data"]
 
 
-def test_a_blacklist_in_the_directory_of_local_data(run: Run, home: Path, tmp_path: Path) -> None:
+def test_a_blacklist_in_the_directory_of_local_data(
+    run: Run, home: Path, tmp_path: Path
+) -> None:
     (tmp_path / "local").mkdir()
     (tmp_path / "local/black.bed").write_text("a\t0\t400\n")
-    local = ("--set", f"data_dir={tmp_path}/local", "--set", "chromatin.data.blacklist=black.bed")
+    local = (
+        "--set",
+        f"data_dir={tmp_path}/local",
+        "--set",
+        "chromatin.data.blacklist=black.bed",
+    )
     given = ("--blacklist", tmp_path / "local/black.bed")
     for further in (local, given):
         assert run(*data_words(home, tmp_path / "data", *further)).code == 0
@@ -150,7 +198,11 @@ def test_data_set_mistakes(run: Run, home: Path, tmp_path: Path) -> None:
     refused(run(*data_words(home, out, *given)), 1)
     none = ("--set", "chromatin.data.tracks=null")
     refused(run(*data_words(home, out, *none)), 2)
-    refused(run(*data_words(home, out, "--set", "chromatin.data.bins=9")), 2, "'chromatin.data.bins'")
+    refused(
+        run(*data_words(home, out, "--set", "chromatin.data.bins=9")),
+        2,
+        "'chromatin.data.bins'",
+    )
     refused(run(*data_words(home, out, "--set", "genome.test=[d]")), 2, "'d'")
     refused(run(*data_words(home, out, "--reference", tmp_path / "no.fa")), 1)
     refused(run(*data_words(home, peaks)), 2)
@@ -177,34 +229,61 @@ def test_predictions(run: Run, home: Path, tmp_path: Path) -> None:
     for model in ("first", "second"):
         words = words_of(home, "evaluate test-bins", home / model)
         assert run(*words, "-o", tmp_path / "one.npy", "--batch-size", 3).code == 0
-        parts.append(np.load(tmp_path / "one.npy"))  # the second in the place of the first
+        parts.append(
+            np.load(tmp_path / "one.npy")
+        )  # the second in the place of the first
     np.testing.assert_allclose(values, np.mean(parts, axis=0), atol=2e-6)
     words = words_of(home, "evaluate test-bins", home / "first")
-    assert run(*words, "-o", tmp_path / "all.npy", "--set", "chromatin.evaluation.test_bins=0").code == 0
+    assert (
+        run(
+            *words,
+            "-o",
+            tmp_path / "all.npy",
+            "--set",
+            "chromatin.evaluation.test_bins=0",
+        ).code
+        == 0
+    )
     everything = pd.read_parquet(home / "data/bins.parquet")
     assert len(np.load(tmp_path / "all.npy")) == (everything["split"] == "test").sum()
     # The arrays are what auc-report reads.
-    words = ["auc-report", out, held_out / "labels.npz", "--tracks", home / "data/tracks.tsv"]
+    words = [
+        "auc-report",
+        out,
+        held_out / "labels.npz",
+        "--tracks",
+        home / "data/tracks.tsv",
+    ]
     assert run(*words, "-o", tmp_path / "report").code == 0
 
 
 def test_baseline(run: Run, home: Path, tmp_path: Path) -> None:
     out, held_out = tmp_path / "kmers.npy", tmp_path / "held-out"
-    words = (*words_of(home, "train baseline-chromatin"), "-o", out, "--write-labels", held_out)
+    words = (
+        *words_of(home, "train baseline-chromatin"),
+        "-o",
+        out,
+        "--write-labels",
+        held_out,
+    )
     result = run(*words)
     assert (result.code, result.out) == (0, ""), result.err
     values = np.load(out)
     assert values.shape == (50, 2) and values.dtype == np.float32
     labels = PackedLabels.load(held_out / "labels.npz").rows(np.arange(50))
     # Bins of 40 bp hold a motif of 14 bp: its k-mers say nearly all.
-    assert min(auroc(labels[:, track], values[:, track]).value for track in range(2)) > 0.9
+    assert (
+        min(auroc(labels[:, track], values[:, track]).value for track in range(2)) > 0.9
+    )
     before = out.read_bytes(), contents(held_out)
     assert run(*words).code == 0
     assert (out.read_bytes(), contents(held_out)) == before
 
 
 @pytest.mark.parametrize("model", ["none", "data", "pretraining", "other", "small"])
-def test_models_that_do_not_fit(run: Run, home: Path, tmp_path: Path, model: str) -> None:
+def test_models_that_do_not_fit(
+    run: Run, home: Path, tmp_path: Path, model: str
+) -> None:
     out = tmp_path / "p.npy"
     out.write_text("former")
     words = words_of(home, "evaluate test-bins", home / "first", home / model)
@@ -213,7 +292,9 @@ def test_models_that_do_not_fit(run: Run, home: Path, tmp_path: Path, model: str
 
 
 @pytest.mark.parametrize("command", ["evaluate test-bins", "train baseline-chromatin"])
-def test_data_that_can_not_be_used(run: Run, home: Path, tmp_path: Path, command: str) -> None:
+def test_data_that_can_not_be_used(
+    run: Run, home: Path, tmp_path: Path, command: str
+) -> None:
     models = [home / "first"] * (command == "evaluate test-bins")
     words = (*words_of(home, command, *models), "-o", tmp_path / "p.npy")
     nowhere = tmp_path / "nowhere"
@@ -244,17 +325,31 @@ def test_an_ensemble_of_two(run: Run, home: Path, tmp_path: Path) -> None:
     assert run(*words, "-o", tmp_path / "both.npy").code == 0
     words = words_of(home, "evaluate test-bins", home / "first", home / "second")
     assert run(*words, "-o", tmp_path / "mean.npy").code == 0
-    np.testing.assert_allclose(np.load(tmp_path / "both.npy"), np.load(tmp_path / "mean.npy"), atol=2e-6)
+    np.testing.assert_allclose(
+        np.load(tmp_path / "both.npy"), np.load(tmp_path / "mean.npy"), atol=2e-6
+    )
     # Of an ensemble and a model: three members.
     refused(run("model ensemble", out, home / "first", "-o", out), 2)
-    assert run("model ensemble", out, home / "first", "-o", tmp_path / "three").code == 0
-    assert json.loads((tmp_path / "three/config.json").read_text())["settings"]["members"] == 3
+    assert (
+        run("model ensemble", out, home / "first", "-o", tmp_path / "three").code == 0
+    )
+    assert (
+        json.loads((tmp_path / "three/config.json").read_text())["settings"]["members"]
+        == 3
+    )
     assert list(out.parent.iterdir()) == [out]
 
 
 @pytest.mark.parametrize(
     ("second", "code"),
-    [(None, 2), ("none", 1), ("pretraining", 1), ("narrow", 1), ("other", 1), ("tokens", 1)],
+    [
+        (None, 2),
+        ("none", 1),
+        ("pretraining", 1),
+        ("narrow", 1),
+        ("other", 1),
+        ("tokens", 1),
+    ],
 )
 def test_models_that_can_not_be_combined(
     run: Run, home: Path, tmp_path: Path, second: str | None, code: int
@@ -270,20 +365,32 @@ def test_models_that_can_not_be_combined(
 @pytest.fixture
 def bed(tmp_path: Path) -> Path:
     path = tmp_path / "regions.bed"
-    path.write_text("c\t400\t440\tfirst\nc\t380\t500\nb\t3600\t3640\tgap\na\t0\t10\tedge\nc\t400\t440\n")
+    path.write_text(
+        "c\t400\t440\tfirst\nc\t380\t500\nb\t3600\t3640\tgap\na\t0\t10\tedge\nc\t400\t440\n"
+    )
     return path
 
 
 def test_tracks_of_regions(run: Run, home: Path, bed: Path, tmp_path: Path) -> None:
-    words = ("predict-tracks", home / "first", bed, "--reference", home / "reference.fa.gz")
+    words = (
+        "predict-tracks",
+        home / "first",
+        bed,
+        "--reference",
+        home / "reference.fa.gz",
+    )
     result = run(*words)
-    assert result.code == 0 and "5 regions, 2 tracks; 2 regions not scored" in result.err
+    assert (
+        result.code == 0 and "5 regions, 2 tracks; 2 regions not scored" in result.err
+    )
     header = result.out.splitlines()[:3]
     assert [line.split()[1] for line in header] == ["bigbird-dna", "model", "command"]
     rows = frame(result.out)
     assert list(rows.columns) == ["contig", "start", "end", "name", "note", *MOTIFS]
     assert rows["name"].tolist() == ["first", "c:380-500", "gap", "edge", "c:400-440"]
-    assert rows["note"].tolist()[:3] == [".", ".", "too_many_n"] and rows["note"][3] != "."
+    assert (
+        rows["note"].tolist()[:3] == [".", ".", "too_many_n"] and rows["note"][3] != "."
+    )
     assert rows.loc[2, list(MOTIFS)].tolist() == [".", "."]
     scored = rows.loc[[0, 1, 4], list(MOTIFS)].astype(float)
     assert ((scored > 0) & (scored < 1)).all(axis=None)
@@ -291,7 +398,10 @@ def test_tracks_of_regions(run: Run, home: Path, bed: Path, tmp_path: Path) -> N
     # A bin of the data set has the probability that evaluate test-bins gives it.
     array = tmp_path / "all.npy"
     predict = words_of(home, "evaluate test-bins", home / "first")
-    assert run(*predict, "-o", array, "--set", "chromatin.evaluation.test_bins=0").code == 0
+    assert (
+        run(*predict, "-o", array, "--set", "chromatin.evaluation.test_bins=0").code
+        == 0
+    )
     bins = pd.read_parquet(home / "data/bins.parquet").query("split == 'test'")
     place = bins["start"].tolist().index(400)
     np.testing.assert_allclose(scored.loc[0], np.load(array)[place], atol=2e-6)
@@ -302,7 +412,9 @@ def test_tracks_of_regions(run: Run, home: Path, bed: Path, tmp_path: Path) -> N
     assert float(fewer.loc[1, "two"]) < scored.loc[1, "two"]
 
 
-def test_bins_that_share_windows(run: Run, home: Path, bed: Path, tmp_path: Path) -> None:
+def test_bins_that_share_windows(
+    run: Run, home: Path, bed: Path, tmp_path: Path
+) -> None:
     """What is said of a bin is what evaluate test-bins says of it."""
     bed.write_text("c\t440\t480\n")
     further = (bed, "--reference", home / "reference.fa.gz", "--center-fraction", 0.7)
@@ -317,13 +429,17 @@ def test_bins_that_share_windows(run: Run, home: Path, bed: Path, tmp_path: Path
         predict += ["--set", f"chromatin.evaluation.{key}"]
     assert run(*predict).code == 0
     bins = pd.read_parquet(home / "data/bins.parquet").query("split == 'test'")
-    np.testing.assert_allclose(alone, np.load(array)[bins["start"].tolist().index(440)], atol=2e-6)
+    np.testing.assert_allclose(
+        alone, np.load(array)[bins["start"].tolist().index(440)], atol=2e-6
+    )
     words = ("predict-tracks", home / "paper", *further)
     refused(run(*words), 2)
     refused(run(*words[:-1], 1.5), 2)
 
 
-def test_regions_that_will_not_do(run: Run, home: Path, bed: Path, tmp_path: Path) -> None:
+def test_regions_that_will_not_do(
+    run: Run, home: Path, bed: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "out.tsv"
     out.write_text("former")
     further = ("--reference", home / "reference.fa.gz", "-o", out)
@@ -336,10 +452,17 @@ def test_regions_that_will_not_do(run: Run, home: Path, bed: Path, tmp_path: Pat
         "": "",
     }.items():
         bed.write_text(text)
-        refused(run("predict-tracks", home / "first", bed, *further), 1, "regions.bed", named)
+        refused(
+            run("predict-tracks", home / "first", bed, *further),
+            1,
+            "regions.bed",
+            named,
+        )
         assert out.read_text() == "former"
         if text:
-            result = run("predict-tracks", home / "first", "-", *further[:2], stdin=text.encode())
+            result = run(
+                "predict-tracks", home / "first", "-", *further[:2], stdin=text.encode()
+            )
             assert (result.code, result.out.count("\n") <= 5) == (1, True)
             assert named in result.err and "standard input: " in result.err
     assert {path.name for path in tmp_path.iterdir()} == {"out.tsv", "regions.bed"}
@@ -351,22 +474,39 @@ def test_every_format_of_tracks(
     import pybigtools
 
     bed.write_text(f"chr77\t0\t40\n{bed.read_text()}")
-    words = ("predict-tracks", home / "first", bed, "--reference", home / "reference.fa.gz")
+    words = (
+        "predict-tracks",
+        home / "first",
+        bed,
+        "--reference",
+        home / "reference.fa.gz",
+    )
     rows = frame(run(*words).out)
     for name in ("x.bed", "x.parquet", "x.tsv.gz"):
         assert run(*words, "-o", tmp_path / name).code == 0
-    assert gzip.decompress((tmp_path / "x.tsv.gz").read_bytes()).decode().splitlines()[4:] == [
-        "\t".join(row) for row in rows.itertuples(index=False)
-    ]
+    assert gzip.decompress((tmp_path / "x.tsv.gz").read_bytes()).decode().splitlines()[
+        4:
+    ] == ["\t".join(row) for row in rows.itertuples(index=False)]
     lines = frame((tmp_path / "x.bed").read_text())
-    assert list(lines.columns) == ["contig", "start", "end", "name", "score", "strand", "note", *MOTIFS]
+    assert list(lines.columns) == [
+        "contig",
+        "start",
+        "end",
+        "name",
+        "score",
+        "strand",
+        "note",
+        *MOTIFS,
+    ]
     pd.testing.assert_frame_equal(lines.drop(columns=["score", "strand"]), rows)
     largest = rows[list(MOTIFS)].replace(".", "0").astype(float).max(axis=1)
     np.testing.assert_allclose(lines["score"].astype(int), 1000 * largest, atol=0.501)
     stored = pd.read_parquet(tmp_path / "x.parquet")
     assert list(stored.columns) == list(rows.columns)
     np.testing.assert_allclose(
-        stored[list(MOTIFS)], rows[list(MOTIFS)].replace(".", "nan").astype(float), atol=1e-6
+        stored[list(MOTIFS)],
+        rows[list(MOTIFS)].replace(".", "nan").astype(float),
+        atol=1e-6,
     )
     assert stored["note"].fillna(".").tolist() == rows["note"].tolist()
     # A bigWig has one track, and one value a base.
@@ -375,7 +515,9 @@ def test_every_format_of_tracks(
     out = tmp_path / "x.bw"
     refused(run(*words, "-o", out), 2)
     refused(run(*words, "-o", out, "--tracks", "one"), 1, "overlap")
-    bed.write_text("c\t400\t440\nchr77\t0\t40\nb\t3600\t3640\na\t100\t140\nc\t380\t400\n")
+    bed.write_text(
+        "c\t400\t440\nchr77\t0\t40\nb\t3600\t3640\na\t100\t140\nc\t380\t400\n"
+    )
     one = frame(run(*words, "--tracks", "one").out)
     assert run(*words, "-o", out, "--tracks", "one").code == 0
     with pybigtools.open(str(out)) as signal:
@@ -426,7 +568,11 @@ def config(tmp_path: Path, public: Path) -> Path:
         "chromatin": {"data": {"tracks": "deepsea"}},
     }
     path.write_text(yaml.safe_dump(settings))
-    shutil.copytree(public.parent, tmp_path / "results/genome", ignore=shutil.ignore_patterns("files"))
+    shutil.copytree(
+        public.parent,
+        tmp_path / "results/genome",
+        ignore=shutil.ignore_patterns("files"),
+    )
     return path
 
 
@@ -434,23 +580,38 @@ def check(data: ChromatinData, world: World) -> None:
     """Rows are the forward strand's, in the bundle's order, with its labels and splits."""
     order = [row for split in SIZES for row in world.rows[split]]
     assert np.array_equal(data.labels.rows(), world.labels[order])
-    expected = [(world.bins[row][0].removeprefix("chr"), world.bins[row][1]) for row in order]
+    expected = [
+        (world.bins[row][0].removeprefix("chr"), world.bins[row][1]) for row in order
+    ]
     assert list(zip(data.bins["contig"], data.bins["start"], strict=True)) == expected
     assert data.info["bins"] == SIZES
     groups = [track.group for track in data.tracks]
-    assert groups == sorted(groups, key=["DHS", "TF", "HM"].index) and len(set(groups)) == 3
+    assert (
+        groups == sorted(groups, key=["DHS", "TF", "HM"].index)
+        and len(set(groups)) == 3
+    )
 
 
 def test_from_the_download_to_the_report(
-    run: Run, world: World, config: Path, public: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run,
+    world: World,
+    config: Path,
+    public: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     results, known = tmp_path / "results", sources.load_sources()
     with running() as server:
-        entries = {key: replace(known[key], urls=(server.url(file, 0, file),)) for key, file in FILES.items()}
+        entries = {
+            key: replace(known[key], urls=(server.url(file, 0, file),))
+            for key, file in FILES.items()
+        }
         monkeypatch.setattr(sources, "load_sources", lambda: entries)
         for key, file in FILES.items():
             server.sites[file] = Site((public / file).read_bytes())
-            assert run("prepare fetch", key, "-o", results / "downloads" / file).code == 0
+            assert (
+                run("prepare fetch", key, "-o", results / "downloads" / file).code == 0
+            )
     assert run("prepare chromatin", config).code == 0
     data = read_dataset(results / "chromatin/data")
     check(data, world)
@@ -458,23 +619,39 @@ def test_from_the_download_to_the_report(
 
     # The list's AUROCs go with the data set into the report.
     predictions = tmp_path / "predictions.npy"
-    np.save(predictions, np.random.default_rng(0).random((len(data), TRACKS), np.float32))
+    np.save(
+        predictions, np.random.default_rng(0).random((len(data), TRACKS), np.float32)
+    )
     directory, report = results / "chromatin/data", tmp_path / "report"
-    arguments = ("--tracks", directory / "tracks.tsv", "--published", directory / "tracks.tsv")
+    arguments = (
+        "--tracks",
+        directory / "tracks.tsv",
+        "--published",
+        directory / "tracks.tsv",
+    )
     labels = directory / "labels.npz"
     assert run("auc-report", predictions, labels, *arguments, "-o", report).code == 0
     table = pd.read_csv(report / "tracks.tsv", sep="\t")
     assert (table["published_auroc"] == 0.9).all() and len(table) == TRACKS
 
 
-def test_files_of_any_place(run: Run, world: World, public: Path, config: Path, tmp_path: Path) -> None:
+def test_files_of_any_place(
+    run: Run, world: World, public: Path, config: Path, tmp_path: Path
+) -> None:
     # A configuration without the keyword; a bundle that is unpacked; tracks of the package's form.
     settings = yaml.safe_load(config.read_text())
     del settings["chromatin"]
     config.write_text(yaml.safe_dump(settings))
     unpacked = tmp_path / "unpacked"
-    assert run("prepare deepsea", public / FILES["DeepSEA.bundle"], "-o", unpacked).code == 0
-    assert {path.name for path in unpacked.iterdir()} == {"train.mat", "valid.mat", "test.mat"}
+    assert (
+        run("prepare deepsea", public / FILES["DeepSEA.bundle"], "-o", unpacked).code
+        == 0
+    )
+    assert {path.name for path in unpacked.iterdir()} == {
+        "train.mat",
+        "valid.mat",
+        "test.mat",
+    }
     table = tmp_path / "tracks.tsv"
     groups = ["DHS"] * 2 + ["TF"] * 5 + ["HM"] * 6
     lines = [f"t{number}\t{group}" for number, group in enumerate(groups)]
@@ -493,7 +670,9 @@ def test_files_of_any_place(run: Run, world: World, public: Path, config: Path, 
     assert run("prepare chromatin", config, *arguments).code == 0
     data = read_dataset(tmp_path / "out")
     check(data, world)
-    assert [track.name for track in data.tracks] == [f"t{number}" for number in range(TRACKS)]
+    assert [track.name for track in data.tracks] == [
+        f"t{number}" for number in range(TRACKS)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -515,7 +694,12 @@ def test_files_of_any_place(run: Run, world: World, public: Path, config: Path, 
     ],
 )
 def test_mistakes_take_one_line(
-    run: Run, public: Path, config: Path, tmp_path: Path, arguments: tuple[str, ...], code: int
+    run: Run,
+    public: Path,
+    config: Path,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    code: int,
 ) -> None:
     places = {
         "public": public,

@@ -27,9 +27,7 @@ from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 def fasta(tmp_path: Path) -> tuple[Path, Path]:
     """Three held-out records: a turned copy, half a copy in a longer record, and one of N."""
     one, two = random_dna(120, 1), random_dna(300, 2)
-    held_out = (
-        f">copy\n{reverse_complement(one)}\n>half\n{two[100:200]}{random_dna(100, 3)}\n>none\n{'N' * 50}\n"
-    )
+    held_out = f">copy\n{reverse_complement(one)}\n>half\n{two[100:200]}{random_dna(100, 3)}\n>none\n{'N' * 50}\n"
     (tmp_path / "test.fa").write_text(held_out)
     (tmp_path / "train.fa").write_text(f">a first\n{one.lower()}\n>b\n{two}\n")
     return tmp_path / "test.fa", tmp_path / "train.fa"
@@ -43,16 +41,29 @@ def test_the_nearest_record(run: Run, fasta: tuple[Path, Path], tmp_path: Path) 
     assert lines[0] == "name\tsimilarity\tnearest\torientation"
     assert lines[1] == "copy\t1\ta\t-" and lines[3] == "none\t0\t\t"
     name, similarity, near, orientation = lines[2].split("\t")
-    assert (name, near, orientation) == ("half", "b", "+") and 0.5 <= float(similarity) < 0.56
+    assert (name, near, orientation) == ("half", "b", "+") and 0.5 <= float(
+        similarity
+    ) < 0.56
     before = (tmp_path / "n.tsv").read_bytes()
     assert run("evaluate nearest-fasta", *fasta, "-o", tmp_path / "n.tsv").code == 0
     assert (tmp_path / "n.tsv").read_bytes() == before
 
 
-def test_outputs_that_will_not_do(run: Run, fasta: tuple[Path, Path], tmp_path: Path) -> None:
+def test_outputs_that_will_not_do(
+    run: Run, fasta: tuple[Path, Path], tmp_path: Path
+) -> None:
     refused(run("evaluate nearest-fasta", *fasta, "-o", fasta[0]), 2, fasta[0])
     refused(run("evaluate nearest-fasta", *fasta, "-o", tmp_path), 2)
-    refused(run("evaluate nearest-fasta", tmp_path / "no.fa", fasta[1], "-o", tmp_path / "n.tsv"), 1)
+    refused(
+        run(
+            "evaluate nearest-fasta",
+            tmp_path / "no.fa",
+            fasta[1],
+            "-o",
+            tmp_path / "n.tsv",
+        ),
+        1,
+    )
     fasta[1].write_text(f">long\n{'A' * 100_001}\n")
     refused(run("evaluate nearest-fasta", *fasta, "-o", tmp_path / "n.tsv"), 1)
 
@@ -61,22 +72,46 @@ def test_nearest_promoters(run: Run, tiny_config: Path, tmp_path: Path) -> None:
     words = ["evaluate nearest-promoters", tiny_config, "--negative-set"]
     files = ["-o", tmp_path / "n.tsv", "--write-predictions", tmp_path / "n.parquet"]
     result = run(*words, "permuted", *files)
-    assert (result.code, result.out) == (0, "") and "test windows (permuted); similarity of" in result.err
-    table, made = pd.read_csv(tmp_path / "n.tsv", sep="\t"), pd.read_parquet(tmp_path / "n.parquet")
+    assert (result.code, result.out) == (
+        0,
+        "",
+    ) and "test windows (permuted); similarity of" in result.err
+    table, made = (
+        pd.read_csv(tmp_path / "n.tsv", sep="\t"),
+        pd.read_parquet(tmp_path / "n.parquet"),
+    )
     assert len(table) == len(made) and table["similarity"].between(0, 1).all()
     windows = Path(load_config(tiny_config).results) / "promoters"
     refused(run(*words, "user", *files), 1, windows / "windows.parquet")
     refused(run(*words, "permuted", *files, "--windows", tmp_path), 1)
     refused(run(*words, "permuted", "-o", windows / "windows.parquet"), 2)
-    refused(run(*words, "permuted", "-o", tmp_path / "a", "--reference", tmp_path / "b"), 1, tmp_path / "b")
+    refused(
+        run(*words, "permuted", "-o", tmp_path / "a", "--reference", tmp_path / "b"),
+        1,
+        tmp_path / "b",
+    )
     assert not (tmp_path / "a").exists()
 
 
 def test_bins_that_are_no_data_set(run: Run, tiny_config: Path, tmp_path: Path) -> None:
     reference = Path(load_config(tiny_config).results) / "genome/reference.fa.gz"
-    words = ["evaluate nearest-bins", tiny_config, "--data", tmp_path, "-o", tmp_path.parent / "n.tsv"]
+    words = [
+        "evaluate nearest-bins",
+        tiny_config,
+        "--data",
+        tmp_path,
+        "-o",
+        tmp_path.parent / "n.tsv",
+    ]
     refused(run(*words), 1, tmp_path)
-    words = ["prepare filter-bins", tmp_path, "--reference", reference, "-o", tmp_path.parent / "kept"]
+    words = [
+        "prepare filter-bins",
+        tmp_path,
+        "--reference",
+        reference,
+        "-o",
+        tmp_path.parent / "kept",
+    ]
     refused(run(*words, "--similarity", 0.5), 1, tmp_path)
 
 
@@ -91,17 +126,34 @@ def test_from_a_training_to_a_list_and_back(
     make_toy(Path("trained"))
     assert silent(run)("model to-float16", "trained", "-o", "small").code == 0
     result = run(
-        *("model package", "small", "-o", "toy.tar", "--name", "toy", "--license", "CC0-1.0"),
+        *(
+            "model package",
+            "small",
+            "-o",
+            "toy.tar",
+            "--name",
+            "toy",
+            "--license",
+            "CC0-1.0",
+        ),
         *("--description", "A toy: of the tests", "--command", "make demo"),
     )
     assert result.code == 0, result
     Path("models.yaml").write_text(result.out)
     with tarfile.open("toy.tar") as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # not before Python 3.11.4
+        archive.extraction_filter = getattr(
+            tarfile, "data_filter", None
+        )  # not before Python 3.11.4
         archive.extractall("models")
     entry = yaml.safe_load(result.out)["toy"]
-    assert (entry["task"], entry["license"], entry["where"]) == ("promoter", "CC0-1.0", "toy")
-    result = silent(run)("fetch-model", "toy", "-o", "fetched", "--catalog", "models.yaml")
+    assert (entry["task"], entry["license"], entry["where"]) == (
+        "promoter",
+        "CC0-1.0",
+        "toy",
+    )
+    result = silent(run)(
+        "fetch-model", "toy", "-o", "fetched", "--catalog", "models.yaml"
+    )
     assert result.code == 0, result
     assert "license: CC0-1.0" in result.err and "fetched/MODEL_CARD.md" in result.err
     for name in ("model.safetensors", "config.json", "metrics.json", "training.jsonl"):
@@ -111,7 +163,10 @@ def test_from_a_training_to_a_list_and_back(
 
 
 def test_the_list_is_told(run: Run, installed: Path) -> None:
-    for result in (run("fetch-model", "--list"), run("fetch-model", "--list", "--catalog", installed)):
+    for result in (
+        run("fetch-model", "--list"),
+        run("fetch-model", "--list", "--catalog", installed),
+    ):
         assert (result.code, result.err) == (0, "")
         header, row = (line.split("\t") for line in result.out.splitlines())
         assert header == ["#name", "task", "MB", "from", "license", "description"]
@@ -128,10 +183,15 @@ def test_commands_take_the_name_of_a_bundled_model(run: Run, installed: Path) ->
     ):
         assert run(*words).code == 0
     assert run("model extend-context", "toy", "-o", "c", "--positions", 128).code == 0
-    assert json.loads(Path("c/provenance.json").read_text())["contigs"] == ["chrI", "chr_II"]
+    assert json.loads(Path("c/provenance.json").read_text())["contigs"] == [
+        "chrI",
+        "chr_II",
+    ]
 
 
-def test_a_named_model_is_an_input_that_is_not_replaced(run: Run, installed: Path) -> None:
+def test_a_named_model_is_an_input_that_is_not_replaced(
+    run: Run, installed: Path
+) -> None:
     bundled = installed.parent / "models/toy"
     for words in (
         ["model to-float16", "toy", "-o", bundled],
@@ -148,13 +208,30 @@ def test_faults(run: Run, installed: Path) -> None:
     refused(run("fetch-model", "toy", "--list"), 2)
     refused(run("fetch-model", "toy", "--catalog", "none.yaml"), 2)
     refused(run("score-promoters", "tay", "x.fa"), 1)
-    words = ("model package", installed.parent / "made", "-o", "x.tar", "--license", "free")
+    words = (
+        "model package",
+        installed.parent / "made",
+        "-o",
+        "x.tar",
+        "--license",
+        "free",
+    )
     refused(run(*words, "--description", "a\nb"), 2)
     refused(run(*words, "--description", "a", "--name", "a/b"), 2)
-    entry = Published(installed).models["toy"].model_dump() | {"where": ["http://127.0.0.1:9/toy.tar"]}
+    entry = Published(installed).models["toy"].model_dump() | {
+        "where": ["http://127.0.0.1:9/toy.tar"]
+    }
     write_list(installed, {"toy": entry})
-    refused(run("fetch-model", "toy", "--catalog", installed), 1, "toy", entry["where"][0], after_log=True)
-    refused(run("score-promoters", "toy", "x.fa"), 1)  # of the package's list now, and has to be fetched
+    refused(
+        run("fetch-model", "toy", "--catalog", installed),
+        1,
+        "toy",
+        entry["where"][0],
+        after_log=True,
+    )
+    refused(
+        run("score-promoters", "toy", "x.fa"), 1
+    )  # of the package's list now, and has to be fetched
     assert not [one for one in Path().rglob("*") if one.name != "models"]
 
 
@@ -176,13 +253,19 @@ def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(tmp_path_factory.mktemp("masked") / "model", PretrainingSettings(next_sentence=False), False)
+    return saved(
+        tmp_path_factory.mktemp("masked") / "model",
+        PretrainingSettings(next_sentence=False),
+        False,
+    )
 
 
 @pytest.fixture
 def flanks(tmp_path: Path) -> Path:
     path = tmp_path / "flanks.fa"
-    path.write_text(f">one first\n{random_dna(80, 1)}\n>two\n{random_dna(90, 2).lower()}\n")
+    path.write_text(
+        f">one first\n{random_dna(80, 1)}\n>two\n{random_dna(90, 2).lower()}\n"
+    )
     return path
 
 
@@ -192,7 +275,9 @@ def records(text: str) -> list[tuple[str, str]]:
     return [(header, lines.replace("\n", "")) for header, _, lines in parts]
 
 
-def test_each_flank_is_continued(run: Run, causal: Path, flanks: Path, tmp_path: Path) -> None:
+def test_each_flank_is_continued(
+    run: Run, causal: Path, flanks: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "samples.fa"
     options = "--num-samples 3 --length 130 --seed 4000000007 --top-k 9 --left-flank"
     words = ("generate", causal, *options.split(), flanks)
@@ -200,9 +285,14 @@ def test_each_flank_is_continued(run: Run, causal: Path, flanks: Path, tmp_path:
     assert (result.code, result.out) == (0, "")
     message(result.err, "bigbird", "6", "130 bp")
     found = records(out.read_text())
-    assert [header.split()[0] for header, _ in found] == [f"sample_{number}" for number in range(1, 7)]
+    assert [header.split()[0] for header, _ in found] == [
+        f"sample_{number}" for number in range(1, 7)
+    ]
     model = found[0][0].split()[2]
-    assert found[0][0] == f"sample_1 by=causal {model} seed=4000000007 temperature=0.8 top_k=9 left=one"
+    assert (
+        found[0][0]
+        == f"sample_1 by=causal {model} seed=4000000007 temperature=0.8 top_k=9 left=one"
+    )
     assert found[5][0].endswith("left=two")
     assert [len(sample) for _, sample in found] == [130] * 6
     assert max(map(len, out.read_text().splitlines()[1::4])) == 60
@@ -219,7 +309,10 @@ def test_gaps_are_filled(run: Run, masked: Path, flanks: Path, tmp_path: Path) -
     prepare_reference(out, tmp_path / "read.fa.gz")  # a FASTA file that others can read
     text = run("generate", masked, *words).out
     header, sample = records(text)[3]
-    assert header.endswith("seed=1 rounds=3 temperature=1 left=two right=two") and len(sample) == 40
+    assert (
+        header.endswith("seed=1 rounds=3 temperature=1 left=two right=two")
+        and len(sample) == 40
+    )
 
 
 @pytest.mark.parametrize(
@@ -249,26 +342,50 @@ def test_what_a_causal_model_is_not_asked(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_what_else_generate_is_not_asked(run: Run, masked: Path, flanks: Path, tmp_path: Path) -> None:
+def test_what_else_generate_is_not_asked(
+    run: Run, masked: Path, flanks: Path, tmp_path: Path
+) -> None:
     (tmp_path / "other.fa").write_text(">a\nACGT\n")
     words = ("--left-flank", flanks, "--right-flank", tmp_path / "other.fa")
     refused(run("generate", masked, *words), 1)  # flanks come in pairs
-    settings = PromoterSettings(upstream=30, downstream=10, pooling="mean", jitter=0, views=1)
+    settings = PromoterSettings(
+        upstream=30, downstream=10, pooling="mean", jitter=0, views=1
+    )
     refused(run("generate", saved(tmp_path / "promoters", settings, False)), 1)
     refused(run("generate", tmp_path / "none"), 1)
 
 
-def test_models_of_next_tokens_go_where_they_can(run: Run, causal: Path, tmp_path: Path) -> None:
+def test_models_of_next_tokens_go_where_they_can(
+    run: Run, causal: Path, tmp_path: Path
+) -> None:
     refused(run("export-hf", causal, tmp_path / "hf", "--code", "never"), 1)
-    write_fasta(tmp_path / "genome.fa.gz", [("a", random_dna(900, 1)), ("b", random_dna(900, 2))])
-    words = ("--reference", tmp_path / "genome.fa.gz", "--contig", "a", "-o", tmp_path / "c.tsv")
+    write_fasta(
+        tmp_path / "genome.fa.gz",
+        [("a", random_dna(900, 1)), ("b", random_dna(900, 2))],
+    )
+    words = (
+        "--reference",
+        tmp_path / "genome.fa.gz",
+        "--contig",
+        "a",
+        "-o",
+        tmp_path / "c.tsv",
+    )
     refused(run("evaluate across-tokenizers", causal, *words), 1)
 
 
 def test_samples_are_reported(run: Run, tmp_path: Path) -> None:
-    write_fasta(tmp_path / "genome.fa.gz", [("a", random_dna(9000, 1)), ("b", random_dna(9000, 2))])
+    write_fasta(
+        tmp_path / "genome.fa.gz",
+        [("a", random_dna(9000, 1)), ("b", random_dna(9000, 2))],
+    )
     (tmp_path / "samples.fa").write_text(f">s\n{random_dna(900, 3)}\n")
-    words = ("evaluate samples", tmp_path / "samples.fa", "--reference", tmp_path / "genome.fa.gz")
+    words = (
+        "evaluate samples",
+        tmp_path / "samples.fa",
+        "--reference",
+        tmp_path / "genome.fa.gz",
+    )
     result = run(*words, "--contig", "a", "--max-k", 2, "-o", tmp_path / "report")
     assert (result.code, result.out) == (0, "")
     names = {path.name for path in (tmp_path / "report").iterdir()}

@@ -26,7 +26,11 @@ from tests.cli.command import Result, Run, refused
 from tests.golden.messages import fails
 
 COMMANDS = typer.main.get_command(app).commands
-GROUPS = {name: list(one.commands.items()) for name, one in COMMANDS.items() if hasattr(one, "commands")}
+GROUPS = {
+    name: list(one.commands.items())
+    for name, one in COMMANDS.items()
+    if hasattr(one, "commands")
+}
 ALL = [*COMMANDS.items(), *(pair for pairs in GROUPS.values() for pair in pairs)]
 
 
@@ -53,16 +57,32 @@ def shown_and_imported(*words: str) -> tuple[str, set[str]]:
     return shown, {*modules}
 
 
-@pytest.mark.parametrize("words", ["", *BELOW, "prepare tokens", "evaluate pretraining"])
+@pytest.mark.parametrize(
+    "words", ["", *BELOW, "prepare tokens", "evaluate pretraining"]
+)
 def test_help_imports_neither_libraries_nor_the_configuration(words: str) -> None:
     """It is there at once; in groups Typer itself needs pydantic."""
     shown, modules = shown_and_imported(*words.split(), "--help")
-    heavy = {"torch", "numpy", "pandas", "scipy", "sentencepiece", "pysam", "matplotlib", "sklearn", "h5py"}
-    heavy |= {"yaml", "bigbird_dna.config.run"} | (set() if words else {"pydantic", "importlib.metadata"})
+    heavy = {
+        "torch",
+        "numpy",
+        "pandas",
+        "scipy",
+        "sentencepiece",
+        "pysam",
+        "matplotlib",
+        "sklearn",
+        "h5py",
+    }
+    heavy |= {"yaml", "bigbird_dna.config.run"} | (
+        set() if words else {"pydantic", "importlib.metadata"}
+    )
     assert "Usage:" in shown and heavy & modules == set()
 
 
-def test_scoring_imports_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scoring_imports_no_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """That of torch takes longer to import than torch. Not even in a first run, which builds the kernel."""
     monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "cache"))
     fasta, output = tmp_path / "a.fa", tmp_path / "scores.tsv"
@@ -71,7 +91,14 @@ def test_scoring_imports_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "score-promoters", "yeast-promoters-window", str(fasta), "-o", str(output)
     )
     assert output.exists() and "torch" in modules
-    assert {"torch._dynamo", "torch._inductor", "sympy", "scipy", "sklearn", "matplotlib"} & modules == set()
+    assert {
+        "torch._dynamo",
+        "torch._inductor",
+        "sympy",
+        "scipy",
+        "sklearn",
+        "matplotlib",
+    } & modules == set()
 
 
 @pytest.mark.parametrize(("name", "command"), ALL, ids=[name for name, _ in ALL])
@@ -82,14 +109,19 @@ def test_every_option_says_what_it_does_and_nothing_is_swallowed(
     assert command.help, name
     for parameter in command.params:
         text = getattr(parameter, "help", None)
-        if parameter.name not in ("help", "context") and not getattr(parameter, "hidden", False):
+        if parameter.name not in ("help", "context") and not getattr(
+            parameter, "hidden", False
+        ):
             assert text, (name, parameter.name)
             assert "[default" not in text, (name, parameter.name, text)
 
 
 def test_every_help_ends_with_an_example_of_the_command(run: Run) -> None:
     """One that has all that the command needs, and nothing that it doesn't know."""
-    groups = [("", [pair for pair in COMMANDS.items() if pair[0] not in GROUPS]), *GROUPS.items()]
+    groups = [
+        ("", [pair for pair in COMMANDS.items() if pair[0] not in GROUPS]),
+        *GROUPS.items(),
+    ]
     for group, commands in groups:
         for name, command in commands:
             words = [*group.split(), name]
@@ -101,21 +133,39 @@ def test_every_help_ends_with_an_example_of_the_command(run: Run) -> None:
             command.make_context(name, arguments)
 
 
-@pytest.mark.parametrize("command", [one for _, one in ALL if hasattr(one.callback, "work")])
+@pytest.mark.parametrize(
+    "command", [one for _, one in ALL if hasattr(one.callback, "work")]
+)
 def test_a_command_declares_arguments_of_its_function(command: click.Command) -> None:
     """All that it needs, and no others; what both say holds without a word is the same."""
     module, name = command.callback.work
     known = inspect.signature(getattr(import_module(module), name)).parameters
-    declared = {one.name: one.default for one in command.params if one.name not in ("help", "overrides")}
+    declared = {
+        one.name: one.default
+        for one in command.params
+        if one.name not in ("help", "overrides")
+    }
     assert {*declared} - {*known} <= {"threads", "require_backend"}
-    assert {key for key, one in known.items() if one.default is one.empty} <= {*declared}
+    assert {key for key, one in known.items() if one.default is one.empty} <= {
+        *declared
+    }
     for key, value in declared.items():
-        if value not in (None, []) and known[key].default is not inspect.Parameter.empty:
-            assert (name, key) == ("generate_samples", "number") or known[key].default == value, key
+        if (
+            value not in (None, [])
+            and known[key].default is not inspect.Parameter.empty
+        ):
+            assert (name, key) == ("generate_samples", "number") or known[
+                key
+            ].default == value, key
 
 
 def test_a_genome_of_no_named_assembly_is_ones_own() -> None:
-    assert {p.default for _, command in ALL for p in command.params if "--assembly" in p.opts} == {"custom"}
+    assert {
+        p.default
+        for _, command in ALL
+        for p in command.params
+        if "--assembly" in p.opts
+    } == {"custom"}
 
 
 def test_options_of_one_name_mean_one_thing() -> None:
@@ -142,7 +192,9 @@ def test_options_of_one_name_mean_one_thing() -> None:
             if "--set" in parameter.opts and not getattr(parameter, "hidden", False):
                 assert parameter.metavar == "KEY=VALUE", name
             if "--tracks" in parameter.opts:
-                assert "--track-table" in parameter.opts or parameter.metavar == "PATTERN", name
+                assert (
+                    "--track-table" in parameter.opts or parameter.metavar == "PATTERN"
+                ), name
             assert ("-o" in parameter.opts) == ("--output" in parameter.opts), name
     assert all(len(meanings) == 1 for meanings in shared.values()), shared
     assert {option: found for option, found in kinds.items() if len(found) > 1} == {}
@@ -161,7 +213,9 @@ def kind(parameter: Any) -> str:
 WORDS = ["pretrain", "a b.yaml"]
 
 
-def line(processes: int, nodes: int, job: str | None = None, inside: Sequence[str] = ()) -> list[str]:
+def line(
+    processes: int, nodes: int, job: str | None = None, inside: Sequence[str] = ()
+) -> list[str]:
     environment = {} if job is None else {"SLURM_JOB_ID": job}
     given: dict[str, Any] = {"cpus": 32, "meeting": "n1:29000", "inside": inside}
     made = command_line(WORDS, environment, processes=processes, nodes=nodes, **given)
@@ -191,7 +245,14 @@ def test_one_torchrun_on_each_node_which_a_container_is_around(
 ) -> None:
     """One process is the command itself; `srun` stays outside of the container."""
     for inside in ([], ["apptainer", "exec", "--home", "/a b", "image.sif"]):
-        expected = [*outside.split(), *inside, *command.split(), "-m", "bigbird_dna.cli.main", *WORDS]
+        expected = [
+            *outside.split(),
+            *inside,
+            *command.split(),
+            "-m",
+            "bigbird_dna.cli.main",
+            *WORDS,
+        ]
         assert line(processes, nodes, "77" if nodes > 1 else None, inside) == expected
 
 
@@ -211,38 +272,74 @@ def launch(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_files_of_the_working_directory_are_not_run(tmp_path: Path, processes: int) -> None:
+def test_files_of_the_working_directory_are_not_run(
+    tmp_path: Path, processes: int
+) -> None:
     """Whatever their names: each process would leave its own, or stop."""
     for name in ("tokenize", "secrets", "torch", "random", "bigbird_dna"):
-        (tmp_path / f"{name}.py").write_text("import os; open(f'ran-{os.getpid()}', 'w'); os._exit(9)")
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONSAFEPATH"}
+        (tmp_path / f"{name}.py").write_text(
+            "import os; open(f'ran-{os.getpid()}', 'w'); os._exit(9)"
+        )
+    environment = {
+        key: value for key, value in os.environ.items() if key != "PYTHONSAFEPATH"
+    }
     given = [f"--processes={processes}", "--", "check-config", "none.yaml"]
     command = launcher("")({}, 1, SimpleNamespace(processes=2, get=lambda *_: 1))[:-4]
     command[0] = sys.executable
-    done = subprocess.run([*command, *given], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, *given],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     assert not [*tmp_path.glob("ran-*")] and "none.yaml" in done.stderr, done.stderr
     # torchrun may stop the others before they say it too
     assert 1 <= done.stderr.count("bigbird-dna: error: ") <= processes
 
 
-def test_words_that_lead_into_a_container_are_read_as_a_shell_reads_them(tmp_path: Path) -> None:
+def test_words_that_lead_into_a_container_are_read_as_a_shell_reads_them(
+    tmp_path: Path,
+) -> None:
     place = tmp_path / "to hold"
     place.mkdir()
     shown = [sys.executable, "-c", "import sys; print(sys.argv[1:])"]
     inside = f"{shlex.join(shown)} --bind '$PLACE' \"a  b\" image.sif"
-    done = launch("--container-command", inside, "--", "pretrain", "$PLACE", PLACE=str(place))
-    told = ["--bind", str(place), "a  b", "image.sif", "python", "-P", "-m", "bigbird_dna.cli.main"]
-    assert (done.returncode, done.stdout) == (0, f"{[*told, 'pretrain', '$PLACE']}\n"), done.stderr
+    done = launch(
+        "--container-command", inside, "--", "pretrain", "$PLACE", PLACE=str(place)
+    )
+    told = [
+        "--bind",
+        str(place),
+        "a  b",
+        "image.sif",
+        "python",
+        "-P",
+        "-m",
+        "bigbird_dna.cli.main",
+    ]
+    assert (done.returncode, done.stdout) == (
+        0,
+        f"{[*told, 'pretrain', '$PLACE']}\n",
+    ), done.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "code", "named"),
     [
-        (("--container-command", "apptainer 'exec", "--", "pretrain"), 2, '"apptainer \'exec"'),
+        (
+            ("--container-command", "apptainer 'exec", "--", "pretrain"),
+            2,
+            '"apptainer \'exec"',
+        ),
         (("--container-command", "{here}", "--", "pretrain"), 1, "{here}"),
         (("--processes", "3", "--nodes", "2", "--", "pretrain"), 2, "--processes 3"),
         (("--processes", "2", "--nodes", "2", "--", "pretrain"), 1, "srun: "),
-        (("--", "pretrain", "{here}/no such.yaml"), 2, "{here}/no such.yaml"),  # the command's own
+        (
+            ("--", "pretrain", "{here}/no such.yaml"),
+            2,
+            "{here}/no such.yaml",
+        ),  # the command's own
     ],
 )
 def test_what_cannot_be_started_is_one_line(
@@ -251,4 +348,8 @@ def test_what_cannot_be_started_is_one_line(
     given = [word.format(here=tmp_path) for word in words]
     path = {"PATH": str(tmp_path)} if "srun" in named else {}
     done = launch(*given, SLURM_JOB_ID="1", **path)
-    refused(Result(done.returncode, done.stdout, done.stderr), code, named.format(here=tmp_path))
+    refused(
+        Result(done.returncode, done.stdout, done.stderr),
+        code,
+        named.format(here=tmp_path),
+    )

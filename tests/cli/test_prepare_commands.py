@@ -50,21 +50,43 @@ def records(path: Path) -> list[tuple[str, str]]:
     ],
 )
 def test_extract(
-    run: Run, reference: Path, tmp_path: Path, words: str, contig: str, start: int, end: int
+    run: Run,
+    reference: Path,
+    tmp_path: Path,
+    words: str,
+    contig: str,
+    start: int,
+    end: int,
 ) -> None:
     """A contig by its name, another name, an alias or a pattern; its start, or a region."""
     output, aliases = tmp_path / "out.fa.gz", tmp_path / "aliases.tsv"
     aliases.write_text("chrI\tone\nchrII\ttwo\n")
-    assert run("prepare contig", reference, *words.format(aliases=aliases).split(), "-o", output).code == 0
+    assert (
+        run(
+            "prepare contig",
+            reference,
+            *words.format(aliases=aliases).split(),
+            "-o",
+            output,
+        ).code
+        == 0
+    )
     assert records(output) == [(contig, "N" * start + CONTIGS[contig][start:end])]
 
 
-@pytest.mark.parametrize(("before", "bases"), [(7, 20), (1_000_000, 20), (1_500_003, 50), (9, 0)])
-def test_a_start_is_counted_from_the_first_base(run: Run, tmp_path: Path, before: int, bases: int) -> None:
+@pytest.mark.parametrize(
+    ("before", "bases"), [(7, 20), (1_000_000, 20), (1_500_003, 50), (9, 0)]
+)
+def test_a_start_is_counted_from_the_first_base(
+    run: Run, tmp_path: Path, before: int, bases: int
+) -> None:
     """So that of a piece at its place there is something."""
     path, output = tmp_path / "x.fa.gz", tmp_path / "out.fa.gz"
     write_fasta(path, [("c", "N" * before + "ACGTN" * (bases // 5))])
-    assert run("prepare contig", path, "c", "-o", output, "--megabases", "0.00002").code == 0
+    assert (
+        run("prepare contig", path, "c", "-o", output, "--megabases", "0.00002").code
+        == 0
+    )
     written = "".join(sequence for _, sequence in records(output))
     assert written == ("N" * before + "ACGTN" * 4 if bases else "N" * 9)
 
@@ -98,18 +120,35 @@ def test_held_out_sequence(run: Run, reference: Path, tmp_path: Path) -> None:
         ('["*II"]', [("chrII", CONTIGS["chrII"])]),
         (
             '["chrI:21-30", "chrI:5-10", "chrI:8-12"]',
-            [("chrI", "N" * 4 + CONTIGS["chrI"][4:12] + "N" * 8 + CONTIGS["chrI"][20:30])],
+            [
+                (
+                    "chrI",
+                    "N" * 4 + CONTIGS["chrI"][4:12] + "N" * 8 + CONTIGS["chrI"][20:30],
+                )
+            ],
         ),
     ):
-        config.write_text(f"genome: {{assembly: custom, name: x, valid: [], test: {test}}}")
+        config.write_text(
+            f"genome: {{assembly: custom, name: x, valid: [], test: {test}}}"
+        )
         assert run(*words, output).code == 0
         assert records(output) == expected
     before = reference.read_bytes()
     refused(run(*words, reference), 2, reference)
     refused(
-        run("prepare held-out", config, "valid", "--reference", reference, "-o", output), 2, "genome.valid"
+        run(
+            "prepare held-out", config, "valid", "--reference", reference, "-o", output
+        ),
+        2,
+        "genome.valid",
     )
-    refused(run("prepare held-out", config, "train", "--reference", reference, "-o", output), 2, "SPLIT")
+    refused(
+        run(
+            "prepare held-out", config, "train", "--reference", reference, "-o", output
+        ),
+        2,
+        "SPLIT",
+    )
     assert reference.read_bytes() == before
 
 
@@ -163,18 +202,28 @@ def test_from_reference_to_statistics(config: Path, run: Run) -> None:
     assert "TTAGGG" not in tokenizer.pieces  # of the test contig alone
 
     assert run("prepare tokens", config).code == 0
-    stores = {split: TokenStore.open(directory / split, tokenizer) for split in ("train", "valid", "test")}
+    stores = {
+        split: TokenStore.open(directory / split, tokenizer)
+        for split in ("train", "valid", "test")
+    }
     assert stores["train"].info["bases"] == pytest.approx(3 * 60_000, abs=3 * 200)
     assert stores["valid"].info["bases"] == pytest.approx(8_000, abs=200)
     assert stores["valid"].info["skipped_bases"] == pytest.approx(2_000, abs=100)
     assert stores["test"].info["bases"] == pytest.approx(6_000, abs=200)
     assert [stores[split].info["passes"] for split in stores] == [3, 1, 1]
-    assert [stores[split].info["contigs"] for split in stores] == [["one"], ["two"], ["three"]]
+    assert [stores[split].info["contigs"] for split in stores] == [
+        ["one"],
+        ["two"],
+        ["three"],
+    ]
 
     code, _, log = run("prepare token-stats", config)
     assert code == 0 and "no promoters" in log
     assert json.loads((directory / "statistics.json").read_text())["regions"] == {}
-    write_loci(config.parent / "results" / "genome" / "promoters.tsv", [Locus("one", 2000, "-", "p")])
+    write_loci(
+        config.parent / "results" / "genome" / "promoters.tsv",
+        [Locus("one", 2000, "-", "p")],
+    )
     assert run("prepare token-stats", config).code == 0
     statistics = json.loads((directory / "statistics.json").read_text())
     assert statistics["regions"]["promoters"]["bases"] == 1000
@@ -185,7 +234,9 @@ def test_from_reference_to_statistics(config: Path, run: Run) -> None:
 def test_paths_threads_and_overrides(config: Path, run: Run) -> None:
     tmp = config.parent
     reference = tmp / "elsewhere.fa"
-    reference.write_text(">one\n" + "ACGTTGCAAC" * 100 + "\n>two\n" + "ACGT" * 100 + "\n")
+    reference.write_text(
+        ">one\n" + "ACGTTGCAAC" * 100 + "\n>two\n" + "ACGT" * 100 + "\n"
+    )
     options = ["--reference", reference, "--set", "genome.test=[]"]
     model, stores = tmp / "m.model", tmp / "stores"
     more = ["--set", "tokens.vocabulary=16"]
@@ -197,29 +248,64 @@ def test_paths_threads_and_overrides(config: Path, run: Run) -> None:
     promoters = tmp / "loci.tsv"
     write_loci(promoters, [Locus("one", 500, "+", "p")])
     file = tmp / "statistics.json"
-    assert run("prepare token-stats", config, "-o", file, "--promoters", promoters, *options).code == 0
+    assert (
+        run(
+            "prepare token-stats",
+            config,
+            "-o",
+            file,
+            "--promoters",
+            promoters,
+            *options,
+        ).code
+        == 0
+    )
     assert json.loads(file.read_text())["regions"]["promoters"]["loci"] == 1
     assert not (tmp / "results" / "tokens").exists()
 
 
 def test_tokens_of_jobs_are_merged_to_those_of_one(config: Path, run: Run) -> None:
     home = config.parent
-    assert run("prepare tokenizer", config).code == run("prepare tokens", config).code == 0
+    assert (
+        run("prepare tokenizer", config).code == run("prepare tokens", config).code == 0
+    )
     pieces = [home / f"tokens-{number}" for number in (1, 2)]
     for number, piece in enumerate(pieces, 1):
-        assert run("prepare tokens", config, "--shard", f"{number}/2", "-o", piece).code == 0
+        assert (
+            run("prepare tokens", config, "--shard", f"{number}/2", "-o", piece).code
+            == 0
+        )
     assert run("merge-shards", *pieces, "-o", home / "merged").code == 0
     for split in ("train", "valid", "test"):
         expected = home / "results/tokens" / split
-        assert TokenStore.open(home / "merged" / split, verify=True).info == TokenStore.open(expected).info
+        assert (
+            TokenStore.open(home / "merged" / split, verify=True).info
+            == TokenStore.open(expected).info
+        )
     refused(run("merge-shards", *pieces), 2)
-    refused(run("merge-shards", pieces[0], "-o", home / "half"), 1, pieces[0], after_log=True)
+    refused(
+        run("merge-shards", pieces[0], "-o", home / "half"),
+        1,
+        pieces[0],
+        after_log=True,
+    )
 
 
 def test_the_corpus_has_the_size_of_the_configuration(config: Path, run: Run) -> None:
     # 11 pieces are always there; a corpus of 30 bases has no room for a thousand others.
-    options = ["--set", "tokens.corpus_megabases=0.00003", "--set", "tokens.vocabulary=1000"]
-    refused(run("prepare tokenizer", config, *options), 2, "1000", "30 bases", after_log=True)
+    options = [
+        "--set",
+        "tokens.corpus_megabases=0.00003",
+        "--set",
+        "tokens.vocabulary=1000",
+    ]
+    refused(
+        run("prepare tokenizer", config, *options),
+        2,
+        "1000",
+        "30 bases",
+        after_log=True,
+    )
     assert not (config.parent / "results" / "tokens").exists() or not list(
         (config.parent / "results" / "tokens").iterdir()
     )
@@ -238,10 +324,22 @@ def test_the_corpus_has_the_size_of_the_configuration(config: Path, run: Run) ->
         (["prepare tokens", "{config}", "--tokenizer", "{config}"], 1),
         (["prepare tokenizer", "{config}", "--reference", "no.fa"], 1),
         (["prepare tokenizer", "{config}", "--set", "genome.test=[four]"], 2),
-        (["prepare token-stats", "{config}", "--tokenizer", "{model}", "--promoters", "no.tsv"], 1),
+        (
+            [
+                "prepare token-stats",
+                "{config}",
+                "--tokenizer",
+                "{model}",
+                "--promoters",
+                "no.tsv",
+            ],
+            1,
+        ),
     ],
 )
-def test_mistakes_of_users(config: Path, run: Run, arguments: list[str], expected: int) -> None:
+def test_mistakes_of_users(
+    config: Path, run: Run, arguments: list[str], expected: int
+) -> None:
     model = config.parent / "any.model"
     DnaTokenizer.train(["ACGT" * 9], model, 12)
     words = (word.format(config=config, model=model) for word in arguments)
@@ -261,7 +359,9 @@ def genome(tmp_path):
 
 def test_prepare_reference_reads_genbank_and_knows_its_accessions(run, tmp_path):
     source, output = tmp_path / "in.gbff.gz", tmp_path / "reference.fa.gz"
-    record = "LOCUS       NC_001133 6 bp DNA linear PLN 01-JAN-2020\nACCESSION   NC_001133\n"
+    record = (
+        "LOCUS       NC_001133 6 bp DNA linear PLN 01-JAN-2020\nACCESSION   NC_001133\n"
+    )
     record += "VERSION     NC_001133.9\nORIGIN\n        1 acgtrn\n//\n"
     source.write_bytes(gzip.compress(record.encode()))
     command = ["prepare reference", source, "-o", output, "--assembly"]
@@ -277,7 +377,11 @@ def test_prepare_reference_reads_genbank_and_knows_its_accessions(run, tmp_path)
 
 def test_prepare_reference_refuses_other_files_and_assemblies(run, tmp_path, genome):
     output = tmp_path / "out.fa.gz"
-    refused(run("prepare reference", tmp_path / "absent.fa", "-o", output), 1, tmp_path / "absent.fa")
+    refused(
+        run("prepare reference", tmp_path / "absent.fa", "-o", output),
+        1,
+        tmp_path / "absent.fa",
+    )
     refused(run("prepare reference", tmp_path, "-o", output), 1)
     command = ["prepare reference", genome, "-o", output, "--assembly"]
     for name, code in (("GRCh37", 1), ("hg19", 1), ("hg99", 2)):
@@ -297,7 +401,14 @@ def test_prepare_promoters_renames_and_counts(run, tmp_path, genome):
         "NC_001135.5\tTSS\t5\t+\t1\tc\n"
     )
     code, out, err = run(
-        "prepare promoters", source, "--reference", genome, "--assembly", "sacCer3", "-o", output
+        "prepare promoters",
+        source,
+        "--reference",
+        genome,
+        "--assembly",
+        "sacCer3",
+        "-o",
+        output,
     )
     assert (code, out) == (0, "")
     assert read_loci(output) == [Locus("I", 4, "+", "a"), Locus("II", 7, "-", "b")]
@@ -311,35 +422,73 @@ def test_prepare_promoters_renames_and_counts(run, tmp_path, genome):
         "dropped_contigs": {"NC_001135.5": 1},
         "beyond_contigs": {},
     }
-    message(err, source, "1 of 4 promoters (25.0%)", "NC_001135.5 1\n", "4 read, 1 off reference")
+    message(
+        err,
+        source,
+        "1 of 4 promoters (25.0%)",
+        "NC_001135.5 1\n",
+        "4 read, 1 off reference",
+    )
 
 
 def test_prepare_promoters_with_an_alias_file(run, tmp_path, genome):
-    source, output, aliases = tmp_path / "x.gff3", tmp_path / "promoters.tsv", tmp_path / "aliases.tsv"
-    source.write_text("one\tx\tmRNA\t5\t9\t.\t+\t.\tID=a\n" + "two\tx\tmRNA\t5\t9\t.\t-\t.\tID=b\n" * 2)
-    command = ["prepare promoters", source, "--reference", genome, "--assembly", "custom", "-o", output]
+    source, output, aliases = (
+        tmp_path / "x.gff3",
+        tmp_path / "promoters.tsv",
+        tmp_path / "aliases.tsv",
+    )
+    source.write_text(
+        "one\tx\tmRNA\t5\t9\t.\t+\t.\tID=a\n"
+        + "two\tx\tmRNA\t5\t9\t.\t-\t.\tID=b\n" * 2
+    )
+    command = [
+        "prepare promoters",
+        source,
+        "--reference",
+        genome,
+        "--assembly",
+        "custom",
+        "-o",
+        output,
+    ]
     refused(run(*command), 1, after_log=True)
     aliases.write_text("I\tone\n")
     code, _, err = run(*command, "--aliases", aliases)
     assert code == 0
     message(err, source, "2 of 3 promoters (66.7%)", "two 2")
-    assert json.loads(output.with_suffix(".json").read_text())["dropped_contigs"] == {"two": 2}
+    assert json.loads(output.with_suffix(".json").read_text())["dropped_contigs"] == {
+        "two": 2
+    }
     aliases.write_text("I\tone\nII\ttwo\n")
     code, _, err = run(*command, "--aliases", aliases)
     assert code == 0 and "warning" not in err
     assert read_loci(output) == [Locus("I", 4, "+", "a"), Locus("II", 8, "-", "b")]
     aliases.write_text("I\tone\nI\ttwo\n")
     refused(run(*command, "--aliases", aliases), 1, aliases)
-    refused(run("prepare reference", genome, "-o", output, "--aliases", tmp_path / "gone"), 1)
+    refused(
+        run("prepare reference", genome, "-o", output, "--aliases", tmp_path / "gone"),
+        1,
+    )
 
 
 def test_prepare_promoters_lifts_along_a_chain(run, tmp_path):
     genome, chain = tmp_path / "22.fa.gz", tmp_path / "x.chain"
     source, output = tmp_path / "x.bed", tmp_path / "promoters.tsv"
     write_fasta(genome, [("22", "ACGT" * 100)])
-    chain.write_text("chain 1 chr22 50818468 + 100 200 chr22 51304566 + 150 250 1\n100\n\n")
-    source.write_text("NC_000022.11\t120\t121\ta\t0\t+\nNC_000022.11\t20\t21\tb\t0\t+\n")
-    command = ["prepare promoters", source, "--reference", genome, "--assembly", "GRCh37"]
+    chain.write_text(
+        "chain 1 chr22 50818468 + 100 200 chr22 51304566 + 150 250 1\n100\n\n"
+    )
+    source.write_text(
+        "NC_000022.11\t120\t121\ta\t0\t+\nNC_000022.11\t20\t21\tb\t0\t+\n"
+    )
+    command = [
+        "prepare promoters",
+        source,
+        "--reference",
+        genome,
+        "--assembly",
+        "GRCh37",
+    ]
     command += ["-o", output, "--chain", chain]
     code, _, err = run(*command, "--from-assembly", "hg38")
     assert code == 0
@@ -348,11 +497,20 @@ def test_prepare_promoters_lifts_along_a_chain(run, tmp_path):
     refused(run(*command), 2)
 
 
-def test_prepare_promoters_refuses_a_bed_of_other_contigs_and_a_plain_reference(run, tmp_path, genome):
+def test_prepare_promoters_refuses_a_bed_of_other_contigs_and_a_plain_reference(
+    run, tmp_path, genome
+):
     source, output = tmp_path / "x.bed", tmp_path / "out" / "promoters.tsv"
     output.parent.mkdir()
     source.write_text("NC_000001.11\t5\t6\ta\t0\t+\n")
-    command = ["prepare promoters", source, "--reference", genome, "--assembly", "sacCer3"]
+    command = [
+        "prepare promoters",
+        source,
+        "--reference",
+        genome,
+        "--assembly",
+        "sacCer3",
+    ]
     for words, name in ((command, "sacCer3"), (command[:-2], "custom")):
         parts = (source, "NC_000001.11", "I, II", name, "GRCh38")
         refused(run(*words, "-o", output), 1, *parts, after_log=True)

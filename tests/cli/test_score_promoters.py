@@ -58,7 +58,9 @@ def test_table_of_a_small_genome(run: Run, model: Path, fasta: Path) -> None:
     lines = result.out.splitlines()
     assert lines[0].startswith("## bigbird-dna 0.")
     assert lines[1] == f"## model {checksum(model / 'model.safetensors')}"
-    assert lines[2].startswith(f"## command bigbird-dna score-promoters {model} {fasta} ")
+    assert lines[2].startswith(
+        f"## command bigbird-dna score-promoters {model} {fasta} "
+    )
     assert "--stride 30" in lines[2]
     assert lines[3] == COLUMNS
     rows = table(result.out)
@@ -66,7 +68,9 @@ def test_table_of_a_small_genome(run: Run, model: Path, fasta: Path) -> None:
     message(result.err, "3 records")
 
 
-def test_records_that_do_not_fill_a_window(run: Run, model: Path, tmp_path: Path) -> None:
+def test_records_that_do_not_fill_a_window(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
     """They have no score unless padding is asked for, whatever part of the window they fill."""
     records = {
         "chr1": random_dna(200, 2),
@@ -82,9 +86,14 @@ def test_records_that_do_not_fill_a_window(run: Run, model: Path, tmp_path: Path
     said = "warning: 5 of 6 records are shorter than the model's window of 60 bp and are not scored"
     for format in ("tsv", "bed", "parquet", "bedgraph", "bigwig"):
         result = run(model, fasta, "-o", tmp_path / "x", "--format", format)
-        assert result.code == 0 and result.err.count(said) == 1 and "--tss-offset" in result.err
+        assert (
+            result.code == 0
+            and result.err.count(said) == 1
+            and "--tss-offset" in result.err
+        )
     assert {
-        line.split("\t")[0] for line in run(model, fasta, "--format", "bedgraph").out.splitlines()[3:]
+        line.split("\t")[0]
+        for line in run(model, fasta, "--format", "bedgraph").out.splitlines()[3:]
     } == {"chr1"}
     for row in table(run(model, fasta).out):
         unscored = (row["score"], row["tss"], row["note"]) == ("NA", "NA", "short")
@@ -95,18 +104,33 @@ def test_records_that_do_not_fill_a_window(run: Run, model: Path, tmp_path: Path
     said = "warning: 5 of 6 records are shorter than the model's window of 60 bp and are padded with N"
     for format in ("tsv", "bed", "parquet"):
         result = run(*words, "-o", tmp_path / "x", "--format", format)
-        assert result.code == 0 and result.err.count(said) == 1 and "column tss" in result.err
-        assert result.err.count("2 of 6 records lack more than 0.25 of their window: their scores are") == 1
+        assert (
+            result.code == 0
+            and result.err.count(said) == 1
+            and "column tss" in result.err
+        )
+        assert (
+            result.err.count(
+                "2 of 6 records lack more than 0.25 of their window: their scores are"
+            )
+            == 1
+        )
     rows = table(run(*words).out)
     assert "NA" not in {row["score"] for row in rows}
     # A window of 60 bp with its TSS at base 40 begins 7 bp before a record of 45 bp.
-    padded = [(row["note"], row["strand"], row["tss"]) for row in rows if row["contig"] == "fits"]
+    padded = [
+        (row["note"], row["strand"], row["tss"])
+        for row in rows
+        if row["contig"] == "fits"
+    ]
     assert padded == [("padded=15", "+", "33"), ("padded=15", "-", "11")]
     assert [row["tss"] for row in rows if row["contig"] == "tiny"] == ["NA", "NA"]
     for format in ("bedgraph", "bigwig"):
         result = run(*words, "-o", tmp_path / f"x.{format}", "--format", format)
         assert (
-            result.code == 0 and result.err.count(f"lack more than 0.25 of their window: {format} omits") == 1
+            result.code == 0
+            and result.err.count(f"lack more than 0.25 of their window: {format} omits")
+            == 1
         )
     live = run(*words, "--format", "bedgraph")
     assert live.err.count(said) == 1
@@ -136,7 +160,9 @@ def test_bad_fasta(run: Run, model: Path, tmp_path: Path, kind: str) -> None:
         assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("value", [np.nan, np.finfo(np.float32).max])  # sums of the latter are not finite
+@pytest.mark.parametrize(
+    "value", [np.nan, np.finfo(np.float32).max]
+)  # sums of the latter are not finite
 @pytest.mark.parametrize("ending", ["bed", "tsv", "bedgraph", "bw", "parquet"])
 def test_a_model_that_gives_no_numbers(
     run: Run, model: Path, fasta: Path, tmp_path: Path, ending: str, value: float
@@ -148,12 +174,16 @@ def test_a_model_that_gives_no_numbers(
     save(tmp_path / "model", broken, {}, {}, {})
     out = tmp_path / f"out.{ending}"
     out.write_text("former")
-    refused(run(tmp_path / "model", fasta, "-o", out), 1, tmp_path / "model", after_log=True)
+    refused(
+        run(tmp_path / "model", fasta, "-o", out), 1, tmp_path / "model", after_log=True
+    )
     assert out.read_text() == "former"
     assert {one.name for one in tmp_path.iterdir()} == {"model", fasta.name, out.name}
 
 
-def test_devices_and_links_are_not_replaced(run: Run, model: Path, fasta: Path, tmp_path: Path) -> None:
+def test_devices_and_links_are_not_replaced(
+    run: Run, model: Path, fasta: Path, tmp_path: Path
+) -> None:
     assert run(model, fasta, "-o", "/dev/null").code == 0
     assert Path("/dev/null").is_char_device()
     (tmp_path / "target.tsv").write_text("old")
@@ -178,7 +208,18 @@ def test_a_bigwig_of_too_many_contigs_is_refused_before_any_computation(
         result = run(model, fasta, "-o", former, "--format", "bigwig", *more)
         assert told in refused(result, 1, fasta, after_log=True)
         assert "scoring" not in result.err and former.read_text() == "former"
-    result = run(model, fasta, "-o", former, "--stride", 60, "--contig", "c7", "--contig", "c65535")
+    result = run(
+        model,
+        fasta,
+        "-o",
+        former,
+        "--stride",
+        60,
+        "--contig",
+        "c7",
+        "--contig",
+        "c65535",
+    )
     assert result.code == 0, result.err
     with pybigtools.open(str(former)) as stored:
         assert stored.chroms() == {"c7": 60, "c65535": 60}

@@ -35,8 +35,12 @@ class Hashed(LoadedChromatinModel):
 
 
 def hashed_model(window: int) -> Hashed:
-    tracks = tuple(NamedTrack(track=name, group=group) for name, group in TRACKS.items())
-    settings = ChromatinSettings(window=window, bin=2, pooling="bin", bin_layers=0, members=1, tracks=tracks)
+    tracks = tuple(
+        NamedTrack(track=name, group=group) for name, group in TRACKS.items()
+    )
+    settings = ChromatinSettings(
+        window=window, bin=2, pooling="bin", bin_layers=0, members=1, tracks=tracks
+    )
     return Hashed(nn.Module(), None, EncoderConfig(), settings, Path("model"))
 
 
@@ -45,7 +49,9 @@ def run(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run `bigbird-dna score-variants` with the predictor in the place of any model."""
 
     def call(*words: object, stdin: bytes = b"", window: int = 60) -> Result:
-        monkeypatch.setattr(scoring, "load_scoring_model", lambda _: hashed_model(window))
+        monkeypatch.setattr(
+            scoring, "load_scoring_model", lambda _: hashed_model(window)
+        )
         return run("score-variants", "model", *words, stdin=stdin)
 
     return call
@@ -90,13 +96,25 @@ def test_vcf_on_standard_output(run: Run, vcf: Path, fasta: Path) -> None:
     assert [{**row, "INFO": "."} for row in rows] == plain
     infos = [dict(part.split("=") for part in row["INFO"].split(";")) for row in rows]
     notes = [info.get("BBD_NOTE") for info in infos]
-    assert notes == [".,SYMBOLIC", None, "REF_MISMATCH", None, "TOO_MANY_N&CONTIG_EDGE", "CONTIG_UNKNOWN"]
-    assert all(("BBD_MAX" in info) == (row in (0, 1, 3)) for row, info in enumerate(infos))
+    assert notes == [
+        ".,SYMBOLIC",
+        None,
+        "REF_MISMATCH",
+        None,
+        "TOO_MANY_N&CONTIG_EDGE",
+        "CONTIG_UNKNOWN",
+    ]
+    assert all(
+        ("BBD_MAX" in info) == (row in (0, 1, 3)) for row, info in enumerate(infos)
+    )
     assert not any("BBD_DELTA" in info for info in infos)
     assert "##bigbird_dna_model=abcd\n" in result.out
     command = f"score-variants model {vcf} --reference {fasta} --format vcf --offsets 4 --max-n 0.25"
     assert f"##bigbird_dna_command=bigbird-dna {command}\n" in result.out
-    assert "6 records: 3 alternative alleles scored, 4 not scored (SYMBOLIC 1" in result.err
+    assert (
+        "6 records: 3 alternative alleles scored, 4 not scored (SYMBOLIC 1"
+        in result.err
+    )
     assert "warning" not in result.err
 
 
@@ -107,17 +125,27 @@ def test_tracks_choose_what_counts(run: Run, vcf: Path, fasta: Path) -> None:
     every = table(run(*words, "--tracks", "*").out)
     assert [{key: row[key] for key in short[0]} for row in every] == short
     two = table(run(*words, "--tracks", "open*,TF").out)
-    assert list(two[0])[8:] == [f"{n}:{v}" for n in ("CTCF", "open chromatin") for v in ("delta", "logodds")]
+    assert list(two[0])[8:] == [
+        f"{n}:{v}" for n in ("CTCF", "open chromatin") for v in ("delta", "logodds")
+    ]
     for row, full in zip(two, every, strict=True):
         assert all(row[key] == full[key] for key in list(row)[8:])
         if row["note"] == ".":
-            largest = max(("CTCF", "open chromatin"), key=lambda name: abs(float(row[f"{name}:delta"])))
-            assert (row["max_track"], row["max_delta"]) == (largest, row[f"{largest}:delta"])
+            largest = max(
+                ("CTCF", "open chromatin"),
+                key=lambda name: abs(float(row[f"{name}:delta"])),
+            )
+            assert (row["max_track"], row["max_delta"]) == (
+                largest,
+                row[f"{largest}:delta"],
+            )
     text = run(vcf, "--reference", fasta, "--tracks", "open*,TF").out
     assert "the tracks CTCF,open%20chromatin" in text and "BBD_DELTA=" in text
 
 
-def test_a_record_lies_where_its_ref_does(run: Run, vcf: Path, fasta: Path, tmp_path: Path) -> None:
+def test_a_record_lies_where_its_ref_does(
+    run: Run, vcf: Path, fasta: Path, tmp_path: Path
+) -> None:
     """That at 90 reaches to 92."""
     bed = tmp_path / "x.bed"
     bed.write_text("chr1\t91\t99\nchr1\t149\t150\nchr2\t1\t2\n")
@@ -131,7 +159,9 @@ def test_a_record_lies_where_its_ref_does(run: Run, vcf: Path, fasta: Path, tmp_
     message(result.err, f"warning: {none}: ")
 
 
-def test_standard_input_may_be_packed_and_marked(run: Run, vcf: Path, fasta: Path) -> None:
+def test_standard_input_may_be_packed_and_marked(
+    run: Run, vcf: Path, fasta: Path
+) -> None:
     expected = run("-", "--reference", fasta, stdin=vcf.read_bytes()).out
     marked = b"\xef\xbb\xbf" + vcf.read_bytes()
     for stdin in (marked, gzip.compress(marked)):
@@ -145,7 +175,8 @@ def test_an_output_is_scored_again_to_the_same_records(
     words = ("--reference", fasta, "--tracks", "*")
     assert run(vcf, *words, "-o", once).code == run(once, *words, "-o", twice).code == 0
     first, second = (
-        [row for row in path.read_text().splitlines() if "_command=" not in row] for path in (once, twice)
+        [row for row in path.read_text().splitlines() if "_command=" not in row]
+        for path in (once, twice)
     )
     assert first == second
 
@@ -167,7 +198,10 @@ def test_a_packed_output_has_an_index_if_sorted(
     assert (result.code, result.out) == (0, ""), result.err
     assert sorted(tmp_path.glob("*x*")) == [output, index]
     with pysam.TabixFile(str(output)) as found:
-        assert [row.split("\t")[1] for row in found.fetch("chr1", 89, 100)] == ["90", "100"]
+        assert [row.split("\t")[1] for row in found.fetch("chr1", 89, 100)] == [
+            "90",
+            "100",
+        ]
     assert run(turned(vcf), *words).code == 0
     assert not index.exists(), "that of the former file"
     rows = [
@@ -195,18 +229,28 @@ def test_an_index_lies_beside_the_file_that_a_link_leads_to(
         and sorted(store.iterdir()) == [index.with_suffix(""), index]
     )
     with pysam.TabixFile(str(index.with_suffix(""))) as found:
-        assert [row.split("\t")[1] for row in found.fetch("chr1", 89, 100)] == ["90", "100"]
+        assert [row.split("\t")[1] for row in found.fetch("chr1", 89, 100)] == [
+            "90",
+            "100",
+        ]
     # A link to the index leads to the new one.
     beside.symlink_to(index)
     assert run(vcf, *words).code == 0
     with pysam.TabixFile(str(link)) as found:
-        assert [row.split("\t")[1] for row in found.fetch("chr1", 89, 100)] == ["90", "100"]
+        assert [row.split("\t")[1] for row in found.fetch("chr1", 89, 100)] == [
+            "90",
+            "100",
+        ]
     assert run(turned(vcf), *words).code == 0
-    assert list(store.iterdir()) == [index.with_suffix("")], "none of the unsorted file, none of the former"
+    assert list(store.iterdir()) == [index.with_suffix("")], (
+        "none of the unsorted file, none of the former"
+    )
     assert not beside.is_symlink()
 
 
-def test_a_vcf_of_another_genome(run: Run, vcf: Path, fasta: Path, tmp_path: Path) -> None:
+def test_a_vcf_of_another_genome(
+    run: Run, vcf: Path, fasta: Path, tmp_path: Path
+) -> None:
     """None of its contigs fits: an error that names both sides. Some don't: each of their records says so."""
     other, out = tmp_path / "other.vcf", tmp_path / "out.vcf"
     other.write_text(HEADER + line("scaffold", 100, "G", "A") + line("x", 1, "A", "C"))
@@ -231,11 +275,17 @@ def test_contigs_that_the_header_lacks_are_added(
     source, stdin = (vcf, b"") if way == "file" else ("-", vcf.read_bytes())
     result = run(source, "--reference", fasta, stdin=stdin)
     declared = [text for text in result.out.splitlines() if text.startswith("##contig")]
-    assert declared == ["##contig=<ID=chr1,length=300>", "##contig=<ID=chr2,length=300>"]
+    assert declared == [
+        "##contig=<ID=chr1,length=300>",
+        "##contig=<ID=chr2,length=300>",
+    ]
     out = tmp_path / "out.vcf"
     out.write_text(result.out)
     with pysam.VariantFile(str(out)) as read:
-        assert [(c.name, c.length) for c in read.header.contigs.values()] == [("chr1", 300), ("chr2", 300)]
+        assert [(c.name, c.length) for c in read.header.contigs.values()] == [
+            ("chr1", 300),
+            ("chr2", 300),
+        ]
         assert [(record.chrom, record.pos) for record in read][-1] == ("chr2", 2)
     # Those that are declared stay as they are, those of other names are declared by these.
     text = "".join([lines[0], "##contig=<ID=chr2,length=7>\n", lines[2], *lines[3:-1]])
@@ -246,18 +296,28 @@ def test_contigs_that_the_header_lacks_are_added(
     assert declared == ["##contig=<ID=chr2,length=7>", "##contig=<ID=1,length=300>"]
 
 
-def test_of_a_stream_the_names_of_the_first_records_are_added(run: Run, vcf: Path, fasta: Path) -> None:
+def test_of_a_stream_the_names_of_the_first_records_are_added(
+    run: Run, vcf: Path, fasta: Path
+) -> None:
     """Those of later ones aren't known when the header goes out, whatever the batches' size."""
     first = vcf.read_text().splitlines(keepends=True)[3].replace("chr1", "1")
     head = "".join(HEADER.splitlines(keepends=True)[::2])
     stream = (head + first * 600 + line("2", 5, "A", "C")).encode()
     for words in ((), ("--batch-size", 1)):
         result = run("-", "--reference", fasta, *words, stdin=stream)
-        declared = [text for text in result.out.splitlines() if text.startswith("##contig")]
-        assert declared == ["##contig=<ID=1,length=300>", "##contig=<ID=chr2,length=300>"]
+        declared = [
+            text for text in result.out.splitlines() if text.startswith("##contig")
+        ]
+        assert declared == [
+            "##contig=<ID=1,length=300>",
+            "##contig=<ID=chr2,length=300>",
+        ]
     empty = run("-", "--reference", fasta, stdin=head.encode())
     declared = [text for text in empty.out.splitlines() if text.startswith("##contig")]
-    assert declared == ["##contig=<ID=chr1,length=300>", "##contig=<ID=chr2,length=300>"]
+    assert declared == [
+        "##contig=<ID=chr1,length=300>",
+        "##contig=<ID=chr2,length=300>",
+    ]
 
 
 def test_a_failure_while_scoring_leaves_the_old_output(
@@ -267,14 +327,20 @@ def test_a_failure_while_scoring_leaves_the_old_output(
     assert run(vcf, "--reference", fasta, "-o", output).code == 0
     before = {path: path.read_bytes() for path in tmp_path.glob("*x*")}
     monkeypatch.setattr(
-        sys.modules[__name__], "hashed", lambda texts, *shape: np.full((len(texts), *shape), np.nan)
+        sys.modules[__name__],
+        "hashed",
+        lambda texts, *shape: np.full((len(texts), *shape), np.nan),
     )
     refused(run(vcf, "--reference", fasta, "-o", output), 1)
-    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+    assert {
+        path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()
+    } == before
     assert len(before) == 2
 
 
-def test_windows_too_small_for_their_offsets(run: Run, vcf: Path, fasta: Path, tmp_path: Path) -> None:
+def test_windows_too_small_for_their_offsets(
+    run: Run, vcf: Path, fasta: Path, tmp_path: Path
+) -> None:
     words = (vcf, "--reference", fasta)
     refused(run(*words, window=40), 2)
     assert run(*words, "--offsets", 1, window=1).code == 0
@@ -291,12 +357,20 @@ def test_a_vcf_of_another_assembly_is_an_error_after_its_first_records(
         bases = genome.fetch("chr1")
     known = "##contig=<ID=chr2,length=242193529>\n##contig=<assembly=x,length=248956422,ID=1>\n"
     names = HEADER.splitlines(keepends=True)
-    for wrong, header in ((51, names[0] + known + names[2]), (51, HEADER), (50, HEADER)):
+    for wrong, header in (
+        (51, names[0] + known + names[2]),
+        (51, HEADER),
+        (50, HEADER),
+    ):
         refs = [
-            "ACGT"[("ACGT".index(base) + (number < wrong)) % 4] for number, base in enumerate(bases[:150])
+            "ACGT"[("ACGT".index(base) + (number < wrong)) % 4]
+            for number, base in enumerate(bases[:150])
         ]
         vcf = tmp_path / "foreign.vcf"
-        vcf.write_text(header + "".join(line("chr1", n, ref, "T") for n, ref in enumerate(refs, start=1)))
+        vcf.write_text(
+            header
+            + "".join(line("chr1", n, ref, "T") for n, ref in enumerate(refs, start=1))
+        )
         result = run(vcf, "--reference", fasta, "-o", tmp_path / "out.vcf")
         if wrong == 50:  # not most of them
             assert result.code == 0
@@ -311,7 +385,9 @@ def phased_vcf(path: Path, bases: str, rows: Sequence[tuple[int, str, str]]) -> 
     lines = []
     for at, genotype, wrong in rows:
         number = "ACGT".index(bases[at])
-        ref, alt = ("ACGT"[(number + step) % 4] for step in ((2, 3) if wrong else (0, 1)))
+        ref, alt = (
+            "ACGT"[(number + step) % 4] for step in ((2, 3) if wrong else (0, 1))
+        )
         lines.append(f"chr1\t{at + 1}\t.\t{ref}\t{alt}\t.\t.\t.\tGT\t{genotype}\n")
     path.write_text(f"##fileformat=VCFv4.2\n{names}\n{''.join(lines)}")
     return path
@@ -331,14 +407,27 @@ def test_phased_records_with_a_wrong_ref_are_noted_and_change_no_neighbor(
     """Of pairs 4 bp apart, one or both may be wrong: the right ones are scored as if these were not there."""
     fasta, bases = long_fasta
     wrong = {*np.random.default_rng(3).choice(600, 220, replace=False).tolist()}
-    rows = [(100 + 30 * (n // 2) + 4 * (n % 2), "0|1", "wrong" * (n in wrong)) for n in range(600)]
+    rows = [
+        (100 + 30 * (n // 2) + 4 * (n % 2), "0|1", "wrong" * (n in wrong))
+        for n in range(600)
+    ]
     right = [row for row in rows if not row[2]]
     words = ("--reference", fasta, "--format", "tsv", "--offsets", 1)
     vcf = phased_vcf(tmp_path / "some.vcf", bases, rows)
-    alone, found = (table(run(vcf, *words, *more).out) for more in ((), ("--phased", "own")))
-    clean = table(run(phased_vcf(tmp_path / "right.vcf", bases, right), *words, "--phased", "own").out)
-    assert [n for n, row in enumerate(found) if row["note"] == "REF_MISMATCH"] == sorted(wrong)
-    assert [row for row in alone if row["note"] == "REF_MISMATCH"] == [found[n] for n in sorted(wrong)]
+    alone, found = (
+        table(run(vcf, *words, *more).out) for more in ((), ("--phased", "own"))
+    )
+    clean = table(
+        run(
+            phased_vcf(tmp_path / "right.vcf", bases, right), *words, "--phased", "own"
+        ).out
+    )
+    assert [
+        n for n, row in enumerate(found) if row["note"] == "REF_MISMATCH"
+    ] == sorted(wrong)
+    assert [row for row in alone if row["note"] == "REF_MISMATCH"] == [
+        found[n] for n in sorted(wrong)
+    ]
     assert [row for n, row in enumerate(found) if n not in wrong] == clean
     pairs = {n for n in range(600) if not {n, n ^ 1} & wrong}
     assert {n for n, row in enumerate(found) if row["note"] == "PHASED"} == pairs
@@ -351,21 +440,32 @@ def test_variants_of_one_haplotype_have_the_value_of_one_record(
     run: Run, long_fasta: tuple[Path, str], tmp_path: Path, genotypes: tuple[str, str]
 ) -> None:
     fasta, bases = long_fasta
-    vcf = phased_vcf(tmp_path / "x.vcf", bases, [(500, genotypes[0], ""), (504, genotypes[1], "")])
+    vcf = phased_vcf(
+        tmp_path / "x.vcf", bases, [(500, genotypes[0], ""), (504, genotypes[1], "")]
+    )
     first, second = (row["ALT"] for row in table(vcf.read_text()))
     whole = tmp_path / "whole.vcf"
-    whole.write_text(HEADER + line("chr1", 501, bases[500:505], first + bases[501:504] + second))
+    whole.write_text(
+        HEADER + line("chr1", 501, bases[500:505], first + bases[501:504] + second)
+    )
     words = ("--reference", fasta, "--format", "tsv")
     (expected,) = table(run(whole, *words).out)
     for row in table(run(vcf, *words, "--phased", "own").out):
         assert row["note"] == "PHASED"
-        assert (row["max_delta"], row["max_track"]) == (expected["max_delta"], expected["max_track"])
+        assert (row["max_delta"], row["max_track"]) == (
+            expected["max_delta"],
+            expected["max_track"],
+        )
 
 
 @pytest.mark.parametrize("more", [(), ("--phased", "own"), ("--shard", "2/3")])
 @pytest.mark.parametrize("wrong", [30, 22])
 def test_a_short_vcf_of_another_assembly_is_an_error(
-    run: Run, long_fasta: tuple[Path, str], tmp_path: Path, more: tuple[str, ...], wrong: int
+    run: Run,
+    long_fasta: tuple[Path, str],
+    tmp_path: Path,
+    more: tuple[str, ...],
+    wrong: int,
 ) -> None:
     """All of its REF differ, or three of four, as by chance."""
     fasta, bases = long_fasta
@@ -396,12 +496,19 @@ def test_values_stay_with_their_allele_when_bcftools_splits_and_joins_records(
     words = (vcf, "--reference", fasta, "--tracks", tracks, "--top-tracks", 2)
     scored = tmp_path / "scored.vcf"
     assert run(*words, "-o", scored).code == 0
-    expected = {(row["position"], row["alt"]): row for row in table(run(*words, "--format", "tsv").out)}
+    expected = {
+        (row["position"], row["alt"]): row
+        for row in table(run(*words, "--format", "tsv").out)
+    }
     names = ["CTCF"] if tracks == "CTCF" else list(TRACKS)
     with pysam.VariantFile(str(scored)) as written:
         own = [key for key in written.header.info if key.startswith("BBD_")]
-        assert {written.header.info[key].number for key in own} == {"A"} and len(own) == 6
-        assert written.header.info["BBD_DELTA"].type == ("Float" if tracks == "CTCF" else "String")
+        assert {written.header.info[key].number for key in own} == {"A"} and len(
+            own
+        ) == 6
+        assert written.header.info["BBD_DELTA"].type == (
+            "Float" if tracks == "CTCF" else "String"
+        )
     split = tmp_path / "split.vcf"
     split.write_text(pysam.bcftools.norm("-m-", str(scored)))
     found = table(split.read_text())
@@ -440,22 +547,37 @@ def test_a_deletion_beyond_the_reach_of_tbi_has_an_index_that_finds_it(
     run: Run, vcf: Path, fasta: Path, tmp_path: Path, info: str, ending: str | None
 ) -> None:
     """CSI where TBI cannot; and what no index can hold is written without one, with a warning."""
-    first, rest = vcf.read_text().splitlines(keepends=True)[3], vcf.read_text().splitlines(keepends=True)[4:]
+    first, rest = (
+        vcf.read_text().splitlines(keepends=True)[3],
+        vcf.read_text().splitlines(keepends=True)[4:],
+    )
     contig, pos, name, ref, *_ = first.split("\t")
-    vcf.write_text(LONG_HEADER + f"{contig}\t{pos}\t{name}\t{ref}\t<DEL>\t.\t.\t{info}\n" + "".join(rest))
+    vcf.write_text(
+        LONG_HEADER
+        + f"{contig}\t{pos}\t{name}\t{ref}\t<DEL>\t.\t.\t{info}\n"
+        + "".join(rest)
+    )
     output = tmp_path / "x.vcf.gz"
     stale = [tmp_path / f"x.vcf.gz.{one}" for one in ("tbi", "csi")]
     for path in stale:
         path.write_text("of a former file")
     result = run(vcf, "--reference", fasta, "-o", output)
     assert result.code == 0, result.err
-    assert [path.suffix for path in stale if path.exists()] == ([f".{ending}"] if ending else [])
+    assert [path.suffix for path in stale if path.exists()] == (
+        [f".{ending}"] if ending else []
+    )
     assert (f"warning: {output}: no index" in result.err) == (ending is None)
-    rows = [row for row in gzip.decompress(output.read_bytes()).decode().splitlines() if row[0] != "#"]
+    rows = [
+        row
+        for row in gzip.decompress(output.read_bytes()).decode().splitlines()
+        if row[0] != "#"
+    ]
     assert len(rows) == 6
     if ending == "csi":
         with pysam.VariantFile(str(output)) as found:
-            assert [row.pos for row in found.fetch("chr1", 540_000_000, 549_000_000)] == [int(pos)]
+            assert [
+                row.pos for row in found.fetch("chr1", 540_000_000, 549_000_000)
+            ] == [int(pos)]
             assert len([*found.fetch("chr1")]) == 4
         table_output = tmp_path / "x.tsv.gz"
         assert run(vcf, "--reference", fasta, "-o", table_output).code == 0
@@ -465,7 +587,13 @@ def test_a_deletion_beyond_the_reach_of_tbi_has_an_index_that_finds_it(
 
 @pytest.mark.parametrize(("reach", "ending"), [(300, "csi"), (301, "tbi")])
 def test_a_contig_beyond_the_reach_of_tbi_has_csi(
-    run: Run, vcf: Path, fasta: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reach: int, ending: str
+    run: Run,
+    vcf: Path,
+    fasta: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    reach: int,
+    ending: str,
 ) -> None:
     """By the length of the contig alone, which is 300 bp here; its records end before."""
     monkeypatch.setattr("bigbird_dna.scoring.formats.TBI_REACH", reach)

@@ -24,7 +24,9 @@ def filled_in(**site: object) -> dict[str, Any]:
     """The profile as Snakemake reads it, with some keys of the site at its head set."""
     text = PROFILE.read_text(encoding="utf-8")
     for key, value in site.items():
-        text, found = re.subn(rf"^  {key}: .*$", f"  {key}: {value!r}", text, count=1, flags=re.MULTILINE)
+        text, found = re.subn(
+            rf"^  {key}: .*$", f"  {key}: {value!r}", text, count=1, flags=re.MULTILINE
+        )
         assert found == 1, key
     profile: dict[str, Any] = yte.process_yaml(text, require_use_yte=True)
     return profile
@@ -32,7 +34,9 @@ def filled_in(**site: object) -> dict[str, Any]:
 
 def site_keys() -> dict[str, Any]:
     """The keys of the site, as shipped."""
-    keys: dict[str, Any] = yaml.safe_load(PROFILE.read_text(encoding="utf-8"))["__variables__"]
+    keys: dict[str, Any] = yaml.safe_load(PROFILE.read_text(encoding="utf-8"))[
+        "__variables__"
+    ]
     return keys
 
 
@@ -71,14 +75,20 @@ def profiles() -> dict[str, dict[str, Any]]:
         # `gpu` says where models run, `gres` what Slurm hands out. In a job no cap on all of `gpu` is known.
         cards = 2 if rule == "pretrain" else 1
         profile["set-resources"][rule] |= {"gpu": 0, "gres": f"'gpu:standin:{cards}'"}
-    alone = {key: value for key, value in profile.items() if key not in EXECUTOR and key not in QUICK}
+    alone = {
+        key: value
+        for key, value in profile.items()
+        if key not in EXECUTOR and key not in QUICK
+    }
     return {"alone": alone | {"cores": 2}, "cluster": profile}
 
 
 def start(directory: Path, nodes: int) -> Callable[[], None]:
     """Start Slurm, or skip with the reason why it can't be; gives what stops it."""
     if importlib.util.find_spec("snakemake_executor_plugin_slurm") is None:
-        pytest.skip("the extra `slurm` isn't installed: pip install -c constraints.txt -e '.[slurm]'")
+        pytest.skip(
+            "the extra `slurm` isn't installed: pip install -c constraints.txt -e '.[slurm]'"
+        )
     words = [SCRIPT, "start", directory, str(nodes)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=600)
     if done.returncode == 77:
@@ -87,7 +97,9 @@ def start(directory: Path, nodes: int) -> Callable[[], None]:
     return lambda: subprocess.run([SCRIPT, "stop", directory], check=True) and None
 
 
-def snakemake(home: Path, profile: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+def snakemake(
+    home: Path, profile: Path, *words: str | Path
+) -> subprocess.CompletedProcess[str]:
     """Run Snakemake in a directory with a profile."""
     with begin(home, profile, *words) as process:
         out, err = process.communicate()
@@ -100,7 +112,12 @@ def begin(home: Path, profile: Path, *words: str | Path) -> subprocess.Popen[str
     return subprocess.Popen(
         [sys.executable, "-m", "snakemake", "--workflow-profile", profile, *words],
         cwd=home,
-        env={**os.environ, "PATH": path, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
+        env={
+            **os.environ,
+            "PATH": path,
+            "PYTHONPATH": str(REPOSITORY),
+            "OMP_NUM_THREADS": "1",
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -109,7 +126,9 @@ def begin(home: Path, profile: Path, *words: str | Path) -> subprocess.Popen[str
 
 def snakemake_log(home: Path) -> str:
     """What Snakemake wrote of its runs in a directory, with every command; a terminal has a line a job."""
-    return "".join(path.read_text() for path in sorted((home / ".snakemake" / "log").glob("*.log")))
+    return "".join(
+        path.read_text() for path in sorted((home / ".snakemake" / "log").glob("*.log"))
+    )
 
 
 def slurm(*words: str) -> str:

@@ -9,7 +9,15 @@ import pytest
 import yaml
 
 from tests import tiny_run
-from tests.cluster.site import begin, preempt, profiles, slurm, snakemake, snakemake_log, write
+from tests.cluster.site import (
+    begin,
+    preempt,
+    profiles,
+    slurm,
+    snakemake,
+    snakemake_log,
+    write,
+)
 from tests.conftest import REPOSITORY
 from tests.faults.test_kills import files
 
@@ -32,12 +40,21 @@ def test_a_preempted_training_of_two_processes_goes_on_to_the_same_model(
     for name, values in profiles().items():
         write(homes[name] / "profile", values)
         (homes[name] / "mine.yaml").write_text(yaml.safe_dump(CONFIG))
-    words = ("--snakefile", REPOSITORY / "Snakefile", "--configfile", "mine.yaml", "--until", "pretrain")
+    words = (
+        "--snakefile",
+        REPOSITORY / "Snakefile",
+        "--configfile",
+        "mine.yaml",
+        "--until",
+        "pretrain",
+    )
     done = snakemake(homes["alone"], homes["alone"] / "profile", *words)
     assert done.returncode == 0, done.stdout + done.stderr
     model = homes["alone"] / PRETRAINED
     made = shutil.ignore_patterns("checkpoints", model.name, "logs")
-    shutil.copytree(homes["alone"] / "results", homes["cluster"] / "results", ignore=made)
+    shutil.copytree(
+        homes["alone"] / "results", homes["cluster"] / "results", ignore=made
+    )
 
     checkpoints = homes["cluster"] / "results/checkpoints"
     with begin(homes["cluster"], homes["cluster"] / "profile", *words) as process:
@@ -48,12 +65,16 @@ def test_a_preempted_training_of_two_processes_goes_on_to_the_same_model(
         waiting = ""
         while process.poll() is None and not waiting:
             time.sleep(0.2)
-            waiting = slurm("squeue", "--noheader", "--states=PD", "--partition=gpu", "--format=%i").strip()
+            waiting = slurm(
+                "squeue", "--noheader", "--states=PD", "--partition=gpu", "--format=%i"
+            ).strip()
         slurm("scontrol", "update", f"JobId={waiting}", "StartTime=now")
         out, err = process.communicate()
     assert process.returncode == 0, out + err
     log = (homes["cluster"] / "results/logs/pretrain.log").read_text()
     assert "resuming at step" in log, log
-    assert "bigbird_dna.cli.launch --processes=2 --nodes=1" in snakemake_log(homes["cluster"])
+    assert "bigbird_dna.cli.launch --processes=2 --nodes=1" in snakemake_log(
+        homes["cluster"]
+    )
     assert files(homes["cluster"] / PRETRAINED) == files(model)
     assert len(files(model)) > 3

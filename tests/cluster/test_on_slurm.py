@@ -75,10 +75,14 @@ class Disturber(threading.Thread):
 
     def run(self) -> None:
         while not self.ended.wait(0.5):
-            for line in slurm("squeue", "--noheader", "--states=R", "--format=%i|%k|%R").splitlines():
+            for line in slurm(
+                "squeue", "--noheader", "--states=R", "--format=%i|%k|%R"
+            ).splitlines():
                 number, comment, _ = line.split("|", 2)
                 rule = re.sub(r"^rule_|_wildcards_.*$", "", comment)
-                self._meet(Job(number, rule, self._seen.setdefault(number, time.time())))
+                self._meet(
+                    Job(number, rule, self._seen.setdefault(number, time.time()))
+                )
 
     def _meet(self, job: Job) -> None:
         if ("preempt", job.rule) in self.done or ("cancel", job.rule) in self.done:
@@ -95,7 +99,9 @@ class Disturber(threading.Thread):
     def _has_checkpoint(self, job: Job) -> bool:
         # A directory may be renamed or removed while it is looked at.
         try:
-            found = [path.stat().st_mtime for path in self.checkpoints.rglob("state.pt")]
+            found = [
+                path.stat().st_mtime for path in self.checkpoints.rglob("state.pt")
+            ]
         except OSError:
             return False
         return any(changed > job.seen for changed in found)
@@ -135,8 +141,14 @@ def test_a_demo_whose_jobs_are_preempted_and_cancelled_ends_in_the_same_files(
     disturber.join()
     print(done.stderr[-4000:], disturber.done, sep="\n")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert ("preempt", "pretrain") in disturber.done and ("cancel", "finetune_chromatin") in disturber.done
-    assert "resuming at step" in (homes["cluster"] / "results/logs/pretrain.log").read_text()
+    assert ("preempt", "pretrain") in disturber.done and (
+        "cancel",
+        "finetune_chromatin",
+    ) in disturber.done
+    assert (
+        "resuming at step"
+        in (homes["cluster"] / "results/logs/pretrain.log").read_text()
+    )
     assert "bigbird_dna.cli.launch --processes=2" in snakemake_log(homes["cluster"])
     expected, found = results(homes["alone"]), results(homes["cluster"])
     assert {name for name in expected if found.get(name) != expected[name]} == set()
@@ -153,12 +165,19 @@ rule score_promoters:
 """
 
 
-def test_jobs_side_by_side_get_different_gpus_of_the_type_asked_for(one_node: None, tmp_path: Path) -> None:
+def test_jobs_side_by_side_get_different_gpus_of_the_type_asked_for(
+    one_node: None, tmp_path: Path
+) -> None:
     (tmp_path / "Snakefile").write_text(CARDS)
-    profile = write(tmp_path / "profile", filled_in(**SITE | {"gpu_type": "standin"}) | QUICK)
+    profile = write(
+        tmp_path / "profile", filled_in(**SITE | {"gpu_type": "standin"}) | QUICK
+    )
     done = snakemake(tmp_path, profile)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert {(tmp_path / f"{number}.txt").read_text().strip() for number in (1, 2)} == {"0", "1"}
+    assert {(tmp_path / f"{number}.txt").read_text().strip() for number in (1, 2)} == {
+        "0",
+        "1",
+    }
 
 
 STANDIN = Path(__file__).with_name("standin")
@@ -173,7 +192,9 @@ rule pretrain:
 """
 
 
-@pytest.mark.parametrize("inside", ["", "--container-command 'apptainer exec --nv image.sif'"])
+@pytest.mark.parametrize(
+    "inside", ["", "--container-command 'apptainer exec --nv image.sif'"]
+)
 def test_pretraining_on_two_nodes(
     inside: str, two_nodes: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,25 +206,42 @@ def test_pretraining_on_two_nodes(
     values["encoder"]["dropout"] = 0.0  # each process draws its own
     config.write_text(yaml.safe_dump(values))
     (tmp_path / "Snakefile").write_text(NODES.replace("INSIDE", inside))
-    site = SITE | {"gpu_type": "standin", "pretraining_nodes": 2, "gpus_per_node": 1, "memory_per_cpu": 100}
+    site = SITE | {
+        "gpu_type": "standin",
+        "pretraining_nodes": 2,
+        "gpus_per_node": 1,
+        "memory_per_cpu": 100,
+    }
     profile = write(tmp_path / "profile", filled_in(**site) | QUICK)
     done = snakemake(tmp_path, profile)
     log = tmp_path / "pretrain.log"
     assert done.returncode == 0, done.stderr + (log.read_text() if log.exists() else "")
     told = (tmp_path / "told").read_text() if inside else ""
-    assert told.count("exec\t--nv\timage.sif\tpython\t-m\ttorch.distributed.run\t--nnodes=2") == 2 * bool(
-        inside
-    )
+    assert told.count(
+        "exec\t--nv\timage.sif\tpython\t-m\ttorch.distributed.run\t--nnodes=2"
+    ) == 2 * bool(inside)
     words = [
         *("pretrain", config, "--output", tmp_path / "alone"),
         *("--checkpoint-dir", tmp_path / "others"),
     ]
     subprocess.run(
-        [sys.executable, "-m", "bigbird_dna.cli.main", *words, "--threads", "1", "--device", "cpu"],
+        [
+            sys.executable,
+            "-m",
+            "bigbird_dna.cli.main",
+            *words,
+            "--threads",
+            "1",
+            "--device",
+            "cpu",
+        ],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         check=True,
     )
-    (losses, _), (expected, _) = logged(tmp_path / "pretrained"), logged(tmp_path / "alone")
+    (losses, _), (expected, _) = (
+        logged(tmp_path / "pretrained"),
+        logged(tmp_path / "alone"),
+    )
     assert [*losses] == [*expected] == [10, 20, 24]
     assert max(abs(losses[step] - expected[step]) for step in expected) < 1e-5

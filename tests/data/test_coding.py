@@ -19,7 +19,12 @@ from bigbird_dna.data.negatives import (
     open_coding,
 )
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
-from bigbird_dna.data.promoter_windows import check_fractions, prepare_windows, read_windows, window_sequences
+from bigbird_dna.data.promoter_windows import (
+    check_fractions,
+    prepare_windows,
+    read_windows,
+    window_sequences,
+)
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.finetuning.evaluation import held_out_predictions
 from bigbird_dna.genome.assembly import load_assembly, open_assembly
@@ -33,14 +38,18 @@ from tests.toys import written
 
 LENGTH = 120
 spans = st.lists(
-    st.tuples(st.integers(0, LENGTH - 1), st.integers(1, 40)).map(lambda s: (s[0], min(sum(s), LENGTH))),
+    st.tuples(st.integers(0, LENGTH - 1), st.integers(1, 40)).map(
+        lambda s: (s[0], min(sum(s), LENGTH))
+    ),
     max_size=8,
 )
 WINDOW = ["contig", "start", "end", "strand"]
 
 
 def columns(intervals: list[tuple[int, int]]) -> Intervals:
-    starts, ends = (np.array([one[side] for one in intervals], np.int64) for side in (0, 1))
+    starts, ends = (
+        np.array([one[side] for one in intervals], np.int64) for side in (0, 1)
+    )
     return Intervals(starts, ends)
 
 
@@ -59,12 +68,19 @@ def gtf(*features: tuple[str, str, int, int, str]) -> str:
 
 
 @given(spans, spans)
-def test_fractions_are_those_of_a_mask(coding: list[tuple[int, int]], asked: list[tuple[int, int]]) -> None:
+def test_fractions_are_those_of_a_mask(
+    coding: list[tuple[int, int]], asked: list[tuple[int, int]]
+) -> None:
     regions = {"c": Intervals.union(*columns(coding))}
-    rows = pd.DataFrame(asked, columns=["start", "end"], dtype=np.int64).assign(contig="c")
+    rows = pd.DataFrame(asked, columns=["start", "end"], dtype=np.int64).assign(
+        contig="c"
+    )
     expected = [mask(coding)[start:end].mean() for start, end in asked]
     found = coding_fractions(regions, rows)
-    assert found.dtype == np.float32 and found.tolist() == np.array(expected, np.float32).tolist()
+    assert (
+        found.dtype == np.float32
+        and found.tolist() == np.array(expected, np.float32).tolist()
+    )
     assert not coding_fractions(regions, rows.assign(contig="d")).any()
     for start, end in asked:
         inner = regions["c"].inside(start, end)
@@ -92,14 +108,22 @@ def test_free_starts_are_all_starts_that_keep_away(
         for start in range(LENGTH - size + 1)
         if not blocked[start : start + size].any()
         and all(
-            abs(base - tss) >= max(distance, 1) for base in range(start, start + size) for tss in positions
+            abs(base - tss) >= max(distance, 1)
+            for base in range(start, start + size)
+            for tss in positions
         )
     ]
     places = np.array(positions, np.int64)
-    free = find_free_starts(sequence, columns(coding), places, size=size, distance=distance)
+    free = find_free_starts(
+        sequence, columns(coding), places, size=size, distance=distance
+    )
     assert free.bases == len(expected)
     drawn = free.draw(count, np.random.default_rng(seed)).tolist()
-    assert drawn == sorted({*drawn}) and {*drawn} <= {*expected} and len(drawn) == min(count, len(expected))
+    assert (
+        drawn == sorted({*drawn})
+        and {*drawn} <= {*expected}
+        and len(drawn) == min(count, len(expected))
+    )
     segment, config = (
         Interval("c", 1000, 1000 + LENGTH),
         SimpleNamespace(sides=(size - 1, 1), min_tss_distance=distance),
@@ -112,14 +136,28 @@ def test_free_starts_are_all_starts_that_keep_away(
 # Annotations on a reference
 
 
-def test_an_annotation_is_placed_by_any_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_annotation_is_placed_by_any_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = written(
         tmp_path / "x.gtf",
-        gtf(("I", "CDS", 10, 20, "+"), ("chrI", "CDS", 15, 30, "-"), ("I", "CDS", 95, 130, "+"))
-        + gtf(("II", "CDS", 0, 5, "+"), ("chrX1", "CDS", 5, 9, "+"), ("I", "CDS", 200, 300, "-")),
+        gtf(
+            ("I", "CDS", 10, 20, "+"),
+            ("chrI", "CDS", 15, 30, "-"),
+            ("I", "CDS", 95, 130, "+"),
+        )
+        + gtf(
+            ("II", "CDS", 0, 5, "+"),
+            ("chrX1", "CDS", 5, 9, "+"),
+            ("I", "CDS", 200, 300, "-"),
+        ),
     )
-    regions = open_coding(path, {"NC_001133.9": 100, "NC_001134.8": 9}, load_assembly("sacCer3"))
-    found = {name: [*zip(*map(list, one), strict=True)] for name, one in regions.items()}
+    regions = open_coding(
+        path, {"NC_001133.9": 100, "NC_001134.8": 9}, load_assembly("sacCer3")
+    )
+    found = {
+        name: [*zip(*map(list, one), strict=True)] for name, one in regions.items()
+    }
     assert found == {"NC_001133.9": [(10, 30), (95, 100)], "NC_001134.8": [(0, 5)]}
     absent, beyond = capsys.readouterr().err.splitlines()
     assert f"warning: {path}: 1 of 6 CDS" in absent and "chrX1" in absent
@@ -130,7 +168,9 @@ def test_an_annotation_is_placed_by_any_names(tmp_path: Path, capsys: pytest.Cap
     with fails(DataError):
         open_coding(path, {"one": 9}, load_assembly("custom"))
     aliases.write_text("one\tother\n")
-    assert open_coding(path, {"one": 9}, open_assembly("custom", aliases))["one"].starts.tolist() == [1]
+    assert open_coding(path, {"one": 9}, open_assembly("custom", aliases))[
+        "one"
+    ].starts.tolist() == [1]
 
 
 # Data sets
@@ -147,7 +187,15 @@ def annotation(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> P
         if number % 2:
             continue
         start = locus.position + 130 if locus.strand == "+" else locus.position - 230
-        features.append((locus.contig, "CDS", start + 3 * (locus.strand == "-"), start + 100, locus.strand))
+        features.append(
+            (
+                locus.contig,
+                "CDS",
+                start + 3 * (locus.strand == "-"),
+                start + 100,
+                locus.strand,
+            )
+        )
         if locus.strand == "-":
             features.append((locus.contig, "stop_codon", start, start + 3, "-"))
     path.write_text(gtf(*features))
@@ -155,32 +203,53 @@ def annotation(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 def make(config: Config, output: Path, annotation: Path | None) -> pd.DataFrame:
-    prepare_windows(config, config.paths.reference, config.paths.promoters, output, annotation)
+    prepare_windows(
+        config, config.paths.reference, config.paths.promoters, output, annotation
+    )
     return pd.read_parquet(output / "windows.parquet")
 
 
-def check_intergenic(rows: pd.DataFrame, config: Config, coding: dict[str, np.ndarray]) -> None:
+def check_intergenic(
+    rows: pd.DataFrame, config: Config, coding: dict[str, np.ndarray]
+) -> None:
     """By brute force: no coding base, every base away from each TSS, none twice on either strand."""
     own = rows[rows["negative_set"] == "intergenic"]
-    loci, distance = read_loci(config.paths.promoters), config.promoters.windows.min_tss_distance
-    tss = {contig: np.array([one.position for one in loci if one.contig == contig]) for contig in coding}
+    loci, distance = (
+        read_loci(config.paths.promoters),
+        config.promoters.windows.min_tss_distance,
+    )
+    tss = {
+        contig: np.array([one.position for one in loci if one.contig == contig])
+        for contig in coding
+    }
     genome = Reference(config.paths.reference)
     for contig, start, end in own[WINDOW[:3]].itertuples(index=False, name=None):
         assert end - start == config.promoters.windows.length
         assert not coding[contig][start:end].any()
-        assert ((start - tss[contig] >= distance) | (tss[contig] - (end - 1) >= distance)).all()
+        assert (
+            (start - tss[contig] >= distance) | (tss[contig] - (end - 1) >= distance)
+        ).all()
         assert "N" not in genome.fetch(Interval(contig, start, end))
     assert not own.duplicated(["contig", "start"]).any()
     assert (own["coding"] == 0).all() and {*own["strand"]} == {"+", "-"}
 
 
-def test_intergenic_windows_of_a_data_set(tiny_config: Path, tmp_path: Path, annotation: Path) -> None:
+def test_intergenic_windows_of_a_data_set(
+    tiny_config: Path, tmp_path: Path, annotation: Path
+) -> None:
     more = "promoters.calibration.negatives=3"
-    config = load_config(tiny_config, [SETS, more, "promoters.windows.min_tss_distance=20"])
+    config = load_config(
+        tiny_config, [SETS, more, "promoters.windows.min_tss_distance=20"]
+    )
     rows = make(config, tmp_path / "windows", annotation)
     with Reference(config.paths.reference) as reference:
-        coding = {contig: np.zeros(length, bool) for contig, length in reference.contigs.items()}
-    for contig, _, _, first, last in (line.split("\t")[:5] for line in annotation.read_text().splitlines()):
+        coding = {
+            contig: np.zeros(length, bool)
+            for contig, length in reference.contigs.items()
+        }
+    for contig, _, _, first, last in (
+        line.split("\t")[:5] for line in annotation.read_text().splitlines()
+    ):
         coding[contig][int(first) - 1 : int(last)] = True
     check_intergenic(rows, config, coding)
     own = rows[rows["negative_set"] == "intergenic"]
@@ -192,12 +261,17 @@ def test_intergenic_windows_of_a_data_set(tiny_config: Path, tmp_path: Path, ann
     pd.testing.assert_series_equal(*sizes)
     assert set(own["split"]) == {"train", "valid", "test", *EXTRA_NEGATIVES.values()}
     # Fractions are of the window, and derived negatives have their promoter's.
-    expected = [coding[c][start:end].mean() for c, start, end in rows[WINDOW[:3]].itertuples(index=False)]
+    expected = [
+        coding[c][start:end].mean()
+        for c, start, end in rows[WINDOW[:3]].itertuples(index=False)
+    ]
     assert rows["coding"].dtype == np.float32 and list(rows.columns)[-1] == "coding"
     np.testing.assert_array_equal(rows["coding"], np.array(expected, np.float32))
     positives = rows[rows["negative_set"] == POSITIVE].set_index("pair")["coding"]
     permuted = rows[rows["negative_set"] == "permuted"]
-    assert (permuted["coding"].to_numpy() == positives.loc[permuted["pair"]].to_numpy()).all()
+    assert (
+        permuted["coding"].to_numpy() == positives.loc[permuted["pair"]].to_numpy()
+    ).all()
     sequences = window_sequences(Reference(config.paths.reference), rows, config.seed)
     gc = pd.Series([gc_fraction(text) for text in sequences])
     means = gc.groupby(rows["negative_set"]).mean()
@@ -208,18 +282,29 @@ def test_intergenic_windows_of_a_data_set(tiny_config: Path, tmp_path: Path, ann
     names = ("promoters", "genomic negatives", "intergenic negatives")
     counts = [info[f"{name} more than half coding"] for name in names]
     assert counts == [half[POSITIVE], half["genomic"], 0] and counts[1] > 0
-    assert info["annotation"]["file"] == "genes.gtf" and len(info["annotation"]["sha256"]) == 64
+    assert (
+        info["annotation"]["file"] == "genes.gtf"
+        and len(info["annotation"]["sha256"]) == 64
+    )
     # They are read, and reach the predictions.
     data = read_windows(tmp_path / "windows", "intergenic", further=True)
-    assert {*data.rows["negative_set"]} == {POSITIVE, "intergenic"} and "coding" in data.rows
-    predicted = held_out_predictions(data, ["A"] * len(data.rows), lambda texts: np.zeros(len(texts)))
+    assert {*data.rows["negative_set"]} == {
+        POSITIVE,
+        "intergenic",
+    } and "coding" in data.rows
+    predicted = held_out_predictions(
+        data, ["A"] * len(data.rows), lambda texts: np.zeros(len(texts))
+    )
     assert "coding" in predicted
 
 
 def test_other_windows_are_as_without_intergenic_ones(
     tiny_config: Path, tmp_path: Path, annotation: Path
 ) -> None:
-    usual = ["promoters.windows.negative_sets=[permuted, genomic]", "promoters.calibration.negatives=3"]
+    usual = [
+        "promoters.windows.negative_sets=[permuted, genomic]",
+        "promoters.calibration.negatives=3",
+    ]
     changed = [SETS, *usual[1:]]
     plain = make(load_config(tiny_config, usual), tmp_path / "plain", None)
     same = make(load_config(tiny_config, usual), tmp_path / "same", annotation)
@@ -232,21 +317,38 @@ def test_other_windows_are_as_without_intergenic_ones(
 
 
 def test_promoters_without_an_intergenic_negative_are_counted(
-    tiny_config: Path, tmp_path: Path, annotation: Path, capsys: pytest.CaptureFixture[str]
+    tiny_config: Path,
+    tmp_path: Path,
+    annotation: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Where there are few places all of them are found, and a warning counts what is missing."""
-    settings = [SETS, "promoters.windows.negatives=400", "promoters.windows.min_tss_distance=20"]
+    settings = [
+        SETS,
+        "promoters.windows.negatives=400",
+        "promoters.windows.min_tss_distance=20",
+    ]
     config = load_config(tiny_config, settings)
     rows = make(config, tmp_path / "windows", annotation)
     own = rows[(rows["negative_set"] == "intergenic") & (rows["split"] == "train")]
     regions = open_coding(annotation, {"one": 30_000}, load_assembly("demo"))
     with Reference(config.paths.reference) as reference:
         sequence = reference.fetch(Interval("one", 0, 30_000))
-    tss = [locus.position for locus in read_loci(config.paths.promoters) if locus.contig == "one"]
-    free = find_free_starts(sequence, regions["one"], np.array(tss, np.int64), size=100, distance=20)
-    promoters = int((rows["negative_set"].eq(POSITIVE) & rows["split"].eq("train")).sum())
+    tss = [
+        locus.position
+        for locus in read_loci(config.paths.promoters)
+        if locus.contig == "one"
+    ]
+    free = find_free_starts(
+        sequence, regions["one"], np.array(tss, np.int64), size=100, distance=20
+    )
+    promoters = int(
+        (rows["negative_set"].eq(POSITIVE) & rows["split"].eq("train")).sum()
+    )
     assert len(own) == free.bases < 400 * promoters
-    missing = json.loads((tmp_path / "windows/windows.json").read_text())["intergenic negatives not found"]
+    missing = json.loads((tmp_path / "windows/windows.json").read_text())[
+        "intergenic negatives not found"
+    ]
     assert missing == 400 * promoters - len(own)
     assert (
         f"{missing:,} of {missing + len(rows[rows['negative_set'] == 'intergenic']):,} intergenic"
@@ -262,18 +364,37 @@ def test_intergenic_negatives_need_an_annotation_as_option_or_key(
         make(config, tmp_path / "windows", None)
     with fails(ConfigError):
         config.check_targets()
-    outcome = run("prepare promoter-windows", tiny_config, "--set", SETS, "-o", tmp_path / "windows")
+    outcome = run(
+        "prepare promoter-windows",
+        tiny_config,
+        "--set",
+        SETS,
+        "-o",
+        tmp_path / "windows",
+    )
     message(refused(outcome, 2), "--annotation")
     assert not (tmp_path / "windows").exists()
     # The command takes the option or the key.
     key = ("--set", f"promoters.annotation={annotation}")
     for name, words in (("option", ("--annotation", annotation)), ("key", key)):
-        invoke("prepare promoter-windows", tiny_config, "--set", SETS, *words, "-o", tmp_path / name)
-    one, other = ((tmp_path / name / "windows.parquet").read_bytes() for name in ("option", "key"))
+        invoke(
+            "prepare promoter-windows",
+            tiny_config,
+            "--set",
+            SETS,
+            *words,
+            "-o",
+            tmp_path / name,
+        )
+    one, other = (
+        (tmp_path / name / "windows.parquet").read_bytes() for name in ("option", "key")
+    )
     assert one == other
 
 
-def test_a_wrong_column_of_fractions_is_refused(tiny_config: Path, tmp_path: Path) -> None:
+def test_a_wrong_column_of_fractions_is_refused(
+    tiny_config: Path, tmp_path: Path
+) -> None:
     source = load_config(tiny_config).paths.windows
     (tmp_path / "labels.npz").write_bytes((source / "labels.npz").read_bytes())
     rows = pd.read_parquet(source / "windows.parquet")

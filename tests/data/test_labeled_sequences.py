@@ -48,7 +48,17 @@ def cycle(*values: Any) -> list[Any]:
         (cycle(0.5, 1, 2), "regression", ["label"]),
         (cycle("a", "b", "10"), "multiclass", ["10", "a", "b"]),
     ],
-    ids=["0 and 1", "words", "two names", "0 to 2", "1 to 3", "signs", "a gap", "fractions", "names"],
+    ids=[
+        "0 and 1",
+        "words",
+        "two names",
+        "0 to 2",
+        "1 to 3",
+        "signs",
+        "a gap",
+        "fractions",
+        "names",
+    ],
 )
 @pytest.mark.parametrize("name", ["x.csv", "x.parquet"])
 def test_the_kind_is_found_from_the_labels(
@@ -68,19 +78,37 @@ def test_the_kind_is_found_from_the_labels(
 
 
 def test_several_columns_are_several_labels(tmp_path: Path) -> None:
-    columns: dict[str, Any] = {"label_0": cycle(0, 1), "label_1": cycle(0, 0, 1), "other": cycle(0.5, 2, 7)}
+    columns: dict[str, Any] = {
+        "label_0": cycle(0, 1),
+        "label_1": cycle(0, 0, 1),
+        "other": cycle(0.5, 2, 7),
+    }
     path = table(tmp_path / "x.csv", **columns)
     found = read_labeled_sequences([path])
-    assert (found.labels.kind, found.labels.outputs) == ("multilabel", ("label_0", "label_1"))
-    both = read_labeled_sequences([path], columns=TableColumns(labels=("other", "label_0")))
-    assert (both.labels.kind, both.labels.outputs) == ("regression", ("other", "label_0"))
+    assert (found.labels.kind, found.labels.outputs) == (
+        "multilabel",
+        ("label_0", "label_1"),
+    )
+    both = read_labeled_sequences(
+        [path], columns=TableColumns(labels=("other", "label_0"))
+    )
+    assert (both.labels.kind, both.labels.outputs) == (
+        "regression",
+        ("other", "label_0"),
+    )
     assert np.array_equal(both.labels.values[:, 1], found.labels.values[:, 0])
-    every = read_labeled_sequences([path], columns=TableColumns(labels=("other", "label_?")))
+    every = read_labeled_sequences(
+        [path], columns=TableColumns(labels=("other", "label_?"))
+    )
     assert every.labels.outputs == ("other", "label_0", "label_1")
-    asked = read_labeled_sequences([path], columns=TableColumns(labels=("label_0",)), task="regression")
+    asked = read_labeled_sequences(
+        [path], columns=TableColumns(labels=("label_0",)), task="regression"
+    )
     assert (asked.labels.kind, asked.labels.outputs) == ("regression", ("label_0",))
     # A column without differences is left out.
-    one = read_labeled_sequences([table(tmp_path / "y.csv", label_0=cycle(0), label_1=cycle(0, 1))])
+    one = read_labeled_sequences(
+        [table(tmp_path / "y.csv", label_0=cycle(0), label_1=cycle(0, 1))]
+    )
     assert one.labels.outputs == ("label_1",)
 
 
@@ -97,7 +125,13 @@ def test_several_columns_are_several_labels(tmp_path: Path) -> None:
         ({"label_0": cycle(0, 1), "label_1": cycle(1, 0)}, "binary"),
         ({"label": [f"c{number}" for number in range(1200)]}, None),
         ({"label": cycle(0, 1), "split": cycle("train", "valid")}, None),
-        ({"label": cycle("a", "b", "c"), "split": ["test"] * 3 + cycle("valid", "train", "train")[3:]}, None),
+        (
+            {
+                "label": cycle("a", "b", "c"),
+                "split": ["test"] * 3 + cycle("valid", "train", "train")[3:],
+            },
+            None,
+        ),
         ({"label": ["a\tb", *cycle("a", "b")[1:]]}, None),
     ],
     ids=[
@@ -114,7 +148,9 @@ def test_several_columns_are_several_labels(tmp_path: Path) -> None:
         *("many classes", "no test", "untrained class", "control character"),
     ],
 )
-def test_faults_name_the_file(tmp_path: Path, columns: dict[str, Any], task: Any) -> None:
+def test_faults_name_the_file(
+    tmp_path: Path, columns: dict[str, Any], task: Any
+) -> None:
     path = table(tmp_path / "x.csv", **columns)
     if columns.get("split", [""])[0] == "test":  # class c only in the test split
         frame = pd.read_csv(path)
@@ -139,7 +175,9 @@ def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
         read_labeled_sequences([truncated])
 
 
-@pytest.mark.parametrize("text", ["NA", "nan", "", "None", "NULL", ".", "-", "?", "N/A", "<NA>", "Na"])
+@pytest.mark.parametrize(
+    "text", ["NA", "nan", "", "None", "NULL", ".", "-", "?", "N/A", "<NA>", "Na"]
+)
 @pytest.mark.parametrize(
     ("labels", "kind", "outputs"),
     [
@@ -152,11 +190,20 @@ def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
     ids=["0 and 1", "words", "names", "0 to 2", "numbers"],
 )
 def test_rows_without_a_label_are_left_out_and_counted(
-    tmp_path: Path, text: str, labels: list[Any], kind: str, outputs: list[str], capsys: Any
+    tmp_path: Path,
+    text: str,
+    labels: list[Any],
+    kind: str,
+    outputs: list[str],
+    capsys: Any,
 ) -> None:
     path = table(tmp_path / "x.csv", label=[text, *labels[1:-1], text])
     found = read_labeled_sequences([path])
-    assert (found.labels.kind, [*found.labels.outputs], found.unlabeled) == (kind, outputs, 2)
+    assert (found.labels.kind, [*found.labels.outputs], found.unlabeled) == (
+        kind,
+        outputs,
+        2,
+    )
     assert found.names == ["row_2", *(f"row_{number}" for number in range(3, COUNT))]
     if kind == "regression":
         assert found.labels.values[:, 0].tolist() == labels[1:-1]
@@ -164,13 +211,17 @@ def test_rows_without_a_label_are_left_out_and_counted(
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.parquet"])
-def test_whole_numbers_that_pandas_made_floats_are_classes(tmp_path: Path, name: str) -> None:
+def test_whole_numbers_that_pandas_made_floats_are_classes(
+    tmp_path: Path, name: str
+) -> None:
     """A column of integers with a missing value is one of floats in pandas."""
     column = pd.Series(cycle(0, 1, 2)).where(np.arange(COUNT) != 4)
     assert column.dtype == float
     found = read_labeled_sequences([table(tmp_path / name, label=column)])
     assert (found.labels.kind, found.labels.outputs) == ("multiclass", ("0", "1", "2"))
-    assert found.labels.values.argmax(1).tolist() == [row % 3 for row in range(COUNT) if row != 4]
+    assert found.labels.values.argmax(1).tolist() == [
+        row % 3 for row in range(COUNT) if row != 4
+    ]
     # Another file of the same set has no missing value, so there they are integers.
     halves = tmp_path / f"train.{name}", tmp_path / f"test.{name}"
     table(halves[0], label=column.head(30))
@@ -180,25 +231,35 @@ def test_whole_numbers_that_pandas_made_floats_are_classes(tmp_path: Path, name:
 
 
 def test_text_that_is_a_class_in_its_column(tmp_path: Path) -> None:
-    strands = read_labeled_sequences([table(tmp_path / "x.csv", label=[".", *cycle("+", "-")[1:]])])
+    strands = read_labeled_sequences(
+        [table(tmp_path / "x.csv", label=[".", *cycle("+", "-")[1:]])]
+    )
     assert (strands.labels.outputs, strands.unlabeled) == (("+", "-"), 1)
-    kinds = read_labeled_sequences([table(tmp_path / "y.csv", label=cycle("none", "promoter"))])
+    kinds = read_labeled_sequences(
+        [table(tmp_path / "y.csv", label=cycle("none", "promoter"))]
+    )
     assert (kinds.labels.outputs, kinds.unlabeled) == (("none", "promoter"), 0)
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.parquet"])
-def test_missing_labels_of_several_are_masked(tmp_path: Path, name: str, capsys: Any) -> None:
+def test_missing_labels_of_several_are_masked(
+    tmp_path: Path, name: str, capsys: Any
+) -> None:
     """-1 of GUE and Kipoi, missing values of pandas; a row without any label is left out."""
     first, second = pd.Series(cycle(0, 1)), pd.Series(cycle(0.0, 1.0, 1.0))
     first[[3, 8]], second[[5, 8]] = -1, np.nan
-    found = read_labeled_sequences([table(tmp_path / name, label_0=first, label_1=second)])
+    found = read_labeled_sequences(
+        [table(tmp_path / name, label_0=first, label_1=second)]
+    )
     assert (found.labels.kind, found.unlabeled) == ("multilabel", 1)
     expected = np.array([cycle(0, 1), cycle(0, 1, 1)], np.float32).T
     expected[3, 0] = expected[5, 1] = np.nan
     np.testing.assert_array_equal(found.labels.values, np.delete(expected, 8, axis=0))
     assert "2 of 118 labels are missing" in capsys.readouterr().err
     # In numbers, -1 is one.
-    numbers = read_labeled_sequences([table(tmp_path / name, label_0=first, label_1=second / 4)])
+    numbers = read_labeled_sequences(
+        [table(tmp_path / name, label_0=first, label_1=second / 4)]
+    )
     assert numbers.labels.kind == "regression" and numbers.labels.values[3, 0] == -1
     assert np.isnan(numbers.labels.values[5, 1]) and numbers.unlabeled == 0
 
@@ -209,7 +270,11 @@ def test_missing_labels_of_several_are_masked(tmp_path: Path, name: str, capsys:
         ({"label": [0, 1, -1, *cycle(0, 1)[3:]]}, None, ("row 3", "-1")),
         ({"label": [0, 1, -1, *cycle(0, 1)[3:]]}, "binary", ("row 3", "-1")),
         ({"label": [0, 1, 2, -1, *cycle(0, 1, 2)[4:]]}, None, ("row 4", "-1")),
-        ({"label": [None, "1,5", "2,5", *cycle("1,5", "2,5", "3,5")[3:]]}, None, ("row 2", "1,5")),
+        (
+            {"label": [None, "1,5", "2,5", *cycle("1,5", "2,5", "3,5")[3:]]},
+            None,
+            ("row 2", "1,5"),
+        ),
         ({"label": cycle("NA")}, None, ("no row has a label",)),
     ],
     ids=["two classes", "binary", "classes", "decimal commas", "none at all"],
@@ -221,7 +286,9 @@ def test_doubtful_labels_are_an_error(
     with fails(DataError, path, *words):
         read_labeled_sequences([path], task=task)
     if "-1" in words and task is None:  # unless the user says what it is
-        assert read_labeled_sequences([path], task="regression").labels.values.min() == -1
+        assert (
+            read_labeled_sequences([path], task="regression").labels.values.min() == -1
+        )
         assert "-1" in read_labeled_sequences([path], task="multiclass").labels.outputs
 
 
@@ -230,13 +297,17 @@ def test_two_columns_of_one_name_are_an_error(tmp_path: Path) -> None:
     with fails(DataError, tmp_path / "x.csv", "2 columns called 'label'"):
         read_labeled_sequences([tmp_path / "x.csv"])
     columns = [pa.array(["ACGT", "TTTT"]), pa.array([0, 1]), pa.array([1, 0])]
-    pq.write_table(pa.table(columns, names=["sequence", "label", "label"]), tmp_path / "x.parquet")
+    pq.write_table(
+        pa.table(columns, names=["sequence", "label", "label"]), tmp_path / "x.parquet"
+    )
     with fails(DataError, tmp_path / "x.parquet", "2 columns called 'label'"):
         read_labeled_sequences([tmp_path / "x.parquet"])
 
 
 def split_counts(found: LabeledSequences) -> dict[str, int]:
-    return {str(name): int((found.splits == name).sum()) for name in np.unique(found.splits)}
+    return {
+        str(name): int((found.splits == name).sum()) for name in np.unique(found.splits)
+    }
 
 
 def test_similar_sequences_and_classes_are_divided_evenly(tmp_path: Path) -> None:
@@ -250,10 +321,15 @@ def test_similar_sequences_and_classes_are_divided_evenly(tmp_path: Path) -> Non
     frame = pd.DataFrame(rows, columns=["sequence", "label"])
     frame.to_csv(tmp_path / "x.csv", index=False)
     found = read_labeled_sequences([tmp_path / "x.csv"])
-    assert all(len({*found.splits[found.groups == group]}) == 1 for group in np.unique(found.groups))
+    assert all(
+        len({*found.splits[found.groups == group]}) == 1
+        for group in np.unique(found.groups)
+    )
     assert split_counts(found) == {"train": 240, "valid": 30, "test": 30}
     for split, expected in (("train", 80), ("valid", 10), ("test", 10)):
-        assert found.labels.values[found.splits == split].sum(0).tolist() == [expected] * 3
+        assert (
+            found.labels.values[found.splits == split].sum(0).tolist() == [expected] * 3
+        )
     again = read_labeled_sequences([tmp_path / "x.csv"])
     assert again.sha256 == found.sha256
     assert read_labeled_sequences([tmp_path / "x.csv"], seed=2).sha256 != found.sha256
@@ -262,9 +338,13 @@ def test_similar_sequences_and_classes_are_divided_evenly(tmp_path: Path) -> Non
 def test_fasta_and_table_give_the_same(tmp_path: Path) -> None:
     texts = [random_dna(50, number).lower() for number in range(COUNT)]
     frame = pd.DataFrame({"sequence": texts, "label": cycle(1, 0)})
-    frame.sort_values("label", ascending=False, kind="stable").to_csv(tmp_path / "x.csv", index=False)
+    frame.sort_values("label", ascending=False, kind="stable").to_csv(
+        tmp_path / "x.csv", index=False
+    )
     for name, kept in (("p.fa", texts[::2]), ("n.fa", texts[1::2])):
-        (tmp_path / name).write_text("".join(f">\n{text}\n" for text in kept))  # no names
+        (tmp_path / name).write_text(
+            "".join(f">\n{text}\n" for text in kept)
+        )  # no names
     one = read_labeled_sequences([tmp_path / "x.csv"])
     other = read_labeled_sequences([tmp_path / "p.fa"], negatives=tmp_path / "n.fa")
     assert one.sha256 == other.sha256 and one.length == 50
@@ -274,7 +354,9 @@ def test_overlapping_windows_need_splits(tmp_path: Path) -> None:
     """They are all linked, so that no group could be held out."""
     text = random_dna(2000, 1)
     windows = [text[place : place + 100] for place in range(0, 1900, 25)]
-    frame = pd.DataFrame({"sequence": windows, "label": [place % 2 for place in range(len(windows))]})
+    frame = pd.DataFrame(
+        {"sequence": windows, "label": [place % 2 for place in range(len(windows))]}
+    )
     frame.to_csv(tmp_path / "x.csv", index=False)
     with fails(DataError):
         read_labeled_sequences([tmp_path / "x.csv"])

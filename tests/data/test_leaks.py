@@ -20,7 +20,11 @@ from bigbird_dna.config import NEGATIVE_SETS, Config, PromoterWindowsConfig, loa
 from bigbird_dna.data.chromatin import prepare_data
 from bigbird_dna.data.negatives import draw_candidates
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
-from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
+from bigbird_dna.data.promoter_windows import (
+    prepare_windows,
+    read_windows,
+    window_sequences,
+)
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.assembly import open_assembly
 from bigbird_dna.genome.chromatin.dataset import read_dataset
@@ -52,8 +56,12 @@ def crossing_overlaps(rows: pd.DataFrame) -> list[tuple[str, int]]:
     found = []
     for contig, own in rows.groupby("contig"):
         ends: dict[str, int] = {}  # furthest, by split
-        for start, end, split in own.sort_values("start")[["start", "end", "split"]].itertuples(index=False):
-            if any(furthest > start for other, furthest in ends.items() if other != split):
+        for start, end, split in own.sort_values("start")[
+            ["start", "end", "split"]
+        ].itertuples(index=False):
+            if any(
+                furthest > start for other, furthest in ends.items() if other != split
+            ):
                 found.append((str(contig), int(start)))
             ends[split] = max(ends.get(split, 0), end)
     return found
@@ -69,7 +77,9 @@ def by_split(rows: pd.DataFrame, sequences: Sequence[str]) -> dict[str, list[str
 
 def whole_splits(rows: pd.DataFrame) -> pd.Series:
     """The split of each row; a further negative is in that of its promoter."""
-    return rows["split"].replace({further: split for split, further in EXTRA_NEGATIVES.items()})
+    return rows["split"].replace(
+        {further: split for split, further in EXTRA_NEGATIVES.items()}
+    )
 
 
 def crossing_copies(sequences: Mapping[str, Sequence[str]]) -> int:
@@ -90,7 +100,9 @@ def crossing_copies(sequences: Mapping[str, Sequence[str]]) -> int:
     return found
 
 
-def near_duplicates(sequences: Mapping[str, Sequence[str]]) -> list[tuple[str, str, int]]:
+def near_duplicates(
+    sequences: Mapping[str, Sequence[str]],
+) -> list[tuple[str, str, int]]:
     """Split, other split and number of each window that shares `SHARE` of its k-mers with the other's.
 
     Sequences have one length. A k-mer and its reverse complement are one. The k-mers of the other split are
@@ -106,7 +118,9 @@ def near_duplicates(sequences: Mapping[str, Sequence[str]]) -> list[tuple[str, s
             place = np.searchsorted(together, own).clip(max=len(together) - 1)
             shared = ((together[place] == own) & own_known).sum(axis=1)
             near = shared >= SHARE * own_known.sum(axis=1).clip(1)
-            found += [(split, other, number) for number in np.flatnonzero(near).tolist()]
+            found += [
+                (split, other, number) for number in np.flatnonzero(near).tolist()
+            ]
     return found
 
 
@@ -114,25 +128,40 @@ def _kmers(sequences: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """The k-mer at each place of sequences of one length, a row each, and whether it is one without N."""
     kmers = kmers_of([*sequences, ""], K)  # with a letter behind each
     codes, known = (
-        np.pad(part, (0, K - 1)).reshape(len(sequences), -1) for part in (kmers.codes, kmers.known)
+        np.pad(part, (0, K - 1)).reshape(len(sequences), -1)
+        for part in (kmers.codes, kmers.known)
     )
     return codes, known
 
 
 SETS = [name for name in NEGATIVE_SETS if name != "user"]
-CODING = [(contig, start) for contig in ("one", "two", "three") for start in range(360, 11_000, 600)]
+CODING = [
+    (contig, start)
+    for contig in ("one", "two", "three")
+    for start in range(360, 11_000, 600)
+]
 
 
 @pytest.mark.parametrize("valid", ["[two]", "['two:1-6,000']"])
-def test_promoter_windows_of_every_negative_set(tiny_config: Path, tmp_path: Path, valid: str) -> None:
+def test_promoter_windows_of_every_negative_set(
+    tiny_config: Path, tmp_path: Path, valid: str
+) -> None:
     sets = f"promoters.windows.negative_sets=[{', '.join(SETS)}]"
-    config = load_config(tiny_config, [sets, f"genome.valid={valid}", "promoters.calibration.negatives=2"])
+    config = load_config(
+        tiny_config,
+        [sets, f"genome.valid={valid}", "promoters.calibration.negatives=2"],
+    )
     genes = written(
         tmp_path / "genes.gff3",
-        "".join(f"{contig}\tx\tCDS\t{start}\t{start + 30}\t.\t+\t0\t.\n" for contig, start in CODING),
+        "".join(
+            f"{contig}\tx\tCDS\t{start}\t{start + 30}\t.\t+\t0\t.\n"
+            for contig, start in CODING
+        ),
     )
     paths = config.paths
-    prepare_windows(config, paths.reference, paths.promoters, tmp_path / "windows", genes)
+    prepare_windows(
+        config, paths.reference, paths.promoters, tmp_path / "windows", genes
+    )
     for name in SETS:
         rows = read_windows(tmp_path / "windows", name, further=True).rows
         sequences = window_sequences(Reference(paths.reference), rows, config.seed)
@@ -143,10 +172,18 @@ def test_promoter_windows_of_every_negative_set(tiny_config: Path, tmp_path: Pat
         assert near_duplicates(by_split(rows, sequences)) == []
 
 
-@pytest.mark.parametrize("held_out", [("[demo5]", "[demo6]"), ("['demo5:1-100,000']", "['demo5:100,001-']")])
-def test_bins_of_the_demo(demo: Demo, tmp_path: Path, held_out: tuple[str, str]) -> None:
+@pytest.mark.parametrize(
+    "held_out", [("[demo5]", "[demo6]"), ("['demo5:1-100,000']", "['demo5:100,001-']")]
+)
+def test_bins_of_the_demo(
+    demo: Demo, tmp_path: Path, held_out: tuple[str, str]
+) -> None:
     valid, test = held_out
-    changes = [f"genome.valid={valid}", f"genome.test={test}", "chromatin.data.min_positives_heldout=1"]
+    changes = [
+        f"genome.valid={valid}",
+        f"genome.test={test}",
+        "chromatin.data.min_positives_heldout=1",
+    ]
     changes += ["chromatin.data.min_positives_train=1", "chromatin.variants=null"]
     tracks, reference = demo.directory / "tracks.tsv", tmp_path / "reference.fa.gz"
     changes.append(f"chromatin.data.tracks={tracks}")
@@ -156,10 +193,17 @@ def test_bins_of_the_demo(demo: Demo, tmp_path: Path, held_out: tuple[str, str])
     data, genome = read_dataset(tmp_path / "data"), Reference(reference)
     around = data.windows(config.chromatin.data.widest, np.arange(len(data.bins)))
     rows = pd.DataFrame(
-        [(one.contig, max(one.start, 0), one.end) for one in around], columns=["contig", "start", "end"]
+        [(one.contig, max(one.start, 0), one.end) for one in around],
+        columns=["contig", "start", "end"],
     ).assign(split=data.bins["split"].to_numpy())
-    assert set(rows["split"]) == {"train", "valid", "test"} and crossing_overlaps(rows) == []
-    texts = [genome.fetch(bin_) for bin_ in data.windows(data.bin_size, np.arange(len(data.bins)))]
+    assert (
+        set(rows["split"]) == {"train", "valid", "test"}
+        and crossing_overlaps(rows) == []
+    )
+    texts = [
+        genome.fetch(bin_)
+        for bin_ in data.windows(data.bin_size, np.arange(len(data.bins)))
+    ]
     assert near_duplicates(by_split(data.bins.reset_index(drop=True), texts)) == []
 
 
@@ -180,7 +224,9 @@ def test_what_crosses_is_found() -> None:
     assert crossing_pairs(rows.assign(pair=[0, 0, 2, 3])) == [0]
     assert crossing_overlaps(rows.assign(start=[0, 299, 900, 899])) == [("a", 299)]
     assert crossing_overlaps(rows.assign(contig=["a", "a", "b", "b"])) == [("b", 900)]
-    assert near_duplicates({"train": [one], "test": [other], "valid": ["N" * 300]}) == []
+    assert (
+        near_duplicates({"train": [one], "test": [other], "valid": ["N" * 300]}) == []
+    )
     turned = one[:140] + other[:160]
     texts = {"train": [one, other[::-1]], "test": [turned, one[60:] + other[:60]]}
     # Half of the first is one's and half the other's, which no one window has.
@@ -205,11 +251,29 @@ SETTINGS: dict[str, Any] = {
         "test": ["c:40001-50000"],
         "exclude": ["c:55,001-56,000"],
     },
-    "tokens": {**TINY["tokens"], "corpus_megabases": 1, "genome_passes": 4, "max_start_offset": 300},
-    "promoters": {"windows": {"upstream": 60, "downstream": 40, "negatives": 2, "min_tss_distance": 20}},
+    "tokens": {
+        **TINY["tokens"],
+        "corpus_megabases": 1,
+        "genome_passes": 4,
+        "max_start_offset": 300,
+    },
+    "promoters": {
+        "windows": {
+            "upstream": 60,
+            "downstream": 40,
+            "negatives": 2,
+            "min_tss_distance": 20,
+        }
+    },
     "chromatin": {
         "data": {
-            **{"tracks": "peaks", "bin": 50, "window": 250, "compare_window": None, "shift_bp": 0},
+            **{
+                "tracks": "peaks",
+                "bin": 50,
+                "window": 250,
+                "compare_window": None,
+                "shift_bp": 0,
+            },
             **{"min_positives_train": 5, "test_regions": ["c:30,001-33,000"]},
         }
     },
@@ -226,9 +290,15 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
         sequence = sequence[:start] + repeats + sequence[start + len(repeats) :]
     (home / "genome.fa").write_text(f">c\n{sequence}\n")
     (home / "peaks").mkdir()
-    (home / "peaks/one.bed").write_text("".join(f"c\t{at}\t{at + 60}\n" for at in range(100, SIZE, 300)))
+    (home / "peaks/one.bed").write_text(
+        "".join(f"c\t{at}\t{at + 60}\n" for at in range(100, SIZE, 300))
+    )
     path = home / "run.yaml"
-    path.write_text(yaml.safe_dump({"results": str(home / "results"), "data_dir": str(home), **SETTINGS}))
+    path.write_text(
+        yaml.safe_dump(
+            {"results": str(home / "results"), "data_dir": str(home), **SETTINGS}
+        )
+    )
     config = load_config(path, [f"chromatin.data.tracks={home}/peaks"])
     prepare_reference(home / "genome.fa", config.paths.reference)
     write_loci(
@@ -250,22 +320,36 @@ def inside(start: int, end: int, region: tuple[int, int]) -> bool:
     return region[0] <= start and end <= region[1]
 
 
-def test_tokenizer_and_stores_have_nothing_of_what_is_held_out(config: Config, tokens: Path) -> None:
+def test_tokenizer_and_stores_have_nothing_of_what_is_held_out(
+    config: Config, tokens: Path
+) -> None:
     pieces = load_tokenizer(config.paths.tokenizer)
     assert not {"TTAGGG", "CCCTAA"} & {*pieces.pieces}
     stores = {
-        split: TokenStore.open(tokens / split, pieces, verify=True) for split in ("train", "valid", "test")
+        split: TokenStore.open(tokens / split, pieces, verify=True)
+        for split in ("train", "valid", "test")
     }
     assert {split: store.info["stretches"] for split, store in stores.items()} == {
-        "train": ["c:1-20000", "c:28001-30000", "c:33001-40000", "c:50001-55000", "c:56001-60000"],
+        "train": [
+            "c:1-20000",
+            "c:28001-30000",
+            "c:33001-40000",
+            "c:50001-55000",
+            "c:56001-60000",
+        ],
         "valid": ["c:20001-28000"],
         "test": ["c:30001-33000", "c:40001-50000"],
     }
     with Reference(config.paths.reference) as reference:
         for store in stores.values():
             assert store.info["contigs"] == ["c"]
-            ends = [place.rpartition(":")[2].split("-") for place in store.info["stretches"]]
-            whole = [reference.fetch(Interval("c", int(first) - 1, int(last))) for first, last in ends]
+            ends = [
+                place.rpartition(":")[2].split("-") for place in store.info["stretches"]
+            ]
+            whole = [
+                reference.fetch(Interval("c", int(first) - 1, int(last)))
+                for first, last in ends
+            ]
             whole += [reverse_complement(text) for text in whole]
             sentences = np.asarray(store.sentences).tolist()
             for first, last in pairwise(sentences):
@@ -275,8 +359,12 @@ def test_tokenizer_and_stores_have_nothing_of_what_is_held_out(config: Config, t
     assert 4 * (38_000 - 5 * 300) <= stores["train"].info["bases"] <= 4 * 38_000
 
 
-def test_statistics_count_each_stretch_for_its_split(config: Config, tokens: Path, tmp_path: Path) -> None:
-    write_token_statistics(config, config.paths.reference, config.paths.tokenizer, tmp_path / "s.json")
+def test_statistics_count_each_stretch_for_its_split(
+    config: Config, tokens: Path, tmp_path: Path
+) -> None:
+    write_token_statistics(
+        config, config.paths.reference, config.paths.tokenizer, tmp_path / "s.json"
+    )
     found = json.loads((tmp_path / "s.json").read_text())
     bases = {split: values["bases"] for split, values in found["splits"].items()}
     assert bases == {"train": 38_000, "valid": 8_000, "test": 13_000}
@@ -285,18 +373,36 @@ def test_statistics_count_each_stretch_for_its_split(config: Config, tokens: Pat
 
 
 def test_windows_and_negatives_keep_to_their_split(config: Config) -> None:
-    prepare_windows(config, config.paths.reference, config.paths.promoters, config.paths.windows)
-    found = {name: read_windows(config.paths.windows, name).rows for name in ("genomic", "permuted")}
+    prepare_windows(
+        config, config.paths.reference, config.paths.promoters, config.paths.windows
+    )
+    found = {
+        name: read_windows(config.paths.windows, name).rows
+        for name in ("genomic", "permuted")
+    }
     regions = {"valid": [VALID], "test": [TEST]}
     # What is held out for chromatin alone is for training here.
-    regions["train"] = [(0, VALID[0]), (VALID[1], TEST[0]), (TEST[1], EXCLUDED[0]), (EXCLUDED[1], SIZE)]
+    regions["train"] = [
+        (0, VALID[0]),
+        (VALID[1], TEST[0]),
+        (TEST[1], EXCLUDED[0]),
+        (EXCLUDED[1], SIZE),
+    ]
     for rows in found.values():
         assert {*rows["split"]} == {"train", "valid", "test"}
-        for start, end, split in zip(rows["start"], rows["end"], rows["split"], strict=True):
+        for start, end, split in zip(
+            rows["start"], rows["end"], rows["split"], strict=True
+        ):
             assert any(inside(start, end, region) for region in regions[split])
     counts = json.loads((config.paths.windows / "windows.json").read_text())
     expected = dict.fromkeys(
-        ("promoters", "in an excluded region", "window leaves the contig", "window leaves its split"), 0
+        (
+            "promoters",
+            "in an excluded region",
+            "window leaves the contig",
+            "window leaves its split",
+        ),
+        0,
     )
     for at in range(20, SIZE, EVERY):
         start = at - 60 if at % 2 == 0 else at - 39
@@ -304,7 +410,11 @@ def test_windows_and_negatives_keep_to_their_split(config: Config) -> None:
             kind = "in an excluded region"
         elif not inside(start, start + 100, (0, SIZE)):
             kind = "window leaves the contig"
-        elif any(inside(start, start + 100, region) for own in regions.values() for region in own):
+        elif any(
+            inside(start, start + 100, region)
+            for own in regions.values()
+            for region in own
+        ):
             kind = "promoters"
         else:
             kind = "window leaves its split"
@@ -322,16 +432,29 @@ def test_negatives_of_a_stretch_are_those_of_its_place() -> None:
     (moved, gc), (alone, other) = (
         draw_candidates(
             Interval("c", start, start + 3000),
-            *(sequence, positions - 4000 + start, None, config, 9000, np.random.default_rng(1)),
+            *(
+                sequence,
+                positions - 4000 + start,
+                None,
+                config,
+                9000,
+                np.random.default_rng(1),
+            ),
         )
         for start in (4000, 0)
     )
-    assert [(w.start - 4000, w.end - 4000, w.strand) for w in moved] == [(*astuple(w)[1:],) for w in alone]
-    assert gc.tolist() == other.tolist() and all(w.start >= 4000 and w.end <= 7000 for w in moved)
+    assert [(w.start - 4000, w.end - 4000, w.strand) for w in moved] == [
+        (*astuple(w)[1:],) for w in alone
+    ]
+    assert gc.tolist() == other.tolist() and all(
+        w.start >= 4000 and w.end <= 7000 for w in moved
+    )
     assert any(w.end > 6960 for w in moved)
 
 
-def test_bins_know_the_regions_of_the_genome_whichever_key_names_one(config: Config, tmp_path: Path) -> None:
+def test_bins_know_the_regions_of_the_genome_whichever_key_names_one(
+    config: Config, tmp_path: Path
+) -> None:
     prepare_data(config, config.paths.reference, config.paths.chromatin_data)
     data = read_dataset(config.paths.chromatin_data)
     assert data.info["regions"] == {
@@ -340,19 +463,27 @@ def test_bins_know_the_regions_of_the_genome_whichever_key_names_one(config: Con
         "exclude": ["c:55001-56000"],
     }
     held_out = {"valid": [VALID], "test": [BINS, TEST]}
-    for split, start, end in zip(data.bins["split"], data.bins["start"], data.bins["end"], strict=True):
+    for split, start, end in zip(
+        data.bins["split"], data.bins["start"], data.bins["end"], strict=True
+    ):
         middle = (start + end) // 2
         own = [place for place in held_out.get(split, ()) if inside(start, end, place)]
         assert bool(own) == (split != "train")
         if split == "train":  # no window of its reaches what is held out
             regions = (region for each in held_out.values() for region in each)
-            assert not any(middle - 125 < last and first < middle + 125 for first, last in regions)
+            assert not any(
+                middle - 125 < last and first < middle + 125 for first, last in regions
+            )
     # They are the same whichever key names a region.
     data = config.chromatin.data
     moved = load_config(
         Path(config.results).parent / "run.yaml",
         [
-            *(f"chromatin.data.tracks={data.tracks}", "genome.valid=[]", "genome.test=[]"),
+            *(
+                f"chromatin.data.tracks={data.tracks}",
+                "genome.valid=[]",
+                "genome.test=[]",
+            ),
             f"chromatin.data.valid_regions={json.dumps(config.genome.valid)}",
             f"chromatin.data.test_regions={json.dumps(config.genome.test + data.test_regions)}",
         ],
@@ -360,18 +491,32 @@ def test_bins_know_the_regions_of_the_genome_whichever_key_names_one(config: Con
     for name, each in {"one": config, "other": moved}.items():
         prepare_data(each, config.paths.reference, tmp_path / name)
     for name in ("bins.parquet", "labels.npz", "dataset.json", "tracks.tsv"):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+        assert (tmp_path / "one" / name).read_bytes() == (
+            tmp_path / "other" / name
+        ).read_bytes()
 
 
-def test_a_split_of_n_alone_has_no_promoters_and_no_negatives(config: Config, tmp_path: Path) -> None:
-    (tmp_path / "genome.fa").write_text(f">c\n{random_dna(9000, 1)}{'N' * 3000}{random_dna(3000, 2)}\n")
+def test_a_split_of_n_alone_has_no_promoters_and_no_negatives(
+    config: Config, tmp_path: Path
+) -> None:
+    (tmp_path / "genome.fa").write_text(
+        f">c\n{random_dna(9000, 1)}{'N' * 3000}{random_dna(3000, 2)}\n"
+    )
     prepare_reference(tmp_path / "genome.fa", tmp_path / "reference.fa.gz")
-    write_loci(tmp_path / "loci.tsv", [Locus("c", at, "+", f"p{at}") for at in range(500, 14_500, 500)])
+    write_loci(
+        tmp_path / "loci.tsv",
+        [Locus("c", at, "+", f"p{at}") for at in range(500, 14_500, 500)],
+    )
     genome = config.genome.model_copy(
         update={"valid": ("c:9001-12000",), "test": ("c:12001-",), "exclude": ()}
     )
     changed = config.model_copy(update={"genome": genome})
-    prepare_windows(changed, tmp_path / "reference.fa.gz", tmp_path / "loci.tsv", tmp_path / "windows")
+    prepare_windows(
+        changed,
+        tmp_path / "reference.fa.gz",
+        tmp_path / "loci.tsv",
+        tmp_path / "windows",
+    )
     rows = read_windows(tmp_path / "windows", "genomic").rows
     assert {*rows["split"]} == {"train", "test"}
 
@@ -393,10 +538,23 @@ OWN_SETTINGS: dict[str, Any] = {
         "exclude": ["NC_9*"],
     },
     "tokens": {**TINY["tokens"], "corpus_megabases": 0.02, "max_start_offset": 300},
-    "promoters": {"windows": {"upstream": 60, "downstream": 40, "negatives": 3, "min_tss_distance": 50}},
+    "promoters": {
+        "windows": {
+            "upstream": 60,
+            "downstream": 40,
+            "negatives": 3,
+            "min_tss_distance": 50,
+        }
+    },
     "chromatin": {
         "data": {
-            **{"tracks": "peaks", "bin": 50, "window": 200, "compare_window": None, "shift_bp": 0},
+            **{
+                "tracks": "peaks",
+                "bin": 50,
+                "window": 200,
+                "compare_window": None,
+                "shift_bp": 0,
+            },
             **{"min_positives_train": 5, "min_positives_heldout": 1, "max_n": 0.2},
         }
     },
@@ -425,12 +583,16 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Config:
     (home / "peaks/one.bed").write_text(peaks + "chrXX\t5\t9\n")
     (home / "aliases.tsv").write_text("".join(f"{CHR[name]}\t{name}\n" for name in CHR))
     (home / "run.yaml").write_text(
-        yaml.safe_dump({"results": str(home / "results"), "data_dir": str(home), **OWN_SETTINGS})
+        yaml.safe_dump(
+            {"results": str(home / "results"), "data_dir": str(home), **OWN_SETTINGS}
+        )
     )
     config = load_config(home / "run.yaml", [f"chromatin.data.tracks={home}/peaks"])
     assembly = open_assembly("custom", home / "aliases.tsv", "my-yeast")
     prepare_reference(home / "genome.fa", config.paths.reference, assembly)
-    prepare_promoters(home / "genes.gff3", config.paths.reference, config.paths.promoters, assembly)
+    prepare_promoters(
+        home / "genes.gff3", config.paths.reference, config.paths.promoters, assembly
+    )
     return config
 
 
@@ -440,7 +602,10 @@ def test_n_costs_no_tokens_and_hardly_time(own: Config) -> None:
     before = time.process_time()
     tokenize(own, paths.reference, paths.tokenizer, paths.tokens)
     took = time.process_time() - before
-    stores = {split: TokenStore.open(paths.token_store(split)) for split in ("train", "valid", "test")}
+    stores = {
+        split: TokenStore.open(paths.token_store(split))
+        for split in ("train", "valid", "test")
+    }
     contigs = {split: store.info["contigs"] for split, store in stores.items()}
     assert contigs == {"train": ["NC_1.1"], "valid": ["NC_2.1"], "test": ["NC_3.1"]}
     assert 2 * FRAGMENT - 200 <= stores["train"].info["bases"] <= 2 * FRAGMENT + 200
@@ -455,21 +620,33 @@ def test_every_promoter_has_its_genomic_negatives_among_the_n(own: Config) -> No
     assert missing == 0
     windows = read_windows(own.paths.windows, "genomic")
     found = windows.rows[windows.labels == 0]
-    assert found.groupby("split").size().to_dict() == {"train": 3 * 49, "valid": 49, "test": 49}
+    assert found.groupby("split").size().to_dict() == {
+        "train": 3 * 49,
+        "valid": 49,
+        "test": 49,
+    }
     with Reference(own.paths.reference) as reference:
         places = zip(found["contig"], found["start"], found["end"], strict=True)
         assert not any("N" in reference.fetch(Interval(*place)) for place in places)
     assert not found.duplicated(["contig", "start", "strand"]).any()
 
 
-def test_peaks_find_their_contigs(own: Config, capsys: pytest.CaptureFixture[str]) -> None:
+def test_peaks_find_their_contigs(
+    own: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
     prepare_data(own, own.paths.reference, own.paths.chromatin_data)
     said = capsys.readouterr().err
     assert "warning: 1 of 148 peaks (0.7%)" in said and "chrXX 1" in said
     data = read_dataset(own.paths.chromatin_data)
     assert data.info["assembly"] == "my-yeast"
-    regions = {"valid": ["NC_2.1:1-520000"], "test": ["NC_3.1:1-20000"], "exclude": ["NC_9.1:1-20000"]}
+    regions = {
+        "valid": ["NC_2.1:1-520000"],
+        "test": ["NC_3.1:1-20000"],
+        "exclude": ["NC_9.1:1-20000"],
+    }
     assert data.info["regions"] == regions
-    other = own.model_copy(update={"genome": own.genome.model_copy(update={"aliases": None})})
+    other = own.model_copy(
+        update={"genome": own.genome.model_copy(update={"aliases": None})}
+    )
     with fails(ConfigError):
         tokenize(other, own.paths.reference, own.paths.tokenizer, Path("x"))

@@ -12,7 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.config import ChromatinTrainingConfig, Config, PromoterWindowsConfig, load_config
+from bigbird_dna.config import (
+    ChromatinTrainingConfig,
+    Config,
+    PromoterWindowsConfig,
+    load_config,
+)
 from bigbird_dna.data.chromatin import draw_groups, training_bins
 from bigbird_dna.data.negatives import (
     FURTHEST,
@@ -41,7 +46,12 @@ from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.promoters import read_loci, write_loci
 from bigbird_dna.genome.reference import Reference, write_fasta
-from bigbird_dna.genome.sequence import Interval, Locus, reverse_complement, window_around
+from bigbird_dna.genome.sequence import (
+    Interval,
+    Locus,
+    reverse_complement,
+    window_around,
+)
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails, message
 from tests.tiny_run import MOTIF, UPSTREAM
@@ -63,7 +73,9 @@ def _parts(sequence: str) -> list[str]:
 
 
 @given(dna, seeds)
-def test_permuted_keeps_eight_parts_and_all_somewhere_and_substituted_eight(sequence: str, seed: int) -> None:
+def test_permuted_keeps_eight_parts_and_all_somewhere_and_substituted_eight(
+    sequence: str, seed: int
+) -> None:
     result = permute(sequence, np.random.default_rng(seed))
     assert len(result) == len(sequence)
     assert sorted(_parts(result)) == sorted(_parts(sequence))
@@ -73,7 +85,9 @@ def test_permuted_keeps_eight_parts_and_all_somewhere_and_substituted_eight(sequ
     assert kept >= 8
     result = substitute(sequence, np.random.default_rng(seed))
     assert len(result) == len(sequence)
-    assert sum(a != b for a, b in zip(_parts(result), _parts(sequence), strict=True)) <= 12
+    assert (
+        sum(a != b for a, b in zip(_parts(result), _parts(sequence), strict=True)) <= 12
+    )
 
 
 def test_substituted_parts_are_uniform_bases() -> None:
@@ -82,13 +96,19 @@ def test_substituted_parts_are_uniform_bases() -> None:
     assert counts.sum() == 60_000 and np.allclose(counts / 60_000, 0.25, atol=0.01)
     before = random_dna(2000, 1)
     after = permute(before, np.random.default_rng(1))
-    assert 10 <= sum(a != b for a, b in zip(_parts(before), _parts(after), strict=True)) <= 12
+    assert (
+        10
+        <= sum(a != b for a, b in zip(_parts(before), _parts(after), strict=True))
+        <= 12
+    )
     with fails(ValueError):  # shorter than its parts
         permute("ACGT", np.random.default_rng(0))
 
 
 @given(st.text("ACGTN", max_size=200), st.integers(0, 2**32))
-def test_a_shuffle_keeps_every_dinucleotide_and_both_ends(sequence: str, seed: int) -> None:
+def test_a_shuffle_keeps_every_dinucleotide_and_both_ends(
+    sequence: str, seed: int
+) -> None:
     found = shuffle_dinucleotides(sequence, np.random.default_rng(seed))
     assert Counter(pairwise(found)) == Counter(pairwise(sequence))
     assert Counter(found) == Counter(sequence)
@@ -96,12 +116,15 @@ def test_a_shuffle_keeps_every_dinucleotide_and_both_ends(sequence: str, seed: i
 
 
 @pytest.mark.parametrize("sequence", ["ACACGAGTA", "AACCAACA", "ACGTACGA"])
-def test_all_sequences_of_the_same_dinucleotides_are_equally_likely(sequence: str) -> None:
+def test_all_sequences_of_the_same_dinucleotides_are_equally_likely(
+    sequence: str,
+) -> None:
     wanted = Counter(pairwise(sequence))
     possible = {
         text
         for middle in set(permutations(sequence[1:-1]))
-        if Counter(pairwise(text := sequence[0] + "".join(middle) + sequence[-1])) == wanted
+        if Counter(pairwise(text := sequence[0] + "".join(middle) + sequence[-1]))
+        == wanted
     }
     assert len(possible) > 1
     rng, draws = np.random.default_rng(1), 200 * len(possible)
@@ -111,38 +134,55 @@ def test_all_sequences_of_the_same_dinucleotides_are_equally_likely(sequence: st
     assert np.abs(deviations).max() < 4
 
 
-def test_shuffled_windows_keep_their_promoter_s_dinucleotides(tiny_config: Path, tmp_path: Path) -> None:
+def test_shuffled_windows_keep_their_promoter_s_dinucleotides(
+    tiny_config: Path, tmp_path: Path
+) -> None:
     changes = [
         "promoters.windows.negative_sets=[dinucleotide_shuffled]",
         "promoters.shuffled_label_control=null",
     ]
-    config = load_config(tiny_config, [*changes, "example_scan.negative_set=dinucleotide_shuffled"])
+    config = load_config(
+        tiny_config, [*changes, "example_scan.negative_set=dinucleotide_shuffled"]
+    )
     made(config, tmp_path)
-    data, genome = read_windows(tmp_path, "dinucleotide_shuffled"), Reference(config.paths.reference)
+    data, genome = (
+        read_windows(tmp_path, "dinucleotide_shuffled"),
+        Reference(config.paths.reference),
+    )
     texts = window_sequences(genome, data.rows, config.seed)
-    assert texts == window_sequences(genome, data.rows, config.seed) and len(set(texts)) == len(texts)
+    assert texts == window_sequences(genome, data.rows, config.seed) and len(
+        set(texts)
+    ) == len(texts)
     promoters = dict(zip(data.rows["pair"][data.labels == 1], texts, strict=False))
     for pair, text in zip(data.rows["pair"], texts, strict=True):
         assert Counter(pairwise(text)) == Counter(pairwise(promoters[pair]))
 
 
-def test_no_pair_is_parted_and_every_positive_has_its_negatives(tiny_config: Path) -> None:
+def test_no_pair_is_parted_and_every_positive_has_its_negatives(
+    tiny_config: Path,
+) -> None:
     results = Path(load_config(tiny_config).results)
     rows = pd.read_parquet(results / "promoters/windows.parquet")
     assert (rows.groupby("pair")["split"].nunique() == 1).all()
     assert (rows.groupby("pair")["negative_set"].nunique() == 4).all()
-    negatives = rows[rows["negative_set"] != POSITIVE].groupby(["split", "negative_set", "pair"])
+    negatives = rows[rows["negative_set"] != POSITIVE].groupby(
+        ["split", "negative_set", "pair"]
+    )
     for (split, _), counts in negatives.size().groupby(["split", "negative_set"]):
         assert (counts == (2 if split == "train" else 1)).all()
     assert (rows["end"] - rows["start"] == 100).all()
     split_of = {"one": "train", "two": "valid", "three": "test"}
     assert (rows["contig"].map(split_of) == rows["split"]).all()
     # Published figures are of such windows: an earlier version gave this checksum.
-    found = hashlib.sha256(rows.drop(columns="homology").to_csv(index=False).encode()).hexdigest()
+    found = hashlib.sha256(
+        rows.drop(columns="homology").to_csv(index=False).encode()
+    ).hexdigest()
     assert found == "ecbe45184233024b84f2817538e12bad4e512c171b9723968762cb96da531213"
 
 
-def test_similar_held_out_windows_have_one_number(tiny_config: Path, tmp_path: Path) -> None:
+def test_similar_held_out_windows_have_one_number(
+    tiny_config: Path, tmp_path: Path
+) -> None:
     """On contigs that end with a copy of the beginning, on the other strand."""
     config = load_config(tiny_config)
     genome, contigs = Reference(config.paths.reference), {}
@@ -150,24 +190,38 @@ def test_similar_held_out_windows_have_one_number(tiny_config: Path, tmp_path: P
         half = genome.fetch(Interval(name, 0, length // 2))
         contigs[name] = half + reverse_complement(half)
     write_fasta(tmp_path / "genome.fa.gz", contigs.items())
-    prepare_windows(config, tmp_path / "genome.fa.gz", config.paths.promoters, tmp_path / "windows")
+    prepare_windows(
+        config, tmp_path / "genome.fa.gz", config.paths.promoters, tmp_path / "windows"
+    )
     rows = pd.read_parquet(tmp_path / "windows/windows.parquet")
     texts = window_sequences(Reference(tmp_path / "genome.fa.gz"), rows, config.seed)
     grouped = rows["homology"].duplicated(keep=False)
-    held_out = (rows["split"] != "train") & ~rows["negative_set"].isin(["permuted", "substituted"])
+    held_out = (rows["split"] != "train") & ~rows["negative_set"].isin(
+        ["permuted", "substituted"]
+    )
     assert not grouped[~held_out].any() and 5 < grouped.sum() < held_out.sum() - 5
     assert (rows[grouped].groupby("homology")["split"].nunique() == 1).all()
     words = [
-        {*(min(s[i : i + 16], reverse_complement(s[i : i + 16])) for i in range(len(s) - 15))} for s in texts
+        {
+            *(
+                min(s[i : i + 16], reverse_complement(s[i : i + 16]))
+                for i in range(len(s) - 15)
+            )
+        }
+        for s in texts
     ]
     asked = np.flatnonzero(held_out & (rows["split"] == "test"))
     for one, other in combinations(asked.tolist(), 2):
-        shared = len(words[one] & words[other]) / max(len(words[one]), len(words[other]))
+        shared = len(words[one] & words[other]) / max(
+            len(words[one]), len(words[other])
+        )
         if shared >= 0.2:
             assert rows["homology"][one] == rows["homology"][other]
 
 
-def test_extra_negatives_of_held_out_promoters_change_no_other(tiny_config: Path, tmp_path: Path) -> None:
+def test_extra_negatives_of_held_out_promoters_change_no_other(
+    tiny_config: Path, tmp_path: Path
+) -> None:
     """Nothing else changes, and who doesn't ask for them doesn't meet them."""
     config = load_config(tiny_config, ["promoters.calibration.negatives=3"])
     reference = Reference(config.paths.reference)
@@ -175,16 +229,27 @@ def test_extra_negatives_of_held_out_promoters_change_no_other(tiny_config: Path
     plain = pd.read_parquet(Path(config.results) / "promoters/windows.parquet")
     rows = pd.read_parquet(tmp_path / "windows.parquet")
     more = rows["split"].isin(EXTRA_NEGATIVES.values())
-    same, expected = (one.drop(columns="homology") for one in (rows[~more].reset_index(drop=True), plain))
+    same, expected = (
+        one.drop(columns="homology")
+        for one in (rows[~more].reset_index(drop=True), plain)
+    )
     pd.testing.assert_frame_equal(same, expected)
     held_out = plain[(plain["split"] != "train") & (plain["negative_set"] == POSITIVE)]
     for negative_set in config.promoters.windows.negative_sets:
         own = rows[more & (rows["negative_set"] == negative_set)]
-        assert set(own["pair"]) == ({*held_out["pair"]} if negative_set != "upstream" else set())
+        assert set(own["pair"]) == (
+            {*held_out["pair"]} if negative_set != "upstream" else set()
+        )
         assert (own.groupby("pair").size() == 3).all()
-        few, all_of_them = (read_windows(tmp_path, negative_set, further=asked) for asked in (False, True))
+        few, all_of_them = (
+            read_windows(tmp_path, negative_set, further=asked)
+            for asked in (False, True)
+        )
         assert not few.rows["split"].isin(EXTRA_NEGATIVES.values()).any()
-        assert len(all_of_them.rows) == len(few.rows) + len(own) and not all_of_them.labels[-len(own) :].any()
+        assert (
+            len(all_of_them.rows) == len(few.rows) + len(own)
+            and not all_of_them.labels[-len(own) :].any()
+        )
     assert set(rows[more]["negative_set"]) >= {"genomic", "permuted"}
     contigs = {"valid-further": "two", "test-further": "three"}
     assert (rows[more]["contig"] == rows[more]["split"].map(contigs)).all()
@@ -193,19 +258,30 @@ def test_extra_negatives_of_held_out_promoters_change_no_other(tiny_config: Path
     sequences = np.array(window_sequences(reference, data.rows, config.seed))
     first = read_windows(Path(config.results) / "promoters", "permuted")
     kept = ~data.rows["split"].isin(EXTRA_NEGATIVES.values()).to_numpy()
-    assert sequences[kept].tolist() == window_sequences(reference, first.rows, config.seed)
+    assert sequences[kept].tolist() == window_sequences(
+        reference, first.rows, config.seed
+    )
     owned = data.rows["pair"].isin(held_out["pair"])
-    assert (pd.Series(sequences[owned]).groupby(data.rows["pair"][owned].to_numpy()).nunique() == 5).all()
+    assert (
+        pd.Series(sequences[owned])
+        .groupby(data.rows["pair"][owned].to_numpy())
+        .nunique()
+        == 5
+    ).all()
 
 
-def test_sequences_are_in_transcription_order_and_the_same_each_time(tiny_config: Path) -> None:
+def test_sequences_are_in_transcription_order_and_the_same_each_time(
+    tiny_config: Path,
+) -> None:
     results = Path(load_config(tiny_config).results)
     reference = Reference(results / "genome/reference.fa.gz")
     for negative_set in ("substituted", "permuted"):
         data = read_windows(results / "promoters", negative_set)
         first, second = (window_sequences(reference, data.rows, 1) for _ in range(2))
         assert first == second != window_sequences(reference, data.rows, 2)
-        negatives = [s for s, label in zip(first, data.labels, strict=True) if not label]
+        negatives = [
+            s for s, label in zip(first, data.labels, strict=True) if not label
+        ]
         assert len(set(negatives)) == len(negatives)
         for sequence, label in zip(first, data.labels, strict=True):
             if label:
@@ -216,17 +292,23 @@ def test_sequences_are_in_transcription_order_and_the_same_each_time(tiny_config
     sequences = np.array(window_sequences(reference, data.rows, 1))
     gc = np.array([gc_fraction(sequence) for sequence in sequences])
     assert abs(gc[data.labels == 1].mean() - gc[data.labels == 0].mean()) < 0.02
-    assert MOTIF not in {s[UPSTREAM - len(MOTIF) : UPSTREAM] for s in sequences[data.labels == 0]}
+    assert MOTIF not in {
+        s[UPSTREAM - len(MOTIF) : UPSTREAM] for s in sequences[data.labels == 0]
+    }
 
 
-def test_missing_damaged_and_absent_sets_are_named(tiny_config: Path, tmp_path: Path) -> None:
+def test_missing_damaged_and_absent_sets_are_named(
+    tiny_config: Path, tmp_path: Path
+) -> None:
     source = Path(load_config(tiny_config).results) / "promoters"
     with fails(DataError):
         read_windows(tmp_path, "genomic")
     for name in ("windows.parquet", "labels.npz"):
         (tmp_path / name).write_bytes((source / name).read_bytes())
     rows = pd.read_parquet(source / "windows.parquet")
-    rows["negative_set"] = rows["negative_set"].where(rows["negative_set"] == POSITIVE, "genomic")
+    rows["negative_set"] = rows["negative_set"].where(
+        rows["negative_set"] == POSITIVE, "genomic"
+    )
     rows.to_parquet(tmp_path / "windows.parquet")
     with fails(DataError):
         read_windows(tmp_path, "permuted")
@@ -255,7 +337,11 @@ def test_candidates_keep_away_from_n_and_from_every_tss() -> None:
     taken = set()
     for window, fraction in zip(windows, gc.tolist(), strict=True):
         text = sequence[window.start : window.end]
-        assert len(text) == 40 and "N" not in text and fraction == pytest.approx(gc_fraction(text))
+        assert (
+            len(text) == 40
+            and "N" not in text
+            and fraction == pytest.approx(gc_fraction(text))
+        )
         tss = window.start + 30 if window.strand == "+" else window.end - 31
         assert np.abs(positions - tss).min() >= 25
         taken.add(tss)
@@ -266,8 +352,14 @@ def test_candidates_keep_away_from_n_and_from_every_tss() -> None:
         assert offer.windows == [] and len(offer.gc) == 0
 
 
-@given(st.lists(st.floats(0, 1), max_size=40), st.lists(st.floats(0, 1), max_size=60), st.integers(0, 2**32))
-def test_matching_uses_no_window_twice(wanted: list[float], offered: list[float], seed: int) -> None:
+@given(
+    st.lists(st.floats(0, 1), max_size=40),
+    st.lists(st.floats(0, 1), max_size=60),
+    st.integers(0, 2**32),
+)
+def test_matching_uses_no_window_twice(
+    wanted: list[float], offered: list[float], seed: int
+) -> None:
     chosen = match_gc(np.array(wanted), np.array(offered), np.random.default_rng(seed))
     used = chosen[chosen >= 0]
     assert len(set(used.tolist())) == len(used) == min(len(wanted), len(offered))
@@ -285,36 +377,54 @@ def test_extra_negatives_are_others(
         rows = pd.read_parquet(path).query("negative_set == 'genomic'")
         more = rows["split"].isin(EXTRA_NEGATIVES.values()).to_numpy()
         others = {*rows[~more][window].itertuples(index=False, name=None)}
-        again = [row in others for row in rows[more][window].itertuples(index=False, name=None)]
+        again = [
+            row in others
+            for row in rows[more][window].itertuples(index=False, name=None)
+        ]
         return rows[more].reset_index(drop=True), np.array(again)
 
     found, again = repeating("found")
     assert not again.any() and not found.duplicated(window).any()
     find = PromoterGenome.find
-    monkeypatch.setattr(PromoterGenome, "find", lambda self, *arguments, **_: find(self, *arguments))
+    monkeypatch.setattr(
+        PromoterGenome, "find", lambda self, *arguments, **_: find(self, *arguments)
+    )
     before, repeated = repeating("before")
     assert repeated.any() and len(before) == len(found)
     changed = (found[window] != before[window]).any(axis=1).to_numpy()
     assert (changed == repeated).all()
     genome = Reference(config.paths.reference)
     gc = [
-        [gc_fraction(text) for text in window_sequences(genome, rows[repeated], config.seed)]
+        [
+            gc_fraction(text)
+            for text in window_sequences(genome, rows[repeated], config.seed)
+        ]
         for rows in (found, before)
     ]
     assert np.abs(np.subtract(*gc)).max() < 0.1
 
 
 def overlaps(one: Interval, other: Interval) -> bool:
-    return one.contig == other.contig and one.start < other.end and other.start < one.end
+    return (
+        one.contig == other.contig and one.start < other.end and other.start < one.end
+    )
 
 
 @settings(deadline=None)
 @given(
-    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 600), st.sampled_from("+-")), max_size=12),
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(0, 600), st.sampled_from("+-")),
+        max_size=12,
+    ),
     st.integers(0, 300),
 )
-def test_a_negative_is_the_nearest_free_window(places: list[tuple[str, int, str]], left_of: int) -> None:
-    promoters = [Interval(contig, start, start + SIZE, strand) for contig, start, strand in places]
+def test_a_negative_is_the_nearest_free_window(
+    places: list[tuple[str, int, str]], left_of: int
+) -> None:
+    promoters = [
+        Interval(contig, start, start + SIZE, strand)
+        for contig, start, strand in places
+    ]
     owners = [one for one in promoters if one.contig == "a"] * 2
 
     def usable(owner: Interval, negative: Interval) -> bool:
@@ -324,15 +434,26 @@ def test_a_negative_is_the_nearest_free_window(places: list[tuple[str, int, str]
     taken = list(promoters)
     for owner, negative in zip(owners, found, strict=True):
         # By trying all places, the nearest first.
-        ahead = range(owner.start - SIZE, -1, -1) if owner.strand == "+" else range(owner.end, 700)
+        ahead = (
+            range(owner.start - SIZE, -1, -1)
+            if owner.strand == "+"
+            else range(owner.end, 700)
+        )
         free = (
             window
             for start in ahead
-            if not any(overlaps(window := Interval("a", start, start + SIZE, owner.strand), t) for t in taken)
+            if not any(
+                overlaps(window := Interval("a", start, start + SIZE, owner.strand), t)
+                for t in taken
+            )
         )
         if negative is None:
             continue
-        assert negative.strand == owner.strand and len(negative) == SIZE and usable(owner, negative)
+        assert (
+            negative.strand == owner.strand
+            and len(negative) == SIZE
+            and usable(owner, negative)
+        )
         assert negative.start >= 0 and negative.end <= 700
         assert not any(overlaps(negative, other) for other in taken)
         nearest = next(free)
@@ -343,7 +464,8 @@ def test_a_negative_is_the_nearest_free_window(places: list[tuple[str, int, str]
 def test_a_promoter_far_from_any_free_window_has_none() -> None:
     owner = Interval("a", 2 * FURTHEST, 2 * FURTHEST + SIZE, "+")
     crowd = [
-        Interval("a", start, start + SIZE, "-") for start in range(FURTHEST - 3 * SIZE, owner.start, SIZE)
+        Interval("a", start, start + SIZE, "-")
+        for start in range(FURTHEST - 3 * SIZE, owner.start, SIZE)
     ]
     whole = {"a": 3 * FURTHEST}
     assert find_upstream([owner], [owner, *crowd], whole, lambda *_: True) == [None]
@@ -355,7 +477,9 @@ def test_upstream_windows_of_a_data_set(tiny_config: Path, tmp_path: Path) -> No
     config = load_config(tiny_config, ["genome.valid=['two:1-6,000']", UPSTREAM_ONLY])
     upstream = read_windows(made(config, tmp_path / "windows"), "upstream").rows
     sides = config.promoters.windows.sides
-    around = [window_around(locus, *sides) for locus in read_loci(config.paths.promoters)]
+    around = [
+        window_around(locus, *sides) for locus in read_loci(config.paths.promoters)
+    ]
     rows = upstream[upstream["negative_set"] == "upstream"]
     assert set(rows["split"]) == {"train", "valid", "test"} and len(rows) > 20
     assert not rows.duplicated(["contig", "start"]).any()
@@ -364,46 +488,83 @@ def test_upstream_windows_of_a_data_set(tiny_config: Path, tmp_path: Path) -> No
         window = Interval(row.contig, row.start, row.end, row.strand)
         assert not any(overlaps(window, promoter) for promoter in around)
         pair = own.loc[row.pair]
-        assert (row.contig, row.strand, row.split) == (pair["contig"], pair["strand"], pair["split"])
-        assert row.end <= pair["start"] if row.strand == "+" else row.start >= pair["end"]
+        assert (row.contig, row.strand, row.split) == (
+            pair["contig"],
+            pair["strand"],
+            pair["split"],
+        )
+        assert (
+            row.end <= pair["start"] if row.strand == "+" else row.start >= pair["end"]
+        )
         if row.contig == "two":
             assert row.start >= 6000 if row.split == "train" else row.end <= 6000
 
 
-def test_every_promoter_has_one_negative_before_any_has_two(tiny_config: Path, tmp_path: Path) -> None:
+def test_every_promoter_has_one_negative_before_any_has_two(
+    tiny_config: Path, tmp_path: Path
+) -> None:
     found = []
     for number in (1, 4):
-        config = load_config(tiny_config, [UPSTREAM_ONLY, f"promoters.windows.negatives={number}"])
+        config = load_config(
+            tiny_config, [UPSTREAM_ONLY, f"promoters.windows.negatives={number}"]
+        )
         home = made(config, tmp_path / str(number))
         rows = read_windows(home, "upstream").rows.query("negative_set == 'upstream'")
-        found.append(set(rows.drop_duplicates("pair")[["pair", "start"]].itertuples(index=False, name=None)))
+        found.append(
+            set(
+                rows.drop_duplicates("pair")[["pair", "start"]].itertuples(
+                    index=False, name=None
+                )
+            )
+        )
     assert found[0] == found[1]
 
 
 def test_promoters_without_room_stay(
     tiny_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made(load_config(tiny_config, [UPSTREAM_ONLY, "promoters.windows.negatives=60"]), tmp_path)
-    missing = json.loads((tmp_path / "windows.json").read_text())["upstream negatives not found"]
+    made(
+        load_config(tiny_config, [UPSTREAM_ONLY, "promoters.windows.negatives=60"]),
+        tmp_path,
+    )
+    missing = json.loads((tmp_path / "windows.json").read_text())[
+        "upstream negatives not found"
+    ]
     rows = read_windows(tmp_path, "upstream").rows
     promoters = rows[rows["negative_set"] == POSITIVE]
     wanted = int(promoters["split"].map({"train": 60, "valid": 1, "test": 1}).sum())
     assert missing == wanted - (len(rows) - len(promoters)) > 0
-    bare = set(promoters["pair"]) - set(rows[rows["negative_set"] == "upstream"]["pair"])
-    (warning,) = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
-    message(warning.partition("  ")[2], f"{missing:,} of {wanted:,}", f"{len(bare):,} of {len(promoters):,}")
+    bare = set(promoters["pair"]) - set(
+        rows[rows["negative_set"] == "upstream"]["pair"]
+    )
+    (warning,) = [
+        line for line in capsys.readouterr().err.splitlines() if "warning" in line
+    ]
+    message(
+        warning.partition("  ")[2],
+        f"{missing:,} of {wanted:,}",
+        f"{len(bare):,} of {len(promoters):,}",
+    )
 
 
 def test_a_split_without_a_class_is_a_warning(
     tiny_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A validation contig whose promoters leave no room for genomic windows, a test contig without any."""
-    config = load_config(tiny_config, ["promoters.windows.negative_sets=[genomic, permuted]"])
+    config = load_config(
+        tiny_config, ["promoters.windows.negative_sets=[genomic, permuted]"]
+    )
     loci = [one for one in read_loci(config.paths.promoters) if one.contig == "one"]
     loci += [Locus("two", place, "+", f"tss{place}") for place in range(0, 12_000, 50)]
     write_loci(tmp_path / "promoters.tsv", loci)
-    prepare_windows(config, config.paths.reference, tmp_path / "promoters.tsv", tmp_path / "windows")
-    lines = [line for line in capsys.readouterr().err.splitlines() if "warning: split" in line]
+    prepare_windows(
+        config, config.paths.reference, tmp_path / "promoters.tsv", tmp_path / "windows"
+    )
+    lines = [
+        line
+        for line in capsys.readouterr().err.splitlines()
+        if "warning: split" in line
+    ]
     assert [line.partition("warning: ")[2] for line in lines] == [
         "split 'valid' has no genomic negatives: their metrics are not defined",
         "split 'test' has no promoters and no negatives: their metrics are not defined",
@@ -414,7 +575,10 @@ def test_a_split_without_a_class_is_a_warning(
 
 
 @given(
-    st.lists(st.integers(0, 30), min_size=1, max_size=60), st.floats(1e-4, 1), st.floats(0, 1), st.integers(0)
+    st.lists(st.integers(0, 30), min_size=1, max_size=60),
+    st.floats(1e-4, 1),
+    st.floats(0, 1),
+    st.integers(0),
 )
 def test_groups_stay_whole_and_shares_are_nested(
     groups: list[int], share: float, part: float, seed: int
@@ -430,7 +594,9 @@ def test_groups_stay_whole_and_shares_are_nested(
 
 
 @pytest.mark.parametrize("negative_set", ["genomic", "permuted"])
-def test_a_promoter_is_kept_with_all_its_negatives(tiny_config: Path, negative_set: str) -> None:
+def test_a_promoter_is_kept_with_all_its_negatives(
+    tiny_config: Path, negative_set: str
+) -> None:
     data = read_windows(load_config(tiny_config).paths.windows, negative_set)
     train = data.rows["split"] == "train"
     whole = training_windows(data, 1.0, 1)
@@ -439,8 +605,14 @@ def test_a_promoter_is_kept_with_all_its_negatives(tiny_config: Path, negative_s
     kept = data.rows.iloc[rows]
     assert set(kept["split"]) == {"train"}
     pairs = set(kept["pair"])
-    assert len(pairs) == round(0.2 * data.rows.loc[train, "pair"].nunique()) == data.labels[rows].sum()
-    pd.testing.assert_frame_equal(kept, data.rows[train & data.rows["pair"].isin(pairs)])
+    assert (
+        len(pairs)
+        == round(0.2 * data.rows.loc[train, "pair"].nunique())
+        == data.labels[rows].sum()
+    )
+    pd.testing.assert_frame_equal(
+        kept, data.rows[train & data.rows["pair"].isin(pairs)]
+    )
     assert kept["negative_set"].value_counts()[negative_set] > len(pairs)
     np.testing.assert_array_equal(rows, training_windows(data, 0.2, 1))
     assert not np.array_equal(rows, training_windows(data, 0.2, 2))
@@ -454,9 +626,23 @@ def test_negatives_that_are_nobody_s_pair_are_drawn_by_the_same_share() -> None:
     assert data.labels[kept].sum() == 10 and len(kept) == 35
 
 
-def test_too_few_promoters_are_refused_at_once(tiny_config: Path, tmp_path: Path, run: Run) -> None:
-    words = ("finetune-promoter", tiny_config, "--negative-set", "genomic", "-o", tmp_path / "model")
-    words += ("--set", "promoters.model.initial=random", "--checkpoint-dir", tmp_path / "checkpoints")
+def test_too_few_promoters_are_refused_at_once(
+    tiny_config: Path, tmp_path: Path, run: Run
+) -> None:
+    words = (
+        "finetune-promoter",
+        tiny_config,
+        "--negative-set",
+        "genomic",
+        "-o",
+        tmp_path / "model",
+    )
+    words += (
+        "--set",
+        "promoters.model.initial=random",
+        "--checkpoint-dir",
+        tmp_path / "checkpoints",
+    )
     result = run(*words, "--set", "promoters.training.train_fraction=0.02")
     message(refused(result, 2), "promoters.training.train_fraction", "0.02", "98")
     result = run(*words, "--set", "promoters.training.train_fraction=0")
@@ -472,16 +658,24 @@ def bins(positives: int = 400) -> ChromatinData:
     table = make_bins(["a", "b"], owners, starts, splits, 200)
     labels = np.zeros((1220, 1), np.uint8)
     labels[np.random.default_rng(0).permutation(1220)[:positives]] = 1
-    return ChromatinData(table, PackedLabels.from_dense(labels), (Track("x", "TF"),), {"bin_size": 200})
+    return ChromatinData(
+        table, PackedLabels.from_dense(labels), (Track("x", "TF"),), {"bin_size": 200}
+    )
 
 
-def training(share: float, neighbors: int = 1, seed: int = 1) -> ChromatinTrainingConfig:
-    return ChromatinTrainingConfig(train_fraction=share, bins_per_window=neighbors, seed=seed)
+def training(
+    share: float, neighbors: int = 1, seed: int = 1
+) -> ChromatinTrainingConfig:
+    return ChromatinTrainingConfig(
+        train_fraction=share, bins_per_window=neighbors, seed=seed
+    )
 
 
 def test_bins_are_kept_in_stretches_as_long_as_a_window_is_learnt_from() -> None:
     data = bins()
-    np.testing.assert_array_equal(training_bins(data, training(1.0)), data.rows("train"))
+    np.testing.assert_array_equal(
+        training_bins(data, training(1.0)), data.rows("train")
+    )
     single = training_bins(data, training(0.2))
     assert len(single) == 240 and set(single) < set(data.rows("train"))
     assert set(single) < set(training_bins(data, training(0.5)))
@@ -493,13 +687,17 @@ def test_bins_are_kept_in_stretches_as_long_as_a_window_is_learnt_from() -> None
     assert not np.array_equal(stretches, training_bins(data, training(0.2, 15, seed=2)))
 
 
-def test_too_few_bins_are_refused_and_poor_tracks_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_few_bins_are_refused_and_poor_tracks_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with fails(ConfigError):
         training_bins(bins(positives=40), training(0.01))
     data = bins()
     labels = np.zeros((1220, 2), np.uint8)
     labels[:, :1] = data.labels.rows()
     labels[:6, 1] = 1
-    two = ChromatinData(data.bins, PackedLabels.from_dense(labels), data.tracks * 2, data.info)
+    two = ChromatinData(
+        data.bins, PackedLabels.from_dense(labels), data.tracks * 2, data.info
+    )
     training_bins(two, training(0.1))
     message(capsys.readouterr().err.partition("  ")[2], "1 of 2 tracks", "120")

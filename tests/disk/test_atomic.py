@@ -18,7 +18,12 @@ import pytest
 from bigbird_dna.disk import atomic as scratch
 from bigbird_dna.disk import directories
 from bigbird_dna.disk.atomic import atomic_path, bgzip_writer, checksum, write_json
-from bigbird_dna.disk.directories import MARKER, atomic_directory, check_directory, into_directory
+from bigbird_dna.disk.directories import (
+    MARKER,
+    atomic_directory,
+    check_directory,
+    into_directory,
+)
 from bigbird_dna.disk.user_cache import distrust
 from bigbird_dna.errors import DataError, UsageError
 from tests.golden.messages import fails, message
@@ -28,7 +33,9 @@ def test_an_error_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> N
     target = tmp_path / "scores.tsv.gz"
     target.write_text("old")
     with pytest.raises(RuntimeError), atomic_path(target) as temporary:
-        assert temporary.suffixes == [".tsv", ".gz"] or temporary.name.endswith(".tsv.gz")
+        assert temporary.suffixes == [".tsv", ".gz"] or temporary.name.endswith(
+            ".tsv.gz"
+        )
         temporary.write_text("half")
         raise RuntimeError
     assert target.read_text() == "old" and list(tmp_path.iterdir()) == [target]
@@ -97,17 +104,27 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     return done
 
 
-def test_what_has_its_name_is_on_disk(tmp_path: Path, disk: list[tuple[str, str]]) -> None:
+def test_what_has_its_name_is_on_disk(
+    tmp_path: Path, disk: list[tuple[str, str]]
+) -> None:
     """First the content, then the name; a new directory is on disk under its own name as well."""
     with atomic_path(tmp_path / "runs/first/state.pt") as temporary:
         temporary.write_text("weights")
     made = [("fsync", "runs"), ("fsync", tmp_path.name)]
-    assert disk == [*made, ("fsync", "state.pt"), ("replace", "state.pt"), ("fsync", "first")]
+    assert disk == [
+        *made,
+        ("fsync", "state.pt"),
+        ("replace", "state.pt"),
+        ("fsync", "first"),
+    ]
 
 
 @pytest.mark.parametrize("exchanges", [True, False])
 def test_what_replaces_a_directory_is_on_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: list[tuple[str, str]], exchanges: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    disk: list[tuple[str, str]],
+    exchanges: bool,
 ) -> None:
     named: list[int] = []
 
@@ -125,18 +142,32 @@ def test_what_replaces_a_directory_is_on_disk(
                 (temporary / name).write_text(name)
         when = named[-1] if named and exchanges else disk.index(("replace", "model"))
         before, after = disk[:when], disk[when:]
-        assert {("fsync", name) for name in ("weights", "config", "inner", MARKER, "incoming")} <= {*before}
-        assert ("fsync", tmp_path.name) in after and ("fsync", tmp_path.name) not in before
+        assert {
+            ("fsync", name)
+            for name in ("weights", "config", "inner", MARKER, "incoming")
+        } <= {*before}
+        assert ("fsync", tmp_path.name) in after and (
+            "fsync",
+            tmp_path.name,
+        ) not in before
     assert len(named) == 1
 
 
-def test_files_that_go_into_a_directory_are_on_disk(tmp_path: Path, disk: list[tuple[str, str]]) -> None:
+def test_files_that_go_into_a_directory_are_on_disk(
+    tmp_path: Path, disk: list[tuple[str, str]]
+) -> None:
     """Each before it has its name, and the names between both lists of them."""
     add(tmp_path / "report", a="1", b="2")
     lists = [place for place, one in enumerate(disk) if one == ("replace", MARKER)]
     between = disk[lists[0] + 1 : lists[1]]
-    files = [[("fsync", name), ("replace", name), ("fsync", "report")] for name in ("a", "b")]
-    assert [one for one in between if one != ("fsync", MARKER)] == [("fsync", "report"), *files[0], *files[1]]
+    files = [
+        [("fsync", name), ("replace", name), ("fsync", "report")] for name in ("a", "b")
+    ]
+    assert [one for one in between if one != ("fsync", MARKER)] == [
+        ("fsync", "report"),
+        *files[0],
+        *files[1],
+    ]
 
 
 @pytest.mark.parametrize("code", ["EINVAL", "ENOTSUP", "EIO"])
@@ -145,7 +176,9 @@ def test_a_file_system_without_synchronization_is_written_to(
 ) -> None:
     """A failure is an error, since the result may be lost."""
     number = getattr(errno, code)
-    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(number, os.strerror(number))))
+    monkeypatch.setattr(
+        os, "fsync", Mock(side_effect=OSError(number, os.strerror(number)))
+    )
     if code == "EIO":
         with fails(DataError, tmp_path / "a"):
             write_json(tmp_path / "a", 1)
@@ -155,7 +188,9 @@ def test_a_file_system_without_synchronization_is_written_to(
         assert content(tmp_path) == {"a": "1\n", "model/a": "a"}
 
 
-def test_directories_that_nothing_was_written_to_are_removed_at_the_end(tmp_path: Path) -> None:
+def test_directories_that_nothing_was_written_to_are_removed_at_the_end(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "before").mkdir()
     code = (
         "import sys; from pathlib import Path; from bigbird_dna.disk.atomic import check_writable;"
@@ -164,7 +199,11 @@ def test_directories_that_nothing_was_written_to_are_removed_at_the_end(tmp_path
         "(home / 'done/out').write_text('new'); remove_left()"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
-    assert {str(one.relative_to(tmp_path)) for one in tmp_path.rglob("*")} == {"before", "done", "done/out"}
+    assert {str(one.relative_to(tmp_path)) for one in tmp_path.rglob("*")} == {
+        "before",
+        "done",
+        "done/out",
+    }
 
 
 def test_what_killed_processes_left_is_removed_and_nothing_else(
@@ -176,7 +215,9 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(
         "made = make_scratch(Path(sys.argv[1])); (made / 'half').write_text('half'); print(made.name)"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
-    litter = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    litter = subprocess.run(
+        command, capture_output=True, text=True, check=True
+    ).stdout.strip()
     assert (tmp_path / litter / "half").is_file()
     place = litter.split("-")[2]
     kept = [
@@ -211,7 +252,9 @@ def place(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_own_directory_is_trusted_however_it_is_reached(place: Path, tmp_path: Path) -> None:
+def test_an_own_directory_is_trusted_however_it_is_reached(
+    place: Path, tmp_path: Path
+) -> None:
     (tmp_path / "link").symlink_to("way")
     (tmp_path / "absolute").symlink_to(place)
     ways = ("way/place", "link/place", "absolute", "way/../link/place")
@@ -231,7 +274,9 @@ def test_what_others_may_write_to_is_not(place: Path, mode: int) -> None:
         message(distrust(place) or "", place.parent)
 
 
-def test_another_user_s_is_not_trusted(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_user_s_is_not_trusted(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     owner = pwd.getpwuid(os.geteuid()).pw_name
     monkeypatch.setattr(os, "geteuid", lambda: 54321)
     message(distrust(place) or "", owner)
@@ -245,13 +290,19 @@ def test_another_user_s_link_is_not_followed(place: Path, tmp_path: Path) -> Non
     message(distrust(link) or "", link)
 
 
-def test_a_group_of_oneself_is_nobody_else(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_of_oneself_is_nobody_else(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place.chmod(0o775)
     user = pwd.getpwuid(os.geteuid())
     number = place.stat().st_gid
     members: list[str] = []
-    monkeypatch.setattr(pwd, "getpwuid", lambda _: type(user)([*user[:3], number, *user[4:]]))
-    monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group((name, "x", gid, members)))
+    monkeypatch.setattr(
+        pwd, "getpwuid", lambda _: type(user)([*user[:3], number, *user[4:]])
+    )
+    monkeypatch.setattr(
+        grp, "getgrgid", lambda gid: grp.struct_group((name, "x", gid, members))
+    )
     name = user.pw_name
     assert distrust(place) is None
     members.append("somebody")
@@ -263,14 +314,22 @@ def test_a_group_of_oneself_is_nobody_else(place: Path, monkeypatch: pytest.Monk
 def test_no_directory_is_no_place(place: Path, tmp_path: Path) -> None:
     (place / "file").write_text("")
     (tmp_path / "loop").symlink_to("loop")
-    for path in (place / "file", place / "none", place / "file/below", Path("way"), tmp_path / "loop"):
+    for path in (
+        place / "file",
+        place / "none",
+        place / "file/below",
+        Path("way"),
+        tmp_path / "loop",
+    ):
         message(distrust(path) or "")
 
 
 # Directories that results go to keep what no earlier run wrote
 
 
-def write(path: Path, into: Callable[..., Any] = atomic_directory, **files: str) -> None:
+def write(
+    path: Path, into: Callable[..., Any] = atomic_directory, **files: str
+) -> None:
     with into(path) as temporary:
         for name, content in files.items():
             (temporary / name).write_text(content)
@@ -300,10 +359,14 @@ def test_a_directory_is_replaced_whole(
     with pytest.raises(RuntimeError), atomic_directory(target) as temporary:
         (temporary / "third").write_text("third")
         raise RuntimeError
-    assert content(target) == {"second": "second"} and list(tmp_path.iterdir()) == [target]
+    assert content(target) == {"second": "second"} and list(tmp_path.iterdir()) == [
+        target
+    ]
 
 
-def test_an_empty_directory_and_what_snakemake_leaves_may_be_replaced(tmp_path: Path) -> None:
+def test_an_empty_directory_and_what_snakemake_leaves_may_be_replaced(
+    tmp_path: Path,
+) -> None:
     target = tmp_path / "model"
     target.mkdir()
     write(target, a="a")
@@ -324,7 +387,10 @@ def _link(target: Path) -> None:
     "spoil",
     [
         lambda target: (target / "thesis.txt").write_text("years"),
-        lambda target: ((target / "notes").mkdir(), (target / "notes/thesis.txt").write_text("years")),
+        lambda target: (
+            (target / "notes").mkdir(),
+            (target / "notes/thesis.txt").write_text("years"),
+        ),
         lambda target: (target / "photos").mkdir(),
         lambda target: (target / ".git").mkdir(),
         lambda target: (target / "a").write_text("years"),
@@ -355,7 +421,9 @@ def test_what_comes_while_work_goes_on_is_kept(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["model"]
 
 
-def test_locations_that_are_never_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locations_that_are_never_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, link = tmp_path / "run/model", tmp_path / "link"
     write(model, a="a")
     link.symlink_to(model)
@@ -387,8 +455,21 @@ def test_files_go_into_a_directory_beside_others(tmp_path: Path) -> None:
     for name in ("b", "d", "thesis.txt"):
         with fails(UsageError):
             add(target, **{"a": "3", name: "3"})
-    assert content(target) == {"thesis.txt": "years", "a": "1", "b": "mine", "c": "2", "d": "mine"}
-    assert {one.name for one in target.iterdir()} == {MARKER, "thesis.txt", "a", "b", "c", "d"}
+    assert content(target) == {
+        "thesis.txt": "years",
+        "a": "1",
+        "b": "mine",
+        "c": "2",
+        "d": "mine",
+    }
+    assert {one.name for one in target.iterdir()} == {
+        MARKER,
+        "thesis.txt",
+        "a",
+        "b",
+        "c",
+        "d",
+    }
 
 
 def test_a_run_that_was_killed_while_files_moved_can_be_run_again(
@@ -413,4 +494,6 @@ def test_a_run_that_was_killed_while_files_moved_can_be_run_again(
     assert content(target) == {"a": "2", "b": "1"}
     add(target, a="3", b="3")
     assert content(target) == {"a": "3", "b": "3"}
-    assert {len(one) for one in json.loads((target / MARKER).read_text())["files"].values()} == {1}
+    assert {
+        len(one) for one in json.loads((target / MARKER).read_text())["files"].values()
+    } == {1}

@@ -36,25 +36,37 @@ SHAPES = [(), (0,), (5,), (3, 4), (2, 0, 3), (2, 3, 4)]
 DTYPES = ["u1", "<f4", ">f8", "i8", "?", "<U7", "S3"]
 
 
-@pytest.mark.parametrize(("shape", "dtype", "order"), list(itertools.product(SHAPES, DTYPES, "CF")))
+@pytest.mark.parametrize(
+    ("shape", "dtype", "order"), list(itertools.product(SHAPES, DTYPES, "CF"))
+)
 def test_arrays_come_back_as_they_were_written(
     tmp_path: Path, shape: tuple[int, ...], dtype: str, order: str
 ):
     path = tmp_path / "a.npz"
-    values = np.asarray(np.random.default_rng(1).integers(0, 9, shape).astype(dtype), order=order)
+    values = np.asarray(
+        np.random.default_rng(1).integers(0, 9, shape).astype(dtype), order=order
+    )
     for save in (np.savez, np.savez_compressed):
         save(path, values=values, other=np.arange(3))
         with open_npz(path) as stored:
             assert stored.names == ["values", "other"]
             header, found = stored.header("values"), stored.read("values")
-        assert header.shape == shape and header.dtype == values.dtype and header.nbytes == values.nbytes
+        assert (
+            header.shape == shape
+            and header.dtype == values.dtype
+            and header.nbytes == values.nbytes
+        )
         np.testing.assert_array_equal(found, values)
         assert found.flags.writeable or not found.size
 
 
-def header_of(text: str | bytes, version: tuple[int, int] = (1, 0), size: int | None = None) -> io.BytesIO:
+def header_of(
+    text: str | bytes, version: tuple[int, int] = (1, 0), size: int | None = None
+) -> io.BytesIO:
     body = text if isinstance(text, bytes) else text.encode("latin1")
-    length = struct.pack("<H" if version == (1, 0) else "<I", len(body) if size is None else size)
+    length = struct.pack(
+        "<H" if version == (1, 0) else "<I", len(body) if size is None else size
+    )
     return io.BytesIO(b"\x93NUMPY" + bytes(version) + length + body)
 
 
@@ -63,8 +75,15 @@ GOOD = "{'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }"
 
 def test_a_header_is_read_in_both_versions() -> None:
     for version in ((1, 0), (2, 0)):
-        for text in (GOOD, GOOD.replace("(3, 4)", "(3L, 4L)")):  # the latter is Python 2's
-            assert read_header(header_of(text, version)) == ((3, 4), False, np.dtype("<f8"))
+        for text in (
+            GOOD,
+            GOOD.replace("(3, 4)", "(3L, 4L)"),
+        ):  # the latter is Python 2's
+            assert read_header(header_of(text, version)) == (
+                (3, 4),
+                False,
+                np.dtype("<f8"),
+            )
 
 
 TYPES = ("'|O'", "[('a', '|O')]", "'rubbish'", "__import__('os').abort()")
@@ -93,7 +112,9 @@ def test_headers_that_are_none_are_refused(stream: io.BytesIO) -> None:
         read_header(stream)
 
 
-def packed(path: Path, member: bytes, name: str = "a.npy", method: int = zipfile.ZIP_DEFLATED) -> bytes:
+def packed(
+    path: Path, member: bytes, name: str = "a.npy", method: int = zipfile.ZIP_DEFLATED
+) -> bytes:
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr(name, member)
     return path.read_bytes()
@@ -118,7 +139,10 @@ def test_archives_that_lie_are_refused(tmp_path: Path) -> None:
     ):
         packed(path, member, *other)
         refused(path, named)
-    with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+    with (
+        zipfile.ZipFile(path, "a") as archive,
+        pytest.warns(UserWarning, match="Duplicate"),
+    ):
         archive.writestr("a.npy", b"")
     refused(path)
     data = packed(path, whole)
@@ -127,7 +151,11 @@ def test_archives_that_lie_are_refused(tmp_path: Path) -> None:
     encrypted[6] |= 1  # in both places where it is stored
     encrypted[central + 8] |= 1
     large[central + 24 : central + 28] = (3 << 30).to_bytes(4, "little")
-    for damaged in (encrypted, large, *(data[:size] for size in range(0, len(data), 7))):
+    for damaged in (
+        encrypted,
+        large,
+        *(data[:size] for size in range(0, len(data), 7)),
+    ):
         path.write_bytes(damaged)
         refused(path)
 
@@ -172,7 +200,9 @@ def test_arrays_that_claim_too_much_are_refused(tmp_path: Path) -> None:
         file.create_dataset("a", (10**9, 919), "f4", chunks=(64, 919))
     hdf5_refused(path, "(1000000000, 919)")
     with h5py.File(path, "w") as file:
-        file.create_dataset("a", (100, 9), "f4", maxshape=(None, None), chunks=(50_000, 900))
+        file.create_dataset(
+            "a", (100, 9), "f4", maxshape=(None, None), chunks=(50_000, 900)
+        )
     hdf5_refused(path, "(50000, 900)")
 
 
@@ -184,7 +214,12 @@ def test_texts_without_an_end_are_refused(tmp_path: Path) -> None:
         file["tracks"] = ["x", "yy"]
         file["b"] = np.frombuffer(b"GCOL\x01\x00\x00\x00\x20\x00 is a value", np.uint8)
     with open_hdf5(path) as stored:
-        assert read_text(path, stored["a"], "tracks").tolist() == ["one", "two", "three", "ü"]
+        assert read_text(path, stored["a"], "tracks").tolist() == [
+            "one",
+            "two",
+            "three",
+            "ü",
+        ]
         assert read_text(path, stored["tracks"]).tolist() == [b"x", b"yy"]
         assert read_text(path, stored["a"], "none") is None
     data = bytearray(path.read_bytes())
@@ -193,7 +228,9 @@ def test_texts_without_an_end_are_refused(tmp_path: Path) -> None:
     while index:
         place += 16 + -(-size // 8) * 8
         index, size = struct.unpack("<H6xQ", data[place : place + 16])
-    data[place + 8 : place + 16] = bytes(8)  # the free space: the library would look at it for ever
+    data[place + 8 : place + 16] = bytes(
+        8
+    )  # the free space: the library would look at it for ever
     path.write_bytes(data)
     hdf5_refused(path, "byte ")
 
@@ -213,14 +250,20 @@ def test_tables_come_back_as_they_were_written(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     table().to_parquet(path, index=False)
     pd.testing.assert_frame_equal(read_frame(path), table())
-    pd.testing.assert_frame_equal(read_frame(path, ["start", "name"]), table()[["start", "name"]])
+    pd.testing.assert_frame_equal(
+        read_frame(path, ["start", "name"]), table()[["start", "name"]]
+    )
     check_cells(path, read_frame(path), ["contig", "name"], ["start"])
 
 
 def test_what_pandas_says_in_a_file_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     stored = pa.Table.from_pandas(table())
-    for stated in (b"\xff", b"{", json.dumps({"index_columns": ["x"], "columns": [{}]}).encode()):
+    for stated in (
+        b"\xff",
+        b"{",
+        json.dumps({"index_columns": ["x"], "columns": [{}]}).encode(),
+    ):
         pq.write_table(stored.replace_schema_metadata({b"pandas": stated}), path)
         assert len(read_frame(path)) == 3
 
@@ -239,14 +282,18 @@ def test_what_pandas_says_in_a_file_is_left_alone(tmp_path: Path) -> None:
         ("start", [0, 2**31, 5]),
     ],
 )
-def test_cells_that_will_not_do_are_named(tmp_path: Path, name: str, values: object) -> None:
+def test_cells_that_will_not_do_are_named(
+    tmp_path: Path, name: str, values: object
+) -> None:
     path = tmp_path / "a.parquet"
     table().assign(**{name: values}).to_parquet(path, index=False)
     with fails(DataError, name):
         check_cells(path, read_frame(path), ["contig", "name"], ["start"])
 
 
-def test_more_rows_than_a_file_can_hold_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_rows_than_a_file_can_hold_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": pa.array(np.zeros(5_000_000, np.int8))}), path)
     monkeypatch.setattr(foreign, "LARGEST_RATIO", 100)
@@ -282,5 +329,9 @@ def test_headers_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> No
     stream = io.BytesIO()
     np.save(stream, np.zeros((3, 4)))
     with ThreadPoolExecutor(8) as pool:
-        found = [*pool.map(lambda _: read_header(io.BytesIO(stream.getvalue())).shape, range(8))]
+        found = [
+            *pool.map(
+                lambda _: read_header(io.BytesIO(stream.getvalue())).shape, range(8)
+            )
+        ]
     assert found == [(3, 4)] * 8

@@ -42,7 +42,9 @@ def held(tmp_path: Path) -> Iterator[Path]:
     path.mkdir()
     (path / "lock").touch()
     holders = [
-        subprocess.Popen([sys.executable, "-c", HOLD, one, "100"], stdout=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-c", HOLD, one, "100"], stdout=subprocess.PIPE
+        )
         for one in (path, path / "lock")
     ]
     for one in holders:
@@ -80,7 +82,9 @@ def test_a_lock_that_is_held_is_waited_for_so_long(
 def test_a_lock_that_is_given_up_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.touch()
-    with subprocess.Popen([sys.executable, "-c", HOLD, path, "0.1"], stdout=subprocess.PIPE) as holder:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, path, "0.1"], stdout=subprocess.PIPE
+    ) as holder:
         assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
         with path.open() as stream, path.open() as other:
             assert lock_file(stream.fileno(), path, seconds=60)
@@ -89,7 +93,10 @@ def test_a_lock_that_is_given_up_is_taken(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("consequence", ["", "it is lost"])
 def test_without_locks_nobody_is_excluded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], consequence: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    consequence: str,
 ) -> None:
     monkeypatch.setattr(fcntl, "flock", refuse)
     with (tmp_path / "lock").open("w") as stream, (tmp_path / "lock").open() as other:
@@ -126,7 +133,9 @@ def test_a_training_waits_for_the_lock_of_another_machine(
 ) -> None:
     """It may have failed; what runs on this one is not waited for."""
     machine = "node-that-failed" if failed else os.uname().nodename
-    (held / "lock").write_text(f"process 1 on {machine} since 2026-01-01 00:00:00+0000\n")
+    (held / "lock").write_text(
+        f"process 1 on {machine} since 2026-01-01 00:00:00+0000\n"
+    )
     began = time.monotonic()
     with fails(ModelError, held, "process 1") as caught:
         Lock(held / "lock").take("the training")

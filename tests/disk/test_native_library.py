@@ -24,7 +24,10 @@ from bigbird_dna.disk.native_library import (
 from tests.golden.messages import fails, message
 
 SOURCE = b'extern "C" int answer() { return VALUE; }'
-BEST, COMMON = LibraryVariant("-DVALUE=1", frozenset({"fast"})), LibraryVariant("-DVALUE=2")
+BEST, COMMON = (
+    LibraryVariant("-DVALUE=1", frozenset({"fast"})),
+    LibraryVariant("-DVALUE=2"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +39,9 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     except BuildError as error:
         pytest.skip(str(error))
     for variant in (BEST, COMMON):
-        compile_library(compiler, SOURCE, home / library_name(SOURCE, variant), [variant.option])
+        compile_library(
+            compiler, SOURCE, home / library_name(SOURCE, variant), [variant.option]
+        )
     return home
 
 
@@ -46,9 +51,13 @@ def _machine(shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(native_library, "VARIANTS", {platform.machine(): [BEST, COMMON]})
+    monkeypatch.setattr(
+        native_library, "VARIANTS", {platform.machine(): [BEST, COMMON]}
+    )
     monkeypatch.setattr(native_library, "SHIPPED", shipped)
-    monkeypatch.setattr(native_library, "instructions", lambda: frozenset({"fast", "other"}))
+    monkeypatch.setattr(
+        native_library, "instructions", lambda: frozenset({"fast", "other"})
+    )
 
 
 def answer(check: Callable[[Path], Any], source: bytes = SOURCE) -> int:
@@ -56,7 +65,9 @@ def answer(check: Callable[[Path], Any], source: bytes = SOURCE) -> int:
         return int(ctypes.CDLL(str(path)).answer())
 
 
-def test_the_best_shipped_variant_is_loaded_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_shipped_variant_is_loaded_without_a_compiler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It is checked once on a machine, however often it is loaded."""
     checked: list[Path] = []
     assert [answer(checked.append) for _ in range(3)] == [1, 1, 1] and len(checked) == 1
@@ -64,8 +75,12 @@ def test_the_best_shipped_variant_is_loaded_without_a_compiler(monkeypatch: pyte
     assert [answer(checked.append) for _ in range(2)] == [2, 2] and len(checked) == 2
 
 
-def test_a_library_of_another_source_or_machine_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shipped_library(SOURCE) is not None and shipped_library(SOURCE + b"\n") is None
+def test_a_library_of_another_source_or_machine_is_not_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert (
+        shipped_library(SOURCE) is not None and shipped_library(SOURCE + b"\n") is None
+    )
     with fails(BuildError):
         answer(lambda path: None, SOURCE + b"\n")
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
@@ -73,7 +88,10 @@ def test_a_library_of_another_source_or_machine_is_not_loaded(monkeypatch: pytes
 
 
 def test_a_shipped_library_that_fails_is_compiled_again(
-    shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    shipped: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Whether it does not load or computes something else; a line of the log says so."""
     monkeypatch.undo()
@@ -100,7 +118,9 @@ def test_a_shipped_library_that_fails_is_compiled_again(
 def test_better_variants_need_more() -> None:
     """On every machine of which wheels are built; names differ."""
     for variants in VARIANTS.values():
-        assert len({library_name(SOURCE, variant) for variant in variants}) == len(variants)
+        assert len({library_name(SOURCE, variant) for variant in variants}) == len(
+            variants
+        )
         for better, other in pairwise(variants):
             assert better.needs > other.needs
 

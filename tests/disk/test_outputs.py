@@ -14,7 +14,11 @@ import pysam
 import pytest
 
 from bigbird_dna.disk.atomic import atomic_path, check_writable, write_array, write_json
-from bigbird_dna.disk.directories import atomic_directory, check_directory, into_directory
+from bigbird_dna.disk.directories import (
+    atomic_directory,
+    check_directory,
+    into_directory,
+)
 from bigbird_dna.disk.outputs import (
     check_not_input,
     check_output,
@@ -49,9 +53,21 @@ def figure(path: Path) -> None:
 WRITERS: dict[str, tuple[Callable[[Path], None], str, Callable[[bytes], bool]]] = {
     "text": (text, ".tsv", lambda data: data == b"line\n"),
     "bgzip": (text, ".tsv.gz", lambda data: gzip.decompress(data) == b"line\n"),
-    "json": (lambda path: write_json(path, {"a": 1}), ".json", lambda data: data == b'{\n  "a": 1\n}\n'),
-    "array": (lambda path: write_array(path, np.arange(3)), ".npy", lambda data: data[:6] == b"\x93NUMPY"),
-    "table": (lambda path: write_tsv(path, pd.DataFrame({"x": [1]})), ".tsv", lambda data: data == b"x\n1\n"),
+    "json": (
+        lambda path: write_json(path, {"a": 1}),
+        ".json",
+        lambda data: data == b'{\n  "a": 1\n}\n',
+    ),
+    "array": (
+        lambda path: write_array(path, np.arange(3)),
+        ".npy",
+        lambda data: data[:6] == b"\x93NUMPY",
+    ),
+    "table": (
+        lambda path: write_tsv(path, pd.DataFrame({"x": [1]})),
+        ".tsv",
+        lambda data: data == b"x\n1\n",
+    ),
     "figure": (figure, ".png", lambda data: data[:4] == b"\x89PNG"),
     "parquet": (parquet, ".parquet", lambda data: data[:4] == data[-4:] == b"PAR1"),
 }
@@ -68,7 +84,11 @@ def test_a_link_stays_and_its_target_is_written(tmp_path: Path, name: str) -> No
         if before is not None:
             target.write_text(before)
         write(link)
-        assert link.is_symlink() and not target.is_symlink() and is_right(target.read_bytes())
+        assert (
+            link.is_symlink()
+            and not target.is_symlink()
+            and is_right(target.read_bytes())
+        )
     assert [path.name for path in (tmp_path / "store").iterdir()] == ["target"]
     assert {path.name for path in tmp_path.iterdir()} == {link.name, "store"}
 
@@ -95,7 +115,11 @@ def test_a_device_stays_a_device(tmp_path: Path, name: str) -> None:
     link = tmp_path / f"null{suffix}"
     link.symlink_to(os.devnull)
     write(link)
-    assert Path(os.devnull).is_char_device() and link.is_symlink() and [*tmp_path.iterdir()] == [link]
+    assert (
+        Path(os.devnull).is_char_device()
+        and link.is_symlink()
+        and [*tmp_path.iterdir()] == [link]
+    )
     if Path("/dev/full").exists():
         full = tmp_path / f"full{suffix}"
         full.symlink_to("/dev/full")
@@ -103,9 +127,13 @@ def test_a_device_stays_a_device(tmp_path: Path, name: str) -> None:
             write(full)
 
 
-@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "link"])
+@pytest.mark.parametrize(
+    "name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "link"]
+)
 @pytest.mark.parametrize("write", ["write_json(path, 2)", "text(path)"])
-def test_what_stands_in_standard_output_stays(tmp_path: Path, name: str, write: str) -> None:
+def test_what_stands_in_standard_output_stays(
+    tmp_path: Path, name: str, write: str
+) -> None:
     """Opening /dev/stdout anew would truncate the file that a shell has opened."""
     if not Path(name).exists() and name != "link":
         pytest.skip(f"no {name} here")
@@ -119,9 +147,16 @@ def test_what_stands_in_standard_output_stays(tmp_path: Path, name: str, write: 
         stream.write(b"first\n")
         stream.flush()
         command = [sys.executable, "-c", code]
-        subprocess.run(command, stdout=stream, check=True, cwd=tmp_path, env=environment)
+        subprocess.run(
+            command, stdout=stream, check=True, cwd=tmp_path, env=environment
+        )
     written = "2" if "json" in write else "line"
-    assert (tmp_path / "out").read_text().split() == ["first", "before", written, "after"]
+    assert (tmp_path / "out").read_text().split() == [
+        "first",
+        "before",
+        written,
+        "after",
+    ]
 
 
 def test_a_failed_command_leaves_the_target_of_a_link(tmp_path: Path) -> None:
@@ -131,7 +166,9 @@ def test_a_failed_command_leaves_the_target_of_a_link(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), atomic_path(link) as temporary:
         temporary.write_text("half of it")
         raise RuntimeError
-    assert target.read_text() == "old" and {path.name for path in tmp_path.iterdir()} == {"link", "target"}
+    assert target.read_text() == "old" and {
+        path.name for path in tmp_path.iterdir()
+    } == {"link", "target"}
     (tmp_path / "loop").symlink_to("loop")
     for check in (check_writable, check_directory, lambda path: check_output(path, [])):
         with fails(UsageError, tmp_path / "loop"):
@@ -142,11 +179,19 @@ def test_a_link_to_a_directory_stays(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     link = tmp_path / "link"
     link.symlink_to("store/model")
-    for into, name in ((atomic_directory, "a"), (atomic_directory, "b"), (into_directory, "c")):
+    for into, name in (
+        (atomic_directory, "a"),
+        (atomic_directory, "b"),
+        (into_directory, "c"),
+    ):
         with into(link) as temporary:  # type: ignore[operator]
             (temporary / name).write_text(name)
     assert link.is_symlink()
-    assert {path.name for path in (tmp_path / "store/model").iterdir() if path.name[0] != "."} == {"b", "c"}
+    assert {
+        path.name
+        for path in (tmp_path / "store/model").iterdir()
+        if path.name[0] != "."
+    } == {"b", "c"}
 
 
 def test_the_index_of_a_linked_genome_is_found(tmp_path: Path) -> None:
@@ -173,7 +218,13 @@ def test_an_output_is_no_input_and_not_inside_a_model(tmp_path: Path) -> None:
         path.mkdir()
     (model / "config.json").write_text("{}")
     (tmp_path / "link").symlink_to("model")
-    for output in (model, model / "x.tsv", model / "deep/x.tsv", tmp_path / "link", tmp_path / "link/x"):
+    for output in (
+        model,
+        model / "x.tsv",
+        model / "deep/x.tsv",
+        tmp_path / "link",
+        tmp_path / "link/x",
+    ):
         with fails(UsageError, output):
             check_not_input(output, [other, model])
         if output.is_dir():
@@ -205,11 +256,22 @@ def test_names_of_files_are_different_short_and_plain() -> None:
         "x\ny",
         "$x$",
     ]
-    names += ["x" * 300, "x" * 301, "con\udcff", "/etc/passwd", "../a", "a_b-c2a8bd0ee8d1"]
+    names += [
+        "x" * 300,
+        "x" * 301,
+        "con\udcff",
+        "/etc/passwd",
+        "../a",
+        "a_b-c2a8bd0ee8d1",
+    ]
     names += [file_names(["a b"])["a b"], "a b"]  # a name that looks as if it were made
     made = file_names(names)
-    assert list(made) == names and len({name.casefold() for name in made.values()}) == len(names)
+    assert list(made) == names and len(
+        {name.casefold() for name in made.values()}
+    ) == len(names)
     for name in made.values():
         assert name.isascii() and 0 < len(name) < 80 and name[0] not in "-."
-        assert not set(name) - set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+        assert not set(name) - set(
+            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+        )
     assert made["CD4_T"] == "CD4_T" and made["CD4+ T"].startswith("CD4_T-")

@@ -18,18 +18,30 @@ from bigbird_dna.reporting.result import ResultTable, write_result
 from tests.golden.messages import fails
 
 SCHEMA = Schema.of(
-    "text model; count n; estimate auroc; fraction fraction; metric published_auroc", key=["model"]
+    "text model; count n; estimate auroc; fraction fraction; metric published_auroc",
+    key=["model"],
 )
 FRAME = pd.DataFrame(
-    [("a", 3, 0.5, 0.25, 0.75, 0.125, math.nan), ("NA", 4, *[math.nan] * 3, 1.0, 0.9)], columns=SCHEMA.names
+    [("a", 3, 0.5, 0.25, 0.75, 0.125, math.nan), ("NA", 4, *[math.nan] * 3, 1.0, 0.9)],
+    columns=SCHEMA.names,
 )
 
 
 def test_what_is_written_is_read(tmp_path):
-    assert SCHEMA.names == ["model", "n", "auroc", "auroc_low", "auroc_high", "fraction", "published_auroc"]
+    assert SCHEMA.names == [
+        "model",
+        "n",
+        "auroc",
+        "auroc_low",
+        "auroc_high",
+        "fraction",
+        "published_auroc",
+    ]
     assert SCHEMA.part("n", "auroc").names == SCHEMA.names[1:5]
     write_table(tmp_path / "t.tsv", FRAME, SCHEMA)
-    assert (tmp_path / "t.tsv").read_text().splitlines()[1] == "a\t3\t0.5\t0.25\t0.75\t0.125\t"
+    assert (tmp_path / "t.tsv").read_text().splitlines()[
+        1
+    ] == "a\t3\t0.5\t0.25\t0.75\t0.125\t"
     found = read_table(tmp_path / "t.tsv", SCHEMA)
     pd.testing.assert_frame_equal(found, FRAME, check_dtype=False)
     assert found["n"].dtype == np.int64 and found["auroc"].dtype == np.float64
@@ -37,11 +49,18 @@ def test_what_is_written_is_read(tmp_path):
 
 def test_other_columns_stay_text(tmp_path):
     (tmp_path / "t.tsv").write_text("x\tn\n1\t2\n")
-    assert read_table(tmp_path / "t.tsv", Schema.of("count n")).loc[0].tolist() == ["1", 2]
+    assert read_table(tmp_path / "t.tsv", Schema.of("count n")).loc[0].tolist() == [
+        "1",
+        2,
+    ]
 
 
 def test_columns_that_are_not_declared_are_not_written(tmp_path):
-    for table in (FRAME.drop(columns="n"), FRAME.assign(more=1), FRAME[FRAME.columns[::-1]]):
+    for table in (
+        FRAME.drop(columns="n"),
+        FRAME.assign(more=1),
+        FRAME[FRAME.columns[::-1]],
+    ):
         with fails(ValueError):
             write_table(tmp_path / "t.tsv", table, SCHEMA)
     assert not (tmp_path / "t.tsv").exists()
@@ -51,7 +70,10 @@ def test_columns_that_are_not_declared_are_not_written(tmp_path):
     ("column", "cell"),
     [
         *[("n", cell) for cell in ("", "NA", "-1", "1.5", "1e3", "x", "²", "1" * 19)],
-        *[("fraction", cell) for cell in ("", "nan", "1.01", "-0.1", "inf", "x", "0." + "1" * 500)],
+        *[
+            ("fraction", cell)
+            for cell in ("", "nan", "1.01", "-0.1", "inf", "x", "0." + "1" * 500)
+        ],
         *[("auroc_low", cell) for cell in ("x", "1,5")],
     ],
 )
@@ -82,7 +104,10 @@ def test_lines_of_a_table(tmp_path):
     path.write_text("## a comment\n#a\tb\n1\t2\n\n3\t4\n5\n")
     where, header, rows = open_lines(path)
     assert (where, header) == (f"{path}: line 2", ["a", "b"])
-    assert [next(rows), next(rows)] == [(f"{path}: line 3", ["1", "2"]), (f"{path}: line 5", ["3", "4"])]
+    assert [next(rows), next(rows)] == [
+        (f"{path}: line 3", ["1", "2"]),
+        (f"{path}: line 5", ["3", "4"]),
+    ]
     with fails(DataError):
         next(rows)
     path.write_text("a\ta\n")
@@ -93,10 +118,14 @@ def test_lines_of_a_table(tmp_path):
 
 
 def test_a_result_in_all_its_forms(tmp_path):
-    result = ResultTable("Results", SCHEMA, FRAME, ["Of the test windows.", "Published by others."])
+    result = ResultTable(
+        "Results", SCHEMA, FRAME, ["Of the test windows.", "Published by others."]
+    )
     drawn = []
     write_result(tmp_path, "r", result, lambda result, path: drawn.append(path.name))
-    assert read_table(tmp_path / "r.tsv", SCHEMA)["n"].tolist() == [3, 4] and drawn == ["r.svg"]
+    assert read_table(tmp_path / "r.tsv", SCHEMA)["n"].tolist() == [3, 4] and drawn == [
+        "r.svg"
+    ]
     content = json.loads((tmp_path / "r.json").read_text())
     assert content["note"] == result.note and content["rows"][1]["auroc"] is None
     lines = (tmp_path / "r.md").read_text().splitlines()
@@ -109,7 +138,11 @@ def test_a_result_in_all_its_forms(tmp_path):
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
 
@@ -127,7 +160,10 @@ def test_what_was_written_is_read(value: object) -> None:
         ('{"a": NaN}', "NaN"),
         ("[-Infinity]", "-Infinity"),
         ("[1e999]", "1e999"),
-        *((text, "") for text in ("[" * 100_000, '{"a":' * 100_000, "1" * 5000, "", '{"a": 1}}')),
+        *(
+            (text, "")
+            for text in ("[" * 100_000, '{"a":' * 100_000, "1" * 5000, "", '{"a": 1}}')
+        ),
     ],
 )
 def test_an_ambiguous_text_is_refused(text: str, named: str) -> None:
@@ -138,7 +174,14 @@ def test_an_ambiguous_text_is_refused(text: str, named: str) -> None:
 
 def test_json_of_any_form_is_read_or_refused_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "value.json"
-    for content in (b"[" * 100_000, b"9" * 5000, b"\xff", b'{"a": "\xed\xa0\x80"}', b"", b"nul"):
+    for content in (
+        b"[" * 100_000,
+        b"9" * 5000,
+        b"\xff",
+        b'{"a": "\xed\xa0\x80"}',
+        b"",
+        b"nul",
+    ):
         path.write_bytes(content)
         with fails(DataError) as caught:
             read_json(path)

@@ -42,10 +42,16 @@ class Step(NamedTuple):
     @property
     def programs(self) -> list[list[str]]:
         """The words of each program, where several are joined by pipes or run after one another."""
-        shell = shlex.shlex(self.command.replace("\\\n", " "), posix=True, punctuation_chars="|&;")
+        shell = shlex.shlex(
+            self.command.replace("\\\n", " "), posix=True, punctuation_chars="|&;"
+        )
         shell.whitespace_split = True
         parts = groupby(shell, key=lambda word: word in JOINED)
-        return [list(takewhile(lambda word: word != ">", words)) for joined, words in parts if not joined]
+        return [
+            list(takewhile(lambda word: word != ">", words))
+            for joined, words in parts
+            if not joined
+        ]
 
 
 def pages() -> list[str]:
@@ -65,7 +71,9 @@ def blocks(page: str, language: str) -> list[Block]:
     found = []
     for match in _FENCE.finditer(text):
         before = text[: match.start()].rstrip()
-        waits = before[before.rfind("\n\n") :].strip().rpartition("\n")[2].startswith(CHECK)
+        waits = (
+            before[before.rfind("\n\n") :].strip().rpartition("\n")[2].startswith(CHECK)
+        )
         found.append(Block(page, before.count("\n") + 2, match[1], match[2], waits))
     return [block for block in found if block.language == language]
 
@@ -76,14 +84,22 @@ def steps(block: Block) -> list[Step]:
     where = f"{block.page}, line {block.line}"
     for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
         lines = part.splitlines()
-        end = next(number for number, line in enumerate(lines) if not line.endswith("\\")) + 1
+        end = (
+            next(number for number, line in enumerate(lines) if not line.endswith("\\"))
+            + 1
+        )
         made.append(Step("\n".join(lines[:end]), "\n".join(lines[end:]), where))
     return made
 
 
 def commands(page: str) -> list[Step]:
     """Every command of a page that can be run now."""
-    return [step for block in blocks(page, "console") if not block.waits for step in steps(block)]
+    return [
+        step
+        for block in blocks(page, "console")
+        if not block.waits
+        for step in steps(block)
+    ]
 
 
 def parse(words: list[str]) -> None:

@@ -15,11 +15,27 @@ from tests.docs import toy_run
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that `make docs` fills, built as strictly and with the network out of reach."""
     place = tmp_path_factory.mktemp("site")
-    nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
+    nowhere = dict.fromkeys(
+        ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9"
+    )
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", place],
+        [
+            sys.executable,
+            "-m",
+            "mkdocs",
+            "build",
+            "--strict",
+            "--quiet",
+            "--site-dir",
+            place,
+        ],
         cwd=REPOSITORY,
-        env={**os.environ, **nowhere, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(REPOSITORY)},
+        env={
+            **os.environ,
+            **nowhere,
+            "NO_MKDOCS_2_WARNING": "1",
+            "PYTHONPATH": str(REPOSITORY),
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -39,9 +55,13 @@ def toy_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def demo_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the results of `make demo` as `results/demo`; skips where nobody has run it."""
-    results = Path(os.environ.get("BIGBIRD_DNA_DEMO", REPOSITORY / "results/demo")).resolve()
+    results = Path(
+        os.environ.get("BIGBIRD_DNA_DEMO", REPOSITORY / "results/demo")
+    ).resolve()
     if not (results / "report/summary.txt").is_file():
-        pytest.skip(f"no results of `make demo` at {results}; set BIGBIRD_DNA_DEMO to their directory")
+        pytest.skip(
+            f"no results of `make demo` at {results}; set BIGBIRD_DNA_DEMO to their directory"
+        )
     home = tmp_path_factory.mktemp("demo-run")
     toy_run.make(home)
     (home / "results/demo").rename(home / "toys")

@@ -22,12 +22,33 @@ from tests.golden.messages import fails
 from tests.toys import written
 from tests.workflow.dry_runs import dry_run, jobs
 
-HOWTO = ("score-fasta", "predict-tracks", "score-vcf", "shards", "models", "huggingface")
-RUN = ["README.md", *(f"docs/tutorials/{name}.md" for name in ("score", "demo", "own-genome"))]
-RUN += [f"docs/howto/{name}.md" for name in HOWTO]  # commands are run in their order, in one directory
-DEMO = [f"docs/howto/{name}.md" for name in ("streams", "probabilities", "similarity")]  # not toys
+HOWTO = (
+    "score-fasta",
+    "predict-tracks",
+    "score-vcf",
+    "shards",
+    "models",
+    "huggingface",
+)
+RUN = [
+    "README.md",
+    *(f"docs/tutorials/{name}.md" for name in ("score", "demo", "own-genome")),
+]
+RUN += [
+    f"docs/howto/{name}.md" for name in HOWTO
+]  # commands are run in their order, in one directory
+DEMO = [
+    f"docs/howto/{name}.md" for name in ("streams", "probabilities", "similarity")
+]  # not toys
 SHELL = {"grep", "head", "zgrep", "printf", "cut", "mkdir", "cat"}
-ELSEWHERE = {"git", "make", "pip", "python3", "source", "snakemake"}  # of a checkout; checked below, not run
+ELSEWHERE = {
+    "git",
+    "make",
+    "pip",
+    "python3",
+    "source",
+    "snakemake",
+}  # of a checkout; checked below, not run
 
 
 def _shown(page: str) -> list[Step]:
@@ -36,7 +57,11 @@ def _shown(page: str) -> list[Step]:
 
 def _runnable(page: str) -> list[Step]:
     """The commands that need no checkout and no run of a user's."""
-    return [s for s in _shown(page) if s.words[0] not in ELSEWHERE and "results/mine" not in s.command]
+    return [
+        s
+        for s in _shown(page)
+        if s.words[0] not in ELSEWHERE and "results/mine" not in s.command
+    ]
 
 
 def _own(page: str, program: str) -> Iterator[tuple[Step, list[str]]]:
@@ -84,8 +109,14 @@ def test_every_line_of_snakemake_names_what_there_is(page: str) -> None:
         except SystemExit:
             pytest.fail(f"{step.where}: {errors.getvalue()}")
         for path in given.configfile or ():
-            assert str(path).startswith("mine") or (REPOSITORY / path).is_file(), (step.where, path)
-        assert not given.workflow_profile or (REPOSITORY / given.workflow_profile / "config.yaml").is_file()
+            assert str(path).startswith("mine") or (REPOSITORY / path).is_file(), (
+                step.where,
+                path,
+            )
+        assert (
+            not given.workflow_profile
+            or (REPOSITORY / given.workflow_profile / "config.yaml").is_file()
+        )
 
 
 @pytest.mark.parametrize("page", pages())
@@ -103,14 +134,18 @@ def _do(step: Step, run: Run) -> str:
     first = step.words[0]
     if first != "bigbird-dna":
         assert first in SHELL, f"{step.where}: {first}"
-        return subprocess.run(["bash", "-c", step.command], check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            ["bash", "-c", step.command], check=True, capture_output=True, text=True
+        ).stdout
     result = run(*step.words[1:])
     assert result.code == 0, (step.where, step.command, result.err)
     onwards = re.split(r"\s\|\s", step.command.replace("\\\n", " "), maxsplit=1)[1:]
     if not onwards:
         return result.out
     shell = ["bash", "-c", onwards[0]]
-    return subprocess.run(shell, input=result.out, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        shell, input=result.out, check=True, capture_output=True, text=True
+    ).stdout
 
 
 # Their commands are much like the README's.
@@ -118,9 +153,15 @@ LONG = ("docs/tutorials/score.md", "docs/howto/score-fasta.md")
 
 
 @pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=pytest.mark.slow) if page in LONG else page for page in RUN]
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow) if page in LONG else page
+        for page in RUN
+    ],
 )
-def test_the_commands_run(page: str, toy_home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_run(
+    page: str, toy_home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(toy_home)
     assert len(_runnable(page)) >= 3
     for step in _runnable(page):
@@ -131,7 +172,9 @@ def test_the_commands_run(page: str, toy_home: Path, run: Run, monkeypatch: pyte
 
 def _header(text: str) -> list[str]:
     """The names of a table's columns, or a row without its numbers; toys have fewer tracks than the demo."""
-    return _without_numbers("\n".join(line for line in text.splitlines() if not line.startswith("##")))[:1]
+    return _without_numbers(
+        "\n".join(line for line in text.splitlines() if not line.startswith("##"))
+    )[:1]
 
 
 # Run on the demo's results
@@ -143,18 +186,28 @@ def test_the_commands_print_what_is_shown(page: str, demo_home: Path) -> None:
     """Up to numbers, whose last digits other processors change, and the order that follows from them."""
     programs = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
-    options: dict[str, Any] = {"cwd": demo_home, "env": environment, "capture_output": True, "text": True}
+    options: dict[str, Any] = {
+        "cwd": demo_home,
+        "env": environment,
+        "capture_output": True,
+        "text": True,
+    }
     for step in _runnable(page):
         done = subprocess.run(["bash", "-c", step.command], check=False, **options)
         assert done.returncode == 0, (step.where, step.command, done.stderr)
         if step.output:
-            assert _without_numbers(done.stdout) == _without_numbers(step.output), (step.where, step.command)
+            assert _without_numbers(done.stdout) == _without_numbers(step.output), (
+                step.where,
+                step.command,
+            )
 
 
 @pytest.mark.slow
 def test_the_tutorial_s_own_run_can_be_planned(toy_home: Path, run: Run) -> None:
     assert run("simulate", toy_home / "mine/data", "--megabases", "2").code == 0
-    files = [toy_home / name for name in ("workflow/config/minimal.yaml", "mine/run.yaml")]
+    files = [
+        toy_home / name for name in ("workflow/config/minimal.yaml", "mine/run.yaml")
+    ]
     planned = jobs(dry_run(toy_home, "--configfile", *files))
     assert planned.keys() >= {"finetune_promoter", "finetune_chromatin", "pretrain"}
 
@@ -174,11 +227,17 @@ def _run(directory: str) -> list[tuple[str, str]]:
     for number, cell in enumerate(cells()):
         if cell["cell_type"] != "code":
             continue
-        tree = ast.parse(cell["source"].replace('results = "../results/demo"', f"results = {directory!r}"))
+        tree = ast.parse(
+            cell["source"].replace(
+                'results = "../results/demo"', f"results = {directory!r}"
+            )
+        )
         last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
         exec(compile(tree, f"cell {number}", "exec"), names)
         if isinstance(last, ast.Expr):
-            value = eval(compile(ast.Expression(last.value), f"cell {number}", "eval"), names)
+            value = eval(
+                compile(ast.Expression(last.value), f"cell {number}", "eval"), names
+            )
             shown.append((repr(value), "\n".join(map(output_text, cell["outputs"]))))
     return shown
 
@@ -187,7 +246,9 @@ def test_the_notebook_names_its_directory_and_has_few_outputs() -> None:
     first, *others = [cell for cell in cells() if cell["cell_type"] == "code"]
     assert first["source"] == 'results = "../results/demo"'
     for cell in others:
-        assert all(output["output_type"] == "execute_result" for output in cell["outputs"])
+        assert all(
+            output["output_type"] == "execute_result" for output in cell["outputs"]
+        )
         assert sum(len(output_text(output)) for output in cell["outputs"]) < 1000
 
 
@@ -210,7 +271,10 @@ def test_it_shows_what_it_gives_on_the_demo(demo_home: Path) -> None:
         number = re.compile(r"-?\d+\.\d+")
         assert number.sub("x", given).split() == number.sub("x", stored).split()
         pairs = zip(number.findall(given), number.findall(stored), strict=True)
-        assert all(abs(float(one) - float(other)) < 0.03 for one, other in pairs), (given, stored)
+        assert all(abs(float(one) - float(other)) < 0.03 for one, other in pairs), (
+            given,
+            stored,
+        )
 
 
 def printed(code: str) -> str:
@@ -227,11 +291,17 @@ def test_each_example_prints_what_is_shown() -> None:
         assert printed(code) == shown
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # by PEFT, as the next
+@pytest.mark.filterwarnings(
+    "ignore:.*torch.jit.script:DeprecationWarning"
+)  # by PEFT, as the next
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
-def test_the_python_of_exchange_runs(toy_home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_of_exchange_runs(
+    toy_home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each block after the commands above it."""
-    modules = pytest.importorskip("transformers.dynamic_module_utils", reason="transformers is not installed")
+    modules = pytest.importorskip(
+        "transformers.dynamic_module_utils", reason="transformers is not installed"
+    )
     pytest.importorskip("peft")
     monkeypatch.setattr(modules, "HF_MODULES_CACHE", str(toy_home / "modules"))
     monkeypatch.setattr(sys, "path", [*sys.path])

@@ -21,23 +21,31 @@ STRICT = results.pages(results.STRICT)
 def test_rendering_again_changes_nothing() -> None:
     for path in results.pages():
         text = path.read_text(encoding="utf-8")
-        assert results.rendered(text) == text, f"{path}: run python -m docs.generators.results"
+        assert results.rendered(text) == text, (
+            f"{path}: run python -m docs.generators.results"
+        )
         assert path not in STRICT or results.unbound(text) == [], path
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/results.md", "docs/results/demo.md", "docs/results/table6.md"]
+    "page",
+    ["README.md", "docs/results.md", "docs/results/demo.md", "docs/results/table6.md"],
 )
 def test_a_changed_digit_is_noticed(page: str) -> None:
     text = (REPOSITORY / page).read_text(encoding="utf-8")
-    plain = re.sub(r"```.*?```", lambda found: " " * len(found[0]), text, flags=re.DOTALL)
+    plain = re.sub(
+        r"```.*?```", lambda found: " " * len(found[0]), text, flags=re.DOTALL
+    )
     places = [
-        found.end() - 1 for found in re.finditer(r"(?<![\w.-])(?<!Python )\d+\.\d+|\b\d+:\d\d\b", plain)
+        found.end() - 1
+        for found in re.finditer(r"(?<![\w.-])(?<!Python )\d+\.\d+|\b\d+:\d\d\b", plain)
     ]
     assert len(places) > 10
     for place in places[:: 1 + len(places) // 20]:
         planted = f"{text[:place]}{(int(text[place]) + 1) % 10}{text[place + 1 :]}"
-        assert results.rendered(planted) == text or results.unbound(planted), text[place - 40 : place + 1]
+        assert results.rendered(planted) == text or results.unbound(planted), text[
+            place - 40 : place + 1
+        ]
 
 
 def test_numbers_that_no_result_gives_are_noticed() -> None:
@@ -53,7 +61,11 @@ def test_stored_results_say_how_they_were_made() -> None:
     for path in files:
         document = json.loads(path.read_text(encoding="utf-8"))
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", document["date"]), path
-        made = document["machine"] and document["machine"].keys() >= {"cpu", "cores"} and document["command"]
+        made = (
+            document["machine"]
+            and document["machine"].keys() >= {"cpu", "cores"}
+            and document["command"]
+        )
         assert made or document["source"], path
         assert dumped(document) == path.read_text(encoding="utf-8"), path
 
@@ -69,7 +81,9 @@ def test_a_run_is_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     document = collect(tmp_path / "run", "make demo", 3.5)
     assert document["tables"] == {
         "groups": [{"group": "all", "median_auroc": 0.5}],
-        "promoters": [{"negative_set": "genomic", "model": "model", "auroc": 0.875, "n": 8}],
+        "promoters": [
+            {"negative_set": "genomic", "model": "model", "auroc": 0.875, "n": 8}
+        ],
     }
     assert document["machine"]["cores"] >= 1 and document["command"] == "$ make demo"
     assert json.loads(dumped(document)) == document
@@ -95,7 +109,10 @@ def test_coding_variants_are_of_their_kind(tmp_path: Path, strand: str) -> None:
     ends = [(21, 29), (65, 73)] if strand == "+" else [(24, 32), (68, 76)]
     path = tmp_path / "x.gtf"
     path.write_text(
-        "".join(f'c\tx\tCDS\t{first}\t{last}\t.\t{strand}\t0\ttranscript_id "t";\n' for first, last in ends)
+        "".join(
+            f'c\tx\tCDS\t{first}\t{last}\t.\t{strand}\t0\ttranscript_id "t";\n'
+            for first, last in ends
+        )
     )
     (transcript,) = read_transcripts(path)
     kinds = dict[str, set[tuple[int, str]]]()

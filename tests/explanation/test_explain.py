@@ -13,7 +13,12 @@ import pytest
 import bigbird_dna
 from bigbird_dna.disk.tables import read_table
 from bigbird_dna.errors import UsageError
-from bigbird_dna.explanation.explain import EXPLAINED_BASES, OUTPUT_PREFIXES, SCORES, explain
+from bigbird_dna.explanation.explain import (
+    EXPLAINED_BASES,
+    OUTPUT_PREFIXES,
+    SCORES,
+    explain,
+)
 from bigbird_dna.explanation.motifs import read_explained
 from bigbird_dna.explanation.targets import explainable, read_targets
 from bigbird_dna.genome.reference import Reference, prepare_reference
@@ -39,10 +44,20 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, changes in (("pretrained", {}), ("causal", {"causal": True})):
         settings = PretrainingSettings(next_sentence=False)
         encoder = small_encoder(small_tokenizer().vocabulary, **changes)
-        save(home / name, random_model(small_tokenizer(), encoder, settings, scale=3), {}, {}, {})
-    (home / "genome.fa").write_text(f">a\n{random_dna(500, 7)}\n>b\n{random_dna(300, 8)}\n")
+        save(
+            home / name,
+            random_model(small_tokenizer(), encoder, settings, scale=3),
+            {},
+            {},
+            {},
+        )
+    (home / "genome.fa").write_text(
+        f">a\n{random_dna(500, 7)}\n>b\n{random_dna(300, 8)}\n"
+    )
     prepare_reference(home / "genome.fa", home / "genome.fa.gz")
-    (home / "regions.bed").write_text("b\t200\t212\ty\t0\t-\na\t100\t120\tx\t0\t+\na\t110\t125\n")
+    (home / "regions.bed").write_text(
+        "b\t200\t212\ty\t0\t-\na\t100\t120\tx\t0\t+\na\t110\t125\n"
+    )
     return home
 
 
@@ -57,44 +72,61 @@ def change_of(genome: Any, position: int) -> tuple[str, str]:
     return ref, "A" if ref != "A" else "C"
 
 
-def test_regions_are_in_the_center_of_the_window_on_their_strand(home: Path, genome: Any) -> None:
+def test_regions_are_in_the_center_of_the_window_on_their_strand(
+    home: Path, genome: Any
+) -> None:
     for kind, window in (("promoter", 100), ("chromatin", 120), ("numbers", 0)):
-        for target in read_targets(home / "regions.bed", explainable(load(home / kind)), genome):
+        for target in read_targets(
+            home / "regions.bed", explainable(load(home / kind)), genome
+        ):
             size = len(target.bases)
             assert len(target.window) == (window or size)
-            place = Interval(target.contig, target.start, target.start + size, target.strand)
+            place = Interval(
+                target.contig, target.start, target.start + size, target.strand
+            )
             assert target.bases == genome.fetch(place)
             right = len(target.window) - target.last
             assert 0 <= right - target.first <= 1
-            around = genome.fetch(Interval(target.contig, target.start - 60, target.start + size + 60))
+            around = genome.fetch(
+                Interval(target.contig, target.start - 60, target.start + size + 60)
+            )
             read = around if target.strand == "+" else reverse_complement(around)
             assert "".join([target.sides[0], target.window, target.sides[1]]) in read
             for offset in (0, size - 1):
                 at = target.position(offset)
                 assert (
-                    genome.fetch(Interval(target.contig, at, at + 1, target.strand)) == target.bases[offset]
+                    genome.fetch(Interval(target.contig, at, at + 1, target.strand))
+                    == target.bases[offset]
                 )
 
 
-def test_the_window_of_a_start_site_is_explained_whole(home: Path, genome: Any, tmp_path: Path) -> None:
+def test_the_window_of_a_start_site_is_explained_whole(
+    home: Path, genome: Any, tmp_path: Path
+) -> None:
     bed = tmp_path / "sites.bed"
     bed.write_text("a\t200\t201\tx\t0\t+\na\t200\t201\ty\t0\t-\n")
     for target in read_targets(bed, explainable(load(home / "promoter")), genome):
         assert (target.first, target.last) == (0, 100) and target.position(60) == 200
 
 
-def test_both_alleles_of_a_variant_are_explained_around_it(home: Path, genome: Any, tmp_path: Path) -> None:
+def test_both_alleles_of_a_variant_are_explained_around_it(
+    home: Path, genome: Any, tmp_path: Path
+) -> None:
     ref, alt = change_of(genome, 250)
     (tmp_path / "x.vcf").write_text(
         "##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
         f"a\t250\trs1\t{ref}\t{alt},<DEL>,{ref}GT\t.\t.\t.\n"
     )
     for kind in ("promoter", "numbers"):
-        found = read_targets(tmp_path / "x.vcf", explainable(load(home / kind)), genome, flank=10)
+        found = read_targets(
+            tmp_path / "x.vcf", explainable(load(home / kind)), genome, flank=10
+        )
         assert [one.name.split()[-1] for one in found] == ["REF", "ALT"] * 2
         first, other, *_, inserted = (one.bases for one in found)
         assert len(first) == 21 and first[10] == ref and other[10] == alt
-        assert first[:10] + first[11:] == other[:10] + other[11:] and len(inserted) == 22
+        assert (
+            first[:10] + first[11:] == other[:10] + other[11:] and len(inserted) == 22
+        )
         assert [one.start for one in found][:2] == [239, 239]
 
 
@@ -114,7 +146,9 @@ def test_files_have_the_same_contributions(home: Path, tmp_path: Path) -> None:
         size = len(rows)
         values = (one_hot[number] * shap[number]).sum(0)
         np.testing.assert_allclose(values[:size], rows["contribution"], atol=1e-5)
-        assert "".join("ACGT"[code] for code in one_hot[number, :, :size].argmax(0)) == "".join(rows["base"])
+        assert "".join(
+            "ACGT"[code] for code in one_hot[number, :, :size].argmax(0)
+        ) == "".join(rows["base"])
         assert not one_hot[number, :, size:].any()
     expected = own.groupby(["contig", "position"])["contribution"].mean()
     with pybigtools.open(str(output / "one.contributions.bw")) as track:
@@ -123,22 +157,47 @@ def test_files_have_the_same_contributions(home: Path, tmp_path: Path) -> None:
     assert found == pytest.approx(expected.to_dict(), abs=1e-5)
     page = HtmlPage((output / "explanation.html").read_text())
     assert page.closed_in_order and sum(tag == "img" for tag, _ in page.tags) == 6
-    assert {path.name for path in output.glob("*.seqlets.bed")} == {"one.seqlets.bed", "two.seqlets.bed"}
+    assert {path.name for path in output.glob("*.seqlets.bed")} == {
+        "one.seqlets.bed",
+        "two.seqlets.bed",
+    }
 
 
 def test_more_sequences_than_a_bigwig_can_have_are_refused_before_the_work(
     home: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bigbird_dna.scoring.formats.MOST_BIGWIG_CONTIGS", 1)
-    (tmp_path / "x.csv").write_text(f"name,sequence\nx,{random_dna(60, 1)}\ny,{random_dna(40, 2)}\n")
-    result = run("explain", home / "numbers", tmp_path / "x.csv", *OPTIONS, "-o", tmp_path / "out")
-    assert "on 1 contigs, not on 2: explain fewer sequences" in refused(result, 1, after_log=True)
+    (tmp_path / "x.csv").write_text(
+        f"name,sequence\nx,{random_dna(60, 1)}\ny,{random_dna(40, 2)}\n"
+    )
+    result = run(
+        "explain",
+        home / "numbers",
+        tmp_path / "x.csv",
+        *OPTIONS,
+        "-o",
+        tmp_path / "out",
+    )
+    assert "on 1 contigs, not on 2: explain fewer sequences" in refused(
+        result, 1, after_log=True
+    )
     assert "explaining" not in result.err and not (tmp_path / "out").exists()
 
 
-def test_gradients_and_sequences_give_the_same_files(home: Path, tmp_path: Path, run: Run) -> None:
-    (tmp_path / "x.csv").write_text(f"name,dna\nx<1>,{random_dna(60, 1)}\ny ALT,{random_dna(40, 2)}NN\n")
-    given = ["explain", home / "numbers", tmp_path / "x.csv", "--sequence-column", "dna", *OPTIONS]
+def test_gradients_and_sequences_give_the_same_files(
+    home: Path, tmp_path: Path, run: Run
+) -> None:
+    (tmp_path / "x.csv").write_text(
+        f"name,dna\nx<1>,{random_dna(60, 1)}\ny ALT,{random_dna(40, 2)}NN\n"
+    )
+    given = [
+        "explain",
+        home / "numbers",
+        tmp_path / "x.csv",
+        "--sequence-column",
+        "dna",
+        *OPTIONS,
+    ]
     names, tables = [], []
     for method in ("gradient", "mutagenesis"):
         out = tmp_path / method
@@ -150,7 +209,10 @@ def test_gradients_and_sequences_give_the_same_files(home: Path, tmp_path: Path,
         names.append({path.relative_to(out) for path in out.rglob("*")})
         tables.append(pd.read_csv(out / "bases.tsv", sep="\t"))
     assert names[0] == names[1]
-    assert tables[0]["base"].tolist() == tables[1]["base"].tolist() and len(tables[0]) == 102
+    assert (
+        tables[0]["base"].tolist() == tables[1]["base"].tolist()
+        and len(tables[0]) == 102
+    )
     assert np.corrcoef(*(table["contribution"] for table in tables))[0, 1] > 0.2
     assert (tables[1].loc[tables[1]["base"] == "N", "contribution"] == 0).all()
 
@@ -161,12 +223,20 @@ def test_a_pretrained_model_has_the_log_ratios_of_variants(
 ) -> None:
     (tmp_path / "x.bed").write_text(f"a\t249\t250\tx\t0\t{strand}\n")
     views = {"offsets": 1, "tokenizations": 0}
-    explain(home / "pretrained", tmp_path / "x.bed", tmp_path / "x", reference=genome.path, **views)
+    explain(
+        home / "pretrained",
+        tmp_path / "x.bed",
+        tmp_path / "x",
+        reference=genome.path,
+        **views,
+    )
     row = read_table(tmp_path / "x" / "bases.tsv", EXPLAINED_BASES).iloc[0]
     bases = "ACGT" if strand == "+" else "TGCA"
     ref = bases["ACGT".index(row["base"])]
     variants = [("a", 250, ref, alt) for alt in "ACGT" if alt != ref]
-    found = bigbird_dna.load(home / "pretrained").variant_effects(variants, genome, offsets=1, context=100)
+    found = bigbird_dna.load(home / "pretrained").variant_effects(
+        variants, genome, offsets=1, context=100
+    )
     values = dict(zip((alt for *_, alt in variants), found["log_ratio"], strict=True))
     for base, alt in zip("ACGT", bases, strict=True):
         assert row[f"effect_{base}"] == pytest.approx(values.get(alt, 0), abs=1e-4)
@@ -178,7 +248,11 @@ def test_targets_that_a_promoter_model_does_not_score_at_their_center_are_counte
 ) -> None:
     (tmp_path / "sites.bed").write_text("a\t300\t301\ttss\t0\t-\n")
     for kind, path, warned in (
-        ("promoter", home / "regions.bed", "3 of 3 targets are shorter than the model's window of 100 bp"),
+        (
+            "promoter",
+            home / "regions.bed",
+            "3 of 3 targets are shorter than the model's window of 100 bp",
+        ),
         ("promoter", tmp_path / "sites.bed", ""),
         ("chromatin", home / "regions.bed", ""),
     ):
@@ -208,15 +282,34 @@ def test_what_cannot_be_explained_is_refused_and_nothing_written(
         (1, home / "promoter", tmp_path / "none.vcf", *genome),
         (2, home / "promoter", regions, *genome, "--tracks", "one"),
         (2, home / "chromatin", regions, *genome, "--tracks", "three"),
-        (2, home / "chromatin", regions, *genome, "--offsets", "0", "--tokenizations", "0"),
-        (2, home / "chromatin", regions, *genome, "--method", "gradient", "--deletions"),
+        (
+            2,
+            home / "chromatin",
+            regions,
+            *genome,
+            "--offsets",
+            "0",
+            "--tokenizations",
+            "0",
+        ),
+        (
+            2,
+            home / "chromatin",
+            regions,
+            *genome,
+            "--method",
+            "gradient",
+            "--deletions",
+        ),
         (2, home / "chromatin", regions, *genome, "--method", "saliency"),
     ):
         refused(run("explain", *words, "-o", tmp_path / "out"), code)
         assert not (tmp_path / "out").exists()
 
 
-def test_outputs_with_similar_names_have_files_of_their_own(home: Path, tmp_path: Path) -> None:
+def test_outputs_with_similar_names_have_files_of_their_own(
+    home: Path, tmp_path: Path
+) -> None:
     names = ("CD4+ T", "CD4_T", "cd4_t")
     model = small_model("classes")
     settings = model.settings.model_copy(update={"outputs": names})
@@ -236,15 +329,30 @@ def test_outputs_with_similar_names_have_files_of_their_own(home: Path, tmp_path
         np.testing.assert_array_equal(one.contributions, array.transpose(0, 2, 1))
 
 
-@pytest.mark.parametrize("command", ["explain", "design", "marginalize", "dependency-map"])
-def test_a_model_is_no_output(home: Path, tmp_path: Path, run: Run, command: str) -> None:
+@pytest.mark.parametrize(
+    "command", ["explain", "design", "marginalize", "dependency-map"]
+)
+def test_a_model_is_no_output(
+    home: Path, tmp_path: Path, run: Run, command: str
+) -> None:
     model = tmp_path / "model"
-    shutil.copytree(home / ("pretrained" if command == "dependency-map" else "promoter"), model)
+    shutil.copytree(
+        home / ("pretrained" if command == "dependency-map" else "promoter"), model
+    )
     (tmp_path / "link").symlink_to("model")
     before = {path.name: path.read_bytes() for path in model.iterdir()}
-    words = [command, model, *(["ACGT"] if command == "marginalize" else []), home / "regions.bed"]
+    words = [
+        command,
+        model,
+        *(["ACGT"] if command == "marginalize" else []),
+        home / "regions.bed",
+    ]
     for output in (model, model / "explained", tmp_path / "link"):
-        refused(run(*words, "--reference", home / "genome.fa.gz", "-o", output), 2, output)
+        refused(
+            run(*words, "--reference", home / "genome.fa.gz", "-o", output), 2, output
+        )
     with fails(UsageError, model):
-        explain(model, home / "regions.bed", model, reference=home / "genome.fa.gz", **QUICK)
+        explain(
+            model, home / "regions.bed", model, reference=home / "genome.fa.gz", **QUICK
+        )
     assert {path.name: path.read_bytes() for path in model.iterdir()} == before

@@ -37,9 +37,15 @@ def frequencies(word: str) -> NDArray[np.float64]:
 def matrices(words: dict[str, str] = WORDS, others: int = 30) -> list[KnownMotif]:
     """A matrix of each word, and random ones."""
     rng = np.random.default_rng(3)
-    own = [KnownMotif(name.upper(), f"MA{name}", 100 * frequencies(word)) for name, word in words.items()]
+    own = [
+        KnownMotif(name.upper(), f"MA{name}", 100 * frequencies(word))
+        for name, word in words.items()
+    ]
     drawn = (100 * rng.dirichlet([0.4] * 4, size=9) for _ in range(others))
-    return own + [KnownMotif(f"other{number}", f"MX{number}", counts) for number, counts in enumerate(drawn)]
+    return own + [
+        KnownMotif(f"other{number}", f"MX{number}", counts)
+        for number, counts in enumerate(drawn)
+    ]
 
 
 def motif(output: str, word: str) -> FoundMotif:
@@ -67,7 +73,9 @@ def test_q_values_are_those_of_all_pairs_of_an_output() -> None:
     for row, one in zip(p_values, found, strict=True):
         for p_value, match in zip(row, one.matches, strict=True):
             ranks = np.arange(1, 61)[every >= p_value]
-            assert match.q_value == pytest.approx(min(1, (every[every >= p_value] * 60 / ranks).min()))
+            assert match.q_value == pytest.approx(
+                min(1, (every[every >= p_value] * 60 / ranks).min())
+            )
         numbers = one.significant(0.3)
         assert [one.matches[number].p_value for number in numbers] == sorted(
             match.p_value for match in one.matches if match.q_value <= 0.3
@@ -76,9 +84,13 @@ def test_q_values_are_those_of_all_pairs_of_an_output() -> None:
 
 def test_recovery_counts_own_matrices_and_those_of_others() -> None:
     found, known = matched({"Reb1": "Reb1", "Cbf1": "Ume6"})
-    table = recovery_table(["Reb1", "Cbf1", "Ume6", "noise"], found, known, 0.05).set_index("output")
+    table = recovery_table(
+        ["Reb1", "Cbf1", "Ume6", "noise"], found, known, 0.05
+    ).set_index("output")
     assert list(table.index) == ["Reb1", "Cbf1", "Ume6"]
-    assert list(table["recovered"]) == ["yes", "no", "no"] and list(table["motifs"]) == [1, 1, 0]
+    assert list(table["recovered"]) == ["yes", "no", "no"] and list(
+        table["motifs"]
+    ) == [1, 1, 0]
     assert list(table["others_recovered"]) == [0, 0.5, 0]
     assert table["p_value"].isna().tolist() == [False, False, True]
     best = motif_table(found, known, 0.05).set_index("output")["factor"]
@@ -98,8 +110,13 @@ def test_consensus_has_iupac_letters() -> None:
 
 def test_other_software_reads_the_motifs() -> None:
     found = [motif(output, word) for output, word in WORDS.items()]
-    for expected, read in zip(found, bio.parse(StringIO(meme_text(found)), "minimal"), strict=True):
-        assert read.name == f"{expected.output}:increases-1" and str(read.consensus) == expected.consensus
+    for expected, read in zip(
+        found, bio.parse(StringIO(meme_text(found)), "minimal"), strict=True
+    ):
+        assert (
+            read.name == f"{expected.output}:increases-1"
+            and str(read.consensus) == expected.consensus
+        )
         values = np.array([read.pwm[base] for base in "ACGT"]).T
         np.testing.assert_allclose(values, expected.frequencies, atol=0.01)
 
@@ -130,7 +147,9 @@ def test_bad_input_is_refused(tmp_path: Path, run: Run) -> None:
     refused(run("motifs", one, two, *output), 2, two)
     refused(run("motifs", one, "--max-q", 2, *output), 2)
     refused(run("motifs", one, "--taxon", "mammals", *output), 2)
-    refused(run("motifs", tmp_path / "none", *output), 1, tmp_path / "none" / "scores.tsv")
+    refused(
+        run("motifs", tmp_path / "none", *output), 1, tmp_path / "none" / "scores.tsv"
+    )
     (two / "shap.npz").write_bytes((two / "shap.npz").read_bytes()[:100])
     refused(run("motifs", two, *output), 1, two / "shap.npz")
     np.savez(two / "shap.npz", np.zeros((5, 4, 99)))
@@ -142,7 +161,9 @@ def test_bad_input_is_refused(tmp_path: Path, run: Run) -> None:
 
 @pytest.mark.slow
 def test_planted_words_are_found_and_recovered(tmp_path: Path, run: Run) -> None:
-    pytest.importorskip("modiscolite", reason="needs modisco-lite: pip install 'bigbird-dna[explain]'")
+    pytest.importorskip(
+        "modiscolite", reason="needs modisco-lite: pip install 'bigbird-dna[explain]'"
+    )
     known = "".join(
         f">{one.matrix} {one.factor}\n"
         + "".join(" ".join(f"{x:.2f}" for x in row) + "\n" for row in one.counts.T)
@@ -162,5 +183,12 @@ def test_planted_words_are_found_and_recovered(tmp_path: Path, run: Run) -> None
         turned = reverse_complement(word)
         assert word[2:-2] in found["consensus"] or turned[2:-2] in found["consensus"]
     recovered = read_table(tmp_path / "out" / "recovered.tsv", RECOVERED)
-    assert set(recovered["recovered"]) == {"yes"} and (recovered["others_recovered"] == 0).all()
-    assert set(read_table(tmp_path / "out" / "matches.tsv", MATCHES)["factor"]) >= {"REB1", "CBF1", "UME6"}
+    assert (
+        set(recovered["recovered"]) == {"yes"}
+        and (recovered["others_recovered"] == 0).all()
+    )
+    assert set(read_table(tmp_path / "out" / "matches.tsv", MATCHES)["factor"]) >= {
+        "REB1",
+        "CBF1",
+        "UME6",
+    }

@@ -19,7 +19,13 @@ from bigbird_dna.explanation.mutagenesis import (
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.batching import View
 from bigbird_dna.model.promoter import view_cuts
-from tests.explanation.models import SETTINGS, example, largest, of_positions, small_model
+from tests.explanation.models import (
+    SETTINGS,
+    example,
+    largest,
+    of_positions,
+    small_model,
+)
 
 
 @pytest.fixture(scope="module", params=SETTINGS)
@@ -29,7 +35,11 @@ def model(request: pytest.FixtureRequest) -> Any:
 
 def test_every_change_is_that_of_the_mutated_window_scored_alone(model: Any) -> None:
     target, views = example(model), views_of(model, 70, 2, 1)
-    columns = [0] if model.task == "chromatin" else [*range(model.network.output.out_features)]
+    columns = (
+        [0]
+        if model.task == "chromatin"
+        else [*range(model.network.output.out_features)]
+    )
     found = saturation_mutagenesis(model, target, columns, views, deletions=True)
     assert found.deletions is not None
     window, size = target.window, len(target.window)
@@ -46,7 +56,9 @@ def test_every_change_is_that_of_the_mutated_window_scored_alone(model: Any) -> 
                 same = base in ("N", letter)
                 mutated = window if same else f"{window[:at]}{letter}{window[at + 1 :]}"
                 expected = score(mutated) - before
-                assert largest(found.substitutions[number, place, other] - expected) < 1e-6
+                assert (
+                    largest(found.substitutions[number, place, other] - expected) < 1e-6
+                )
             rest = f"{window[:at]}{window[at + 1 :]}"
             if model.settings.window:
                 left, right = target.sides
@@ -62,7 +74,9 @@ def test_contributions_are_what_the_unchanged_base_adds(model: Any) -> None:
     found = saturation_mutagenesis(model, target, [0], views_of(model, 70, 1, 1))
     own = found.one_hot[None, :, :, None] * found.hypothetical
     known = found.codes < 4
-    np.testing.assert_allclose(own.sum(2)[:, known], found.importance[:, known], atol=1e-6)
+    np.testing.assert_allclose(
+        own.sum(2)[:, known], found.importance[:, known], atol=1e-6
+    )
     np.testing.assert_allclose(found.hypothetical.sum(2), 0, atol=1e-5)
     assert not found.importance[:, ~known].any() and not found.one_hot[~known].any()
 
@@ -73,33 +87,51 @@ def test_a_window_and_its_reverse_complement_have_the_same_contributions() -> No
         target = example(model, count=12)
         size = len(target.window)
         turned = target._replace(
-            window=reverse_complement(target.window), first=size - target.last, last=size - target.first
+            window=reverse_complement(target.window),
+            first=size - target.last,
+            last=size - target.first,
         )
         views = views_of(model, size, 2, 2)
-        opposite = 1 if kind == "chromatin" else 0  # of the first track, on the reverse complement
+        opposite = (
+            1 if kind == "chromatin" else 0
+        )  # of the first track, on the reverse complement
         found = saturation_mutagenesis(model, target, [0], views)
         other = saturation_mutagenesis(model, turned, [opposite], views)
         mirrored = other.substitutions[:, ::-1, ::-1]
-        np.testing.assert_allclose(found.substitutions.mean(0), mirrored.mean(0), atol=1e-6)
-        np.testing.assert_allclose(noise(found.substitutions), noise(mirrored), atol=1e-6)
+        np.testing.assert_allclose(
+            found.substitutions.mean(0), mirrored.mean(0), atol=1e-6
+        )
+        np.testing.assert_allclose(
+            noise(found.substitutions), noise(mirrored), atol=1e-6
+        )
         assert largest(found.substitutions) > 1e-3
 
 
 def test_views_of_a_promoter_model_average_to_its_log_odds() -> None:
     model = small_model("promoter")
     target = example(model)
-    views = [View(cut=cut) for cut in view_cuts(model.settings.views, model.settings.jitter)]
+    views = [
+        View(cut=cut) for cut in view_cuts(model.settings.views, model.settings.jitter)
+    ]
     scores = model.view_scores([target.window], views)[:, 0, 0]
     expected = (1 / (1 + np.exp(-scores))).mean()
-    np.testing.assert_allclose(model.window_probabilities([target.window])[0], expected, atol=1e-6)
+    np.testing.assert_allclose(
+        model.window_probabilities([target.window])[0], expected, atol=1e-6
+    )
 
 
 def test_log_odds_of_classes_are_those_of_their_probabilities() -> None:
     model = small_model("classes")
     window = example(model).window
-    probabilities = model.finish(torch.from_numpy(np.array([[0.5, -1.0, 2.0]], np.float32))).numpy()
-    scores = model.score(torch.from_numpy(np.array([[0.5, -1.0, 2.0]], np.float32))).numpy()
-    np.testing.assert_allclose(scores, np.log(probabilities / (1 - probabilities)), rtol=1e-5)
+    probabilities = model.finish(
+        torch.from_numpy(np.array([[0.5, -1.0, 2.0]], np.float32))
+    ).numpy()
+    scores = model.score(
+        torch.from_numpy(np.array([[0.5, -1.0, 2.0]], np.float32))
+    ).numpy()
+    np.testing.assert_allclose(
+        scores, np.log(probabilities / (1 - probabilities)), rtol=1e-5
+    )
     assert model.view_scores([window], [View()]).shape == (1, 1, 3)
 
 
@@ -120,15 +152,21 @@ runs = st.tuples(st.integers(0, 30), st.integers(1, 40), st.sampled_from([-1.0, 
 
 
 @given(runs)
-def test_seqlets_are_runs_of_large_contributions_of_one_sign(run: tuple[int, int, float]) -> None:
+def test_seqlets_are_runs_of_large_contributions_of_one_sign(
+    run: tuple[int, int, float],
+) -> None:
     start, length, sign = run
-    values = np.tile([[0.1], [-0.1], [0.1], [-0.1]], (1, 200))  # other tokens, other values
+    values = np.tile(
+        [[0.1], [-0.1], [0.1], [-0.1]], (1, 200)
+    )  # other tokens, other values
     values[:, start : start + length] += sign
     found = find_seqlets(values.astype(np.float32))
     expected = SHORTEST <= length <= LONGEST
     assert [one[:2] for one in found] == ([(start, start + length)] if expected else [])
     if expected:
-        assert found[0].contribution == pytest.approx(sign * length) and found[0].ratio > 2
+        assert (
+            found[0].contribution == pytest.approx(sign * length) and found[0].ratio > 2
+        )
 
 
 def test_what_differs_between_tokenizations_is_no_seqlet() -> None:

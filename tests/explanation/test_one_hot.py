@@ -18,7 +18,9 @@ from tests.toys import random_dna
 
 def one_hot(*texts: str) -> torch.Tensor:
     codes = np.stack([base_codes(text) for text in texts])
-    return torch.from_numpy((codes[:, None] == np.arange(4)[:, None]).astype(np.float32))
+    return torch.from_numpy(
+        (codes[:, None] == np.arange(4)[:, None]).astype(np.float32)
+    )
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
@@ -29,7 +31,9 @@ def test_values_are_those_of_the_model_with_and_without_gradients(kind: str) -> 
     for view in views_of(model, 70, 1, 1):
         expected = model.view_scores(texts, [view])[0]
         adapter = OneHotModel(model, view=view, span=slice(40, 52))
-        np.testing.assert_allclose(adapter(one_hot(*texts)).numpy(), expected, atol=1e-6)
+        np.testing.assert_allclose(
+            adapter(one_hot(*texts)).numpy(), expected, atol=1e-6
+        )
         x = one_hot(*texts).requires_grad_()
         found = adapter(x)
         np.testing.assert_allclose(found.detach().numpy(), expected, atol=2e-5)
@@ -52,15 +56,21 @@ def test_gradients_of_regressions_are_their_changes(kind: str) -> None:
             second.load_state_dict(first.state_dict())
     target, views = example(model), views_of(model, 100, 1, 0)
     found, expected = (
-        work(model, target, [0], views) for work in (gradient_mutations, saturation_mutagenesis)
+        work(model, target, [0], views)
+        for work in (gradient_mutations, saturation_mutagenesis)
     )
     np.testing.assert_allclose(found.substitutions, expected.substitutions, atol=1e-4)
     assert largest(found.substitutions) > 1e-2
 
 
-def retokenized(model: Any, text: str, place: int, letter: str, slope: np.ndarray) -> float:
+def retokenized(
+    model: Any, text: str, place: int, letter: str, slope: np.ndarray
+) -> float:
     """The change of a score to first order, by the embeddings of the tokens that cover each base."""
-    tokenizer, weight = model.tokenizer, model.network.encoder.embeddings.token.weight.detach().numpy()
+    tokenizer, weight = (
+        model.tokenizer,
+        model.network.encoder.embeddings.token.weight.detach().numpy(),
+    )
 
     def of_bases(sequence: str) -> np.ndarray:
         ids = tokenizer.encode(sequence)
@@ -92,7 +102,9 @@ def test_gradients_of_tokens_are_those_of_a_slow_reference() -> None:
         for number, letter in enumerate("ACGT"):
             if letter != text[place]:
                 expected = retokenized(model, text, place, letter, slope[0])
-                change = found[0, number, place] - found[0, "ACGT".index(text[place]), place]
+                change = (
+                    found[0, number, place] - found[0, "ACGT".index(text[place]), place]
+                )
                 assert float(change) == pytest.approx(expected, abs=1e-4)
     assert largest(found) > 1e-3
 
@@ -101,11 +113,17 @@ def test_gradients_of_tokens_are_those_of_a_slow_reference() -> None:
 def test_gradients_by_every_backend_are_those_of_the_dense_reference(kind: str) -> None:
     found = {}
     for route in ("dense", "blocked", "native", "auto"):
-        model = small_model(kind, attention="bigbird", attention_backend=route, max_length=256)
+        model = small_model(
+            kind, attention="bigbird", attention_backend=route, max_length=256
+        )
         window = example(model)._replace(first=40, last=52)
-        found[route] = gradient_mutations(model, window, [0], views_of(model, 100, 1, 1)).substitutions
+        found[route] = gradient_mutations(
+            model, window, [0], views_of(model, 100, 1, 1)
+        ).substitutions
     for route, values in found.items():
-        np.testing.assert_allclose(values, found["dense"], rtol=1e-4, atol=1e-4, err_msg=route)
+        np.testing.assert_allclose(
+            values, found["dense"], rtol=1e-4, atol=1e-4, err_msg=route
+        )
     assert largest(found["dense"]) > 1e-3
 
 

@@ -15,7 +15,9 @@ from bigbird_dna.explanation.one_hot import OneHotModel
 from bigbird_dna.model.batching import View
 from tests.explanation.models import example, largest, small_model
 
-pytest.importorskip("tangermeme", reason="needs tangermeme: pip install 'bigbird-dna[explain]'")
+pytest.importorskip(
+    "tangermeme", reason="needs tangermeme: pip install 'bigbird-dna[explain]'"
+)
 
 CPU: dict[str, Any] = {"device": "cpu"}
 
@@ -24,8 +26,12 @@ def windows(model: Any, count: int = 2) -> tuple[list[Any], torch.Tensor]:
     from tangermeme.utils import one_hot_encode
 
     targets = [example(model, seed) for seed in range(count)]
-    targets = [target._replace(window=target.window.replace("N", "A")) for target in targets]
-    return targets, torch.stack([one_hot_encode(target.window).float() for target in targets])
+    targets = [
+        target._replace(window=target.window.replace("N", "A")) for target in targets
+    ]
+    return targets, torch.stack(
+        [one_hot_encode(target.window).float() for target in targets]
+    )
 
 
 @pytest.mark.parametrize("kind", ["promoter", "chromatin"])
@@ -35,7 +41,9 @@ def test_saturation_mutagenesis_gives_the_same_changes(kind: str) -> None:
     model = small_model(kind)
     targets, x = windows(model)
     first, last = targets[0].first, targets[0].last
-    before, after = other(OneHotModel(model), x, start=first, end=last, raw_outputs=True, **CPU)
+    before, after = other(
+        OneHotModel(model), x, start=first, end=last, raw_outputs=True, **CPU
+    )
     for number, target in enumerate(targets):
         found = saturation_mutagenesis(model, target, [0], [View()])
         changes = (after[number, ..., 0] - before[number, 0]).T.numpy()
@@ -54,11 +62,20 @@ def test_motifs_are_inserted_spaced_and_removed() -> None:
     before, after = marginalize(adapter, x, "TATAAA", start=40, **CPU)
     texts = [f"{target.window[:40]}TATAAA{target.window[46:]}" for target in targets]
     np.testing.assert_allclose(after, model.view_scores(texts, [View()])[0], atol=1e-6)
-    np.testing.assert_allclose(before, model.view_scores([t.window for t in targets], [View()])[0], atol=1e-6)
-    spaced = space(adapter, x, ["TATA", "GGC"], spacing=torch.tensor([[3], [6]]), start=40, **CPU)
-    texts = [f"{targets[0].window[:40]}TATA{targets[0].window[44:47]}GGC{targets[0].window[50:]}"]
+    np.testing.assert_allclose(
+        before, model.view_scores([t.window for t in targets], [View()])[0], atol=1e-6
+    )
+    spaced = space(
+        adapter, x, ["TATA", "GGC"], spacing=torch.tensor([[3], [6]]), start=40, **CPU
+    )
+    texts = [
+        f"{targets[0].window[:40]}TATA{targets[0].window[44:47]}GGC{targets[0].window[50:]}"
+    ]
     expected = model.view_scores(texts, [View()])[0, 0]
-    assert any(np.allclose(part.detach().numpy()[0, 0], expected, atol=1e-6) for part in spaced[1:])
+    assert any(
+        np.allclose(part.detach().numpy()[0, 0], expected, atol=1e-6)
+        for part in spaced[1:]
+    )
     assert ablate(adapter, x, 40, 60, n=3, **CPU)[1].shape == (2, 3, 1)
 
 
@@ -73,7 +90,10 @@ def test_a_greedy_search_finds_the_same_edits() -> None:
     mask[target.first : target.last] = True
     found = greedy_substitution(model, target, 0, [View()], edits=2)
     designed = other(OneHotModel(model), x, input_mask=mask, max_iter=2, **CPU)
-    assert torch.equal(designed[0], one_hot_encode(found.final.window).float()) and len(found.edits) == 2
+    assert (
+        torch.equal(designed[0], one_hot_encode(found.final.window).float())
+        and len(found.edits) == 2
+    )
 
 
 def test_motifs_are_inserted_in_the_same_center(tmp_path: Path) -> None:
@@ -83,8 +103,12 @@ def test_motifs_are_inserted_in_the_same_center(tmp_path: Path) -> None:
     targets, x = windows(model)
     path = tmp_path / "x.csv"
     path.write_text("sequence\n" + "".join(f"{target.window}\n" for target in targets))
-    table = marginalize(model, "TATAA", path, tmp_path / "out", offsets=0, tokenizations=1)
-    before, after = other(OneHotModel(model, view=views_of(model, 100, 0, 1)[0]), x, "TATAA", **CPU)
+    table = marginalize(
+        model, "TATAA", path, tmp_path / "out", offsets=0, tokenizations=1
+    )
+    before, after = other(
+        OneHotModel(model, view=views_of(model, 100, 0, 1)[0]), x, "TATAA", **CPU
+    )
     assert table["before"][0] == pytest.approx(float(before.mean()), abs=1e-5)
     assert table["after"][0] == pytest.approx(float(after.mean()), abs=1e-5)
 
@@ -98,9 +122,13 @@ def test_deep_lift_shap_runs_and_favors_what_mutagenesis_favors() -> None:
         model.network.ensemble.weight.zero_()
         model.network.ensemble.kmers.weight[..., :-1].zero_()
     (target,), x = windows(model, 1)
-    found = deep_lift_shap(OneHotModel(model), x, n_shuffles=20, hypothetical=True, random_state=0, **CPU)
+    found = deep_lift_shap(
+        OneHotModel(model), x, n_shuffles=20, hypothetical=True, random_state=0, **CPU
+    )
     whole = target._replace(first=0, last=len(target.window))
-    mutated = saturation_mutagenesis(model, whole, [0], [View()]).hypothetical[0, ..., 0]
+    mutated = saturation_mutagenesis(model, whole, [0], [View()]).hypothetical[
+        0, ..., 0
+    ]
     centered = found[0] - found[0].mean(0)
     np.testing.assert_allclose(centered.T.detach(), mutated, atol=1e-4)
 
@@ -114,7 +142,9 @@ def test_seqlets_are_annotated_with_motifs() -> None:
         name: torch.from_numpy(generator.dirichlet([0.1] * 4, 8).T.astype(np.float32))
         for name in map("m{}".format, range(30))
     }
-    x = torch.from_numpy(np.eye(4, dtype=np.float32)[generator.integers(0, 4, 100)].T[None].copy())
+    x = torch.from_numpy(
+        np.eye(4, dtype=np.float32)[generator.integers(0, 4, 100)].T[None].copy()
+    )
     x[0, :, 40:48] = (motifs["m7"] == motifs["m7"].max(0).values).float()
     seqlets = pd.DataFrame({"example_idx": [0], "start": [40], "end": [48]})
     nearest, *_ = annotate_seqlets(x, seqlets, motifs, n_jobs=1)

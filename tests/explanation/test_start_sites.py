@@ -22,7 +22,9 @@ from tests.scoring.test_promoter_scan import write
 from tests.scoring.test_start_site_effects import BIN, COLUMN, TEXT, TRACKS
 from tests.toys import random_model, small_encoder, small_tokenizer
 
-SETTINGS = ChromatinSettings(window=520, bin=BIN, pooling="bin", bin_layers=1, members=1, tracks=TRACKS)
+SETTINGS = ChromatinSettings(
+    window=520, bin=BIN, pooling="bin", bin_layers=1, members=1, tracks=TRACKS
+)
 UPSTREAM = 260  # the site is the center base of bin 255 … 265
 
 
@@ -30,7 +32,13 @@ UPSTREAM = 260  # the site is the center base of bin 255 … 265
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("sites")
     encoder = small_encoder(small_tokenizer().vocabulary, max_length=512)
-    save(home / "model", random_model(small_tokenizer(), encoder, SETTINGS, scale=3), {}, {}, {})
+    save(
+        home / "model",
+        random_model(small_tokenizer(), encoder, SETTINGS, scale=3),
+        {},
+        {},
+        {},
+    )
     write(home / "genome.fa", {"a": TEXT * 2})
     return home
 
@@ -49,19 +57,25 @@ def around(site: int, strand: str) -> str:
     return reverse_complement(GENOME[site - 519 + UPSTREAM : site + UPSTREAM + 1])
 
 
-def targets(model: Any, home: Path, text: str, name: str = "x.bed", **options: Any) -> list[Any]:
+def targets(
+    model: Any, home: Path, text: str, name: str = "x.bed", **options: Any
+) -> list[Any]:
     (home / name).write_text(text)
     reference = None if name.endswith(".fa") else home / "genome.fa"
     return read_targets(home / name, model, reference, **options)
 
 
-def test_a_region_of_one_base_is_a_start_site_on_its_strand(model: Any, home: Path) -> None:
+def test_a_region_of_one_base_is_a_start_site_on_its_strand(
+    model: Any, home: Path
+) -> None:
     for strand in "+-":
         (one,) = targets(model, home, f"a\t600\t601\tx\t0\t{strand}\n")
         assert (one.window, one.site, one.strand) == (around(600, strand), 600, strand)
         assert (one.first, one.last) == (UPSTREAM - 150, UPSTREAM + 50)
         bases = [GENOME[one.position(at)] for at in range(200)]
-        assert one.bases == ("".join(bases) if strand == "+" else "".join(bases).translate(PAIRS))
+        assert one.bases == (
+            "".join(bases) if strand == "+" else "".join(bases).translate(PAIRS)
+        )
         assert one.position(150) == 600
         assert model.view_scores([one.window], [View(False)])[0, 0, 0] != 0
 
@@ -69,7 +83,9 @@ def test_a_region_of_one_base_is_a_start_site_on_its_strand(model: Any, home: Pa
 PAIRS = str.maketrans("ACGT", "TGCA")
 
 
-def test_the_strongest_start_site_of_a_region_is_explained(model: Any, home: Path) -> None:
+def test_the_strongest_start_site_of_a_region_is_explained(
+    model: Any, home: Path
+) -> None:
     start, end = 500, 580
     first = (start + end - 520) // 2
     scores = model.predict([GENOME[first : first + 520]], center_fraction=0.9)[0]
@@ -85,20 +101,32 @@ def test_the_strongest_start_site_of_a_region_is_explained(model: Any, home: Pat
         assert (one.site, one.strand) == max(sites, key=lambda site: sites[site])
         assert one.window == around(one.site, one.strand)
         assert sorted(map(one.position, range(len(one.bases)))) == [*range(start, end)]
-        (two,) = targets(model, home, f"a\t{start}\t{end}\tx\t0\t{given}\n", strongest=False)
+        (two,) = targets(
+            model, home, f"a\t{start}\t{end}\tx\t0\t{given}\n", strongest=False
+        )
         assert two.site == 540
 
 
-def test_sequences_are_padded_around_their_strongest_start_site(model: Any, home: Path) -> None:
+def test_sequences_are_padded_around_their_strongest_start_site(
+    model: Any, home: Path
+) -> None:
     for text in (GENOME[200:500], GENOME[100:620]):
         (one,) = targets(model, home, f">x\n{text}\n", "x.fa")
-        assert len(one.window) == 520 and one.bases in text and one.window[UPSTREAM] == text[one.site]
+        assert (
+            len(one.window) == 520
+            and one.bases in text
+            and one.window[UPSTREAM] == text[one.site]
+        )
         assert one.bases == text[one.start : one.start + len(one.bases)]
         assert one.position(0) == one.start
 
 
 @pytest.mark.parametrize(
-    ("ref", "alt"), [(GENOME[599:600], "ACGT"["ACGT".index(GENOME[599]) - 1]), (GENOME[599:606], GENOME[599])]
+    ("ref", "alt"),
+    [
+        (GENOME[599:600], "ACGT"["ACGT".index(GENOME[599]) - 1]),
+        (GENOME[599:606], GENOME[599]),
+    ],
 )
 def test_alleles_are_explained_at_the_start_site_that_changes_most(
     model: Any, home: Path, ref: str, alt: str
@@ -107,7 +135,10 @@ def test_alleles_are_explained_at_the_start_site_that_changes_most(
     text = f"##fileformat=VCFv4.2\n{columns}\na\t600\tv\t{ref}\t{alt}\t.\t.\t.\n"
     one, two = targets(model, home, text, "x.vcf", flank=20)
     (effect,) = model.variant_effects(home / "x.vcf", home / "genome.fa").itertuples()
-    assert one.site == two.site == effect.site - 1 and one.strand == two.strand == effect.strand
+    assert (
+        one.site == two.site == effect.site - 1
+        and one.strand == two.strand == effect.strand
+    )
     shown = model.predict([one.window, two.window])[:, 0, COLUMN["+"]]
     assert shown[0] == pytest.approx(effect.ref_score, abs=0.2)
     changed = GENOME[:599] + alt + GENOME[599 + len(ref) :]
@@ -119,16 +150,27 @@ def test_alleles_are_explained_at_the_start_site_that_changes_most(
     assert windows[0] in GENOME and windows[1] in changed
     assert one.window == around(one.site, one.strand)
     assert (
-        len(one.bases) == len(ref) - (len(ref) > 1) + 40 and len(two.bases) == len(alt) - (len(ref) > 1) + 40
+        len(one.bases) == len(ref) - (len(ref) > 1) + 40
+        and len(two.bases) == len(alt) - (len(ref) > 1) + 40
     )
 
 
-def test_the_command_explains_a_start_site(model: Any, run: Run, home: Path, tmp_path: Path) -> None:
-    assert [output_names(model)[column] for column in chosen_outputs(model, None, 1)] == ["TSS"]
+def test_the_command_explains_a_start_site(
+    model: Any, run: Run, home: Path, tmp_path: Path
+) -> None:
+    assert [
+        output_names(model)[column] for column in chosen_outputs(model, None, 1)
+    ] == ["TSS"]
     with fails(UsageError):
         chosen_outputs(model, "TSS+", 1)
     (home / "one.bed").write_text("a\t600\t601\tx\t0\t-\n")
-    words = ("explain", home / "model", home / "one.bed", "--reference", home / "genome.fa")
+    words = (
+        "explain",
+        home / "model",
+        home / "one.bed",
+        "--reference",
+        home / "genome.fa",
+    )
     for method in ("mutagenesis", "gradient"):
         out = tmp_path / method
         assert run(*words, "--method", method, "-o", out).code == 0
@@ -141,7 +183,22 @@ def test_the_command_explains_a_start_site(model: Any, run: Run, home: Path, tmp
     assert row.score == pytest.approx(scores.mean(), abs=1e-4)
     refused(run(*words, "--tracks", "TSS-", "-o", tmp_path / "x"), 2, "one output")
     (home / "bed.bed").write_text("a\t500\t560\tx\t0\t+\n")
-    words = ("design", home / "model", home / "bed.bed", "--reference", home / "genome.fa", "--edits", 1)
+    words = (
+        "design",
+        home / "model",
+        home / "bed.bed",
+        "--reference",
+        home / "genome.fa",
+        "--edits",
+        1,
+    )
     assert run(*words, "-o", tmp_path / "designed").code == 0
-    motif = ("marginalize", home / "model", "TATAAA", home / "bed.bed", "--reference", home / "genome.fa")
+    motif = (
+        "marginalize",
+        home / "model",
+        "TATAAA",
+        home / "bed.bed",
+        "--reference",
+        home / "genome.fa",
+    )
     assert run(*motif, "-o", tmp_path / "inserted").code == 0

@@ -31,10 +31,16 @@ class Site:
     content: bytes
     seed: int = 0
     tag: bytes | None = b'"v1"'
-    scripts: list[list[Any]] = field(default_factory=lambda: [[]])  # of each address: faults, then honest
-    always: list[Any] = field(default_factory=lambda: [None])  # of each address: after its script
+    scripts: list[list[Any]] = field(
+        default_factory=lambda: [[]]
+    )  # of each address: faults, then honest
+    always: list[Any] = field(
+        default_factory=lambda: [None]
+    )  # of each address: after its script
     later: bytes = b""  # the content from the fault "changed" on
-    asked: list[dict[str, str]] = field(default_factory=list)  # the headers of each request
+    asked: list[dict[str, str]] = field(
+        default_factory=list
+    )  # the headers of each request
 
     def __post_init__(self) -> None:
         self.rng = Random(self.seed)
@@ -62,7 +68,13 @@ class Exchange:
         self.connection.sendall(data)
 
     def head(self, status: int, *headers: bytes, body: bytes = b"") -> None:
-        lines = (b"HTTP/1.1 %d Some Words" % status, *headers, b"Connection: close", b"", body)
+        lines = (
+            b"HTTP/1.1 %d Some Words" % status,
+            *headers,
+            b"Connection: close",
+            b"",
+            body,
+        )
         self.send(b"\r\n".join(lines))
 
     def answer(self) -> tuple[int, list[bytes], bytes]:
@@ -75,21 +87,34 @@ class Exchange:
             return 200, headers, content
         if start >= len(content):
             return 416, [*headers, b"Content-Range: bytes */%d" % len(content)], b""
-        place = b"Content-Range: bytes %d-%d/%d" % (start, len(content) - 1, len(content))
+        place = b"Content-Range: bytes %d-%d/%d" % (
+            start,
+            len(content) - 1,
+            len(content),
+        )
         return 206, [*headers, place], content[start:]
 
-    def whole(self, *more: bytes, body: Callable[[bytes], bytes] = bytes, counted: bool = False) -> None:
+    def whole(
+        self,
+        *more: bytes,
+        body: Callable[[bytes], bytes] = bytes,
+        counted: bool = False,
+    ) -> None:
         """Answer honestly but for these headers and what becomes of the body; its length if `counted`."""
         status, headers, content = self.answer()
         content = body(content)
         length = [b"Content-Length: %d" % len(content)] if counted else []
         self.head(status, *headers, *more, *length, body=content)
 
-    def respond(self, *more: bytes, length: bytes | None = None, cut: int | None = None) -> None:
+    def respond(
+        self, *more: bytes, length: bytes | None = None, cut: int | None = None
+    ) -> None:
         """Answer honestly but for these headers, this length, or a body that is cut."""
         status, headers, body = self.answer()
         length = b"%d" % len(body) if length is None else length
-        self.head(status, *headers, *more, b"Content-Length: " + length, body=body[:cut])
+        self.head(
+            status, *headers, *more, b"Content-Length: " + length, body=body[:cut]
+        )
 
     def part(self, body: bytes) -> bytes:
         """A random part of a body, from its start."""
@@ -113,15 +138,42 @@ STATUSES = (
     *(201, 204, 206, 300, 304, 408, 425, 500, 501, 502, 503, 504, 599, 999),
     *(400, 401, 403, 404, 407, 410, 418, 451, 511),
 )
-LATER = (b"0", b"0", b"3600", b"-1", b"soon", b"\xe9", b"Fri, 31 Dec 9999 23:59:59 GMT", b"9" * 400)
+LATER = (
+    b"0",
+    b"0",
+    b"3600",
+    b"-1",
+    b"soon",
+    b"\xe9",
+    b"Fri, 31 Dec 9999 23:59:59 GMT",
+    b"9" * 400,
+)
 LENGTHS = (b"abc", b"-5", b"\xb2", b"", b"1e9", b"0x10", b"9" * 5000, b"5, 6")
 TARGETS = (
-    *(b"file:///etc/passwd", b"ftp://localhost/x", b"data:,x", b"http://[", b"http://a..b/", b"//"),
-    *(b"\xff \x01", b"http://localhost:99999/", b"http://localhost:x/", b"http://", b"gopher://x"),
+    *(
+        b"file:///etc/passwd",
+        b"ftp://localhost/x",
+        b"data:,x",
+        b"http://[",
+        b"http://a..b/",
+        b"//",
+    ),
+    *(
+        b"\xff \x01",
+        b"http://localhost:99999/",
+        b"http://localhost:x/",
+        b"http://",
+        b"gopher://x",
+    ),
     b"http://127.0.0.1:9/",
 )
 NO_HTTP = (
-    *(b"\x1b[31mred\r\n\r\n", b"HTTP/9 x\r\n\r\n", b"HTTP/1.1 -1 \xff\r\n\r\n", b"\0" * 100),
+    *(
+        b"\x1b[31mred\r\n\r\n",
+        b"HTTP/9 x\r\n\r\n",
+        b"HTTP/1.1 -1 \xff\r\n\r\n",
+        b"\0" * 100,
+    ),
     b"220 FTP\r\n",
 )
 
@@ -145,7 +197,9 @@ def _chunked_badly(x: Exchange) -> None:
 
 def _flipped(body: bytes) -> bytes:
     middle = len(body) // 2
-    return body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :] if body else b""
+    return (
+        body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :] if body else b""
+    )
 
 
 def _changed(x: Exchange) -> None:
@@ -184,7 +238,9 @@ def _lie_of_being_complete(x: Exchange) -> None:
 
 def _web_page(x: Exchange) -> None:
     page = x.rng.choice(PAGES) + b"<p>Log in" * 200
-    x.head(200, b"Content-Type: text/html", b"Content-Length: %d" % len(page), body=page)
+    x.head(
+        200, b"Content-Type: text/html", b"Content-Length: %d" % len(page), body=page
+    )
 
 
 def _endless(content: bytes, *headers: bytes) -> Fault:
@@ -197,7 +253,11 @@ def _endless(content: bytes, *headers: bytes) -> Fault:
 
 
 def _redirected_for_ever(x: Exchange) -> None:
-    x.head(302, b"Location: " + x.here.encode() + b"redirected_for_ever", b"Content-Length: 999999")
+    x.head(
+        302,
+        b"Location: " + x.here.encode() + b"redirected_for_ever",
+        b"Content-Length: 999999",
+    )
     FAULTS["endless_body"](x)
 
 
@@ -220,20 +280,28 @@ def _dripping_headers(x: Exchange) -> None:
 def _reset(x: Exchange) -> None:
     if x.rng.random() < 0.5:
         _cut(x)
-    x.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    x.connection.setsockopt(
+        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+    )
 
 
 FAULTS: dict[str, Fault] = {
     "cut": _cut,
-    "chunked": lambda x: x.whole(CHUNKED, body=lambda body: _chunked(body) + b"0\r\n\r\n"),
-    "chunked_and_cut": lambda x: x.whole(CHUNKED, body=lambda body: x.part(_chunked(body))),
+    "chunked": lambda x: x.whole(
+        CHUNKED, body=lambda body: _chunked(body) + b"0\r\n\r\n"
+    ),
+    "chunked_and_cut": lambda x: x.whole(
+        CHUNKED, body=lambda body: x.part(_chunked(body))
+    ),
     "chunked_badly": _chunked_badly,
     "other_transfer_encoding": lambda x: x.respond(b"Transfer-Encoding: gzip, chunked"),
     "without_length": lambda x: x.whole(),
     "without_length_and_cut": lambda x: x.whole(body=x.part),
     "impossible_length": lambda x: x.respond(length=x.rng.choice(LENGTHS)),
     "two_lengths": lambda x: x.respond(b"Content-Length: 7"),
-    "length_too_large": lambda x: x.respond(length=b"%d" % (len(x.answer()[2]) + x.rng.choice([1, 1000]))),
+    "length_too_large": lambda x: x.respond(
+        length=b"%d" % (len(x.answer()[2]) + x.rng.choice([1, 1000]))
+    ),
     "length_enormous": lambda x: x.respond(length=b"9" * 14),
     "length_too_small": lambda x: x.whole(body=x.part, counted=True),
     "flipped_byte": lambda x: x.whole(body=_flipped, counted=True),
@@ -244,17 +312,26 @@ FAULTS: dict[str, Fault] = {
     "several_ranges": _several_ranges,
     "no_such_range": lambda x: x.head(416, b"Content-Range: bytes */3"),
     "lie_of_being_complete": _lie_of_being_complete,
-    "content_encoding": lambda x: x.whole(b"Content-Encoding: gzip", body=gzip.compress, counted=True),
+    "content_encoding": lambda x: x.whole(
+        b"Content-Encoding: gzip", body=gzip.compress, counted=True
+    ),
     "web_page": _web_page,
-    "other_status": lambda x: x.head(x.rng.choice(STATUSES), b"Content-Length: 5", body=b"sorry"),
+    "other_status": lambda x: x.head(
+        x.rng.choice(STATUSES), b"Content-Length: 5", body=b"sorry"
+    ),
     "come_back_later": lambda x: x.head(
-        x.rng.choice([429, 503]), b"Retry-After: " + x.rng.choice(LATER), b"Content-Length: 0"
+        x.rng.choice([429, 503]),
+        b"Retry-After: " + x.rng.choice(LATER),
+        b"Content-Length: 0",
     ),
     "redirected": lambda x: x.head(
-        x.rng.choice([301, 302, 303, 307, 308]), b"Location: " + x.here.encode() + b"honest"
+        x.rng.choice([301, 302, 303, 307, 308]),
+        b"Location: " + x.here.encode() + b"honest",
     ),
     "redirected_for_ever": _redirected_for_ever,
-    "redirected_elsewhere": lambda x: x.head(301, b"Location: " + x.rng.choice(TARGETS)),
+    "redirected_elsewhere": lambda x: x.head(
+        301, b"Location: " + x.rng.choice(TARGETS)
+    ),
     "redirected_nowhere": lambda x: x.head(302, b"Content-Length: 0"),
     "silent": lambda x: x.over.wait(10),
     "silent_after_the_start": _silent_after_the_start,
@@ -263,8 +340,12 @@ FAULTS: dict[str, Fault] = {
     "endless_headers": lambda x: x.send(
         b"HTTP/1.1 200 OK\r\n" + b"".join(b"X-%d: y\r\n" % n for n in range(1000))
     ),
-    "enormous_header": lambda x: x.send(b"HTTP/1.1 200 OK\r\nX: " + b"y" * 200_000 + b"\r\n\r\n"),
-    "endless_continue": lambda x: x.slowly(itertools.repeat(b"HTTP/1.1 100 Continue\r\n\r\n")),
+    "enormous_header": lambda x: x.send(
+        b"HTTP/1.1 200 OK\r\nX: " + b"y" * 200_000 + b"\r\n\r\n"
+    ),
+    "endless_continue": lambda x: x.slowly(
+        itertools.repeat(b"HTTP/1.1 100 Continue\r\n\r\n")
+    ),
     "endless_body": _endless(b"ACGT" * 16384),
     "endless_chunks": _endless(_chunked(b"ACGT" * 16384), CHUNKED),
     "no_http": lambda x: x.send(x.rng.choice(NO_HTTP)),
@@ -288,14 +369,26 @@ class _Handler(socketserver.BaseRequestHandler):
             if len(words) != 3:
                 return
             # /SITE/ADDRESS/, then the file's name or a fault's; of a proxy also a whole address, or a host
-            path = "/tunnel/0/" if words[0] == b"CONNECT" else urlsplit(words[1].decode()).path
+            path = (
+                "/tunnel/0/"
+                if words[0] == b"CONNECT"
+                else urlsplit(words[1].decode()).path
+            )
             _, name, address, what = path.split("/")
             site = self.server.sites[name]
             here = f"http://127.0.0.1:{self.server.server_address[1]}/{name}/{address}/"
             exchange = Exchange(self.request, site, headers, here, self.server.over)
             site.asked.append(headers)
-            chosen = what if what in FAULTS else None if what == "honest" else site.next_fault(int(address))
-            (FAULTS[chosen] if isinstance(chosen, str) else chosen or Exchange.respond)(exchange)
+            chosen = (
+                what
+                if what in FAULTS
+                else None
+                if what == "honest"
+                else site.next_fault(int(address))
+            )
+            (FAULTS[chosen] if isinstance(chosen, str) else chosen or Exchange.respond)(
+                exchange
+            )
         except OSError:
             pass  # the client has had enough
 
@@ -346,19 +439,38 @@ LIMITS = Limits(
 
 def plain(rng: Random) -> bytes:
     lines = (
-        f"chr{rng.randrange(23)}\t{rng.randrange(10**8)}\t{rng.random()}\n" for _ in range(rng.randrange(400))
+        f"chr{rng.randrange(23)}\t{rng.randrange(10**8)}\t{rng.random()}\n"
+        for _ in range(rng.randrange(400))
     )
     return "".join(("contig\tposition\tvalue\n", *lines)).encode()
 
 
-def described(server: FaultyServer, name: str, kind: str, checksum: str | None) -> Source:
-    urls = tuple(server.url(name, address, "file") for address in range(len(server.sites[name].scripts)))
-    return Source(name, kind.removeprefix("sha256 of "), "demo", urls, checksum, 0.02, "free", "us")
+def described(
+    server: FaultyServer, name: str, kind: str, checksum: str | None
+) -> Source:
+    urls = tuple(
+        server.url(name, address, "file")
+        for address in range(len(server.sites[name].scripts))
+    )
+    return Source(
+        name,
+        kind.removeprefix("sha256 of "),
+        "demo",
+        urls,
+        checksum,
+        0.02,
+        "free",
+        "us",
+    )
 
 
 def one_line(error: BigBirdDnaError) -> bool:
     text = str(error)
-    return text.isprintable() and len(text) < 3000 and isinstance(error, DataError | UsageError)
+    return (
+        text.isprintable()
+        and len(text) < 3000
+        and isinstance(error, DataError | UsageError)
+    )
 
 
 def names(directory: Path) -> list[str]:

@@ -25,7 +25,16 @@ from bigbird_dna.genome.sources.fetching import fetch
 from bigbird_dna.genome.sources.http_request import Limits, proxy_of
 from bigbird_dna.genome.sources.inputs import Source
 from bigbird_dna.genome.sources.transfer import SUFFIX, open_part, read_marks
-from tests.faults.server import CONTENT, Exchange, FaultyServer, Site, fetched, names, refusal, running
+from tests.faults.server import (
+    CONTENT,
+    Exchange,
+    FaultyServer,
+    Site,
+    fetched,
+    names,
+    refusal,
+    running,
+)
 from tests.golden.messages import fails, message
 
 # Where a TLS handshake fails, Python 3.11.2 leaves its socket to the garbage collector, whenever that comes.
@@ -62,7 +71,14 @@ def slow(source: Source, site: Site) -> Site:
 
 def start(source: Source, output: Path) -> subprocess.Popen[str]:
     """A process that fetches."""
-    words = [sys.executable, "-c", SCRIPT, source.urls[0], source.checksum or "", str(output)]
+    words = [
+        sys.executable,
+        "-c",
+        SCRIPT,
+        source.urls[0],
+        source.checksum or "",
+        str(output),
+    ]
     return subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
 
 
@@ -86,7 +102,12 @@ def test_a_download_that_is_killed_goes_on(
     assert names(tmp_path) == [f"out{SUFFIX}", f"out{SUFFIX}.json"]
     marks = json.loads((tmp_path / f"out{SUFFIX}.json").read_text())
     whole = f"one {source.checksum}"
-    assert marks == {"whole": whole, "url": source.urls[0], "mark": '"v1"', "total": len(CONTENT)}
+    assert marks == {
+        "whole": whole,
+        "url": source.urls[0],
+        "mark": '"v1"',
+        "total": len(CONTENT),
+    }
     assert fetched(tmp_path / "out", LIMITS) == CONTENT and names(tmp_path) == ["out"]
     assert [headers.get("range") for headers in slow.asked] == [None, "bytes=5000-"]
 
@@ -104,7 +125,11 @@ def test_two_at_once_do_not_mix(source: Source, slow: Site, tmp_path: Path) -> N
 def test_a_disk_that_is_too_small_is_noticed_first(
     site: Site, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9 - 9999, 9999))
+    monkeypatch.setattr(
+        shutil,
+        "disk_usage",
+        lambda _: shutil._ntuple_diskusage(10**9, 10**9 - 9999, 9999),
+    )
     message(refusal(tmp_path / "out", LIMITS))
     # Without a length, by what is expected.
     site.scripts = [["without_length"]]
@@ -131,8 +156,16 @@ def test_a_disk_that_fills_up(source: Source, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        *((f"out{SUFFIX}", kind) for kind in ("directory", "link", "dangling link", "pipe")),
-        *(("out", "directory"), ("out", "pipe"), ("/dev/null", "device"), (f"out{SUFFIX}.json", "directory")),
+        *(
+            (f"out{SUFFIX}", kind)
+            for kind in ("directory", "link", "dangling link", "pipe")
+        ),
+        *(
+            ("out", "directory"),
+            ("out", "pipe"),
+            ("/dev/null", "device"),
+            (f"out{SUFFIX}.json", "directory"),
+        ),
     ],
 )
 def test_what_is_no_file_of_a_download_is_left_alone(
@@ -158,14 +191,25 @@ def test_what_is_no_file_of_a_download_is_left_alone(
 @pytest.mark.parametrize(
     "text",
     [
-        *(b"", b"\xff\xfe\0", b"[]", b"7", b"null", b"[" * 50_000, b'{"whole": "x"}', b"1" * 9000),
+        *(
+            b"",
+            b"\xff\xfe\0",
+            b"[]",
+            b"7",
+            b"null",
+            b"[" * 50_000,
+            b'{"whole": "x"}',
+            b"1" * 9000,
+        ),
         b'{"whole": 1, "url": "x", "mark": null, "total": null}',
         b'{"whole": "x", "url": "x", "mark": "a\\r\\nHost: b", "total": null}',
         b'{"whole": "x", "url": "x", "mark": null, "total": true}',
         None,
     ],
 )
-def test_damaged_marks_count_as_none(source: Source, site: Site, tmp_path: Path, text: bytes | None) -> None:
+def test_damaged_marks_count_as_none(
+    source: Source, site: Site, tmp_path: Path, text: bytes | None
+) -> None:
     part = tmp_path / f"out{SUFFIX}"
     part.write_bytes(b"half of it")
     marks = part.with_name(f"{part.name}.json")
@@ -207,7 +251,10 @@ def test_a_part_that_got_its_name_before_it_was_locked(
 
 
 def test_file_systems_without_locks(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    source: Source,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     refuse = Mock(side_effect=OSError(38, "Function not implemented"))
     monkeypatch.setattr(fcntl, "flock", refuse)
@@ -225,11 +272,17 @@ def test_proxies_are_used_and_their_passwords_kept(
 ) -> None:
     monkeypatch.setenv("no_proxy", "")
     # A proxy is asked for the whole address.
-    monkeypatch.setenv("http_proxy", f"http://me:secret@127.0.0.1:{server.server_address[1]}")
+    monkeypatch.setenv(
+        "http_proxy", f"http://me:secret@127.0.0.1:{server.server_address[1]}"
+    )
     catalog["one"] = replace(source, urls=("http://nowhere.invalid/one/0/file",))
     fetch("one", tmp_path / "out", limits=LIMITS)
     assert site.asked[0]["proxy-authorization"].startswith("Basic ")
-    for proxy in ("me:secret@127.0.0.1:9", "me:secret@nowhere.invalid:1", "me:secret@127.0.0.1:port"):
+    for proxy in (
+        "me:secret@127.0.0.1:9",
+        "me:secret@nowhere.invalid:1",
+        "me:secret@127.0.0.1:port",
+    ):
         monkeypatch.setenv("http_proxy", f"http://{proxy}")
         assert "secret" not in message(refusal(tmp_path / "other", LIMITS))
     monkeypatch.setenv("no_proxy", "nowhere.invalid")
@@ -238,12 +291,16 @@ def test_proxies_are_used_and_their_passwords_kept(
     monkeypatch.setenv("no_proxy", "")
     # One that wants a login.
     monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{server.server_address[1]}")
-    server.sites["tunnel"] = Site(b"", scripts=[[lambda x: x.head(407, b"Content-Length: 0")]])
+    server.sites["tunnel"] = Site(
+        b"", scripts=[[lambda x: x.head(407, b"Content-Length: 0")]]
+    )
     catalog["one"] = replace(source, urls=("https://nowhere.invalid/file",))
     message(refusal(tmp_path / "other", LIMITS))
 
 
-def test_no_tls_where_it_is_expected(source: Source, catalog: dict[str, Source], tmp_path: Path) -> None:
+def test_no_tls_where_it_is_expected(
+    source: Source, catalog: dict[str, Source], tmp_path: Path
+) -> None:
     catalog["one"] = replace(source, urls=(source.urls[0].replace("http:", "https:"),))
     message(refusal(tmp_path / "out", LIMITS))
 
@@ -254,10 +311,10 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tls") / "both.pem"
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
-    words = (
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=here -addext subjectAltName=IP:127.0.0.1"
+    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=here -addext subjectAltName=IP:127.0.0.1"
+    made = subprocess.run(
+        [*words.split(), "-keyout", "-", "-out", "-"], capture_output=True, check=True
     )
-    made = subprocess.run([*words.split(), "-keyout", "-", "-out", "-"], capture_output=True, check=True)
     path.write_bytes(made.stdout)
     return path
 
@@ -277,7 +334,10 @@ def test_tls(
         safe.socket = context.wrap_socket(safe.socket, server_side=True)
         leave = lambda x: x.head(302, b"Location: " + target)  # noqa: E731
         safe.sites["one"] = Site(CONTENT, scripts=[[], []], always=[None, leave])
-        urls = [safe.url("one", address, "file").replace("http:", "https:") for address in range(2)]
+        urls = [
+            safe.url("one", address, "file").replace("http:", "https:")
+            for address in range(2)
+        ]
         catalog["one"] = replace(source, urls=(urls[0],))
         message(refusal(tmp_path / "out", LIMITS))
         assert safe.sites["one"].asked == []
@@ -298,7 +358,9 @@ class _Ftp(socketserver.StreamRequestHandler):
                 case b"USER":
                     self.wfile.write(b"230 come in\r\n")
                 case b"EPSV" | b"PASV":
-                    data = socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler)
+                    data = socketserver.TCPServer(
+                        ("127.0.0.1", 0), socketserver.BaseRequestHandler
+                    )
                     port = data.server_address[1]
                     self.wfile.write(b"227 (127,0,0,1,%d,%d)\r\n" % divmod(port, 256))
                 case b"RETR" if b"file" in line and data is not None:

@@ -92,7 +92,9 @@ def test_cuts_anywhere_give_the_same_bytes(
     checksum: str | None,
 ) -> None:
     honest = None if ranges else "range_ignored"
-    server.sites["one"] = Site(content, tag=tag, scripts=[cuts(*sizes, ranges=ranges)], always=[honest])
+    server.sites["one"] = Site(
+        content, tag=tag, scripts=[cuts(*sizes, ranges=ranges)], always=[honest]
+    )
     source = described(server, "one", "file", checksum)
     output = tmp_path_factory.mktemp("cut") / "file"
     with open_part(output, "file") as part:
@@ -101,9 +103,13 @@ def test_cuts_anywhere_give_the_same_bytes(
     assert output.read_bytes() == content and names(output.parent) == ["file"]
 
 
-def test_the_rest_is_asked_for_where_it_was_cut(source: Source, site: Site, tmp_path: Path) -> None:
+def test_the_rest_is_asked_for_where_it_was_cut(
+    source: Source, site: Site, tmp_path: Path
+) -> None:
     site.scripts = [cuts(1000, 500)]
-    assert fetched(tmp_path / "new/out", PATIENT) == CONTENT and names(tmp_path / "new") == ["out"]
+    assert fetched(tmp_path / "new/out", PATIENT) == CONTENT and names(
+        tmp_path / "new"
+    ) == ["out"]
     assert asked(site) == [None, "bytes=1000-", "bytes=1500-"]
 
 
@@ -117,11 +123,15 @@ def test_a_later_call_goes_on_unless_the_file_has_changed(
     site.scripts, site.asked = [[]], []
     if changed:
         site.content, site.tag = CONTENT[::-1], b'"v2"'
-    assert fetched(tmp_path / "out", PATIENT) == site.content and names(tmp_path) == ["out"]
+    assert fetched(tmp_path / "out", PATIENT) == site.content and names(tmp_path) == [
+        "out"
+    ]
     assert asked(site) == ["bytes=1000-"]
 
 
-def test_a_mirror_goes_on_with_what_the_first_server_gave(mirror: Site, site: Site, tmp_path: Path) -> None:
+def test_a_mirror_goes_on_with_what_the_first_server_gave(
+    mirror: Site, site: Site, tmp_path: Path
+) -> None:
     site.scripts = [cuts(1000, 0, 0, 0, 0)]
     assert fetched(tmp_path / "out", PATIENT) == CONTENT
     assert asked(mirror) == ["bytes=1000-"]
@@ -152,7 +162,8 @@ def test_a_mirror_is_named_and_asked(
 ) -> None:
     site.always = [answer(status, b"Content-Length: 0")]
     catalog["one"] = replace(
-        catalog["one"], checksum=f"md5:{hashlib.md5(CONTENT).hexdigest()}" if signed else None
+        catalog["one"],
+        checksum=f"md5:{hashlib.md5(CONTENT).hexdigest()}" if signed else None,
     )
     assert fetched(tmp_path / "out") == CONTENT
     assert len(site.asked) == times
@@ -180,10 +191,17 @@ def local(tmp_path: Path, content: bytes, name: str = "file.txt") -> Path:
     return tmp_path / "data"
 
 
-@pytest.mark.parametrize("content", [b"", PAGE, gzip.compress(CONTENT, mtime=0)[:-20], CONTENT])
+@pytest.mark.parametrize(
+    "content", [b"", PAGE, gzip.compress(CONTENT, mtime=0)[:-20], CONTENT]
+)
 @pytest.mark.parametrize("name", ["file.gz", "other"])
 def test_what_is_no_whole_gzip_file(
-    unsigned: Source, site: Site, catalog: dict[str, Source], tmp_path: Path, content: bytes, name: str
+    unsigned: Source,
+    site: Site,
+    catalog: dict[str, Source],
+    tmp_path: Path,
+    content: bytes,
+    name: str,
 ) -> None:
     """Here or there."""
     catalog["one"] = replace(unsigned, file="file.gz")
@@ -213,7 +231,11 @@ def test_a_local_file_comes_first_and_the_nearest_of_several(
     for damaged in (output, tmp_path / "new"):
         with fails(DataError):
             fetch("one", damaged, output.parent)
-    assert output.read_bytes() == CONTENT[:-1] and not (tmp_path / "new").exists() and len(site.asked) == 1
+    assert (
+        output.read_bytes() == CONTENT[:-1]
+        and not (tmp_path / "new").exists()
+        and len(site.asked) == 1
+    )
 
 
 def test_a_local_text_without_a_checksum_is_taken_with_a_note(
@@ -258,7 +280,9 @@ LOOSE = {  # by parts of messages that depend on time or chance
 
 
 @pytest.mark.parametrize("fault", LOOSE)
-def test_every_fault_is_named(unsigned: Source, site: Site, tmp_path: Path, fault: str) -> None:
+def test_every_fault_is_named(
+    unsigned: Source, site: Site, tmp_path: Path, fault: str
+) -> None:
     site.always = [fault]
     # On a busy machine, servers that wait would reach the limit of all attempts first.
     text = refusal(tmp_path / "out", replace(LIMITS, seconds=60))
@@ -270,24 +294,46 @@ EXACT: dict[str, tuple[str | Fault, int]] = {
     **{
         name: (name, 1)
         for name in (
-            *("other_transfer_encoding", "without_length", "without_length_and_cut", "two_lengths"),
-            *("length_enormous", "several_ranges", "content_encoding", "web_page", "redirected_nowhere"),
+            *(
+                "other_transfer_encoding",
+                "without_length",
+                "without_length_and_cut",
+                "two_lengths",
+            ),
+            *(
+                "length_enormous",
+                "several_ranges",
+                "content_encoding",
+                "web_page",
+                "redirected_nowhere",
+            ),
         )
     },
     "redirected_for_ever": ("redirected_for_ever", 5),
     **{
-        f"status {status}": (answer(status, b"Content-Length: 0"), 3 if status in (429, 500, 503) else 1)
+        f"status {status}": (
+            answer(status, b"Content-Length: 0"),
+            3 if status in (429, 500, 503) else 1,
+        )
         for status in (204, 401, 403, 404, 407, 418, 429, 500, 501, 503, 511, 999)
     },
     **{
         f"to {target}": (answer(302, b"Location: " + target.encode()), 1)
-        for target in ("file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "http://[", "gopher://x/")
+        for target in (
+            "file:///etc/passwd",
+            "ftp://127.0.0.1/x",
+            "data:,x",
+            "http://[",
+            "gopher://x/",
+        )
     },
 }
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_every_wrong_answer_is_named(unsigned: Source, site: Site, tmp_path: Path, name: str) -> None:
+def test_every_wrong_answer_is_named(
+    unsigned: Source, site: Site, tmp_path: Path, name: str
+) -> None:
     wrong, times = EXACT[name]
     site.always = [wrong]
     message(refusal(tmp_path / "out"), "--local-data")
@@ -301,7 +347,9 @@ def test_redirects_never_leave_tls() -> None:
     assert redirected("https://a/b/file", 302, "other é") == "https://a/b/other%20%E9"
 
 
-@pytest.mark.parametrize(("later", "waited"), [(b"0.1", False), (b"1", True), (b"60", False)])
+@pytest.mark.parametrize(
+    ("later", "waited"), [(b"0.1", False), (b"1", True), (b"60", False)]
+)
 def test_a_server_says_when_to_come_back(
     unsigned: Source, site: Site, tmp_path: Path, later: bytes, waited: bool
 ) -> None:
@@ -325,7 +373,12 @@ def test_a_server_says_when_to_come_back(
     ],
 )
 def test_what_a_server_says_is_compared(
-    unsigned: Source, site: Site, tmp_path: Path, script: list[Fault], content: bytes, parts: list[str]
+    unsigned: Source,
+    site: Site,
+    tmp_path: Path,
+    script: list[Fault],
+    content: bytes,
+    parts: list[str],
 ) -> None:
     site.scripts = [script[:1]]
     refusal(tmp_path / "out", replace(LIMITS, futile=1))
@@ -337,7 +390,10 @@ def test_a_part_of_another_source_is_not_gone_on_with(
     source: Source, site: Site, catalog: dict[str, Source], tmp_path: Path
 ) -> None:
     site.scripts = [["cut"]]
-    catalog["one"], catalog["two"] = replace(source, checksum=None), replace(source, key="two")
+    catalog["one"], catalog["two"] = (
+        replace(source, checksum=None),
+        replace(source, key="two"),
+    )
     refusal(tmp_path / "out", replace(LIMITS, futile=1))
     fetch("two", tmp_path / "out", limits=LIMITS)
     assert asked(site) == [None, None]
@@ -356,7 +412,9 @@ def test_a_member_of_a_gzip_file_is_not_the_end_of_an_archive(
     message(refusal(tmp_path / "other"))
 
 
-def test_an_address_gets_only_so_much(unsigned: Source, site: Site, tmp_path: Path) -> None:
+def test_an_address_gets_only_so_much(
+    unsigned: Source, site: Site, tmp_path: Path
+) -> None:
     # Each attempt brings a little, and would go on for ever.
     site.always = [*cuts(2)]
     message(refusal(tmp_path / "out", replace(LIMITS, rate=1)), "6 attempts")
@@ -375,7 +433,9 @@ FOREIGN = b"half a file that another program downloads"
 
 def contents(kind: str, rng: Random) -> tuple[bytes, bytes]:
     """Two versions of a file of this kind."""
-    pack = {"file.gz": gzip.compress, "file.bed.gz": bgzip, "file.tar.gz": tar}.get(kind, bytes)
+    pack = {"file.gz": gzip.compress, "file.bed.gz": bgzip, "file.tar.gz": tar}.get(
+        kind, bytes
+    )
     return pack(plain(rng)), pack(plain(rng))
 
 
@@ -386,7 +446,9 @@ def leave_anything(output: Path, rng: Random) -> None:
     if rng.random() < 0.5:
         part.write_bytes(rng.randbytes(rng.randrange(3000)))
     if rng.random() < 0.5:
-        part.with_name(f"{part.name}.json").write_text(rng.choice(["[", json.dumps(marks)]))
+        part.with_name(f"{part.name}.json").write_text(
+            rng.choice(["[", json.dumps(marks)])
+        )
     output.with_name(f"{output.name}.part").write_bytes(FOREIGN)
 
 
@@ -397,26 +459,46 @@ def random_site(server: FaultyServer, name: str, rng: Random, kind: str) -> Site
     # Parts of two versions are put together only where one is cut and the next comes from another.
     known += ["cut", "chunked_and_cut", "changed", "version_ignored"] * 4
     addresses = rng.randint(1, 3)
-    found = Site(content, rng.randrange(10**9), rng.choice([b'"v1"', b'"v1"', None, b'W/"v1"']), later=later)
+    found = Site(
+        content,
+        rng.randrange(10**9),
+        rng.choice([b'"v1"', b'"v1"', None, b'W/"v1"']),
+        later=later,
+    )
     found.scripts = [rng.choices(known, k=rng.randrange(4)) for _ in range(addresses)]
-    found.always = [rng.choice([None, None, rng.choice(known)]) for _ in range(addresses)]
+    found.always = [
+        rng.choice([None, None, rng.choice(known)]) for _ in range(addresses)
+    ]
     server.sites[name] = found
     return found
 
 
-def check(server: FaultyServer, catalog: dict[str, Source], home: Path, seed: int) -> bool:
+def check(
+    server: FaultyServer, catalog: dict[str, Source], home: Path, seed: int
+) -> bool:
     """One random download; whether it gave a file."""
     rng, name, directory = Random(seed), f"random{seed}", home / str(seed)
     directory.mkdir()
     output = directory / "out"
     kind = rng.choice(
-        ["sha256 of file.txt", "sha256 of file.gz", "file.gz", "file.bed.gz", "file.tar.gz", "file.txt"]
+        [
+            "sha256 of file.txt",
+            "sha256 of file.gz",
+            "file.gz",
+            "file.bed.gz",
+            "file.tar.gz",
+            "file.txt",
+        ]
     )
     found = random_site(server, name, rng, kind)
     scripts, always = [list(script) for script in found.scripts], list(found.always)
     about = f"seed {seed}: {kind}, tag {found.tag!r}, {scripts}, then {always}"
     versions = [found.content]
-    checksum = f"sha256:{hashlib.sha256(found.content).hexdigest()}" if kind.startswith("sha256") else None
+    checksum = (
+        f"sha256:{hashlib.sha256(found.content).hexdigest()}"
+        if kind.startswith("sha256")
+        else None
+    )
     if checksum is None:
         versions.append(found.later)
     catalog[name] = described(server, name, kind, checksum)
@@ -440,15 +522,21 @@ def check(server: FaultyServer, catalog: dict[str, Source], home: Path, seed: in
         fetch(name, output, limits=LIMITS)
     assert output.read_bytes() in versions, about
     assert output.with_name("out.part").read_bytes() == FOREIGN, about
-    assert sorted(path.name for path in directory.iterdir()) == ["out", "out.part"], about
+    assert sorted(path.name for path in directory.iterdir()) == ["out", "out.part"], (
+        about
+    )
     return whole
 
 
-@pytest.mark.parametrize("seeds", [range(200), pytest.param(range(1000, 3000), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "seeds", [range(200), pytest.param(range(1000, 3000), marks=pytest.mark.slow)]
+)
 def test_downloads_from_a_faulty_server(
     server: FaultyServer, catalog: dict[str, Source], tmp_path: Path, seeds: range
 ) -> None:
     with ThreadPoolExecutor(12) as pool:
-        whole = list(pool.map(functools.partial(check, server, catalog, tmp_path), seeds))
+        whole = list(
+            pool.map(functools.partial(check, server, catalog, tmp_path), seeds)
+        )
     # Both endings are common, or nothing was tried.
     assert 0.25 < sum(whole) / len(seeds) < 0.95

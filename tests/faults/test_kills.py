@@ -48,7 +48,9 @@ def output(home: Path, name: str) -> Path:
 def files(home: Path) -> dict[str, str]:
     """Everything below a directory but what says how long it took: file → checksum, directory → ''."""
     return {
-        str(one.relative_to(home)): hashlib.sha256(one.read_bytes()).hexdigest() if one.is_file() else ""
+        str(one.relative_to(home)): hashlib.sha256(one.read_bytes()).hexdigest()
+        if one.is_file()
+        else ""
         for one in home.rglob("*")
         if one.name not in TIMED
     }
@@ -64,7 +66,9 @@ def litter(home: Path) -> list[str]:
     return [str(one) for one in home.rglob(f"{PREFIX}*") if one.name != MARKER]
 
 
-def undisturbed(nursery: Nursery, world: World, name: str, home: Path) -> tuple[dict[str, str], float]:
+def undisturbed(
+    nursery: Nursery, world: World, name: str, home: Path
+) -> tuple[dict[str, str], float]:
     home.mkdir()
     ended = nursery.run(COMMANDS[name].words(world, output(home, name)), home)
     assert ended.code == 0, (name, ended.err)
@@ -72,15 +76,22 @@ def undisturbed(nursery: Nursery, world: World, name: str, home: Path) -> tuple[
     return files(home), ended.seconds
 
 
-def _kill(nursery: Nursery, world: World, name: str, home: Path, seed: int, kills: int) -> None:
+def _kill(
+    nursery: Nursery, world: World, name: str, home: Path, seed: int, kills: int
+) -> None:
     moments = random.Random(f"{seed} {name}")
     expected, seconds = undisturbed(nursery, world, name, home / "undisturbed")
     results = {one for one in expected if not one.startswith("checkpoints")}
     for number in range(kills):
         here = home / str(number)
         here.mkdir()
-        words, how = COMMANDS[name].words(world, output(here, name)), moments.choice(SIGNALS)
-        ended = nursery.run(words, here, after=moments.uniform(0, 1.05 * seconds), number=how)
+        words, how = (
+            COMMANDS[name].words(world, output(here, name)),
+            moments.choice(SIGNALS),
+        )
+        ended = nursery.run(
+            words, here, after=moments.uniform(0, 1.05 * seconds), number=how
+        )
         found = files(here)
         about = (name, number, how.name, ended)
         assert "Traceback" not in ended.err, about
@@ -106,7 +117,9 @@ def test_some_commands_are_ended_at_some_moments(
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_every_command_is_ended_at_random_moments(nursery: Nursery, world: World, tmp_path: Path) -> None:
+def test_every_command_is_ended_at_random_moments(
+    nursery: Nursery, world: World, tmp_path: Path
+) -> None:
     """$BIGBIRD_DNA_KILLS of them, spread over the commands."""
     for place, name in enumerate(ALL):
         kills = KILLS // len(ALL) + (place < KILLS % len(ALL))
@@ -134,32 +147,55 @@ def _interrupt_early(count: int, seed: int, words: tuple[str, ...]) -> None:
         _, err = process.communicate(timeout=60)
         assert b"Traceback" not in err, (after, err)
         # Ended by the signal itself where Python was so slow to start that it didn't mind signals yet.
-        assert process.returncode in (0, 130, -signal.SIGINT), (after, process.returncode, err)
+        assert process.returncode in (0, 130, -signal.SIGINT), (
+            after,
+            process.returncode,
+            err,
+        )
 
 
 def test_an_early_interrupt_gives_no_traceback(world: World) -> None:
-    _interrupt_early(1, 1, ("pretrain", str(world.config), "--set", "pretraining.steps=100000"))
+    _interrupt_early(
+        1, 1, ("pretrain", str(world.config), "--set", "pretraining.steps=100000")
+    )
 
 
 @pytest.mark.slow
 def test_early_interrupts_give_no_traceback(world: World, tmp_path: Path) -> None:
     _interrupt_early(40, 2, ("--help",))
-    words = ("-o", str(tmp_path / "model"), "--checkpoint-dir", str(tmp_path / "checkpoints"))
-    _interrupt_early(60, 3, ("pretrain", str(world.config), "--set", "pretraining.steps=100000", *words))
+    words = (
+        "-o",
+        str(tmp_path / "model"),
+        "--checkpoint-dir",
+        str(tmp_path / "checkpoints"),
+    )
+    _interrupt_early(
+        60,
+        3,
+        ("pretrain", str(world.config), "--set", "pretraining.steps=100000", *words),
+    )
 
 
 @pytest.mark.parametrize(
     ("moment", "expected"),
     [
-        ("import typer.main\ntyper.main.get_command = interrupt", ""),  # nothing is there to clean up
-        ("sys.path.insert(0, sys.argv.pop())", "imported"),  # C++ would abort at an exception in its import
+        (
+            "import typer.main\ntyper.main.get_command = interrupt",
+            "",
+        ),  # nothing is there to clean up
+        (
+            "sys.path.insert(0, sys.argv.pop())",
+            "imported",
+        ),  # C++ would abort at an exception in its import
     ],
     ids=["before a command", "in an import of a command"],
 )
 def test_an_interrupt_ends_quietly(tmp_path: Path, moment: str, expected: str) -> None:
     interrupt = "interrupt = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
     code = f"import os, signal, sys\nfrom bigbird_dna.cli.main import main\n{interrupt}{moment}\nmain()"
-    (tmp_path / "torch.py").write_text(f"import os, signal\n{interrupt}interrupt()\nprint('imported')")
+    (tmp_path / "torch.py").write_text(
+        f"import os, signal\n{interrupt}interrupt()\nprint('imported')"
+    )
     words = [
         "score-promoters",
         str(REPOSITORY / "resources/models/yeast-promoters-window"),
@@ -167,7 +203,10 @@ def test_an_interrupt_ends_quietly(tmp_path: Path, moment: str, expected: str) -
         str(tmp_path),
     ]
     ended = subprocess.run(
-        [sys.executable, "-c", code, *words], cwd=REPOSITORY, capture_output=True, text=True
+        [sys.executable, "-c", code, *words],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
     )
     assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (130, expected, "")
 
@@ -191,8 +230,19 @@ class Disk(NamedTuple):
 @pytest.fixture(scope="module")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
     place = tmp_path_factory.mktemp("disk")
-    launcher = ["unshare", "--map-root-user", "--mount", "sh", "-c", _LAUNCHER, str(place)]
-    if shutil.which("unshare") is None or subprocess.run([*launcher, "true"], check=False).returncode:
+    launcher = [
+        "unshare",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        _LAUNCHER,
+        str(place),
+    ]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*launcher, "true"], check=False).returncode
+    ):
         pytest.skip("needs `unshare --mount`, to make a small disk")
     nursery = Nursery(*launcher)
     yield Disk(nursery, place)
@@ -207,8 +257,12 @@ def fill(disk: Disk, kilobytes: int) -> None:
         (disk.seen / "filler").write_bytes(bytes((KILOBYTES - kilobytes) * 1024))
 
 
-def on_full_disk(disk: Disk, world: World, name: str, home: Path, kilobytes: int) -> Ended:
-    expected, _ = undisturbed(disk.nursery, world, name, home / f"undisturbed-{kilobytes}")
+def on_full_disk(
+    disk: Disk, world: World, name: str, home: Path, kilobytes: int
+) -> Ended:
+    expected, _ = undisturbed(
+        disk.nursery, world, name, home / f"undisturbed-{kilobytes}"
+    )
     fill(disk, kilobytes)
     here = home / f"messages-{kilobytes}"
     here.mkdir()
@@ -225,22 +279,33 @@ def on_full_disk(disk: Disk, world: World, name: str, home: Path, kilobytes: int
         assert ended.code in (1, 2), about
         *before, line = ended.err.splitlines()
         assert not any(line.startswith("[") for line in before), about  # HTSlib's own
-        assert line.startswith("bigbird-dna: error: ") and os.strerror(errno.ENOSPC) in line, about
+        assert (
+            line.startswith("bigbird-dna: error: ")
+            and os.strerror(errno.ENOSPC) in line
+        ), about
         left = {one for one in found if not one.startswith("checkpoints")}
         assert left - {"filler"} <= set(expected), about
-        assert not [one for one in disk.seen.rglob("*") if one.is_dir() and not any(one.iterdir())], about
+        assert not [
+            one
+            for one in disk.seen.rglob("*")
+            if one.is_dir() and not any(one.iterdir())
+        ], about
     return ended
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kilobytes", [64, 20, 4, 0])
 @pytest.mark.parametrize("name", ALL)
-def test_every_command(name: str, kilobytes: int, disk: Disk, world: World, tmp_path: Path) -> None:
+def test_every_command(
+    name: str, kilobytes: int, disk: Disk, world: World, tmp_path: Path
+) -> None:
     on_full_disk(disk, world, name, tmp_path, kilobytes)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kilobytes", [16, 12, 8])
-def test_vectors_of_which_a_part_fits(kilobytes: int, disk: Disk, world: World, tmp_path: Path) -> None:
+def test_vectors_of_which_a_part_fits(
+    kilobytes: int, disk: Disk, world: World, tmp_path: Path
+) -> None:
     """They are written as they are made, and a disk that is full in the middle is told of as at the start."""
     on_full_disk(disk, world, "experiment compare layers", tmp_path, kilobytes)

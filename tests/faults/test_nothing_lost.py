@@ -31,7 +31,11 @@ class Scene:
     @property
     def inputs(self) -> list[Path]:
         words = self.command.words(self.world, self.out)
-        return [word for word in words if isinstance(word, Path) and word != self.out and word.exists()]
+        return [
+            word
+            for word in words
+            if isinstance(word, Path) and word != self.out and word.exists()
+        ]
 
 
 def thesis(directory: Path, name: str = "thesis.txt") -> Path:
@@ -41,7 +45,11 @@ def thesis(directory: Path, name: str = "thesis.txt") -> Path:
 
 
 def some_file(directory: Path) -> Path:
-    return next(one for one in sorted(directory.rglob("*")) if one.is_file() and one.name[0] != ".")
+    return next(
+        one
+        for one in sorted(directory.rglob("*"))
+        if one.is_file() and one.name[0] != "."
+    )
 
 
 def changed_ours(scene: Scene) -> Path:
@@ -113,7 +121,9 @@ def snapshot(*homes: Path) -> dict[str, str]:
 
 # Of each command every third situation, and of each situation every third command.
 REPLACEMENTS = [
-    pytest.param(name, situation, marks=() if (row + column) % 3 == 0 else pytest.mark.slow)
+    pytest.param(
+        name, situation, marks=() if (row + column) % 3 == 0 else pytest.mark.slow
+    )
     for row, name in enumerate(REPLACED)
     for column, situation in enumerate(SITUATIONS)
 ]
@@ -175,7 +185,11 @@ def test_files_put_beside_others(
 ) -> None:
     """Beside a thesis it is done; over a thesis under the name of a result it is not."""
     out, command = thesis(tmp_path / "out"), COMMANDS[name]
-    names = [str(one.relative_to(made(name))) for one in made(name).rglob("*") if one.is_file()]
+    names = [
+        str(one.relative_to(made(name)))
+        for one in made(name).rglob("*")
+        if one.is_file()
+    ]
     assert run(*command.words(world, out)).code == 0
     assert run(*command.words(world, out)).code == 0
     assert (out / "thesis.txt").read_text() == "years of work"
@@ -184,12 +198,18 @@ def test_files_put_beside_others(
         (out / one).write_text("years of work")
         before = snapshot(out)
         result = run(*command.words(world, out))
-        assert result.code == 2 and f"\nbigbird-dna: error: {out}" in f"\n{result.err}", result
+        assert (
+            result.code == 2 and f"\nbigbird-dna: error: {out}" in f"\n{result.err}"
+        ), result
         assert snapshot(out) == before
 
 
-@pytest.mark.parametrize("name", ["score-promoters tsv", "predict-tracks", "score-variants tsv"])
-def test_a_file_inside_the_model_that_is_read(name: str, world: World, run: Run) -> None:
+@pytest.mark.parametrize(
+    "name", ["score-promoters tsv", "predict-tracks", "score-variants tsv"]
+)
+def test_a_file_inside_the_model_that_is_read(
+    name: str, world: World, run: Run
+) -> None:
     """It would be the end of the model if it had the name of one of its files."""
     command = COMMANDS[name]
     model = Path(str(command.words(world, Path("out"))[1]))

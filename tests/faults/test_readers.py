@@ -43,8 +43,18 @@ def aliases(path: Path) -> None:
 
 
 READERS: dict[str, Read] = {
-    **{"read_promoters": read_promoters, "read_coding": read_coding, "read_loci": read_loci, "flat": flat},
-    **{"read_tracks": read_tracks, "read_peaks": read_peaks, "read_splits": read_splits, "aliases": aliases},
+    **{
+        "read_promoters": read_promoters,
+        "read_coding": read_coding,
+        "read_loci": read_loci,
+        "flat": flat,
+    },
+    **{
+        "read_tracks": read_tracks,
+        "read_peaks": read_peaks,
+        "read_splits": read_splits,
+        "aliases": aliases,
+    },
     **{"scan_vcf": scan_vcf, "chain": chain, "read_sources": read_sources},
     "read_transcripts": read_transcripts,
 }
@@ -52,9 +62,17 @@ VARIANT = "c\t5\t.\tA\tC\t.\t.\t."
 # What is no text: cut gzip files, and letters of nothing.
 BYTES = {
     "flat x.gb": [gzip.compress(formats.GENBANK.encode(), mtime=0)[:-20]],
-    "read_peaks x.bed": [gzip.compress(b"chr1\t5\t9\n" * 1000, mtime=0)[:-20], b"\x87\xff\x00\x10"],
-    "scan_vcf x.vcf": [gzip.compress(formats.vcf_text(*[VARIANT] * 1000).encode(), mtime=0)[:-20]],
-    "chain x.chain": [gzip.compress(formats.CHAIN.encode(), mtime=0)[:-12], b"\x00\x01\x02\x03"],
+    "read_peaks x.bed": [
+        gzip.compress(b"chr1\t5\t9\n" * 1000, mtime=0)[:-20],
+        b"\x87\xff\x00\x10",
+    ],
+    "scan_vcf x.vcf": [
+        gzip.compress(formats.vcf_text(*[VARIANT] * 1000).encode(), mtime=0)[:-20]
+    ],
+    "chain x.chain": [
+        gzip.compress(formats.CHAIN.encode(), mtime=0)[:-12],
+        b"\x00\x01\x02\x03",
+    ],
     "read_sources sources.yaml": [b"\xff\xfe"],
 }
 TABLE = yaml.safe_load(Path(__file__).with_name("readers.yaml").read_text())
@@ -77,7 +95,12 @@ def content(entry: str | list[Any]) -> bytes:
 
 
 CASES = [
-    pytest.param(READERS[name.split()[0]], name.split()[1], text, id=f"{name.replace(' ', '-')}-{number}")
+    pytest.param(
+        READERS[name.split()[0]],
+        name.split()[1],
+        text,
+        id=f"{name.replace(' ', '-')}-{number}",
+    )
     for name, entries in TABLE.items()
     for number, text in enumerate([*map(content, entries), *BYTES.get(name, ())])
 ]
@@ -85,7 +108,9 @@ CASES = [
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("read", "name", "text"), CASES)
-def test_a_faulty_file_gives_one_clear_line(tmp_path: Path, read: Read, name: str, text: bytes) -> None:
+def test_a_faulty_file_gives_one_clear_line(
+    tmp_path: Path, read: Read, name: str, text: bytes
+) -> None:
     path = tmp_path / name
     path.write_bytes(text)
     error: type[BigBirdDnaError] = ConfigError if name.endswith(".yaml") else DataError
@@ -95,7 +120,9 @@ def test_a_faulty_file_gives_one_clear_line(tmp_path: Path, read: Read, name: st
     assert len(str(caught.value)) < 500
 
 
-@pytest.mark.parametrize(("read", "name"), dict.fromkeys(case.values[:2] for case in CASES))
+@pytest.mark.parametrize(
+    ("read", "name"), dict.fromkeys(case.values[:2] for case in CASES)
+)
 def test_a_missing_file_is_named(tmp_path: Path, read: Read, name: str) -> None:
     error: type[BigBirdDnaError] = ConfigError if name.endswith(".yaml") else DataError
     with fails(error, tmp_path / name):

@@ -39,9 +39,13 @@ def shell(line: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 )
 def test_output_that_goes_nowhere(redirection: str, reason: str, world: World) -> None:
     for words in ("--version", "report summary --pretraining $1"):
-        result = shell(f"$BB {words} {redirection}", world / "models/pretrained/metrics.json")
+        result = shell(
+            f"$BB {words} {redirection}", world / "models/pretrained/metrics.json"
+        )
         assert result.returncode == 1, result
-        assert result.stderr.startswith("bigbird-dna: error: ") and reason in result.stderr
+        assert (
+            result.stderr.startswith("bigbird-dna: error: ") and reason in result.stderr
+        )
         assert result.stderr.count("\n") == 1
 
 
@@ -51,8 +55,12 @@ def test_input_that_is_closed(world: World) -> None:
     message(result.stderr)
 
 
-@pytest.mark.parametrize("redirection", [pytest.param("2>/dev/full", marks=pytest.mark.slow), "<&- >&- 2>&-"])
-def test_messages_that_nobody_can_read_stop_nothing(redirection: str, world: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "redirection", [pytest.param("2>/dev/full", marks=pytest.mark.slow), "<&- >&- 2>&-"]
+)
+def test_messages_that_nobody_can_read_stop_nothing(
+    redirection: str, world: World, tmp_path: Path
+) -> None:
     """Nor do they get into the result, whose file would have the number of the closed stream."""
     figure = tmp_path / "figure.svg"
     result = shell(
@@ -60,7 +68,9 @@ def test_messages_that_nobody_can_read_stop_nothing(redirection: str, world: Wor
         *(world / "models/pretrained", world / "bits.tsv", tmp_path),
     )
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-    result = shell(f'$BB report plot-attention "$1" -o "$2" {redirection}', world.config, figure)
+    result = shell(
+        f'$BB report plot-attention "$1" -o "$2" {redirection}', world.config, figure
+    )
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     assert ElementTree.parse(figure).getroot().tag.endswith("svg")
 
@@ -72,7 +82,9 @@ def test_a_reader_that_has_gone(world: World) -> None:
         world / "genome/reference.fa.gz",
     )
     assert result.stdout in ("1\n", "141\n")
-    assert "error" not in result.stderr and "Traceback" not in result.stderr, result.stderr
+    assert "error" not in result.stderr and "Traceback" not in result.stderr, (
+        result.stderr
+    )
 
 
 NAMES = {
@@ -95,11 +107,17 @@ NAMES = {
 
 
 @pytest.fixture(params=NAMES)
-def home(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     directory = tmp_path / NAMES[request.param]
     directory.mkdir()
     monkeypatch.chdir(tmp_path)
-    return Path(directory.name) if request.param != "option" else Path(".", directory.name).absolute()
+    return (
+        Path(directory.name)
+        if request.param != "option"
+        else Path(".", directory.name).absolute()
+    )
 
 
 def test_names_are_names(home: Path, world: World, run: Run) -> None:
@@ -115,20 +133,40 @@ def test_names_are_names(home: Path, world: World, run: Run) -> None:
     for words, made in (
         (["prepare reference", genome, "-o", reference], reference),
         (
-            ["prepare contig", reference, "demo6", "-o", home / "contig", "--megabases", 0.002],
+            [
+                "prepare contig",
+                reference,
+                "demo6",
+                "-o",
+                home / "contig",
+                "--megabases",
+                0.002,
+            ],
             home / "contig",
         ),
-        (["score-promoters", model, home / "contig", "-o", home / f"{name}.tsv"], home / f"{name}.tsv"),
-        (["report plot-scores", home / f"{name}.tsv", "-o", home / "x.svg"], home / "x.svg"),
+        (
+            ["score-promoters", model, home / "contig", "-o", home / f"{name}.tsv"],
+            home / f"{name}.tsv",
+        ),
+        (
+            ["report plot-scores", home / f"{name}.tsv", "-o", home / "x.svg"],
+            home / "x.svg",
+        ),
     ):
         result = run(*words)
         assert result.code == 0, result
         assert made.exists()
         assert all(line[2] == ":" for line in result.err.splitlines()), result.err
     missing = run("prepare contig", home / "none", "demo6", "-o", home / "x")
-    assert missing.code == 1 and missing.err.count("\n") == 1 and missing.err.isprintable() is False
+    assert (
+        missing.code == 1
+        and missing.err.count("\n") == 1
+        and missing.err.isprintable() is False
+    )
     assert all(letter.isprintable() or letter == "\n" for letter in missing.err)
     table = (home / f"{name}.tsv").read_text(encoding="utf-8").splitlines()
     assert [line for line in table if line.startswith("## command")]
-    assert all(len(line.split("\t")) == 8 for line in table if not line.startswith("##"))
+    assert all(
+        len(line.split("\t")) == 8 for line in table if not line.startswith("##")
+    )
     assert not list(Path.cwd().rglob("PWNED"))

@@ -45,15 +45,33 @@ def make_world(home: Path) -> World:
     for name in ("learnt", "held-out"):
         (home / f"{name}.json.gz").write_bytes(c4([f"{name} words, " * 20]))
     settings = yaml.safe_load(Path(__file__).with_name("world.yaml").read_text())
-    texts = {"train": [str(home / "learnt.json.gz")], "test": [str(home / "held-out.json.gz")]}
-    settings["run"] |= {"results": str(world.results), "byte_lm": settings["run"]["byte_lm"] | texts}
+    texts = {
+        "train": [str(home / "learnt.json.gz")],
+        "test": [str(home / "held-out.json.gz")],
+    }
+    settings["run"] |= {
+        "results": str(world.results),
+        "byte_lm": settings["run"]["byte_lm"] | texts,
+    }
     world.config.write_text(yaml.safe_dump(settings["run"]))
     tasks = {"results": str(world / "text"), "tasks": {"far": settings["task"]}}
     world.text_config.write_text(yaml.safe_dump(tasks))
     simulate(world / "simulated", 1, 0.1)
-    run(world, "prepare reference", "prepare promoters", "prepare tokenizer", "prepare tokens")
+    run(
+        world,
+        "prepare reference",
+        "prepare promoters",
+        "prepare tokenizer",
+        "prepare tokens",
+    )
     run(world, "prepare tokens --shard")
-    run(world, "prepare promoter-windows", "pretrain", "finetune-promoter", "prepare chromatin")
+    run(
+        world,
+        "prepare promoter-windows",
+        "pretrain",
+        "finetune-promoter",
+        "prepare chromatin",
+    )
     run(world, "finetune-chromatin")
     write_predictions(world / "predicted.parquet", n=40)  # its own are of two windows
     run(world, "model calibrate-promoter", "model calibrate-calls")
@@ -64,7 +82,13 @@ def make_world(home: Path) -> World:
         "score-variants",
         "score-promoters --shard",
     )
-    run(world, "train baseline-promoter", "export-hf", "evaluate pretraining", "report pretraining")
+    run(
+        world,
+        "train baseline-promoter",
+        "export-hf",
+        "evaluate pretraining",
+        "report pretraining",
+    )
     run(world, "generate")
     with gzip.open(world / "simulated/promoters.sga.gz", "wt") as stream:
         stream.write((world / "simulated/promoters.sga").read_text())
@@ -76,7 +100,9 @@ def make_world(home: Path) -> World:
     run(world, "experiment run pretraining", "prepare sequences", "finetune-sequences")
     run(world, "finetune-sequences --pretrained")
     run(world, "evaluate nearest-promoters", "evaluate nearest-bins")
-    (world / "simulated/regions.bed").write_text("demo6\t1000\t1200\tone\ndemo6\t5000\t5900\ttwo\n")
+    (world / "simulated/regions.bed").write_text(
+        "demo6\t1000\t1200\tone\ndemo6\t5000\t5900\ttwo\n"
+    )
     (world / "shelf/models/toy").mkdir(parents=True)
     entry = publish(world / "models/pretrained", world / "shelf/toy.tar")
     unpack(world / "shelf/toy.tar", "toy", world / "shelf/models/toy")
@@ -103,13 +129,19 @@ class Command(NamedTuple):
 
     def words(self, world: World, out: Path) -> list[object]:
         """The command with its words for an output."""
-        known: dict[str, object] = {"CONFIG": world.config, "TEXT": world.text_config, "OUT": out}
+        known: dict[str, object] = {
+            "CONFIG": world.config,
+            "TEXT": world.text_config,
+            "OUT": out,
+        }
         found: list[object] = [self.command]
         for word in self.text.split():
             before, mark, name = word.partition("@")
             if not mark:
                 beside = word.removeprefix("BESIDE/")
-                found.append(known.get(word, word) if beside == word else out.parent / beside)
+                found.append(
+                    known.get(word, word) if beside == word else out.parent / beside
+                )
             elif "*" in name:
                 found += sorted(world.results.glob(name))
             else:
@@ -141,9 +173,15 @@ def _commands() -> Iterator[Command]:
         output, name, command, words = (cell.strip() for cell in line.split(";"))
         kind, _, place = output.partition(" ")
         for format in FORMATS.get(command, ("",)) if "FORMAT" in name else ("",):
-            text = " ".join(SHORT.get(word, word) for word in words.split()).replace("FORMAT", format)
-            yield Command(name.replace("FORMAT", format), command or name, text, place, kind)
+            text = " ".join(SHORT.get(word, word) for word in words.split()).replace(
+                "FORMAT", format
+            )
+            yield Command(
+                name.replace("FORMAT", format), command or name, text, place, kind
+            )
 
 
 COMMANDS = {command.name: command for command in _commands()}
-COMMANDS |= {name: COMMANDS[f"{name} {formats[0]}"] for name, formats in FORMATS.items()}
+COMMANDS |= {
+    name: COMMANDS[f"{name} {formats[0]}"] for name, formats in FORMATS.items()
+}

@@ -19,7 +19,11 @@ from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ConfigError, DataError, ModelError, UsageError
 from bigbird_dna.finetuning.calibrate import calibrate_chromatin
-from bigbird_dna.finetuning.chromatin import ChromatinObjective, ChromatinTask, neighboring_bins
+from bigbird_dna.finetuning.chromatin import (
+    ChromatinObjective,
+    ChromatinTask,
+    neighboring_bins,
+)
 from bigbird_dna.finetuning.evaluation import (
     baseline_log_odds,
     evaluate_baseline,
@@ -52,9 +56,22 @@ from tests.training.curve import ALONE
 
 SETTINGS: dict[str, Any] = {
     "genome": {"valid": ["b"], "test": ["c"]},
-    "encoder": {"layers": 1, "hidden": 32, "heads": 2, "max_length": 160, "block_size": 8, "dropout": 0.0},
+    "encoder": {
+        "layers": 1,
+        "hidden": 32,
+        "heads": 2,
+        "max_length": 160,
+        "block_size": 8,
+        "dropout": 0.0,
+    },
     "chromatin": {
-        "data": {"bin": 40, "window": 200, "shift_bp": 3, "negative_fraction": 1.0, "min_positives_train": 5},
+        "data": {
+            "bin": 40,
+            "window": 200,
+            "shift_bp": 3,
+            "negative_fraction": 1.0,
+            "min_positives_train": 5,
+        },
         "model": {"pooling": "bin", "initial": "random"},
         "training": {
             "bins_per_window": 3,
@@ -82,17 +99,27 @@ class Made(NamedTuple):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     home = tmp_path_factory.mktemp("chromatin")
-    write_motif_genome(home, {"a": 24_000, "b": 6_000, "c": 8_000}, spacing=170, both_strands=True)
+    write_motif_genome(
+        home, {"a": 24_000, "b": 6_000, "c": 8_000}, spacing=170, both_strands=True
+    )
     reference = Reference(home / "reference.fa.gz")
-    pieces = (reference.fetch(Interval("a", start, start + 500)) for start in range(0, 20_000, 500))
+    pieces = (
+        reference.fetch(Interval("a", start, start + 500))
+        for start in range(0, 20_000, 500)
+    )
     tokenizer = DnaTokenizer.train(pieces, home / "tokenizer.model", 24, 4)
-    data = label_bins(home, {name: home / f"peaks/{name}.bed" for name in MOTIFS}, "b", "c")
+    data = label_bins(
+        home, {name: home / f"peaks/{name}.bed" for name in MOTIFS}, "b", "c"
+    )
     return Made(home, reference, tokenizer, data)
 
 
 def settings(**changed: dict[str, Any]) -> Config:
     """The configuration with other keys in some sections of `chromatin`."""
-    sections = {name: {**keys, **changed.get(name, {})} for name, keys in SETTINGS["chromatin"].items()}
+    sections = {
+        name: {**keys, **changed.get(name, {})}
+        for name, keys in SETTINGS["chromatin"].items()
+    }
     sections = {**changed, **sections}
     return parse_config({**SETTINGS, "chromatin": sections})
 
@@ -109,7 +136,9 @@ def task_of(made: Made, config: Config, window: int, member: int) -> ChromatinTa
     )
 
 
-def predicted(made: Made, models: list[Path], rows: np.ndarray, **keys: Any) -> np.ndarray:
+def predicted(
+    made: Made, models: list[Path], rows: np.ndarray, **keys: Any
+) -> np.ndarray:
     loaded = [load_chromatin_model(path) for path in models]
     return predict_bins(loaded, made.data, made.reference, rows, **keys)
 
@@ -120,7 +149,13 @@ def lowest(labels: np.ndarray, values: np.ndarray) -> float:
 
 
 def train_model(
-    made: Made, output: Path, config: Config, *, window: int = 200, member: int = 0, kmers: Path | None = None
+    made: Made,
+    output: Path,
+    config: Config,
+    *,
+    window: int = 200,
+    member: int = 0,
+    kmers: Path | None = None,
 ):
     task = replace(task_of(made, config, window, member), kmers=kmers)
     with world("cpu") as here:
@@ -142,7 +177,9 @@ def test_training_finds_the_motifs(made: Made, model_dir: Path) -> None:
     shared = predicted(made, [model_dir], rows, center_fraction=0.6)
     assert lowest(labels, values) > 0.9 and lowest(labels, shared) > 0.9
     assert np.abs(shared - values).max() > 1e-3
-    third = (made.data.bins["start"].to_numpy()[rows] // 40) % 3 == 1  # those in the middle as before
+    third = (
+        made.data.bins["start"].to_numpy()[rows] // 40
+    ) % 3 == 1  # those in the middle as before
     np.testing.assert_allclose(shared[third], values[third], atol=1e-5)
     # The other motif's bins are no substitute: predictions are of the right track.
     assert auroc(labels[:, 0], values[:, 1]).value < 0.7
@@ -157,27 +194,44 @@ def test_the_baseline_as_a_model_of_variants(made: Made, tmp_path: Path) -> None
     files = {"data": made.home / "data", "reference": made.home / "reference.fa.gz"}
     config = settings().chromatin.evaluation
     evaluate_baseline(
-        config, **files, output=tmp_path / "kmers.npy", dyads=tmp_path / "dyads.npy", model=path
+        config,
+        **files,
+        output=tmp_path / "kmers.npy",
+        dyads=tmp_path / "dyads.npy",
+        model=path,
     )
     model, rows = read_kmer_model(path), held_out_rows(made.data, config)
     for name, found in zip(
-        ("kmers", "dyads"), baseline_log_odds(model, made.data, made.reference, rows), strict=True
+        ("kmers", "dyads"),
+        baseline_log_odds(model, made.data, made.reference, rows),
+        strict=True,
     ):
-        np.testing.assert_array_equal(np.load(tmp_path / f"{name}.npy"), probabilities(found))
+        np.testing.assert_array_equal(
+            np.load(tmp_path / f"{name}.npy"), probabilities(found)
+        )
     # A variant in a motif of a held-out contig takes from its own track more than from the other.
-    peaks = [line.split() for line in (made.home / "peaks/one.bed").read_text().splitlines()]
+    peaks = [
+        line.split() for line in (made.home / "peaks/one.bed").read_text().splitlines()
+    ]
     lines = []
     for at in (int(start) + 20 for contig, start, _ in peaks if contig == "c"):
         ref = made.reference.fetch(Interval("c", at, at + 1))
         lines.append(f"c\t{at + 1}\t.\t{ref}\t{'C' if ref != 'C' else 'G'}\t.\t.\t.\n")
     (tmp_path / "x.vcf").write_text(VCF + "".join(lines))
-    counts = score_variants(path, tmp_path / "x.vcf", files["reference"], out, tracks="*", max_n=1)
+    counts = score_variants(
+        path, tmp_path / "x.vcf", files["reference"], out, tracks="*", max_n=1
+    )
     assert counts.scored == len(lines) > 15
     own, other = (
-        np.array([float(row[f"{name}:delta"]) for row in table(out.read_text())]) for name in MOTIFS
+        np.array([float(row[f"{name}:delta"]) for row in table(out.read_text())])
+        for name in MOTIFS
     )
     assert (own < 0).mean() > 0.8 and own.mean() < other.mean()
-    for damage in (path.read_bytes()[:-200], b"", (tmp_path / "kmers.npy").read_bytes()):
+    for damage in (
+        path.read_bytes()[:-200],
+        b"",
+        (tmp_path / "kmers.npy").read_bytes(),
+    ):
         path.write_bytes(damage)
         with fails(DataError):
             read_kmer_model(path)
@@ -191,17 +245,28 @@ def test_ensembles_share_the_baseline(made: Made, tmp_path: Path) -> None:
         {"data": made.home / "data", "reference": made.home / "reference.fa.gz"},
     )
     config = settings(training={"steps": 10})
-    evaluate_baseline(config.chromatin.evaluation, **files, output=tmp_path / "kmers.npy", model=path)
+    evaluate_baseline(
+        config.chromatin.evaluation, **files, output=tmp_path / "kmers.npy", model=path
+    )
     train_model(made, tmp_path / "model", config, kmers=path)
-    assert read_mapping(tmp_path / "model/provenance.json")["kmers_sha256"] == checksum(path)
+    assert read_mapping(tmp_path / "model/provenance.json")["kmers_sha256"] == checksum(
+        path
+    )
     member = load_chromatin_model(tmp_path / "model").network.members[0].ensemble.kmers
-    weight = read_mapping(tmp_path / "model/metrics.json")["ensemble"]["weights"]["kmers"]
+    weight = read_mapping(tmp_path / "model/metrics.json")["ensemble"]["weights"][
+        "kmers"
+    ]
     expected = weight * read_kmer_model(path).words.kmers.coefficients()[0]
     assert np.abs(expected).max() > 0.1
-    np.testing.assert_allclose(member.weight[:, 1:, :-1].reshape(expected.shape), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        member.weight[:, 1:, :-1].reshape(expected.shape), expected, rtol=1e-5
+    )
     # One of other words, or of more bins than the network's, is refused before the training.
     few = settings(training={"train_fraction": 0.9})
-    for wrong, kind in ((settings(evaluation={"baseline_kmer": 3}), DataError), (few, ConfigError)):
+    for wrong, kind in (
+        (settings(evaluation={"baseline_kmer": 3}), DataError),
+        (few, ConfigError),
+    ):
         with fails(kind):
             train_model(made, tmp_path / "wrong", wrong, kmers=path)
 
@@ -220,30 +285,49 @@ def test_the_network_of_an_ensemble_predicts_as_if_trained_alone(
     files = {"data": made.home / "data", "reference": made.home / "reference.fa.gz"}
     config, values = settings().chromatin.evaluation, []
     network = tmp_path / "network.npy"
-    for model, further in ((model_dir, {"network": network}), (model_dir, {}), (alone_dir, {})):
-        evaluate_models([model], config, output=tmp_path / "found.npy", **further, **files)
+    for model, further in (
+        (model_dir, {"network": network}),
+        (model_dir, {}),
+        (alone_dir, {}),
+    ):
+        evaluate_models(
+            [model], config, output=tmp_path / "found.npy", **further, **files
+        )
         values.append(np.load(tmp_path / "found.npy"))
     both, again, own = values
     assert np.array_equal(np.load(network), own) and np.array_equal(both, again)
     assert np.abs(both - own).max() > 0.01
-    evaluate_models([alone_dir], config, output=tmp_path / "found.npy", network=network, **files)
+    evaluate_models(
+        [alone_dir], config, output=tmp_path / "found.npy", network=network, **files
+    )
     assert np.array_equal(np.load(network), own)
 
 
-def test_calibration_corrects_a_weighted_training(made: Made, alone_dir: Path, tmp_path: Path) -> None:
+def test_calibration_corrects_a_weighted_training(
+    made: Made, alone_dir: Path, tmp_path: Path
+) -> None:
     config, model_dir = settings(model={"ensemble": False}), alone_dir
     files = {"data": made.home / "data", "reference": made.home / "reference.fa.gz"}
-    found = calibrate_chromatin(config.chromatin, model_dir, tmp_path / "calibrated", **files)
+    found = calibrate_chromatin(
+        config.chromatin, model_dir, tmp_path / "calibrated", **files
+    )
     assert found.fitted_on["contigs"] == ["b"]
     assert [one.track for one in found.tracks] == ["one", "two"] and not any(
         one.shared for one in found.tracks
     )
-    assert read_calibration(tmp_path / "calibrated" / FILE, load_chromatin_model(model_dir).sha256) == found
+    assert (
+        read_calibration(
+            tmp_path / "calibrated" / FILE, load_chromatin_model(model_dir).sha256
+        )
+        == found
+    )
     rows = made.data.rows("test")
     raw = predicted(made, [model_dir], rows)
     labels, both = made.data.labels.rows(rows), (raw, found(raw))
     for track in range(2):
-        before, after = (calibration_metrics(labels[:, track], values[:, track]) for values in both)
+        before, after = (
+            calibration_metrics(labels[:, track], values[:, track]) for values in both
+        )
         # Positives weigh eight times as much in training: it says them too often.
         assert before.mean_probability > 1.5 * before.share_positive
         assert after.mean_probability == pytest.approx(after.share_positive, rel=0.35)
@@ -254,26 +338,44 @@ def test_calibration_corrects_a_weighted_training(made: Made, alone_dir: Path, t
     assert not (tmp_path / "few").exists()
 
 
-def test_validation_bins_share_windows_as_test_bins_do(made: Made, alone_dir: Path) -> None:
-    config, model = settings(evaluation={"center_fraction": 0.6}), load_chromatin_model(alone_dir)
+def test_validation_bins_share_windows_as_test_bins_do(
+    made: Made, alone_dir: Path
+) -> None:
+    config, model = (
+        settings(evaluation={"center_fraction": 0.6}),
+        load_chromatin_model(alone_dir),
+    )
     with world("cpu") as here:
         objective = task_of(made, config, 200, 0).objective(model.network, here)
         found = objective.evaluate(model.network)
     rows = objective.held_out
-    places = made.data.bins["contig"].astype(str)[rows].tolist(), made.data.bins["start"].to_numpy()[rows]
+    places = (
+        made.data.bins["contig"].astype(str)[rows].tolist(),
+        made.data.bins["start"].to_numpy()[rows],
+    )
     shared = share_windows(*places, 40, 200, model.bins_together(0.6))
-    predict = partial(model.window_probabilities, center_fraction=0.6, both_strands=False)
+    predict = partial(
+        model.window_probabilities, center_fraction=0.6, both_strands=False
+    )
     values = np.empty((len(rows), 2))
     for numbers, part in shared.predicted(made.reference, predict):
         values[numbers] = part
     labels = made.data.labels.rows(rows)
-    expected = np.median([auroc(labels[:, track], values[:, track]).value for track in range(2)])
-    assert len(shared.windows) < len(rows) and found["auroc"] == pytest.approx(expected, abs=1e-6)
+    expected = np.median(
+        [auroc(labels[:, track], values[:, track]).value for track in range(2)]
+    )
+    assert len(shared.windows) < len(rows) and found["auroc"] == pytest.approx(
+        expected, abs=1e-6
+    )
 
 
-def test_predictions_depend_on_neither_batch_nor_strand(made: Made, model_dir: Path) -> None:
+def test_predictions_depend_on_neither_batch_nor_strand(
+    made: Made, model_dir: Path
+) -> None:
     model = load_chromatin_model(model_dir)
-    sequences = [made.reference.fetch(window) for window in made.data.windows(200, range(40, 60))]
+    sequences = [
+        made.reference.fetch(window) for window in made.data.windows(200, range(40, 60))
+    ]
     together = model.predict(sequences, batch_size=20)
     alone = np.concatenate([model.predict([one], batch_size=1) for one in sequences])
     np.testing.assert_allclose(together, alone, atol=1e-5)
@@ -284,21 +386,28 @@ def test_predictions_depend_on_neither_batch_nor_strand(made: Made, model_dir: P
     several = model.predict(sequences, center_fraction=1)
     assert several.shape == (20, 5, 2)
     np.testing.assert_allclose(several[:, 2:3], together, atol=1e-5)
-    turned = model.predict([reverse_complement(one) for one in sequences], center_fraction=1)
+    turned = model.predict(
+        [reverse_complement(one) for one in sequences], center_fraction=1
+    )
     np.testing.assert_allclose(turned[:, ::-1], several, atol=1e-5)
     with fails(ValueError):
         model.window_probabilities(["ACG"])
-    other = ChromatinData(made.data.bins, made.data.labels, made.data.tracks[::-1], made.data.info)
+    other = ChromatinData(
+        made.data.bins, made.data.labels, made.data.tracks[::-1], made.data.info
+    )
     with fails(ModelError):
         predict_bins([model], other, made.reference, made.data.rows("test"))
 
 
-def test_an_ensemble_predicts_the_mean(made: Made, model_dir: Path, tmp_path: Path) -> None:
+def test_an_ensemble_predicts_the_mean(
+    made: Made, model_dir: Path, tmp_path: Path
+) -> None:
     train_model(made, tmp_path / "second", settings(training={"steps": 10}), member=1)
     combine_models([model_dir, tmp_path / "second"], tmp_path / "both")
     rows = made.data.rows("test")[:20]
     both, *parts = (
-        predicted(made, [path], rows) for path in (tmp_path / "both", model_dir, tmp_path / "second")
+        predicted(made, [path], rows)
+        for path in (tmp_path / "both", model_dir, tmp_path / "second")
     )
     np.testing.assert_allclose(both, np.mean(parts, axis=0), atol=2e-6)
     mean = predicted(made, [model_dir, tmp_path / "second"], rows)
@@ -306,7 +415,12 @@ def test_an_ensemble_predicts_the_mean(made: Made, model_dir: Path, tmp_path: Pa
     np.testing.assert_allclose(both, mean, atol=2e-6)
     with fails(UsageError):
         combine_models([model_dir], tmp_path / "one")
-    train_model(made, tmp_path / "narrow", settings(training={"steps": 2, "bins_per_window": 1}), window=80)
+    train_model(
+        made,
+        tmp_path / "narrow",
+        settings(training={"steps": 2, "bins_per_window": 1}),
+        window=80,
+    )
     with fails(ModelError):
         combine_models([model_dir, tmp_path / "narrow"], tmp_path / "x")
 
@@ -314,7 +428,9 @@ def test_an_ensemble_predicts_the_mean(made: Made, model_dir: Path, tmp_path: Pa
 @pytest.mark.slow
 def test_the_paper_s_head_on_the_first_token(made: Made, tmp_path: Path) -> None:
     """[CLS] alone learns the motifs of a window's middle bin, from one bin a window."""
-    config = settings(model={"pooling": "cls"}, training={"bins_per_window": 1, "steps": 400})
+    config = settings(
+        model={"pooling": "cls"}, training={"bins_per_window": 1, "steps": 400}
+    )
     train_model(made, tmp_path / "m", config, window=80)
     rows = held_out_rows(made.data, config.chromatin.evaluation)
     values = predicted(made, [tmp_path / "m"], rows)
@@ -343,7 +459,9 @@ def test_neighboring_bins_are_bins_of_the_same_contig_and_split(made: Made) -> N
 
 def test_of_a_share_of_the_bins_no_other_is_learnt_from(made: Made) -> None:
     config = settings(training={"train_fraction": 0.3}).chromatin
-    objective = ChromatinObjective(made.data, made.reference, made.tokenizer, config, 200, 160, ALONE)
+    objective = ChromatinObjective(
+        made.data, made.reference, made.tokenizer, config, 200, 160, ALONE
+    )
     kept = training_bins(made.data, config.training)
     assert 0.25 < len(kept) / len(made.data.rows("train")) < 0.35
     assert objective.draws.epochs.size == len(kept)
@@ -353,7 +471,9 @@ def test_of_a_share_of_the_bins_no_other_is_learnt_from(made: Made) -> None:
     assert (objective.neighbors >= 0).sum(axis=1).mean() > 2
 
 
-def test_training_begins_with_the_prevalence_of_the_tracks(made: Made, tmp_path: Path) -> None:
+def test_training_begins_with_the_prevalence_of_the_tracks(
+    made: Made, tmp_path: Path
+) -> None:
     """The first loss is about the best that a constant prediction has."""
     training = {"steps": 1, "optimizer": {"learning_rate": 1e-9, "warmup_steps": 0}}
     config = settings(training=training, model={"ensemble": False})
@@ -367,9 +487,15 @@ def test_training_begins_with_the_prevalence_of_the_tracks(made: Made, tmp_path:
     assert found == pytest.approx(best, rel=0.1)
 
 
-def test_a_narrower_window_learns_from_as_many_bins_and_each_member_has_a_seed(made: Made) -> None:
+def test_a_narrower_window_learns_from_as_many_bins_and_each_member_has_a_seed(
+    made: Made,
+) -> None:
     config = settings(training={"seed": 5})
-    assert [task_of(made, config, 200, member).config.seed for member in range(3)] == [5, 6, 7]
+    assert [task_of(made, config, 200, member).config.seed for member in range(3)] == [
+        5,
+        6,
+        7,
+    ]
 
     def batch_size(config: Config, window: int) -> int:
         return task_of(made, config, window, 0).config.batch_size
@@ -386,13 +512,20 @@ def test_a_narrower_window_learns_from_as_many_bins_and_each_member_has_a_seed(m
 
 
 def test_mean_probability_survives_large_logits() -> None:
-    ensemble = ChromatinEnsemble(ChromatinNetwork(small_encoder(), 3, "cls") for _ in range(2))
-    logits = [torch.tensor([[[-80.0, 0.0, 90.0]]]), torch.tensor([[[-80.0, 2.0, 90.0]]])]
+    ensemble = ChromatinEnsemble(
+        ChromatinNetwork(small_encoder(), 3, "cls") for _ in range(2)
+    )
+    logits = [
+        torch.tensor([[[-80.0, 0.0, 90.0]]]),
+        torch.tensor([[[-80.0, 2.0, 90.0]]]),
+    ]
     for member, value in zip(ensemble.members, logits, strict=True):
         member.forward = lambda *_, value=value: value  # type: ignore[method-assign]
     out = ensemble(torch.zeros(1), torch.zeros(1), torch.zeros(1))[0, 0]
     mean = (0.5 + torch.sigmoid(torch.tensor(2.0))) / 2
-    torch.testing.assert_close(out, torch.stack([torch.tensor(-80.0), mean.logit(), torch.tensor(90.0)]))
+    torch.testing.assert_close(
+        out, torch.stack([torch.tensor(-80.0), mean.logit(), torch.tensor(90.0)])
+    )
 
 
 # A training's batches are the bytes of batches made window by window from the file
@@ -406,27 +539,48 @@ def data(reference: Reference) -> ChromatinData:
     """All bins of 40 bp of four contigs, ends and runs of N among them, in an order of their own."""
     contigs = list(reference.contigs)
     lengths = enumerate(reference.contigs.values())
-    places = [(owner, start) for owner, length in lengths for start in range(0, length - 39, 40)]
+    places = [
+        (owner, start)
+        for owner, length in lengths
+        for start in range(0, length - 39, 40)
+    ]
     rng = np.random.default_rng(0)
     owners, starts = np.array(places)[rng.permutation(len(places))].T
     splits = (rng.random(len(places)) < 0.1).astype(np.intp)
     labels = PackedLabels.from_dense(rng.random((len(places), 11)) < 0.3)
     opposites = {"t1": "t4", "t4": "t1"}  # the other tracks have no strand
-    tracks = tuple(Track(f"t{n}", "TF", opposite=opposites.get(f"t{n}", "")) for n in range(11))
-    return ChromatinData(make_bins(contigs, owners, starts, splits, 40), labels, tracks, {"bin_size": 40})
+    tracks = tuple(
+        Track(f"t{n}", "TF", opposite=opposites.get(f"t{n}", "")) for n in range(11)
+    )
+    return ChromatinData(
+        make_bins(contigs, owners, starts, splits, 40), labels, tracks, {"bin_size": 40}
+    )
 
 
 def objective(
-    data: ChromatinData, reference: Reference, tokenizer: DnaTokenizer, positions: int = 300, **keys: Any
+    data: ChromatinData,
+    reference: Reference,
+    tokenizer: DnaTokenizer,
+    positions: int = 300,
+    **keys: Any,
 ) -> ChromatinObjective:
     config = ChromatinConfig.model_validate(
         {
-            "data": {"bin": 40, "window": keys.get("window", 600), "shift_bp": keys.get("shift", 0)},
+            "data": {
+                "bin": 40,
+                "window": keys.get("window", 600),
+                "shift_bp": keys.get("shift", 0),
+            },
             "model": {"pooling": "bin", "bin_layers": keys.get("bin_layers", 0)},
-            "training": {"batch_size": BATCH, "bins_per_window": keys.get("neighbors", 1)},
+            "training": {
+                "batch_size": BATCH,
+                "bins_per_window": keys.get("neighbors", 1),
+            },
         }
     )
-    return ChromatinObjective(data, reference, tokenizer, config, keys.get("window", 600), positions, ALONE)
+    return ChromatinObjective(
+        data, reference, tokenizer, config, keys.get("window", 600), positions, ALONE
+    )
 
 
 def same(one: Batch, other: Batch) -> None:
@@ -445,7 +599,12 @@ def same(one: Batch, other: Batch) -> None:
         {"shift": 100, "neighbors": 5},
         {"shift": 19, "neighbors": 3, "bin_layers": 1},
         {"window": 8000, "shift": 700, "neighbors": 9, "positions": 4096},
-        {"window": 2000, "shift": 40, "neighbors": 3, "positions": 60},  # less than a window's tokens
+        {
+            "window": 2000,
+            "shift": 40,
+            "neighbors": 3,
+            "positions": 60,
+        },  # less than a window's tokens
     ],
 )
 def test_batches_are_those_made_window_by_window(
@@ -463,7 +622,9 @@ def test_batches_are_those_made_window_by_window(
     for step in range(STEPS):
         expected = plain.batch(step, 0, BATCH)
         same(made.batch(step, 0, BATCH), expected)
-        for first in range(0, BATCH, 2):  # of a share of the step, whose rows are padded to their own longest
+        for first in range(
+            0, BATCH, 2
+        ):  # of a share of the step, whose rows are padded to their own longest
             same(made.batch(step, first, 2), plain.batch(step, first, 2))
     np.testing.assert_array_equal(made.neighbors, before)
 
@@ -480,8 +641,12 @@ def test_a_step_is_always_the_same(
         same(other.batch(step, 0, BATCH), first[step])
     # Windows meet ends and N: the batches would prove little without.
     made = objective(data, reference, tokenizer, window=2000)
-    gaps = {piece for piece, text in enumerate(tokenizer.pieces) if text.startswith("N")}
+    gaps = {
+        piece for piece, text in enumerate(tokenizer.pieces) if text.startswith("N")
+    }
     with_gaps = sum(
-        bool(gaps & set(row)) for step in range(STEPS) for row in made.batch(step, 0, BATCH)["ids"].tolist()
+        bool(gaps & set(row))
+        for step in range(STEPS)
+        for row in made.batch(step, 0, BATCH)["ids"].tolist()
     )
     assert STEPS * BATCH / 4 < with_gaps < STEPS * BATCH

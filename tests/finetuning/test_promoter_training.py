@@ -35,7 +35,11 @@ from bigbird_dna.data.predictions import (
     SHIFTS,
     blocks_of,
 )
-from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
+from bigbird_dna.data.promoter_windows import (
+    prepare_windows,
+    read_windows,
+    window_sequences,
+)
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
 from bigbird_dna.finetuning.classifiers import ClassifierObjective, ClassifierWindows
 from bigbird_dna.finetuning.ensembles import add_promoter_members, fit_members
@@ -45,12 +49,23 @@ from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.ensemble import networks_alone
-from bigbird_dna.model.promoter import LoadedPromoterModel, promoter_rows, row_logits, view_cuts
+from bigbird_dna.model.promoter import (
+    LoadedPromoterModel,
+    promoter_rows,
+    row_logits,
+    view_cuts,
+)
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.reporting.training import read_training_log
 from tests.cli.command import Run, invoke, refused
 from tests.golden.messages import fails, message
-from tests.toys import random_dna, random_model, small_encoder, small_tokenizer, update_json
+from tests.toys import (
+    random_dna,
+    random_model,
+    small_encoder,
+    small_tokenizer,
+    update_json,
+)
 from tests.training.curve import ALONE
 
 RANDOM = "promoters.model.initial=random"
@@ -61,7 +76,9 @@ def sets(*settings: str) -> list[str]:
     return [word for setting in settings for word in ("--set", setting)]
 
 
-def finetune(config: Path, output: Path, *words: object, negative_set: str = "genomic") -> None:
+def finetune(
+    config: Path, output: Path, *words: object, negative_set: str = "genomic"
+) -> None:
     places = ("-o", output, "--checkpoint-dir", output.parent / "checkpoints")
     invoke("finetune-promoter", config, "--negative-set", negative_set, *places, *words)
 
@@ -74,7 +91,10 @@ def metrics_of(model: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def model(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("promoter")
-    steps = ("promoters.training.steps=150", "promoters.training.optimizer.learning_rate=0.003")
+    steps = (
+        "promoters.training.steps=150",
+        "promoters.training.optimizer.learning_rate=0.003",
+    )
     finetune(
         *(tiny_config, directory / "model"),
         *sets(RANDOM, *steps, "promoters.model.views=2", "promoters.model.dropout=0.0"),
@@ -118,23 +138,34 @@ def test_windows_of_test_promoters_are_moved(tiny_config: Path, model: Path) -> 
     assert metrics[MEDIAN_SHIFTED.format(0)] == promoters["probability"].median()
     for bp in SHIFTS:
         texts = [
-            reference.fetch(Interval(row.contig, row.start + move, row.end + move, row.strand))
+            reference.fetch(
+                Interval(row.contig, row.start + move, row.end + move, row.strand)
+            )
             for move in (-bp, bp)
             for row in promoters.itertuples()
         ]
         found = scored.predict(texts)
-        assert metrics[MEDIAN_SHIFTED.format(bp)] == pytest.approx(np.median(found), abs=1e-6)
+        assert metrics[MEDIAN_SHIFTED.format(bp)] == pytest.approx(
+            np.median(found), abs=1e-6
+        )
         labels = [1] * len(found) + [0] * len(negatives)
         area = auroc(labels, np.concatenate([found, negatives["probability"]])).value
         assert metrics[AUROC_SHIFTED.format(bp)] == pytest.approx(area, abs=1e-3)
 
 
-def test_further_negatives_are_predicted_for_the_calibration_alone(tiny_config: Path, tmp_path: Path) -> None:
+def test_further_negatives_are_predicted_for_the_calibration_alone(
+    tiny_config: Path, tmp_path: Path
+) -> None:
     config = load_config(tiny_config, ["promoters.calibration.negatives=2"])
-    prepare_windows(config, config.paths.reference, config.paths.promoters, tmp_path / "windows")
+    prepare_windows(
+        config, config.paths.reference, config.paths.promoters, tmp_path / "windows"
+    )
     predictions, metrics = [], []
     for number in (2, 0):
-        training = ("promoters.training.steps=2", "promoters.training.train_fraction=0.3")
+        training = (
+            "promoters.training.steps=2",
+            "promoters.training.train_fraction=0.3",
+        )
         own = sets(RANDOM, *training, f"promoters.calibration.negatives={number}")
         output, windows = tmp_path / str(number), ("--windows", tmp_path / "windows")
         finetune(tiny_config, output, *windows, *own, negative_set="permuted")
@@ -143,27 +174,42 @@ def test_further_negatives_are_predicted_for_the_calibration_alone(tiny_config: 
     more, none = predictions
     beside = more["split"].isin(EXTRA_NEGATIVES.values())
     pd.testing.assert_frame_equal(more[~beside].reset_index(drop=True), none)
-    assert beside.sum() == 2 * (none["label"] == 0).sum() and not more["label"][beside].any()
+    assert (
+        beside.sum() == 2 * (none["label"] == 0).sum()
+        and not more["label"][beside].any()
+    )
     found, other = (values["test"].pop("calibration") for values in metrics)
     assert metrics[0] == metrics[1] and metrics[0]["training"]["examples"] == 29
-    assert found["raw"]["share_positive"] == pytest.approx(other["raw"]["share_positive"])
+    assert found["raw"]["share_positive"] == pytest.approx(
+        other["raw"]["share_positive"]
+    )
     assert found["raw"]["brier"] != other["raw"]["brier"]
     fitted = read_calibration(tmp_path / "2" / FILE).fitted_on
-    assert fitted["further_negatives"] == (more["split"] == EXTRA_NEGATIVES["valid"]).sum()
+    assert (
+        fitted["further_negatives"] == (more["split"] == EXTRA_NEGATIVES["valid"]).sum()
+    )
 
 
 def test_an_epoch_has_every_promoter_once_and_its_negatives_by_turns() -> None:
     """Four promoters with three negatives each: windows told apart by their lengths, in steps of eight."""
     variants = np.concatenate([np.zeros(4, np.int64), np.tile(np.arange(3), 4)])
     sequences, promoter = ["A" * (40 + row) for row in range(16)], np.arange(16) < 4
-    windows = ClassifierWindows(sequences, promoter[:, None].astype(np.float32), promoter, variants)
-    settings = PromoterSettings(upstream=40, downstream=40, pooling="cls", jitter=0, views=1)
+    windows = ClassifierWindows(
+        sequences, promoter[:, None].astype(np.float32), promoter, variants
+    )
+    settings = PromoterSettings(
+        upstream=40, downstream=40, pooling="cls", jitter=0, views=1
+    )
     config = PromoterTrainingConfig(batch_size=8, crop_jitter_bp=0)
     tokenizer: Any = SimpleNamespace(
         **{"is_dna": True, "pad_id": 0, "cls_id": 2, "sep_id": 3},
-        split_batch=lambda texts, _phase, _threads: [np.full(len(text), 5, np.int32) for text in texts],
+        split_batch=lambda texts, _phase, _threads: [
+            np.full(len(text), 5, np.int32) for text in texts
+        ],
     )  # a token a base
-    objective = ClassifierObjective(tokenizer, windows, windows, config, settings, 128, ALONE)
+    objective = ClassifierObjective(
+        tokenizer, windows, windows, config, settings, 128, ALONE
+    )
     seen: list[set[int]] = []
     for step in range(6):
         batch = objective.batch(step, 0, 8)
@@ -174,7 +220,9 @@ def test_an_epoch_has_every_promoter_once_and_its_negatives_by_turns() -> None:
 
 
 @given(st.integers(1, 9), st.integers(0, 40))
-def test_views_are_of_one_length_and_reach_from_end_to_end(views: int, jitter: int) -> None:
+def test_views_are_of_one_length_and_reach_from_end_to_end(
+    views: int, jitter: int
+) -> None:
     cuts = view_cuts(views, jitter)
     assert len(cuts) == views and cuts == sorted(cuts)
     if views == 1:
@@ -184,9 +232,13 @@ def test_views_are_of_one_length_and_reach_from_end_to_end(views: int, jitter: i
         assert {left + right for left, right in cuts} == {jitter}
 
 
-def test_shuffled_labels_end_at_chance(tiny_config: Path, model: Path, tmp_path: Path) -> None:
+def test_shuffled_labels_end_at_chance(
+    tiny_config: Path, model: Path, tmp_path: Path
+) -> None:
     finetune(tiny_config, tmp_path / "control", "--shuffle-labels", *sets(RANDOM))
-    control, learned = (metrics_of(path)["test"]["auroc"] for path in (tmp_path / "control", model))
+    control, learned = (
+        metrics_of(path)["test"]["auroc"] for path in (tmp_path / "control", model)
+    )
     assert abs(control - 0.5) < 0.1 < learned - 0.5
 
 
@@ -201,10 +253,19 @@ def test_shuffled_labels_end_at_chance(tiny_config: Path, model: Path, tmp_path:
     ],
 )
 def test_mistakes_are_named(
-    tiny_config: Path, model: Path, tmp_path: Path, arguments: list[str], error: type[Exception], named: str
+    tiny_config: Path,
+    model: Path,
+    tmp_path: Path,
+    arguments: list[str],
+    error: type[Exception],
+    named: str,
 ) -> None:
     with fails(error, named):
-        finetune(tiny_config, tmp_path / "model", *(word.replace("MODEL", str(model)) for word in arguments))
+        finetune(
+            tiny_config,
+            tmp_path / "model",
+            *(word.replace("MODEL", str(model)) for word in arguments),
+        )
     assert not (tmp_path / "model").exists()
 
 
@@ -214,32 +275,51 @@ def pretrain(config: Path, home: Path, *settings: str) -> Path:
     return home / "pretrained"
 
 
-def test_a_pretraining_that_saw_the_held_out_contigs_is_reported(tiny_config: Path, tmp_path: Path) -> None:
-    provenance = pretrain(tiny_config, tmp_path, "pretraining.steps=2") / "provenance.json"
+def test_a_pretraining_that_saw_the_held_out_contigs_is_reported(
+    tiny_config: Path, tmp_path: Path
+) -> None:
+    provenance = (
+        pretrain(tiny_config, tmp_path, "pretraining.steps=2") / "provenance.json"
+    )
     recorded = json.loads(provenance.read_text())
     assert recorded["contigs"] == ["one"]
-    assert recorded["attention_backends"] in (["native"], ["blocked"])  # without a compiler
+    assert recorded["attention_backends"] in (
+        ["native"],
+        ["blocked"],
+    )  # without a compiler
     assert "stretches" not in recorded  # its contig is whole
-    update_json(provenance, contigs=["one", "three"], stretches=["three:1-100", "three:6001-12000"])
+    update_json(
+        provenance,
+        contigs=["one", "three"],
+        stretches=["three:1-100", "three:6001-12000"],
+    )
     words = ("--pretrained", provenance.parent, *sets("promoters.training.steps=2"))
     finetune(tiny_config, tmp_path / "model", *words)
     found = json.loads((tmp_path / "model/provenance.json").read_text())
     assert found["held_out_contigs_seen_in_pretraining"] == ["three:6001-12000"]
 
 
-def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(tiny_config: Path, tmp_path: Path) -> None:
+def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(
+    tiny_config: Path, tmp_path: Path
+) -> None:
     words = ("--pretrained", pretrain(tiny_config, tmp_path, "pretraining.steps=1"))
     words += (*sets("promoters.training.steps=1"),)
     for positions, method in ((160, "null"), (100, "tile")):
         extended = f"promoters.model.extend_positions={method}"
-        keys = sets(f"encoder.max_length={positions}", extended, "pretraining.sequence_tokens=96")
+        keys = sets(
+            f"encoder.max_length={positions}",
+            extended,
+            "pretraining.sequence_tokens=96",
+        )
         with fails(ConfigError, positions):
             finetune(tiny_config, tmp_path / "model", *words, *keys)
     keys = sets("encoder.max_length=160", "promoters.model.extend_positions=tile")
     finetune(tiny_config, tmp_path / "model", *words, *keys)
     model = load(tmp_path / "model")
     table = model.network.state_dict()["encoder.embeddings.position.weight"]
-    before = load(tmp_path / "pretrained").network.state_dict()["encoder.embeddings.position.weight"]
+    before = load(tmp_path / "pretrained").network.state_dict()[
+        "encoder.embeddings.position.weight"
+    ]
     assert model.config.max_length == len(table) == 160
     # One step of fine-tuning moves what it used; a window has fewer tokens than the copy's first row.
     torch.testing.assert_close(table[128:], before[:32], atol=2e-3, rtol=0)
@@ -252,17 +332,23 @@ def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(tiny_config: P
     assert load(tmp_path / "rotary").config.rotary_scale == 2.0
 
 
-def test_a_pretrained_encoder_reads_k_mers_as_well(tiny_config: Path, tmp_path: Path) -> None:
+def test_a_pretrained_encoder_reads_k_mers_as_well(
+    tiny_config: Path, tmp_path: Path
+) -> None:
     """Before training they change nothing; an encoder with other k-mers is another one."""
     pretrained = pretrain(tiny_config, tmp_path, "pretraining.steps=1")
-    keys = sets("promoters.training.steps=1", "promoters.training.optimizer.learning_rate=1e-30")
+    keys = sets(
+        "promoters.training.steps=1", "promoters.training.optimizer.learning_rate=1e-30"
+    )
     words = ("--pretrained", pretrained, *keys, *sets("encoder.kmers=3"))
     finetune(tiny_config, tmp_path / "model", *words)
     model, dna = load(tmp_path / "model"), [random_dna(300, 1)]
     assert model.config.kmers == 3
     np.testing.assert_allclose(model.embed(dna), load(pretrained).embed(dna), atol=1e-6)
     with fails(ConfigError, tmp_path / "model"):
-        finetune(tiny_config, tmp_path / "other", "--pretrained", tmp_path / "model", *keys)
+        finetune(
+            tiny_config, tmp_path / "other", "--pretrained", tmp_path / "model", *keys
+        )
 
 
 # Baselines
@@ -282,7 +368,9 @@ def test_predictions_are_the_regression_s(
     pd.testing.assert_frame_equal(found[places], of_model[places])
     config = load_config(tiny_config)
     data = read_windows(config.paths.windows, "genomic")
-    sequences = np.array(window_sequences(Reference(config.paths.reference), data.rows, config.seed))
+    sequences = np.array(
+        window_sequences(Reference(config.paths.reference), data.rows, config.seed)
+    )
     chosen = config.promoters.evaluation
     models = {
         "k-mer": KmerLogistic(chosen.baseline_kmer, chosen.seed),
@@ -292,7 +380,10 @@ def test_predictions_are_the_regression_s(
     }
     train = (data.rows["split"] == "train").to_numpy()
     fitted = models[baseline].fit(sequences[train].tolist(), data.labels[train])
-    assert found["probability"].to_numpy().tobytes() == fitted.predict(sequences[~train].tolist()).tobytes()
+    assert (
+        found["probability"].to_numpy().tobytes()
+        == fitted.predict(sequences[~train].tolist()).tobytes()
+    )
     if baseline == "k-mer":
         assert run(*words, "-o", tmp_path / "all").code == 0
         files = {path.name: path for path in (tmp_path / "all").glob("*.parquet")}
@@ -304,11 +395,22 @@ def test_other_baselines_and_unaligned_windows_are_refused(
     run: Run, tiny_config: Path, tmp_path: Path
 ) -> None:
     """Of such a data set `windows.json` tells it; the other baselines are fitted all the same."""
-    words = ["train baseline-promoter", tiny_config, "--negative-set", "genomic", "--baseline", "gc"]
+    words = [
+        "train baseline-promoter",
+        tiny_config,
+        "--negative-set",
+        "genomic",
+        "--baseline",
+        "gc",
+    ]
     message(refused(run(*words), 2), "gc")
     windows = tmp_path / "windows"
     shutil.copytree(load_config(tiny_config).paths.windows, windows)
-    update_json(windows / "windows.json", window={"upstream": 60, "downstream": 40}, aligned=False)
+    update_json(
+        windows / "windows.json",
+        window={"upstream": 60, "downstream": 40},
+        aligned=False,
+    )
     common = ["--negative-set", "genomic", "--windows", windows, "-o", tmp_path / "out"]
     words = ["train baseline-promoter", tiny_config, "--baseline", "position", *common]
     message(refused(run(*words), 1), "position", windows)
@@ -317,9 +419,16 @@ def test_other_baselines_and_unaligned_windows_are_refused(
     wanted = {*map(baseline_file, PROMOTER_BASELINES)} - {"position.parquet"}
     assert {path.name for path in (tmp_path / "out").glob("*.parquet")} == wanted
     # A configuration of other windows would give scores of a scan another start site.
-    scan = ("--scan", load_config(tiny_config).paths.reference, *sets("promoters.windows.upstream=9000"))
+    scan = (
+        "--scan",
+        load_config(tiny_config).paths.reference,
+        *sets("promoters.windows.upstream=9000"),
+    )
     words = ["train baseline-promoter", tiny_config, "--negative-set", "genomic", *scan]
-    message(refused(run(*words, "-o", tmp_path / "scans"), 2), "promoters.windows.upstream 9,000")
+    message(
+        refused(run(*words, "-o", tmp_path / "scans"), 2),
+        "promoters.windows.upstream 9,000",
+    )
     assert not (tmp_path / "scans").exists()
 
 
@@ -348,12 +457,19 @@ def windows(count: int, seed: int) -> ClassifierWindows:
         for text, label in zip(texts, labels, strict=True)
     ]
     always, variants = labels == 1, np.zeros(count, np.int64)
-    return ClassifierWindows(marked, labels[:, None].astype(np.float32), always, variants)
+    return ClassifierWindows(
+        marked, labels[:, None].astype(np.float32), always, variants
+    )
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"base_positions": False}, {"ensemble_kmers": 0}, {"ensemble": False, "ensemble_kmers": 6}],
+    [
+        {},
+        {"base_positions": False},
+        {"ensemble_kmers": 0},
+        {"ensemble": False, "ensemble_kmers": 6},
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("has_valid", [True, False])
@@ -371,9 +487,13 @@ def test_log_odds_add_up(changes: dict[str, Any], has_valid: bool) -> None:
     ensemble = model.network.ensemble
     assert ensemble is not None
     of_valid = predict(valid.sequences)
-    members, _ = add_promoter_members(ensemble, learned, valid if has_valid else None, of_valid, 1)
+    members, _ = add_promoter_members(
+        ensemble, learned, valid if has_valid else None, of_valid, 1
+    )
     regressions = {"position": PositionLogistic(1)} if own.ensemble else {}
-    regressions |= {"kmers": KmerLogistic(own.ensemble_kmers, 1)} if own.ensemble_kmers else {}
+    regressions |= (
+        {"kmers": KmerLogistic(own.ensemble_kmers, 1)} if own.ensemble_kmers else {}
+    )
     assert [*members.weights] == ["network", *regressions]
     assert (len({*members.weights.values()}) == 1) == (not has_valid)
     expected = members.weights["network"] * alone + members.intercept
@@ -398,16 +518,28 @@ def test_regressions_read_the_whole_window_in_every_view() -> None:
     several = replace(one, settings=BOTH.model_copy(update={"views": 3, "jitter": 8}))
     with networks_alone(one.network):
         cut = [logit(one.window_probabilities(test, device="cpu").astype(np.float64))]
-        rows = [promoter_rows(TOKENIZER, test, [sides] * 20, BOTH, 128) for sides in view_cuts(3, 8)]
+        rows = [
+            promoter_rows(TOKENIZER, test, [sides] * 20, BOTH, 128)
+            for sides in view_cuts(3, 8)
+        ]
         cpu = torch.device("cpu")
-        views = [row_logits(one.network, row, 0, 8, cpu)[:, 0].astype(np.float64) for row in rows]
-    added = logit(one.window_probabilities(test, device="cpu").astype(np.float64)) - cut[0] / 3
+        views = [
+            row_logits(one.network, row, 0, 8, cpu)[:, 0].astype(np.float64)
+            for row in rows
+        ]
+    added = (
+        logit(one.window_probabilities(test, device="cpu").astype(np.float64))
+        - cut[0] / 3
+    )
     expected = np.mean([expit(view / 3 + added) for view in views], axis=0)
     found = several.window_probabilities(test, device="cpu")
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert np.ptp(views, axis=0).max() > 0.01
     known = several.network_logits(test, device="cpu")
-    assert several.window_probabilities(test, logits=known, device="cpu").tobytes() == found.tobytes()
+    assert (
+        several.window_probabilities(test, logits=known, device="cpu").tobytes()
+        == found.tobytes()
+    )
 
 
 @settings(deadline=None)
@@ -421,7 +553,9 @@ def test_weights_are_not_negative_and_useful_members_are_used(seed: int) -> None
     total = weights["a"] * good + weights["b"] * noise
     assert weights["a"] > 1 and 0 <= weights["b"] < 0.5
     areas = {"a": good, "b": noise, "ensemble": total}
-    expected = {name: auroc(labels[:, 0], score[:, 0]).value for name, score in areas.items()}
+    expected = {
+        name: auroc(labels[:, 0], score[:, 0]).value for name, score in areas.items()
+    }
     measured = found.measured({"a": good, "b": noise}, total, labels, "binary")
     assert measured.valid_auroc == pytest.approx(expected)
     swapped = fit_members({"a": noise, "b": good}, labels).weights
@@ -435,7 +569,9 @@ def test_weights_are_not_negative_and_useful_members_are_used(seed: int) -> None
     assert [*few.values()] == pytest.approx([0.5, 0.5], abs=0.2)
     assert fit_members({"a": good[:1]}, labels[:1]).weights == {"a": 1.0}
     # Positives with eight times the weight have higher log-odds.
-    plain, weighted = (fit_members({"a": good}, labels, weight).intercept for weight in (1.0, 8.0))
+    plain, weighted = (
+        fit_members({"a": good}, labels, weight).intercept for weight in (1.0, 8.0)
+    )
     assert weighted == pytest.approx(plain + np.log(8), abs=0.5)
 
 
@@ -447,27 +583,51 @@ def test_a_member_that_was_not_fitted_adds_nothing() -> None:
     position = model.network.ensemble.position
     assert position is not None and not position.weight.any()
     assert "ensemble.position.weight" in model.network.state_dict()
-    assert not any(name.startswith("ensemble") for name, _ in model.network.named_parameters())
+    assert not any(
+        name.startswith("ensemble") for name, _ in model.network.named_parameters()
+    )
 
 
 def without(windows: Path, home: Path, split: str, negative_set: str | None) -> Path:
     """A copy of a data set without the windows of a split, or those of one set."""
     shutil.copytree(windows, home)
     rows = pd.read_parquet(home / "windows.parquet")
-    left = (rows["split"] != split) | ((rows["negative_set"] != negative_set) & (negative_set is not None))
+    left = (rows["split"] != split) | (
+        (rows["negative_set"] != negative_set) & (negative_set is not None)
+    )
     rows[left].to_parquet(home / "windows.parquet", index=False)
-    packed = np.packbits((rows[left]["negative_set"] == "positive").to_numpy()[:, None], axis=1)
-    np.savez_compressed(home / "labels.npz", packed=packed, tracks=np.array(["promoter"]))
+    packed = np.packbits(
+        (rows[left]["negative_set"] == "positive").to_numpy()[:, None], axis=1
+    )
+    np.savez_compressed(
+        home / "labels.npz", packed=packed, tracks=np.array(["promoter"])
+    )
     return home
 
 
-def test_a_validation_split_of_one_class_has_no_auroc(tiny_config: Path, tmp_path: Path, run: Run) -> None:
+def test_a_validation_split_of_one_class_has_no_auroc(
+    tiny_config: Path, tmp_path: Path, run: Run
+) -> None:
     """It is neither printed nor stored as a number, and chooses no weights."""
-    windows = without(load_config(tiny_config).paths.windows, tmp_path / "windows", "valid", "genomic")
+    windows = without(
+        load_config(tiny_config).paths.windows, tmp_path / "windows", "valid", "genomic"
+    )
     best, last = tmp_path / "best", tmp_path / "last"
     for model, keep in ((best, "best"), (last, "last")):
-        words = (tiny_config, "--negative-set", "genomic", "--windows", windows, "-o", model)
-        found = run("finetune-promoter", *words, *sets(RANDOM, f"promoters.training.keep={keep}"))
+        words = (
+            tiny_config,
+            "--negative-set",
+            "genomic",
+            "--windows",
+            windows,
+            "-o",
+            model,
+        )
+        found = run(
+            "finetune-promoter",
+            *words,
+            *sets(RANDOM, f"promoters.training.keep={keep}"),
+        )
         assert found.code == 0
     shown = found.err
     assert "split 'valid' has no genomic negatives: its AUROC is not defined" in shown
@@ -478,9 +638,13 @@ def test_a_validation_split_of_one_class_has_no_auroc(tiny_config: Path, tmp_pat
     assert metrics["valid"]["auroc"] is None and metrics["test"]["auroc"] > 0
     weights = metrics["ensemble"]["weights"]
     assert set(weights.values()) == {1 / len(weights)}
-    records = [json.loads(line) for line in (best / "training.jsonl").read_text().splitlines()]
+    records = [
+        json.loads(line) for line in (best / "training.jsonl").read_text().splitlines()
+    ]
     evaluations = [record["evaluation"] for record in records if "evaluation" in record]
-    assert evaluations and all(one["auroc"] is None and one["loss"] > 0 for one in evaluations)
+    assert evaluations and all(
+        one["auroc"] is None and one["loss"] > 0 for one in evaluations
+    )
     assert "NaN" not in (best / "training.jsonl").read_text()
     curve = read_training_log(best / "training.jsonl").evaluation["auroc"]
     assert len(curve.steps) == len(evaluations) and np.isnan(curve.values).all()
@@ -494,13 +658,35 @@ def test_a_validation_split_of_one_class_has_no_auroc(tiny_config: Path, tmp_pat
     ],
 )
 def test_windows_that_cannot_be_learned_are_refused_at_once(
-    tiny_config: Path, tmp_path: Path, run: Run, split: str, negative_set: str | None, words: str
+    tiny_config: Path,
+    tmp_path: Path,
+    run: Run,
+    split: str,
+    negative_set: str | None,
+    words: str,
 ) -> None:
-    windows = without(load_config(tiny_config).paths.windows, tmp_path / "windows", split, negative_set)
+    windows = without(
+        load_config(tiny_config).paths.windows,
+        tmp_path / "windows",
+        split,
+        negative_set,
+    )
     for command in ("finetune-promoter", "train baseline-promoter"):
         if split == "valid" and command != "finetune-promoter":
             continue
-        arguments = (tiny_config, "--negative-set", "genomic", "--windows", windows, "-o", tmp_path / "model")
-        found = run(*command.split(), *arguments, *(sets(RANDOM) if command == "finetune-promoter" else ()))
+        arguments = (
+            tiny_config,
+            "--negative-set",
+            "genomic",
+            "--windows",
+            windows,
+            "-o",
+            tmp_path / "model",
+        )
+        found = run(
+            *command.split(),
+            *arguments,
+            *(sets(RANDOM) if command == "finetune-promoter" else ()),
+        )
         refused(found, 1, words)
         assert not (tmp_path / "model").exists()

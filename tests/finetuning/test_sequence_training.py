@@ -9,7 +9,12 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from sklearn.metrics import average_precision_score, balanced_accuracy_score, log_loss, roc_auc_score
+from sklearn.metrics import (
+    average_precision_score,
+    balanced_accuracy_score,
+    log_loss,
+    roc_auc_score,
+)
 
 import bigbird_dna
 from bigbird_dna.baselines.kmers import both_strand_frequencies, kmer_frequencies
@@ -33,11 +38,20 @@ from tests.tiny_run import SETTINGS
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 from tests.training.test_losses import KINDS, labels_of
 
-TRAINING = {"steps": 6, "batch_size": 8, "evaluate_every": 3, "checkpoint_minutes": 0, "precision": "float32"}
+TRAINING = {
+    "steps": 6,
+    "batch_size": 8,
+    "evaluate_every": 3,
+    "checkpoint_minutes": 0,
+    "precision": "float32",
+}
 SMALL: dict[str, Any] = {
     "tokens": {"vocabulary": 32, "max_piece_length": 4},
     "encoder": SETTINGS["encoder"],
-    "sequences": {"model": {"initial": "random", "pooling": "mean"}, "training": TRAINING},
+    "sequences": {
+        "model": {"initial": "random", "pooling": "mean"},
+        "training": TRAINING,
+    },
 }
 COUNT = 80
 
@@ -52,23 +66,35 @@ class Labeled(NamedTuple):
 
 
 def motif_counts(texts: list[str]) -> np.ndarray:
-    return np.array([[text.count(word) for word in ("TATA", "GC", "AC")] for text in texts])
+    return np.array(
+        [[text.count(word) for word in ("TATA", "GC", "AC")] for text in texts]
+    )
 
 
 def labeled(home: Path, kind: str, **changes: Any) -> Labeled:
     """Sequences of the given or different lengths, with labels that depend on their words."""
     lengths = changes.get("lengths", (60,))
-    texts = [random_dna(lengths[number % len(lengths)], number) for number in range(COUNT)]
-    marked = ["TATA" + text[4:] if number % 3 == 0 else text for number, text in enumerate(texts)]
+    texts = [
+        random_dna(lengths[number % len(lengths)], number) for number in range(COUNT)
+    ]
+    marked = [
+        "TATA" + text[4:] if number % 3 == 0 else text
+        for number, text in enumerate(texts)
+    ]
     counts, columns = motif_counts(marked), dict[str, Any]()
     words: tuple[str, ...] = ()
     match kind:
         case "binary":
             columns["label"] = [int(number % 3 == 0) for number in range(COUNT)]
         case "multiclass":
-            columns["label"] = [("none", "few", "many")[min(count, 5) // 2] for count in counts[:, 1]]
+            columns["label"] = [
+                ("none", "few", "many")[min(count, 5) // 2] for count in counts[:, 1]
+            ]
         case "multilabel":
-            columns |= {f"label_{number}": (counts[:, number] > 2).astype(int) for number in (1, 2)}
+            columns |= {
+                f"label_{number}": (counts[:, number] > 2).astype(int)
+                for number in (1, 2)
+            }
         case "regression":
             columns |= {"gc": counts[:, 1] / 10, "ac": counts[:, 2] - 0.5}
             words = ("--label-column", "gc", "--label-column", "ac")
@@ -90,27 +116,44 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trained(data: Labeled, config: Path, output: Path, *words: object) -> Path:
-    invoke("finetune-sequences", data.path, *data.words, "--config", config, "-o", output, *words)
+    invoke(
+        "finetune-sequences",
+        data.path,
+        *data.words,
+        "--config",
+        config,
+        "-o",
+        output,
+        *words,
+    )
     return output
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def run_of_a_kind(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, config: Path
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    config: Path,
 ) -> tuple[Labeled, Path]:
     home = tmp_path_factory.mktemp(request.param)
     data = labeled(home, request.param)
-    return data, trained(data, config, home / "model", "--device", "cpu", "--threads", 1)
+    return data, trained(
+        data, config, home / "model", "--device", "cpu", "--threads", 1
+    )
 
 
-def test_a_model_directory_has_everything(run_of_a_kind: tuple[Labeled, Path], tmp_path: Path) -> None:
+def test_a_model_directory_has_everything(
+    run_of_a_kind: tuple[Labeled, Path], tmp_path: Path
+) -> None:
     """Predictions of all predictors, a report, and a model that gives the same predictions as a command."""
     data, path = run_of_a_kind
     assert not [*path.parent.glob("model.checkpoints/*")]
     predictions = pd.read_parquet(path / "predictions.parquet")
     predictors = {"model", "network", "k-mer", "composition", "cnn", "control"}
     predictors |= {"position"} if data.kind == "binary" else set()
-    names = {column.partition("/")[0] for column in predictions.columns if "/" in column}
+    names = {
+        column.partition("/")[0] for column in predictions.columns if "/" in column
+    }
     assert names == {"label", *predictors}
     held_out = read_labeled_sequences([data.path], columns=_columns(data.words))
     rows = held_out.rows("valid", "test")
@@ -132,7 +175,9 @@ def test_a_model_directory_has_everything(run_of_a_kind: tuple[Labeled, Path], t
     shown = np.array([[float(scored[row][name]) for name in columns] for row in rows])
     np.testing.assert_allclose(shown, stored, rtol=1e-4, atol=1e-6)
     if data.kind == "multiclass":
-        assert [scored[row]["class"] for row in rows] == [data.outputs[c] for c in found.argmax(1)]
+        assert [scored[row]["class"] for row in rows] == [
+            data.outputs[c] for c in found.argmax(1)
+        ]
 
 
 @pytest.mark.slow
@@ -146,27 +191,47 @@ def test_labels_with_gaps_train_a_model_whose_metrics_are_of_known_labels(
         [
             frame,
             *(
-                frame.assign(sequence=[random_dna(60, 500 * copy + row) for row in range(80)])
+                frame.assign(
+                    sequence=[random_dna(60, 500 * copy + row) for row in range(80)]
+                )
                 for copy in (1, 2)
             ),
         ]
     )
     counts = motif_counts(frame["sequence"].tolist())
     missing = np.random.default_rng(5).random((len(frame), 2)) < 0.25
-    labels = np.where(missing, [["NA", "-1"]], (counts[:, 1:] > 2).astype(int).astype(str))
+    labels = np.where(
+        missing, [["NA", "-1"]], (counts[:, 1:] > 2).astype(int).astype(str)
+    )
     frame[["label_1", "label_2"]] = labels
     frame.to_csv(data.path, index=False)
-    path = trained(data, config, tmp_path / "model", "--set", "sequences.baselines.shuffled_labels=0")
+    path = trained(
+        data,
+        config,
+        tmp_path / "model",
+        "--set",
+        "sequences.baselines.shuffled_labels=0",
+    )
     provenance = json.loads((path / "provenance.json").read_text())
-    without, single = int(missing.all(axis=1).sum()), int((missing.sum(axis=1) == 1).sum())
-    assert (provenance["rows_without_label"], provenance["missing_labels"]) == (without, single)
+    without, single = (
+        int(missing.all(axis=1).sum()),
+        int((missing.sum(axis=1) == 1).sum()),
+    )
+    assert (provenance["rows_without_label"], provenance["missing_labels"]) == (
+        without,
+        single,
+    )
     assert f"{without:,}, left out" in (path / "report.html").read_text()
     predictions = pd.read_parquet(path / "predictions.parquet").set_index("name")
     held_out = read_labeled_sequences([data.path])
     numbers = [int(name.partition("_")[2] or 1) - 1 for name in held_out.names]
-    truth = pd.DataFrame(np.where(missing, np.nan, counts[:, 1:] > 2)[numbers], index=held_out.names)
+    truth = pd.DataFrame(
+        np.where(missing, np.nan, counts[:, 1:] > 2)[numbers], index=held_out.names
+    )
     for column, output in enumerate(("label_1", "label_2")):
-        np.testing.assert_array_equal(predictions[f"label/{output}"], truth.loc[predictions.index, column])
+        np.testing.assert_array_equal(
+            predictions[f"label/{output}"], truth.loc[predictions.index, column]
+        )
     table = pd.read_csv(path / "metrics.tsv", sep="\t").set_index(["output", "model"])
     test, areas = predictions[predictions["split"] == "test"], []
     for output in ("label_1", "label_2"):
@@ -178,15 +243,22 @@ def test_labels_with_gaps_train_a_model_whose_metrics_are_of_known_labels(
         assert row["auroc"] == pytest.approx(areas[-1], rel=1e-5)
         assert row["auprc"] == pytest.approx(average_precision_score(y, x), rel=1e-5)
         called = x >= 0.5
-        assert row["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(y, called), rel=1e-5)
+        assert row["balanced_accuracy"] == pytest.approx(
+            balanced_accuracy_score(y, called), rel=1e-5
+        )
     metrics = json.loads((path / "metrics.json").read_text())["test"]["model"]
-    y, x = (test[[f"{name}/label_1", f"{name}/label_2"]].to_numpy(float) for name in ("label", "model"))
+    y, x = (
+        test[[f"{name}/label_1", f"{name}/label_2"]].to_numpy(float)
+        for name in ("label", "model")
+    )
     both = ~np.isnan(y)
     assert metrics["loss"] == pytest.approx(log_loss(y[both], x[both]), rel=1e-4)
     assert metrics["auroc"] == pytest.approx(np.median(areas), rel=1e-9)
 
 
-def test_a_stopped_training_resumes(tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_training_resumes(
+    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also within the control, after the model itself was trained: the results are the same."""
     from bigbird_dna.finetuning import sequences as module
 
@@ -202,7 +274,9 @@ def test_a_stopped_training_resumes(tmp_path: Path, config: Path, monkeypatch: p
     monkeypatch.setattr(module.LabeledSequenceTask, "objective", stops)
     with pytest.raises((KeyboardInterrupt, SystemExit, AssertionError)):
         trained(data, config, tmp_path / "again")
-    assert not (tmp_path / "again").exists() and (tmp_path / "again.checkpoints").exists()
+    assert (
+        not (tmp_path / "again").exists() and (tmp_path / "again.checkpoints").exists()
+    )
     monkeypatch.undo()
     again = trained(data, config, tmp_path / "again")
     for name in ("model.safetensors", "predictions.parquet", "metrics.tsv"):
@@ -212,7 +286,9 @@ def test_a_stopped_training_resumes(tmp_path: Path, config: Path, monkeypatch: p
 def test_sequences_without_direction(tmp_path: Path, config: Path) -> None:
     """Predictions are the same, but for rounding, for the other strand."""
     data = labeled(tmp_path, "binary", lengths=(60, 47, 33))
-    model = load_sequence_model(trained(data, config, tmp_path / "model", "--both-strands"))
+    model = load_sequence_model(
+        trained(data, config, tmp_path / "model", "--both-strands")
+    )
     assert model.settings.both_strands and model.settings.length is None
     texts = [random_dna(length, length) for length in (20, 33, 80)]
     forward = model.predict(texts, device="cpu")
@@ -234,48 +310,81 @@ def test_outputs_add_up(kind: Any, both_strands: bool) -> None:
         ensemble_kmers=k, both_strands=both_strands, means=loss.means, deviations=loss.deviations,
     )  # fmt: skip
     tokenizer = small_tokenizer()
-    model = random_model(tokenizer, small_encoder(tokenizer.vocabulary), settings, scale=2.0)
+    model = random_model(
+        tokenizer, small_encoder(tokenizer.vocabulary), settings, scale=2.0
+    )
     assert isinstance(model, LoadedSequenceModel) and model.network.ensemble is not None
-    found = sequence_regressions(loss, k, 1, aligned=False, both_strands=both_strands)["k-mer"]
+    found = sequence_regressions(loss, k, 1, aligned=False, both_strands=both_strands)[
+        "k-mer"
+    ]
     data: Any = type("Data", (), {"sequences": texts, "labels": labels})
     found.fit(data, data)
-    frequencies = (both_strand_frequencies if both_strands else kmer_frequencies)(texts, k)
+    frequencies = (both_strand_frequencies if both_strands else kmer_frequencies)(
+        texts, k
+    )
     columns = np.asarray(found.coefficients).reshape(frequencies.shape[1], -1)
-    np.testing.assert_allclose(frequencies @ columns + found.intercept, found.logits(texts), atol=1e-3)
+    np.testing.assert_allclose(
+        frequencies @ columns + found.intercept, found.logits(texts), atol=1e-3
+    )
     alone = loss.logits(model.window_predictions(texts, device="cpu").astype(float))
     members = Members({"network": 0.5, KMERS: 0.25}, 0.125)
     add_members(model.network.ensemble, {KMERS: found}, members)
     total = loss.predictions(0.5 * alone + 0.25 * found.logits(texts) + 0.125)
     if not both_strands:  # of both strands it is the mean of predictions
-        np.testing.assert_allclose(model.window_predictions(texts, device="cpu"), total, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(
+            model.window_predictions(texts, device="cpu"), total, rtol=1e-3, atol=1e-3
+        )
     with networks_alone(model.network):
         own = loss.logits(model.window_predictions(texts, device="cpu").astype(float))
         np.testing.assert_allclose(own, alone, atol=1e-6)
 
 
 @pytest.mark.parametrize("task", ["pretraining", "sequences"])
-def test_it_begins_with_the_encoder_of_any_model(tmp_path: Path, config: Path, task: str) -> None:
+def test_it_begins_with_the_encoder_of_any_model(
+    tmp_path: Path, config: Path, task: str
+) -> None:
     """Whose sizes need not be configured; its tokenizer and checksum are those of the start."""
     tokenizer = small_tokenizer()
-    own = SequenceSettings(kind="binary", outputs=("label",), pooling="cls", jitter=0, views=1)
+    own = SequenceSettings(
+        kind="binary", outputs=("label",), pooling="cls", jitter=0, views=1
+    )
     settings = PretrainingSettings() if task == "pretraining" else own
     encoder = small_encoder(tokenizer.vocabulary, max_length=96)
-    save(tmp_path / "start", random_model(tokenizer, encoder, settings), {"imported_from": "theirs"}, {}, {})
+    save(
+        tmp_path / "start",
+        random_model(tokenizer, encoder, settings),
+        {"imported_from": "theirs"},
+        {},
+        {},
+    )
     data, start = labeled(tmp_path, "binary"), load(tmp_path / "start")
-    words = ("--pretrained", tmp_path / "start", "--set", "sequences.training.optimizer.learning_rate=1e-12")
+    words = (
+        "--pretrained",
+        tmp_path / "start",
+        "--set",
+        "sequences.training.optimizer.learning_rate=1e-12",
+    )
     model = load_sequence_model(trained(data, config, tmp_path / "model", *words))
-    assert model.tokenizer.sha256 == start.tokenizer.sha256 and model.config.max_length == 96
+    assert (
+        model.tokenizer.sha256 == start.tokenizer.sha256
+        and model.config.max_length == 96
+    )
     found = model.one_encoder().state_dict()
     for name, value in start.one_encoder().state_dict().items():
         np.testing.assert_allclose(found[name], value, atol=1e-5)
     provenance = json.loads((tmp_path / "model/provenance.json").read_text())
-    assert provenance["pretrained_sha256"] == start.sha256 and provenance["imported_from"] == "theirs"
+    assert (
+        provenance["pretrained_sha256"] == start.sha256
+        and provenance["imported_from"] == "theirs"
+    )
     assert start.sha256[:12] in (tmp_path / "model/report.html").read_text()
 
 
 def test_a_start_that_has_changed_meanwhile_is_an_error(tmp_path: Path) -> None:
     tokenizer = small_tokenizer()
-    start = random_model(tokenizer, small_encoder(tokenizer.vocabulary), PretrainingSettings())
+    start = random_model(
+        tokenizer, small_encoder(tokenizer.vocabulary), PretrainingSettings()
+    )
     save(tmp_path / "start", start, {}, {}, {})
     path, sha256 = tmp_path / "start", load(tmp_path / "start").sha256
     encoder = Encoder(start.config)
@@ -295,16 +404,35 @@ def test_published_and_untidy_sets_go_through(tmp_path: Path, config: Path) -> N
             for row, text in enumerate(kept)
         )
         (tmp_path / name).write_text("".join(lines))
-    words = ("--negatives", tmp_path / "n.fa", "--set", "sequences.baselines.shuffled_labels=0")
-    fasta = trained(Labeled(tmp_path / "p.fa", "binary", ["label"]), config, tmp_path / "model", *words)
+    words = (
+        "--negatives",
+        tmp_path / "n.fa",
+        "--set",
+        "sequences.baselines.shuffled_labels=0",
+    )
+    fasta = trained(
+        Labeled(tmp_path / "p.fa", "binary", ["label"]),
+        config,
+        tmp_path / "model",
+        *words,
+    )
     assert "control" not in set(pd.read_csv(fasta / "metrics.tsv", sep="\t")["model"])
     files = []
-    for name, rows in (("train.csv", slice(0, 60)), ("dev.csv", slice(60, 70)), ("test.csv", slice(70, 80))):
+    for name, rows in (
+        ("train.csv", slice(0, 60)),
+        ("dev.csv", slice(60, 70)),
+        ("test.csv", slice(70, 80)),
+    ):
         files.append(tmp_path / name)
-        frame = pd.DataFrame({"sequence": texts, "label": [number % 4 for number in range(COUNT)]})
+        frame = pd.DataFrame(
+            {"sequence": texts, "label": [number % 4 for number in range(COUNT)]}
+        )
         frame[rows].to_csv(files[-1], index=False)
     invoke("finetune-sequences", *files, "--config", config, "-o", tmp_path / "gue")
-    assert json.loads((tmp_path / "gue/metrics.json").read_text())["test"]["sequences"] == 10
+    assert (
+        json.loads((tmp_path / "gue/metrics.json").read_text())["test"]["sequences"]
+        == 10
+    )
 
 
 @pytest.mark.parametrize(
@@ -319,8 +447,12 @@ def test_published_and_untidy_sets_go_through(tmp_path: Path, config: Path) -> N
     ],
     ids=["column", "one class", "text", "protein", "task", "cells"],
 )
-def test_a_fault_is_one_sentence(run: Run, tmp_path: Path, content: str, words: tuple[str, ...]) -> None:
+def test_a_fault_is_one_sentence(
+    run: Run, tmp_path: Path, content: str, words: tuple[str, ...]
+) -> None:
     (tmp_path / "x.csv").write_text(content)
-    result = run("finetune-sequences", tmp_path / "x.csv", "-o", tmp_path / "model", *words)
+    result = run(
+        "finetune-sequences", tmp_path / "x.csv", "-o", tmp_path / "model", *words
+    )
     refused(result, 2 if "ranking" in words else 1)
     assert not (tmp_path / "model").exists()

@@ -9,7 +9,13 @@ import pandas as pd
 import pytest
 import yaml
 from scipy.stats import pearsonr
-from sklearn.metrics import average_precision_score, f1_score, log_loss, matthews_corrcoef, roc_auc_score
+from sklearn.metrics import (
+    average_precision_score,
+    f1_score,
+    log_loss,
+    matthews_corrcoef,
+    roc_auc_score,
+)
 
 from bigbird_dna.config import load_config
 from bigbird_dna.data.promoter_windows import read_windows, window_sequences
@@ -56,7 +62,13 @@ def long_sequences(home: Path, kind: str) -> Path:
         gc = 0.4 + 0.1 * klass
         ends = [(1 - gc) / 2, gc / 2, gc / 2, (1 - gc) / 2]
         parts = [rng.choice(list("ACGT"), 120, p=p) for p in (ends, [0.25] * 4, ends)]
-        split = "valid" if number % 10 in (2, 5, 9) else "test" if number % 10 in (1, 4, 8) else "train"
+        split = (
+            "valid"
+            if number % 10 in (2, 5, 9)
+            else "test"
+            if number % 10 in (1, 4, 8)
+            else "train"
+        )
         row: dict[str, Any] = {
             "name": f"s{number}",
             "sequence": "".join(np.concatenate(parts)),
@@ -77,12 +89,24 @@ def long_sequences(home: Path, kind: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["binary", "multiclass", "multilabel", "regression"])
-def test_sequences_longer_than_the_network_reads(tmp_path: Path, run: Run, kind: str) -> None:
+def test_sequences_longer_than_the_network_reads(
+    tmp_path: Path, run: Run, kind: str
+) -> None:
     """What is logged, stored and reported is what score-sequences writes; truncation is counted."""
     data, model = long_sequences(tmp_path, kind), tmp_path / "model"
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(SMALL))
-    trained = run("finetune-sequences", data, "--config", tmp_path / "small.yaml", "-o", model, *CPU)
-    scored = run("score-sequences", model, data, "-o", tmp_path / "scores.parquet", *CPU)
+    trained = run(
+        "finetune-sequences",
+        data,
+        "--config",
+        tmp_path / "small.yaml",
+        "-o",
+        model,
+        *CPU,
+    )
+    scored = run(
+        "score-sequences", model, data, "-o", tmp_path / "scores.parquet", *CPU
+    )
     assert trained.code == scored.code == 0
     logged = trained.err
     table, scores = pd.read_csv(data), pd.read_parquet(tmp_path / "scores.parquet")
@@ -101,7 +125,9 @@ def test_sequences_longer_than_the_network_reads(tmp_path: Path, run: Run, kind:
         y, p, stored = labels[rows], values[rows], metrics[split]["model"]
         assert metrics[split]["sequences"] == rows.sum()
         if kind == "regression":
-            assert stored["pearson"] == pytest.approx(pearsonr(y[:, 0], p[:, 0]).statistic, **EXACT)
+            assert stored["pearson"] == pytest.approx(
+                pearsonr(y[:, 0], p[:, 0]).statistic, **EXACT
+            )
             expected = (((p - y) / labels[train].std()) ** 2).mean()
         elif kind == "multilabel":
             expected = np.mean([log_loss(y[:, t], p[:, t]) for t in range(2)])
@@ -111,7 +137,11 @@ def test_sequences_longer_than_the_network_reads(tmp_path: Path, run: Run, kind:
             classes = (y[:, 0] if kind == "binary" else y.argmax(1)).astype(int)
             weights = train.sum() / (len(counts) * counts[classes])
             # Probabilities of single precision add up to 1 within 1e-7.
-            chances = np.append(1 - p, p, axis=1) if kind == "binary" else p / p.sum(axis=1, keepdims=True)
+            chances = (
+                np.append(1 - p, p, axis=1)
+                if kind == "binary"
+                else p / p.sum(axis=1, keepdims=True)
+            )
             expected = -(weights * np.log(chances[np.arange(len(y)), classes])).mean()
         assert stored["loss"] == pytest.approx(expected, **EXACT)
         if kind != "regression":
@@ -126,12 +156,20 @@ def test_sequences_longer_than_the_network_reads(tmp_path: Path, run: Run, kind:
     assert min(ensemble["kmers"], metrics["test"]["model"][name]) > 0.55
     report = pd.read_csv(model / "metrics.tsv", sep="\t").set_index("model")
     if kind in ("binary", "regression"):
-        assert report.loc["model", name] == pytest.approx(metrics["test"]["model"][name], rel=1e-5)
+        assert report.loc["model", name] == pytest.approx(
+            metrics["test"]["model"][name], rel=1e-5
+        )
     assert metrics["truncated"] == {"train": 96, "valid": 72, "test": 72}
-    assert "warning: 240 sequences have more tokens than encoder.max_length 48 allows" in logged
+    assert (
+        "warning: 240 sequences have more tokens than encoder.max_length 48 allows"
+        in logged
+    )
     assert {*scores["note"]} == {"truncated"}
     assert "240 too long for the network" in scored.err
-    assert "72 of 72 test: the network reads their central 46 tokens" in (model / "report.html").read_text()
+    assert (
+        "72 of 72 test: the network reads their central 46 tokens"
+        in (model / "report.html").read_text()
+    )
 
 
 @pytest.mark.parametrize("views", [1, 3])
@@ -151,7 +189,16 @@ def test_promoters(tiny_config: Path, tmp_path: Path, views: int) -> None:
     lines = (f">{number}\n{text}\n" for number, text in enumerate(texts))
     (tmp_path / "windows.fa").write_text("".join(lines))
     scores = tmp_path / "scores.parquet"
-    invoke("score-promoters", model, tmp_path / "windows.fa", "--strand", "+", "-o", scores, *CPU)
+    invoke(
+        "score-promoters",
+        model,
+        tmp_path / "windows.fa",
+        "--strand",
+        "+",
+        "-o",
+        scores,
+        *CPU,
+    )
     found = pd.read_parquet(scores)
     assert found["contig"].astype(int).tolist() == list(range(len(texts)))
     metrics, probabilities = metrics_of(model), found["score"].to_numpy(float)
@@ -169,11 +216,27 @@ def test_promoters(tiny_config: Path, tmp_path: Path, views: int) -> None:
 
 CHROMATIN: dict[str, Any] = {
     "genome": {"valid": ["b"], "test": ["c"]},
-    "encoder": {"layers": 1, "hidden": 16, "heads": 2, "max_length": 64, "block_size": 8},
+    "encoder": {
+        "layers": 1,
+        "hidden": 16,
+        "heads": 2,
+        "max_length": 64,
+        "block_size": 8,
+    },
     "chromatin": {
-        "data": {"bin": 40, "window": 200, "negative_fraction": 1.0, "min_positives_train": 5},
+        "data": {
+            "bin": 40,
+            "window": 200,
+            "negative_fraction": 1.0,
+            "min_positives_train": 5,
+        },
         "model": {"pooling": "bin", "initial": "random"},
-        "training": {"steps": 10, "batch_size": 8, "bins_per_window": 3, "precision": "float32"},
+        "training": {
+            "steps": 10,
+            "batch_size": 8,
+            "bins_per_window": 3,
+            "precision": "float32",
+        },
         "evaluation": {"baseline_kmer": 3},
     },
 }
@@ -183,20 +246,38 @@ CHROMATIN: dict[str, Any] = {
 def test_chromatin(tmp_path: Path, ensemble: bool) -> None:
     """By predict-tracks, on both strands; the labels of one class have a weight."""
     home, model = make_chromatin(tmp_path / "made"), tmp_path / "model"
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump({"results": str(tmp_path / "results"), **CHROMATIN}))
+    (tmp_path / "run.yaml").write_text(
+        yaml.safe_dump({"results": str(tmp_path / "results"), **CHROMATIN})
+    )
     invoke(
-        *("finetune-chromatin", tmp_path / "run.yaml", "--data", home / "data", "-o", model),
-        *("--reference", home / "reference.fa.gz", "--tokenizer", home / "tokenizer.model"),
+        *(
+            "finetune-chromatin",
+            tmp_path / "run.yaml",
+            "--data",
+            home / "data",
+            "-o",
+            model,
+        ),
+        *(
+            "--reference",
+            home / "reference.fa.gz",
+            "--tokenizer",
+            home / "tokenizer.model",
+        ),
         *("--checkpoint-dir", tmp_path / "checkpoints"),
         *("--set", f"chromatin.model.ensemble={str(ensemble).lower()}", *CPU),
     )
     data = read_dataset(home / "data")
     rows = data.rows("valid")
     bins = data.bins.iloc[rows]
-    bins[["contig", "start", "end"]].to_csv(tmp_path / "bins.bed", sep="\t", header=False, index=False)
+    bins[["contig", "start", "end"]].to_csv(
+        tmp_path / "bins.bed", sep="\t", header=False, index=False
+    )
     tracks = tmp_path / "tracks.parquet"
     reference = ("--reference", home / "reference.fa.gz")
-    invoke("predict-tracks", model, tmp_path / "bins.bed", *reference, "-o", tracks, *CPU)
+    invoke(
+        "predict-tracks", model, tmp_path / "bins.bed", *reference, "-o", tracks, *CPU
+    )
     names = [track.name for track in data.tracks]
     found = pd.read_parquet(tracks)
     assert found["start"].tolist() == bins["start"].tolist()
@@ -206,18 +287,33 @@ def test_chromatin(tmp_path: Path, ensemble: bool) -> None:
     assert metrics["valid"]["bins"] == len(rows)
     assert metrics["valid"]["auroc"] == pytest.approx(median_auroc(y, p), **EXACT)
     p = p.clip(2**-25, 1 - 2**-25)
-    expected = np.where(y == 1, -8 * np.log(p), -np.log1p(-p)).mean()  # positive_weight 8
+    expected = np.where(
+        y == 1, -8 * np.log(p), -np.log1p(-p)
+    ).mean()  # positive_weight 8
     assert metrics["valid"]["loss"] == pytest.approx(expected, **EXACT)
     if ensemble:
-        assert metrics["ensemble"]["valid_auroc"]["ensemble"] == metrics["valid"]["auroc"]
+        assert (
+            metrics["ensemble"]["valid_auroc"]["ensemble"] == metrics["valid"]["auroc"]
+        )
 
 
-@pytest.mark.parametrize("sets", [(), ("encoder.causal=true",), ("pretraining.next_sentence=true",)])
+@pytest.mark.parametrize(
+    "sets", [(), ("encoder.causal=true",), ("pretraining.next_sentence=true",)]
+)
 def test_pretraining(tiny_config: Path, tmp_path: Path, sets: tuple[str, ...]) -> None:
     model = tmp_path / "model"
     words = [word for key in sets for word in ("--set", key)]
     invoke(
-        *("pretrain", tiny_config, "-o", model, "--checkpoint-dir", tmp_path / "checkpoints", *words, *CPU)
+        *(
+            "pretrain",
+            tiny_config,
+            "-o",
+            model,
+            "--checkpoint-dir",
+            tmp_path / "checkpoints",
+            *words,
+            *CPU,
+        )
     )
     metrics = metrics_of(model)
     found = evaluate_pretraining(
@@ -230,4 +326,6 @@ def test_pretraining(tiny_config: Path, tmp_path: Path, sets: tuple[str, ...]) -
         device="cpu",
     )
     rows = found[(found["split"] == "valid") & (found["predictor"] == "model")]
-    assert rows["bits_per_base"].item() == pytest.approx(metrics["bits_per_base"], **EXACT)
+    assert rows["bits_per_base"].item() == pytest.approx(
+        metrics["bits_per_base"], **EXACT
+    )

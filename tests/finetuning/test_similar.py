@@ -11,9 +11,17 @@ import pytest
 from bigbird_dna.baselines.windows import NearestWindow, TextWindows
 from bigbird_dna.config import Config, load_config, parse_config
 from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES, HOMOLOGY, compare
-from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
+from bigbird_dna.data.promoter_windows import (
+    prepare_windows,
+    read_windows,
+    window_sequences,
+)
 from bigbird_dna.errors import ConfigError, DataError, UsageError
-from bigbird_dna.finetuning.similar import drop_similar_bins, find_nearest_bins, find_nearest_promoters
+from bigbird_dna.finetuning.similar import (
+    drop_similar_bins,
+    find_nearest_bins,
+    find_nearest_promoters,
+)
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.promoters import prepare_promoters, write_loci
@@ -21,7 +29,13 @@ from bigbird_dna.genome.reference import Reference, prepare_reference, write_fas
 from bigbird_dna.genome.sequence import Interval, Locus, reverse_complement
 from bigbird_dna.genome.similarity import Pairs, alignment_scores
 from tests.conftest import REPOSITORY
-from tests.data.test_leaks import by_split, crossing_copies, crossing_overlaps, crossing_pairs, whole_splits
+from tests.data.test_leaks import (
+    by_split,
+    crossing_copies,
+    crossing_overlaps,
+    crossing_pairs,
+    whole_splits,
+)
 from tests.genome.test_records import mutated
 from tests.golden.messages import fails
 from tests.toys import label_bins
@@ -32,7 +46,12 @@ BIN, WINDOW = 40, 200
 
 
 def settings(**splits: Any) -> Config:
-    windows = {"upstream": 120, "downstream": 80, "negatives": 2, "min_tss_distance": 20}
+    windows = {
+        "upstream": 120,
+        "downstream": 80,
+        "negatives": 2,
+        "min_tss_distance": 20,
+    }
     return parse_config(
         {
             "genome": {"valid": ["two"], "test": ["three"]},
@@ -48,24 +67,39 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A genome whose held-out contigs have relatives in the training: a copy, a turned one, an old one."""
     home = tmp_path_factory.mktemp("related")
     rng = np.random.default_rng(8)
-    one, two, three = ("".join(rng.choice(list("ACGT"), size)) for size in (24_000, 8_000, 8_000))
+    one, two, three = (
+        "".join(rng.choice(list("ACGT"), size)) for size in (24_000, 8_000, 8_000)
+    )
     three = three[:1000] + one[5000:5600] + three[1600:]
     three = three[:3000] + reverse_complement(one[9000:9600]) + three[3600:]
     old = mutated(one[12_000:12_600], 0.1, rng)
     two = two[:2000] + old + two[2000 + len(old) :]
-    write_fasta(home / "reference.fa.gz", [("one", one), ("two", two), ("three", three)])
+    write_fasta(
+        home / "reference.fa.gz", [("one", one), ("two", two), ("three", three)]
+    )
     # A window of a locus at p on "+" is [p - 120, p + 80).
     loci = [
         Locus(contig, position, "+", f"{contig}{position}")
         for contig, size in (("one", 24_000), ("two", 8_000), ("three", 8_000))
         for position in range(SPACING // 2, size - SPACING, SPACING)
     ]
-    loci.append(Locus("one", 9240, "+", "turned"))  # [9120, 9320), which is three's [3280, 3480) turned
-    write_loci(home / "loci.tsv", sorted(loci, key=lambda locus: (locus.contig, locus.position)))
-    prepare_windows(settings(), home / "reference.fa.gz", home / "loci.tsv", home / "windows")
+    loci.append(
+        Locus("one", 9240, "+", "turned")
+    )  # [9120, 9320), which is three's [3280, 3480) turned
+    write_loci(
+        home / "loci.tsv",
+        sorted(loci, key=lambda locus: (locus.contig, locus.position)),
+    )
+    prepare_windows(
+        settings(), home / "reference.fa.gz", home / "loci.tsv", home / "windows"
+    )
     peaks = rng.integers(0, 23_000, 120)
     lines = [f"one\t{at}\t{at + 40}\n" for at in np.sort(peaks)]
-    lines += [f"{name}\t{at}\t{at + 40}\n" for name in ("two", "three") for at in range(500, 7500, 600)]
+    lines += [
+        f"{name}\t{at}\t{at + 40}\n"
+        for name in ("two", "three")
+        for at in range(500, 7500, 600)
+    ]
     (home / "a.bed").write_text("".join(lines))
     (home / "b.bed").write_text("".join(lines[::2]))
     beds = {name: home / f"{name}.bed" for name in "ab"}
@@ -73,7 +107,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def nearest(home: Path, tmp_path: Path, windows: str | Path = "windows", **words: Any) -> pd.DataFrame:
+def nearest(
+    home: Path, tmp_path: Path, windows: str | Path = "windows", **words: Any
+) -> pd.DataFrame:
     find_nearest_promoters(
         settings(),
         words.pop("negative_set", "genomic"),
@@ -87,48 +123,95 @@ def nearest(home: Path, tmp_path: Path, windows: str | Path = "windows", **words
 
 def test_planted_relatives_of_promoters_are_found(home: Path, tmp_path: Path) -> None:
     table = nearest(home, tmp_path)
-    assert set(table["split"]) == {"valid", "test"} and set(table["negative_set"]) == {"positive", "genomic"}
+    assert set(table["split"]) == {"valid", "test"} and set(table["negative_set"]) == {
+        "positive",
+        "genomic",
+    }
     promoters = table[table["label"] == 1].set_index(["contig", "start"])
-    copy, turned, old = (promoters.loc[place] for place in (("three", 1280), ("three", 3280), ("two", 2080)))
-    assert (copy["nearest_contig"], copy["nearest_start"], copy["similarity"]) == ("one", 5280, 1)
-    assert (copy["orientation"], copy["nearest_set"], copy["nearest_label"]) == ("+", "positive", 1)
-    assert (turned["nearest_start"], turned["orientation"], turned["similarity"]) == (9120, "-", 1)
-    assert (old["nearest_start"], old["orientation"]) == (12_080, "+") and 0.6 < old["similarity"] < 0.95
+    copy, turned, old = (
+        promoters.loc[place]
+        for place in (("three", 1280), ("three", 3280), ("two", 2080))
+    )
+    assert (copy["nearest_contig"], copy["nearest_start"], copy["similarity"]) == (
+        "one",
+        5280,
+        1,
+    )
+    assert (copy["orientation"], copy["nearest_set"], copy["nearest_label"]) == (
+        "+",
+        "positive",
+        1,
+    )
+    assert (turned["nearest_start"], turned["orientation"], turned["similarity"]) == (
+        9120,
+        "-",
+        1,
+    )
+    assert (old["nearest_start"], old["orientation"]) == (12_080, "+") and 0.6 < old[
+        "similarity"
+    ] < 0.95
     assert (table["similarity"].between(0, 1)).all()
     # What has no relative has a nearest window all the same, which is like it by chance.
     assert table["similarity"].median() < 0.15
 
 
-def test_the_baseline_writes_what_other_baselines_write(home: Path, tmp_path: Path) -> None:
+def test_the_baseline_writes_what_other_baselines_write(
+    home: Path, tmp_path: Path
+) -> None:
     table = nearest(home, tmp_path, predictions=tmp_path / "nearest.parquet")
     found = pd.read_parquet(tmp_path / "nearest.parquet")
-    assert {*found.columns} == {*COLUMNS, HOMOLOGY} and found["probability"].dtype == np.float64
+    assert {*found.columns} == {*COLUMNS, HOMOLOGY} and found[
+        "probability"
+    ].dtype == np.float64
     data = read_windows(home / "windows", "genomic")
     rows = data.rows.drop(columns="name").assign(label=data.labels)
     rows = rows[rows["split"] != "train"].reset_index(drop=True)
     pd.testing.assert_frame_equal(found.drop(columns="probability"), rows)
-    assert len(compare("genomic", {"nearest": tmp_path / "nearest.parquet"}).labels) == 38
+    assert (
+        len(compare("genomic", {"nearest": tmp_path / "nearest.parquet"}).labels) == 38
+    )
     # The label of the nearest window, as surely as it is near; both classes weigh alike.
     some = table["similarity"] > 0.2  # by chance several are as near
     s, y = table["similarity"][some], table["nearest_label"][some]
-    np.testing.assert_allclose(found["probability"][some], s * y + (1 - s) / 2, atol=1e-6)
+    np.testing.assert_allclose(
+        found["probability"][some], s * y + (1 - s) / 2, atol=1e-6
+    )
     assert some.sum() > 4
 
 
-def test_windows_with_coding_fractions_have_the_same_table(home: Path, tmp_path: Path) -> None:
+def test_windows_with_coding_fractions_have_the_same_table(
+    home: Path, tmp_path: Path
+) -> None:
     """They are those of a genome with an annotation."""
     genes = tmp_path / "genes.gff3"
-    genes.write_text("".join(f"{contig}\t.\tCDS\t100\t3000\t.\t+\t0\tID=a\n" for contig in ("one", "three")))
+    genes.write_text(
+        "".join(
+            f"{contig}\t.\tCDS\t100\t3000\t.\t+\t0\tID=a\n"
+            for contig in ("one", "three")
+        )
+    )
     windows = tmp_path / "windows"
-    prepare_windows(settings(), home / "reference.fa.gz", home / "loci.tsv", windows, annotation=genes)
+    prepare_windows(
+        settings(),
+        home / "reference.fa.gz",
+        home / "loci.tsv",
+        windows,
+        annotation=genes,
+    )
     assert "coding" in read_windows(windows, "genomic").rows
-    pd.testing.assert_frame_equal(nearest(home, tmp_path, windows), nearest(home, tmp_path))
+    pd.testing.assert_frame_equal(
+        nearest(home, tmp_path, windows), nearest(home, tmp_path)
+    )
 
 
-def test_ties_share_their_labels_and_without_a_neighbor_the_share_of_all_is_predicted() -> None:
+def test_ties_share_their_labels_and_without_a_neighbor_the_share_of_all_is_predicted() -> (
+    None
+):
     rng = np.random.default_rng(1)
     a, b, c = ("".join(rng.choice(list("ACGT"), 90)) for _ in range(3))
-    learned = TextWindows([a, reverse_complement(a), b, c], [[1, 0], [0, 0], [1, 1], [0, 1]])
+    learned = TextWindows(
+        [a, reverse_complement(a), b, c], [[1, 0], [0, 0], [1, 1], [0, 1]]
+    )
     model = NearestWindow().fit(learned)
     values = model.predict([a, b[:45] + "N" * 45, "N" * 90, "AC"])
     np.testing.assert_allclose(values, [[0.5, 0], [1, 1], [0.5, 0.5], [0.5, 0.5]])
@@ -158,7 +241,9 @@ def most_similar(held_out: list[str], training: list[str]) -> float:
     return best
 
 
-def scan_promoters(home: Path, directory: Path, threshold: float | None, step: int = 1) -> None:
+def scan_promoters(
+    home: Path, directory: Path, threshold: float | None, step: int = 1
+) -> None:
     """No pair, no overlapping window and, with a threshold, no near-duplicate crosses a split."""
     rows = pd.read_parquet(directory / "windows.parquet")
     rows["split"] = whole_splits(rows)
@@ -171,21 +256,34 @@ def scan_promoters(home: Path, directory: Path, threshold: float | None, step: i
         assert crossing_copies(by_split(data.rows, texts)) == 0
         training = (data.rows["split"] == "train").to_numpy()
         held_out = [texts[row] for row in np.flatnonzero(~training)[::step]]
-        assert most_similar(held_out, [texts[row] for row in np.flatnonzero(training)]) < threshold
+        assert (
+            most_similar(held_out, [texts[row] for row in np.flatnonzero(training)])
+            < threshold
+        )
 
 
-def test_no_relative_of_a_promoter_window_crosses_a_split(home: Path, tmp_path: Path) -> None:
+def test_no_relative_of_a_promoter_window_crosses_a_split(
+    home: Path, tmp_path: Path
+) -> None:
     config, before = settings(max_train_test_similarity=0.4), home / "windows"
     scan_promoters(home, before, None)
-    prepare_windows(config, home / "reference.fa.gz", home / "loci.tsv", tmp_path / "kept")
+    prepare_windows(
+        config, home / "reference.fa.gz", home / "loci.tsv", tmp_path / "kept"
+    )
     scan_promoters(home, tmp_path / "kept", 0.4, step=7)
     assert nearest(home, tmp_path)["similarity"].max() == 1
     for negative_set in SETS:
         table = nearest(home, tmp_path, tmp_path / "kept", negative_set=negative_set)
         assert table["similarity"].max() < 0.4
-    whole, kept = (pd.read_parquet(path / "windows.parquet") for path in (before, tmp_path / "kept"))
+    whole, kept = (
+        pd.read_parquet(path / "windows.parquet")
+        for path in (before, tmp_path / "kept")
+    )
     info = json.loads((tmp_path / "kept/windows.json").read_text())
-    similarity, left_out = info["similarity"], info["training windows left out for likeness"]
+    similarity, left_out = (
+        info["similarity"],
+        info["training windows left out for likeness"],
+    )
     promoters = info["training promoters like a held-out window"]
     assert similarity == 0.4 and left_out == len(whole) - len(kept) and promoters >= 3
     # Test and validation are the same, and so are the windows of training that are kept.
@@ -193,16 +291,29 @@ def test_no_relative_of_a_promoter_window_crosses_a_split(home: Path, tmp_path: 
     gone = whole.merge(kept[key].drop_duplicates(), how="left", on=key, indicator=True)
     gone = gone[gone["_merge"] == "left_only"]
     assert set(gone["split"]) == {"train"}
-    assert {5280, 9120, 12_080} <= set(gone[gone["negative_set"] == "positive"]["start"])
+    assert {5280, 9120, 12_080} <= set(
+        gone[gone["negative_set"] == "positive"]["start"]
+    )
     assert len(gone[gone["negative_set"] == "positive"]) < 12
-    orphans = kept[kept["negative_set"].isin(["substituted", "permuted"]) & (kept["split"] == "train")]
+    orphans = kept[
+        kept["negative_set"].isin(["substituted", "permuted"])
+        & (kept["split"] == "train")
+    ]
     assert set(orphans["pair"]) <= set(kept[kept["negative_set"] == "positive"]["pair"])
     assert (orphans.groupby(["pair", "negative_set"]).size() == 2).all()
     reference = Reference(home / "reference.fa.gz")
     for negative_set in SETS:
         texts = [
-            set(zip(data.rows["pair"], window_sequences(reference, data.rows, 1), strict=True))
-            for data in (read_windows(path, negative_set) for path in (before, tmp_path / "kept"))
+            set(
+                zip(
+                    data.rows["pair"],
+                    window_sequences(reference, data.rows, 1),
+                    strict=True,
+                )
+            )
+            for data in (
+                read_windows(path, negative_set) for path in (before, tmp_path / "kept")
+            )
         ]
         assert texts[1] < texts[0]
 
@@ -213,10 +324,17 @@ def bin_texts(home: Path, data: ChromatinData, rows: np.ndarray) -> list[str]:
 
 
 def test_nearest_bins_and_their_baseline(home: Path, tmp_path: Path) -> None:
-    words = {"data": home / "data", "reference": home / "reference.fa.gz", "window": WINDOW}
+    words = {
+        "data": home / "data",
+        "reference": home / "reference.fa.gz",
+        "window": WINDOW,
+    }
     files = {"output": tmp_path / "n.tsv", "predictions": tmp_path / "n.npy"}
     find_nearest_bins(settings(), **words, **files)
-    table, values = pd.read_csv(tmp_path / "n.tsv", sep="\t"), np.load(tmp_path / "n.npy")
+    table, values = (
+        pd.read_csv(tmp_path / "n.tsv", sep="\t"),
+        np.load(tmp_path / "n.npy"),
+    )
     assert len(table) == 60 and values.shape == (60, 2) and values.dtype == np.float32
     assert set(table["split"]) == {"test"}
     data = read_dataset(home / "data")
@@ -229,11 +347,19 @@ def test_nearest_bins_and_their_baseline(home: Path, tmp_path: Path) -> None:
     for row in near[::3]:
         # The labels of all that are as near, which every pair tells.
         middle = int(table["start"][row]) + BIN // 2
-        query = reference.fetch(Interval("three", middle - WINDOW // 2, middle + WINDOW // 2))
-        both = [alignment_scores([text] * len(texts), texts) for text in (query, reverse_complement(query))]
+        query = reference.fetch(
+            Interval("three", middle - WINDOW // 2, middle + WINDOW // 2)
+        )
+        both = [
+            alignment_scores([text] * len(texts), texts)
+            for text in (query, reverse_complement(query))
+        ]
         best = np.maximum(*both)
         similarity = best.max() / WINDOW
-        wanted = similarity * labels[best == best.max()].mean(axis=0) + (1 - similarity) * shares
+        wanted = (
+            similarity * labels[best == best.max()].mean(axis=0)
+            + (1 - similarity) * shares
+        )
         assert table["similarity"][row] == pytest.approx(similarity)
         np.testing.assert_allclose(values[row], wanted, atol=1e-6)
     assert table[table["start"].between(1100, 1500)]["similarity"].min() >= 0.6
@@ -244,23 +370,43 @@ def test_nearest_bins_and_their_baseline(home: Path, tmp_path: Path) -> None:
 
 def test_no_relative_of_a_bin_crosses_a_split(home: Path, tmp_path: Path) -> None:
     before = read_dataset(home / "data")
-    told = drop_similar_bins(home / "data", home / "reference.fa.gz", tmp_path / "kept", 0.4, window=WINDOW)
+    told = drop_similar_bins(
+        home / "data", home / "reference.fa.gz", tmp_path / "kept", 0.4, window=WINDOW
+    )
     data = read_dataset(tmp_path / "kept")
-    assert data.info["similar"] == told == {"similarity": 0.4, "window": WINDOW, "left_out": told["left_out"]}
+    assert (
+        data.info["similar"]
+        == told
+        == {"similarity": 0.4, "window": WINDOW, "left_out": told["left_out"]}
+    )
     assert told["left_out"] == len(before) - len(data) > 15
     for split in ("valid", "test"):
         rows, former = data.rows(split), before.rows(split)  # type: ignore[arg-type]
         assert len(rows) == len(former)
         assert np.array_equal(data.labels.rows(rows), before.labels.rows(former))
     assert data.tracks[0].name == before.tracks[0].name
-    training, held_out = data.rows("train"), np.flatnonzero(data.bins["split"] != "train")
-    assert most_similar(bin_texts(home, data, held_out[::40]), bin_texts(home, data, training)) < 0.4
-    reaching = data.bins.assign(start=data.bins["start"] - 83, end=data.bins["end"] + 83)
+    training, held_out = (
+        data.rows("train"),
+        np.flatnonzero(data.bins["split"] != "train"),
+    )
+    assert (
+        most_similar(
+            bin_texts(home, data, held_out[::40]), bin_texts(home, data, training)
+        )
+        < 0.4
+    )
+    reaching = data.bins.assign(
+        start=data.bins["start"] - 83, end=data.bins["end"] + 83
+    )
     assert crossing_overlaps(reaching) == []
 
 
-@pytest.mark.parametrize(("similarity", "error"), [(0.0, UsageError), (1.5, UsageError), (0.01, DataError)])
-def test_wrong_similarities(home: Path, tmp_path: Path, similarity: float, error: type[Exception]) -> None:
+@pytest.mark.parametrize(
+    ("similarity", "error"), [(0.0, UsageError), (1.5, UsageError), (0.01, DataError)]
+)
+def test_wrong_similarities(
+    home: Path, tmp_path: Path, similarity: float, error: type[Exception]
+) -> None:
     reference, kept = home / "reference.fa.gz", tmp_path / "kept"
     with fails(error, f"{similarity:g}"):
         drop_similar_bins(home / "data", reference, kept, similarity, window=WINDOW)
@@ -278,13 +424,20 @@ def test_wrong_strata(bounds: list[float]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_promoters_of_yeast_have_few_relatives_in_the_training(shared_data: Path, tmp_path: Path) -> None:
+def test_promoters_of_yeast_have_few_relatives_in_the_training(
+    shared_data: Path, tmp_path: Path
+) -> None:
     """On VII and XV: genes near telomeres, Ty elements, and genes that came in twos."""
     yeast, reference = shared_data / "yeast", tmp_path / "reference.fa.gz"
     assembly = load_assembly("sacCer3")
     prepare_reference(next(yeast.glob("Saccharomyces*.fa.gz")), reference, assembly)
-    prepare_promoters(yeast / "Sc_EPDnew_002_sacCer3.sga", reference, tmp_path / "loci.tsv", assembly)
-    changed = ["promoters.windows.negative_sets=[genomic]", "promoters.windows.negatives=1"]
+    prepare_promoters(
+        yeast / "Sc_EPDnew_002_sacCer3.sga", reference, tmp_path / "loci.tsv", assembly
+    )
+    changed = [
+        "promoters.windows.negative_sets=[genomic]",
+        "promoters.windows.negatives=1",
+    ]
     changed.append("promoters.calibration.negatives=3")
     largest, copies = [], []
     for similarity in ("null", "0.5"):
@@ -294,16 +447,30 @@ def test_promoters_of_yeast_have_few_relatives_in_the_training(shared_data: Path
         prepare_windows(config, reference, tmp_path / "loci.tsv", windows)
         scan_promoters(tmp_path, windows, None)
         output = tmp_path / f"{similarity}.tsv"
-        find_nearest_promoters(config, "genomic", windows=windows, reference=reference, output=output)
+        find_nearest_promoters(
+            config, "genomic", windows=windows, reference=reference, output=output
+        )
         table = pd.read_csv(output, sep="\t")
         data = read_windows(windows, "genomic", further=True)
         assert data.rows["split"].isin(EXTRA_NEGATIVES.values()).any()
         copies.append(
-            crossing_copies(by_split(data.rows, window_sequences(Reference(reference), data.rows, 1)))
+            crossing_copies(
+                by_split(
+                    data.rows, window_sequences(Reference(reference), data.rows, 1)
+                )
+            )
         )
-        promoters = table[(table["split"] == "test") & (table["label"] == 1)]["similarity"]
+        promoters = table[(table["split"] == "test") & (table["label"] == 1)][
+            "similarity"
+        ]
         assert len(promoters) == 916
-        largest.append((table["similarity"].max(), (promoters >= 0.5).sum(), (promoters >= 0.8).sum()))
+        largest.append(
+            (
+                table["similarity"].max(),
+                (promoters >= 0.5).sum(),
+                (promoters >= 0.8).sum(),
+            )
+        )
     assert 8 <= largest[0][1] <= 12 and 6 <= largest[0][2] <= 10
     assert largest[1][0] < 0.5
     # As other eyes see it, which count words and align nothing.

@@ -19,7 +19,9 @@ from types import CodeType, FrameType
 from typing import Any, TextIO
 
 MEMORY = 1 << 30  # bytes that an input may take
-ASKED = 4 * MEMORY  # that it may ask for: libraries reserve what a file claims before they see that it lies
+ASKED = (
+    4 * MEMORY
+)  # that it may ask for: libraries reserve what a file claims before they see that it lies
 LONGEST_MESSAGE = 2000
 _TRACED = (
     "/bigbird_dna/",
@@ -93,7 +95,9 @@ def read(reader: Any, path: Path, coverage: Coverage | None) -> dict[str, Any]:
 
     Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from now
     before = memory("VmRSS")
-    resource.setrlimit(resource.RLIMIT_DATA, (memory("VmData") + ASKED, resource.RLIM_INFINITY))
+    resource.setrlimit(
+        resource.RLIMIT_DATA, (memory("VmData") + ASKED, resource.RLIM_INFINITY)
+    )
     answer: dict[str, Any] = {"kind": "read", "text": "", "place": ""}
     start = _cpu()
     try:
@@ -106,9 +110,15 @@ def read(reader: Any, path: Path, coverage: Coverage | None) -> dict[str, Any]:
         answer |= _judged(error)
     except BaseException as error:  # a panic of a Rust library is no Exception
         kind = "memory" if isinstance(error, MemoryError) else "exception"
-        answer |= {"kind": kind, "text": f"{type(error).__name__}: {error!s:.300}", "place": _place(error)}
+        answer |= {
+            "kind": kind,
+            "text": f"{type(error).__name__}: {error!s:.300}",
+            "place": _place(error),
+        }
     answer["seconds"] = _cpu() - start
-    resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    resource.setrlimit(
+        resource.RLIMIT_DATA, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    )
     answer["bytes"] = max(0, memory("VmHWM") - before)
     answer["new"] = 0 if coverage is None else coverage.new
     return answer
@@ -122,8 +132,17 @@ def _judged(error: Exception) -> dict[str, str]:
         if isinstance(cause, MemoryError):
             return {"kind": "memory", "text": f"{text:.300}", "place": _place(error)}
         cause = cause.__cause__ or cause.__context__
-    if not text or len(text) > LONGEST_MESSAGE or len(text.splitlines()) > 1 or not text.isprintable():
-        return {"kind": "message", "text": f"{len(text)} characters: {text!r:.300}", "place": _place(error)}
+    if (
+        not text
+        or len(text) > LONGEST_MESSAGE
+        or len(text.splitlines()) > 1
+        or not text.isprintable()
+    ):
+        return {
+            "kind": "message",
+            "text": f"{len(text)} characters: {text!r:.300}",
+            "place": _place(error),
+        }
     return {"kind": "refused", "text": f"{text:.300}"}
 
 
@@ -131,7 +150,10 @@ def _place(error: BaseException) -> str:
     """The last line of this package that the error came through, and where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "/bigbird_dna/" in frame.filename] or frames[:1]
-    named = [f"{'/'.join(Path(frame.filename).parts[-3:])}:{frame.lineno}" for frame in (own[-1], frames[-1])]
+    named = [
+        f"{'/'.join(Path(frame.filename).parts[-3:])}:{frame.lineno}"
+        for frame in (own[-1], frames[-1])
+    ]
     return " < ".join(dict.fromkeys(named))
 
 
@@ -155,7 +177,9 @@ def main() -> None:
     for line in requests:
         request = json.loads(line)
         name = request["reader"]
-        coverage = coverages.setdefault(name, Coverage()) if request["coverage"] else None
+        coverage = (
+            coverages.setdefault(name, Coverage()) if request["coverage"] else None
+        )
         began = time.process_time()
         answer = read(readers[name], Path(request["path"]), coverage)
         if answer["bytes"] > MEMORY // 8:

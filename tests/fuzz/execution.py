@@ -56,7 +56,11 @@ class Outcome:
     @property
     def signature(self) -> tuple[str, str, str]:
         """The same for what is likely the same fault."""
-        return self.kind, self.text.partition(":")[0] if self.kind == "exception" else "", self.place
+        return (
+            self.kind,
+            self.text.partition(":")[0] if self.kind == "exception" else "",
+            self.place,
+        )
 
 
 class Executor:
@@ -75,7 +79,9 @@ class Executor:
         self._readers = readers  # the module that lists them
         self._coverage = coverage
         self._process: subprocess.Popen[bytes] | None = None
-        self._ready: set[str] = set()  # readers that have read their seeds in this process
+        self._ready: set[str] = (
+            set()
+        )  # readers that have read their seeds in this process
         self.cpu = 0.0  # seconds, of all inputs of readers
 
     def __enter__(self) -> "Executor":
@@ -89,7 +95,9 @@ class Executor:
         if self._process is None or self._process.poll() is not None:
             self._start()
         if reader.name not in self._ready:
-            for seed in reader.seeds():  # imports and caches are no input's, however long they take
+            for seed in (
+                reader.seeds()
+            ):  # imports and caches are no input's, however long they take
                 self._ask(reader, seed, self._coverage, _IMPORTS * self._seconds)
                 if self._process is None:
                     self._start()
@@ -98,7 +106,9 @@ class Executor:
         self.cpu += outcome.cpu or outcome.seconds
         return outcome
 
-    def _ask(self, reader: Reader, data: bytes, coverage: bool, seconds: float) -> Outcome:
+    def _ask(
+        self, reader: Reader, data: bytes, coverage: bool, seconds: float
+    ) -> Outcome:
         path = fresh(self._directory, reader, data)
         assert self._process is not None and self._process.stdin is not None
         request = {"reader": reader.name, "path": str(path), "coverage": coverage}
@@ -114,7 +124,9 @@ class Executor:
             return answer
         outcome = Outcome(**answer)
         if outcome.accepted and outcome.seconds > self._seconds:
-            return Outcome("slow", f"{outcome.seconds:.1f} s", "", outcome.seconds, outcome.bytes)
+            return Outcome(
+                "slow", f"{outcome.seconds:.1f} s", "", outcome.seconds, outcome.bytes
+            )
         if outcome.accepted and outcome.bytes > MEMORY:
             text = f"{outcome.bytes >> 20} MB"
             return Outcome("memory", text, "", outcome.seconds, outcome.bytes)
@@ -134,10 +146,20 @@ class Executor:
                 return Outcome("crash", name, self._last_words(), watch.seconds, 0)
             if watch.swollen:
                 return Outcome(
-                    "memory", "more than allowed, still growing", self._stack(), watch.seconds, MEMORY
+                    "memory",
+                    "more than allowed, still growing",
+                    self._stack(),
+                    watch.seconds,
+                    MEMORY,
                 )
             if watch.late(seconds):
-                return Outcome("hang", f"more than {seconds:.1f} s", self._stack(), watch.seconds, 0)
+                return Outcome(
+                    "hang",
+                    f"more than {seconds:.1f} s",
+                    self._stack(),
+                    watch.seconds,
+                    0,
+                )
 
     def _stack(self) -> str:
         """Where the process is, as it says when it is aborted."""
@@ -150,7 +172,10 @@ class Executor:
     def _last_words(self) -> str:
         lines = (self._directory / "stderr").read_text(errors="replace").splitlines()
         stack = [line.strip() for line in lines if line.startswith('  File "')]
-        named = [line.replace('File "', "").replace('", line ', ":").partition(" in ")[0] for line in stack]
+        named = [
+            line.replace('File "', "").replace('", line ', ":").partition(" in ")[0]
+            for line in stack
+        ]
         own = [name for name in named if "/bigbird_dna/" in name]
         chosen = dict.fromkeys([*own[:1], *named[:1]])
         return " < ".join("/".join(Path(name).parts[-3:]) for name in chosen)
@@ -194,26 +219,38 @@ class Watch:
 
     def _now(self) -> tuple[float, int]:
         try:
-            fields = Path(f"/proc/{self._process}/stat").read_text().rpartition(")")[2].split()
+            fields = (
+                Path(f"/proc/{self._process}/stat")
+                .read_text()
+                .rpartition(")")[2]
+                .split()
+            )
         except (FileNotFoundError, ProcessLookupError):
             return getattr(self, "_cpu", 0.0), getattr(self, "_bytes", 0)
-        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK"), int(fields[21]) * os.sysconf(
-            "SC_PAGE_SIZE"
-        )
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK"), int(
+            fields[21]
+        ) * os.sysconf("SC_PAGE_SIZE")
 
     @property
     def seconds(self) -> float:
         return self._now()[0] - self._cpu
 
     def late(self, seconds: float) -> bool:
-        return self.seconds > seconds or time.monotonic() - self._began > _WAITED * seconds
+        return (
+            self.seconds > seconds or time.monotonic() - self._began > _WAITED * seconds
+        )
 
     @property
     def swollen(self) -> bool:
         return self._now()[1] - self._bytes > 2 * MEMORY
 
 
-def shrunk(execute: Callable[[bytes], Outcome], data: bytes, outcome: Outcome, attempts: int = 60) -> bytes:
+def shrunk(
+    execute: Callable[[bytes], Outcome],
+    data: bytes,
+    outcome: Outcome,
+    attempts: int = 60,
+) -> bytes:
     """A smaller input with the same outcome, found in a few attempts."""
     size = len(data) // 2
     while size and attempts > 0:

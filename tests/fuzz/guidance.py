@@ -55,7 +55,12 @@ class GuidedExecutor(Executor):
             self._process.stdin.flush()
 
     def _command(self) -> list[str]:
-        return ["tests.fuzz.guidance", self._reader.name, str(self._directory), str(self._seed)]
+        return [
+            "tests.fuzz.guidance",
+            self._reader.name,
+            str(self._directory),
+            str(self._seed),
+        ]
 
 
 _INSTRUMENTED = ["bigbird_dna", "scipy.io.matlab", "yaml", "pyfaidx"]
@@ -96,14 +101,39 @@ def main() -> None:
         requests.readline()
 
     def damage(data: bytes, size: int, number: int) -> bytes:
-        return mutator.damaged(data)[:size] if number % 4 else atheris.Mutate(data, size)
+        return (
+            mutator.damaged(data)[:size] if number % 4 else atheris.Mutate(data, size)
+        )
 
-    limits = ["-rss_limit_mb=0", "-malloc_limit_mb=0", "-timeout=100000", "-len_control=0", "-detect_leaks=0"]
+    limits = [
+        "-rss_limit_mb=0",
+        "-malloc_limit_mb=0",
+        "-timeout=100000",
+        "-len_control=0",
+        "-detect_leaks=0",
+    ]
     own = [
         f"-handle_{kind}=0"
-        for kind in ("abrt", "bus", "fpe", "ill", "segv", "int", "term", "xfsz", "usr1", "usr2")
+        for kind in (
+            "abrt",
+            "bus",
+            "fpe",
+            "ill",
+            "segv",
+            "int",
+            "term",
+            "xfsz",
+            "usr1",
+            "usr2",
+        )
     ]
-    options = [f"-max_len={LARGEST}", f"-seed={seed + 1}", "-verbosity=0", *limits, *own]
+    options = [
+        f"-max_len={LARGEST}",
+        f"-seed={seed + 1}",
+        "-verbosity=0",
+        *limits,
+        *own,
+    ]
     atheris.Setup([sys.argv[0], str(found), *options], try_one, custom_mutator=damage)
     atheris.Fuzz()
 

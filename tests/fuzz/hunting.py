@@ -52,10 +52,21 @@ class Result:
 
 def corpus(reader: Reader) -> list[bytes]:
     """The inputs that are kept for a reader, most of them found once."""
-    return [path.read_bytes() for path in sorted((CORPUS / reader.name).glob("*")) if path.is_file()]
+    return [
+        path.read_bytes()
+        for path in sorted((CORPUS / reader.name).glob("*"))
+        if path.is_file()
+    ]
 
 
-def hunt(reader: Reader, cpu: float, seed: int = 0, *, guided: bool = False, out: Path = FINDINGS) -> Result:
+def hunt(
+    reader: Reader,
+    cpu: float,
+    seed: int = 0,
+    *,
+    guided: bool = False,
+    out: Path = FINDINGS,
+) -> Result:
     """Give a reader its corpus, then damaged files, for `cpu` seconds of this process and the reading one.
 
     Findings are made smaller and written to `out`. With `guided`, atheris chooses the files; otherwise a file
@@ -65,11 +76,15 @@ def hunt(reader: Reader, cpu: float, seed: int = 0, *, guided: bool = False, out
     kept = [*reader.seeds(), *corpus(reader)]
     own = time.thread_time()
     with tempfile.TemporaryDirectory(prefix="fuzz-") as directory, ExitStack() as stack:
-        executor = stack.enter_context(Executor(Path(directory, "alone"), coverage=not guided))
+        executor = stack.enter_context(
+            Executor(Path(directory, "alone"), coverage=not guided)
+        )
         for data in kept:
             _count(executor, reader, data, executor.read(reader, data), result, out)
         if guided:
-            guide = stack.enter_context(GuidedExecutor(Path(directory, "guided"), reader, seed))
+            guide = stack.enter_context(
+                GuidedExecutor(Path(directory, "guided"), reader, seed)
+            )
         mutator = Mutator(reader, kept, seed)
         while result.cpu < cpu and len(result.findings) < _MOST:
             if guided:
@@ -77,16 +92,25 @@ def hunt(reader: Reader, cpu: float, seed: int = 0, *, guided: bool = False, out
             else:
                 data = mutator()
                 outcome = executor.read(reader, data)
-                if outcome.new and outcome.seconds < 0.1:  # slow ones would take the whole budget
+                if (
+                    outcome.new and outcome.seconds < 0.1
+                ):  # slow ones would take the whole budget
                     mutator.keep(data)
             _count(executor, reader, data, outcome, result, out)
             # Making a file and sending it is counted too: it costs more than to refuse it at once.
-            result.cpu = executor.cpu + time.thread_time() - own + (guide.cpu if guided else 0)
+            result.cpu = (
+                executor.cpu + time.thread_time() - own + (guide.cpu if guided else 0)
+            )
     return result
 
 
 def _count(
-    executor: Executor, reader: Reader, data: bytes, outcome: Outcome, result: Result, out: Path
+    executor: Executor,
+    reader: Reader,
+    data: bytes,
+    outcome: Outcome,
+    result: Result,
+    out: Path,
 ) -> None:
     """Count an execution; write what was found, if it is new, as small as it can soon be made."""
     result.count(outcome)
@@ -94,10 +118,18 @@ def _count(
     if outcome.accepted or outcome.signature in known:
         return
     attempts = 60 if outcome.kind in ("exception", "message") else 6
-    data = shrunk(lambda shorter: executor.read(reader, shorter), data, outcome, attempts)
+    data = shrunk(
+        lambda shorter: executor.read(reader, shorter), data, outcome, attempts
+    )
     directory = out / reader.name
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{outcome.kind}-{hashlib.sha256(data).hexdigest()[:12]}{reader.suffix}"
+    path = (
+        directory
+        / f"{outcome.kind}-{hashlib.sha256(data).hexdigest()[:12]}{reader.suffix}"
+    )
     path.write_bytes(data)
     result.findings.append((outcome, path))
-    print(f"{reader.name}: {outcome.kind}: {outcome.text} at {outcome.place}\n    {path}", flush=True)
+    print(
+        f"{reader.name}: {outcome.kind}: {outcome.text} at {outcome.place}\n    {path}",
+        flush=True,
+    )

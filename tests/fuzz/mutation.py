@@ -13,20 +13,113 @@ LARGEST = 1 << 20
 _CONTAINED = 0.7  # of the inputs of a container are damaged inside
 
 _NUMBERS = (
-    *(b"0", b"1", b"-1", b"2", b"3", b"7", b"127", b"128", b"255", b"256", b"65535", b"65536"),
-    *(b"2147483647", b"2147483648", b"-2147483648", b"4294967295", b"4294967296", b"9007199254740993"),
-    *(b"9223372036854775807", b"9223372036854775808", b"-9223372036854775808", b"18446744073709551616"),
-    *(b"1000000", b"1000000000", b"100000000000", b"1e9", b"1e308", b"1e309", b"-1e309", b"1e-320", b"0.5"),
-    *(b"-0", b"-0.0", b"+1", b"1_000", b"0x10", b"007", b"1.", b".5", b"nan", b"NaN", b"inf", b"-Infinity"),
+    *(
+        b"0",
+        b"1",
+        b"-1",
+        b"2",
+        b"3",
+        b"7",
+        b"127",
+        b"128",
+        b"255",
+        b"256",
+        b"65535",
+        b"65536",
+    ),
+    *(
+        b"2147483647",
+        b"2147483648",
+        b"-2147483648",
+        b"4294967295",
+        b"4294967296",
+        b"9007199254740993",
+    ),
+    *(
+        b"9223372036854775807",
+        b"9223372036854775808",
+        b"-9223372036854775808",
+        b"18446744073709551616",
+    ),
+    *(
+        b"1000000",
+        b"1000000000",
+        b"100000000000",
+        b"1e9",
+        b"1e308",
+        b"1e309",
+        b"-1e309",
+        b"1e-320",
+        b"0.5",
+    ),
+    *(
+        b"-0",
+        b"-0.0",
+        b"+1",
+        b"1_000",
+        b"0x10",
+        b"007",
+        b"1.",
+        b".5",
+        b"nan",
+        b"NaN",
+        b"inf",
+        b"-Infinity",
+    ),
     *("١٢".encode(), b"1" * 400, b"9" * 5000, b"-" + b"9" * 4400, b"0." + b"1" * 5000),
 )
 _WORDS = (
-    *(b"", b" ", b"\t", b"\n", b"\r\n", b"\r", b"\x00", b"\xff", b"\xff\xfe", b"\xef\xbb\xbf", b"\xc3\x28"),
-    *("é".encode(), "\u2028".encode(), "😀".encode(), b"\xed\xa0\x80", b'"', b"'", b"\\", b"\\u0000"),
+    *(
+        b"",
+        b" ",
+        b"\t",
+        b"\n",
+        b"\r\n",
+        b"\r",
+        b"\x00",
+        b"\xff",
+        b"\xff\xfe",
+        b"\xef\xbb\xbf",
+        b"\xc3\x28",
+    ),
+    *(
+        "é".encode(),
+        "\u2028".encode(),
+        "😀".encode(),
+        b"\xed\xa0\x80",
+        b'"',
+        b"'",
+        b"\\",
+        b"\\u0000",
+    ),
     *(b"\\ud800", b"null", b"true", b"None", b"NA", b"[]", b"{}"),
     *(b"[" * 20000, b'{"a":' * 20000, b"(" * 3000),
-    *(b",", b":", b";", b"=", b"#", b"##", b"@", b">", b"+", b"-", b".", b"*", b"%00", b"../", b"/", b"~"),
-    *(b"x" * 70000, b"\t" * 5000, b"\n" * 5000, b"&a [*a]", b"!!python/object/apply:os.getcwd []", b"<<: *a"),
+    *(
+        b",",
+        b":",
+        b";",
+        b"=",
+        b"#",
+        b"##",
+        b"@",
+        b">",
+        b"+",
+        b"-",
+        b".",
+        b"*",
+        b"%00",
+        b"../",
+        b"/",
+        b"~",
+    ),
+    *(
+        b"x" * 70000,
+        b"\t" * 5000,
+        b"\n" * 5000,
+        b"&a [*a]",
+        b"!!python/object/apply:os.getcwd []",
+        b"<<: *a",
+    ),
 )
 _WIDTHS = (1, 1, 2, 4, 4, 8, 8)
 _NUMBER = re.compile(rb"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
@@ -35,7 +128,18 @@ _JSON_VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 2, 0.5, -0.5, 1e308, float("nan"), float("inf")),
     *(2**31, 2**31 - 1, 2**63, 2**64, 10**9, 10**12, 10**400, -(2**63)),
     *("10**4000", "", "a", "x" * 10000, "\x00", "\ud800", "../../x", "/", "1", "NaN"),
-    *([], {}, [[]], [None], [0] * 100, ["a"], {"a": None}, {"": {}}, [[[[]]]], ["a", "a"]),
+    *(
+        [],
+        {},
+        [[]],
+        [None],
+        [0] * 100,
+        ["a"],
+        {"a": None},
+        {"": {}},
+        [[[[]]]],
+        ["a", "a"],
+    ),
     {"a": [1, 2, {"b": 3}]},
 )
 
@@ -80,9 +184,30 @@ class Mutator:
 
     def _flat(self, data: bytes, other: bytes) -> bytes:
         damages: tuple[Callable[[bytearray, bytes], bytearray | bytes | None], ...] = (
-            *(self._bits, self._bits, self._word_of_bytes, self._word_of_bytes, self._shift),
-            *(self._block, self._block, self._repeat, self._cut, self._splice, self._number, self._number),
-            *(self._token, self._token, self._lines, self._cells, self._json, self._json),
+            *(
+                self._bits,
+                self._bits,
+                self._word_of_bytes,
+                self._word_of_bytes,
+                self._shift,
+            ),
+            *(
+                self._block,
+                self._block,
+                self._repeat,
+                self._cut,
+                self._splice,
+                self._number,
+                self._number,
+            ),
+            *(
+                self._token,
+                self._token,
+                self._lines,
+                self._cells,
+                self._json,
+                self._json,
+            ),
         )
         damaged = bytearray(data)
         for _ in range(self._random.choice((1, 1, 1, 2, 2, 3, 5))):
@@ -114,7 +239,9 @@ class Mutator:
         values = [0, 1, top - 1, top - 2, top // 2, top // 2 - 1, len(data), top // 16]
         values.append(self._random.randrange(top))
         value = self._random.choice(values) % top
-        data[place : place + width] = value.to_bytes(width, self._random.choice(("little", "big")))
+        data[place : place + width] = value.to_bytes(
+            width, self._random.choice(("little", "big"))
+        )
 
     def _shift(self, data: bytearray, _: bytes) -> None:
         if data:
@@ -123,7 +250,9 @@ class Mutator:
 
     def _span(self, data: bytearray) -> tuple[int, int]:
         start = self._place(data)
-        return start, start + self._random.choice((1, 2, 4, 8, 16, 64, 512, len(data) // 4 + 1))
+        return start, start + self._random.choice(
+            (1, 2, 4, 8, 16, 64, 512, len(data) // 4 + 1)
+        )
 
     def _block(self, data: bytearray, _: bytes) -> None:
         (start, end), (first, last) = self._span(data), self._span(data)
@@ -164,25 +293,36 @@ class Mutator:
         data[place:place] = token
         return None
 
-    def _exchanged(self, data: bytearray, pattern: re.Pattern[bytes], texts: Sequence[bytes]) -> bytes | None:
+    def _exchanged(
+        self, data: bytearray, pattern: re.Pattern[bytes], texts: Sequence[bytes]
+    ) -> bytes | None:
         found = list(pattern.finditer(data))
         if not found:
             return None
         chosen = self._random.choice(found)
-        return bytes(data[: chosen.start()] + self._random.choice(texts) + data[chosen.end() :])
+        return bytes(
+            data[: chosen.start()] + self._random.choice(texts) + data[chosen.end() :]
+        )
 
     def _lines(self, data: bytearray, other: bytes) -> bytes | None:
         return self._parts(data, other, b"\n")
 
     def _cells(self, data: bytearray, other: bytes) -> bytes | None:
         separators = [mark for mark in (b"\t", b",", b" ", b";", b":") if mark in data]
-        return self._parts(data, other, self._random.choice(separators)) if separators else None
+        return (
+            self._parts(data, other, self._random.choice(separators))
+            if separators
+            else None
+        )
 
     def _parts(self, data: bytearray, other: bytes, mark: bytes) -> bytes | None:
         parts = bytes(data).split(mark)
         if len(parts) < 2:
             return None
-        one, two = self._random.randrange(len(parts)), self._random.randrange(len(parts))
+        one, two = (
+            self._random.randrange(len(parts)),
+            self._random.randrange(len(parts)),
+        )
         what = self._random.randrange(5)
         if what == 0:
             del parts[one]
@@ -201,7 +341,11 @@ class Mutator:
         if data[:1] not in (b"{", b"["):
             return None
         lines = bytes(data).split(b"\n")
-        place = self._random.randrange(len(lines)) if lines[0].endswith((b"}", b"]")) else None
+        place = (
+            self._random.randrange(len(lines))
+            if lines[0].endswith((b"}", b"]"))
+            else None
+        )
         try:
             value = json.loads(data if place is None else lines[place])
             text = json.dumps(self._with_another(value))
@@ -225,5 +369,9 @@ class Mutator:
             place = self._random.randrange(len(value))
             if chance < 0.1:
                 return value[:place] + value[place + 1 :]
-            return [*value[:place], self._with_another(value[place]), *value[place + 1 :]]
+            return [
+                *value[:place],
+                self._with_another(value[place]),
+                *value[place + 1 :],
+            ]
         return self._random.choice(_JSON_VALUES)

@@ -15,24 +15,87 @@ from tests.genome.formats import bgzip
 Files = Mapping[str, bytes]
 SEEDS = Path(__file__).resolve().parent / "seeds"
 TEXT = (
-    *(b"-1", b"+5", b"1_000", "٣".encode(), b"9" * 5000, b"2147483648", b"18446744073709551616", b"1e5"),
-    *(b"\t", b"\r", b"\0", b"\x85", "\u2028".encode(), b"#", b" ", b"..", b"%0A", b"%00", b":", b","),
+    *(
+        b"-1",
+        b"+5",
+        b"1_000",
+        "٣".encode(),
+        b"9" * 5000,
+        b"2147483648",
+        b"18446744073709551616",
+        b"1e5",
+    ),
+    *(
+        b"\t",
+        b"\r",
+        b"\0",
+        b"\x85",
+        "\u2028".encode(),
+        b"#",
+        b" ",
+        b"..",
+        b"%0A",
+        b"%00",
+        b":",
+        b",",
+    ),
 )
 JSON = (
-    *(b"-1", b"1e999", b"NaN", b"null", b"true", b"{}", b"[]", b'""', b"1" * 5000, b"1000000000000"),
+    *(
+        b"-1",
+        b"1e999",
+        b"NaN",
+        b"null",
+        b"true",
+        b"{}",
+        b"[]",
+        b'""',
+        b"1" * 5000,
+        b"1000000000000",
+    ),
     *(b"[" * 2000, b"\\ud800", b'"\\u001b"', b'"\\r\\n"'),
 )
 YAML = (
-    *(b"&a ", b"&a [*a]", b"<<: ", b"!!int ", b"!!timestamp x", b"!!python/name:os.system ", b"? ", b"- "),
-    *(b"[[[[", b"0x_", b"1:30", b".nan", b"2024-01-01", b"{x}", b"null", b"-1", b"1" * 5000, b"../x"),
+    *(
+        b"&a ",
+        b"&a [*a]",
+        b"<<: ",
+        b"!!int ",
+        b"!!timestamp x",
+        b"!!python/name:os.system ",
+        b"? ",
+        b"- ",
+    ),
+    *(
+        b"[[[[",
+        b"0x_",
+        b"1:30",
+        b".nan",
+        b"2024-01-01",
+        b"{x}",
+        b"null",
+        b"-1",
+        b"1" * 5000,
+        b"../x",
+    ),
 )
-ARRAY = (b"'descr'", b"'|O'", b"'fortran_order': True", b"(", b"-1,", b"'<U99999999'", b"[('a', '<f4')]")
+ARRAY = (
+    b"'descr'",
+    b"'|O'",
+    b"'fortran_order': True",
+    b"(",
+    b"-1,",
+    b"'<U99999999'",
+    b"[('a', '<f4')]",
+)
 FASTA = (b">", b"\n>", *TEXT)
 TOKENS = {
     **dict.fromkeys((".json", ".jsonl", ".json.gz"), JSON),
     **dict.fromkeys((".npy", ".npz"), ARRAY),
     **dict.fromkeys((".fa", ".fa.gz"), FASTA),
-    **dict.fromkeys((".tsv", ".bed", ".fai", ".gff3", ".gtf.gz", ".vcf", ".vcf.gz", ".chain"), TEXT),
+    **dict.fromkeys(
+        (".tsv", ".bed", ".fai", ".gff3", ".gtf.gz", ".vcf", ".vcf.gz", ".chain"), TEXT
+    ),
     **dict.fromkeys((".narrowPeak.gz", ".sga", ".fps", ".gb", ".embl"), TEXT),
     ".yaml": YAML,
 }
@@ -58,7 +121,10 @@ def _unzip(data: bytes) -> list[bytes]:
 
 def _zip(data: bytes, members: list[bytes]) -> bytes:
     packed = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(data)) as archive, zipfile.ZipFile(packed, "w") as out:
+    with (
+        zipfile.ZipFile(io.BytesIO(data)) as archive,
+        zipfile.ZipFile(packed, "w") as out,
+    ):
         for member, content in zip(archive.infolist(), members, strict=True):
             out.writestr(member, content)
     return packed.getvalue()
@@ -73,7 +139,9 @@ def _headed(start: int, form: str) -> Container:
         return [data[begin:end], data[end:]]
 
     def wrap(data: bytes, members: list[bytes]) -> bytes:
-        return data[:start] + struct.pack(form, len(members[0]) % top) + b"".join(members)
+        return (
+            data[:start] + struct.pack(form, len(members[0]) % top) + b"".join(members)
+        )
 
     return Container(unwrap, wrap)
 
@@ -98,7 +166,10 @@ def _mat5(data: bytes, members: list[bytes]) -> bytes:
 
 
 def _npz(data: bytes, members: list[bytes]) -> bytes:
-    whole = [NPY.wrap(old, members[2 * place : 2 * place + 2]) for place, old in enumerate(_unzip(data))]
+    whole = [
+        NPY.wrap(old, members[2 * place : 2 * place + 2])
+        for place, old in enumerate(_unzip(data))
+    ]
     return _zip(data, whole)
 
 
@@ -109,11 +180,21 @@ def _ungzip(data: bytes) -> list[bytes]:
 ZIP, NPY, SAFETENSORS = Container(_unzip, _zip), _headed(8, "<H"), _headed(0, "<Q")
 GZIP = Container(_ungzip, lambda data, members: gzip.compress(members[0], 1, mtime=0))
 BGZIP = Container(_ungzip, lambda data, members: bgzip(members[0], block=100))
-NPZ = Container(lambda data: [part for member in _unzip(data) for part in NPY.unwrap(member)], _npz)
+NPZ = Container(
+    lambda data: [part for member in _unzip(data) for part in NPY.unwrap(member)], _npz
+)
 MATLAB5 = Container(lambda data: [body for _, body in _mat5_elements(data)], _mat5)
 CONTAINERS = {
-    **{".npz": NPZ, ".npy": NPY, ".safetensors": SAFETENSORS, ".fa.gz": BGZIP, ".vcf.gz": BGZIP},
-    **dict.fromkeys((".narrowPeak.gz", ".gtf.gz", ".json.gz", ".tsv.gz", ".tar.gz"), GZIP),
+    **{
+        ".npz": NPZ,
+        ".npy": NPY,
+        ".safetensors": SAFETENSORS,
+        ".fa.gz": BGZIP,
+        ".vcf.gz": BGZIP,
+    },
+    **dict.fromkeys(
+        (".narrowPeak.gz", ".gtf.gz", ".json.gz", ".tsv.gz", ".tar.gz"), GZIP
+    ),
 }
 
 
@@ -158,7 +239,11 @@ def made(write: Callable[[Path], object]) -> dict[str, bytes]:
     """The files that `write` puts into a directory, or below it, by name."""
     with tempfile.TemporaryDirectory() as home:
         write(Path(home))
-        return {path.name: path.read_bytes() for path in sorted(Path(home).rglob("*")) if path.is_file()}
+        return {
+            path.name: path.read_bytes()
+            for path in sorted(Path(home).rglob("*"))
+            if path.is_file()
+        }
 
 
 def file_bytes(suffix: str, *writers: Callable[[Path], object]) -> list[bytes]:
@@ -188,7 +273,11 @@ def member(
     """A reader of a directory of good files but for one, which is damaged."""
 
     def call(path: Path) -> None:
-        whole = {other: content for other, content in files().items() if other not in without}
+        whole = {
+            other: content for other, content in files().items() if other not in without
+        }
         read(put({**whole, name: path.read_bytes()}, path.parent / "files"))
 
-    return Reader(reader, Path(name).suffix, call, good or (lambda: [files()[name]]), container)
+    return Reader(
+        reader, Path(name).suffix, call, good or (lambda: [files()[name]]), container
+    )

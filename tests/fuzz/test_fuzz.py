@@ -46,11 +46,15 @@ def hunts(
     chosen = [
         item.callspec.params["name"]
         for item in request.session.items
-        if isinstance(item, pytest.Function) and item.originalname == "test_reader_copes_for_a_minute"
+        if isinstance(item, pytest.Function)
+        and item.originalname == "test_reader_copes_for_a_minute"
     ]
     out = tmp_path_factory.mktemp("findings")
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        yield {name: pool.submit(hunt, READERS[name], SECONDS, seed=1, out=out) for name in chosen}
+        yield {
+            name: pool.submit(hunt, READERS[name], SECONDS, seed=1, out=out)
+            for name in chosen
+        }
         pool.shutdown(cancel_futures=True)
 
 

@@ -41,7 +41,9 @@ def _misread(path: Path) -> object:
             except MemoryError as error:
                 raise DataError(f"{path}: {error}") from None
         case b"swell, unused":
-            return np.empty(2 << 30, np.uint8)  # its pages are there once they are written to
+            return np.empty(
+                2 << 30, np.uint8
+            )  # its pages are there once they are written to
         case b"swell, used":
             return b"x" * (33 << 25)  # little above the bound
         case b"swell, slowly":
@@ -60,7 +62,9 @@ TOY = READERS["toy"]  # does all that no reader may do
 @pytest.fixture(scope="module")
 def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
     # Some machines take seconds for the memory of these tests, when others want it as well.
-    with Executor(tmp_path_factory.mktemp("toy"), seconds=30, readers="tests.fuzz.test_harness") as made:
+    with Executor(
+        tmp_path_factory.mktemp("toy"), seconds=30, readers="tests.fuzz.test_harness"
+    ) as made:
         yield made
 
 
@@ -82,7 +86,9 @@ def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
         ("refused", "refused", ": no"),
     ],
 )
-def test_every_kind_of_outcome_is_told(executor: Executor, data: str, kind: str, text: str) -> None:
+def test_every_kind_of_outcome_is_told(
+    executor: Executor, data: str, kind: str, text: str
+) -> None:
     outcome = executor.read(TOY, data.encode())
     assert outcome.kind == kind
     assert text in outcome.text
@@ -104,7 +110,10 @@ def test_what_hangs_is_told_and_left(tmp_path: Path) -> None:
 def test_a_finding_is_made_smaller(executor: Executor) -> None:
     data = b" " * 50 + b"defect" + b" " * 30
     outcome = executor.read(TOY, data)
-    assert shrunk(lambda shorter: executor.read(TOY, shorter), data, outcome, 200) == b"defect"
+    assert (
+        shrunk(lambda shorter: executor.read(TOY, shorter), data, outcome, 200)
+        == b"defect"
+    )
 
 
 def test_lines_that_are_run_first_are_counted(tmp_path: Path) -> None:
@@ -119,15 +128,24 @@ def test_lines_that_are_run_first_are_counted(tmp_path: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_files() -> None:
-    seeds = [json.dumps({"a": [1, 2.5, "x"], "b": {"c": None}}).encode(), b"chr1\t10\t20\nchr2\t5\t9\n"]
+    seeds = [
+        json.dumps({"a": [1, 2.5, "x"], "b": {"c": None}}).encode(),
+        b"chr1\t10\t20\nchr2\t5\t9\n",
+    ]
     one, two, other = (Mutator(TOY, seeds, seed) for seed in (1, 1, 2))
     files = list(islice(iter(one, None), 400))
     assert files == list(islice(iter(two, None), 400))
     assert files != list(islice(iter(other, None), 400))
     assert max(map(len, files)) <= LARGEST
     assert len(set(files)) > 350
-    changed = [json.loads(data) for data in files if data.startswith(b'{"a"') and _is_json(data)]
-    assert len({json.dumps(value) for value in changed}) > 10, "values are exchanged inside JSON"
+    changed = [
+        json.loads(data)
+        for data in files
+        if data.startswith(b'{"a"') and _is_json(data)
+    ]
+    assert len({json.dumps(value) for value in changed}) > 10, (
+        "values are exchanged inside JSON"
+    )
 
 
 def _is_json(data: bytes) -> bool:
@@ -150,10 +168,14 @@ def test_containers_are_damaged_inside() -> None:
                 sound += archive.testzip() is None
         except Exception:
             pass
-    assert sound > 150, "the packing of most files is sound, so that readers get to see what is inside"
+    assert sound > 150, (
+        "the packing of most files is sound, so that readers get to see what is inside"
+    )
 
 
-@pytest.mark.parametrize("name", ["ZIP", "GZIP", "NPY", "NPZ", "SAFETENSORS", "MATLAB5"])
+@pytest.mark.parametrize(
+    "name", ["ZIP", "GZIP", "NPY", "NPZ", "SAFETENSORS", "MATLAB5"]
+)
 def test_containers_put_together_what_they_took_apart(name: str) -> None:
     from tests.fuzz.readers import READERS as REAL
 

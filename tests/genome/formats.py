@@ -30,7 +30,11 @@ def tar(content: bytes) -> bytes:
     return gzip.compress(archive.getvalue(), mtime=0)
 
 
-PACKINGS: dict[str, Callable[[bytes], bytes]] = {"plain": bytes, "gzip": gzip.compress, "bgzip": bgzip}
+PACKINGS: dict[str, Callable[[bytes], bytes]] = {
+    "plain": bytes,
+    "gzip": gzip.compress,
+    "bgzip": bgzip,
+}
 
 CHAIN = "chain 1000 s 200 + 10 40 t 300 - 5 37 1\n10\t5\t7\n15\n\n"
 VCF_HEADER = (
@@ -45,7 +49,9 @@ def vcf_text(*records: str, columns: str = VCF_COLUMNS) -> str:
     return VCF_HEADER + columns + "\n" + "".join(f"{record}\n" for record in records)
 
 
-def gff(kind: str, contig: str, start: int, end: object, strand: str, attributes: str) -> str:
+def gff(
+    kind: str, contig: str, start: int, end: object, strand: str, attributes: str
+) -> str:
     return f"{contig}\tmade\t{kind}\t{start + 1}\t{end}\t.\t{strand}\t.\t{attributes}\n"
 
 

@@ -22,7 +22,11 @@ def rows(text: str) -> str:
             lines.append(line)
         else:
             kind, first, last, strand, attributes = words
-            lines.append("\t".join(("NC_1.1", "x", kind, first, last, ".", strand, ".", attributes)))
+            lines.append(
+                "\t".join(
+                    ("NC_1.1", "x", kind, first, last, ".", strand, ".", attributes)
+                )
+            )
     return "\n".join(lines) + "\n"
 
 
@@ -128,26 +132,56 @@ BACTERIUM = [(101, "+"), (900, "-"), (1001, "+"), (1300, "-")]
 @pytest.mark.parametrize(
     ("suffix", "text", "rule"),
     [
-        (".gff3", NCBI_GFF3, "each gene without a transcript (2), the 5' end of each tRNA (1)"),
-        (".gtf", NCBI_GTF, "each gene without a transcript (2), the 5' end of each transcript (2)"),
-        (".gff", PROKKA, "the CDS of each gene without a line (2), the 5' end of each tRNA (1)"),
+        (
+            ".gff3",
+            NCBI_GFF3,
+            "each gene without a transcript (2), the 5' end of each tRNA (1)",
+        ),
+        (
+            ".gtf",
+            NCBI_GTF,
+            "each gene without a transcript (2), the 5' end of each transcript (2)",
+        ),
+        (
+            ".gff",
+            PROKKA,
+            "the CDS of each gene without a line (2), the 5' end of each tRNA (1)",
+        ),
         (".gff", PROKKA_ADDGENES, "each mRNA (1)"),
         (".gff3", ENSEMBL_SAME_ID, "each mRNA (2)"),
         (".gff3", ENSEMBL, "each mRNA (2)"),
     ],
-    ids=["NCBI GFF3", "NCBI GTF", "Prokka", "Prokka --addgenes --addmrna", "Ensembl, same ID", "Ensembl"],
+    ids=[
+        "NCBI GFF3",
+        "NCBI GTF",
+        "Prokka",
+        "Prokka --addgenes --addmrna",
+        "Ensembl, same ID",
+        "Ensembl",
+    ],
 )
 def test_each_form_of_an_annotation_has_the_same_start_sites(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str, text: str, rule: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    suffix: str,
+    text: str,
+    rule: str,
 ) -> None:
     path = tmp_path / f"x{suffix}"
     assert sites(path, text) == BACTERIUM
-    said = message(capsys.readouterr().err, rule, "4 genes have start sites, by biotype")
+    said = message(
+        capsys.readouterr().err, rule, "4 genes have start sites, by biotype"
+    )
     assert ("1 pseudogenes are not used" in said) == ("pseudogene" in text)
     # Children before their parents, and without the type of the pseudogene.
     header, *lines = text.strip().splitlines()
-    backwards = "\n".join([header, *(line for line in lines[::-1] if line[0] not in "#>")])
-    assert sites(path, backwards.replace("pseudogene 1501", "gene 1501")) == BACTERIUM[::-1]
+    backwards = "\n".join(
+        [header, *(line for line in lines[::-1] if line[0] not in "#>")]
+    )
+    assert (
+        sites(path, backwards.replace("pseudogene 1501", "gene 1501"))
+        == BACTERIUM[::-1]
+    )
 
 
 _PROCESSED = "processed_pseudogene"
@@ -186,7 +220,9 @@ EUKARYOTE = [(1000, "+"), (1200, "+"), (9500, "-")]
 
 
 @pytest.mark.parametrize(
-    ("suffix", "text"), [(".gtf", GENCODE), (".gff3", REFSEQ)], ids=["GENCODE", "RefSeq"]
+    ("suffix", "text"),
+    [(".gtf", GENCODE), (".gff3", REFSEQ)],
+    ids=["GENCODE", "RefSeq"],
 )
 def test_pseudogenes_and_derived_transcripts_have_no_start_site(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str, text: str
@@ -194,7 +230,11 @@ def test_pseudogenes_and_derived_transcripts_have_no_start_site(
     path = tmp_path / f"x{suffix}"
     assert sites(path, text) == EUKARYOTE
     pseudogenes = 3 if text == REFSEQ else 2
-    message(capsys.readouterr().err, "protein_coding 1", f"{pseudogenes} pseudogenes are not used")
+    message(
+        capsys.readouterr().err,
+        "protein_coding 1",
+        f"{pseudogenes} pseudogenes are not used",
+    )
     assert sites(path, "\n".join(text.strip().splitlines()[::-1])) == EUKARYOTE[::-1]
     # They are genes nevertheless, which calls can be in.
     assert len(read_genes(path)) == 2 + pseudogenes
@@ -232,7 +272,11 @@ def test_pseudogenes_and_derived_transcripts_have_no_start_site(
             [(100, "+"), (880, "-")],
         ),
         # Prodigal: CDS only. GenBank by way of BioPerl: neither ID nor Parent.
-        (".gff", "CDS 10 99 + ID=1_1;partial=00\nCDS 200 299 - ID=1_2;partial=00", [(10, "+"), (299, "-")]),
+        (
+            ".gff",
+            "CDS 10 99 + ID=1_1;partial=00\nCDS 200 299 - ID=1_2;partial=00",
+            [(10, "+"), (299, "-")],
+        ),
         (
             ".gff",
             "gene 8 99 + locus_tag=x1\nCDS 10 99 + locus_tag=x1\nCDS 200 249 - gene=y\nCDS 260 299 - gene=y",
@@ -262,7 +306,14 @@ def test_pseudogenes_and_derived_transcripts_have_no_start_site(
             [(100, "+")],
         ),
     ],
-    ids=["exons only", "AUGUSTUS", "CDS only", "locus_tag", "several lines", "gene segment"],
+    ids=[
+        "exons only",
+        "AUGUSTUS",
+        "CDS only",
+        "locus_tag",
+        "several lines",
+        "gene segment",
+    ],
 )
 def test_lines_of_a_gene_are_brought_together(
     tmp_path: Path, suffix: str, text: str, expected: list[tuple[int, str]]
@@ -270,7 +321,9 @@ def test_lines_of_a_gene_are_brought_together(
     assert sites(tmp_path / f"x{suffix}", text) == expected
 
 
-def test_a_gene_without_a_line_extends_over_its_transcripts_or_cds(tmp_path: Path) -> None:
+def test_a_gene_without_a_line_extends_over_its_transcripts_or_cds(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "x.gtf"
     copies = """
     transcript 100 200 + gene_id "A"; transcript_id "A";
@@ -283,11 +336,18 @@ def test_a_gene_without_a_line_extends_over_its_transcripts_or_cds(tmp_path: Pat
     ]
     path = tmp_path / "x.gff"
     path.write_text(rows(PROKKA))
-    found = [(gene.start + 1, gene.end, gene.strand, gene.name) for gene in read_genes(path)]
-    assert found[:2] == [(101, 200, "+", "thrL"), (301, 900, "-", "thrA")] and len(found) == 4
+    found = [
+        (gene.start + 1, gene.end, gene.strand, gene.name) for gene in read_genes(path)
+    ]
+    assert (
+        found[:2] == [(101, 200, "+", "thrL"), (301, 900, "-", "thrA")]
+        and len(found) == 4
+    )
 
 
-def test_genes_without_a_strand_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_genes_without_a_strand_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = """
     gene 10 90 + ID=a
     gene 100 190 . ID=b;Name=nameless
@@ -298,7 +358,10 @@ def test_genes_without_a_strand_are_counted(tmp_path: Path, capsys: pytest.Captu
     assert sites(tmp_path / "x.gff3", text) == [(10, "+"), (290, "-")]
     message(capsys.readouterr().err, "1 of 3 genes have no start site", "nameless")
     with fails(DataError, "2 pseudogenes", "'pseudogene' 1"):
-        sites(tmp_path / "x.gff3", "pseudogene 1 9 + ID=a\ngene 1 9 + ID=b;pseudo=true\ngene 1 9 ? ID=c")
+        sites(
+            tmp_path / "x.gff3",
+            "pseudogene 1 9 + ID=a\ngene 1 9 + ID=b;pseudo=true\ngene 1 9 ? ID=c",
+        )
 
 
 # Circular contigs
@@ -318,11 +381,23 @@ CIRCLE = "region 1 1000 + ID=NC_1.1:1..1000;Is_circular=true\n"
         # Two lines with one ID, which is how GenBank's join(951..1000,1..50) is usually converted.
         (CIRCLE + "gene 951 1000 + ID=g\ngene 1 50 + ID=g", [(951, "+")]),
         (CIRCLE + "gene 1 50 - ID=g\ngene 951 1000 - ID=g", [(50, "-")]),
-        (CIRCLE + "CDS 1 50 + ID=c\nCDS 951 1000 + ID=c\nCDS 200 300 + ID=d", [(951, "+"), (200, "+")]),
-        (CIRCLE + "CDS 1 50 - ID=c\nCDS 70 99 - ID=c\nCDS 951 1000 - ID=c", [(99, "-")]),
-        ("gene 300 900 - ID=f\ngene 1 50 + ID=g\ngene 951 1000 + ID=g", [(900, "-"), (951, "+")]),
+        (
+            CIRCLE + "CDS 1 50 + ID=c\nCDS 951 1000 + ID=c\nCDS 200 300 + ID=d",
+            [(951, "+"), (200, "+")],
+        ),
+        (
+            CIRCLE + "CDS 1 50 - ID=c\nCDS 70 99 - ID=c\nCDS 951 1000 - ID=c",
+            [(99, "-")],
+        ),
+        (
+            "gene 300 900 - ID=f\ngene 1 50 + ID=g\ngene 951 1000 + ID=g",
+            [(900, "-"), (951, "+")],
+        ),
         # On a linear contig the first and the last base may be in exons of one gene.
-        ("##sequence-region NC_1.1 1 1000\nCDS 1 50 + ID=c\nCDS 951 1000 + ID=c", [(1, "+")]),
+        (
+            "##sequence-region NC_1.1 1 1000\nCDS 1 50 + ID=c\nCDS 951 1000 + ID=c",
+            [(1, "+")],
+        ),
     ],
 )
 def test_a_gene_across_the_origin_has_one_start_site(
@@ -332,9 +407,16 @@ def test_a_gene_across_the_origin_has_one_start_site(
     assert sorted(found) == sorted(expected)
 
 
-def test_the_part_of_a_gene_behind_the_origin_is_coding_and_gene(tmp_path: Path) -> None:
+def test_the_part_of_a_gene_behind_the_origin_is_coding_and_gene(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "x.gff3"
-    path.write_text(rows(CIRCLE + "gene 951 1050 - ID=g\nCDS 951 1050 - ID=c;Parent=g\nCDS 300 310 + ID=d"))
+    path.write_text(
+        rows(
+            CIRCLE
+            + "gene 951 1050 - ID=g\nCDS 951 1050 - ID=c;Parent=g\nCDS 300 310 + ID=d"
+        )
+    )
     (found,) = read_coding(path).values()
     spans = sorted(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
     assert spans == [(0, 50), (299, 310), (950, 1000)]
@@ -363,9 +445,17 @@ def test_a_trans_spliced_gene_has_one_start_site(tmp_path: Path) -> None:
     assert sites(path, RPS12) == expected
     assert sites(path, "\n".join(lines[::-1])) == expected
     assert sites(path, "\n".join(lines[2:])) == expected  # CDS only
-    assert sites(path, re.sub(";exception=[^;]*|;part=.", "", RPS12)) == expected  # by ID and strands only
-    assert sites(path, RPS12.replace("part=1", "part=1/2").replace("part=2", "part=2/2")) == expected
-    assert [(gene.start + 1, gene.end) for gene in read_genes(path)] == [(69611, 69724), (139856, 140650)]
+    assert (
+        sites(path, re.sub(";exception=[^;]*|;part=.", "", RPS12)) == expected
+    )  # by ID and strands only
+    assert (
+        sites(path, RPS12.replace("part=1", "part=1/2").replace("part=2", "part=2/2"))
+        == expected
+    )
+    assert [(gene.start + 1, gene.end) for gene in read_genes(path)] == [
+        (69611, 69724),
+        (139856, 140650),
+    ]
     gtf = """
     gene 139856 140650 + gene_id "A"; transcript_id ""; exception "trans-splicing"; part "2";
     gene 69611 69724 - gene_id "A"; transcript_id ""; exception "trans-splicing"; part "1";
@@ -381,7 +471,17 @@ def test_a_trans_spliced_gene_has_one_start_site(tmp_path: Path) -> None:
 
 
 def columns(path: Path) -> pd.DataFrame:
-    names = ["contig", "source", "type", "first", "last", "score", "strand", "phase", "attributes"]
+    names = [
+        "contig",
+        "source",
+        "type",
+        "first",
+        "last",
+        "score",
+        "strand",
+        "phase",
+        "attributes",
+    ]
     return pd.read_csv(path, sep="\t", comment="#", names=names, quoting=3)
 
 
@@ -399,40 +499,70 @@ def five_primes(table: pd.DataFrame) -> set[tuple[int, str]]:
     return set(zip(places, table["strand"], strict=True))
 
 
-def test_escherichia_coli_has_the_same_start_sites_in_each_form(shared_data: Path, tmp_path: Path) -> None:
+def test_escherichia_coli_has_the_same_start_sites_in_each_form(
+    shared_data: Path, tmp_path: Path
+) -> None:
     """4,494 genes, of which one has two RNAs, and 145 pseudogenes. GTF and Prokka's form are made from it."""
     source = shared_data / "ecoli/GCF_000005845.2_ASM584v2_genomic.gff.gz"
     table = columns(source)
     tag = table["attributes"].str.extract("locus_tag=([^;]+)")[0]
-    genes, rnas = table[table["type"] == "gene"], table[table["type"].isin(["tRNA", "rRNA", "ncRNA"])]
-    expected = five_primes(rnas) | five_primes(genes[~tag[genes.index].isin(tag[rnas.index])])
+    genes, rnas = (
+        table[table["type"] == "gene"],
+        table[table["type"].isin(["tRNA", "rRNA", "ncRNA"])],
+    )
+    expected = five_primes(rnas) | five_primes(
+        genes[~tag[genes.index].isin(tag[rnas.index])]
+    )
     assert len(genes) == 4_494 and len(expected) == 4_495
     assert positions(source) == expected
 
     gtf = table[table["type"].isin(["gene", "pseudogene", "CDS", *rnas["type"]])].copy()
-    pseudo = gtf["attributes"].str.contains("pseudo=true").map({True: ' pseudo "true";', False: ""})
-    transcript = pd.Series([f"unassigned_transcript_{number}" for number in gtf.index], gtf.index)
+    pseudo = (
+        gtf["attributes"]
+        .str.contains("pseudo=true")
+        .map({True: ' pseudo "true";', False: ""})
+    )
+    transcript = pd.Series(
+        [f"unassigned_transcript_{number}" for number in gtf.index], gtf.index
+    )
     transcript = transcript.where(~gtf["type"].str.endswith("gene"), "")
-    gtf["attributes"] = 'gene_id "' + tag[gtf.index] + '"; transcript_id "' + transcript + '";' + pseudo
+    gtf["attributes"] = (
+        'gene_id "' + tag[gtf.index] + '"; transcript_id "' + transcript + '";' + pseudo
+    )
     gtf["type"] = (
-        gtf["type"].replace("pseudogene", "gene").where(~gtf["type"].isin(rnas["type"]), "transcript")
+        gtf["type"]
+        .replace("pseudogene", "gene")
+        .where(~gtf["type"].isin(rnas["type"]), "transcript")
     )
     assert positions(written(tmp_path / "x.gtf", gtf)) == expected
 
     prokka = table[table["type"].isin(["CDS", *rnas["type"]])].copy()
     prokka = prokka[~prokka["attributes"].str.contains("pseudo=true")]
-    prokka["attributes"] = prokka["attributes"].str.replace("Parent=[^;]*;", "", regex=True)
+    prokka["attributes"] = prokka["attributes"].str.replace(
+        "Parent=[^;]*;", "", regex=True
+    )
     coding = prokka[prokka["type"] == "CDS"].assign(tag=tag)
-    whole = coding.groupby("tag").agg({"first": "min", "last": "max", "strand": "first"})
-    assert positions(written(tmp_path / "prokka.gff", prokka)) == five_primes(rnas) | five_primes(whole)
+    whole = coding.groupby("tag").agg(
+        {"first": "min", "last": "max", "strand": "first"}
+    )
+    assert positions(written(tmp_path / "prokka.gff", prokka)) == five_primes(
+        rnas
+    ) | five_primes(whole)
 
 
 def test_genes_of_yeast_by_biotype(shared_data: Path) -> None:
     """12 of Ensembl's 7,036 genes are pseudogenes."""
     path = shared_data / "yeast/Saccharomyces_cerevisiae.R64-1-1.96.gtf.gz"
     with gzip.open(path, "rt") as stream:
-        lines = [line.split("\t") for line in stream if "\ttranscript\t" in line and "pseudogene" not in line]
-    expected = {(cells[0], int(cells[3 if cells[6] == "+" else 4]) - 1, cells[6]) for cells in lines}
+        lines = [
+            line.split("\t")
+            for line in stream
+            if "\ttranscript\t" in line and "pseudogene" not in line
+        ]
+    expected = {
+        (cells[0], int(cells[3 if cells[6] == "+" else 4]) - 1, cells[6])
+        for cells in lines
+    }
     found = read_promoters(path)
     assert len(found) == len(lines) == 7_024
     assert {(locus.contig, locus.position, locus.strand) for locus in found} == expected

@@ -18,7 +18,12 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome import fasta
 from bigbird_dna.genome.assembly import load_assembly, open_assembly
-from bigbird_dna.genome.contig_records import ContigFragments, flat_format, parse_fragment, stream_flat_file
+from bigbird_dna.genome.contig_records import (
+    ContigFragments,
+    flat_format,
+    parse_fragment,
+    stream_flat_file,
+)
 from bigbird_dna.genome.fasta import LengthsAhead, scan_fasta, spool_stdin, stream_fasta
 from bigbird_dna.genome.reference import Prepared, Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, clean
@@ -38,7 +43,9 @@ def lay_out(records, width, newline, final_newline, blank_lines):
         lines = [sequence[i : i + width] for i in range(0, len(sequence), width)]
         text += f">c{number} some description > here\n" + "\n".join(lines) + "\n"
         text += "\n" * blank_lines
-    return (text if final_newline else text.rstrip("\n")).replace("\n", newline).encode()
+    return (
+        (text if final_newline else text.rstrip("\n")).replace("\n", newline).encode()
+    )
 
 
 @same_file
@@ -53,7 +60,15 @@ def lay_out(records, width, newline, final_newline, blank_lines):
     block=block_sizes,
 )
 def test_every_layout_gives_the_same_chunks(
-    tmp_path, records, width, newline, final_newline, blank_lines, packed, chunk_bases, block
+    tmp_path,
+    records,
+    width,
+    newline,
+    final_newline,
+    blank_lines,
+    packed,
+    chunk_bases,
+    block,
 ):
     content = lay_out(records, width, newline, final_newline, blank_lines)
     path = written(tmp_path / "x.fa", content, packed)
@@ -71,7 +86,9 @@ def test_every_layout_gives_the_same_chunks(
     assert sum(chunk.ambiguous for chunk in chunks) == sum(
         letter in "RYk" for one in records for letter in one
     )
-    assert lengths == {f"c{number}": len(sequence) for number, sequence in enumerate(records)}
+    assert lengths == {
+        f"c{number}": len(sequence) for number, sequence in enumerate(records)
+    }
 
 
 def is_even(widths):
@@ -87,16 +104,24 @@ def test_lines_are_even_or_refused(tmp_path, widths, block):
     if not any(widths):
         return
     path = written(
-        tmp_path / "x.fa", ">a\nACGTA\nACG\n>b\n" + "".join("A" * width + "\n" for width in widths)
+        tmp_path / "x.fa",
+        ">a\nACGTA\nACG\n>b\n" + "".join("A" * width + "\n" for width in widths),
     )
-    with pytest.MonkeyPatch.context() as patch, nullcontext() if is_even(widths) else fails(DataError):
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        nullcontext() if is_even(widths) else fails(DataError),
+    ):
         patch.setattr(fasta, "BLOCK_BYTES", block)
         assert scan_fasta(path) == {"a": 8, "b": sum(widths)}
 
 
 @pytest.mark.parametrize("block", [1, 7, 1 << 20])
-@pytest.mark.parametrize(("content", "message"), BROKEN_FASTA.values(), ids=BROKEN_FASTA.keys())
-def test_a_broken_file_gives_one_clear_line(tmp_path, monkeypatch, content, message, block):
+@pytest.mark.parametrize(
+    ("content", "message"), BROKEN_FASTA.values(), ids=BROKEN_FASTA.keys()
+)
+def test_a_broken_file_gives_one_clear_line(
+    tmp_path, monkeypatch, content, message, block
+):
     monkeypatch.setattr(fasta, "BLOCK_BYTES", block)
     path = written(tmp_path / "broken.fa", content)
     for read in (scan_fasta, lambda path: list(stream_fasta(path))):
@@ -114,7 +139,9 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
 
 
 def test_standard_input_can_be_read_twice_and_is_called_by_its_name(monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(gzip.compress(b">a\nACGU\n"))))
+    monkeypatch.setattr(
+        sys, "stdin", io.TextIOWrapper(io.BytesIO(gzip.compress(b">a\nACGU\n")))
+    )
     with fails(DataError), spool_stdin() as p:
         scan_fasta(p)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b">a\nACGT\n")))
@@ -144,13 +171,19 @@ def test_memory_does_not_grow_with_a_record(tmp_path):
         stream.write(b">a\n")
         for _ in range(40):
             stream.write(b"ACGTTGCA" * 125_000)
-    bases, peak = traced(lambda: sum(len(chunk.sequence) for chunk in stream_fasta(path, 100_000)))
+    bases, peak = traced(
+        lambda: sum(len(chunk.sequence) for chunk in stream_fasta(path, 100_000))
+    )
     assert bases == 40_000_000 and peak < 20_000_000
 
 
 # A GenBank or EMBL file gives the same reference as FASTA with its sequences, or is refused.
 
-SEQUENCES = {"NC_001133.9": "acgttgcaRYn" * 31, "CM000664.2": "GATTACA" * 60, "X5.1": "n"}
+SEQUENCES = {
+    "NC_001133.9": "acgttgcaRYn" * 31,
+    "CM000664.2": "GATTACA" * 60,
+    "X5.1": "n",
+}
 
 START = "CCACACCACACCCACACACCCACACACCACACCACACACCACACCACACCCACACACACACATNCTAACACTACC"
 
@@ -158,7 +191,9 @@ START = "CCACACCACACCCACACACCCACACACCACACCACACACCACACCACACCCACACACACACATNCTAACAC
 def seq_records() -> list[SeqRecord]:
     records = []
     for name, sequence in SEQUENCES.items():
-        record = SeqRecord(Seq(sequence), name, name.partition(".")[0], "made for a test")
+        record = SeqRecord(
+            Seq(sequence), name, name.partition(".")[0], "made for a test"
+        )
         record.annotations["molecule_type"] = "DNA"
         record.features = [SeqFeature(SimpleLocation(0, 1), type="gene")]
         records.append(record)
@@ -167,7 +202,9 @@ def seq_records() -> list[SeqRecord]:
 
 def prepared(source: Path, output: Path) -> tuple[Prepared, list[bytes]]:
     found = prepare_reference(source, output)
-    return found, [output.with_name(output.name + end).read_bytes() for end in ("", ".fai", ".gzi")]
+    return found, [
+        output.with_name(output.name + end).read_bytes() for end in ("", ".fai", ".gzi")
+    ]
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
@@ -187,21 +224,30 @@ def test_the_reference_is_that_of_fasta(tmp_path, name, packing):
 @pytest.mark.parametrize("start", ["", "\ufeff", "\n\n"])
 @pytest.mark.parametrize(
     ("text", "flat", "names"),
-    [(GENBANK, "GenBank", ["NC_001133.9", "AC1", "contig_3"]), (EMBL, "EMBL", ["BK006935.2", "AL031232.7"])],
+    [
+        (GENBANK, "GenBank", ["NC_001133.9", "AC1", "contig_3"]),
+        (EMBL, "EMBL", ["BK006935.2", "AL031232.7"]),
+    ],
 )
-def test_records_as_the_archives_write_them(tmp_path, text, flat, names, start, newline):
+def test_records_as_the_archives_write_them(
+    tmp_path, text, flat, names, start, newline
+):
     path = written(tmp_path / "x", (start + text).replace("\n", newline))
     assert flat_format(path) == flat
     chunks = list(stream_flat_file(path, flat, 10_000))
     assert [chunk.contig for chunk in chunks] == names
-    assert [chunk.sequence for chunk in chunks] == [START, "ACGTACGTACGT", "ACGTA"][: len(names)]
+    assert [chunk.sequence for chunk in chunks] == [START, "ACGTACGTACGT", "ACGTA"][
+        : len(names)
+    ]
     assert [chunk.ambiguous for chunk in chunks] == [1, 0, 0][: len(names)]
 
 
 @pytest.mark.parametrize("size", [1, 7, 75, 76])
 def test_chunks_cut_the_sequence_anywhere(tmp_path, size):
     path = written(tmp_path / "x.gb", GENBANK)
-    chunks = [c for c in stream_flat_file(path, "GenBank", size) if c.contig == "NC_001133.9"]
+    chunks = [
+        c for c in stream_flat_file(path, "GenBank", size) if c.contig == "NC_001133.9"
+    ]
     assert "".join(chunk.sequence for chunk in chunks) == START
     assert [chunk.start for chunk in chunks] == list(range(0, 75, size))
     assert [chunk.last for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
@@ -218,7 +264,9 @@ def test_memory_is_that_of_a_record(tmp_path):
     path, letters = tmp_path / "x.gb", "acgttgcaat " * 6
     with path.open("w") as stream:
         for number in range(20):
-            stream.write(f"LOCUS       c{number} 120000 bp DNA linear CON 01-JAN-2001\nORIGIN\n")
+            stream.write(
+                f"LOCUS       c{number} 120000 bp DNA linear CON 01-JAN-2001\nORIGIN\n"
+            )
             stream.writelines(f"{1 + 60 * line:9} {letters}\n" for line in range(2000))
             stream.write("//\n")
     next(stream_flat_file(path, "GenBank", 100))  # its imports
@@ -242,7 +290,9 @@ def named(contig, start, sequence, commas=False):
 
 
 fragments = st.lists(
-    st.tuples(st.integers(0, 150), st.integers(1, 70), st.booleans()), min_size=1, max_size=4
+    st.tuples(st.integers(0, 150), st.integers(1, 70), st.booleans()),
+    min_size=1,
+    max_size=4,
 )
 
 
@@ -280,25 +330,46 @@ def test_every_fragment_is_where_its_name_says(tmp_path, contigs, whole, size, s
     assert sum(chunk.ambiguous for chunk in chunks) == ambiguous
     assert placed.contigs == {
         contig: sum(length for _, length, _ in gaps)
-        for contig, gaps in zip((name for name in expected if name != "whole"), contigs, strict=True)
+        for contig, gaps in zip(
+            (name for name in expected if name != "whole"), contigs, strict=True
+        )
     }
 
 
 def test_the_forms_of_a_fragment_s_name():
-    assert parse_fragment("chr20:1000001-2000000") == Interval("chr20", 1_000_000, 2_000_000)
-    assert parse_fragment("chr20:1,000,001-2,000,000") == Interval("chr20", 1_000_000, 2_000_000)
+    assert parse_fragment("chr20:1000001-2000000") == Interval(
+        "chr20", 1_000_000, 2_000_000
+    )
+    assert parse_fragment("chr20:1,000,001-2,000,000") == Interval(
+        "chr20", 1_000_000, 2_000_000
+    )
     assert parse_fragment("HLA:A:1-5") == Interval("HLA:A", 0, 5)
-    others = ("chr20", "c:0-5", "c:5-4", "c:1-", "c:-5", ":1-5", "c:1,00-2,000", "c:1-2/rc")
+    others = (
+        "chr20",
+        "c:0-5",
+        "c:5-4",
+        "c:1-",
+        "c:-5",
+        ":1-5",
+        "c:1,00-2,000",
+        "c:1-2/rc",
+    )
     for name in (*others, "c:1-9999999999"):
         assert parse_fragment(name) is None
 
 
 def test_a_name_that_the_length_or_the_assembly_contradicts_stays(tmp_path, capsys):
     source, output = tmp_path / "x.fa", tmp_path / "out.fa.gz"
-    source.write_text(as_fasta([("c:3-9", "ACGT"), ("d:3-6", "ACGT"), ("e:3-6", "ACGT")]))
+    source.write_text(
+        as_fasta([("c:3-9", "ACGT"), ("d:3-6", "ACGT"), ("e:3-6", "ACGT")])
+    )
     aliases = written(tmp_path / "aliases.tsv", "e:3-6\tE\n")
     assembly = open_assembly("custom", aliases)
-    assert prepare_reference(source, output, assembly).contigs == {"c:3-9": 4, "d": 6, "e:3-6": 4}
+    assert prepare_reference(source, output, assembly).contigs == {
+        "c:3-9": 4,
+        "d": 6,
+        "e:3-6": 4,
+    }
     message(capsys.readouterr().err, "record 'c:3-9' has 4 bp", "contig 'd' has 4 bp")
 
 
@@ -307,16 +378,27 @@ def test_fragments_that_do_not_go_together_are_refused(tmp_path):
     output.parent.mkdir()
     second = named("c", 2, "ACGT")
     for records in (
-        *([named("c", 5, "ACGT"), named("c", 7, "ACGT")], [named("c", 9, "ACGT"), second]),
-        *([second, ("d", "A"), named("c", 9, "ACGT")], [second, ("c", "A")], [("c", "A"), second]),
+        *(
+            [named("c", 5, "ACGT"), named("c", 7, "ACGT")],
+            [named("c", 9, "ACGT"), second],
+        ),
+        *(
+            [second, ("d", "A"), named("c", 9, "ACGT")],
+            [second, ("c", "A")],
+            [("c", "A"), second],
+        ),
     ):
         source.write_text(as_fasta(records))
         with fails(DataError) as caught:
             prepare_reference(source, output)
-        assert str(caught.value).startswith(str(source)) and not list(output.parent.iterdir())
+        assert str(caught.value).startswith(str(source)) and not list(
+            output.parent.iterdir()
+        )
 
 
-def test_a_fragment_has_to_lie_inside_its_contig_and_is_no_start_of_it(tmp_path, capsys):
+def test_a_fragment_has_to_lie_inside_its_contig_and_is_no_start_of_it(
+    tmp_path, capsys
+):
     source, output = tmp_path / "x.fa", tmp_path / "x.fa.gz"
     yeast = load_assembly("sacCer3")  # chromosome I has 230,218 bp
     source.write_text(as_fasta([named("chrI", 230_000, "ACGT" * 60)]))

@@ -40,7 +40,9 @@ def counted(*records: str) -> KmerCounts:
     return counts
 
 
-def compared(profile: TrainingProfile, records: Iterable[str]) -> ProfileDifference | None:
+def compared(
+    profile: TrainingProfile, records: Iterable[str]
+) -> ProfileDifference | None:
     return profile.compare(counted(*records))
 
 
@@ -56,9 +58,16 @@ def uniform(length: int, gc: float = 0.5, seed: int = 1) -> str:
 
 @given(DNA, DNA)
 def test_counts_are_of_both_strands(one: str, other: str) -> None:
-    found, turned = counted(one, other), counted(reverse_complement(other), reverse_complement(one))
+    found, turned = (
+        counted(one, other),
+        counted(reverse_complement(other), reverse_complement(one)),
+    )
     np.testing.assert_array_equal(found.counts, turned.counts)
-    known = sum("N" not in text[at : at + K] for text in (one, other) for at in range(len(text) - K + 1))
+    known = sum(
+        "N" not in text[at : at + K]
+        for text in (one, other)
+        for at in range(len(text) - K + 1)
+    )
     assert found.bases == known
     if known:
         assert profile_distance(found.counts, turned.counts) == 0
@@ -76,7 +85,9 @@ def test_case_and_chunks_do_not_matter(text: str, cuts: list[int]) -> None:
 
 
 @given(st.lists(st.integers(0, 9), min_size=512, max_size=512), st.integers(1, 9))
-def test_a_distance_is_symmetric_and_of_frequencies(values: list[int], factor: int) -> None:
+def test_a_distance_is_symmetric_and_of_frequencies(
+    values: list[int], factor: int
+) -> None:
     one, other = np.array(values, float) + 0.1, np.arange(512.0)
     distance = profile_distance(one, other)
     assert 0 <= distance <= 1
@@ -91,7 +102,9 @@ def test_only_the_start_of_a_long_input_is_counted() -> None:
         long.add(text[start : start + 300_000].encode(), first=start == 0)
     long.finish()
     assert long.is_full and long.bases == MOST_BASES
-    np.testing.assert_array_equal(long.counts, counted(text[: MOST_BASES + K - 1]).counts)
+    np.testing.assert_array_equal(
+        long.counts, counted(text[: MOST_BASES + K - 1]).counts
+    )
 
 
 def test_repeats_are_no_further_sequence() -> None:
@@ -105,7 +118,9 @@ def test_repeats_are_no_further_sequence() -> None:
 
 @given(st.lists(st.integers(1, 5000), max_size=20), st.integers(1000, 20_000))
 def test_parts_are_inside_and_spaced(lengths: list[int], bases: int) -> None:
-    intervals = [Interval(f"c{number}", 7, 7 + length) for number, length in enumerate(lengths)]
+    intervals = [
+        Interval(f"c{number}", 7, 7 + length) for number, length in enumerate(lengths)
+    ]
     parts = spaced_parts(intervals, bases)
     if sum(lengths) <= bases:
         assert parts == intervals
@@ -113,7 +128,12 @@ def test_parts_are_inside_and_spaced(lengths: list[int], bases: int) -> None:
     assert len(parts) == SAMPLED_PARTS and sum(map(len, parts)) <= bases
     owners = {one.contig: one for one in intervals}
     for part in parts:
-        assert owners[part.contig].start <= part.start < part.end <= owners[part.contig].end
+        assert (
+            owners[part.contig].start
+            <= part.start
+            < part.end
+            <= owners[part.contig].end
+        )
     for before, after in pairwise(parts):
         assert before.contig != after.contig or before.end <= after.start
 
@@ -121,16 +141,24 @@ def test_parts_are_inside_and_spaced(lengths: list[int], bases: int) -> None:
 @pytest.fixture(scope="module")
 def toy() -> TrainingProfile:
     found = training_profile(
-        [random_dna(250_000, 1), random_dna(260_000, 2)], held_out=[random_dna(50_000, 3)]
+        [random_dna(250_000, 1), random_dna(260_000, 2)],
+        held_out=[random_dna(50_000, 3)],
     )
     assert found is not None
     return found
 
 
 def test_random_sequence_is_like_its_own_kind_alone(toy: TrainingProfile) -> None:
-    assert toy.gc == pytest.approx(0.35, abs=0.005) and toy.kind == "sequences" and toy.name == ""
+    assert (
+        toy.gc == pytest.approx(0.35, abs=0.005)
+        and toy.kind == "sequences"
+        and toy.name == ""
+    )
     assert [limit.bases for limit in toy.limits] == [10_000, 20_000, 50_000]
-    assert not any(warns(toy, random_dna(length, 40 + length)) for length in (30_000, 60_000, 200_000))
+    assert not any(
+        warns(toy, random_dna(length, 40 + length))
+        for length in (30_000, 60_000, 200_000)
+    )
     assert warns(toy, uniform(30_000)) and warns(toy, uniform(100_000, 0.6))
     assert compared(toy, [uniform(AMOUNTS[0] // 2)]) is None
 
@@ -138,7 +166,11 @@ def test_random_sequence_is_like_its_own_kind_alone(toy: TrainingProfile) -> Non
 def test_groups_of_windows_are_like_the_training() -> None:
     """Windows of another composition among the training windows give no warning."""
     windows = [uniform(200, 0.7, seed) for seed in range(100)]
-    texts = [text for seed, one in enumerate(windows) for text in (random_dna(4000, seed), one)]
+    texts = [
+        text
+        for seed, one in enumerate(windows)
+        for text in (random_dna(4000, seed), one)
+    ]
     alone, grouped = training_profile(texts), training_profile(texts, groups=[windows])
     assert alone is not None and grouped is not None
     others = [uniform(200, 0.7, seed) for seed in range(1000, 1200)]
@@ -162,7 +194,9 @@ def test_a_profile_is_stored_and_read(toy: TrainingProfile) -> None:
         with pytest.raises(ValidationError):
             TrainingProfile.model_validate(stored | {key: value})
     with pytest.raises(ValidationError):
-        TrainingProfile.model_validate(stored | {"frequencies": dict.fromkeys(stored["frequencies"], 0.5)})
+        TrainingProfile.model_validate(
+            stored | {"frequencies": dict.fromkeys(stored["frequencies"], 0.5)}
+        )
 
 
 # Real genomes against the profile of the bundled models
@@ -182,7 +216,10 @@ def bundled() -> TrainingProfile:
 @pytest.fixture(scope="module")
 def yeast(shared_data: Path) -> dict[str, str]:
     """Contigs of the yeast genome."""
-    return {chunk.contig: chunk.sequence for chunk in stream_fasta(shared_data / YEAST, 1 << 24)}
+    return {
+        chunk.contig: chunk.sequence
+        for chunk in stream_fasta(shared_data / YEAST, 1 << 24)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -194,14 +231,22 @@ def human(shared_data: Path) -> str:
 def tiled(yeast: dict[str, str], size: int) -> Iterator[str]:
     for contig, text in yeast.items():
         if contig != "Mito":
-            yield from (text[start : start + size] for start in range(0, len(text) - size + 1, size // 2))
+            yield from (
+                text[start : start + size]
+                for start in range(0, len(text) - size + 1, size // 2)
+            )
 
 
 def test_yeast_is_like_yeast(bundled: TrainingProfile, yeast: dict[str, str]) -> None:
     """All contigs, the held-out ones XI, VII and XV too, and all segments of three sizes."""
-    assert (bundled.assembly, bundled.species) == ("sacCer3", "Saccharomyces cerevisiae")
+    assert (bundled.assembly, bundled.species) == (
+        "sacCer3",
+        "Saccharomyces cerevisiae",
+    )
     assert len(yeast) == 17
-    assert [contig for contig, text in yeast.items() if warns(bundled, text)] == ["Mito"]
+    assert [contig for contig, text in yeast.items() if warns(bundled, text)] == [
+        "Mito"
+    ]
     assert not warns(bundled, *yeast.values())
     for size, count in ((20_000, 1184), (50_000, 458), (100_000, 216)):
         parts = [*tiled(yeast, size)]
@@ -232,37 +277,58 @@ def test_promoters_of_yeast_are_like_yeast(
     )
     names = {f"NC_00{1133 + number}": name for number, name in enumerate(numbers)}
     windows = []
-    for line in (shared_data / "yeast/Sc_EPDnew_002_sacCer3.sga").read_text().splitlines():
+    for line in (
+        (shared_data / "yeast/Sc_EPDnew_002_sacCer3.sga").read_text().splitlines()
+    ):
         contig, _, place, strand, *_ = line.split("\t")
         if name := names.get(contig.partition(".")[0]):
             before, after = (301, 99) if strand == "+" else (100, 300)
-            windows.append(yeast[name][max(int(place) - before, 0) : int(place) + after])
+            windows.append(
+                yeast[name][max(int(place) - before, 0) : int(place) + after]
+            )
     assert len(windows) > 5000 and not warns(bundled, *windows)
     rng = np.random.default_rng(1)
     for count in (50, 125, 250):
         drawn = (rng.choice(len(windows), count, replace=False) for _ in range(40))
-        assert not any(warns(bundled, *(windows[row] for row in rows)) for rows in drawn)
+        assert not any(
+            warns(bundled, *(windows[row] for row in rows)) for rows in drawn
+        )
 
 
 @pytest.mark.parametrize("gc", [0.5, 0.383])
 @pytest.mark.parametrize("length", [100_000, 230_218, 1_500_000])
-def test_a_random_chromosome_is_unlike_yeast(bundled: TrainingProfile, length: int, gc: float) -> None:
+def test_a_random_chromosome_is_unlike_yeast(
+    bundled: TrainingProfile, length: int, gc: float
+) -> None:
     assert all(warns(bundled, uniform(length, gc, seed)) for seed in range(5))
 
 
-def test_other_species_are_unlike_yeast(bundled: TrainingProfile, human: str, shared_data: Path) -> None:
+def test_other_species_are_unlike_yeast(
+    bundled: TrainingProfile, human: str, shared_data: Path
+) -> None:
     assert warns(bundled, human)
-    segments = [human[start : start + 50_000] for start in range(0, len(human), 50_000)][:-1]
+    segments = [
+        human[start : start + 50_000] for start in range(0, len(human), 50_000)
+    ][:-1]
     found = [compared(bundled, [segment]) for segment in segments]
     assert all(one is None or one.distance > one.limit for one in found)
-    assert sum(one is None for one in found) < 0.05 * len(found)  # satellites: little sequence, repeated
+    assert sum(one is None for one in found) < 0.05 * len(
+        found
+    )  # satellites: little sequence, repeated
     for name in ("Ecoli_prom", "Ecoli_non_prom", "Mouse_tata", "Mouse_nonprom"):
-        text = gzip.decompress((shared_data / f"promoter_sets/{name}.fa.gz").read_bytes()).decode()
-        records = [part.partition("\n")[2].replace("\n", "").strip() for part in text.split(">")[1:]]
+        text = gzip.decompress(
+            (shared_data / f"promoter_sets/{name}.fa.gz").read_bytes()
+        ).decode()
+        records = [
+            part.partition("\n")[2].replace("\n", "").strip()
+            for part in text.split(">")[1:]
+        ]
         assert warns(bundled, *records)
 
 
-def test_the_bundled_profile_is_that_of_the_genome(bundled: TrainingProfile, yeast: dict[str, str]) -> None:
+def test_the_bundled_profile_is_that_of_the_genome(
+    bundled: TrainingProfile, yeast: dict[str, str]
+) -> None:
     held_out = {"XI", "VII", "XV", "Mito"}
     again = training_profile(
         [text for contig, text in yeast.items() if contig not in held_out],

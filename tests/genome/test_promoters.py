@@ -11,7 +11,13 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.annotation import read_coding, read_genes
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.fasta import scan_fasta
-from bigbird_dna.genome.promoters import lift, place, read_loci, read_promoters, write_loci
+from bigbird_dna.genome.promoters import (
+    lift,
+    place,
+    read_loci,
+    read_promoters,
+    write_loci,
+)
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Locus, inside, window_around
 from tests.genome.formats import CHAIN as GOOD
@@ -34,7 +40,9 @@ loci_lists = st.lists(
 
 
 def as_sga(loci):
-    return "".join(f"{x.contig}\tTSS\t{x.position + 1}\t{x.strand}\t1\t{x.name}\n" for x in loci)
+    return "".join(
+        f"{x.contig}\tTSS\t{x.position + 1}\t{x.strand}\t1\t{x.name}\n" for x in loci
+    )
 
 
 def as_fps(loci):
@@ -65,9 +73,16 @@ def test_the_three_formats_say_the_same(tmp_path, loci, packed, newline):
     def with_spaces(loci):
         return as_bed(loci).replace("\t", " ")
 
-    for suffix, write in ((".sga", as_sga), (".bed", as_bed), (".bed", with_spaces), (".fps", as_fps)):
+    for suffix, write in (
+        (".sga", as_sga),
+        (".bed", as_bed),
+        (".bed", with_spaces),
+        (".fps", as_fps),
+    ):
         content = write(loci).replace("\n", newline).encode()
-        path = written(tmp_path / (f"x{suffix}.gz" if packed else f"x{suffix}"), content, packed)
+        path = written(
+            tmp_path / (f"x{suffix}.gz" if packed else f"x{suffix}"), content, packed
+        )
         assert read_promoters(path) == loci
 
 
@@ -78,7 +93,9 @@ def test_the_table_gives_back_what_went_in(tmp_path, loci):
 
 
 @pytest.mark.parametrize(
-    "stem", ["epdnew/Hs_EPDnew_006_hg38", "yeast/Sc_EPDnew_002_sacCer3"], ids=["human", "yeast"]
+    "stem",
+    ["epdnew/Hs_EPDnew_006_hg38", "yeast/Sc_EPDnew_002_sacCer3"],
+    ids=["human", "yeast"],
 )
 def test_real_sga_bed_and_fps_agree(shared_data, tmp_path, stem):
     sga = read_promoters(shared_data / f"{stem}.sga")
@@ -90,8 +107,13 @@ def test_real_sga_bed_and_fps_agree(shared_data, tmp_path, stem):
             "chr1\t166166977\t166167037\tFAM78B_1\t900\t-\t166166977\t166166988\n"
             "chr1\t166839300\t166839360\tPOGK_2\t900\t+\t166839349\t166839360\n"
         )
-        found = {(x.name, x.position, x.strand) for x in read_promoters(written(tmp_path / "y.bed", rows))}
-        assert len(found) == 2 and found <= {(x.name, x.position, x.strand) for x in sga}
+        found = {
+            (x.name, x.position, x.strand)
+            for x in read_promoters(written(tmp_path / "y.bed", rows))
+        }
+        assert len(found) == 2 and found <= {
+            (x.name, x.position, x.strand) for x in sga
+        }
 
 
 def test_placing_renames_sorts_counts_and_drops():
@@ -104,8 +126,14 @@ def test_placing_renames_sorts_counts_and_drops():
         Locus("NC_001135.5", 1, "+", "elsewhere"),
         Locus("unheard", 1, "+", "of"),
     ]
-    placed = place(loci, {"I": 230_218, "II": 813_184}, load_assembly("sacCer3"), "x.sga")
-    assert placed.loci == [Locus("I", 50, "+", "b"), Locus("I", 50, "-", "c"), Locus("II", 10, "+", "a")]
+    placed = place(
+        loci, {"I": 230_218, "II": 813_184}, load_assembly("sacCer3"), "x.sga"
+    )
+    assert placed.loci == [
+        Locus("I", 50, "+", "b"),
+        Locus("I", 50, "-", "c"),
+        Locus("II", 10, "+", "a"),
+    ]
     assert placed.duplicates == 1
     assert placed.absent == {"NC_001135.5": 1, "unheard": 1}
     assert placed.beyond == {"chrI": 1}
@@ -115,7 +143,11 @@ def test_placing_renames_sorts_counts_and_drops():
 
 
 # Blocks of (size, gap in the source, gap in the target); the last has no gaps.
-blocks = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=4)
+blocks = st.lists(
+    st.tuples(st.integers(1, 9), st.integers(0, 5), st.integers(0, 5)),
+    min_size=1,
+    max_size=4,
+)
 
 
 def chain_text(blocks, source_start, target_start, direction, number=1):
@@ -136,7 +168,9 @@ def base_by_base(blocks, source_start, target_start, direction):
     for size, gap, other in blocks:
         for offset in range(size):
             target = target_start + offset
-            mapping[source_start + offset] = target if direction == "+" else 300 - 1 - target
+            mapping[source_start + offset] = (
+                target if direction == "+" else 300 - 1 - target
+            )
         source_start += size + gap
         target_start += size + other
     return mapping
@@ -147,18 +181,32 @@ def same(contig, contigs):
 
 
 @settings(deadline=None)  # the first call imports liftover
-@given(blocks, st.integers(0, 100), st.integers(0, 100), st.sampled_from("+-"), st.booleans())
+@given(
+    blocks,
+    st.integers(0, 100),
+    st.integers(0, 100),
+    st.sampled_from("+-"),
+    st.booleans(),
+)
 def test_every_base_goes_where_the_chain_says(
     tmp_path, blocks, source_start, target_start, direction, packed
 ):
     text = chain_text(blocks, source_start, target_start, direction).encode()
     path = written(tmp_path / ("x.chain.gz" if packed else "x.chain"), text, packed)
     expected = base_by_base(blocks, source_start, target_start, direction)
-    loci = [Locus("s", position, "+-"[position % 2], f"n{position}") for position in range(200)]
+    loci = [
+        Locus("s", position, "+-"[position % 2], f"n{position}")
+        for position in range(200)
+    ]
     lifted = lift(loci, path, same)
     flipped = {"+": "-", "-": "+"}
     assert lifted.loci == [
-        Locus("t", expected[x.position], x.strand if direction == "+" else flipped[x.strand], x.name)
+        Locus(
+            "t",
+            expected[x.position],
+            x.strand if direction == "+" else flipped[x.strand],
+            x.name,
+        )
         for x in loci
         if x.position in expected
     ]
@@ -166,9 +214,15 @@ def test_every_base_goes_where_the_chain_says(
 
 
 def test_two_counterparts_or_none_and_other_names_of_contigs(tmp_path):
-    chains = chain_text([(10, 0, 0)], 0, 0, "+") + chain_text([(5, 0, 0)], 5, 50, "+", number=2)
+    chains = chain_text([(10, 0, 0)], 0, 0, "+") + chain_text(
+        [(5, 0, 0)], 5, 50, "+", number=2
+    )
     path = written(tmp_path / "x.chain", chains)
-    loci = [Locus("alias", 4, "+", "a"), Locus("alias", 5, "+", "two"), Locus("other", 1, "+", "none")]
+    loci = [
+        Locus("alias", 4, "+", "a"),
+        Locus("alias", 5, "+", "two"),
+        Locus("other", 1, "+", "none"),
+    ]
     lifted = lift(loci, path, lambda name, names: names[0] if name == "alias" else None)
     assert (lifted.loci, lifted.unmapped) == ([Locus("t", 4, "+", "a")], loci[1:])
     with fails(DataError):
@@ -182,23 +236,37 @@ def test_no_place_outside_its_contig_comes_out(tmp_path, data):
     words = text.replace("\n", " \n ").replace("\t", " ").split(" ")
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(words) - 1))
-        numbers = st.integers(-5, 400) | st.sampled_from([2**31, 2**32, 2**63, 2**64, 10**30])
-        words[place] = data.draw(numbers.map(str) | st.sampled_from(["", "+", "-", "\n", "1_0", "s", "t"]))
+        numbers = st.integers(-5, 400) | st.sampled_from(
+            [2**31, 2**32, 2**63, 2**64, 10**30]
+        )
+        words[place] = data.draw(
+            numbers.map(str) | st.sampled_from(["", "+", "-", "\n", "1_0", "s", "t"])
+        )
     path = written(tmp_path / "x.chain", " ".join(words))
     try:
-        lifted = lift([Locus("s", position, "+", "a") for position in range(200)], path, same)
+        lifted = lift(
+            [Locus("s", position, "+", "a") for position in range(200)], path, same
+        )
     except DataError:
         return
     lengths = {
-        line.split()[7]: int(line.split()[8]) for line in path.read_text().split("\n") if "chain" in line
+        line.split()[7]: int(line.split()[8])
+        for line in path.read_text().split("\n")
+        if "chain" in line
     }
     assert all(0 <= locus.position < lengths[locus.contig] for locus in lifted.loci)
 
 
-def test_human_promoters_lift_to_grch37_and_have_the_sequence_that_epd_publishes(shared_data, tmp_path):
+def test_human_promoters_lift_to_grch37_and_have_the_sequence_that_epd_publishes(
+    shared_data, tmp_path
+):
     """Full windows of −5000…+3000 on the first 22 Mb of chromosome 22, each against EPD's 60 bp from −10."""
     human = read_promoters(shared_data / "epdnew/Hs_EPDnew_006_hg38.sga")
-    lifted = lift(human, shared_data / "hg19/hg38ToHg19.over.chain.gz", load_assembly("GRCh38").match)
+    lifted = lift(
+        human,
+        shared_data / "hg19/hg38ToHg19.over.chain.gz",
+        load_assembly("GRCh38").match,
+    )
     assert len(human) == len(lifted.loci) + len(lifted.unmapped) == 29_598
     assert len(lifted.loci) >= 29_590
     published = {}
@@ -206,12 +274,20 @@ def test_human_promoters_lift_to_grch37_and_have_the_sequence_that_epd_publishes
         for record in stream.read().split(">")[1:]:
             header, *lines = record.splitlines()
             published[header.split()[1]] = "".join(lines).upper()
-    prepare_reference(shared_data / "hg19/chr22_1-22000000.fa.gz", tmp_path / "22.fa.gz")
+    prepare_reference(
+        shared_data / "hg19/chr22_1-22000000.fa.gz", tmp_path / "22.fa.gz"
+    )
     with Reference(tmp_path / "22.fa.gz") as chr22:
         placed = place(lifted.loci, chr22.contigs, load_assembly("GRCh37"), "EPDnew")
-        full = [x for x in placed.loci if inside(window_around(x, 5000, 3000), chr22.contigs)]
+        full = [
+            x
+            for x in placed.loci
+            if inside(window_around(x, 5000, 3000), chr22.contigs)
+        ]
         windows = {x.name: chr22.fetch(window_around(x, 5000, 3000)) for x in full}
-    equal = [name for name, window in windows.items() if window[4990:5050] == published[name]]
+    equal = [
+        name for name, window in windows.items() if window[4990:5050] == published[name]
+    ]
     assert all(len(window) == 8000 for window in windows.values())
     assert len(equal) >= 105
     assert {x.strand for x in full if x.name in equal} == {"+", "-"}
@@ -255,26 +331,54 @@ intervals = st.lists(
 def first_bases(rows):
     """Oracle: the first base that is transcribed."""
     return [
-        Locus(contig, range(start, start + length)[0 if strand == "+" else -1], strand, f"t{number}")
+        Locus(
+            contig,
+            range(start, start + length)[0 if strand == "+" else -1],
+            strand,
+            f"t{number}",
+        )
         for number, (contig, start, length, strand) in enumerate(rows)
     ]
 
 
-@given(rows=intervals, kind=st.sampled_from(["mRNA", "transcript"]), packed=st.booleans())
-def test_every_format_of_intervals_gives_their_first_bases(tmp_path, rows, kind, packed):
-    gff3, gtf, bed6, bed12 = "##gff-version 3\n", "#!genome-build x\n", "", "track name=x\n"
+@given(
+    rows=intervals, kind=st.sampled_from(["mRNA", "transcript"]), packed=st.booleans()
+)
+def test_every_format_of_intervals_gives_their_first_bases(
+    tmp_path, rows, kind, packed
+):
+    gff3, gtf, bed6, bed12 = (
+        "##gff-version 3\n",
+        "#!genome-build x\n",
+        "",
+        "track name=x\n",
+    )
     for number, (contig, start, length, strand) in enumerate(rows):
         place = (contig, start, start + length, strand)
-        gff3 += gff("gene", *place, f"ID=g{number}") + gff("exon", *place, f"Parent=t{number}")
+        gff3 += gff("gene", *place, f"ID=g{number}") + gff(
+            "exon", *place, f"Parent=t{number}"
+        )
         gff3 += gff(kind, *place, f"ID=t{number};Parent=g{number};Name=other")
         gtf += gff("gene", *place, f'gene_id "g{number}";')
-        gtf += gff("transcript", *place, f'gene_id "g{number}"; transcript_id "t{number}"; note "a; b";')
+        gtf += gff(
+            "transcript",
+            *place,
+            f'gene_id "g{number}"; transcript_id "t{number}"; note "a; b";',
+        )
         bed6 += f"{contig}\t{start}\t{start + length}\tt{number}\t0\t{strand}\n"
         middle = start + length // 2
         bed12 += bed6.splitlines()[-1] + f"\t{middle}\t{middle}\t0\t1\t{length},\t0,\n"
     expected = first_bases(rows)
-    for suffix, text in ((".gff3", gff3), (".gff", gff3), (".gtf", gtf), (".bed", bed6), (".bed", bed12)):
-        path = written(tmp_path / (f"x{suffix}.gz" if packed else f"x{suffix}"), text, packed)
+    for suffix, text in (
+        (".gff3", gff3),
+        (".gff", gff3),
+        (".gtf", gtf),
+        (".bed", bed6),
+        (".bed", bed12),
+    ):
+        path = written(
+            tmp_path / (f"x{suffix}.gz" if packed else f"x{suffix}"), text, packed
+        )
         assert read_promoters(path) == expected
 
 
@@ -288,24 +392,44 @@ def test_the_log_says_by_which_rule(tmp_path, capsys):
         + gff("pseudogenic_transcript", "c", 45, 49, "+", "ID=p"),
     )
     assert [locus.position for locus in read_promoters(path)] == [5, 18, 25]
-    read_promoters(written(tmp_path / "x.bed", "c\t5\t9\ta\t0\t+\nc\t5\t65\tb\t0\t+\t55\t65\n"))
+    read_promoters(
+        written(tmp_path / "x.bed", "c\t5\t9\ta\t0\t+\nc\t5\t65\tb\t0\t+\t55\t65\n")
+    )
     read_promoters(written(tmp_path / "x.sga", "c\tTSS\t5\t+\t1\ta\n"))
     message(capsys.readouterr().err, "mRNA (2)", "tRNA (1)", "(EPD's BED) (1)")
 
 
-def test_genes_stand_for_the_transcripts_that_bacteria_s_files_leave_out(tmp_path, capsys):
+def test_genes_stand_for_the_transcripts_that_bacteria_s_files_leave_out(
+    tmp_path, capsys
+):
     path = tmp_path / "x.gff3"
     rows = "".join(
         gff("gene", "NC_1.1", start, start + 90, "+", f"ID=gene-{start};locus_tag=x")
-        + gff(kind, "NC_1.1", start, start + 90, "+", f"ID={kind}-{start};Parent=gene-{start}")
+        + gff(
+            kind,
+            "NC_1.1",
+            start,
+            start + 90,
+            "+",
+            f"ID={kind}-{start};Parent=gene-{start}",
+        )
         for start, kind in ((100, "CDS"), (300, "tRNA"), (500, "rRNA"))
     )
     path.write_text(rows + "###\n##FASTA\n>NC_1.1\nACGT\n")
     expected = [(100, "gene-100"), (300, "tRNA-300"), (500, "rRNA-500")]
-    assert read_promoters(path) == [Locus("NC_1.1", start, "+", name) for start, name in expected]
-    message(capsys.readouterr().err, "each gene without a transcript (1)", "each tRNA (1)", "each rRNA (1)")
+    assert read_promoters(path) == [
+        Locus("NC_1.1", start, "+", name) for start, name in expected
+    ]
+    message(
+        capsys.readouterr().err,
+        "each gene without a transcript (1)",
+        "each tRNA (1)",
+        "each rRNA (1)",
+    )
     # What is made from a transcript starts none, here before its parent.
-    rows = gff("miRNA", "c", 30, 50, "+", "ID=m;Parent=p") + gff("gene", "c", 5, 90, "+", "ID=g")
+    rows = gff("miRNA", "c", 30, 50, "+", "ID=m;Parent=p") + gff(
+        "gene", "c", 5, 90, "+", "ID=g"
+    )
     path.write_text(rows + gff("primary_transcript", "c", 5, 90, "+", "ID=p;Parent=g"))
     assert read_promoters(path) == [Locus("c", 5, "+", "p")]
 
@@ -313,8 +437,17 @@ def test_genes_stand_for_the_transcripts_that_bacteria_s_files_leave_out(tmp_pat
 @pytest.mark.parametrize(
     ("attributes", "name"),
     [
-        *(("Name=b;ID=a", "a"), ("gene=g;Name=n%3Bx y", "n;x y"), ("transcript_id=t;gene=g", "t")),
-        *(("gene=g", "g"), ("note=x", "mRNA_1"), (".", "mRNA_1"), ("gene_id g; transcript_id t;", "t")),
+        *(
+            ("Name=b;ID=a", "a"),
+            ("gene=g;Name=n%3Bx y", "n;x y"),
+            ("transcript_id=t;gene=g", "t"),
+        ),
+        *(
+            ("gene=g", "g"),
+            ("note=x", "mRNA_1"),
+            (".", "mRNA_1"),
+            ("gene_id g; transcript_id t;", "t"),
+        ),
         ('gene_id "g"; transcript_id "t t"; transcript_id "u"', "t t"),
         ('gene_id "g"; transcript_id ""; exon 3', "g"),
     ],
@@ -326,7 +459,10 @@ def test_names(tmp_path, attributes, name):
 
 @pytest.mark.parametrize("word", ["x", 'x"', " ", 'x "', '" '])
 def test_time_grows_with_the_attributes_not_with_their_square(tmp_path, word):
-    path = written(tmp_path / "x.gtf", gff("gene", "c", 5, 9, "+", f'gene_id "g"; {word * 500_000}!'))
+    path = written(
+        tmp_path / "x.gtf",
+        gff("gene", "c", 5, 9, "+", f'gene_id "g"; {word * 500_000}!'),
+    )
     started = time.process_time()
     assert read_promoters(path) == [Locus("c", 5, "+", "g")]
     assert time.process_time() - started < 5
@@ -338,7 +474,9 @@ def test_time_grows_with_the_attributes_not_with_their_square(tmp_path, word):
 def covered(path):
     """The coding bases of a file by contig."""
     return {
-        contig: {base for one in zip(*spans, strict=True) for base in range(*map(int, one))}
+        contig: {
+            base for one in zip(*spans, strict=True) for base in range(*map(int, one))
+        }
         for contig, spans in read_coding(path).items()
     }
 
@@ -352,13 +490,26 @@ def test_gff3_and_gtf_have_the_same_coding_bases(tmp_path, rows, packed):
         end, stop = start + length, (start + length - 3 if strand == "+" else start)
         inner = (start, end - 3) if strand == "+" else (start + 3, end)
         gff3 += gff("mRNA", contig, start, end + 50, strand, f"ID=t{number}")
-        gff3 += gff("CDS", contig.replace("I", "%49"), start, end, strand, f"ID=c{number};Parent=t{number}")
-        gtf += gff("exon", contig, start, end + 50, strand, f'transcript_id "t{number}";')
+        gff3 += gff(
+            "CDS",
+            contig.replace("I", "%49"),
+            start,
+            end,
+            strand,
+            f"ID=c{number};Parent=t{number}",
+        )
+        gtf += gff(
+            "exon", contig, start, end + 50, strand, f'transcript_id "t{number}";'
+        )
         gtf += gff("CDS", contig, *inner, strand, f'transcript_id "t{number}";')
-        gtf += gff("stop_codon", contig, stop, stop + 3, strand, f'transcript_id "t{number}";')
+        gtf += gff(
+            "stop_codon", contig, stop, stop + 3, strand, f'transcript_id "t{number}";'
+        )
         expected.setdefault(contig, set()).update(range(start, end))
     for suffix, text in ((".gff3", gff3 + "##FASTA\n>x\nACGT\n"), (".gtf", gtf)):
-        path = written(tmp_path / (f"x{suffix}.gz" if packed else f"x{suffix}"), text, packed)
+        path = written(
+            tmp_path / (f"x{suffix}.gz" if packed else f"x{suffix}"), text, packed
+        )
         assert covered(path) == expected
 
 
@@ -367,9 +518,16 @@ def test_gff3_and_gtf_have_the_same_genes(tmp_path, rows):
     gff3, gtf = "##gff-version 3\n", ""
     for number, (contig, start, length, strand) in enumerate(rows):
         place = contig, start, start + length, strand
-        gff3 += gff("gene", *place, f"ID=g{number};Name=N{number}") + gff("gene", *place[:3], ".", "ID=x")
-        gtf += gff("gene", *place, f'gene_id "g{number}"; gene_name "N{number}";') + gff("exon", *place, "")
-    expected = [(*row[:2], row[1] + row[2], row[3], f"N{number}") for number, row in enumerate(rows)]
+        gff3 += gff("gene", *place, f"ID=g{number};Name=N{number}") + gff(
+            "gene", *place[:3], ".", "ID=x"
+        )
+        gtf += gff(
+            "gene", *place, f'gene_id "g{number}"; gene_name "N{number}";'
+        ) + gff("exon", *place, "")
+    expected = [
+        (*row[:2], row[1] + row[2], row[3], f"N{number}")
+        for number, row in enumerate(rows)
+    ]
     for suffix, text in ((".gff3", gff3), (".gtf", gtf)):
         assert read_genes(written(tmp_path / f"x{suffix}", text)) == expected
 

@@ -26,8 +26,14 @@ from tests.golden.messages import fails
 from tests.toys import random_dna, written
 
 Genome = dict[str, str]
-A: Genome = {"one": "ACGTTGCAGGATCCATTAGC" * 300, "two": "GGGGCCCCAATT" * 400, "three": "TTAGGG" * 50}
-B: Genome = {name: text[7:] + text[:7] for name, text in A.items()}  # of the same lengths
+A: Genome = {
+    "one": "ACGTTGCAGGATCCATTAGC" * 300,
+    "two": "GGGGCCCCAATT" * 400,
+    "three": "TTAGGG" * 50,
+}
+B: Genome = {
+    name: text[7:] + text[:7] for name, text in A.items()
+}  # of the same lengths
 LATER = 3_000_000_000  # ns
 
 
@@ -39,7 +45,9 @@ def remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "references"
 
 
-def layout(genome: Genome, width: int = 60, newline: str = "\n", description: str = "") -> bytes:
+def layout(
+    genome: Genome, width: int = 60, newline: str = "\n", description: str = ""
+) -> bytes:
     text = ""
     for name, bases in genome.items():
         lines = [bases[start : start + width] for start in range(0, len(bases), width)]
@@ -76,10 +84,18 @@ def keep_times(path: Path, change: Callable[[], object]) -> None:
 
 
 def rewrite(
-    path: Path, genome: Genome, width: int = 60, level: str = "6", block: int = 3000, **more: str
+    path: Path,
+    genome: Genome,
+    width: int = 60,
+    level: str = "6",
+    block: int = 3000,
+    **more: str,
 ) -> Genome:
     """Write the file once more, keeping its time."""
-    keep_times(path, lambda: store(path, layout(genome, width, **more), level=level, block=block))
+    keep_times(
+        path,
+        lambda: store(path, layout(genome, width, **more), level=level, block=block),
+    )
     return genome
 
 
@@ -87,9 +103,19 @@ def edit(path: Path) -> Genome:
     """A record inside another one, so that all lengths of the file stay."""
     text = layout(A)
     place = text.index(b"\n", 2000) + 1
-    keep_times(path, lambda: store(path, text[:place] + b">" + b"n" * 59 + b"\n" + text[place + 61 :]))
+    keep_times(
+        path,
+        lambda: store(
+            path, text[:place] + b">" + b"n" * 59 + b"\n" + text[place + 61 :]
+        ),
+    )
     before = A["one"][: 60 * text[:place].count(b"\n") - 60]
-    return {"one": before, "n" * 59: A["one"][len(before) + 60 :], "two": A["two"], "three": A["three"]}
+    return {
+        "one": before,
+        "n" * 59: A["one"][len(before) + 60 :],
+        "two": A["two"],
+        "three": A["three"],
+    }
 
 
 def unpack(path: Path) -> None:
@@ -97,7 +123,9 @@ def unpack(path: Path) -> None:
     with tarfile.open(archive, "w") as tar:
         tar.add(other(path), path.name)
     with tarfile.open(archive) as tar:
-        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # not before Python 3.11.4
+        tar.extraction_filter = getattr(
+            tarfile, "data_filter", None
+        )  # not before Python 3.11.4
         tar.extractall(path.parent)
 
 
@@ -122,36 +150,56 @@ def retarget(path: Path) -> None:
 
 # Ways to replace a file, which give its records then; without: those of B.
 WAYS: dict[str, Callable[[Path], object]] = {
-    "of other lines": lambda path: rewrite(path, {**A, "one": A["one"][:-20]}, 50),  # as long in bytes
+    "of other lines": lambda path: rewrite(
+        path, {**A, "one": A["one"][:-20]}, 50
+    ),  # as long in bytes
     "packed anew": lambda path: rewrite(path, A, level="1", block=2000),
     "in another order": lambda path: rewrite(path, dict(reversed(A.items()))),
     "of other line ends": lambda path: rewrite(path, A, newline="\r\n"),
     "described": lambda path: rewrite(path, A, description=" moved by some bytes"),
-    "copied": lambda path: shutil.copy2(other(path), path),  # as cp -p, into the same file
-    "older than its index": lambda path: os.utime(shutil.copy2(other(path), path), (time.time() - 7200,) * 2),
-    "synchronized": lambda path: shutil.copy2(other(path), path.with_name(".new")).replace(path),  # rsync -t
+    "copied": lambda path: shutil.copy2(
+        other(path), path
+    ),  # as cp -p, into the same file
+    "older than its index": lambda path: os.utime(
+        shutil.copy2(other(path), path), (time.time() - 7200,) * 2
+    ),
+    "synchronized": lambda path: shutil.copy2(
+        other(path), path.with_name(".new")
+    ).replace(path),  # rsync -t
     "unpacked": unpack,
-    "edited in place": lambda path: keep_times(path, lambda: path.write_bytes(other(path).read_bytes())),
+    "edited in place": lambda path: keep_times(
+        path, lambda: path.write_bytes(other(path).read_bytes())
+    ),
     "renamed": lambda path: other(path).rename(path),
     "with a record inside": edit,
-    "with another fai": lambda path: swap_index(path, ".fai", {"one": "A" * 9000, "two": "C" * 100}),
+    "with another fai": lambda path: swap_index(
+        path, ".fai", {"one": "A" * 9000, "two": "C" * 100}
+    ),
     "with a new fai of another": touch_other_index,
     "with another gzi": lambda path: swap_index(path, ".gzi", B, block=2500),
-    "truncated": lambda path: keep_times(path, lambda: os.truncate(path, path.stat().st_size * 2 // 3)),
+    "truncated": lambda path: keep_times(
+        path, lambda: os.truncate(path, path.stat().st_size * 2 // 3)
+    ),
     "retargeted": retarget,
     "with all its files": lambda path: [
-        shutil.copy2(file, path.with_name(file.name)) for file in [*other(path).parent.iterdir()]
+        shutil.copy2(file, path.with_name(file.name))
+        for file in [*other(path).parent.iterdir()]
     ],
 }
 
 
 def check(reference: Reference, expected: Genome) -> None:
     """Every base of a reference is what is expected."""
-    assert list(reference.contigs.items()) == [(name, len(text)) for name, text in expected.items()]
+    assert list(reference.contigs.items()) == [
+        (name, len(text)) for name, text in expected.items()
+    ]
     for name, text in expected.items():
         assert reference.fetch(Interval(name, 0, len(text))) == text
         for start in range(0, len(text) - 20, 97):
-            assert reference.fetch(Interval(name, start, start + 20)) == text[start : start + 20]
+            assert (
+                reference.fetch(Interval(name, start, start + 20))
+                == text[start : start + 20]
+            )
 
 
 def records(path: Path) -> Genome:
@@ -165,7 +213,9 @@ def records(path: Path) -> Genome:
 @pytest.mark.parametrize("cache", [True, False])
 @pytest.mark.parametrize("name", ["x.fa", "x.fa.gz"])
 @pytest.mark.parametrize("way", WAYS)
-def test_no_base_of_a_replaced_reference_is_wrong(tmp_path, monkeypatch, way, name, cache):
+def test_no_base_of_a_replaced_reference_is_wrong(
+    tmp_path, monkeypatch, way, name, cache
+):
     home = tmp_path / "home"
     home.mkdir()
     path = home / name
@@ -188,7 +238,9 @@ def test_no_base_of_a_replaced_reference_is_wrong(tmp_path, monkeypatch, way, na
             Reference(path)
         return
     # What is left of a plain file that was cut is a reference as well.
-    expected = records(path) if way == "truncated" else given if isinstance(given, dict) else B
+    expected = (
+        records(path) if way == "truncated" else given if isinstance(given, dict) else B
+    )
     for _ in range(2):
         with Reference(path) as reference:
             check(reference, expected)
@@ -229,10 +281,14 @@ def test_a_file_that_has_only_just_changed_is_waited_for_or_not_remembered():
     assert time.time_ns() >= identity.changed + proofs.TICK
     assert not proofs.settle(identity._replace(changed=time.time_ns() // 10**9 * 10**9))
     assert not proofs.settle(identity._replace(changed=time.time_ns() + LATER | 1))
-    assert proofs.settle(identity._replace(changed=time.time_ns() // 10**9 * 10**9 - LATER))
+    assert proofs.settle(
+        identity._replace(changed=time.time_ns() // 10**9 * 10**9 - LATER)
+    )
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", "null", '{"proof": 1}', "\0" * 40, "[" * 100_000])
+@pytest.mark.parametrize(
+    "damage", ["", "{", "[]", "null", '{"proof": 1}', "\0" * 40, "[" * 100_000]
+)
 def test_a_damaged_memory_is_none(tmp_path, remembered, damage):
     path = tmp_path / "x.fa"
     store(path, layout(A))
@@ -272,7 +328,10 @@ def test_a_memory_that_others_may_write_to_is_not_believed_and_the_oldest_go(
 
 
 def test_a_block_that_rots_unseen_is_refused_every_time(tmp_path, monkeypatch):
-    path, bases = tmp_path / "x.fa.gz", random_dna(400_000, 1)  # more than a reader's buffer holds
+    path, bases = (
+        tmp_path / "x.fa.gz",
+        random_dna(400_000, 1),
+    )  # more than a reader's buffer holds
     store(path, layout({"one": bases}))
     monkeypatch.setattr(proofs.Identity, "of", lambda _: proofs.Identity(1, 1, 1, 1))
     with Reference(path) as reference:
@@ -296,9 +355,14 @@ genomes = st.dictionaries(
 
 @settings(max_examples=100, deadline=None)
 @given(
-    before=genomes, after=genomes, widths=st.tuples(st.integers(1, 20), st.integers(1, 20)), data=st.data()
+    before=genomes,
+    after=genomes,
+    widths=st.tuples(st.integers(1, 20), st.integers(1, 20)),
+    data=st.data(),
 )
-def test_any_reference_put_over_any_other_is_read_right_or_refused(tmp_path, before, after, widths, data):
+def test_any_reference_put_over_any_other_is_read_right_or_refused(
+    tmp_path, before, after, widths, data
+):
     path = tmp_path / data.draw(st.sampled_from(["x.fa", "x.fa.gz"]))
     path.unlink(missing_ok=True)
     newline = data.draw(st.sampled_from(["\n", "\r\n"]))
@@ -308,11 +372,16 @@ def test_any_reference_put_over_any_other_is_read_right_or_refused(tmp_path, bef
         text = layout(after, widths[1], newline)
         if data.draw(st.booleans()):
             text = text.rstrip()
-        keep_times(path, lambda: store(path, text, block=data.draw(st.integers(20, 90))))
+        keep_times(
+            path, lambda: store(path, text, block=data.draw(st.integers(20, 90)))
+        )
         Path(f"{path}.fai").write_bytes(fai)
         for name, bases in before.items():
             try:
-                assert reference.fetch(Interval(name, 0, len(bases))) == after.get(name, "").upper()
+                assert (
+                    reference.fetch(Interval(name, 0, len(bases)))
+                    == after.get(name, "").upper()
+                )
             except DataError:
                 assert text != layout(before, widths[0]) or path.suffix == ".gz"
     with Reference(path) as reference:
@@ -323,8 +392,16 @@ def test_any_reference_put_over_any_other_is_read_right_or_refused(tmp_path, bef
 
 
 @settings(max_examples=50, deadline=None)
-@given(genomes, st.integers(1, 20), st.sampled_from(["\n", "\r\n"]), st.integers(0, 2), st.booleans())
-def test_the_index_has_the_bytes_that_samtools_writes(tmp_path, genome, width, newline, blank, packed):
+@given(
+    genomes,
+    st.integers(1, 20),
+    st.sampled_from(["\n", "\r\n"]),
+    st.integers(0, 2),
+    st.booleans(),
+)
+def test_the_index_has_the_bytes_that_samtools_writes(
+    tmp_path, genome, width, newline, blank, packed
+):
     path = tmp_path / ("x.fa.gz" if packed else "x.fa")
     text = layout(genome, width, newline) + newline.encode() * blank
     store(path, text, block=50)

@@ -41,26 +41,42 @@ from tests.toys import random_dna
 
 
 def fasta(path: Path, **records: str) -> Path:
-    path.write_text("".join(f">{name} described\n{sequence}\n" for name, sequence in records.items()))
+    path.write_text(
+        "".join(
+            f">{name} described\n{sequence}\n" for name, sequence in records.items()
+        )
+    )
     return path
 
 
 def test_records_are_read_whole_in_their_order(tmp_path: Path) -> None:
     records = read_records(fasta(tmp_path / "x.fa", b="acgtRACG", a="TTTT"))
-    assert records.sequences == {"b": "ACGTNACG", "a": "TTTT"} and records.ambiguous == 1
+    assert (
+        records.sequences == {"b": "ACGTNACG", "a": "TTTT"} and records.ambiguous == 1
+    )
     assert records.trimmed(4).sequences == {"b": "GTNA", "a": "TTTT"}
     assert records.trimmed(3).sequences == {"b": "GTN", "a": "TTT"}
-    fasta(tmp_path / "x.fa", short="ACGT", fits="A" * 100_000, long="A" * 100_001)  # a contig
+    fasta(
+        tmp_path / "x.fa", short="ACGT", fits="A" * 100_000, long="A" * 100_001
+    )  # a contig
     with fails(DataError):
         read_records(tmp_path / "x.fa")
 
 
-def test_missing_and_repeated_names_get_the_number_of_their_record(tmp_path: Path) -> None:
+def test_missing_and_repeated_names_get_the_number_of_their_record(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "x.fa").write_text(">a one\nAC\n>\nGT\n>a two\nCC\n> b\nGG\n>a_3\nTT\n")
     (tmp_path / "y.fa").write_text(">b\nAA\n>c\nTA\n")
     names = RecordNames()
     first, second = (read_records(tmp_path / f"{one}.fa", names) for one in "xy")
-    assert first.sequences == {"a": "AC", "record_2": "GT", "a_3": "CC", "b": "GG", "a_3_5": "TT"}
+    assert first.sequences == {
+        "a": "AC",
+        "record_2": "GT",
+        "a_3": "CC",
+        "b": "GG",
+        "a_3_5": "TT",
+    }
     assert second.sequences == {"b_6": "AA", "c": "TA"}
     assert names.changed == ["record_2", "a_3", "a_3_5", "b_6"]
     (tmp_path / "y.fa").write_text(">#b\nAA\n")
@@ -69,17 +85,23 @@ def test_missing_and_repeated_names_get_the_number_of_their_record(tmp_path: Pat
 
 
 @given(st.lists(st.sampled_from(["", "a", "a_2", "a_3", "b"]), max_size=9))
-def test_names_of_records_are_unique_and_kept_where_they_were(given_names: list[str]) -> None:
+def test_names_of_records_are_unique_and_kept_where_they_were(
+    given_names: list[str],
+) -> None:
     names = RecordNames()
     found = [names.add(one) for one in given_names]
     assert len({*found}) == len(found) and all(found)
-    assert {*names.changed} == {name for name, one in zip(found, given_names, strict=True) if name != one}
+    assert {*names.changed} == {
+        name for name, one in zip(found, given_names, strict=True) if name != one
+    }
     for one in {*given_names} - {""}:
         assert one in found
 
 
 @given(st.integers(0, 5), st.integers(0, 99))
-def test_a_tenth_of_the_training_sequences_is_for_validation(seed: int, draw: int) -> None:
+def test_a_tenth_of_the_training_sequences_is_for_validation(
+    seed: int, draw: int
+) -> None:
     rng = np.random.default_rng(draw)
     groups = np.repeat(np.arange(150), rng.integers(1, 4, 150))
     positive = rng.random(len(groups)) < 0.5
@@ -97,11 +119,19 @@ def test_a_tenth_of_the_training_sequences_is_for_validation(seed: int, draw: in
 
 
 def test_lengths_that_differ_are_told(tmp_path: Path) -> None:
-    same = [read_records(fasta(tmp_path / f"{i}.fa", **{f"{i}a": "ACGT", f"{i}b": "AAAA"})) for i in (0, 1)]
+    same = [
+        read_records(fasta(tmp_path / f"{i}.fa", **{f"{i}a": "ACGT", f"{i}b": "AAAA"}))
+        for i in (0, 1)
+    ]
     assert common_length(same) == 4
     ten = {f"r{i}": "A" * (i + 5) for i in range(10)} | {"s1": "C" * 9, "s2": "G" * 9}
     mixed = read_records(fasta(tmp_path / "mixed.fa", **ten))
-    with fails(DataError, "0.fa has 2 of 4 bp", "mixed.fa has 3 of 9 bp", "(promoters.sequences.length)"):
+    with fails(
+        DataError,
+        "0.fa has 2 of 4 bp",
+        "mixed.fa has 3 of 9 bp",
+        "(promoters.sequences.length)",
+    ):
         common_length([same[0], mixed])
     with fails(DataError):
         mixed.trimmed(7)
@@ -129,31 +159,47 @@ def test_every_record_is_in_the_table_and_no_other() -> None:
 # Splits by groups.
 
 
-@given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), min_size=60, max_size=200), st.integers(0, 5))
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.booleans()), min_size=60, max_size=200),
+    st.integers(0, 5),
+)
 def test_groups_stay_whole_and_the_same_seed_gives_the_same_splits(
     rows: list[tuple[int, bool]], seed: int
 ) -> None:
-    names = {group: number for number, group in enumerate(dict.fromkeys(group for group, _ in rows))}
+    names = {
+        group: number
+        for number, group in enumerate(dict.fromkeys(group for group, _ in rows))
+    }
     groups = np.array([names[group] for group, _ in rows])
     positive = np.array([label for _, label in rows])
     splits = divide(groups, positive, seed)
     assert splits == divide(groups, positive, seed)
-    found = {(group, split) for group, split in zip(groups.tolist(), splits, strict=True)}
+    found = {
+        (group, split) for group, split in zip(groups.tolist(), splits, strict=True)
+    }
     assert len(found) == len(names)
 
 
 def test_both_classes_are_divided_by_eight_one_and_one() -> None:
-    groups = np.concatenate([np.arange(900), np.full(100, 900), np.arange(901, 901 + 3000)])
+    groups = np.concatenate(
+        [np.arange(900), np.full(100, 900), np.arange(901, 901 + 3000)]
+    )
     positive = np.arange(4000) < 1000
     counts = Counter(zip(divide(groups, positive, 1), positive.tolist(), strict=True))
     sizes = {"train": 800, "valid": 100, "test": 100}
     assert counts == {
-        (split, label): size * (1 if label else 3) for split, size in sizes.items() for label in (True, False)
+        (split, label): size * (1 if label else 3)
+        for split, size in sizes.items()
+        for label in (True, False)
     }
     other = divide(groups, positive, 2)
     assert other != divide(groups, positive, 1)
     # A large family is trained on, and the test isn't the file's end.
-    assert {split for split, group in zip(other, groups.tolist(), strict=True) if group == 900} == {"train"}
+    assert {
+        split
+        for split, group in zip(other, groups.tolist(), strict=True)
+        if group == 900
+    } == {"train"}
     test = [place for place, split in enumerate(other) if split == "test"]
     assert 0.4 < np.mean(test) / 4000 < 0.6
 
@@ -167,13 +213,17 @@ def oracle(sequences: list[str], threshold: float) -> list[int]:
     sets = []
     for one in sequences:
         words = {one[i : i + k] for i in range(len(one) - k + 1)}
-        sets.append({min(word, reverse_complement(word)) for word in words if "N" not in word})
+        sets.append(
+            {min(word, reverse_complement(word)) for word in words if "N" not in word}
+        )
     groups = list(range(len(sequences)))
     for i in range(len(sequences)):
         for j in range(i):
             shared, most = len(sets[i] & sets[j]), max(len(sets[i]), len(sets[j]))
             if shared and shared >= threshold * most - 1e-9 and groups[i] != groups[j]:
-                groups = [groups[j] if group == groups[i] else group for group in groups]
+                groups = [
+                    groups[j] if group == groups[i] else group for group in groups
+                ]
     numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
     return [numbers[group] for group in groups]
 
@@ -200,12 +250,16 @@ def family(rng: np.random.Generator, length: int, count: int) -> list[str]:
     st.sampled_from([20, 63, 64, 90]),
     st.sampled_from([0.05, 0.1, 0.2, 0.35, 0.5, 0.9, 1.0]),
 )
-def test_groups_are_those_of_a_comparison_of_all_pairs(seed: int, length: int, threshold: float) -> None:
+def test_groups_are_those_of_a_comparison_of_all_pairs(
+    seed: int, length: int, threshold: float
+) -> None:
     sequences = family(np.random.default_rng(seed), length, 40)
     assert similar_groups(sequences, threshold).tolist() == oracle(sequences, threshold)
 
 
-def test_groups_depend_neither_on_batches_nor_on_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_depend_neither_on_batches_nor_on_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rng = np.random.default_rng(4)
     sequences = [*family(rng, 100, 150), "N" * 100, "N" * 100]
     whole = similar_groups(sequences, 0.3)
@@ -219,7 +273,9 @@ def test_groups_depend_neither_on_batches_nor_on_order(monkeypatch: pytest.Monke
     assert len(pairs) == len(set(whole.tolist()))
 
 
-def test_what_is_common_to_all_links_nothing_and_a_family_is_linked_along_its_chain() -> None:
+def test_what_is_common_to_all_links_nothing_and_a_family_is_linked_along_its_chain() -> (
+    None
+):
     adapter = random_dna(30, 1)
     singles = [adapter + random_dna(270, seed) for seed in range(2, 40)]
     assert len(set(similar_groups(singles, 0.2).tolist())) == 38
@@ -234,7 +290,9 @@ def test_of_many_k_mers_the_same_part_is_looked_at_in_every_sequence() -> None:
     sequences = [source[:2000], reverse_complement(source[1000:]), random_dna(2000, 4)]
     some = distinct_kmers(sequences, most=1000)
     assert 6 < distinct_kmers(sequences).sizes.sum() / some.sizes.sum() < 9
-    mine, theirs, other = (set(some.codes[some.rows == row].tolist()) for row in range(3))
+    mine, theirs, other = (
+        set(some.codes[some.rows == row].tolist()) for row in range(3)
+    )
     assert 0.35 < len(mine & theirs) / len(mine) < 0.65 and not mine & other
     assert similar_groups(sequences, 0.3, most_kmers=1000).tolist() == [0, 0, 1]
 
@@ -274,7 +332,9 @@ def slow_score(one: str, other: str) -> int:
     return best
 
 
-def mutated(sequence: str, rate: float, rng: np.random.Generator, gaps: float = 0.1) -> str:
+def mutated(
+    sequence: str, rate: float, rng: np.random.Generator, gaps: float = 0.1
+) -> str:
     """Each base changed at this rate, in a part of the cases by a base more or less."""
     letters = []
     for letter in sequence:
@@ -289,7 +349,9 @@ def mutated(sequence: str, rate: float, rng: np.random.Generator, gaps: float = 
 
 
 def random_windows(count: int, length: int, seed: int) -> list[str]:
-    letters = np.random.default_rng(seed).choice(list("ACGT"), (count, length), p=[0.31, 0.19, 0.19, 0.31])
+    letters = np.random.default_rng(seed).choice(
+        list("ACGT"), (count, length), p=[0.31, 0.19, 0.19, 0.31]
+    )
     return ["".join(row) for row in letters]
 
 
@@ -299,16 +361,26 @@ def test_scores_are_those_of_the_recurrence(pairs: list[tuple[str, str]]) -> Non
     # Sequences of a part in common are aligned over gaps and N.
     pairs += [(one + other, other + one) for one, other in pairs]
     first, second = zip(*pairs, strict=True)
-    assert alignment_scores(first, second).tolist() == [slow_score(*pair) for pair in pairs]
+    assert alignment_scores(first, second).tolist() == [
+        slow_score(*pair) for pair in pairs
+    ]
 
 
-@given(st.lists(st.text(alphabet="ACGTN", max_size=25), min_size=1, max_size=5), st.integers(1, 16))
+@given(
+    st.lists(st.text(alphabet="ACGTN", max_size=25), min_size=1, max_size=5),
+    st.integers(1, 16),
+)
 def test_kmers_are_those_of_every_place(sequences: list[str], k: int) -> None:
     kmers = kmers_of(sequences, k)
     found = [
         (int(row), int(code), bool(turned), bool(directed))
         for row, code, turned, known, directed in zip(
-            kmers.rows, kmers.codes, kmers.turned, kmers.known, kmers.directed, strict=True
+            kmers.rows,
+            kmers.codes,
+            kmers.turned,
+            kmers.known,
+            kmers.directed,
+            strict=True,
         )
         if known
     ]
@@ -318,17 +390,24 @@ def test_kmers_are_those_of_every_place(sequences: list[str], k: int) -> None:
             word = sequence[place : place + k]
             if "N" not in word:
                 both = [word, reverse_complement(word)]
-                code = int("".join(str("ACGT".index(letter)) for letter in min(both)), 4)
+                code = int(
+                    "".join(str("ACGT".index(letter)) for letter in min(both)), 4
+                )
                 wanted.append((row, code, both[1] < both[0], both[0] != both[1]))
     assert found == wanted
 
 
 @given(st.lists(PLAIN, min_size=1, max_size=4), st.integers(1, 5))
-def test_minimizers_are_the_same_on_both_strands_and_in_any_company(sequences: list[str], width: int) -> None:
+def test_minimizers_are_the_same_on_both_strands_and_in_any_company(
+    sequences: list[str], width: int
+) -> None:
     def chosen(texts: Sequence[str]) -> list[set[int]]:
         kmers = kmers_of(texts, 7)
         marked = np.flatnonzero(minimizers(kmers, width))
-        return [set(kmers.codes[marked[kmers.rows[marked] == row]].tolist()) for row in range(len(texts))]
+        return [
+            set(kmers.codes[marked[kmers.rows[marked] == row]].tolist())
+            for row in range(len(texts))
+        ]
 
     together = chosen(sequences)
     assert together == [chosen([sequence])[0] for sequence in sequences]
@@ -338,7 +417,9 @@ def test_minimizers_are_the_same_on_both_strands_and_in_any_company(sequences: l
 def test_of_places_in_a_row_one_is_chosen() -> None:
     kmers = kmers_of(random_windows(1, 2000, 3), 11)
     marked = np.flatnonzero(minimizers(kmers, 5))
-    assert np.diff(marked).max() <= 5 and 0.25 < len(marked) / 1990 < 0.42  # 2 / (width + 1) is expected
+    assert (
+        np.diff(marked).max() <= 5 and 0.25 < len(marked) / 1990 < 0.42
+    )  # 2 / (width + 1) is expected
 
 
 @pytest.fixture(scope="module")
@@ -363,7 +444,9 @@ def relatives() -> tuple[list[str], list[str], list[int | None], list[float]]:
 def test_planted_relatives_are_found_on_both_strands(relatives: tuple) -> None:
     queries, others, owners, rates = relatives
     found = aligned_pairs(queries, SequenceWindows.of(others)).nearest(len(queries))
-    right = np.array([row == owner for row, owner in zip(found.rows, owners, strict=True)])
+    right = np.array(
+        [row == owner for row, owner in zip(found.rows, owners, strict=True)]
+    )
     for rate, least, low, high in (
         *((0.0, 1.0, 1.0, 1.0), (0.05, 1.0, 0.8, 0.97), (0.1, 1.0, 0.65, 0.9)),
         *((0.2, 1.0, 0.4, 0.75), (0.25, 0.95, 0.25, 0.65), (0.5, 1.0, 0.5, 0.55)),
@@ -379,7 +462,10 @@ def test_planted_relatives_are_found_on_both_strands(relatives: tuple) -> None:
 def test_the_nearest_of_all_pairs_is_found(relatives: tuple) -> None:
     """The oracle aligns every pair on both strands."""
     queries, others, *_ = relatives
-    queries, others = queries[:35], others[:40] + [others[owner] for owner in relatives[2][:35] if owner]
+    queries, others = (
+        queries[:35],
+        others[:40] + [others[owner] for owner in relatives[2][:35] if owner],
+    )
     pairs = aligned_pairs(queries, SequenceWindows.of(others))
     found = pairs.nearest(len(queries))
     best = np.zeros(len(queries))
@@ -403,7 +489,9 @@ def test_the_order_and_number_of_windows_read_at_a_time_change_nothing(
         monkeypatch.setattr(nearest, name, value)
     monkeypatch.setattr(nearest, "PAIRS", 7)
     found = aligned_pairs(queries, SequenceWindows.of(others), threshold=0.5)
-    assert all(np.array_equal(one, other) for one, other in zip(found, wanted, strict=True))
+    assert all(
+        np.array_equal(one, other) for one, other in zip(found, wanted, strict=True)
+    )
     moved = np.random.default_rng(1).permutation(len(others))
     found = aligned_pairs(queries, SequenceWindows.of([others[row] for row in moved]))
     near, before = found.nearest(len(queries)), wanted.nearest(len(queries))
@@ -411,7 +499,9 @@ def test_the_order_and_number_of_windows_read_at_a_time_change_nothing(
     assert np.array_equal(moved[near.rows[sure]], before.rows[sure])
 
 
-def test_a_family_larger_than_what_is_looked_at_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_family_larger_than_what_is_looked_at_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rng = np.random.default_rng(2)
     ancestor = random_windows(1, 300, 1)[0]
     monkeypatch.setattr(nearest, "FREQUENT", 3)
@@ -445,10 +535,14 @@ def test_ties_go_to_the_first_window_and_are_known() -> None:
     assert sorted(pairs.others[pairs.as_near()].tolist()) == [3, 5, 6]
 
 
-def test_windows_without_a_seed_have_no_nearest_and_unknown_bases_count_for_nothing() -> None:
+def test_windows_without_a_seed_have_no_nearest_and_unknown_bases_count_for_nothing() -> (
+    None
+):
     others = ([], ["N" * 50], ["ACGTT" * 10], ["ACG", ""])
     for queries, theirs in product(([], ["N" * 50], ["ACG"], [""]), others):
-        found = aligned_pairs(queries, SequenceWindows.of(theirs), threshold=0.5).nearest(len(queries))
+        found = aligned_pairs(
+            queries, SequenceWindows.of(theirs), threshold=0.5
+        ).nearest(len(queries))
         assert found.rows.tolist() == [-1] * len(queries)
         assert found.similarities.tolist() == [0.0] * len(queries)
     window = random_windows(1, 200, 1)[0]
@@ -459,7 +553,9 @@ def test_windows_without_a_seed_have_no_nearest_and_unknown_bases_count_for_noth
 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(0, 2**20), st.integers(1, 30))
-def test_candidates_are_worth_the_bases_that_seeds_cover(seed: int, overlap: int) -> None:
+def test_candidates_are_worth_the_bases_that_seeds_cover(
+    seed: int, overlap: int
+) -> None:
     """Of two windows with a segment in common, its length, wherever it lies and on either strand."""
     one, other = random_windows(2, 100, seed)
     shared, start = "ACGTTGCAACTGATTCCGAGTCATGACCTT"[:overlap], seed % 60
@@ -468,7 +564,11 @@ def test_candidates_are_worth_the_bases_that_seeds_cover(seed: int, overlap: int
     index = SeedIndex([one], Sketch(9, 1))
     for turned in (False, True):
         found = [*index.share([reverse_complement(other) if turned else other], 7)]
-        worth = {bool(t): int(w) for each in found for t, w in zip(each.turned, each.weights, strict=True)}
+        worth = {
+            bool(t): int(w)
+            for each in found
+            for t, w in zip(each.turned, each.weights, strict=True)
+        }
         if overlap >= 9:
             assert worth[turned] >= overlap
         assert all(set(each.others.tolist()) <= {7} for each in found)

@@ -48,7 +48,9 @@ def opened(path):
     length=st.integers(0, 500),
     strand=st.sampled_from("+-"),
 )
-def test_fetch_is_a_slice_of_the_contig_between_endless_n(opened, contig, start, length, strand):
+def test_fetch_is_a_slice_of_the_contig_between_endless_n(
+    opened, contig, start, length, strand
+):
     padded = "N" * 1000 + GENOME[contig] + "N" * 2000
     expected = padded[1000 + start : 1000 + start + length]
     if strand == "-":
@@ -67,7 +69,10 @@ def test_every_base_of_full_blocks_is_found(tmp_path):
         for boundary in (65_536, 131_072, 196_608):
             middle = boundary * 50 // 51
             for start in range(middle - 60, middle + 60):
-                assert reference.fetch(Interval("a", start, start + 9)) == sequence[start:][:9]
+                assert (
+                    reference.fetch(Interval("a", start, start + 9))
+                    == sequence[start:][:9]
+                )
 
 
 @pytest.mark.parametrize("name", ["x.fa", "x", "x.gz", "x.bgz", "x.zip"])
@@ -83,7 +88,9 @@ def test_the_content_says_how_a_file_is_compressed(tmp_path, name, packed):
     with Reference(path) as reference:
         assert reference.fetch(Interval("a", 2, 6)) == "GTTT"
     suffixes = ["", ".fai", ".gzi"] if packed else ["", ".fai"]
-    assert sorted(path.parent.iterdir()) == [path.with_name(name + suffix) for suffix in suffixes]
+    assert sorted(path.parent.iterdir()) == [
+        path.with_name(name + suffix) for suffix in suffixes
+    ]
 
 
 def test_a_copy_by_pickle_and_a_closed_one_read_on(path):
@@ -97,7 +104,10 @@ def test_a_copy_by_pickle_and_a_closed_one_read_on(path):
 
 def _fetch_many(reference, results):
     results.put(
-        {reference.fetch(Interval("c1", i, i + 30)) == GENOME["c1"][i : i + 30] for i in range(0, 300)}
+        {
+            reference.fetch(Interval("c1", i, i + 30)) == GENOME["c1"][i : i + 30]
+            for i in range(0, 300)
+        }
     )
 
 
@@ -107,7 +117,9 @@ def test_forked_processes_read_without_disturbing_each_other(path):
     with Reference(path) as reference:
         reference.fetch(Interval("c1", 0, 5))
         results = context.Queue()
-        workers = [context.Process(target=_fetch_many, args=(reference, results)) for _ in "ab"]
+        workers = [
+            context.Process(target=_fetch_many, args=(reference, results)) for _ in "ab"
+        ]
         for worker in workers:
             worker.start()
         assert [results.get(timeout=30) for _ in workers] == [{True}, {True}]
@@ -115,7 +127,9 @@ def test_forked_processes_read_without_disturbing_each_other(path):
             worker.join()
 
 
-def test_an_index_in_a_directory_that_is_read_only_lives_elsewhere(tmp_path, monkeypatch):
+def test_an_index_in_a_directory_that_is_read_only_lives_elsewhere(
+    tmp_path, monkeypatch
+):
     path = written(tmp_path / "x.fa", ">a\nACGT\n")
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda *_: False)
@@ -127,7 +141,8 @@ def test_an_index_in_a_directory_that_is_read_only_lives_elsewhere(tmp_path, mon
 
 
 @pytest.mark.parametrize(
-    "content", [gzip.compress(b">a\nACGT\n", mtime=0), b">a\nACGT\n>a\nAC\n", b">a\nACGU\n", b""]
+    "content",
+    [gzip.compress(b">a\nACGT\n", mtime=0), b">a\nACGT\n>a\nAC\n", b">a\nACGU\n", b""],
 )
 def test_a_file_without_index_is_checked_before_it_gets_one(tmp_path, content):
     path = written(tmp_path / "x.fa", content)
@@ -154,7 +169,9 @@ def test_prepare_writes_clean_sequence_and_counts(tmp_path, path):
     assert (tmp_path / "1.fa.gz").read_bytes() == path.read_bytes()
 
 
-@pytest.mark.parametrize(("text", "assembly"), [(">a\nAC\n>b\nACGU\n", "demo"), (">a\nAC\n", "sacCer3")])
+@pytest.mark.parametrize(
+    ("text", "assembly"), [(">a\nAC\n>b\nACGU\n", "demo"), (">a\nAC\n", "sacCer3")]
+)
 def test_a_failed_preparation_leaves_the_old_files_alone(tmp_path, text, assembly):
     source, output = tmp_path / "in.fa", tmp_path / "out" / "out.fa.gz"
     write_fasta(output, [("old", "ACGT")])
@@ -178,7 +195,9 @@ places = st.tuples(
 
 @settings(deadline=None, max_examples=300)
 @given(place=places)
-def test_any_interval_reads_as_from_the_file(reference: Reference, place: tuple) -> None:
+def test_any_interval_reads_as_from_the_file(
+    reference: Reference, place: tuple
+) -> None:
     contig, start, length, strand = place
     interval = Interval(contig, start, start + length, strand)
     with pytest.MonkeyPatch.context() as patch:
@@ -186,7 +205,9 @@ def test_any_interval_reads_as_from_the_file(reference: Reference, place: tuple)
         assert PackedReference(reference).fetch(interval) == reference.fetch(interval)
 
 
-def test_the_file_is_read_once(reference: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_read_once(
+    reference: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reads = Mock(side_effect=reference.fetch)
     monkeypatch.setattr(Reference, "fetch", reads)
     bases = PackedReference(reference)
@@ -200,12 +221,16 @@ def test_the_file_is_read_once(reference: Reference, monkeypatch: pytest.MonkeyP
     assert reads.call_count == 2
 
 
-def test_threads_share_it(reference: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_share_it(
+    reference: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(packed, "BLOCK", 256)
     bases = PackedReference(reference)
     windows = [Interval("a", start, start + 700) for start in range(0, 8000, 10)]
     with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(bases.fetch, windows)) == [reference.fetch(window) for window in windows]
+        assert list(pool.map(bases.fetch, windows)) == [
+            reference.fetch(window) for window in windows
+        ]
 
 
 def test_another_contig_is_refused(reference: Reference) -> None:
@@ -219,7 +244,9 @@ def test_another_contig_is_refused(reference: Reference) -> None:
             read()
 
 
-def test_a_human_chromosome_takes_two_bits_a_base(make_reference: Callable[..., Reference]) -> None:
+def test_a_human_chromosome_takes_two_bits_a_base(
+    make_reference: Callable[..., Reference],
+) -> None:
     reference = make_reference(a=random_dna(1000, 1) * 600)
     bases = PackedReference(reference)
     bases.windows(["a"], [599_000], 10)

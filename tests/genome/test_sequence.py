@@ -18,7 +18,12 @@ from bigbird_dna.disk.compression import numbered_lines, open_bytes, read_lines
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome import variants
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, tracks_from_folder, write_tracks
+from bigbird_dna.genome.chromatin.tracks import (
+    Track,
+    read_tracks,
+    tracks_from_folder,
+    write_tracks,
+)
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.fields import check_name, decimal, quoted, whole_number
 from bigbird_dna.genome.intervals import read_peaks
@@ -49,7 +54,9 @@ any_case = st.text("ACGTNRYSWKMBDHVacgtnryswkmbdhv")
 
 
 def slow_clean(text):
-    return "".join("N" if letter.upper() in IUPAC else letter.upper() for letter in text)
+    return "".join(
+        "N" if letter.upper() in IUPAC else letter.upper() for letter in text
+    )
 
 
 @given(any_case)
@@ -59,14 +66,25 @@ def test_clean_agrees_with_the_letter_by_letter_rule(text):
     assert count_ambiguous_bytes(text.encode()) == ambiguous
 
 
-@given(st.text("ACGTn"), st.characters().filter(lambda c: c.upper() not in "ACGTNRYSWKMBDHV"))
+@given(
+    st.text("ACGTn"),
+    st.characters().filter(lambda c: c.upper() not in "ACGTNRYSWKMBDHV"),
+)
 def test_any_other_character_is_an_error_with_its_place(before, bad):
     with fails(DataError, len(before) + 1):
         clean(before + bad + "ACGT-U", "here")
 
 
 @pytest.mark.parametrize(
-    ("text", "place"), [("ACGU", 4), ("MKVLA", 4), ("AC-GT", 3), ("AC GT", 3), ("ACÄGT", 3), ("AC\x00", 3)]
+    ("text", "place"),
+    [
+        ("ACGU", 4),
+        ("MKVLA", 4),
+        ("AC-GT", 3),
+        ("AC GT", 3),
+        ("ACÄGT", 3),
+        ("AC\x00", 3),
+    ],
 )
 def test_errors_say_what_the_letter_hints_at(text, place):
     with fails(DataError, f"record 'a': position {place}: "):
@@ -76,7 +94,9 @@ def test_errors_say_what_the_letter_hints_at(text, place):
 @given(dna)
 def test_reverse_complement_pairs_the_bases_in_reverse(sequence):
     pairs = {"A": "T", "C": "G", "G": "C", "T": "A", "N": "N"}
-    assert reverse_complement(sequence) == "".join(pairs[base] for base in reversed(sequence))
+    assert reverse_complement(sequence) == "".join(
+        pairs[base] for base in reversed(sequence)
+    )
     assert reverse_complement(reverse_complement(sequence)) == sequence
 
 
@@ -90,7 +110,9 @@ def test_an_interval_has_its_half_open_length_and_may_reach_beyond_the_contig():
         assert fraction_n(sequence) == share
 
 
-@pytest.mark.parametrize(("start", "end", "strand"), [(0, 1, ""), (0, 1, "."), (0, 1, "plus"), (5, 4, "+")])
+@pytest.mark.parametrize(
+    ("start", "end", "strand"), [(0, 1, ""), (0, 1, "."), (0, 1, "plus"), (5, 4, "+")]
+)
 def test_an_interval_that_cannot_be_is_refused(start, end, strand):
     with fails(ValueError):
         Interval("1", start, end, strand)
@@ -102,8 +124,12 @@ def test_an_interval_that_cannot_be_is_refused(start, end, strand):
 CONTIG = "ACGTTGCAGGATCCATTAGC" * 5
 
 
-@given(st.integers(20, 79), st.sampled_from("+-"), st.integers(0, 20), st.integers(1, 20))
-def test_the_locus_is_base_number_upstream_of_its_window(position, strand, upstream, downstream):
+@given(
+    st.integers(20, 79), st.sampled_from("+-"), st.integers(0, 20), st.integers(1, 20)
+)
+def test_the_locus_is_base_number_upstream_of_its_window(
+    position, strand, upstream, downstream
+):
     window = window_around(Locus("1", position, strand, "x"), upstream, downstream)
     sequence = CONTIG[window.start : window.end]
     base = CONTIG[position]
@@ -145,7 +171,23 @@ def test_tiles_want_positive_sizes(arguments):
 
 
 NO_NUMBERS = [
-    *("", " 5", "5 ", "+5", "-5", "1_000", "1,000", "٣", "५", "²", "0x5", "5.0", "1e3", "9" * 5000, "nan")
+    *(
+        "",
+        " 5",
+        "5 ",
+        "+5",
+        "-5",
+        "1_000",
+        "1,000",
+        "٣",
+        "५",
+        "²",
+        "0x5",
+        "5.0",
+        "1e3",
+        "9" * 5000,
+        "nan",
+    )
 ]
 VCF = "##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n{}\t{}\t{}\tA\tC\t.\t.\t.\n"
 
@@ -157,13 +199,27 @@ def test_a_number_is_its_digits(number, zeros):
         assert whole_number(text) is None
 
 
-@given(st.floats(allow_nan=False, allow_infinity=False), st.text("0123456789.eE+-_ infaNx٣", max_size=12))
+@given(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text("0123456789.eE+-_ infaNx٣", max_size=12),
+)
 def test_a_decimal_is_what_python_writes_and_never_more_than_it_takes(number, text):
     assert decimal(repr(number)) == number
     assert decimal(f"{number / 2:.3e}") == float(f"{number / 2:.3e}")
     found = decimal(text)
     assert found is None or (found == float(text) and math.isfinite(found))
-    for wrong in ("1_0", "٣", "inf", "nan", "1e999", " 1", "1 ", "", "0x1p3", "1" * 10_000):
+    for wrong in (
+        "1_0",
+        "٣",
+        "inf",
+        "nan",
+        "1e999",
+        " 1",
+        "1 ",
+        "",
+        "0x1p3",
+        "1" * 10_000,
+    ):
         assert decimal(wrong) is None
 
 
@@ -184,7 +240,11 @@ def test_a_name_that_passes_keeps_a_table_together(name):
 # A reader, the name of its file, and its file with places for a contig, a position and a name.
 READERS = [
     (read_peaks, "x.bed", "{}\t{}\t90\t{}\n"),
-    (lambda path: list(bed_regions(path, texts(c="ACGT" * 100))), "x.bed", "{}\t{}\t90\t{}\n"),
+    (
+        lambda path: list(bed_regions(path, texts(c="ACGT" * 100))),
+        "x.bed",
+        "{}\t{}\t90\t{}\n",
+    ),
     (read_promoters, "x.bed", "{}\t{}\t6\t{}\t0\t+\n"),
     (read_promoters, "x.sga", "{}\tTSS\t{}\t+\t1\t{}\n"),
     (read_loci, "x.tsv", "contig\tposition\tstrand\tname\n{}\t{}\t+\t{}\n"),
@@ -194,16 +254,31 @@ READERS = [
 
 @pytest.mark.parametrize(("read", "name", "text"), READERS)
 @pytest.mark.parametrize("packed", [False, True])
-def test_every_reader_of_lines_refuses_what_would_break_a_table(tmp_path, read, name, text, packed):
+def test_every_reader_of_lines_refuses_what_would_break_a_table(
+    tmp_path, read, name, text, packed
+):
     def table(*fields: str) -> Path:
-        return written(tmp_path / (f"{name}.gz" if packed else name), text.format(*fields), packed)
+        return written(
+            tmp_path / (f"{name}.gz" if packed else name), text.format(*fields), packed
+        )
 
     read(table("c", "5", "n"))
     for wrong in NO_NUMBERS:
         with fails(DataError) as caught:
             read(table("c", wrong, "n"))
         assert len(str(caught.value)) < 400
-    for mark in ("\0", "\x0b", "\x0c", "\r", "\x1c", "\x1e", "\x85", "\x7f", "\u2028", "\u2029"):
+    for mark in (
+        "\0",
+        "\x0b",
+        "\x0c",
+        "\r",
+        "\x1c",
+        "\x1e",
+        "\x85",
+        "\x7f",
+        "\u2028",
+        "\u2029",
+    ):
         for fields in ((f"c{mark}", "5", "n"), ("c", "5", f"n{mark}n")):
             with fails(DataError):
                 read(table(*fields))
@@ -221,7 +296,9 @@ def test_a_contig_that_would_be_a_comment_is_refused(tmp_path):
             assert "control character" in str(error)
 
 
-@pytest.mark.parametrize("name", ["a\nb", "a\tb", "#a", "a\rb", "a\u2028b", "a\x00b", "a" * 1001])
+@pytest.mark.parametrize(
+    "name", ["a\nb", "a\tb", "#a", "a\rb", "a\u2028b", "a\x00b", "a" * 1001]
+)
 def test_tracks_that_would_break_a_table_are_refused(tmp_path, name):
     with fails(DataError):
         write_tracks(tmp_path / "t.tsv", [Track(name, "TF")])
@@ -236,7 +313,9 @@ def test_tracks_that_would_break_a_table_are_refused(tmp_path, name):
             tracks_from_folder(tmp_path / "peaks", "TF")
 
 
-@pytest.mark.parametrize("text", ["c:٣-5", "c:1_0-20", f"c:{'9' * 5000}", f"c:1-{'9' * 5000}"])
+@pytest.mark.parametrize(
+    "text", ["c:٣-5", "c:1_0-20", f"c:{'9' * 5000}", f"c:1-{'9' * 5000}"]
+)
 def test_a_named_region_has_plain_numbers(text):
     with fails(ConfigError):
         parse_named_region(text, {"c": 100}, load_assembly("demo"))
@@ -246,7 +325,13 @@ lines = st.lists(st.text("ab\t é", max_size=9), max_size=12)
 
 
 @settings(max_examples=200)
-@given(lines, st.sampled_from(["\n", "\r\n"]), st.booleans(), st.integers(1, 40), st.booleans())
+@given(
+    lines,
+    st.sampled_from(["\n", "\r\n"]),
+    st.booleans(),
+    st.integers(1, 40),
+    st.booleans(),
+)
 def test_lines_are_those_of_the_text(tmp_path, wanted, newline, ends, block, mark):
     text = newline.join(wanted) + newline * ends
     path = written(tmp_path / "x", ("\ufeff" * mark + text).encode() or b"\n")
@@ -256,11 +341,19 @@ def test_lines_are_those_of_the_text(tmp_path, wanted, newline, ends, block, mar
         found = list(read_lines(path))
         raw = list(numbered_lines(path, io.BytesIO(text.encode()), first=7))
     assert found == list(enumerate(expected, start=1))
-    assert raw == ([] if not text else [(n, line.encode()) for n, line in enumerate(expected, start=7)])
+    assert raw == (
+        []
+        if not text
+        else [(n, line.encode()) for n, line in enumerate(expected, start=7)]
+    )
 
 
 @settings(max_examples=200)
-@given(st.lists(st.integers(0, 30), min_size=1, max_size=8), st.integers(1, 40), st.booleans())
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=8),
+    st.integers(1, 40),
+    st.booleans(),
+)
 def test_lines_up_to_the_longest_are_read(lengths, block, ends):
     text = b"\n".join(b"x" * length for length in lengths) + b"\n" * ends
     with pytest.MonkeyPatch.context() as patch:
@@ -286,7 +379,9 @@ def test_lines_up_to_the_longest_are_read(lengths, block, ends):
     ],
 )
 @pytest.mark.parametrize("letter", [b"\0", b"x"])
-def test_a_line_without_an_end_takes_little_memory(tmp_path, monkeypatch, read, suffix, start, letter):
+def test_a_line_without_an_end_takes_little_memory(
+    tmp_path, monkeypatch, read, suffix, start, letter
+):
     monkeypatch.setattr(variants, "LONGEST_LINE", 1 << 24)
     path = tmp_path / f"bomb{suffix}"
     with gzip.open(path, "wb", compresslevel=1) as stream:
@@ -310,7 +405,9 @@ def test_content_decides_not_the_name(tmp_path, kind):
     assert compression.compression(path) == kind
     with open_bytes(path) as stream:
         assert stream.read().decode() == TEXT
-    path.write_bytes(gzip.compress(b"one\r\n") + gzip.compress(b"two"))  # several members are one file
+    path.write_bytes(
+        gzip.compress(b"one\r\n") + gzip.compress(b"two")
+    )  # several members are one file
     assert list(read_lines(path)) == [(1, "one"), (2, "two")]
 
 

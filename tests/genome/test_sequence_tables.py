@@ -19,7 +19,9 @@ def written(path: Path, rows: pd.DataFrame) -> Path:
     if plain.suffix == ".parquet":
         rows.to_parquet(path)
         return path
-    text = rows.to_csv(index=False, sep="," if plain.suffix == ".csv" else "\t").encode()
+    text = rows.to_csv(
+        index=False, sep="," if plain.suffix == ".csv" else "\t"
+    ).encode()
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
     return path
 
@@ -33,20 +35,33 @@ def test_all_formats_give_the_same(tmp_path: Path, name: str) -> None:
 
 
 def test_columns_of_other_names_and_quoted_cells(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text('\ufeffid,"seq","y",name\n1,"AC\nGT",true,b\n2,A,False,a\n')
+    (tmp_path / "x.csv").write_text(
+        '\ufeffid,"seq","y",name\n1,"AC\nGT",true,b\n2,A,False,a\n'
+    )
     with fails(DataError):  # a line break is no base
         read_labeled_tables([tmp_path / "x.csv"], TableColumns("seq", ("y",)))
-    (tmp_path / "x.csv").write_text('\ufeffid,"seq","y",name\n1,"ACGT",true,b\n2,A,False,a\n')
+    (tmp_path / "x.csv").write_text(
+        '\ufeffid,"seq","y",name\n1,"ACGT",true,b\n2,A,False,a\n'
+    )
     found = read_labeled_tables([tmp_path / "x.csv"], TableColumns("seq", ("y",)))
-    assert (found.positives.sequences, found.negatives.sequences) == ({"b": "ACGT"}, {"a": "A"})
+    assert (found.positives.sequences, found.negatives.sequences) == (
+        {"b": "ACGT"},
+        {"a": "A"},
+    )
     with fails(DataError, "sequence"):
         read_labeled_tables([tmp_path / "x.csv"])
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.csv.gz"])
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
-def test_another_separator_than_the_name_says(tmp_path: Path, name: str, separator: str) -> None:
-    text = ROWS.assign(name=["a,b", "c;d", "e|f"]).to_csv(index=False, sep=separator).encode()
+def test_another_separator_than_the_name_says(
+    tmp_path: Path, name: str, separator: str
+) -> None:
+    text = (
+        ROWS.assign(name=["a,b", "c;d", "e|f"])
+        .to_csv(index=False, sep=separator)
+        .encode()
+    )
     (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     found = read_labeled_tables([tmp_path / name])
     assert found.positives.sequences == {"a,b": "ACGTN", "e|f": "GGNA"}
@@ -56,11 +71,18 @@ def test_another_separator_than_the_name_says(tmp_path: Path, name: str, separat
 
 
 def test_rows_without_a_class_are_in_neither(tmp_path: Path) -> None:
-    rows = pd.concat([ROWS, ROWS]).assign(label=[1, 0, 1, None, "NA", 0], split=["train", "test"] * 3)
+    rows = pd.concat([ROWS, ROWS]).assign(
+        label=[1, 0, 1, None, "NA", 0], split=["train", "test"] * 3
+    )
     found = read_labeled_tables([written(tmp_path / "x.csv", rows)])
     assert found.positives.sequences == {"row": "ACGTN", "row_3": "GGNA"}
     assert found.negatives.sequences == {"row_2": "TTTT", "row_6": "GGNA"}
-    assert found.splits == {"row": "train", "row_2": "test", "row_3": "train", "row_6": "test"}
+    assert found.splits == {
+        "row": "train",
+        "row_2": "test",
+        "row_3": "train",
+        "row_6": "test",
+    }
 
 
 def test_splits_are_those_of_a_column_or_of_the_files(tmp_path: Path) -> None:
@@ -75,7 +97,11 @@ def test_splits_are_those_of_a_column_or_of_the_files(tmp_path: Path) -> None:
         files = [written(tmp_path / name, ROWS) for name in names]
         found = read_labeled_tables(files)
         assert found.splits is not None and len(found.splits) == 9
-        assert [found.splits[name] for name in ("row", "row_5", "row_9")] == ["train", "valid", "test"]
+        assert [found.splits[name] for name in ("row", "row_5", "row_9")] == [
+            "train",
+            "valid",
+            "test",
+        ]
     with fails(DataError):
         read_labeled_tables([files[0], written(tmp_path / "more.csv", ROWS)])
 
@@ -101,10 +127,14 @@ def test_faults_name_the_file_and_the_row(tmp_path: Path, rows: pd.DataFrame) ->
 
 def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     with fails(DataError):
-        read_labeled_tables([written(tmp_path / "x.parquet", ROWS.assign(sequence=[1.5, 2, 3]))])
+        read_labeled_tables(
+            [written(tmp_path / "x.parquet", ROWS.assign(sequence=[1.5, 2, 3]))]
+        )
     (tmp_path / "x.csv").write_bytes(b"sequence,label\nACGT,1,3,4\n")
     (tmp_path / "empty.tsv").touch()
-    (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(b"sequence,label\n" + b"ACGT,1\n" * 99)[:-9])
+    (tmp_path / "cut.csv.gz").write_bytes(
+        gzip.compress(b"sequence,label\n" + b"ACGT,1\n" * 99)[:-9]
+    )
     (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
     for name in ("x.csv", "empty.tsv", "cut.csv.gz", "binary.csv", "none.csv"):
         with fails(DataError, tmp_path / name):

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from bigbird_dna.config import ChromatinConfig, ChromatinDataConfig, Config, parse_config
+from bigbird_dna.config import (
+    ChromatinConfig,
+    ChromatinDataConfig,
+    Config,
+    parse_config,
+)
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.sources.inputs import (
     annotation_file,
@@ -31,7 +36,12 @@ from tests.toys import cases, written
 def test_every_entry_is_complete() -> None:
     entries = load_sources()
     assert len({entry.file for entry in entries.values()}) == len(entries)
-    assert {"GRCh37.reference", "GRCh37.chain", "sacCer3.reference", "sacCer3.promoters"} <= set(entries)
+    assert {
+        "GRCh37.reference",
+        "GRCh37.chain",
+        "sacCer3.reference",
+        "sacCer3.promoters",
+    } <= set(entries)
     for entry in entries.values():
         assert entry.urls and entry.license and entry.citation and entry.megabytes > 0
         assert all(url.rsplit("/", 1)[1] == entry.file for url in entry.urls)
@@ -94,7 +104,11 @@ def test_sources_of_deepseas_data() -> None:
     [
         *({"reference": name} for name in ("hg99", None, "GRCh37.reference")),
         *({"promoters": name} for name in ("x.sga", "GRCh38.promoters")),
-        *({"chain": "x.chain"}, {"chain": "GRCh37.chain"}, {"chain": "GRCh37.chain", "promoters": None}),
+        *(
+            {"chain": "x.chain"},
+            {"chain": "GRCh37.chain"},
+            {"chain": "GRCh37.chain", "promoters": None},
+        ),
         *({"reference": None, "assembly": "demo"}, {"annotation": "x.gtf"}),
         {"annotation": "sacCer3.annotation", "promoters": None},
         {**HUMAN, "annotation": "sacCer3.annotation"},
@@ -112,34 +126,63 @@ def test_files_instead_of_sources(tmp_path: Path) -> None:
         (local / name).write_bytes(b"")
     keys: dict[str, str | None] = {"reference": "mine.fa.gz", "promoters": "mine.sga"}
     config = _genome(**keys).model_copy(update={"data_dir": str(local)})
-    assert own_files(config) == {"reference": local / "mine.fa.gz", "promoters": local / "mine.sga"}
+    assert own_files(config) == {
+        "reference": local / "mine.fa.gz",
+        "promoters": local / "mine.sga",
+    }
     assert check_sources(config) == {}
     (local / "genes.gff3").touch()
-    annotated = _genome(**keys, annotation="genes.gff3").model_copy(update={"data_dir": str(local)})
-    assert own_files(annotated)["annotation"] == annotation_file(annotated) == local / "genes.gff3"
+    annotated = _genome(**keys, annotation="genes.gff3").model_copy(
+        update={"data_dir": str(local)}
+    )
+    assert (
+        own_files(annotated)["annotation"]
+        == annotation_file(annotated)
+        == local / "genes.gff3"
+    )
     # A file beside a key, by its path, and promoters that a chain lifts.
     path = str(local / "mine.sga")
     human = _genome(**{**HUMAN, "promoters": path})
     assert set(check_sources(human)) == {"reference", "chain"}
     assert own_files(human) == {"promoters": local / "mine.sga"}
     # Names of contigs that no table knows.
-    other = {"assembly": "demo", "reference": str(local / "mine.fa.gz"), "promoters": None}
+    other = {
+        "assembly": "demo",
+        "reference": str(local / "mine.fa.gz"),
+        "promoters": None,
+    }
     assert check_sources(_genome(**other)) == {}
     with fails(ConfigError):
         check_sources(_genome(**{**other, "promoters": "sacCer3.promoters"}))
-    for gone in (_genome(reference="gone.fa"), _genome().model_copy(update={"data_dir": "missing"})):
+    for gone in (
+        _genome(reference="gone.fa"),
+        _genome().model_copy(update={"data_dir": "missing"}),
+    ):
         with fails(ConfigError):
-            check_sources(gone.model_copy(update={"data_dir": gone.data_dir or str(local)}))
+            check_sources(
+                gone.model_copy(update={"data_dir": gone.data_dir or str(local)})
+            )
 
 
 def test_an_alias_file_is_found_like_a_reference(tmp_path: Path) -> None:
     (tmp_path / "here.fa").touch()
-    genome = {"assembly": "custom", "name": "x", "reference": "here.fa", "aliases": "sacCer3.promoters"}
-    values = {"data_dir": str(tmp_path), "genome": genome, "promoters": {"source": None}}
+    genome = {
+        "assembly": "custom",
+        "name": "x",
+        "reference": "here.fa",
+        "aliases": "sacCer3.promoters",
+    }
+    values = {
+        "data_dir": str(tmp_path),
+        "genome": genome,
+        "promoters": {"source": None},
+    }
     config = parse_config(values)
     with fails(ConfigError):
         check_sources(config)
-    (tmp_path / "sacCer3.promoters").write_text("a\tb\n")  # no key, whatever it is called
+    (tmp_path / "sacCer3.promoters").write_text(
+        "a\tb\n"
+    )  # no key, whatever it is called
     assert check_sources(config) == {}
     assert own_files(config)["aliases"] == tmp_path / "sacCer3.promoters"
     assert find_assembly(config).match("a", ["b"]) == "b"
@@ -148,19 +191,28 @@ def test_an_alias_file_is_found_like_a_reference(tmp_path: Path) -> None:
         check_sources(parse_config({"genome": {"assembly": "custom", "name": "x"}}))
 
 
-TEXT = "".join(f"chr1\t{start}\t{start + 200}\n" for start in range(0, 40_000, 200)).encode()
+TEXT = "".join(
+    f"chr1\t{start}\t{start + 200}\n" for start in range(0, 40_000, 200)
+).encode()
 
 
 @pytest.mark.parametrize("kind", ["gzip", "bgzip", "archive"])
-def test_every_start_of_a_compressed_file_is_too_short(tmp_path: Path, kind: str) -> None:
+def test_every_start_of_a_compressed_file_is_too_short(
+    tmp_path: Path, kind: str
+) -> None:
     whole = {**PACKINGS, "archive": tar}[kind](TEXT)
     file = "a.tar.gz" if kind == "archive" else "a.gz"
     path = written(tmp_path / "copy", whole)
     assert find_fault(path, file, None) is None
-    for size in {*range(0, len(whole), max(1, len(whole) // 50)), *range(len(whole) - 40, len(whole))}:
+    for size in {
+        *range(0, len(whole), max(1, len(whole) // 50)),
+        *range(len(whole) - 40, len(whole)),
+    }:
         path.write_bytes(whole[:size])
         fault = find_fault(path, file, None)
-        assert fault is not None and fault.isprintable() and str(path) not in fault, size
+        assert fault is not None and fault.isprintable() and str(path) not in fault, (
+            size
+        )
 
 
 PACKED = gzip.compress(TEXT, mtime=0)
@@ -169,12 +221,23 @@ PACKED = gzip.compress(TEXT, mtime=0)
 @pytest.mark.parametrize(
     ("content", "file"),
     [
-        *((b"", "a.bed"), (b"\n<!doctype HTML><p>", "a.bed"), (b"<?xml version='1.0'?><Error/>", "a.gz")),
-        *((TEXT, "a.gz"), (PACKED, "a.bed"), (gzip.compress(PACKED, mtime=0), "a.gz"), (PACKED, "a.tgz")),
+        *(
+            (b"", "a.bed"),
+            (b"\n<!doctype HTML><p>", "a.bed"),
+            (b"<?xml version='1.0'?><Error/>", "a.gz"),
+        ),
+        *(
+            (TEXT, "a.gz"),
+            (PACKED, "a.bed"),
+            (gzip.compress(PACKED, mtime=0), "a.gz"),
+            (PACKED, "a.tgz"),
+        ),
         *((PACKED[:-5] + bytes(5), "a.gz"), (PACKED + b"more", "a.gz")),
     ],
 )
-def test_files_that_are_not_what_they_should_be(tmp_path: Path, content: bytes, file: str) -> None:
+def test_files_that_are_not_what_they_should_be(
+    tmp_path: Path, content: bytes, file: str
+) -> None:
     path = written(tmp_path / "copy", content)
     message(find_fault(path, file, None) or "")
     path.write_bytes(TEXT[:-9])
@@ -194,19 +257,37 @@ ENTRY: dict[str, Any] = {
 
 
 def test_an_entry_is_read(tmp_path: Path) -> None:
-    source = read_sources(written(tmp_path / "sources.yaml", yaml.safe_dump({"a.b": ENTRY})))["a.b"]
+    source = read_sources(
+        written(tmp_path / "sources.yaml", yaml.safe_dump({"a.b": ENTRY}))
+    )["a.b"]
     assert (source.key, source.file, source.from_assembly) == ("a.b", "a.gz", "other")
     assert (source.urls, source.size) == (("https://a/a.gz",), 1_000_000)
 
 
 ADDRESSES = (
-    *("https://ä/b", "https://a/b c", "https://a/\r\nHost: b", "file:///etc/passwd", "https://", "https://["),
+    *(
+        "https://ä/b",
+        "https://a/b c",
+        "https://a/\r\nHost: b",
+        "file:///etc/passwd",
+        "https://",
+        "https://[",
+    ),
     "https://a:99999/",
 )
 WRONG: dict[str, list[object]] = {
-    **{"file": ["../a", ".a", ""], "license": ["a\nb"], "citation": [7], "from": [["x"]], "sha": ["x"]},
+    **{
+        "file": ["../a", ".a", ""],
+        "license": ["a\nb"],
+        "citation": [7],
+        "from": [["x"]],
+        "sha": ["x"],
+    },
     "urls": [[], "https://a", [7], None, *([address] for address in ADDRESSES)],
-    **{"checksum": ["md5:1", "crc:00", 7], "megabytes": [0, "1", True, float("nan"), 10**400]},
+    **{
+        "checksum": ["md5:1", "crc:00", 7],
+        "megabytes": [0, "1", True, float("nan"), 10**400],
+    },
 }
 
 
@@ -215,7 +296,9 @@ def test_values_that_cannot_be(tmp_path: Path, field: str, value: object) -> Non
     entry = {**ENTRY, field: value}
     if value is None:
         del entry[field]
-    path = written(tmp_path / "sources.yaml", yaml.safe_dump({"a.b": entry}, width=10_000))
+    path = written(
+        tmp_path / "sources.yaml", yaml.safe_dump({"a.b": entry}, width=10_000)
+    )
     with fails(ConfigError, f"{path}: source 'a.b'", field):
         read_sources(path)
 

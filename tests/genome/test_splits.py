@@ -52,43 +52,67 @@ def test_contigs_that_are_not_named_are_for_training():
 
 
 def test_without_a_table_names_stand_for_themselves():
-    contigs = dict.fromkeys(["HLA-A*01:01", "HLA-A*01:01:02", "a[1]", "a1"], 100)  # with a pattern's signs
+    contigs = dict.fromkeys(
+        ["HLA-A*01:01", "HLA-A*01:01:02", "a[1]", "a1"], 100
+    )  # with a pattern's signs
     config = GenomeConfig(exclude=("HLA-A*01:01",), test=("a[1]",))
     splits = Splits.from_config(config, contigs, DEMO)
     assert [*assigned(splits).values()] == [None, "train", "test", "train"]
     assert fitting_contigs("HLA-A*", contigs, DEMO) == [*contigs][:2]
     contigs = {"c1": 5, "c2": 6}
-    assert Splits.from_config(GenomeConfig(test=("c2",)), contigs, DEMO).contigs("test") == ["c2"]
+    assert Splits.from_config(GenomeConfig(test=("c2",)), contigs, DEMO).contigs(
+        "test"
+    ) == ["c2"]
     with fails(ConfigError):
         Splits.from_config(GenomeConfig(test=("chrc2",)), contigs, DEMO)
 
 
 def test_patterns_fit_any_name_and_a_written_name_wins_over_them(capsys):
-    config = GenomeConfig(exclude=("chr?", "*_random"), valid=("NC_00113[56]*",), test=("chrII",))
+    config = GenomeConfig(
+        exclude=("chr?", "*_random"), valid=("NC_00113[56]*",), test=("chrII",)
+    )
     with fails(ConfigError):
         Splits.from_config(config, CONTIGS, YEAST)
-    config = GenomeConfig(exclude=("chrM", "*_random"), valid=("NC_00113[56]*",), test=("chrII", "IV"))
+    config = GenomeConfig(
+        exclude=("chrM", "*_random"), valid=("NC_00113[56]*",), test=("chrII", "IV")
+    )
     splits = Splits.from_config(config, CONTIGS, YEAST)
     assert [*assigned(splits).values()] == ["train", "test", "valid", "test", None]
-    assert capsys.readouterr().err.endswith("genome.exclude: '*_random' matches no contig of the reference\n")
+    assert capsys.readouterr().err.endswith(
+        "genome.exclude: '*_random' matches no contig of the reference\n"
+    )
 
 
 def test_the_patterns_of_grch37_leave_the_chromosomes():
     """Of hg19's 93 contigs, under UCSC's, Ensembl's and GenBank's names of chromosomes."""
-    others = ["chrM", "chr4_ctg9_hap1", "chr6_apd_hap1", "chr17_ctg5_hap1", "chr1_gl000191_random"]
+    others = [
+        "chrM",
+        "chr4_ctg9_hap1",
+        "chr6_apd_hap1",
+        "chr17_ctg5_hap1",
+        "chr1_gl000191_random",
+    ]
     others += [f"chrUn_gl{number:06}" for number in range(211, 250)]
     config = load_config(REPOSITORY / "workflow/config/grch37.yaml").genome
     table = load_assembly("GRCh37")
     chromosomes = [f"chr{name}" for name in (*range(1, 23), "X", "Y")]
     for other in (0, 1, 2):
-        names = [sorted(table.names_of(name), key=len)[-1 - other] for name in chromosomes]
-        found = assigned(Splits.from_config(config, dict.fromkeys([*names, *others], 1), table))
+        names = [
+            sorted(table.names_of(name), key=len)[-1 - other] for name in chromosomes
+        ]
+        found = assigned(
+            Splits.from_config(config, dict.fromkeys([*names, *others], 1), table)
+        )
         assert [contig for contig, split in found.items() if split is not None] == names
 
 
 def test_what_regions_do_not_cover_is_for_training():
-    config = GenomeConfig(valid=("chrI:101-200",), test=("I:801-",), exclude=("NC_001133.9:1-50", "Mito"))
-    splits = Splits.from_config(config, CONTIGS, YEAST, test_regions=["I:750-820", "II"])
+    config = GenomeConfig(
+        valid=("chrI:101-200",), test=("I:801-",), exclude=("NC_001133.9:1-50", "Mito")
+    )
+    splits = Splits.from_config(
+        config, CONTIGS, YEAST, test_regions=["I:750-820", "II"]
+    )
     ends = [50, 100, 200, 749, 1000]
     assert splits.by_contig["I"] == tuple(
         Segment(Interval("I", start, end), split)
@@ -96,14 +120,23 @@ def test_what_regions_do_not_cover_is_for_training():
             [0, *ends], ends, [None, "train", "valid", "train", "test"], strict=False
         )
     )
-    assert splits.intervals("test") == [Interval("I", 749, 1000), Interval("II", 0, 1000)]
+    assert splits.intervals("test") == [
+        Interval("I", 749, 1000),
+        Interval("II", 0, 1000),
+    ]
     assert splits.contigs("train") == ["I", "III", "IV"]
-    assert [segment.split for segment in splits.over(Interval("I", 99, 201))] == ["train", "valid", "train"]
+    assert [segment.split for segment in splits.over(Interval("I", 99, 201))] == [
+        "train",
+        "valid",
+        "train",
+    ]
     assert [segment.split for segment in splits.over(Interval("I", -9, 50))] == [None]
 
 
 KINDS = st.lists(
-    st.tuples(st.integers(0, 50), st.sampled_from([None, "valid", "test"])), min_size=1, max_size=9
+    st.tuples(st.integers(0, 50), st.sampled_from([None, "valid", "test"])),
+    min_size=1,
+    max_size=9,
 )
 
 
@@ -117,11 +150,15 @@ def test_segments_are_what_each_base_is_for(drawn):
         if {*expected[start:end]} <= {"train", kind}:
             expected[start:end] = [kind] * (end - start)
             texts[kind or "exclude"].append(f"c:{start + 1}-{end}")
-    config = GenomeConfig(**{key: tuple(dict.fromkeys(own)) for key, own in texts.items()})
+    config = GenomeConfig(
+        **{key: tuple(dict.fromkeys(own)) for key, own in texts.items()}
+    )
     splits = Splits.from_config(config, {"c": 60, "d": 5}, DEMO)
     (*own, last) = splits.segments
     assert last == Segment(Interval("d", 0, 5), "train")
-    assert [base for segment in own for base in [segment.split] * len(segment.interval)] == expected
+    assert [
+        base for segment in own for base in [segment.split] * len(segment.interval)
+    ] == expected
     edges = [segment.interval.start for segment in own] + [own[-1].interval.end]
     assert edges[0] == 0 and edges[-1] == 60 and (np.diff(edges) > 0).all()
     assert all(one.split != other.split for one, other in pairwise(own))
@@ -133,13 +170,29 @@ def test_segments_are_what_each_base_is_for(drawn):
         *(
             (values, {})
             for values in (
-                *({"test": (text,)} for text in ("chrV", "scaffold_*", "V:1-5", "I:5-4", "I:0-5")),
-                *({"valid": texts} for texts in (("banana",), ("scaffold_*",), ("I:990-1,001",))),
+                *(
+                    {"test": (text,)}
+                    for text in ("chrV", "scaffold_*", "V:1-5", "I:5-4", "I:0-5")
+                ),
+                *(
+                    {"valid": texts}
+                    for texts in (("banana",), ("scaffold_*",), ("I:990-1,001",))
+                ),
                 *({"valid": ("I:1-200", "I")}, {"valid": ("chrI*:1-5",)}),
-                *({"valid": ("I",), "test": ("chrI",)}, {"valid": ("I:1-200",), "test": ("chrI",)}),
-                *({"valid": ("I:1-200",), "exclude": (text,)} for text in ("chrI:200-300", "chrI*")),
+                *(
+                    {"valid": ("I",), "test": ("chrI",)},
+                    {"valid": ("I:1-200",), "test": ("chrI",)},
+                ),
+                *(
+                    {"valid": ("I:1-200",), "exclude": (text,)}
+                    for text in ("chrI:200-300", "chrI*")
+                ),
                 {"test": ("I", "II", "III"), "exclude": ("IV", "Mito")},
-                {"test": ("I", "II", "III"), "exclude": ("IV", "Mito:1-400"), "valid": ("Mito:401-",)},
+                {
+                    "test": ("I", "II", "III"),
+                    "exclude": ("IV", "Mito:1-400"),
+                    "valid": ("Mito:401-",),
+                },
             )
         ),
         ({"valid": ("I",)}, {"valid_regions": ["V"]}),
@@ -176,15 +229,32 @@ def test_regions_are_read_as_samtools_does(text, region):
 
 
 def test_what_was_not_written_is_not_read_back_and_whole_contigs_have_no_parts():
-    for text in ("22", "22:5", "22:5-", "22:0-3", "22:5-4", "22:1,000-2,000", ":1-2", ""):
+    for text in (
+        "22",
+        "22:5",
+        "22:5-",
+        "22:0-3",
+        "22:5-4",
+        "22:1,000-2,000",
+        ":1-2",
+        "",
+    ):
         with fails(ValueError):
             read_named_region(text)
-    segments = [Interval("22", 0, 51_304_566), Interval("odd:1-5", 0, 40), Interval("odd:1-5", 60, 100)]
+    segments = [
+        Interval("22", 0, 51_304_566),
+        Interval("odd:1-5", 0, 40),
+        Interval("odd:1-5", 60, 100),
+    ]
     assert name_parts(segments, HUMAN_CONTIGS) == ["odd:1-5:1-40", "odd:1-5:61-100"]
 
 
 ENDS = st.tuples(st.integers(0, 60), st.integers(1, 12))
-REGIONS = st.lists(st.tuples(st.sampled_from("ab"), ENDS, st.sampled_from(["valid", "test", "exclude"])))
+REGIONS = st.lists(
+    st.tuples(
+        st.sampled_from("ab"), ENDS, st.sampled_from(["valid", "test", "exclude"])
+    )
+)
 
 
 @given(REGIONS)
@@ -212,9 +282,14 @@ def test_regions_of_two_kinds_that_overlap_are_found(drawn):
 def test_names_stand_for_one_contig_and_are_accessions_beside_others(name):
     contigs = load_assembly(name).contigs
     names = [alias for contig in contigs for alias in contig.names]
-    assert len(names) == len(set(names)) and all(contig.length > 0 for contig in contigs)
+    assert len(names) == len(set(names)) and all(
+        contig.length > 0 for contig in contigs
+    )
     for form in (r"NC_\d{6}\.\d+", r"[A-Z]{1,2}\d{5,6}\.\d"):
-        assert all(any(re.fullmatch(form, alias) for alias in contig.names) for contig in contigs)
+        assert all(
+            any(re.fullmatch(form, alias) for alias in contig.names)
+            for contig in contigs
+        )
 
 
 def test_chromosomes_of_grch38_are_the_next_versions_of_those_of_grch37():
@@ -230,9 +305,18 @@ def test_chromosomes_of_grch38_are_the_next_versions_of_those_of_grch37():
 @pytest.mark.parametrize(
     ("assembly", "names"),
     [
-        *(("sacCer3", "I chrI chr1 NC_001133.9 BK006935.2"), ("sacCer3", "X chrX chr10 NC_001142.9")),
-        *(("sacCer3", "Mito chrM NC_001224.1"), ("GRCh37", "22 chr22 NC_000022.10 CM000684.1")),
-        *(("GRCh38", "X chrX NC_000023.11 CM000685.2"), ("GRCh38", "MT chrM NC_012920.1")),
+        *(
+            ("sacCer3", "I chrI chr1 NC_001133.9 BK006935.2"),
+            ("sacCer3", "X chrX chr10 NC_001142.9"),
+        ),
+        *(
+            ("sacCer3", "Mito chrM NC_001224.1"),
+            ("GRCh37", "22 chr22 NC_000022.10 CM000684.1"),
+        ),
+        *(
+            ("GRCh38", "X chrX NC_000023.11 CM000685.2"),
+            ("GRCh38", "MT chrM NC_012920.1"),
+        ),
     ],
 )
 def test_all_names_of_a_contig_find_each_other(assembly, names):
@@ -262,7 +346,9 @@ def test_right_lengths_pass_in_silence_and_a_shorter_contig_with_a_warning(capsy
     load_assembly("demo").check_lengths({"anything": 1})
     assert not capsys.readouterr().err
     load_assembly("GRCh37").check_lengths({"22": 22_000_000})
-    message(capsys.readouterr().err, "contig '22' has 22,000,000 bp, in GRCh37 51,304,566")
+    message(
+        capsys.readouterr().err, "contig '22' has 22,000,000 bp, in GRCh37 51,304,566"
+    )
 
 
 def test_another_assembly_is_an_error():
@@ -285,7 +371,11 @@ def test_an_assembly_by_another_name_is_that_assembly():
 
 @pytest.mark.parametrize(
     ("assembly", "contig", "length", "other"),
-    [("hg19", "chrM", 16_571, 16_569), ("hg19", "MT", 16_569, 16_571), ("hg38", "chrM", 16_569, 16_571)],
+    [
+        ("hg19", "chrM", 16_571, 16_569),
+        ("hg19", "MT", 16_569, 16_571),
+        ("hg38", "chrM", 16_569, 16_571),
+    ],
 )
 def test_no_mitochondrion_is_taken_for_the_other(assembly, contig, length, other):
     load_assembly(assembly).check_lengths({contig: length})
@@ -326,11 +416,15 @@ def test_human_agrees_with_the_chain_and_the_promoters(shared_data):
     sga = (shared_data / "epdnew/Hs_EPDnew_006_hg38.sga").read_text().splitlines()
     accessions = list(dict.fromkeys(line.split("\t")[0] for line in sga))
     primary = [f"chr{number}" for number in [*range(1, 23), "X", "Y"]]
-    assert [load_assembly("GRCh38").match(name, sizes["GRCh38"]) for name in accessions] == primary
+    assert [
+        load_assembly("GRCh38").match(name, sizes["GRCh38"]) for name in accessions
+    ] == primary
 
 
 alias_names = st.text("abcXYZ019._:|*-", min_size=1, max_size=12)
-tables = st.lists(st.sets(alias_names, min_size=1, max_size=5), min_size=1, max_size=6).map(
+tables = st.lists(
+    st.sets(alias_names, min_size=1, max_size=5), min_size=1, max_size=6
+).map(
     lambda rows: [row - set().union(*rows[:number]) for number, row in enumerate(rows)]
 )
 
@@ -365,7 +459,10 @@ def test_ncbi_s_report_tells_names_and_lengths(tmp_path):
 
 
 def test_a_known_assembly_gets_more_names_and_keeps_its_lengths(tmp_path):
-    path = written(tmp_path / "aliases.tsv", "chr1\tfirst\n2\tsecond\nplasmid\tp1\nCM000663.2\tuno\n")
+    path = written(
+        tmp_path / "aliases.tsv",
+        "chr1\tfirst\n2\tsecond\nplasmid\tp1\nCM000663.2\tuno\n",
+    )
     assembly = open_assembly("GRCh38", path)
     assert assembly.match("first", ["NC_000001.11"]) == "NC_000001.11"
     assert assembly.match("uno", ["first"]) == "first"

@@ -50,17 +50,23 @@ def changed_contigs(draw: st.DrawFn) -> tuple[str, int, str, str]:
     )
     start = draw(st.integers(0, len(sequence) - 1))
     ref = sequence[start : start + draw(st.integers(1, 9))]
-    alt = draw(st.text("ACG", min_size=1, max_size=6) | st.just(ref + unit) | st.just(unit))
+    alt = draw(
+        st.text("ACG", min_size=1, max_size=6) | st.just(ref + unit) | st.just(unit)
+    )
     assume(ref != alt)
     return sequence, start, ref, alt
 
 
 @settings(max_examples=300, deadline=None)
 @given(changed_contigs())
-def test_normal_form_is_that_of_the_whole_contigs(case: tuple[str, int, str, str]) -> None:
+def test_normal_form_is_that_of_the_whole_contigs(
+    case: tuple[str, int, str, str],
+) -> None:
     sequence, start, ref, alt = case
     after = sequence[:start] + alt + sequence[start + len(ref) :]
-    assert find_change("c", start, ref, alt, texts(c=sequence)) == normal_form(sequence, after)
+    assert find_change("c", start, ref, alt, texts(c=sequence)) == normal_form(
+        sequence, after
+    )
 
 
 @settings(max_examples=200, deadline=None)
@@ -83,7 +89,9 @@ def test_windows_hold_the_contigs_with_either_allele(
     for contig in (sequence, after):
         padded = "N" * size + contig + "N" * (2 * size)
         firsts = [change.start - (size - longer) // 2 - offset for offset in offsets]
-        expected.append(tuple(padded[size + first : 2 * size + first] for first in firsts))
+        expected.append(
+            tuple(padded[size + first : 2 * size + first] for first in firsts)
+        )
         beyond |= min(firsts) < 0 or max(firsts) + size > len(contig)
     assert found == AlleleWindows(*expected, beyond)
     # Opposite change of a reference that has ALT: the same windows.
@@ -118,11 +126,17 @@ ALLELES: dict[Change | Note, str] = {
 
 
 def test_what_becomes_of_an_allele(tmp_path: Path) -> None:
-    path = written(tmp_path / "x.fa", f">c\n{SEQUENCE}\n")  # as it is: `write_fasta` would take the R away
+    path = written(
+        tmp_path / "x.fa", f">c\n{SEQUENCE}\n"
+    )  # as it is: `write_fasta` would take the R away
     with Reference(path) as reference:
         for expected, alleles in ALLELES.items():
             for start, ref, alt in map(str.split, alleles.split(";")):
-                assert find_change("c", int(start), ref, alt, reference) == expected, (start, ref, alt)
+                assert find_change("c", int(start), ref, alt, reference) == expected, (
+                    start,
+                    ref,
+                    alt,
+                )
         assert find_change(None, 0, "A", "C", reference) == Note.CONTIG_UNKNOWN
     assert all(str(note) == note.name and note.meaning for note in Note)
 
@@ -160,7 +174,9 @@ def test_contigs_by_their_other_names() -> None:
     own = contig_finder({"scaffold_1": 50}, None)
     assert own("scaffold_1") == "scaffold_1" and own("chr1") is None
     # Yeast's chromosome ten is not the human X.
-    find = contig_finder({row.name: row.length for row in load_assembly("sacCer3").contigs}, None)
+    find = contig_finder(
+        {row.name: row.length for row in load_assembly("sacCer3").contigs}, None
+    )
     assert find("chrX") == find("X") and find("chr22") is None
 
 
@@ -188,7 +204,9 @@ def test_every_line_and_column_is_kept(tmp_path: Path) -> None:
     assert first[:5] == (5, "c", 4, "A", ("C", "<DEL>", "*"))
     assert second[:5] == (6, "c", 6, "ac", ("G]c:9]",))
     assert third[:5] == (7, "HLA:1", -1, "N", (".",))
-    text = vcf_text("c\t5\t.\tA\tC\t.\t.\t.\tGT:DP\t0|1:3\t./.", columns=f"{COLUMNS}\tFORMAT\ta\tb")
+    text = vcf_text(
+        "c\t5\t.\tA\tC\t.\t.\t.\tGT:DP\t0|1:3\t./.", columns=f"{COLUMNS}\tFORMAT\ta\tb"
+    )
     _, columns, (record,) = read(written(tmp_path / "x.vcf", text))
     assert record.rest == "GT:DP\t0|1:3\t./."
     assert columns.endswith("INFO\tFORMAT\ta\tb")
@@ -200,7 +218,10 @@ def test_the_ways_a_file_may_be_packed(tmp_path: Path, packing: str, mark: str) 
     plain = written(tmp_path / "x.vcf", vcf_text(*RECORDS))
     expected = read(plain)
     for text in (vcf_text(*RECORDS), vcf_text(*RECORDS).replace("\n", "\r\n") + "\r\n"):
-        assert read(written(tmp_path / "x", PACKINGS[packing]((mark + text).encode()))) == expected
+        assert (
+            read(written(tmp_path / "x", PACKINGS[packing]((mark + text).encode())))
+            == expected
+        )
     raw = vcf_text(*RECORDS).encode("latin-1")  # no UTF-8
     meta, _, _ = read(written(plain, raw))
     assert meta[1].encode("utf-8", "surrogateescape") == raw.splitlines()[1]
@@ -211,18 +232,30 @@ GOOD = "c\t5\t.\tA\tC\t.\t.\t."
 
 def test_bcf_is_refused(tmp_path: Path) -> None:
     source, path = written(tmp_path / "x.vcf", vcf_text(GOOD)), tmp_path / "x.bcf"
-    with pysam.VariantFile(str(source)) as vcf, pysam.VariantFile(str(path), "wb", header=vcf.header):
+    with (
+        pysam.VariantFile(str(source)) as vcf,
+        pysam.VariantFile(str(path), "wb", header=vcf.header),
+    ):
         pass
     with fails(DataError):
         scan_vcf(path)
 
 
-SORTED = {"": True, "a1": True, "a1 a1 a2 b1 c7": True, "b9 a1": True, "a2 a1": False, "a1 b1 a2": False}
+SORTED = {
+    "": True,
+    "a1": True,
+    "a1 a1 a2 b1 c7": True,
+    "b9 a1": True,
+    "a2 a1": False,
+    "a1 b1 a2": False,
+}
 
 
 @pytest.mark.parametrize(("places", "is_sorted"), SORTED.items())
 def test_whether_a_file_is_sorted(tmp_path: Path, places: str, is_sorted: bool) -> None:
-    records = [f"{place[0]}\t{place[1:]}\t.\tACG\tA\t.\t.\t." for place in places.split()]
+    records = [
+        f"{place[0]}\t{place[1:]}\t.\tACG\tA\t.\t.\t." for place in places.split()
+    ]
     furthest = max([int(place[1:]) + 2 for place in places.split()], default=0)
     found = scan_vcf(written(tmp_path / "x.vcf", vcf_text(*records)))
     contigs = tuple(dict.fromkeys(place[0] for place in places.split()))

@@ -29,13 +29,23 @@ from tests.golden.messages import fails
 from tests.toys import cases, random_model, small_encoder, update_json, written
 
 Change = Callable[[dict[str, Any]], object]
-SIZES = small_encoder(96, layers=2, hidden=8, max_length=64, block_size=4, random_blocks=1)
-PROMOTER = PromoterSettings(upstream=30, downstream=10, pooling="cls", jitter=4, views=2)
+SIZES = small_encoder(
+    96, layers=2, hidden=8, max_length=64, block_size=4, random_blocks=1
+)
+PROMOTER = PromoterSettings(
+    upstream=30, downstream=10, pooling="cls", jitter=4, views=2
+)
 
 
 @pytest.fixture
 def own(tokenizer: DnaTokenizer, tmp_path: Path) -> Path:
-    save(tmp_path / "own", random_model(tokenizer, SIZES, PROMOTER), {"contigs": ["chr1"]}, {}, {})
+    save(
+        tmp_path / "own",
+        random_model(tokenizer, SIZES, PROMOTER),
+        {"contigs": ["chr1"]},
+        {},
+        {},
+    )
     return tmp_path / "own"
 
 
@@ -52,7 +62,9 @@ def refused(checkpoint: Path, *named: object) -> None:
     assert not (checkpoint / "../ours").exists()
 
 
-def exported(seed: object, task: object = "promoter", settings: object = {}) -> dict[str, object]:
+def exported(
+    seed: object, task: object = "promoter", settings: object = {}
+) -> dict[str, object]:
     return {"random_seed": seed, "task": task, "settings": settings}
 
 
@@ -73,7 +85,13 @@ LIES: dict[str, list[object]] = {
     "is_decoder": [True],
     "position_embedding_type": [["x" * 9999]],
     "model_type": [{"a": "x" * 9999}, "bert"],
-    "architectures": [[["BigBirdModel"]], "BigBirdModel", {"a": 1}, ["BigBirdForTokenClassification"], None],
+    "architectures": [
+        [["BigBirdModel"]],
+        "BigBirdModel",
+        {"a": 1},
+        ["BigBirdForTokenClassification"],
+        None,
+    ],
     "id2label": [["a"], {"0": {}}, {"0": "a", "1": "b"}],
     "anything": [float("nan"), "\ud800", json.loads("[" * 50 + "]" * 50)],
     "bigbird_dna": [exported(2**70), exported(1.5), exported(0)],
@@ -95,12 +113,16 @@ def test_a_configuration_is_compared_with_the_tensors_before_anything_is_built(
     refused(checkpoint)
 
 
-def test_settings_of_another_task_than_a_promoter_s_are_not_read(checkpoint: Path) -> None:
+def test_settings_of_another_task_than_a_promoter_s_are_not_read(
+    checkpoint: Path,
+) -> None:
     update_json(checkpoint / "config.json", bigbird_dna=exported(0, ["promoter"], 5))
     assert import_huggingface(checkpoint, checkpoint / "../ours").task == "sequences"
 
 
-@pytest.mark.parametrize("content", ["[" * 10**5, '{"a": ' + "9" * 5000 + "}", "[]", "", '{"a": 1e999}'])
+@pytest.mark.parametrize(
+    "content", ["[" * 10**5, '{"a": ' + "9" * 5000 + "}", "[]", "", '{"a": 1e999}']
+)
 def test_other_json_is_refused(checkpoint: Path, content: str) -> None:
     for name in ("config.json", "tokenizer_config.json"):
         good = (checkpoint / name).read_text()
@@ -128,7 +150,10 @@ SHARDS = [
 @pytest.mark.parametrize("name", SHARDS, ids=range(len(SHARDS)))
 def test_shards_lie_in_the_checkpoint(checkpoint: Path, name: Any) -> None:
     (checkpoint / "model.safetensors").unlink()
-    written(checkpoint / "model.safetensors.index.json", json.dumps({"weight_map": {"a": name}}))
+    written(
+        checkpoint / "model.safetensors.index.json",
+        json.dumps({"weight_map": {"a": name}}),
+    )
     refused(checkpoint)
 
 
@@ -138,7 +163,9 @@ def test_a_tensor_may_not_be_in_two_shards(checkpoint: Path) -> None:
     first = min(tensors)
     save_file({first: tensors[first] + 1}, checkpoint / "b.safetensors")
     places = dict.fromkeys(tensors, "a.safetensors") | {"other": "b.safetensors"}
-    (checkpoint / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    (checkpoint / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": places})
+    )
     refused(checkpoint, first)
 
 
@@ -147,7 +174,11 @@ def test_weights_that_are_no_numbers_are_refused(checkpoint: Path) -> None:
     tensors = load_file(path)
     name = "bert.encoder.layer.1.output.dense.bias"
     for value in (
-        *(torch.full((8,), float("nan")), torch.full((8,), 1e300, dtype=torch.float64), torch.zeros(0)),
+        *(
+            torch.full((8,), float("nan")),
+            torch.full((8,), 1e300, dtype=torch.float64),
+            torch.zeros(0),
+        ),
         *(torch.zeros(8, dtype=torch.int64), torch.zeros(8).to(torch.float8_e4m3fn)),
     ):
         save_file(tensors | {name: value}, path)
@@ -160,7 +191,12 @@ def test_a_header_that_lies_is_refused(checkpoint: Path) -> None:
     path = checkpoint / "model.safetensors"
     content = path.read_bytes()
     size = struct.unpack("<Q", content[:8])[0]
-    for damaged in (struct.pack("<Q", 1 << 60) + content[8:], content[:8], b"", content[: 8 + size]):
+    for damaged in (
+        struct.pack("<Q", 1 << 60) + content[8:],
+        content[:8],
+        b"",
+        content[: 8 + size],
+    ):
         path.write_bytes(damaged)
         refused(checkpoint, path)
 
@@ -172,14 +208,23 @@ def pickled(tensors: object, **options: Any) -> bytes:
 
 
 def read(path: Path, content: bytes) -> dict[str, Tensor]:
-    return {name: stored.read() for name, stored in read_tensor_file(written(path, content)).items()}
+    return {
+        name: stored.read()
+        for name, stored in read_tensor_file(written(path, content)).items()
+    }
 
 
-FORMS: list[dict[str, Any]] = [{}, {"_use_new_zipfile_serialization": False}, {"pickle_protocol": 4}]
+FORMS: list[dict[str, Any]] = [
+    {},
+    {"_use_new_zipfile_serialization": False},
+    {"pickle_protocol": 4},
+]
 
 
 @pytest.mark.parametrize("options", FORMS)
-def test_pickles_are_read_as_torch_reads_them(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_pickles_are_read_as_torch_reads_them(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
     base = torch.arange(60, dtype=torch.float32).view(5, 12)
     tensors = {
         "whole": base,
@@ -188,7 +233,10 @@ def test_pickles_are_read_as_torch_reads_them(tmp_path: Path, options: dict[str,
         "scalar": torch.tensor(2.5),
         "empty": torch.zeros(0, 7),
         "parameter": torch.nn.Parameter(torch.randn(3, 2)),
-        **{str(t): torch.ones(3).to(t) for t in (torch.float16, torch.bfloat16, torch.float64)},
+        **{
+            str(t): torch.ones(3).to(t)
+            for t in (torch.float16, torch.bfloat16, torch.float64)
+        },
         **{str(t): torch.ones(3).to(t) for t in (torch.int64, torch.bool, torch.uint8)},
     }
     module = torch.nn.Linear(3, 2).state_dict()
@@ -197,7 +245,9 @@ def test_pickles_are_read_as_torch_reads_them(tmp_path: Path, options: dict[str,
     expected = torch.load(io.BytesIO(content), weights_only=False)
     assert found.keys() == expected.keys()
     for name, tensor in expected.items():
-        assert found[name].dtype == tensor.dtype and torch.equal(found[name], tensor), name
+        assert found[name].dtype == tensor.dtype and torch.equal(found[name], tensor), (
+            name
+        )
     assert list(read(tmp_path / "a.bin", pickled(module, **options))) == list(module)
 
 
@@ -216,28 +266,46 @@ def test_pickles_are_read_as_torch_reads_them(tmp_path: Path, options: dict[str,
         {"a": torch.ones(2, 2).to_sparse()},
     ],
 )
-def test_pickles_of_other_things_are_refused(tmp_path: Path, options: dict[str, Any], values: object) -> None:
+def test_pickles_of_other_things_are_refused(
+    tmp_path: Path, options: dict[str, Any], values: object
+) -> None:
     with fails(ModelError):
         read(tmp_path / "pytorch_model.bin", pickled(values, **options))
 
 
-def rezipped(content: bytes, pickle_: Callable[[bytes], bytes] = bytes, compression: int = 0) -> bytes:
+def rezipped(
+    content: bytes, pickle_: Callable[[bytes], bytes] = bytes, compression: int = 0
+) -> bytes:
     stream = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(stream, "w", compression) as new:
+    with (
+        zipfile.ZipFile(io.BytesIO(content)) as old,
+        zipfile.ZipFile(stream, "w", compression) as new,
+    ):
         for member in old.infolist():
             data = old.read(member)
-            new.writestr(member.filename, pickle_(data) if member.filename.endswith("data.pkl") else data)
+            new.writestr(
+                member.filename,
+                pickle_(data) if member.filename.endswith("data.pkl") else data,
+            )
     return stream.getvalue()
 
 
 def test_an_archive_that_swells_is_refused(tmp_path: Path) -> None:
-    content = rezipped(pickled({"a": torch.zeros(10**6)}), compression=zipfile.ZIP_DEFLATED)
+    content = rezipped(
+        pickled({"a": torch.zeros(10**6)}), compression=zipfile.ZIP_DEFLATED
+    )
     assert len(content) < 10**5
     with fails(ModelError):
         read(tmp_path / "pytorch_model.bin", content)
 
 
-SIZE = [b"J\xff\xff\xff\x7f", b"J\xff\xff\xff\xff", b"\x8a\x0a" + b"\xff" * 9 + b"\x7f", b"\x88", b"N"]
+SIZE = [
+    b"J\xff\xff\xff\x7f",
+    b"J\xff\xff\xff\xff",
+    b"\x8a\x0a" + b"\xff" * 9 + b"\x7f",
+    b"\x88",
+    b"N",
+]
 LYING = {
     b"K\x07": SIZE,
     b"FloatStorage": [b"DoubleStorage", b"QInt8Storage"],
@@ -277,7 +345,12 @@ def test_files_that_are_cut_off_are_refused(tmp_path: Path) -> None:
         for end in range(0, len(content) - 1, 7):
             with fails(ModelError):
                 read(tmp_path / "pytorch_model.bin", content[:end])
-    for other in (b"", b"hello", pickle.dumps({"a": 1}), b"\x80\x02" + b"(" * 10**5 + b"."):
+    for other in (
+        b"",
+        b"hello",
+        pickle.dumps({"a": 1}),
+        b"\x80\x02" + b"(" * 10**5 + b".",
+    ):
         with fails(ModelError):
             read(tmp_path / "pytorch_model.bin", other)
 
@@ -317,12 +390,17 @@ def test_weights_that_no_head_reads_are_those_of_the_architecture(
     export_huggingface(tmp_path / "own", tmp_path / "hf")
     import_huggingface(tmp_path / "hf", tmp_path / "ours")
     (tmp_path / "ours/provenance.json").unlink()
-    save_file({"bert.pooler.weight": torch.zeros(10**6, 0)}, tmp_path / "ours/huggingface.safetensors")
+    save_file(
+        {"bert.pooler.weight": torch.zeros(10**6, 0)},
+        tmp_path / "ours/huggingface.safetensors",
+    )
     with fails(ModelError):
         export_huggingface(tmp_path / "ours", tmp_path / "back")
 
 
-@pytest.mark.parametrize("content", ["[]", '{"contigs": 5}', '{"contigs": [[1]]}', '{"a": NaN}', '"\\ud800"'])
+@pytest.mark.parametrize(
+    "content", ["[]", '{"contigs": 5}', '{"contigs": [[1]]}', '{"a": NaN}', '"\\ud800"']
+)
 def test_damaged_provenance_is_refused(tmp_path: Path, content: str) -> None:
     assert read_provenance(tmp_path) == {}
     (tmp_path / "provenance.json").write_text(content)

@@ -28,7 +28,8 @@ from tests.tokens.text_model import text_model
 from tests.toys import random_dna, random_model, small_encoder, update_json, written
 
 transformers = pytest.importorskip(
-    "transformers", reason="transformers is not installed: pip install 'bigbird-dna[hf]'"
+    "transformers",
+    reason="transformers is not installed: pip install 'bigbird-dna[hf]'",
 )
 
 CLASSES = {
@@ -39,19 +40,29 @@ CLASSES = {
     "BigBirdModel": "encoder",
 }
 SMALL: dict[str, Any] = {
-    **{"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48},
+    **{
+        "hidden_size": 32,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "intermediate_size": 48,
+    },
     **{"max_position_embeddings": 512, "block_size": 16, "num_random_blocks": 2},
 }
 LARGE: dict[str, Any] = {
     **{**SMALL, "hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 2},
     **{"max_position_embeddings": 1024, "block_size": 64, "num_random_blocks": 3},
 }
-SMALL_FULL, LARGE_FULL = 9 * 16, 11 * 64  # tokens up to which block-sparse attention is full
+SMALL_FULL, LARGE_FULL = (
+    9 * 16,
+    11 * 64,
+)  # tokens up to which block-sparse attention is full
 TOLERANCE = 1e-5
 
 
 # Both are compared with one another where attention is tested.
-@pytest.fixture(autouse=True, params=[pytest.param("compiled", marks=pytest.mark.slow), "torch"])
+@pytest.fixture(
+    autouse=True, params=[pytest.param("compiled", marks=pytest.mark.slow), "torch"]
+)
 def routes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything here holds on a machine without a compiler too, where `blocked` serves."""
     if request.param == "torch":
@@ -66,7 +77,12 @@ def checkpoint(tmp_path: Path, tokenizer: DnaTokenizer) -> Checkpoint:
     """Write a checkpoint of random weights, large enough for attention to choose."""
 
     def make(name: str = "BigBirdForMaskedLM", **settings: Any) -> Path:
-        special = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "sep_token_id": 3}
+        special = {
+            "pad_token_id": 0,
+            "bos_token_id": 2,
+            "eos_token_id": 3,
+            "sep_token_id": 3,
+        }
         sizes = {**SMALL, "vocab_size": tokenizer.vocabulary}
         config = transformers.BigBirdConfig(**{**sizes, **special, **settings})
         network = getattr(transformers, name)(config)
@@ -81,7 +97,9 @@ def checkpoint(tmp_path: Path, tokenizer: DnaTokenizer) -> Checkpoint:
 def their(path: Path, **inputs: Any) -> Any:
     """Their outputs; the network is loaded anew, as a short input leaves it with full attention."""
     name = json.loads((path / "config.json").read_text())["architectures"][0]
-    network = getattr(transformers, name).from_pretrained(path, dtype=torch.float32).eval()
+    network = (
+        getattr(transformers, name).from_pretrained(path, dtype=torch.float32).eval()
+    )
     with torch.inference_mode():
         return network(**inputs)
 
@@ -100,21 +118,34 @@ def far(a: Tensor, b: Tensor) -> float:
     return (a - b).abs().max().item()
 
 
-def difference(path: Path, model: Any, ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> float:
+def difference(
+    path: Path, model: Any, ids: Tensor, lengths: Tensor, segments: Tensor | None = None
+) -> float:
     """The largest one between what their model and the imported one give of what isn't padding."""
     present = torch.arange(ids.shape[1]) < lengths[:, None]
     more = {} if segments is None else {"token_type_ids": segments}
     theirs = their(path, input_ids=ids, attention_mask=present.long(), **more)
     with torch.inference_mode():
         if model.task == "pretraining":
-            found = model.network(ids, lengths, segments, present.flatten().nonzero()[:, 0])
-            logits = theirs.logits if found.next_sentence is None else theirs.prediction_logits
+            found = model.network(
+                ids, lengths, segments, present.flatten().nonzero()[:, 0]
+            )
+            logits = (
+                theirs.logits
+                if found.next_sentence is None
+                else theirs.prediction_logits
+            )
             assert logits[present].std() > 0.4  # so that a bound means something
             pairs = [(found.tokens, logits[present])]
             if found.next_sentence is not None:
                 pairs.append((found.next_sentence, theirs.seq_relationship_logits))
         elif model.task == "encoder":
-            pairs = [(model.network(ids, lengths, segments)[present], theirs.last_hidden_state[present])]
+            pairs = [
+                (
+                    model.network(ids, lengths, segments)[present],
+                    theirs.last_hidden_state[present],
+                )
+            ]
         else:
             pairs = [(model.network(ids, lengths, segments), theirs.logits)]
     assert all(ours.shape == other.shape for ours, other in pairs)
@@ -130,7 +161,10 @@ VARIANTS: list[dict[str, Any]] = [
 ]
 LENGTHS = [
     *(("original_full", SMALL, n) for n in (9, 171, 512)),
-    *(("block_sparse", SMALL, n) for n in (16, SMALL_FULL, SMALL_FULL + 1, 160, 171, 333, 512)),
+    *(
+        ("block_sparse", SMALL, n)
+        for n in (16, SMALL_FULL, SMALL_FULL + 1, 160, 171, 333, 512)
+    ),
     *(
         ("original_full", LARGE, 1000),
         *(("block_sparse", LARGE, n) for n in (LARGE_FULL, LARGE_FULL + 1, 1000)),
@@ -138,7 +172,10 @@ LENGTHS = [
 ]
 HEADS = [
     *(("BigBirdForPreTraining", {}), ("BigBirdModel", {})),
-    *(("BigBirdForSequenceClassification", {"num_labels": labels}) for labels in (1, 2, 5)),
+    *(
+        ("BigBirdForSequenceClassification", {"num_labels": labels})
+        for labels in (1, 2, 5)
+    ),
 ]
 
 
@@ -148,22 +185,34 @@ HEADS = [
         *(
             pytest.param(
                 *(LM, {"attention_type": attention, **sizes}, length),
-                marks=pytest.mark.slow if length in (9, 16, 160, 333, LARGE_FULL) else (),
+                marks=pytest.mark.slow
+                if length in (9, 16, 160, 333, LARGE_FULL)
+                else (),
             )
             for attention, sizes, length in LENGTHS
         ),
         *((LM, settings, 200) for settings in VARIANTS),
-        *((name, settings, length) for name, settings in HEADS for length in (100, 300)),
+        *(
+            (name, settings, length)
+            for name, settings in HEADS
+            for length in (100, 300)
+        ),
     ],
 )
 def test_outputs_are_theirs_and_the_checkpoint_comes_back(
-    checkpoint: Checkpoint, tmp_path: Path, name: str, settings: dict[str, Any], length: int
+    checkpoint: Checkpoint,
+    tmp_path: Path,
+    name: str,
+    settings: dict[str, Any],
+    length: int,
 ) -> None:
     path = checkpoint(name, **settings)
     model: Any = import_huggingface(path, tmp_path / "ours")
     assert model.task == CLASSES[name]
     if "num_labels" in settings:
-        assert model.settings.outputs == tuple(f"LABEL_{index}" for index in range(settings["num_labels"]))
+        assert model.settings.outputs == tuple(
+            f"LABEL_{index}" for index in range(settings["num_labels"])
+        )
     ids, lengths, _ = batch(length, model.config.vocabulary)
     first = (torch.arange(length) > length // 3) * (model.config.segments - 1)
     segments = first.expand(3, -1) if name == LM else None
@@ -174,7 +223,9 @@ def test_outputs_are_theirs_and_the_checkpoint_comes_back(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [700, 1500, 4096])
-def test_logits_of_the_published_size_are_theirs(checkpoint: Checkpoint, tmp_path: Path, length: int) -> None:
+def test_logits_of_the_published_size_are_theirs(
+    checkpoint: Checkpoint, tmp_path: Path, length: int
+) -> None:
     published = transformers.BigBirdConfig().to_dict()
     path = checkpoint(**{name: published[name] for name in LARGE})
     model = import_huggingface(path, tmp_path / "ours")
@@ -182,7 +233,9 @@ def test_logits_of_the_published_size_are_theirs(checkpoint: Checkpoint, tmp_pat
     assert difference(path, model, ids[:2], lengths[:2]) < 1e-4
 
 
-def test_without_compatibility_attention_is_the_papers(checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_without_compatibility_attention_is_the_papers(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
     path = checkpoint()
     model = import_huggingface(path, tmp_path / "ours", "none")
     assert (model.config.attention, model.config.compatibility) == ("bigbird", "none")
@@ -192,7 +245,9 @@ def test_without_compatibility_attention_is_the_papers(checkpoint: Checkpoint, t
         assert (difference(path, model, ids[:1], lengths[:1]) < TOLERANCE) == equal
 
 
-def test_a_model_of_text_keeps_its_tokenizer(checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_a_model_of_text_keeps_its_tokenizer(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
     text = "the gene begins, then the gene ends"
     spiece = text_model(text, 24)  # fewer pieces than the model has ids
     path = checkpoint("BigBirdForQuestionAnswering", sep_token_id=5)
@@ -202,7 +257,11 @@ def test_a_model_of_text_keeps_its_tokenizer(checkpoint: Checkpoint, tmp_path: P
     (path / "spiece.model").write_bytes(spiece)
     import_huggingface(path, tmp_path / "ours")
     pieces = load(tmp_path / "ours").tokenizer
-    assert not pieces.is_dna and (pieces.cls_id, pieces.sep_id, pieces.mask_id) == (4, 5, 6)
+    assert not pieces.is_dna and (pieces.cls_id, pieces.sep_id, pieces.mask_id) == (
+        4,
+        5,
+        6,
+    )
     assert_same_checkpoint(tmp_path, path)
     assert (tmp_path / "back" / "spiece.model").read_bytes() == spiece
     again = import_huggingface(tmp_path / "back", tmp_path / "again")
@@ -213,13 +272,17 @@ def test_a_model_of_text_keeps_its_tokenizer(checkpoint: Checkpoint, tmp_path: P
 
 
 @pytest.mark.parametrize("length", [100, 300])
-def test_answers_are_theirs(checkpoint: Checkpoint, tmp_path: Path, length: int) -> None:
+def test_answers_are_theirs(
+    checkpoint: Checkpoint, tmp_path: Path, length: int
+) -> None:
     path = checkpoint("BigBirdForQuestionAnswering")
     model = import_huggingface(path, tmp_path / "ours")
     assert model.task == "question-answering"
     assert_same_checkpoint(tmp_path, path)
     ids, lengths, present = batch(length, model.config.vocabulary)
-    ids[0, 7] = ids[1, 20] = ids[1, 30] = model.tokenizer.sep_id  # the third has no separator
+    ids[0, 7] = ids[1, 20] = ids[1, 30] = (
+        model.tokenizer.sep_id
+    )  # the third has no separator
     expected = their(path, input_ids=ids, attention_mask=present.long())
     asked = question_lengths(ids, model.tokenizer.sep_id)
     assert asked.tolist() == [8, 21, 1]
@@ -227,26 +290,44 @@ def test_answers_are_theirs(checkpoint: Checkpoint, tmp_path: Path, length: int)
         found = model.network(ids, lengths, asked)
     context = present & (torch.arange(length) >= asked[:, None])
     context[:, 0] = True
-    for ours, theirs in ((found.start, expected.start_logits), (found.end, expected.end_logits)):
+    for ours, theirs in (
+        (found.start, expected.start_logits),
+        (found.end, expected.end_logits),
+    ):
         assert far(ours[context], theirs[context]) < TOLERANCE
         assert (ours[0, 1:8] < -1e5).all() and (theirs[0, 1:8] < -1e5).all()
 
 
-def assert_same_checkpoint(tmp_path: Path, path: Path, file: str = "model.safetensors") -> None:
+def assert_same_checkpoint(
+    tmp_path: Path, path: Path, file: str = "model.safetensors"
+) -> None:
     """Export the imported model: the same configuration and the same tensors, bit for bit, and back."""
     export_huggingface(tmp_path / "ours", tmp_path / "back")
     read = load_file if file.endswith("safetensors") else torch.load
-    before, after = read(path / file), load_file(tmp_path / "back" / "model.safetensors")
-    before = {name: t for name, t in before.items() if not name.endswith("position_ids")}
+    before, after = (
+        read(path / file),
+        load_file(tmp_path / "back" / "model.safetensors"),
+    )
+    before = {
+        name: t for name, t in before.items() if not name.endswith("position_ids")
+    }
     assert before.keys() == after.keys()
     for name, tensor in before.items():
-        assert after[name].dtype == tensor.dtype and torch.equal(after[name], tensor), name
-    configs = [json.loads((d / "config.json").read_text()) for d in (path, tmp_path / "back")]
+        assert after[name].dtype == tensor.dtype and torch.equal(after[name], tensor), (
+            name
+        )
+    configs = [
+        json.loads((d / "config.json").read_text()) for d in (path, tmp_path / "back")
+    ]
     assert configs[0] == configs[1]
     model = load(tmp_path / "ours")
-    again = import_huggingface(tmp_path / "back", tmp_path / "again", model.config.compatibility)
+    again = import_huggingface(
+        tmp_path / "back", tmp_path / "again", model.config.compatibility
+    )
     own, its = model.network.state_dict(), again.network.state_dict()
-    assert own.keys() == its.keys() and all(torch.equal(its[key], value) for key, value in own.items())
+    assert own.keys() == its.keys() and all(
+        torch.equal(its[key], value) for key, value in own.items()
+    )
     assert (again.config, again.settings) == (model.config, model.settings)
 
 
@@ -254,7 +335,9 @@ def as_old_checkpoint(path: Path) -> dict[str, Tensor]:
     """The tensors as older releases wrote them: tied ones twice, position ids among them."""
     tensors = load_file(path / "model.safetensors")
     (path / "model.safetensors").unlink()
-    tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"]
+    tensors["cls.predictions.decoder.weight"] = tensors[
+        "bert.embeddings.word_embeddings.weight"
+    ]
     tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"]
     tensors["bert.embeddings.position_ids"] = torch.arange(512)[None]
     return tensors
@@ -266,7 +349,9 @@ def test_narrow_numbers_and_old_files_come_back(
 ) -> None:
     path, file = checkpoint(), "model.safetensors" if kind else "pytorch_model.bin"
     if kind:
-        transformers.BigBirdForMaskedLM.from_pretrained(path, dtype=kind).save_pretrained(path)
+        transformers.BigBirdForMaskedLM.from_pretrained(
+            path, dtype=kind
+        ).save_pretrained(path)
     else:
         torch.save(as_old_checkpoint(path), path / file)
     model = import_huggingface(path, tmp_path / "ours")
@@ -287,7 +372,10 @@ def test_shards(checkpoint: Checkpoint, tmp_path: Path, suffix: str) -> None:
         file = f"{stem}-{number:05d}-of-00002.{suffix}"
         write({name: tensors[name] for name in part}, path / file)
         places |= dict.fromkeys(part, file)
-    written(path / f"{stem}.{suffix}.index.json", json.dumps({"metadata": {}, "weight_map": places}))
+    written(
+        path / f"{stem}.{suffix}.index.json",
+        json.dumps({"metadata": {}, "weight_map": places}),
+    )
     network = import_huggingface(path, tmp_path / "ours").network.state_dict()
     assert all(torch.equal(network[name], value) for name, value in whole.items())
     (path / file).unlink()
@@ -295,19 +383,31 @@ def test_shards(checkpoint: Checkpoint, tmp_path: Path, suffix: str) -> None:
         import_huggingface(path, tmp_path / "other")
 
 
-def ours(tmp_path: Path, tokenizer: DnaTokenizer, settings: Settings, **changes: Any) -> Path:
+def ours(
+    tmp_path: Path, tokenizer: DnaTokenizer, settings: Settings, **changes: Any
+) -> Path:
     """A model directory of our own with random weights; changes are of its settings or its encoder."""
     own = {key: changes.pop(key) for key in [*changes] if hasattr(settings, key)}
-    sizes: dict[str, Any] = {"layers": 2, "max_length": 256, "block_size": 16, "random_seed": 7, **changes}
+    sizes: dict[str, Any] = {
+        "layers": 2,
+        "max_length": 256,
+        "block_size": 16,
+        "random_seed": 7,
+        **changes,
+    }
     settings = settings.model_copy(update=own)
-    model = random_model(tokenizer, small_encoder(tokenizer.vocabulary, **sizes), settings, seed=3)
+    model = random_model(
+        tokenizer, small_encoder(tokenizer.vocabulary, **sizes), settings, seed=3
+    )
     for parameter in model.network.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     save(tmp_path / "own", model, {}, {}, {})
     return tmp_path / "own"
 
 
-PROMOTER = PromoterSettings(upstream=30, downstream=10, pooling="cls", jitter=4, views=2)
+PROMOTER = PromoterSettings(
+    upstream=30, downstream=10, pooling="cls", jitter=4, views=2
+)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +424,9 @@ def test_our_models_are_exported_and_come_back(
 ) -> None:
     own = load(ours(tmp_path, tokenizer, settings))
     assert export_huggingface(tmp_path / "own", tmp_path / "hf") == name
-    network, report = getattr(transformers, name).from_pretrained(tmp_path / "hf", output_loading_info=True)
+    network, report = getattr(transformers, name).from_pretrained(
+        tmp_path / "hf", output_loading_info=True
+    )
     assert not report["missing_keys"] and not report["unexpected_keys"]
 
     pieces = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
@@ -346,19 +448,38 @@ def test_our_models_are_exported_and_come_back(
     )
     after = back.network.state_dict()
     assert after.keys() == own.network.state_dict().keys()
-    assert all(torch.equal(after[key], t) for key, t in own.network.state_dict().items())
+    assert all(
+        torch.equal(after[key], t) for key, t in own.network.state_dict().items()
+    )
 
 
 LACKING: list[dict[str, Any]] = [
-    *({"position_encoding": "rotary"}, {"num_global_tokens": 4}, {"convolution": 5}, {"window_blocks": 5}),
-    *({"kmers": 5}, {"random_blocks": 0}, {"head": "linear"}, {"base_positions": True}, {"pooling": "mean"}),
+    *(
+        {"position_encoding": "rotary"},
+        {"num_global_tokens": 4},
+        {"convolution": 5},
+        {"window_blocks": 5},
+    ),
+    *(
+        {"kmers": 5},
+        {"random_blocks": 0},
+        {"head": "linear"},
+        {"base_positions": True},
+        {"pooling": "mean"},
+    ),
     *({"causal": True}, {"attention": "performer"}, {"position_encoding": "rotary_bp"}),
 ]
 
 
-def test_the_network_of_an_ensemble_is_exported(tmp_path: Path, tokenizer: DnaTokenizer) -> None:
-    both = PROMOTER.model_copy(update={"base_positions": False, "ensemble": True, "ensemble_kmers": 3})
-    model = random_model(tokenizer, small_encoder(tokenizer.vocabulary, max_length=256), both, seed=3)
+def test_the_network_of_an_ensemble_is_exported(
+    tmp_path: Path, tokenizer: DnaTokenizer
+) -> None:
+    both = PROMOTER.model_copy(
+        update={"base_positions": False, "ensemble": True, "ensemble_kmers": 3}
+    )
+    model = random_model(
+        tokenizer, small_encoder(tokenizer.vocabulary, max_length=256), both, seed=3
+    )
     assert isinstance(model, LoadedPromoterModel) and model.network.ensemble is not None
     for buffer in model.network.ensemble.buffers():
         buffer += 1
@@ -374,19 +495,25 @@ def test_the_network_of_an_ensemble_is_exported(tmp_path: Path, tokenizer: DnaTo
 
 
 @pytest.mark.parametrize("change", LACKING, ids=str)
-def test_what_they_lack_is_refused(tmp_path: Path, tokenizer: DnaTokenizer, change: dict[str, Any]) -> None:
+def test_what_they_lack_is_refused(
+    tmp_path: Path, tokenizer: DnaTokenizer, change: dict[str, Any]
+) -> None:
     own = ours(tmp_path, tokenizer, PROMOTER, **change)
     with fails(ModelError, own):
         export_huggingface(own, tmp_path / "hf", "never")
     assert not (tmp_path / "hf").exists()
 
 
-def test_missing_and_damaged_files_are_named(checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_missing_and_damaged_files_are_named(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
     path = checkpoint()
 
     def refused(wrong: Path) -> None:
         with fails(ModelError, wrong):
-            import_huggingface(wrong if wrong.name == "nowhere" else path, tmp_path / "ours")
+            import_huggingface(
+                wrong if wrong.name == "nowhere" else path, tmp_path / "ours"
+            )
 
     refused(path / "nowhere")
     weights = (path / "model.safetensors").read_bytes()
@@ -398,7 +525,9 @@ def test_missing_and_damaged_files_are_named(checkpoint: Checkpoint, tmp_path: P
     (path / "bigbird_dna.model").rename(tmp_path / "tokenizer.model")
     refused(path)
     (path / "model.safetensors").write_bytes(weights)
-    model = import_huggingface(path, tmp_path / "ours", tokenizer=tmp_path / "tokenizer.model")
+    model = import_huggingface(
+        path, tmp_path / "ours", tokenizer=tmp_path / "tokenizer.model"
+    )
     assert isinstance(model.tokenizer, DnaTokenizer)
     (path / "config.json").unlink()
     refused(path)
@@ -434,7 +563,10 @@ def test_exchange_needs_neither_of_their_libraries(
     read = run("import-hf", path, tmp_path / "ours")
     written = run("export-hf", tmp_path / "ours", tmp_path / "back")
     assert (read.code, written.code) == (0, 0)
-    assert "auto_map is ignored" in read.err and "a sequences model" in read.err + written.err
+    assert (
+        "auto_map is ignored" in read.err
+        and "a sequences model" in read.err + written.err
+    )
     assert_same_checkpoint(tmp_path, path)
     model = load(tmp_path / "ours")
     with fails(ModelError):

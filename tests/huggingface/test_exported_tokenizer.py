@@ -16,7 +16,14 @@ transformers = pytest.importorskip("transformers")
 def soft_masked() -> list[str]:
     """Sequences with parts in lower case, IUPAC codes, and runs of N of several lengths."""
     generator = random.Random(1)
-    texts = ["n" * 40, "RYSWKMBDHVryswkmbdhv", "acgt", "", "N", "ACGTTGCANNGGATCCTTAA" * 3]
+    texts = [
+        "n" * 40,
+        "RYSWKMBDHVryswkmbdhv",
+        "acgt",
+        "",
+        "N",
+        "ACGTTGCANNGGATCCTTAA" * 3,
+    ]
     for seed in range(30):
         letters = [*random_dna(400, seed)]
         for _ in range(6):
@@ -29,16 +36,26 @@ def soft_masked() -> list[str]:
     return texts
 
 
-def test_soft_masked_sequences_have_the_same_tokens(tmp_path: Path, tokenizer: DnaTokenizer) -> None:
+def test_soft_masked_sequences_have_the_same_tokens(
+    tmp_path: Path, tokenizer: DnaTokenizer
+) -> None:
     write_tokenizer(tokenizer, tmp_path, 256)
     exported = transformers.AutoTokenizer.from_pretrained(tmp_path)
     texts = soft_masked()
     ids = [[*map(int, tokenizer.encode(clean(text, "x")))] for text in texts]
-    assert exported(texts)["input_ids"] == [[tokenizer.cls_id, *row, tokenizer.sep_id] for row in ids]
+    assert exported(texts)["input_ids"] == [
+        [tokenizer.cls_id, *row, tokenizer.sep_id] for row in ids
+    ]
     assert not any(tokenizer.unk_id in row for row in ids)
     found = exported.encode("[CLS]acg[MASK]ttn[SEP]", add_special_tokens=False)
     parts = [[*map(int, tokenizer.encode(one))] for one in ("ACG", "TTN")]
-    assert found == [tokenizer.cls_id, *parts[0], tokenizer.mask_id, *parts[1], tokenizer.sep_id]
+    assert found == [
+        tokenizer.cls_id,
+        *parts[0],
+        tokenizer.mask_id,
+        *parts[1],
+        tokenizer.sep_id,
+    ]
 
     # import-hf, from either file.
     assert find_tokenizer(tmp_path, tokenizer.vocabulary).sha256 == tokenizer.sha256

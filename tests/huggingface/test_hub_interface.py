@@ -34,7 +34,11 @@ pytestmark = [  # about calls of PEFT
 
 
 def exported(
-    tmp_path: Path, tokenizer: DnaTokenizer, name: str, auto: str | None = None, **options: Any
+    tmp_path: Path,
+    tokenizer: DnaTokenizer,
+    name: str,
+    auto: str | None = None,
+    **options: Any,
 ) -> Any:
     """The checkpoint of a random model, opened."""
     own(tmp_path, tokenizer, FAMILIES[name])
@@ -43,7 +47,11 @@ def exported(
 
 
 def values(found: Any) -> torch.Tensor:
-    return next(found[key] for key in ("logits", "last_hidden_state", "start_logits") if key in found)
+    return next(
+        found[key]
+        for key in ("logits", "last_hidden_state", "start_logits")
+        if key in found
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,27 +63,40 @@ def test_embeddings_take_the_place_of_ids(
     tmp_path: Path, tokenizer: DnaTokenizer, name: str, auto: str | None
 ) -> None:
     """The same outputs, at any padding, and gradients of the embeddings."""
-    model = exported(tmp_path, tokenizer, name, auto, **({"num_labels": 3} if auto == CLASSES else {}))
+    model = exported(
+        tmp_path,
+        tokenizer,
+        name,
+        auto,
+        **({"num_labels": 3} if auto == CLASSES else {}),
+    )
     ids, mask = masked_batch(rows(load(tmp_path / "own")), "gaps")
     embeds = model.get_input_embeddings()(ids).detach().requires_grad_()
     found = values(model(inputs_embeds=embeds, attention_mask=mask))
     shown = mask.bool() if found.dim() == 3 else slice(None)
-    assert (found - values(model(input_ids=ids, attention_mask=mask)))[shown].abs().max() < 1e-6
+    assert (found - values(model(input_ids=ids, attention_mask=mask)))[
+        shown
+    ].abs().max() < 1e-6
     (slope,) = torch.autograd.grad(found[shown].square().sum(), embeds)
-    assert slope[mask.bool()].any(1).float().mean() > 0.9 and not slope[~mask.bool()].any()
+    assert (
+        slope[mask.bool()].any(1).float().mean() > 0.9 and not slope[~mask.bool()].any()
+    )
     with pytest.raises(UsageError, match="either input_ids or inputs_embeds"):
         model(input_ids=ids, inputs_embeds=embeds)
 
 
 @pytest.mark.parametrize("name", ["bases of tokens", "promoter", "chromatin"])
-def test_models_that_read_bases_need_ids(tmp_path: Path, tokenizer: DnaTokenizer, name: str) -> None:
+def test_models_that_read_bases_need_ids(
+    tmp_path: Path, tokenizer: DnaTokenizer, name: str
+) -> None:
     model = exported(tmp_path, tokenizer, name)
     with pytest.raises(UsageError, match="give input_ids"):
         model(inputs_embeds=torch.zeros(1, 9, 16))
 
 
 @pytest.mark.parametrize(
-    "name", ["rotary", "global tokens", "performer", "classes", "ModernBERT", "chromatin"]
+    "name",
+    ["rotary", "global tokens", "performer", "classes", "ModernBERT", "chromatin"],
 )
 @torch.no_grad()
 def test_attention_weights_and_hidden_states_are_those_of_each_row(
@@ -85,7 +106,9 @@ def test_attention_weights_and_hidden_states_are_those_of_each_row(
     model = exported(tmp_path, tokenizer, name)
     own_model = load(tmp_path / "own")
     text = random_dna(60, 5)
-    row = torch.tensor([tokenizer.cls_id, *map(int, tokenizer.encode(text)), tokenizer.sep_id])
+    row = torch.tensor(
+        [tokenizer.cls_id, *map(int, tokenizer.encode(text)), tokenizer.sep_id]
+    )
     other = rows(own_model)[2]
     ids, mask = masked_batch([row, other], "gaps")
     found = model(ids, mask, output_attentions=True, output_hidden_states=True)
@@ -96,10 +119,17 @@ def test_attention_weights_and_hidden_states_are_those_of_each_row(
     assert len(found.attentions) == layers and len(found.hidden_states) == layers + 1
     places = torch.cat([torch.arange(extra), mask[0].nonzero()[:, 0] + extra])
     for weights, expected in zip(found.attentions, wanted, strict=True):
-        assert weights.shape == (2, own_model.config.heads, ids.shape[1] + extra, ids.shape[1] + extra)
+        assert weights.shape == (
+            2,
+            own_model.config.heads,
+            ids.shape[1] + extra,
+            ids.shape[1] + extra,
+        )
         shown = weights[0][:, places][:, :, places]
         assert (shown - torch.from_numpy(expected)).abs().max() < 1e-5
-        assert (weights[0].sum(-1)[:, places] - 1).abs().max() < 1e-5  # nothing on padding
+        assert (
+            weights[0].sum(-1)[:, places] - 1
+        ).abs().max() < 1e-5  # nothing on padding
     alone = model(row[None], output_hidden_states=True).hidden_states
     for state, expected in zip(found.hidden_states, alone, strict=True):
         assert (state[0][mask[0].bool()] - expected[0]).abs().max() < 1e-5
@@ -115,7 +145,11 @@ def test_layers_are_computed_again_if_activations_are_not_kept(
     calls: list[int] = []
     model.encoder().layers[0].register_forward_pre_hook(lambda *_: calls.append(1))
     slopes = []
-    for switch in (None, "activation_checkpointing_enable", "activation_checkpointing_disable"):
+    for switch in (
+        None,
+        "activation_checkpointing_enable",
+        "activation_checkpointing_disable",
+    ):
         if switch is not None:
             getattr(model, switch)()
         calls.clear()
@@ -124,7 +158,10 @@ def test_layers_are_computed_again_if_activations_are_not_kept(
         model(ids, mask, labels=ids.where(mask.bool(), -100)).loss.backward()
         assert len(calls) == 1 + (switch == "activation_checkpointing_enable")
         slopes.append(model.get_input_embeddings().weight.grad.clone())
-    assert all((one - slopes[0]).abs().max() < 1e-6 for one in slopes) and slopes[0].abs().max() > 1e-3
+    assert (
+        all((one - slopes[0]).abs().max() < 1e-6 for one in slopes)
+        and slopes[0].abs().max() > 1e-3
+    )
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -153,19 +190,29 @@ def test_a_tuned_classifier_is_imported_and_scores(
     if lora:
         peft = pytest.importorskip("peft")
         targets = ["query", "key", "value"]
-        config = peft.LoraConfig(task_type="SEQ_CLS", target_modules=targets, init_lora_weights=False, r=2)
+        config = peft.LoraConfig(
+            task_type="SEQ_CLS", target_modules=targets, init_lora_weights=False, r=2
+        )
         tuned = peft.get_peft_model(model, config)
         trained = {name for name, one in tuned.named_parameters() if one.requires_grad}
         assert sum("lora_" in name for name in trained) == 2 * 3 * 2
-        assert any("classifier" in name and name.endswith("output.weight") for name in trained)
-    optimizer = torch.optim.Adam([one for one in tuned.parameters() if one.requires_grad], lr=2e-3)
+        assert any(
+            "classifier" in name and name.endswith("output.weight") for name in trained
+        )
+    optimizer = torch.optim.Adam(
+        [one for one in tuned.parameters() if one.requires_grad], lr=2e-3
+    )
     losses = []
     for _ in range(8):
         optimizer.zero_grad()
         torch.manual_seed(0)  # of dropout
         loss = tuned(**inputs, labels=labels).loss
         loss.backward()
-        assert all(one.grad is not None for name, one in tuned.named_parameters() if "lora_" in name)
+        assert all(
+            one.grad is not None
+            for name, one in tuned.named_parameters()
+            if "lora_" in name
+        )
         optimizer.step()
         losses.append(loss.item())
     assert min(losses) < losses[0]
@@ -180,22 +227,40 @@ def test_a_tuned_classifier_is_imported_and_scores(
     back = load(tmp_path / "back")
     assert back.settings.kind == kind  # type: ignore[attr-defined]
     expected = (
-        before if kind == "regression" else before.softmax(1) if kind == "multiclass" else before.sigmoid()
+        before
+        if kind == "regression"
+        else before.softmax(1)
+        if kind == "multiclass"
+        else before.sigmoid()
     )
     found = back.predict(texts, device="cpu")
     assert np.abs(found - expected.numpy()).max() < 1e-4
-    fasta = written(tmp_path / "x.fa", "".join(f">{n}\n{text}\n" for n, text in enumerate(texts)))
+    fasta = written(
+        tmp_path / "x.fa", "".join(f">{n}\n{text}\n" for n, text in enumerate(texts))
+    )
     result = run(
-        "score-sequences", tmp_path / "back", fasta, "-o", tmp_path / "scores.tsv", "--device", "cpu"
+        "score-sequences",
+        tmp_path / "back",
+        fasta,
+        "-o",
+        tmp_path / "scores.tsv",
+        "--device",
+        "cpu",
     )
     assert result.code == 0, result
     table = frame((tmp_path / "scores.tsv").read_text())
-    columns = {"multiclass": ["other", "rich"], "multilabel": ["LABEL_0", "LABEL_1"], "binary": ["score"]}
+    columns = {
+        "multiclass": ["other", "rich"],
+        "multilabel": ["LABEL_0", "LABEL_1"],
+        "binary": ["score"],
+    }
     scores = table[columns.get(kind, ["LABEL_0"])].to_numpy(float)
     assert np.abs(scores - expected.numpy()).max() < 1e-4
 
 
-def test_a_tokenizer_name_cannot_leave_the_directory(tmp_path: Path, tokenizer: DnaTokenizer) -> None:
+def test_a_tokenizer_name_cannot_leave_the_directory(
+    tmp_path: Path, tokenizer: DnaTokenizer
+) -> None:
     """Neither when a checkpoint is read nor when it is written."""
     model = exported(tmp_path, tokenizer, "rotary")
     victim = written(tmp_path / "victim", "mine")
@@ -224,7 +289,10 @@ def test_a_checkpoint_in_place_of_a_model_is_pointed_to_its_import(
             (tmp_path / "hf/tokenizer.json").unlink()
         found = run(command, tmp_path / "hf", fasta)
         assert found.code == 1
-        assert f"{tmp_path / 'hf'}: a HuggingFace checkpoint (model_type 'bigbird_dna')" in found.err
+        assert (
+            f"{tmp_path / 'hf'}: a HuggingFace checkpoint (model_type 'bigbird_dna')"
+            in found.err
+        )
         assert "bigbird-dna import-hf" in found.err
     (tmp_path / "lora").mkdir()
     written(tmp_path / "lora/adapter_config.json", "{}")

@@ -11,7 +11,11 @@ import torch
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
-from bigbird_dna.huggingface.tokenizer_files import bpe_description, find_tokenizer, write_tokenizer
+from bigbird_dna.huggingface.tokenizer_files import (
+    bpe_description,
+    find_tokenizer,
+    write_tokenizer,
+)
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.directory import load, load_promoter_model
 from bigbird_dna.model.heads import Classifier
@@ -23,10 +27,17 @@ from tests.cli.command import invoke
 from tests.tokens.test_tokenizer import content
 
 transformers = pytest.importorskip(
-    "transformers", reason="transformers is not installed: pip install 'bigbird-dna[hf]'"
+    "transformers",
+    reason="transformers is not installed: pip install 'bigbird-dna[hf]'",
 )
 
-SIZES: dict[str, Any] = {"layers": 1, "hidden": 16, "heads": 2, "block_size": 4, "random_blocks": 1}
+SIZES: dict[str, Any] = {
+    "layers": 1,
+    "hidden": 16,
+    "heads": 2,
+    "block_size": 4,
+    "random_blocks": 1,
+}
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +46,18 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     config = transformers.BigBirdConfig(
-        **{"vocab_size": 128, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2},
-        **{"intermediate_size": 64, "max_position_embeddings": 128, "block_size": 4, "num_random_blocks": 1},
+        **{
+            "vocab_size": 128,
+            "hidden_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+        },
+        **{
+            "intermediate_size": 64,
+            "max_position_embeddings": 128,
+            "block_size": 4,
+            "num_random_blocks": 1,
+        },
         **{"pad_token_id": 3, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2},
         initializer_range=0.4,
     )
@@ -55,8 +76,15 @@ def promoter(checkpoint: Path, tiny_config: Path) -> Path:
     settings = [
         *(f"encoder.{key}={value}" for key, value in SIZES.items()),
         *("encoder.intermediate=64", "encoder.compatibility=huggingface"),
-        *("encoder.vocabulary=128", "promoters.model.pooling=cls", "promoters.model.dropout=0.0"),
-        *("promoters.model.base_positions=false", "promoters.model.ensemble=false"),  # else not exported
+        *(
+            "encoder.vocabulary=128",
+            "promoters.model.pooling=cls",
+            "promoters.model.dropout=0.0",
+        ),
+        *(
+            "promoters.model.base_positions=false",
+            "promoters.model.ensemble=false",
+        ),  # else not exported
     ]
     invoke(
         *("finetune-promoter", tiny_config, "--negative-set", "genomic"),
@@ -70,7 +98,10 @@ def promoter(checkpoint: Path, tiny_config: Path) -> Path:
 def _windows(count: int) -> list[str]:
     rng = np.random.default_rng(2)
     made = ["".join(rng.choice(list("ACGT"), 100)) for _ in range(count)]
-    return [window[:40] + "N" * (i % 25) + window[40 + i % 25 :] for i, window in enumerate(made)]
+    return [
+        window[:40] + "N" * (i % 25) + window[40 + i % 25 :]
+        for i, window in enumerate(made)
+    ]
 
 
 def test_an_imported_tokenizer_gives_every_base_its_offset(promoter: Path) -> None:
@@ -79,9 +110,13 @@ def test_an_imported_tokenizer_gives_every_base_its_offset(promoter: Path) -> No
     assert settings.offsets is not None
     windows = _windows(8)
     left, right = 7, 3
-    rows = promoter_rows(model.tokenizer, windows, [(left, right)] * 8, settings, model.config.max_length)
+    rows = promoter_rows(
+        model.tokenizer, windows, [(left, right)] * 8, settings, model.config.max_length
+    )
     assert rows.bases is not None
-    expected = settings.offsets.rows([window[left : len(window) - right] for window in windows], [left] * 8)
+    expected = settings.offsets.rows(
+        [window[left : len(window) - right] for window in windows], [left] * 8
+    )
     np.testing.assert_array_equal(rows.bases.rows, expected)
     assert (np.diff(rows.bases.row_tokens) == [*map(len, rows.ids)]).all()
     assert (np.diff(rows.bases.row_bases) == len(windows[0]) - left - right).all()
@@ -90,12 +125,21 @@ def test_an_imported_tokenizer_gives_every_base_its_offset(promoter: Path) -> No
 def test_company_does_not_matter_though_padding_would() -> None:
     """In HuggingFace's arithmetic the last global block is that of the padded input."""
     torch.manual_seed(0)
-    sizes = {**SIZES, "layers": 2, "vocabulary": 32, "max_length": 128, "compatibility": "huggingface"}
+    sizes = {
+        **SIZES,
+        "layers": 2,
+        "vocabulary": 32,
+        "max_length": 128,
+        "compatibility": "huggingface",
+    }
     network = Classifier(EncoderConfig(**sizes), outputs=1).eval()
     for parameter in network.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
     rng = np.random.default_rng(0)
-    rows = [rng.integers(5, 32, n).astype(np.int32) for n in (30, 33, 40, 38, 41, 60, 64, 90)]
+    rows = [
+        rng.integers(5, 32, n).astype(np.int32)
+        for n in (30, 33, 40, 38, 41, 60, 64, 90)
+    ]
 
     def predicted(rows: list[np.ndarray]) -> np.ndarray:
         logits = row_logits(network, PromoterRows(rows), 0, 8, torch.device("cpu"))
@@ -111,21 +155,29 @@ def test_company_does_not_matter_though_padding_would() -> None:
     assert predicted([]).shape == (0,)
 
 
-def test_exported_it_gives_the_same_probabilities_there(promoter: Path, tmp_path: Path) -> None:
+def test_exported_it_gives_the_same_probabilities_there(
+    promoter: Path, tmp_path: Path
+) -> None:
     export_huggingface(promoter, tmp_path / "hf")
     pieces = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     model = load(promoter)
-    assert isinstance(model.tokenizer, JsonTokenizer) and model.tokenizer.vocabulary == 128
+    assert (
+        isinstance(model.tokenizer, JsonTokenizer) and model.tokenizer.vocabulary == 128
+    )
     windows = _windows(6)
     expected = model.predict(windows, device="cpu")
     for window, probability in zip(windows, expected, strict=True):
         inputs = pieces(window, return_tensors="pt")
         ids = [1, *model.tokenizer.encode(window).tolist(), 2]
         assert inputs["input_ids"][0].tolist() == ids
-        network = transformers.BigBirdForSequenceClassification.from_pretrained(tmp_path / "hf")
+        network = transformers.BigBirdForSequenceClassification.from_pretrained(
+            tmp_path / "hf"
+        )
         with torch.inference_mode():
             logit = network.eval()(**inputs).logits
-        assert torch.sigmoid(logit).item() == pytest.approx(float(probability), abs=1e-5)
+        assert torch.sigmoid(logit).item() == pytest.approx(
+            float(probability), abs=1e-5
+        )
     back = import_huggingface(tmp_path / "hf", tmp_path / "back")
     assert back.task == "promoter" and back.settings == model.settings.model_copy(
         update={"pooling": "cls", "huggingface": back.settings.huggingface}
@@ -133,28 +185,50 @@ def test_exported_it_gives_the_same_probabilities_there(promoter: Path, tmp_path
     np.testing.assert_allclose(back.predict(windows, device="cpu"), expected, atol=1e-6)
 
 
-def test_genome_commands_take_its_tokenizer(checkpoint: Path, tiny_config: Path, tmp_path: Path) -> None:
+def test_genome_commands_take_its_tokenizer(
+    checkpoint: Path, tiny_config: Path, tmp_path: Path
+) -> None:
     file = checkpoint / "tokenizer.json"
-    invoke("prepare tokens", tiny_config, "--tokenizer", file, "-o", tmp_path / "tokens")
-    invoke("prepare token-stats", tiny_config, "--tokenizer", file, "-o", tmp_path / "s.json")
+    invoke(
+        "prepare tokens", tiny_config, "--tokenizer", file, "-o", tmp_path / "tokens"
+    )
+    invoke(
+        "prepare token-stats",
+        tiny_config,
+        "--tokenizer",
+        file,
+        "-o",
+        tmp_path / "s.json",
+    )
     found = json.loads((tmp_path / "s.json").read_text())
     genome = found["genome"]
     assert found["vocabulary"] == 120 and genome["bases"] == 54_000
     assert genome["unknown_rate"] == 0 and genome["bases_per_token"] > 1
     invoke(
-        *("pretrain", tiny_config, "--tokens", tmp_path / "tokens", "--tokenizer", file),
+        *(
+            "pretrain",
+            tiny_config,
+            "--tokens",
+            tmp_path / "tokens",
+            "--tokenizer",
+            file,
+        ),
         *("-o", tmp_path / "model", "--checkpoint-dir", tmp_path / "checkpoints"),
         *("--set", "pretraining.next_sentence=false", "--set", "pretraining.steps=4"),
     )
     model = load(tmp_path / "model")
     assert model.settings.next_sentence is False and model.tokenizer.vocabulary == 120
-    assert not any(name.startswith("next_sentence") for name in model.network.state_dict())
+    assert not any(
+        name.startswith("next_sentence") for name in model.network.state_dict()
+    )
 
 
 # `tokenizer.json` of a DnaTokenizer gives the same ids as its SentencePiece model
 
 
-pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install 'bigbird-dna[hf]'")
+pytest.importorskip(
+    "tokenizers", reason="tokenizers is not installed: pip install 'bigbird-dna[hf]'"
+)
 
 
 def sequences(count: int, seed: int) -> Iterator[str]:
@@ -162,7 +236,9 @@ def sequences(count: int, seed: int) -> Iterator[str]:
     rng = np.random.default_rng(seed)
 
     def draw(low: int, high: int) -> str:
-        return "".join(rng.choice(list("ACGT"), rng.integers(low, high), p=rng.dirichlet([1] * 4)))
+        return "".join(
+            rng.choice(list("ACGT"), rng.integers(low, high), p=rng.dirichlet([1] * 4))
+        )
 
     for number in range(count):
         if number % 4 == 0:
@@ -172,11 +248,15 @@ def sequences(count: int, seed: int) -> Iterator[str]:
         elif number % 4 == 2:
             yield "".join(draw(1, 4) * int(rng.integers(1, 12)) for _ in range(10))
         else:
-            yield "".join("N" * int(rng.integers(0, 50)) + draw(1, 60) for _ in range(5))
+            yield "".join(
+                "N" * int(rng.integers(0, 50)) + draw(1, 60) for _ in range(5)
+            )
 
 
 @pytest.mark.parametrize(("vocabulary", "longest"), [(64, 6), (300, 32), (2000, 16)])
-def test_same_ids_as_sentencepiece(vocabulary: int, longest: int, tmp_path: Path) -> None:
+def test_same_ids_as_sentencepiece(
+    vocabulary: int, longest: int, tmp_path: Path
+) -> None:
     from tokenizers import Tokenizer as LibraryTokenizer
 
     path = tmp_path / "tokenizer.model"
@@ -187,12 +267,16 @@ def test_same_ids_as_sentencepiece(vocabulary: int, longest: int, tmp_path: Path
         assert found.ids == tokenizer.encode(sequence).tolist(), sequence
         assert library.decode(found.ids) == sequence
     pair = library.encode("ACGT", "TTGN")
-    first, second = ([*tokenizer.encode(one), tokenizer.sep_id] for one in ("ACGT", "TTGN"))
+    first, second = (
+        [*tokenizer.encode(one), tokenizer.sep_id] for one in ("ACGT", "TTGN")
+    )
     assert pair.ids == [tokenizer.cls_id, *first, *second]
     assert pair.type_ids == [0] * (1 + len(first)) + [1] * len(second)
 
 
-def test_written_files_hold_the_same_tokenizer(tokenizer: DnaTokenizer, tmp_path: Path) -> None:
+def test_written_files_hold_the_same_tokenizer(
+    tokenizer: DnaTokenizer, tmp_path: Path
+) -> None:
     write_tokenizer(tokenizer, tmp_path, 512)
     assert find_tokenizer(tmp_path, tokenizer.vocabulary).sha256 == tokenizer.sha256
     (tmp_path / "bigbird_dna.model").unlink()

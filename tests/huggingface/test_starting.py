@@ -10,9 +10,19 @@ import yaml
 from bigbird_dna.config import Config, load_config, parse_config
 from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
-from bigbird_dna.huggingface.starting import find_start, prepare_start, start_files, with_start
+from bigbird_dna.huggingface.starting import (
+    find_start,
+    prepare_start,
+    start_files,
+    with_start,
+)
 from bigbird_dna.model.directory import load, save
-from bigbird_dna.model.settings import ChromatinSettings, PretrainingSettings, PromoterSettings, Settings
+from bigbird_dna.model.settings import (
+    ChromatinSettings,
+    PretrainingSettings,
+    PromoterSettings,
+    Settings,
+)
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.text import TextTokenizer, load_tokenizer
 from tests.cli.command import invoke
@@ -32,7 +42,9 @@ def stored(path: Path, tokenizer: Any, settings: Settings, **sizes: Any) -> Path
 
 @pytest.fixture
 def model(tmp_path: Path, tokenizer: DnaTokenizer) -> Path:
-    return stored(tmp_path / "model", tokenizer, PretrainingSettings(next_sentence=True))
+    return stored(
+        tmp_path / "model", tokenizer, PretrainingSettings(next_sentence=True)
+    )
 
 
 @pytest.fixture
@@ -49,15 +61,27 @@ def test_the_encoder_is_the_models(model: Path, checkpoint: Path) -> None:
     theirs = load(model).config
     assert with_start(starting(model)).encoder == theirs
     read = with_start(starting(checkpoint)).encoder
-    assert read == theirs.model_copy(update={"compatibility": "huggingface", "intermediate": 64})
-    as_in_the_paper = with_start(starting(checkpoint, encoder={"compatibility": "none"})).encoder
+    assert read == theirs.model_copy(
+        update={"compatibility": "huggingface", "intermediate": 64}
+    )
+    as_in_the_paper = with_start(
+        starting(checkpoint, encoder={"compatibility": "none"})
+    ).encoder
     assert as_in_the_paper.compatibility == "none"
     assert with_start(Config()) == Config()
-    assert {path.name for path in start_files(starting(model))} == {path.name for path in model.iterdir()}
+    assert {path.name for path in start_files(starting(model))} == {
+        path.name for path in model.iterdir()
+    }
 
 
 def test_what_changes_no_weights_is_the_configurations(model: Path) -> None:
-    own = {"dropout": 0.3, "max_length": 512, "gradient_checkpointing": True, "vocabulary": 0, "layers": 2}
+    own = {
+        "dropout": 0.3,
+        "max_length": 512,
+        "gradient_checkpointing": True,
+        "vocabulary": 0,
+        "layers": 2,
+    }
     found = with_start(starting(model, encoder=own)).encoder
     assert found == load(model).config.model_copy(
         update={"dropout": 0.3, "max_length": 512, "gradient_checkpointing": True}
@@ -68,15 +92,25 @@ def test_what_changes_no_weights_is_the_configurations(model: Path) -> None:
         with_start(starting(model, encoder={"vocabulary": 7}))
 
 
-def test_a_model_that_is_not_there_is_named(tmp_path: Path, model: Path, checkpoint: Path) -> None:
+def test_a_model_that_is_not_there_is_named(
+    tmp_path: Path, model: Path, checkpoint: Path
+) -> None:
     with fails(ConfigError, "absent"):
         find_start(starting(tmp_path / "absent"))
     with fails(ConfigError):
-        find_start(parse_config({"data_dir": str(tmp_path), "pretraining": {"start_from": "no such"}}))
+        find_start(
+            parse_config(
+                {"data_dir": str(tmp_path), "pretraining": {"start_from": "no such"}}
+            )
+        )
     with fails(ConfigError, tmp_path):
         find_start(starting(tmp_path))
     assert (
-        find_start(parse_config({"data_dir": str(tmp_path), "pretraining": {"start_from": "hf"}}))
+        find_start(
+            parse_config(
+                {"data_dir": str(tmp_path), "pretraining": {"start_from": "hf"}}
+            )
+        )
         == checkpoint
     )
     written(checkpoint / "config.json", json.dumps({"model_type": "bert"}))
@@ -86,14 +120,18 @@ def test_a_model_that_is_not_there_is_named(tmp_path: Path, model: Path, checkpo
         find_start(Config())
 
 
-def test_a_model_is_copied_and_a_checkpoint_imported(model: Path, checkpoint: Path, tmp_path: Path) -> None:
+def test_a_model_is_copied_and_a_checkpoint_imported(
+    model: Path, checkpoint: Path, tmp_path: Path
+) -> None:
     prepare_start(starting(model), tmp_path / "copy")
     for path in model.iterdir():
         assert (tmp_path / "copy" / path.name).read_bytes() == path.read_bytes()
     prepare_start(starting(checkpoint), tmp_path / "imported")
     import_huggingface(checkpoint, tmp_path / "expected")
     for name in ("config.json", "model.safetensors", "tokenizer.model"):
-        assert (tmp_path / "imported" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes()
+        assert (tmp_path / "imported" / name).read_bytes() == (
+            tmp_path / "expected" / name
+        ).read_bytes()
     prepare_start(starting("yeast"), tmp_path / "bundled")
     assert load(tmp_path / "bundled").sha256 == load("yeast").sha256
     tokenizer = load_tokenizer(tmp_path / "copy")
@@ -101,8 +139,12 @@ def test_a_model_is_copied_and_a_checkpoint_imported(model: Path, checkpoint: Pa
     assert tokenizer.specials == load(model).tokenizer.specials
 
 
-def test_models_without_one_encoder_of_dna_are_refused(tmp_path: Path, tokenizer: DnaTokenizer) -> None:
-    text = TextTokenizer(text_model("a text of words, and of more words than these", 40))
+def test_models_without_one_encoder_of_dna_are_refused(
+    tmp_path: Path, tokenizer: DnaTokenizer
+) -> None:
+    text = TextTokenizer(
+        text_model("a text of words, and of more words than these", 40)
+    )
     of_text = stored(tmp_path / "text", text, PretrainingSettings(next_sentence=False))
     with fails(ModelError, of_text):
         prepare_start(starting(of_text), tmp_path / "out")
@@ -117,8 +159,16 @@ def test_models_without_one_encoder_of_dna_are_refused(tmp_path: Path, tokenizer
     with fails(ModelError, two):
         prepare_start(starting(two), tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    sites: dict[str, Any] = {"upstream": 32, "downstream": 32, "pooling": "cls", "views": 1, "jitter": 0}
-    promoter = stored(tmp_path / "p", tokenizer, PromoterSettings(**sites, negative_set="genomic"))
+    sites: dict[str, Any] = {
+        "upstream": 32,
+        "downstream": 32,
+        "pooling": "cls",
+        "views": 1,
+        "jitter": 0,
+    }
+    promoter = stored(
+        tmp_path / "p", tokenizer, PromoterSettings(**sites, negative_set="genomic")
+    )
     prepare_start(starting(promoter), tmp_path / "out")
 
 
@@ -128,22 +178,45 @@ def test_a_configuration_goes_from_a_checkpoint_to_a_promoter_model(
     """With the defaults of paths, as a user types it; the origin stays with the model."""
     (tmp_path / "hf").rename(tmp_path / "their-model")
     values = {name: section for name, section in SETTINGS.items() if name != "encoder"}
-    values |= {"results": str(tmp_path / "run"), "pretraining": {"start_from": str(tmp_path / "their-model")}}
-    config, run = written(tmp_path / "mine.yaml", yaml.safe_dump(values)), load_config(tiny_config).paths
+    values |= {
+        "results": str(tmp_path / "run"),
+        "pretraining": {"start_from": str(tmp_path / "their-model")},
+    }
+    config, run = (
+        written(tmp_path / "mine.yaml", yaml.safe_dump(values)),
+        load_config(tiny_config).paths,
+    )
     invoke("prepare start", config)
-    data = ("--windows", run.windows, "--reference", run.reference, "--negative-set", "genomic")
+    data = (
+        "--windows",
+        run.windows,
+        "--reference",
+        run.reference,
+        "--negative-set",
+        "genomic",
+    )
     invoke("finetune-promoter", config, *data)
     paths = load_config(config).paths
     made = load(paths.promoter_model("genomic"))
     assert made.config == with_start(load_config(config)).encoder
-    found = json.loads((paths.promoter_model("genomic") / "provenance.json").read_text())
+    found = json.loads(
+        (paths.promoter_model("genomic") / "provenance.json").read_text()
+    )
     assert found["pretrained_sha256"] == load(paths.pretrained).sha256
     assert found["imported_from"] == "their-model"
     assert found["held_out_contigs_seen_in_pretraining"] is None
     # Random weights of the same shape, as a control: the tokenizer is that of the model.
     invoke(
         *("finetune-promoter", config, *data, "-o", tmp_path / "random"),
-        *("--set", "promoters.model.initial=random", "--checkpoint-dir", tmp_path / "checkpoints"),
+        *(
+            "--set",
+            "promoters.model.initial=random",
+            "--checkpoint-dir",
+            tmp_path / "checkpoints",
+        ),
     )
     control = load(tmp_path / "random")
-    assert control.tokenizer.sha256 == made.tokenizer.sha256 and control.config == made.config
+    assert (
+        control.tokenizer.sha256 == made.tokenizer.sha256
+        and control.config == made.config
+    )

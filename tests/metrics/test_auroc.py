@@ -31,13 +31,19 @@ from bigbird_dna.metrics.auroc import (
     average_precision,
     discoveries,
 )
-from bigbird_dna.metrics.resampling import WeightedRows, binary_metrics, weighted_metrics
+from bigbird_dna.metrics.resampling import (
+    WeightedRows,
+    binary_metrics,
+    weighted_metrics,
+)
 from bigbird_dna.reporting.predictors import precision_recall, thin_curve
 from tests.golden.messages import fails, message
 
 # Few distinct scores, so that ties are common.
 ROWS = st.lists(
-    st.tuples(st.booleans(), st.integers(0, 6), st.integers(0, 6)), min_size=2, max_size=40
+    st.tuples(st.booleans(), st.integers(0, 6), st.integers(0, 6)),
+    min_size=2,
+    max_size=40,
 ).filter(lambda rows: 1 <= sum(label for label, _, _ in rows) <= len(rows) - 1)
 PROPERTY = settings(max_examples=300, deadline=None)
 
@@ -45,14 +51,33 @@ PROPERTY = settings(max_examples=300, deadline=None)
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_the_order_of_scores_is_that_of_a_stable_sort(kind):
     draw = np.random.default_rng(0)
-    values = [0.0, -0.0, 1e-45, -1e-45, 1e-38, -3.5, 3.5, np.inf, -np.inf, 0.1, np.float32(0.1)]
-    for scores in (np.array(values), draw.choice(values, 500), draw.normal(size=4000), np.zeros(0)):
+    values = [
+        0.0,
+        -0.0,
+        1e-45,
+        -1e-45,
+        1e-38,
+        -3.5,
+        3.5,
+        np.inf,
+        -np.inf,
+        0.1,
+        np.float32(0.1),
+    ]
+    for scores in (
+        np.array(values),
+        draw.choice(values, 500),
+        draw.normal(size=4000),
+        np.zeros(0),
+    ):
         scores = scores.astype(kind)
         ranked, order = ascending(scores)
         assert np.array_equal(np.sort(order), np.arange(len(scores)))
         assert np.array_equal(scores[order], np.sort(scores))
         assert np.array_equal(rankdata(ranked), rankdata(scores)[order])
-        assert kind == np.float64 or np.array_equal(order, np.argsort(scores, kind="stable"))
+        assert kind == np.float64 or np.array_equal(
+            order, np.argsort(scores, kind="stable")
+        )
 
 
 def columns(rows):
@@ -106,14 +131,20 @@ def test_area_and_interval_count_pairs(rows):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("digits", [0, 1, 9])
-@pytest.mark.parametrize(("m", "n"), [(1, 500), (40, 900), (700, 30), (300, 300), (300_000, 300_000)])
+@pytest.mark.parametrize(
+    ("m", "n"), [(1, 500), (40, 900), (700, 30), (300, 300), (300_000, 300_000)]
+)
 def test_areas_are_those_of_scikit_learn(m, n, digits, dtype):
     labels, scores = binormal(np.random.default_rng(m + digits), m, n, 0.76)
     scores = np.round(scores, digits).astype(dtype)
-    assert auroc(labels, scores).value == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+    assert auroc(labels, scores).value == pytest.approx(
+        roc_auc_score(labels, scores), abs=1e-12
+    )
     steps = Steps.of_rows(labels, scores)
     precision = float(average_precision(steps.true, steps.false))
-    assert precision == pytest.approx(average_precision_score(labels, scores), abs=1e-12)
+    assert precision == pytest.approx(
+        average_precision_score(labels, scores), abs=1e-12
+    )
 
 
 @PROPERTY
@@ -145,11 +176,16 @@ def half_over_blocks(v10, v01, labels, blocks):
     sums = []
     for block in set(blocks):
         inside = np.asarray(blocks) == block
-        own = [(v[inside[y == label]] - v.mean()).sum() / len(v) for v, label in ((v10, 1), (v01, 0))]
+        own = [
+            (v[inside[y == label]] - v.mean()).sum() / len(v)
+            for v, label in ((v10, 1), (v01, 0))
+        ]
         sums.append(sum(own))
     effective = []
     for label in (0, 1):
-        rows = Counter(block for block, one in zip(blocks, y, strict=True) if one == label)
+        rows = Counter(
+            block for block, one in zip(blocks, y, strict=True) if one == label
+        )
         effective.append(sum(rows.values()) ** 2 / sum(n**2 for n in rows.values()))
     k = max(2, min(effective))
     return student.ppf(0.975, k - 1) * math.sqrt(np.square(sums).sum() * k / (k - 1))
@@ -172,7 +208,9 @@ def test_the_interval_over_blocks_is_that_of_sums_by_block(rows, count, random):
         assert all(map(math.isnan, (*found[1:], *lead[1:])))
         return
     if not math.isnan(found.low) and found.value not in (0, 1):
-        half = half_over_blocks(a10, a01, labels, blocks) / (found.value * (1 - found.value))
+        half = half_over_blocks(a10, a01, labels, blocks) / (
+            found.value * (1 - found.value)
+        )
         ends = expit(logit(found.value) - half), expit(logit(found.value) + half)
         assert found[1:] == pytest.approx(ends, abs=1e-7)
     if found.value in (0, 1):
@@ -181,17 +219,26 @@ def test_the_interval_over_blocks_is_that_of_sums_by_block(rows, count, random):
         )
     if not math.isnan(lead.low) and lead.low < lead.high:
         half = half_over_blocks(a10 - b10, a01 - b01, labels, blocks)
-        assert lead[1:] == pytest.approx((max(lead.value - half, -1), min(lead.value + half, 1)), abs=1e-7)
+        assert lead[1:] == pytest.approx(
+            (max(lead.value - half, -1), min(lead.value + half, 1)), abs=1e-7
+        )
 
 
 @pytest.mark.parametrize("copies", [2, 5])
 def test_copies_of_a_row_in_its_block_add_nothing(copies):
     """Of rows that count as independent, the interval becomes narrower."""
     labels, scores = binormal(np.random.default_rng(4), 40, 60, 0.8)
-    blocks, other = np.arange(100) // 2, scores + np.random.default_rng(5).normal(size=100)
+    blocks, other = (
+        np.arange(100) // 2,
+        scores + np.random.default_rng(5).normal(size=100),
+    )
     many = [np.tile(x, copies) for x in (labels, scores, other, blocks)]
-    assert auroc(many[0], many[1], many[3]) == pytest.approx(auroc(labels, scores, blocks))
-    assert auroc_difference(*many) == pytest.approx(auroc_difference(labels, scores, other, blocks))
+    assert auroc(many[0], many[1], many[3]) == pytest.approx(
+        auroc(labels, scores, blocks)
+    )
+    assert auroc_difference(*many) == pytest.approx(
+        auroc_difference(labels, scores, other, blocks)
+    )
     alone, together = auroc(labels, scores), auroc(*many[:2])
     assert together.high - together.low < 0.8 * (alone.high - alone.low)
 
@@ -207,7 +254,9 @@ def test_intervals_over_blocks_cover_the_truth_of_rows_that_vary_together(rare):
         labels = (rng.random(len(blocks)) < chance[blocks]).astype(int)
         scores = norm.ppf(area) * math.sqrt(2) * labels
         scores = (
-            scores + math.sqrt(0.3) * rng.normal(size=120)[blocks] + math.sqrt(0.7) * rng.normal(size=1200)
+            scores
+            + math.sqrt(0.3) * rng.normal(size=120)[blocks]
+            + math.sqrt(0.7) * rng.normal(size=1200)
         )
         for number, ids in enumerate((blocks, None)):
             low, high = auroc(labels, scores, ids)[1:]
@@ -230,13 +279,17 @@ def test_all_positives_in_one_block_have_no_interval():
     ("m", "n", "area", "least", "most_plain"),
     [(60, 60, 0.76, 0.93, 1), (10, 200, 0.99, 0.91, 0.72), (5, 500, 0.95, 0.74, 0.72)],
 )
-def test_interval_covers_the_truth_more_often_than_the_plain_one(m, n, area, least, most_plain):
+def test_interval_covers_the_truth_more_often_than_the_plain_one(
+    m, n, area, least, most_plain
+):
     """With few positives and an AUROC near 1 both err on the narrow side, the plain one by far more."""
     rng = np.random.default_rng(2)
     covered = np.zeros(2)
     for _ in range(1000):
         labels, scores = binormal(rng, m, n, area)
-        for number, (low, high) in enumerate((auroc(labels, scores)[1:], plain(labels, scores))):
+        for number, (low, high) in enumerate(
+            (auroc(labels, scores)[1:], plain(labels, scores))
+        ):
             covered[number] += low <= area <= high
     ours, theirs = covered / 1000
     assert least < ours < 0.98
@@ -268,9 +321,15 @@ def test_where_the_variance_says_nothing_a_note_does(labels, scores, expected):
     text = auroc_note(positives, n - positives, found)
     assert bool(text) == bool(expected) and (not text or message(text))
     metrics = binary_metrics(labels, scores, resamples=0)
-    assert metrics[:2] == (n, positives) and metrics.note == text and math.isnan(metrics.f1_low)
+    assert (
+        metrics[:2] == (n, positives)
+        and metrics.note == text
+        and math.isnan(metrics.f1_low)
+    )
     assert metrics[2:5] == pytest.approx(found, nan_ok=True)
-    assert math.isnan(metrics.mcc) == math.isnan(metrics.auprc) == math.isnan(found.value)
+    assert (
+        math.isnan(metrics.mcc) == math.isnan(metrics.auprc) == math.isnan(found.value)
+    )
 
 
 @pytest.mark.parametrize(
@@ -278,19 +337,29 @@ def test_where_the_variance_says_nothing_a_note_does(labels, scores, expected):
     [
         ([3, 4, 1, 2], [5, 5, 5, 5], 0.5, math.nan),  # separated, and a constant
         ([3, 4, 1, 2], [1, 2, 3, 4], 1, math.nan),
-        ([3, 4, 1, 2], [4, 3, 2, 1], 0, math.nan),  # both separated, each in its own order
+        (
+            [3, 4, 1, 2],
+            [4, 3, 2, 1],
+            0,
+            math.nan,
+        ),  # both separated, each in its own order
         ([3, 4, 1, 2], [30, 40, 10, 20], 0, 0),
         ([5, 5, 5, 5], [2, 2, 2, 2], 0, 0),
     ],
 )
-def test_a_difference_without_variance_is_certain_of_one_ranking_alone(first, second, value, ends):
+def test_a_difference_without_variance_is_certain_of_one_ranking_alone(
+    first, second, value, ends
+):
     found = auroc_difference([1, 1, 0, 0], first, second).estimate
     assert found == pytest.approx((value, ends, ends), nan_ok=True)
     assert all(map(math.isnan, auroc_difference([1] * 4, first, second)))
 
 
 def test_infinite_scores_are_ranked():
-    scores, labels = np.array([np.inf, 1.0, 0.0, -np.inf, np.inf], np.float32), np.array([1, 1, 0, 0, 0])
+    scores, labels = (
+        np.array([np.inf, 1.0, 0.0, -np.inf, np.inf], np.float32),
+        np.array([1, 1, 0, 0, 0]),
+    )
     expected = roc_auc_score(labels, np.clip(scores, -9, 9))
     assert auroc(labels, scores).value == pytest.approx(expected, abs=1e-12)
 
@@ -332,7 +401,9 @@ def test_short_curves_are_whole(rows):
     assert np.diff(recall) @ precision[1:] == pytest.approx(area)
 
 
-@pytest.mark.parametrize(("m", "n", "digits"), [(5, 8, 9), (900, 30_000, 9), (20_000, 500, 1), (3, 9_000, 0)])
+@pytest.mark.parametrize(
+    ("m", "n", "digits"), [(5, 8, 9), (900, 30_000, 9), (20_000, 500, 1), (3, 9_000, 0)]
+)
 def test_thinned_curve_stays_close(m, n, digits):
     y = np.repeat([1, 0], [m, n])
     x = np.round(np.random.default_rng(5).normal(size=m + n) + 1.5 * y, digits)
@@ -348,7 +419,9 @@ def test_thinned_curve_stays_close(m, n, digits):
     at = np.interp(false + true, rates.sum(axis=1), rates[:, 1])
     assert np.abs(at - true).max() <= 2 / points
     # Kept corners are corners of the whole curve.
-    whole = set(zip(np.rint(false * n).astype(int), np.rint(true * m).astype(int), strict=True))
+    whole = set(
+        zip(np.rint(false * n).astype(int), np.rint(true * m).astype(int), strict=True)
+    )
     assert {tuple(corner) for corner in curve[1:-1:]} - whole == set()
     # Precision where a corner first reaches its recall is that of the whole curve there.
     first = np.append(False, curve[1:, 1] > curve[:-1, 1])
@@ -366,7 +439,9 @@ def simulated(rng, n):
 
 @settings(deadline=None)
 @given(ROWS, st.randoms(use_true_random=False))
-def test_metrics_are_those_of_scikit_learn_and_under_weights_of_repeated_rows(rows, random):
+def test_metrics_are_those_of_scikit_learn_and_under_weights_of_repeated_rows(
+    rows, random
+):
     labels, scores, _ = columns(rows)
     scores = scores / 6
     weights = np.array([random.randint(0, 3) for _ in rows])
@@ -397,10 +472,20 @@ def test_bootstrap_agrees_with_a_slow_one():
     for _ in range(400):
         rows = rng.integers(len(labels), size=len(labels))
         y, p = labels[rows], scores[rows]
-        slow.append((average_precision_score(y, p), f1_score(y, p >= 0.5), matthews_corrcoef(y, p >= 0.5)))
+        slow.append(
+            (
+                average_precision_score(y, p),
+                f1_score(y, p >= 0.5),
+                matthews_corrcoef(y, p >= 0.5),
+            )
+        )
     lows, highs = np.percentile(slow, [2.5, 97.5], axis=0)
-    np.testing.assert_allclose((found.auprc_low, found.f1_low, found.mcc_low), lows, atol=0.025)
-    np.testing.assert_allclose((found.auprc_high, found.f1_high, found.mcc_high), highs, atol=0.025)
+    np.testing.assert_allclose(
+        (found.auprc_low, found.f1_low, found.mcc_low), lows, atol=0.025
+    )
+    np.testing.assert_allclose(
+        (found.auprc_high, found.f1_high, found.mcc_high), highs, atol=0.025
+    )
 
 
 def test_groups_are_drawn_together():
@@ -409,19 +494,31 @@ def test_groups_are_drawn_together():
     groups = np.tile([f"pair {i}" for i in range(len(labels))], 2)
     order = np.unique(groups[: len(labels)], return_inverse=True)[1]
     once = binary_metrics(labels, scores, seed=3, blocks=order)
-    twice = binary_metrics(np.tile(labels, 2), np.tile(scores, 2), seed=3, blocks=groups)
+    twice = binary_metrics(
+        np.tile(labels, 2), np.tile(scores, 2), seed=3, blocks=groups
+    )
     apart = binary_metrics(np.tile(labels, 2), np.tile(scores, 2), seed=3)
     for name in ("auprc", "f1", "mcc"):
         for end in ("", "_low", "_high"):
-            assert getattr(twice, name + end) == pytest.approx(getattr(once, name + end))
-        widths = [getattr(m, f"{name}_high") - getattr(m, f"{name}_low") for m in (twice, apart)]
+            assert getattr(twice, name + end) == pytest.approx(
+                getattr(once, name + end)
+            )
+        widths = [
+            getattr(m, f"{name}_high") - getattr(m, f"{name}_low")
+            for m in (twice, apart)
+        ]
         assert widths[0] > 1.15 * widths[1]
 
 
 # Many differences
 
 
-@given(st.lists(st.sampled_from([math.nan, 0.0, 1e-9, 0.003, 0.01, 0.02, 0.049, 0.3, 1.0]), max_size=30))
+@given(
+    st.lists(
+        st.sampled_from([math.nan, 0.0, 1e-9, 0.003, 0.01, 0.02, 0.049, 0.3, 1.0]),
+        max_size=30,
+    )
+)
 def test_discoveries_are_those_of_the_step_up_procedure(values: list[float]) -> None:
     found = discoveries(values)
     chances = {row: value for row, value in enumerate(values) if not math.isnan(value)}
@@ -451,4 +548,6 @@ def test_chance_alone_makes_few_discoveries() -> None:
     rng = np.random.default_rng(0)
     rounds = [rng.random(100) for _ in range(200)]
     assert np.mean([discoveries(values).any() for values in rounds]) < 0.1  # of 0.05
-    assert np.mean([(values < 0.05).any() for values in rounds]) > 0.9  # by single intervals
+    assert (
+        np.mean([(values < 0.05).any() for values in rounds]) > 0.9
+    )  # by single intervals

@@ -14,10 +14,15 @@ from bigbird_dna.metrics.labels import regression_estimates
 
 Floats = NDArray[np.float64]
 Rows = tuple[Floats, Floats, NDArray[np.int64]]
-OF_KIND: dict[str, Callable[..., JointEstimates]] = {"auroc": joint_aurocs, "spearman": joint_correlations}
+OF_KIND: dict[str, Callable[..., JointEstimates]] = {
+    "auroc": joint_aurocs,
+    "spearman": joint_correlations,
+}
 
 
-def draw(kind: str, rng: np.random.Generator, groups: int, outputs: int, strength: float) -> Rows:
+def draw(
+    kind: str, rng: np.random.Generator, groups: int, outputs: int, strength: float
+) -> Rows:
     """Return labels and scores of groups of one to five rows, which have a part in common."""
     ids = np.repeat(np.arange(groups), rng.integers(1, 6, groups))
     size = len(ids), outputs
@@ -41,9 +46,13 @@ def test_spearman_and_its_interval_agree_with_other_implementations(ties: bool) 
         labels, scores = np.round(labels), np.round(2 * scores)
     found = joint_correlations(labels, scores, ids)
     for t, one in enumerate(found.outputs):
-        assert one.value == pytest.approx(spearmanr(labels[:, t], scores[:, t]).statistic)
+        assert one.value == pytest.approx(
+            spearmanr(labels[:, t], scores[:, t]).statistic
+        )
     alone = joint_correlations(labels[:, :1], scores[:, :1], ids).mean
-    drawn = regression_estimates(labels[:, :1], {"model": scores[:, :1]}, ids)["model"][0][1]
+    drawn = regression_estimates(labels[:, :1], {"model": scores[:, :1]}, ids)["model"][
+        0
+    ][1]
     assert alone.value == pytest.approx(drawn.value)
     assert [alone.low, alone.high] == pytest.approx([drawn.low, drawn.high], abs=0.02)
 
@@ -58,8 +67,12 @@ def test_intervals_of_many_outputs_hold_together(kind: str) -> None:
         alone = OF_KIND[kind](labels[:, [t]], scores[:, [t]], ids).mean
         assert one.value == alone.value
         widths = [float(np.ptp(scale(np.array(each[1:])))) for each in (one, alone)]
-        assert widths[0] / widths[1] == pytest.approx(3.29 / 1.96, rel=0.05)  # normal quantiles
-    assert together.mean.value == pytest.approx(np.mean([one.value for one in together.outputs]))
+        assert widths[0] / widths[1] == pytest.approx(
+            3.29 / 1.96, rel=0.05
+        )  # normal quantiles
+    assert together.mean.value == pytest.approx(
+        np.mean([one.value for one in together.outputs])
+    )
     assert np.ptp(together.mean[1:]) < min(np.ptp(one[1:]) for one in together.outputs)
 
 
@@ -90,7 +103,10 @@ def test_certain_and_undefined_values() -> None:
         assert fewer.high - fewer.low > found.high - found.low
     both = np.hstack([numbers, numbers])
     two = joint_correlations(both, both, ids)
-    assert two.mean == two.outputs[0] and two.mean.low < joint_correlations(numbers, numbers, ids).mean.low
+    assert (
+        two.mean == two.outputs[0]
+        and two.mean.low < joint_correlations(numbers, numbers, ids).mean.low
+    )
     constant = np.hstack([numbers, 0 * numbers])
     found = joint_correlations(constant, both, ids)
     assert math.isnan(found.outputs[1].value) and found.mean == found.outputs[0]

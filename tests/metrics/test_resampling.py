@@ -13,7 +13,11 @@ from sklearn.metrics import brier_score_loss
 
 from bigbird_dna.metrics import resampling
 from bigbird_dna.metrics.auroc import auroc, auroc_difference
-from bigbird_dna.metrics.reliability import calibration_metrics, reliability, rising_curve
+from bigbird_dna.metrics.reliability import (
+    calibration_metrics,
+    reliability,
+    rising_curve,
+)
 from bigbird_dna.metrics.resampling import (
     FEWEST_TRACKS,
     SampledMetrics,
@@ -30,7 +34,9 @@ from tests.golden.messages import fails
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(-6, 6)), max_size=12))
-def test_joined_blocks_divide_neither_a_block_nor_a_group(rows: list[tuple[int, int]]) -> None:
+def test_joined_blocks_divide_neither_a_block_nor_a_group(
+    rows: list[tuple[int, int]],
+) -> None:
     blocks, groups = np.array(rows, np.int64).reshape(-1, 2).T
     expected = [*range(len(rows))]
     for _ in rows:  # each row takes the lowest number in its block and group
@@ -51,9 +57,15 @@ def test_medians_are_of_the_same_tracks_for_all_models() -> None:
 def test_of_one_seed_the_interval_is_that_of_the_model() -> None:
     rng = np.random.default_rng(4)
     labels, blocks = np.repeat([0, 1], 100), np.arange(200) % 40
-    scores = rng.normal(size=(2, 200)) + np.array([[1.5], [1.0]]) * labels + rng.normal(size=200)
+    scores = (
+        rng.normal(size=(2, 200))
+        + np.array([[1.5], [1.0]]) * labels
+        + rng.normal(size=200)
+    )
     found = sampled_aurocs(labels, scores, blocks)
-    assert mean_auroc(found.of([1]), (40, 40)) == pytest.approx(auroc(labels, scores[1], blocks))
+    assert mean_auroc(found.of([1]), (40, 40)) == pytest.approx(
+        auroc(labels, scores[1], blocks)
+    )
     lead = mean_over_seeds(found.of([0]).minus(found.of([1])))
     assert lead == pytest.approx(auroc_difference(labels, *scores, blocks).estimate)
 
@@ -62,8 +74,12 @@ def test_where_seeds_tell_all_the_interval_is_student_s() -> None:
     first, second = np.array([0.9, 0.87, 0.92]), np.array([0.85, 0.86, 0.84])
     still = np.zeros((3, 5))
     expected = ttest_1samp(first - second, 0).confidence_interval(0.95)
-    found = mean_over_seeds(SampledMetrics(first, still).minus(SampledMetrics(second, still)))
-    assert found == pytest.approx(((first - second).mean(), expected.low, expected.high))
+    found = mean_over_seeds(
+        SampledMetrics(first, still).minus(SampledMetrics(second, still))
+    )
+    assert found == pytest.approx(
+        ((first - second).mean(), expected.low, expected.high)
+    )
 
 
 def test_squares_of_halves_are_added() -> None:
@@ -74,7 +90,10 @@ def test_squares_of_halves_are_added() -> None:
     of_seeds = student.ppf(0.975, 2) * values.std(ddof=1) / math.sqrt(3)
     of_data = student.ppf(0.975, 12.5) * np.linalg.norm(deviations.mean(axis=0))
     assert (found.high - found.low) / 2 == pytest.approx(math.hypot(of_seeds, of_data))
-    assert mean_over_seeds(SampledMetrics(values, deviations, 12.5), (0, 0.1))[1:] == (0, 0.1)
+    assert mean_over_seeds(SampledMetrics(values, deviations, 12.5), (0, 0.1))[1:] == (
+        0,
+        0.1,
+    )
 
 
 def test_resampled_metrics_have_the_variance_of_their_resamples() -> None:
@@ -91,7 +110,10 @@ def test_a_mean_without_an_interval() -> None:
     assert few.shape == (2, 0)
     alone = sampled_aurocs([1, 1, 0, 0], [[3.0, 1, 2, 0], [1.0, 2, 3, 4]], [0, 0, 1, 2])
     for found in (SampledMetrics.of_resamples([0.8, 0.7], few), alone):
-        for value in (mean_over_seeds(found), mean_over_seeds(found.of([0]).minus(found.of([1])))):
+        for value in (
+            mean_over_seeds(found),
+            mean_over_seeds(found.of([0]).minus(found.of([1]))),
+        ):
             assert not math.isnan(value.value) and np.isnan(value[1:]).all()
 
 
@@ -113,7 +135,9 @@ def test_the_interval_of_a_mean_auroc_is_symmetric_on_the_logit_scale() -> None:
     areas = sampled_aurocs(labels, scores, np.arange(120))
     found, plain = mean_auroc(areas, (60, 60)), mean_over_seeds(areas, (-1, 2))
     half = (plain.value - plain.low) / (plain.value * (1 - plain.value))
-    assert found[1:] == pytest.approx([expit(logit(plain.value) + side * half) for side in (-1, 1)])
+    assert found[1:] == pytest.approx(
+        [expit(logit(plain.value) + side * half) for side in (-1, 1)]
+    )
     apart = mean_auroc(areas.of([0, 1])._replace(values=np.array([0.5, 1.0])), (60, 60))
     assert 0 < apart.low < 0.01 and 0.99 < apart.high < 1
 
@@ -132,19 +156,30 @@ def test_a_mean_auroc_without_variance() -> None:
 
 
 @pytest.mark.parametrize("deviation", [0.0, 0.15])
-def test_the_interval_over_blocks_and_seeds_covers_the_truth(deviation: float, seeds: int = 3) -> None:
+def test_the_interval_over_blocks_and_seeds_covers_the_truth(
+    deviation: float, seeds: int = 3
+) -> None:
     """Simulated studies: models whose lift depends on start and seed, on rows that they share."""
     rng = np.random.default_rng(5)
     lifts = rng.normal(0, deviation, 50_000)
-    truth = norm.cdf((1.4 + lifts) / math.sqrt(2)).mean() - norm.cdf((1.2 + lifts) / math.sqrt(2)).mean()
+    truth = (
+        norm.cdf((1.4 + lifts) / math.sqrt(2)).mean()
+        - norm.cdf((1.2 + lifts) / math.sqrt(2)).mean()
+    )
     labels, blocks = np.tile([1, 0], 150), np.repeat(np.arange(50), 6)
     studies, covered = 300, 0
     for _ in range(studies):
         lift = np.repeat([1.4, 1.2], seeds) + rng.normal(0, deviation, 2 * seeds)
         scores = lift[:, None] * labels + math.sqrt(0.3) * rng.normal(size=50)[blocks]
-        scores = scores + math.sqrt(0.4) * rng.normal(size=300) + math.sqrt(0.3) * rng.normal(size=(6, 300))
+        scores = (
+            scores
+            + math.sqrt(0.4) * rng.normal(size=300)
+            + math.sqrt(0.3) * rng.normal(size=(6, 300))
+        )
         found = sampled_aurocs(labels, scores, blocks)
-        lead = mean_over_seeds(found.of(range(seeds)).minus(found.of(range(seeds, 2 * seeds))))
+        lead = mean_over_seeds(
+            found.of(range(seeds)).minus(found.of(range(seeds, 2 * seeds)))
+        )
         covered += lead.low <= truth <= lead.high
     assert 0.92 <= covered / studies <= 0.995
 
@@ -155,7 +190,10 @@ def tokens(blocks, seed, *, spread=0.2, each=30):
     ids = np.repeat(np.arange(blocks), each)
     bases = rng.integers(1, 9, len(ids))
     rate = 1.9 + rng.normal(0, spread, blocks)[ids] + rng.normal(0, 0.3, len(ids))
-    bits = {"model": bases * rate, "baseline": bases * (rate + 0.02 + rng.normal(0, 0.05, len(ids)))}
+    bits = {
+        "model": bases * rate,
+        "baseline": bases * (rate + 0.02 + rng.normal(0, 0.05, len(ids))),
+    }
     return bits, bases, ids
 
 
@@ -169,10 +207,15 @@ def test_deviations_of_blocks_are_those_of_their_bits(blocks, seed):
     for name, row in rows.items():
         rate = row.sum() / bases.sum()
         off = [
-            (row[ids == block] - rate * bases[ids == block]).sum() / bases.sum() for block in range(blocks)
+            (row[ids == block] - rate * bases[ids == block]).sum() / bases.sum()
+            for block in range(blocks)
         ]
         half = student.ppf(0.975, k - 1) * math.sqrt(np.square(off).sum() * k / (k - 1))
-        value = found["baseline"].difference if name == "both" else found[name].bits_per_base
+        value = (
+            found["baseline"].difference
+            if name == "both"
+            else found[name].bits_per_base
+        )
         low = rate - half if name == "both" else max(rate - half, 0)
         assert value == pytest.approx((rate, low, rate + half))
     assert all(map(math.isnan, found["model"].difference))
@@ -227,14 +270,20 @@ def test_bins_and_error_by_hand() -> None:
     assert curve.fraction == pytest.approx([0.0, 0.5, 1.0])
     found = calibration_metrics(labels, [0.1, 0.2, 0.3, 0.6, 0.7, 0.9], bins=3)
     assert found.ece == pytest.approx((0.15 + 0.05 + 0.2) / 3)
-    assert (found.share_positive, found.mean_probability) == (0.5, pytest.approx(2.8 / 6))
+    assert (found.share_positive, found.mean_probability) == (
+        0.5,
+        pytest.approx(2.8 / 6),
+    )
     rows = mixture(20_000, 0.1, seed=1)  # probabilities that hold
     found = calibration_metrics(rows.labels, rows.true)
     assert found.ece_debiased_low == 0 and found.ece < 0.01
     assert found.mean_probability == pytest.approx(found.share_positive, abs=0.01)
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), min_size=1, max_size=60), st.randoms())
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 5)), min_size=1, max_size=60),
+    st.randoms(),
+)
 def test_ties_are_never_divided_and_the_order_of_rows_counts_for_nothing(
     rows: list[tuple[bool, int]], random: "np.random.Generator"
 ) -> None:
@@ -244,7 +293,9 @@ def test_ties_are_never_divided_and_the_order_of_rows_counts_for_nothing(
     assert len(reliability(labels, shares).rows) <= len(set(places))
     random.shuffle(rows)  # type: ignore[arg-type]
     labels, places = np.array(rows).T
-    assert calibration_metrics(labels, places / 5) == pytest.approx(found, nan_ok=True, abs=1e-9)
+    assert calibration_metrics(labels, places / 5) == pytest.approx(
+        found, nan_ok=True, abs=1e-9
+    )
 
 
 @given(st.integers(0, 10_000), st.sampled_from([0.02, 0.3, 0.5]))
@@ -259,25 +310,36 @@ def test_the_brier_score_is_the_sum_of_its_parts(seed: int, prior: float) -> Non
 
 
 def test_the_rising_curve_is_that_of_the_pairs_of_scores() -> None:
-    assert rising_curve([0, 1, 0, 1], [0.1, 0.2, 0.3, 0.4]) == pytest.approx([0, 0.5, 0.5, 1])
+    assert rising_curve([0, 1, 0, 1], [0.1, 0.2, 0.3, 0.4]) == pytest.approx(
+        [0, 0.5, 0.5, 1]
+    )
     assert rising_curve([1, 0], [0.5, 0.5]) == pytest.approx([0.5, 0.5])
 
 
 @pytest.mark.parametrize(("slope", "lift"), [(1.0, 0.0), (1.0, 0.6), (2.0, 0.5)])
-@pytest.mark.parametrize(("n", "prior", "apart"), [(400, 0.5, 1.5), (1000, 0.5, 0.5), (4000, 0.2, 0.8)])
+@pytest.mark.parametrize(
+    ("n", "prior", "apart"), [(400, 0.5, 1.5), (1000, 0.5, 0.5), (4000, 0.2, 0.8)]
+)
 def test_the_debiased_error_and_its_interval_hold_where_the_error_is_known(
     slope: float, lift: float, n: int, prior: float, apart: float
 ) -> None:
     """Also where four times as many negatives stand for as many as there are positives."""
-    known, samples = mixture(200_000, 0.5, seed=0, apart=apart, slope=slope, lift=lift), 110
+    known, samples = (
+        mixture(200_000, 0.5, seed=0, apart=apart, slope=slope, lift=lift),
+        110,
+    )
     truth, found = float(np.abs(known.raw - known.true).mean()), []
     for seed in range(1, samples + 1):
         rows = mixture(n, prior, seed, apart=apart, slope=slope, lift=lift)
         weight = 1.0 if prior == 0.5 else rows.labels.sum() / (rows.labels == 0).sum()
         found.append(calibration_metrics(rows.labels, rows.raw, negative_weight=weight))
         assert prior == 0.5 or found[-1].share_positive == pytest.approx(0.5)
-    inside = np.mean([one.ece_debiased_low <= truth <= one.ece_debiased_high for one in found])
-    assert inside >= 0.87  # 95 % less three deviations of these samples, and some for the approximation
+    inside = np.mean(
+        [one.ece_debiased_low <= truth <= one.ece_debiased_high for one in found]
+    )
+    assert (
+        inside >= 0.87
+    )  # 95 % less three deviations of these samples, and some for the approximation
     plain, debiased, chance = (
         np.mean([getattr(one, name) for one in found])
         for name in ("ece", "ece_debiased", "ece_expected_if_calibrated")
@@ -288,15 +350,23 @@ def test_the_debiased_error_and_its_interval_hold_where_the_error_is_known(
         assert plain == pytest.approx(chance, rel=0.1)
     if prior != 0.5:  # with less noise than as many of both would have
         fewer = mixture(2 * int(n * prior), 0.5, 1, apart=apart, slope=slope, lift=lift)
-        assert chance < 0.85 * calibration_metrics(fewer.labels, fewer.raw).ece_expected_if_calibrated
+        assert (
+            chance
+            < 0.85
+            * calibration_metrics(fewer.labels, fewer.raw).ece_expected_if_calibrated
+        )
 
 
-def test_a_negative_that_stands_there_thrice_for_a_third_each_changes_no_figure() -> None:
+def test_a_negative_that_stands_there_thrice_for_a_third_each_changes_no_figure() -> (
+    None
+):
     rows = mixture(300, 0.5, seed=5)
     times = np.where(rows.labels == 1, 1, 3)
     groups = np.arange(300)
     once = calibration_metrics(rows.labels, rows.raw, blocks=groups)
-    labels, raw, ids = (np.repeat(column, times) for column in (rows.labels, rows.raw, groups))
+    labels, raw, ids = (
+        np.repeat(column, times) for column in (rows.labels, rows.raw, groups)
+    )
     thrice = calibration_metrics(labels, raw, blocks=ids, negative_weight=1 / 3)
     for name, value in once._asdict().items():
         # What bins show by chance is less: it would be, if the three were not the same row.
@@ -316,8 +386,15 @@ def test_few_rows_and_one_class() -> None:
 
 @pytest.mark.parametrize(
     ("labels", "shares"),
-    [([0, 2], [0.5, 0.5]), ([0, 1], [0.5, 1.1]), ([0, 1], [0.5, math.nan]), ([0], [0.5, 0.5])],
+    [
+        ([0, 2], [0.5, 0.5]),
+        ([0, 1], [0.5, 1.1]),
+        ([0, 1], [0.5, math.nan]),
+        ([0], [0.5, 0.5]),
+    ],
 )
-def test_what_is_no_label_or_probability_is_refused(labels: list[int], shares: list[float]) -> None:
+def test_what_is_no_label_or_probability_is_refused(
+    labels: list[int], shares: list[float]
+) -> None:
     with fails(ValueError):
         calibration_metrics(labels, shares)

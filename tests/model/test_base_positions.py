@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from bigbird_dna.model.base_positions import BaseOffsets, BasePositions, row_groups
 from bigbird_dna.model.batching import pad
-from bigbird_dna.model.directory import build_network, load_promoter_model, make_model, save
+from bigbird_dna.model.directory import (
+    build_network,
+    load_promoter_model,
+    make_model,
+    save,
+)
 from bigbird_dna.model.promoter import LoadedPromoterModel, promoter_rows
 from bigbird_dna.model.settings import PromoterSettings
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
@@ -20,7 +25,12 @@ WINDOW = UPSTREAM + DOWNSTREAM
 TOKENIZER = small_tokenizer()
 CONFIG = small_encoder(TOKENIZER.vocabulary, layers=2)
 SETTINGS = PromoterSettings(
-    upstream=UPSTREAM, downstream=DOWNSTREAM, pooling="mean", jitter=6, views=3, base_positions=True
+    upstream=UPSTREAM,
+    downstream=DOWNSTREAM,
+    pooling="mean",
+    jitter=6,
+    views=3,
+    base_positions=True,
 )
 WITHOUT = SETTINGS.model_copy(update={"base_positions": False})
 WINDOWS = st.text("ACGTN", min_size=WINDOW, max_size=WINDOW)
@@ -37,14 +47,18 @@ def model_of(settings: PromoterSettings, seed: int = 0) -> LoadedPromoterModel:
     return model
 
 
-def by_loop(positions: BasePositions, window: str, left: int, row: np.ndarray) -> torch.Tensor:
+def by_loop(
+    positions: BasePositions, window: str, left: int, row: np.ndarray
+) -> torch.Tensor:
     """The vectors (L, D) of a row of tokens that begins `left` bp after its window does, base by base."""
     vectors = torch.zeros(len(row), positions.weight.shape[1])
     place = left
     for index, token in enumerate(row):
         for _ in range(int(TOKENIZER.piece_lengths[token])):
             if window[place] != "N":
-                vectors[index] += positions.weight[1 + 4 * place + "ACGT".index(window[place])]
+                vectors[index] += positions.weight[
+                    1 + 4 * place + "ACGT".index(window[place])
+                ]
             place += 1
     return vectors
 
@@ -60,29 +74,43 @@ def test_a_token_gets_the_sum_over_its_bases(
     torch.nn.init.normal_(positions.weight[1:])
     plain = promoter_rows(TOKENIZER, windows, cuts, WITHOUT, 128)
     assert plain.bases is None
-    parts = [window[left : WINDOW - right] for window, (left, right) in zip(windows, cuts, strict=True)]
+    parts = [
+        window[left : WINDOW - right]
+        for window, (left, right) in zip(windows, cuts, strict=True)
+    ]
     firsts, none_skipped = [left for left, _ in cuts], [0] * len(cuts)
     bases = offsets.token_bases(TOKENIZER, plain.ids, parts, firsts, none_skipped)
     padded = bases.padded(range(len(windows)), max(map(len, plain.ids)) + padding)
-    expected = [by_loop(positions, *one) for one in zip(windows, firsts, plain.ids, strict=True)]
+    expected = [
+        by_loop(positions, *one) for one in zip(windows, firsts, plain.ids, strict=True)
+    ]
     for vectors, wanted in zip(positions(padded.batch()), expected, strict=True):
         torch.testing.assert_close(vectors[: len(wanted)], wanted, atol=1e-5, rtol=1e-5)
         assert not vectors[len(wanted) :].any()
     # Without padding and in groups, as on a CPU.
     groups = list(row_groups(bases.row_tokens, tokens=60))
-    assert [number for group in groups for number in range(*group)] == list(range(len(windows)))
+    assert [number for group in groups for number in range(*group)] == list(
+        range(len(windows))
+    )
     with torch.inference_mode():
         joined = torch.cat([positions(bases.joined(*group)) for group in groups])
-        alone = [positions(bases.joined(number, number + 1)) for number in range(len(windows))]
+        alone = [
+            positions(bases.joined(number, number + 1))
+            for number in range(len(windows))
+        ]
         torch.testing.assert_close(joined, torch.cat(expected), atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(joined, torch.cat(alone), atol=1e-6, rtol=0)
 
 
 @given(WINDOWS, st.integers(0, 30), st.integers(0, 20))
-def test_a_base_has_the_same_row_in_a_part_of_its_window(sequence: str, left: int, right: int) -> None:
+def test_a_base_has_the_same_row_in_a_part_of_its_window(
+    sequence: str, left: int, right: int
+) -> None:
     offsets, part = BaseOffsets(WINDOW), sequence[left : WINDOW - right]
     both = offsets.rows([part, sequence], [left, 0])
-    np.testing.assert_array_equal(both[: len(part)], both[len(part) :][left : WINDOW - right])
+    np.testing.assert_array_equal(
+        both[: len(part)], both[len(part) :][left : WINDOW - right]
+    )
     assert both.max(initial=0) < offsets.count
     found = np.unique(offsets.rows([letter * WINDOW for letter in "ACGT"], [0] * 4))
     assert found.tolist() == list(range(1, offsets.count))
@@ -96,7 +124,9 @@ def test_weights_of_zero_give_the_scores_of_a_model_without_them() -> None:
     assert not network.base_positions.weight.any()  # type: ignore[union-attr]
     windows = some_windows(12)
     scores = [
-        make_model(net.eval(), TOKENIZER, CONFIG, settings).window_probabilities(windows, device="cpu")  # type: ignore[attr-defined]
+        make_model(net.eval(), TOKENIZER, CONFIG, settings).window_probabilities(
+            windows, device="cpu"
+        )  # type: ignore[attr-defined]
         for net, settings in ((network, SETTINGS), (without, WITHOUT))
     ]
     np.testing.assert_allclose(*scores, rtol=0, atol=1e-6)
@@ -111,13 +141,19 @@ def test_batch_order_and_padding_change_nothing(positions: int) -> None:
     windows = [*some_windows(10), "N" * 30 + random_dna(WINDOW - 30, 77)]
     alone = [model.window_probabilities([one], device="cpu")[0] for one in windows]
     order = np.random.default_rng(0).permutation(len(windows))
-    together = model.window_probabilities([windows[i] for i in order], batch_size=3, device="cpu")
+    together = model.window_probabilities(
+        [windows[i] for i in order], batch_size=3, device="cpu"
+    )
     np.testing.assert_allclose(together, np.array(alone)[order], rtol=0, atol=1e-6)
-    rows = promoter_rows(TOKENIZER, windows, [(0, 0)] * len(windows), SETTINGS, positions)
+    rows = promoter_rows(
+        TOKENIZER, windows, [(0, 0)] * len(windows), SETTINGS, positions
+    )
     assert rows.bases is not None
     covered = [TOKENIZER.decode(row[1:-1]) for row in rows.ids]
     places = [window.index(part) for window, part in zip(windows, covered, strict=True)]
-    np.testing.assert_array_equal(rows.bases.rows, BaseOffsets(WINDOW).rows(covered, places))
+    np.testing.assert_array_equal(
+        rows.bases.rows, BaseOffsets(WINDOW).rows(covered, places)
+    )
     assert max(map(len, rows.ids)) <= positions
     # Padded, as on a GPU, up to rounding.
     tokens = max(map(len, rows.ids)) + 5
@@ -127,9 +163,9 @@ def test_batch_order_and_padding_change_nothing(positions: int) -> None:
             bases = rows.bases.padded(range(len(windows)), tokens).batch()
             logits = model.network(ids, lengths, bases=bases)[:, 0]
         single = model.settings.model_copy(update={"views": 1})
-        expected = LoadedPromoterModel(model.network, TOKENIZER, config, single).window_probabilities(
-            windows, device="cpu"
-        )
+        expected = LoadedPromoterModel(
+            model.network, TOKENIZER, config, single
+        ).window_probabilities(windows, device="cpu")
         np.testing.assert_allclose(torch.sigmoid(logits).numpy(), expected, atol=1e-5)
 
 
@@ -137,17 +173,27 @@ def test_batch_order_and_padding_change_nothing(positions: int) -> None:
 def test_gradients_reach_the_offsets_that_occur_and_no_others(pooling: str) -> None:
     settings = SETTINGS.model_copy(update={"pooling": pooling})
     network = model_of(settings).network
-    windows, cuts = ["N" * 50 + random_dna(WINDOW - 50, 1), random_dna(WINDOW, 2)], [(20, 0), (60, 10)]
+    windows, cuts = (
+        ["N" * 50 + random_dna(WINDOW - 50, 1), random_dna(WINDOW, 2)],
+        [(20, 0), (60, 10)],
+    )
     rows = promoter_rows(TOKENIZER, windows, cuts, settings, 128)
     ids, lengths = pad(rows.ids, 0)
     network.train()
     assert rows.bases is not None
     bases = rows.bases.padded(range(2), ids.shape[1]).batch()
     network(ids, lengths, bases=bases).sum().backward()
-    assert network.base_positions is not None and network.base_positions.weight.grad is not None
+    assert (
+        network.base_positions is not None
+        and network.base_positions.weight.grad is not None
+    )
     reached = {*network.base_positions.weight.grad.any(1).nonzero()[:, 0].tolist()}
     offsets = BaseOffsets(WINDOW)
-    occurring = {*offsets.rows([windows[0][20:], windows[1][60 : WINDOW - 10]], [20, 60]).tolist()}
+    occurring = {
+        *offsets.rows(
+            [windows[0][20:], windows[1][60 : WINDOW - 10]], [20, 60]
+        ).tolist()
+    }
     assert reached == occurring - {0}
 
 
@@ -158,5 +204,6 @@ def test_a_saved_model_gives_the_same_scores(tmp_path: Path) -> None:
     assert loaded.settings == SETTINGS
     windows = some_windows(5)
     np.testing.assert_array_equal(
-        loaded.window_probabilities(windows, device="cpu"), model.window_probabilities(windows, device="cpu")
+        loaded.window_probabilities(windows, device="cpu"),
+        model.window_probabilities(windows, device="cpu"),
     )

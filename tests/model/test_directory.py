@@ -18,13 +18,25 @@ import bigbird_dna
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import ModelError
-from bigbird_dna.model.directory import load, load_chromatin_model, read_encoder_config, save
-from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings, SequenceSettings
+from bigbird_dna.model.directory import (
+    load,
+    load_chromatin_model,
+    read_encoder_config,
+    save,
+)
+from bigbird_dna.model.settings import (
+    ChromatinSettings,
+    NamedTrack,
+    PromoterSettings,
+    SequenceSettings,
+)
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.golden.messages import fails, message
 from tests.toys import cases, random_model, small_encoder
 
-SETTINGS = PromoterSettings(upstream=30, downstream=10, pooling="mean", jitter=4, views=2)
+SETTINGS = PromoterSettings(
+    upstream=30, downstream=10, pooling="mean", jitter=4, views=2
+)
 CHECKED = ("config.json", "model.safetensors", "tokenizer.model")
 
 
@@ -41,7 +53,10 @@ def edit(path: Path, **keys: Any) -> None:
 
 def sign(model: Path) -> None:
     """Record the checksums anew, as whoever makes such a model would."""
-    edit(model / "provenance.json", files={name: checksum(model / name) for name in CHECKED})
+    edit(
+        model / "provenance.json",
+        files={name: checksum(model / name) for name in CHECKED},
+    )
 
 
 def drop(model: Path, *keys: str) -> None:
@@ -71,13 +86,17 @@ def saved(tmp_path: Path, tokenizer: DnaTokenizer) -> Path:
     config = small_encoder(tokenizer.vocabulary, hidden=8, max_length=64)
     model, log = random_model(tokenizer, config, SETTINGS, seed=4), tmp_path / "log"
     log.write_text("{}\n")
-    save(tmp_path / "model", model, {"seed": 4}, {"auroc": 0.5}, {"training.jsonl": log})
+    save(
+        tmp_path / "model", model, {"seed": 4}, {"auroc": 0.5}, {"training.jsonl": log}
+    )
     return tmp_path / "model"
 
 
 def test_round_trip_is_bit_identical(saved: Path, tokenizer: DnaTokenizer) -> None:
     model = bigbird_dna.load(saved)
-    original = random_model(tokenizer, model.config, SETTINGS, seed=4).network.state_dict()
+    original = random_model(
+        tokenizer, model.config, SETTINGS, seed=4
+    ).network.state_dict()
     for name, value in model.network.state_dict().items():
         assert torch.equal(value, original[name]), name
     assert model.settings == SETTINGS and model.tokenizer.sha256 == tokenizer.sha256
@@ -87,8 +106,16 @@ def test_round_trip_is_bit_identical(saved: Path, tokenizer: DnaTokenizer) -> No
         *("config.json", "model.safetensors", "tokenizer.model", "provenance.json"),
         *("metrics.json", "training.jsonl", MARKER),
     }
-    assert json.loads((saved / "provenance.json").read_text())["software"]["random_blocks_seed"] == 0
-    assert len(json.loads((saved / "config.json").read_text())["random_blocks_sha256"]) == 64
+    assert (
+        json.loads((saved / "provenance.json").read_text())["software"][
+            "random_blocks_seed"
+        ]
+        == 0
+    )
+    assert (
+        len(json.loads((saved / "config.json").read_text())["random_blocks_sha256"])
+        == 64
+    )
 
 
 def test_loading_leaves_the_random_generator_alone(saved: Path) -> None:
@@ -102,28 +129,44 @@ def test_loading_leaves_the_random_generator_alone(saved: Path) -> None:
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("name", CHECKED)
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "noise"])
-def test_a_damaged_file_is_named(saved: Path, name: str, damage: str, signed: bool) -> None:
+def test_a_damaged_file_is_named(
+    saved: Path, name: str, damage: str, signed: bool
+) -> None:
     """Whether it is its checksum that says so, or what reads it."""
     path = saved / name
     content = path.read_bytes()
     if damage == "missing":
         path.unlink()
     else:
-        path.write_bytes({"empty": b"", "cut": content[: len(content) // 2], "noise": b"\xff" * 99}[damage])
+        path.write_bytes(
+            {"empty": b"", "cut": content[: len(content) // 2], "noise": b"\xff" * 99}[
+                damage
+            ]
+        )
         if signed:
             sign(saved)
     with fails(ModelError):
         load(saved)
 
 
-def test_a_changed_bit_is_always_found(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_bit_is_always_found(
+    saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     draw = random.Random(5)
-    for name, flips in (("model.safetensors", 1000), ("config.json", 100), ("tokenizer.model", 100)):
+    for name, flips in (
+        ("model.safetensors", 1000),
+        ("config.json", 100),
+        ("tokenizer.model", 100),
+    ):
         path = saved / name
         content = path.read_bytes()
         for _ in range(flips):
             place, bit = draw.randrange(len(content)), draw.randrange(8)
-            path.write_bytes(content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :])
+            path.write_bytes(
+                content[:place]
+                + bytes([content[place] ^ 1 << bit])
+                + content[place + 1 :]
+            )
             with fails(ModelError, name):
                 load(saved)
         path.write_bytes(content)
@@ -136,7 +179,10 @@ def test_what_was_imported_beside_the_weights_is_looked_at_too(
 ) -> None:
     model = load(saved)
     save_file({"x": torch.zeros(3)}, tmp_path / "more.safetensors")
-    extra = {"more.safetensors": tmp_path / "more.safetensors", "log": saved / "metrics.json"}
+    extra = {
+        "more.safetensors": tmp_path / "more.safetensors",
+        "log": saved / "metrics.json",
+    }
     save(tmp_path / "other", model, {}, {}, extra)
     assert {*json.loads((tmp_path / "other/provenance.json").read_text())["files"]} == {
         *CHECKED,
@@ -170,7 +216,11 @@ def test_a_model_without_checksums_loads_and_the_log_has_a_line(
 
 RECORDS = [
     *(b"", b"[]", b"{", b"\xff", b'{"files": []}', b'{"files": {"config.json": 1}}'),
-    *(b'{"files": {"../x": "0"}}', b'{"files": {}, "files": {}}', b'{"files": {"\\u0000": "0"}}'),
+    *(
+        b'{"files": {"../x": "0"}}',
+        b'{"files": {}, "files": {}}',
+        b'{"files": {"\\u0000": "0"}}',
+    ),
     b"[" * 99_999,
 ]
 
@@ -191,11 +241,19 @@ def test_a_description_changed_by_hand_is_refused_until_its_checksum_is_taken_aw
         with fails(ModelError):
             read(saved)
     drop(saved, "files", "config.json")
-    assert load(saved).config.attention_backend == "dense" == read_encoder_config(saved).attention_backend
-    message(capsys.readouterr().err.splitlines()[0].partition("  ")[2], saved, "config.json")
+    assert (
+        load(saved).config.attention_backend
+        == "dense"
+        == read_encoder_config(saved).attention_backend
+    )
+    message(
+        capsys.readouterr().err.splitlines()[0].partition("  ")[2], saved, "config.json"
+    )
 
 
-def test_no_directory_a_file_and_another_task_are_refused(saved: Path, tmp_path: Path) -> None:
+def test_no_directory_a_file_and_another_task_are_refused(
+    saved: Path, tmp_path: Path
+) -> None:
     for wrong in (tmp_path / "nowhere", saved / "config.json", tmp_path):
         with fails(ModelError, wrong):
             load(wrong)
@@ -203,13 +261,24 @@ def test_no_directory_a_file_and_another_task_are_refused(saved: Path, tmp_path:
         load_chromatin_model(saved)
 
 
-ENSEMBLE = {"window": 40, "bin": 10, "pooling": "bin", "bin_layers": 0, "members": 1, "tracks": []}
+ENSEMBLE = {
+    "window": 40,
+    "bin": 10,
+    "pooling": "bin",
+    "bin_layers": 0,
+    "members": 1,
+    "tracks": [],
+}
 SENSELESS: dict[str, list[object]] = {
     "format": [99, "1" * 3000],
     "task": ["translation", ["promoter"]],
     "encoder": [{"layers": "many"}, {"\x1b[2J": 1}, []],
     "encoder_heads": [3],
-    **{"encoder_layers": [2], "encoder_positions": [65], "encoder_position": ["rotary"]},
+    **{
+        "encoder_layers": [2],
+        "encoder_positions": [65],
+        "encoder_position": ["rotary"],
+    },
     # They size what is computed of each window, whatever the weights: no shape gives them away.
     "settings": [
         {},
@@ -218,15 +287,22 @@ SENSELESS: dict[str, list[object]] = {
             for key in ("upstream", "downstream", "jitter", "views")
             for value in (10**7, 10**9, 10**18)
         ),
-        *(ENSEMBLE | keys for keys in ({"members": 10**9}, {"bin_layers": 10**9}, {"members": 10**40})),
+        *(
+            ENSEMBLE | keys
+            for keys in ({"members": 10**9}, {"bin_layers": 10**9}, {"members": 10**40})
+        ),
     ],
     "tokenizer": ["abc", {"vocabulary": 10**12}],
     "random_blocks_sha256": ["0" * 64],  # of other blocks than this version draws
 }
 
 
-@pytest.mark.parametrize(("key", "value"), cases(SENSELESS), ids=range(len(cases(SENSELESS))))
-def test_a_description_that_makes_no_sense_is_refused(saved: Path, key: str, value: Any) -> None:
+@pytest.mark.parametrize(
+    ("key", "value"), cases(SENSELESS), ids=range(len(cases(SENSELESS)))
+)
+def test_a_description_that_makes_no_sense_is_refused(
+    saved: Path, key: str, value: Any
+) -> None:
     task = {"task": "chromatin"} if key == "settings" and "members" in value else {}
     describe(saved, **{key: value}, **task)
     with fails(ModelError, saved) as caught:
@@ -251,13 +327,24 @@ def test_json_that_leaves_a_doubt_is_refused(saved: Path, old: str, new: str) ->
         load(saved)
 
 
-SIZES = ("hidden", "intermediate", "positions", "vocabulary", "layers", "segments", "relative_radius")
+SIZES = (
+    "hidden",
+    "intermediate",
+    "positions",
+    "vocabulary",
+    "layers",
+    "segments",
+    "relative_radius",
+)
 BLOCKS = ("global_blocks", "window_blocks", "random_blocks")
 
 
 @pytest.mark.parametrize("name", [*SIZES, "extra_globals", *BLOCKS])
 def test_a_description_of_any_size_costs_nothing(saved: Path, name: str) -> None:
-    start, peak = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start, peak = (
+        time.process_time(),
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    )
     drawn = "0" * 64 if name in BLOCKS else ""
     for value in (10**6 + (name == "window_blocks"), 10**9 + 1, 10**18, 10**40):
         describe(saved, **{f"encoder_{name}": value, "random_blocks_sha256": drawn})
@@ -298,11 +385,15 @@ def restated(**fields: object) -> Callable[[bytes], bytes]:
         *(restated(dtype=kind) for kind in ("I32", "F4")),
         rewritten(lambda header: header.update({"\n\0": header.pop(BIAS)})),
         rewritten(
-            lambda header: header.update({"new": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}})
+            lambda header: header.update(
+                {"new": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}
+            )
         ),
     ],
 )
-def test_a_header_that_lies_is_refused(saved: Path, lie: Callable[[bytes], bytes]) -> None:
+def test_a_header_that_lies_is_refused(
+    saved: Path, lie: Callable[[bytes], bytes]
+) -> None:
     path = saved / "model.safetensors"
     path.write_bytes(lie(path.read_bytes()))
     sign(saved)
@@ -311,14 +402,23 @@ def test_a_header_that_lies_is_refused(saved: Path, lie: Callable[[bytes], bytes
 
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16, torch.float16])
-def test_weights_of_other_types_become_single_precision(saved: Path, kind: torch.dtype) -> None:
-    weights = {name: value.to(kind) for name, value in load_file(saved / "model.safetensors").items()}
+def test_weights_of_other_types_become_single_precision(
+    saved: Path, kind: torch.dtype
+) -> None:
+    weights = {
+        name: value.to(kind)
+        for name, value in load_file(saved / "model.safetensors").items()
+    }
     store(saved, weights)
     for name, value in load(saved).network.state_dict().items():
-        assert value.dtype == torch.float32 and torch.equal(value, weights[name].float())
+        assert value.dtype == torch.float32 and torch.equal(
+            value, weights[name].float()
+        )
 
 
-@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "kind", [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("name", ["encoder.layers.0.query.weight", "dense.bias"])
 def test_weights_that_are_no_numbers_are_refused(
@@ -344,13 +444,17 @@ def test_weights_of_the_largest_and_smallest_numbers_are_loaded(saved: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["a\nb\t0.9", "a\tb", "a\x1b[31m", "a\u2028b", "\x00"])
-def test_names_that_would_forge_rows_are_refused(tmp_path: Path, tokenizer: DnaTokenizer, name: str) -> None:
+def test_names_that_would_forge_rows_are_refused(
+    tmp_path: Path, tokenizer: DnaTokenizer, name: str
+) -> None:
     config = small_encoder(tokenizer.vocabulary)
     sequences = SequenceSettings(
         kind="multiclass", outputs=("x", "y", "z"), pooling="mean", jitter=0, views=1
     )
     tracks = (NamedTrack(track="one", group="TF"), NamedTrack(track="two", group="TF"))
-    chromatin = ChromatinSettings(window=60, bin=20, pooling="cls", bin_layers=0, members=1, tracks=tracks)
+    chromatin = ChromatinSettings(
+        window=60, bin=20, pooling="cls", bin_layers=0, members=1, tracks=tracks
+    )
     for number, settings in enumerate((sequences, chromatin)):
         path = tmp_path / str(number)
         save(path, random_model(tokenizer, config, settings), {}, {}, {})
@@ -363,6 +467,8 @@ def test_names_that_would_forge_rows_are_refused(tmp_path: Path, tokenizer: DnaT
         (path / "config.json").write_text(json.dumps(values))
         (path / "provenance.json").unlink()
         with fails(
-            ModelError, path / "config.json", f"U+{next(c for c in map(ord, name) if c < 32 or c > 126):04X}"
+            ModelError,
+            path / "config.json",
+            f"U+{next(c for c in map(ord, name) if c < 32 or c > 126):04X}",
         ):
             load(path)

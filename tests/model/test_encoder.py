@@ -24,7 +24,9 @@ from bigbird_dna.model.kernels import INNER_ELEMENTS
 from tests.golden.messages import fails
 from tests.toys import small_encoder
 
-SMALL = small_encoder(layers=2, max_length=96, block_size=4, random_blocks=1, dropout=0.0)
+SMALL = small_encoder(
+    layers=2, max_length=96, block_size=4, random_blocks=1, dropout=0.0
+)
 
 
 def rows(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -42,7 +44,12 @@ PARTS: list[dict[str, object]] = [
     {"position_encoding": "rotary", "convolution": 5},
     {"reversible": True},
     {"block_size": 8, "num_global_tokens": 5},
-    {"block_size": 8, "num_global_tokens": 5, "relative_max_distance": 3, "position_encoding": "rotary"},
+    {
+        "block_size": 8,
+        "num_global_tokens": 5,
+        "relative_max_distance": 3,
+        "position_encoding": "rotary",
+    },
     {"block_size": 8, "relative_max_distance": 3},
     {"block_size": 8, "num_global_tokens": 8, "relative_max_distance": 1},
 ]
@@ -59,21 +66,36 @@ def test_hidden_states_of_a_row_depend_neither_on_padding_nor_on_the_batch(
         together = encoder(ids, lengths)
         for row, length in enumerate(lengths.tolist()):
             alone = encoder(ids[row : row + 1, :length], lengths[row : row + 1])
-            torch.testing.assert_close(together[row, :length], alone[0], atol=1e-12, rtol=0)
+            torch.testing.assert_close(
+                together[row, :length], alone[0], atol=1e-12, rtol=0
+            )
 
 
 OTHERS: list[dict[str, object]] = [
-    *({"attention": "combiner_fixed"}, {"attention": "performer"}, {"gradient_checkpointing": True}),
-    {"norm": "pre", "feed_forward": "gated", "local_window": 8, "position_encoding": "rotary"},
+    *(
+        {"attention": "combiner_fixed"},
+        {"attention": "performer"},
+        {"gradient_checkpointing": True},
+    ),
+    {
+        "norm": "pre",
+        "feed_forward": "gated",
+        "local_window": 8,
+        "position_encoding": "rotary",
+    },
 ]
 
 
 @pytest.mark.parametrize("changes", [*PARTS, *OTHERS], ids=str)
-def test_wanted_tokens_have_the_hidden_states_and_gradients_of_all(changes: dict[str, object]) -> None:
+def test_wanted_tokens_have_the_hidden_states_and_gradients_of_all(
+    changes: dict[str, object],
+) -> None:
     torch.manual_seed(0)
     encoder = Encoder(SMALL.model_copy(update=changes)).double().train()
     ids, lengths = rows(61, 90, 33)
-    wanted = torch.tensor([0, 3, 60, 90, 179, 180, 212])  # in the rows 0, 1 and 2 of 90 tokens each
+    wanted = torch.tensor(
+        [0, 3, 60, 90, 179, 180, 212]
+    )  # in the rows 0, 1 and 2 of 90 tokens each
     found = []
     for choose in (
         lambda: encoder(ids, lengths, wanted=wanted),
@@ -81,7 +103,9 @@ def test_wanted_tokens_have_the_hidden_states_and_gradients_of_all(changes: dict
     ):
         hidden = choose()
         encoder.zero_grad()
-        (hidden * torch.linspace(-1, 1, hidden.numel()).view_as(hidden)).sum().backward()
+        (
+            hidden * torch.linspace(-1, 1, hidden.numel()).view_as(hidden)
+        ).sum().backward()
         gradients = [parameter.grad for parameter in encoder.parameters()]
         encoder.eval()
         with torch.inference_mode():
@@ -92,10 +116,19 @@ def test_wanted_tokens_have_the_hidden_states_and_gradients_of_all(changes: dict
 
 THEIRS = {"compatibility": "huggingface"}
 REFUSED: list[dict[str, object]] = [
-    *({"position_encoding": "rotary_bp", "hidden": 6, "heads": 2}, {"position_encoding": "rotary", **THEIRS}),
+    *(
+        {"position_encoding": "rotary_bp", "hidden": 6, "heads": 2},
+        {"position_encoding": "rotary", **THEIRS},
+    ),
     *({"convolution": 4}, {"convolution": 5, **THEIRS}, {"head_init": "neighbors"}),
-    *({"reversible": True, "gradient_checkpointing": True}, {"reversible": True, **THEIRS}),
-    *({"causal": True, "attention": "reformer"}, {"causal": True, "num_global_tokens": 2}),
+    *(
+        {"reversible": True, "gradient_checkpointing": True},
+        {"reversible": True, **THEIRS},
+    ),
+    *(
+        {"causal": True, "attention": "reformer"},
+        {"causal": True, "num_global_tokens": 2},
+    ),
     {"causal": True, "attention": "bigbird_etc", "num_global_tokens": 2},
     *({"causal": True, "convolution": 5}, {"causal": True, **THEIRS}),
     *({"causal": True, "kmers": 4}, {"kmers": 9}, {"kmers": 5, **THEIRS}),
@@ -119,7 +152,9 @@ def test_gradient_checkpointing_saves_memory() -> None:
             "dropout": 0.1,
             "attention_backend": "blocked",
         }
-        config = SMALL.model_copy(update={"gradient_checkpointing": checkpointing, **changes})
+        config = SMALL.model_copy(
+            update={"gradient_checkpointing": checkpointing, **changes}
+        )
         encoder = Encoder(config).train()
         encoder(ids).sum().backward()  # gradients exist, plans are made
         peaks.append(peak_bytes(lambda encoder=encoder: encoder(ids).sum().backward()))  # type: ignore[misc]
@@ -132,7 +167,9 @@ def peak_bytes(call: Callable[[], object]) -> int:
         call()
     assert profiler.profiler is not None
     events = profiler.profiler.kineto_results.events()
-    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
+    changes = sorted(
+        (e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]"
+    )
     return max(accumulate(nbytes for _, nbytes in changes))
 
 
@@ -149,8 +186,12 @@ def test_inference_in_parts_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
                 torch.testing.assert_close(encoder(ids, true), whole, atol=1e-5, rtol=0)
 
 
-def test_inference_never_holds_the_feed_forward_of_all_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = Encoder(SMALL.model_copy(update={"max_length": 1024, "intermediate": 1024})).eval()
+def test_inference_never_holds_the_feed_forward_of_all_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoder = Encoder(
+        SMALL.model_copy(update={"max_length": 1024, "intermediate": 1024})
+    ).eval()
     ids, _ = rows(1024)
     bounds = (1 << 30, 64 * 1024)
     peaks = []
@@ -164,17 +205,30 @@ def test_inference_never_holds_the_feed_forward_of_all_tokens(monkeypatch: pytes
 
 
 PARTS_OF_TORCH = {
-    **{"attention_output": "self_attn.out_proj", "attention_norm": "norm1", "output_norm": "norm2"},
+    **{
+        "attention_output": "self_attn.out_proj",
+        "attention_norm": "norm1",
+        "output_norm": "norm2",
+    },
     **{"intermediate": "linear1", "output": "linear2"},
 }
 
 
 @pytest.mark.parametrize("activation", ["gelu_tanh", "gelu", "relu"])
 @pytest.mark.parametrize("rescale", [False, True])
-def test_full_attention_agrees_with_torch_s_own_layers(activation: str, rescale: bool) -> None:
+def test_full_attention_agrees_with_torch_s_own_layers(
+    activation: str, rescale: bool
+) -> None:
     """An encoder of torch's layers with the same weights; epsilon is large enough to be seen."""
-    changes = {"attention": "full", "activation": activation, "layer_norm_epsilon": 0.05, "segments": 3}
-    config = SMALL.model_copy(update={**changes, "rescale_embeddings": rescale, "intermediate": 24})
+    changes = {
+        "attention": "full",
+        "activation": activation,
+        "layer_norm_epsilon": 0.05,
+        "segments": 3,
+    }
+    config = SMALL.model_copy(
+        update={**changes, "rescale_embeddings": rescale, "intermediate": 24}
+    )
     torch.manual_seed(0)
     encoder = Encoder(config).double()
     for parameter in encoder.parameters():
@@ -191,12 +245,21 @@ def test_full_attention_agrees_with_torch_s_own_layers(activation: str, rescale:
     x = x + part.position.weight[:31] + part.segment.weight[segments]
     x = functional.layer_norm(x, (16,), part.norm.weight, part.norm.bias, 0.05)
     for layer in encoder.layers:
-        options = {"dropout": 0.0, "layer_norm_eps": 0.05, "batch_first": True, "dtype": torch.float64}
-        theirs = nn.TransformerEncoderLayer(16, 2, 24, activation=functions[activation], **options)
+        options = {
+            "dropout": 0.0,
+            "layer_norm_eps": 0.05,
+            "batch_first": True,
+            "dtype": torch.float64,
+        }
+        theirs = nn.TransformerEncoderLayer(
+            16, 2, 24, activation=functions[activation], **options
+        )
         ours = layer.state_dict()
         state = {}
         for kind in ("weight", "bias"):
-            joint = torch.cat([ours[f"{name}.{kind}"] for name in ("query", "key", "value")])
+            joint = torch.cat(
+                [ours[f"{name}.{kind}"] for name in ("query", "key", "value")]
+            )
             state[f"self_attn.in_proj_{kind}"] = joint
             for mine, name in PARTS_OF_TORCH.items():
                 state[f"{name}.{kind}"] = ours[f"{mine}.{kind}"]
@@ -204,7 +267,9 @@ def test_full_attention_agrees_with_torch_s_own_layers(activation: str, rescale:
         x = theirs(x, src_key_padding_mask=torch.arange(31) >= lengths[:, None])
     hidden = encoder(ids, lengths, segments)
     for row, length in enumerate(lengths.tolist()):
-        torch.testing.assert_close(hidden[row, :length], x[row, :length], atol=1e-9, rtol=0)
+        torch.testing.assert_close(
+            hidden[row, :length], x[row, :length], atol=1e-9, rtol=0
+        )
 
 
 @pytest.mark.parametrize("weights", ["autocast", "converted"])
@@ -212,7 +277,12 @@ def test_full_attention_agrees_with_torch_s_own_layers(activation: str, rescale:
 def test_bfloat16_stays_near_float32(weights: str, position: str) -> None:
     torch.manual_seed(0)
     config = SMALL.model_copy(
-        update={"layers": 4, "hidden": 64, "attention_backend": "blocked", "position_encoding": position}
+        update={
+            "layers": 4,
+            "hidden": 64,
+            "attention_backend": "blocked",
+            "position_encoding": position,
+        }
     )
     network = PretrainingNetwork(config).eval()
     ids, lengths = rows(96, 70)
@@ -260,7 +330,10 @@ def etc(**changes: object) -> Encoder:
     [
         *(({"layers": 2}, False), ({"layers": 2, "relative_max_distance": 2}, False)),
         *(
-            ({"layers": 2, "num_global_tokens": 4, "relative_max_distance": radius}, True)
+            (
+                {"layers": 2, "num_global_tokens": 4, "relative_max_distance": radius},
+                True,
+            )
             for radius in (0, 2)
         ),
         ({"attention": "full"}, True),
@@ -288,47 +361,70 @@ def test_everything_that_is_learnt_gets_a_gradient() -> None:
 
 def test_a_sequence_is_divided_evenly_among_its_globals() -> None:
     owners = token_owners(torch.tensor([8, 5]), 2, 8, 2)
-    assert owners.tolist() == [[-1, -1, 0, 0, 0, 0, 1, 1, 1, 1], [-1, -1, 0, 0, 0, 1, 1, -1, -1, -1]]
+    assert owners.tolist() == [
+        [-1, -1, 0, 0, 0, 0, 1, 1, 1, 1],
+        [-1, -1, 0, 0, 0, 1, 1, -1, -1, -1],
+    ]
 
 
 class NoFloat64(TorchDispatchMode):
     """Fails at a 64-bit float on the device "meta", which stands for one without them."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         out = func(*args, **(kwargs or {}))
         for one in tree_leaves(out):
-            wide = isinstance(one, torch.Tensor) and one.is_meta and one.dtype == torch.float64
+            wide = (
+                isinstance(one, torch.Tensor)
+                and one.is_meta
+                and one.dtype == torch.float64
+            )
             assert not wide, f"{func} gives float64"
         return out
 
 
 def test_float64_is_noticed() -> None:
     with pytest.raises(AssertionError), NoFloat64():
-        Encoder(SMALL.model_copy(update={"position_encoding": "rotary"})).to("meta")(rows(61)[0].to("meta"))
+        Encoder(SMALL.model_copy(update={"position_encoding": "rotary"})).to("meta")(
+            rows(61)[0].to("meta")
+        )
 
 
-@pytest.mark.parametrize("changes", [part for part in PARTS if "reversible" not in part], ids=str)
+@pytest.mark.parametrize(
+    "changes", [part for part in PARTS if "reversible" not in part], ids=str
+)
 def test_no_float64_reaches_a_device_without_it(
     changes: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Attention there is `blocked` or torch's own; gradients as well."""
     monkeypatch.setattr(call, "NO_FLOAT64", ("meta",))
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)  # "meta" has no autocast
+    monkeypatch.setattr(
+        torch, "is_autocast_enabled", lambda device: False
+    )  # "meta" has no autocast
     encoder = Encoder(SMALL.model_copy(update=changes)).to("meta")
     ids, lengths = rows(61, 90, 33)
     with NoFloat64():
         encoder(ids.to("meta"), lengths).sum().backward()
 
 
-def test_angles_computed_elsewhere_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_angles_computed_elsewhere_are_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     angles = rotation(5000, 8, 10_000.0, 2.0, torch.device("cpu"))
     monkeypatch.setattr(call, "NO_FLOAT64", ("cpu", "meta"))
-    for one, other in zip(rotation(5000, 8, 10_000.0, 2.0, torch.device("cpu")), angles, strict=True):
+    for one, other in zip(
+        rotation(5000, 8, 10_000.0, 2.0, torch.device("cpu")), angles, strict=True
+    ):
         assert torch.equal(one, other)
-    assert all(one.is_meta for one in rotation(50, 8, 10_000.0, 2.0, torch.device("meta")))
+    assert all(
+        one.is_meta for one in rotation(50, 8, 10_000.0, 2.0, torch.device("meta"))
+    )
 
 
-@pytest.mark.parametrize("pattern", [Pattern(8), Pattern(8, causal=True)], ids=["plain", "causal"])
+@pytest.mark.parametrize(
+    "pattern", [Pattern(8), Pattern(8, causal=True)], ids=["plain", "causal"]
+)
 def test_long_sequences_on_other_devices_use_blocked(pattern: Pattern) -> None:
     q = torch.empty(1, 2, 4096, 16, device="meta")
     assert choose_route(q, pattern, 4096, gradients=True).route == "blocked"

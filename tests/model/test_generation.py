@@ -9,11 +9,26 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bigbird_dna.config import EncoderConfig, known_mechanisms, load_config, parse_config
+from bigbird_dna.config import (
+    EncoderConfig,
+    known_mechanisms,
+    load_config,
+    parse_config,
+)
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.errors import ConfigError, DataError, ModelError, UsageError
-from bigbird_dna.model.decoding import CachedDecoder, RecomputingDecoder, Sampling, keeps_keys
-from bigbird_dna.model.generation import LEAST_MASKED, fitting, masked_fraction, most_read
+from bigbird_dna.model.decoding import (
+    CachedDecoder,
+    RecomputingDecoder,
+    Sampling,
+    keeps_keys,
+)
+from bigbird_dna.model.generation import (
+    LEAST_MASKED,
+    fitting,
+    masked_fraction,
+    most_read,
+)
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.kmers import attach_tokenizer
 from bigbird_dna.model.model import LoadedModel
@@ -36,7 +51,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "combiner_routing": {"clusters": 3, "span": 4},
     "combiner_mixture": {"columns": 7, "span": 7},
 }
-FORMS = [*OF_PATTERNS.keys() - {"bigbird_etc"}, *(n for n, one in known_mechanisms().items() if one.causal)]
+FORMS = [
+    *OF_PATTERNS.keys() - {"bigbird_etc"},
+    *(n for n, one in known_mechanisms().items() if one.causal),
+]
 
 
 def encoder(attention: str, **values: Any) -> EncoderConfig:
@@ -47,7 +65,9 @@ def encoder(attention: str, **values: Any) -> EncoderConfig:
     return small_encoder(**{"vocabulary": VOCABULARY, **causal, **SIZES, **values})
 
 
-def network(config: EncoderConfig, dtype: torch.dtype = torch.float32) -> PretrainingNetwork:
+def network(
+    config: EncoderConfig, dtype: torch.dtype = torch.float32
+) -> PretrainingNetwork:
     """A network of weights large enough that attention isn't flat."""
     torch.manual_seed(0)
     made = PretrainingNetwork(config, next_sentence=False).eval().to(dtype)
@@ -67,19 +87,25 @@ def scores(model: PretrainingNetwork, ids: Tensor) -> tuple[Tensor, Tensor]:
 
     handle = model.encoder.embeddings.register_forward_hook(keep)
     batch, tokens = ids.shape
-    out = model(ids, torch.full((batch,), tokens), None, torch.arange(batch * tokens)).tokens
+    out = model(
+        ids, torch.full((batch,), tokens), None, torch.arange(batch * tokens)
+    ).tokens
     handle.remove()
     return out.view(batch, tokens, -1), kept[0]
 
 
 def check(config: EncoderConfig, dtype: torch.dtype = torch.float32) -> None:
     model = network(config, dtype)
-    ids = torch.randint(VOCABULARY, (2, TOKENS), generator=torch.Generator().manual_seed(1))
+    ids = torch.randint(
+        VOCABULARY, (2, TOKENS), generator=torch.Generator().manual_seed(1)
+    )
     out, _ = scores(model, ids)
     seen = False
     for now in (1, 8, 33, TOKENS - 1):
         changed = ids.clone()
-        changed[:, now:] = (changed[:, now:] + 1 + torch.arange(TOKENS - now)) % VOCABULARY
+        changed[:, now:] = (
+            changed[:, now:] + 1 + torch.arange(TOKENS - now)
+        ) % VOCABULARY
         other, embedded = scores(model, changed)
         assert torch.equal(other[:, :now], out[:, :now]), now
         assert not torch.equal(other[:, now:], out[:, now:])
@@ -99,14 +125,22 @@ POOLED = [
 
 
 @pytest.mark.parametrize("attention", sorted(FORMS))
-@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)])
-def test_no_bit_of_what_is_said_depends_on_later_tokens(attention: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)]
+)
+def test_no_bit_of_what_is_said_depends_on_later_tokens(
+    attention: str, dtype: torch.dtype
+) -> None:
     check(encoder(attention), dtype)
 
 
 @pytest.mark.parametrize(("attention", "pooling"), POOLED)
-@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)])
-def test_nor_does_it_however_spans_are_pooled(attention: str, pooling: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)]
+)
+def test_nor_does_it_however_spans_are_pooled(
+    attention: str, pooling: str, dtype: torch.dtype
+) -> None:
     options = {**OPTIONS.get(attention, {}), "pooling": pooling}
     check(encoder(attention, attention_options=options), dtype)
 
@@ -133,7 +167,9 @@ def test_the_same_encoder_without_the_key_does_see_what_follows() -> None:
         check(encoder("full", causal=False))
 
 
-@pytest.mark.parametrize("values", [{"next_sentence": True}, {"mask_fraction": 0.3}, {"mask_span": 2.0}])
+@pytest.mark.parametrize(
+    "values", [{"next_sentence": True}, {"mask_fraction": 0.3}, {"mask_span": 2.0}]
+)
 def test_pretraining_refuses_what_it_has_no_use_for(values: dict[str, Any]) -> None:
     with fails(ConfigError):
         parse_config({"encoder": {"causal": True}, "pretraining": values})
@@ -149,14 +185,23 @@ def test_the_first_token_alone_says_nothing_of_a_sequence() -> None:
         model.embed(["ACGT"], pool="cls")
 
 
-@pytest.mark.parametrize(("task", "other"), [("promoters", "mean"), ("chromatin", "bin")])
+@pytest.mark.parametrize(
+    ("task", "other"), [("promoters", "mean"), ("chromatin", "bin")]
+)
 def test_models_of_a_task_don_t_look_at_it_either(task: str, other: str) -> None:
     config = load_config(
         REPOSITORY / "workflow/config/demo.yaml",
         [
-            *("encoder.causal=true", "pretraining.mask_fraction=0.15", f"{task}.model.pooling=cls"),
             *(
-                ("chromatin.model.bin_layers=0", "chromatin.evaluation.center_fraction=0")
+                "encoder.causal=true",
+                "pretraining.mask_fraction=0.15",
+                f"{task}.model.pooling=cls",
+            ),
+            *(
+                (
+                    "chromatin.model.bin_layers=0",
+                    "chromatin.evaluation.center_fraction=0",
+                )
                 if other == "bin"
                 else ()
             ),
@@ -172,7 +217,9 @@ def test_models_of_a_task_don_t_look_at_it_either(task: str, other: str) -> None
 
 
 def test_settings_of_masked_models_are_what_they_were() -> None:
-    assert PretrainingSettings(next_sentence=False).as_json() == {"next_sentence": False}
+    assert PretrainingSettings(next_sentence=False).as_json() == {
+        "next_sentence": False
+    }
 
 
 LEFT, RIGHT = random_dna(90, 5), random_dna(70, 6)
@@ -181,11 +228,23 @@ LEFT, RIGHT = random_dna(90, 5), random_dna(70, 6)
 def made(causal: bool, **values: Any) -> Model:
     """A small pretrained model whose scores are far from even."""
     tokenizer = small_tokenizer()
-    own = {"layers": 2, "max_length": 64, "position_encoding": "rotary", "attention": "full"}
-    config = small_encoder(tokenizer.vocabulary, **own | {"causal": causal, "dropout": 0.0} | values)
+    own = {
+        "layers": 2,
+        "max_length": 64,
+        "position_encoding": "rotary",
+        "attention": "full",
+    }
+    config = small_encoder(
+        tokenizer.vocabulary, **own | {"causal": causal, "dropout": 0.0} | values
+    )
     learned: dict[str, Any] = {"context": 40} if causal else {}
     return public(
-        random_model(tokenizer, config, PretrainingSettings(next_sentence=False, **learned), scale=4.0)
+        random_model(
+            tokenizer,
+            config,
+            PretrainingSettings(next_sentence=False, **learned),
+            scale=4.0,
+        )
     )
 
 
@@ -198,7 +257,8 @@ CAUSAL, MASKED = made(True), made(False)
 
 
 @pytest.mark.parametrize(
-    ("model", "sides"), [(CAUSAL, {"left": LEFT}), (MASKED, {"left": LEFT, "right": RIGHT})]
+    ("model", "sides"),
+    [(CAUSAL, {"left": LEFT}), (MASKED, {"left": LEFT, "right": RIGHT})],
 )
 def test_samples_have_the_asked_length_and_are_the_same_each_time(
     model: Model, sides: dict[str, str]
@@ -207,36 +267,47 @@ def test_samples_have_the_asked_length_and_are_the_same_each_time(
         found = model.generate(3, length, seed=4, rounds=5, device="cpu", **sides)
         assert [len(sample) for sample in found] == [length] * 3
         assert {*"".join(found)} <= {*"ACGT"}
-        assert found == model.generate(3, length, seed=4, rounds=5, device="cpu", **sides)
+        assert found == model.generate(
+            3, length, seed=4, rounds=5, device="cpu", **sides
+        )
     assert len({*found}) == 3
     assert found != model.generate(3, 61, seed=5, rounds=5, device="cpu", **sides)
 
 
 @pytest.mark.parametrize("model", [CAUSAL, MASKED], ids=["causal", "masked"])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_sample_is_the_same_however_many_there_are(model: Model, threads: int) -> None:
+def test_a_sample_is_the_same_however_many_there_are(
+    model: Model, threads: int
+) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         many = model.generate(18, 60, left=LEFT, rounds=3, device="cpu")
         for number in (1, 5, 17):
-            assert model.generate(number, 60, left=LEFT, rounds=3, device="cpu") == many[:number]
+            assert (
+                model.generate(number, 60, left=LEFT, rounds=3, device="cpu")
+                == many[:number]
+            )
     finally:
         torch.set_num_threads(before)
 
 
 def test_a_shorter_sample_is_the_beginning_of_a_longer_one() -> None:
     long = CAUSAL.generate(2, 400, left=LEFT, device="cpu")
-    assert [one[:150] for one in long] == CAUSAL.generate(2, 150, left=LEFT, device="cpu")
+    assert [one[:150] for one in long] == CAUSAL.generate(
+        2, 150, left=LEFT, device="cpu"
+    )
 
 
 def test_the_flank_counts_and_its_far_end_does_not() -> None:
-    one, other = (CAUSAL.generate(4, 40, left=left, device="cpu") for left in (LEFT, RIGHT))
+    one, other = (
+        CAUSAL.generate(4, 40, left=left, device="cpu") for left in (LEFT, RIGHT)
+    )
     assert one != other
     # The model reads 38 tokens: of a long flank the last 19.
-    assert CAUSAL.generate(4, 40, left=random_dna(400, 8) + LEFT * 2, device="cpu") == CAUSAL.generate(
-        4, 40, left=random_dna(300, 9) + LEFT * 2, device="cpu"
-    )
+    assert CAUSAL.generate(
+        4, 40, left=random_dna(400, 8) + LEFT * 2, device="cpu"
+    ) == CAUSAL.generate(4, 40, left=random_dna(300, 9) + LEFT * 2, device="cpu")
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -246,7 +317,11 @@ def test_the_flank_s_last_token_is_written_again(seed: int) -> None:
     token = max(tokenizer.base_ids.tolist(), key=lambda one: len(tokenizer.pieces[one]))
     letters = tokenizer.decode([token])
     flanks = (random_dna(60, number) + letters[:2] for number in range(seed, 999, 3))
-    left = next(one for one in flanks if tokenizer.decode(tokenizer.encode(one)[-1:]) == letters[:2])
+    left = next(
+        one
+        for one in flanks
+        if tokenizer.decode(tokenizer.encode(one)[-1:]) == letters[:2]
+    )
     with torch.no_grad():
         model.network.masked_tokens.bias[token] = 100
     assert model.generate(2, 20, left=left, device="cpu") == [(letters * 20)[2:22]] * 2
@@ -260,11 +335,19 @@ def test_the_flank_s_last_token_is_written_again(seed: int) -> None:
     number=st.floats(0, 1, exclude_max=True),
 )
 @example(
-    scores=[0.0, 2.0, -(2.0**-52), 0.0], temperature=1.0, top_k=3, top_p=None, number=0.0
+    scores=[0.0, 2.0, -(2.0**-52), 0.0],
+    temperature=1.0,
+    top_k=3,
+    top_p=None,
+    number=0.0,
 )  # nearly a tie
 @settings(deadline=None)
 def test_draws_are_by_the_probabilities_of_what_is_left(
-    scores: list[float], temperature: float, top_k: int | None, top_p: float | None, number: float
+    scores: list[float],
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+    number: float,
 ) -> None:
     row = np.array([scores])
     found = Sampling(temperature, top_k, top_p).probabilities(row)[0]
@@ -283,31 +366,52 @@ def test_draws_are_by_the_probabilities_of_what_is_left(
     drawn = int(Sampling(temperature, top_k, top_p).draw(row, np.array([number]))[0])
     assert left[drawn]
     sums = np.cumsum(found)
-    assert sums[drawn] >= number - 1e-9 and (drawn == 0 or sums[drawn - 1] <= number + 1e-9)
+    assert sums[drawn] >= number - 1e-9 and (
+        drawn == 0 or sums[drawn - 1] <= number + 1e-9
+    )
 
 
 def test_low_temperatures_and_the_best_alone_are_greedy() -> None:
     cold = CAUSAL.generate(2, 80, temperature=1e-3, device="cpu")
-    assert cold == CAUSAL.generate(2, 80, top_k=1, device="cpu", seed=9) and cold[0] == cold[1]
+    assert (
+        cold == CAUSAL.generate(2, 80, top_k=1, device="cpu", seed=9)
+        and cold[0] == cold[1]
+    )
 
 
 def test_a_gap_s_flanks_bound_what_is_drawn() -> None:
     """Tokens across a flank's end become such with its bases, and all become such of their length."""
     tokens = ["A", "C", "AC", "GC", "ACG", "TCG"]
-    expectations = {".": [0, 1], "..": [2, 3], ".C": [2, 3], "A..": [4], "GC": [3], "....": []}
+    expectations = {
+        ".": [0, 1],
+        "..": [2, 3],
+        ".C": [2, 3],
+        "A..": [4],
+        "GC": [3],
+        "....": [],
+    }
     for fixed, expected in expectations.items():
         assert np.flatnonzero(fitting(tokens, fixed)).tolist() == expected
     model, tokenizer = made(False), small_tokenizer()
-    favored = [one for one in tokenizer.base_ids.tolist() if set(tokenizer.pieces[one]) == {"G"}]
+    favored = [
+        one
+        for one in tokenizer.base_ids.tolist()
+        if set(tokenizer.pieces[one]) == {"G"}
+    ]
     with torch.no_grad():
         model.network.masked_tokens.bias[favored] = 100
-    assert all("G" * 15 in one for one in model.generate(2, 40, left=LEFT, right=RIGHT, device="cpu"))
+    assert all(
+        "G" * 15 in one
+        for one in model.generate(2, 40, left=LEFT, right=RIGHT, device="cpu")
+    )
 
 
 def test_hidden_tokens_are_answered_from_both_sides() -> None:
     """Other flanks, other samples, on whichever side they differ."""
     base = MASKED.generate(6, 12, left=LEFT, right=RIGHT, rounds=6, device="cpu")
-    assert base != MASKED.generate(6, 12, left=RIGHT, right=RIGHT, rounds=6, device="cpu")
+    assert base != MASKED.generate(
+        6, 12, left=RIGHT, right=RIGHT, rounds=6, device="cpu"
+    )
     assert base != MASKED.generate(6, 12, left=LEFT, right=LEFT, rounds=6, device="cpu")
 
 
@@ -342,7 +446,9 @@ def test_a_model_reads_as_far_as_it_has_learnt() -> None:
         (CAUSAL, {"device": "tpu"}, UsageError),
     ],
 )
-def test_what_can_t_be_asked_for(model: Model, arguments: dict[str, Any], error: type[Exception]) -> None:
+def test_what_can_t_be_asked_for(
+    model: Model, arguments: dict[str, Any], error: type[Exception]
+) -> None:
     with fails(error):
         model.generate(**{"length": 20, "device": "cpu", **arguments})
 
@@ -364,9 +470,15 @@ def test_scores_that_are_no_numbers_are_told(model: Model) -> None:
 PATTERNS = sorted(OF_PATTERNS.keys() - {"bigbird_etc"})
 
 
-@pytest.mark.parametrize("position", ["rotary", pytest.param("learned", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "position", ["rotary", pytest.param("learned", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("attention", PATTERNS)
-@given(first=st.integers(1, 50), seed=st.integers(0, 9), sizes=st.sampled_from([{}, {"window_blocks": 5}]))
+@given(
+    first=st.integers(1, 50),
+    seed=st.integers(0, 9),
+    sizes=st.sampled_from([{}, {"window_blocks": 5}]),
+)
 @example(first=1, seed=2, sizes={"window_blocks": 1})  # of "window" the own block alone
 @settings(max_examples=2, deadline=None)
 def test_scores_are_those_of_the_whole_sequence(
@@ -374,11 +486,18 @@ def test_scores_are_those_of_the_whole_sequence(
 ) -> None:
     if attention in ("full", "random"):
         sizes = {}
-    model = network(encoder(attention, position_encoding=position, random_seed=seed, **sizes), torch.float64)
-    ids = torch.randint(VOCABULARY, (3, 70), generator=torch.Generator().manual_seed(seed))
+    model = network(
+        encoder(attention, position_encoding=position, random_seed=seed, **sizes),
+        torch.float64,
+    )
+    ids = torch.randint(
+        VOCABULARY, (3, 70), generator=torch.Generator().manual_seed(seed)
+    )
     ids[:, :first] = ids[:1, :first]  # the rows are one until then
     with torch.inference_mode():
-        whole = model(ids, torch.full((3,), 70), None, torch.arange(210)).tokens.view(3, 70, VOCABULARY)
+        whole = model(ids, torch.full((3,), 70), None, torch.arange(210)).tokens.view(
+            3, 70, VOCABULARY
+        )
         kept = CachedDecoder(model, 70)
         found = kept.read(ids[:1, :first])
         torch.testing.assert_close(found, whole[:1, first - 1], rtol=1e-9, atol=1e-9)

@@ -32,7 +32,9 @@ def test_pooling_is_the_mean_and_the_maximum_of_each_range() -> None:
     for b in range(2):
         for k, (first, end) in enumerate(ranges[b].tolist()):
             part = hidden[b, first:end]
-            torch.testing.assert_close(found[b, k], torch.cat([part.mean(0), part.amax(0)]))
+            torch.testing.assert_close(
+                found[b, k], torch.cat([part.mean(0), part.amax(0)])
+            )
 
 
 def test_pooling_has_the_gradient_of_its_parts() -> None:
@@ -60,13 +62,19 @@ def test_far_tokens_reach_a_bin_through_bin_layers_alone(bin_layers: int) -> Non
 
 
 @pytest.mark.parametrize(("pooling", "width"), [("first", 1), ("cls", 1), ("bin", 2)])
-def test_a_linear_head_is_one_layer_on_the_pooled_vector(pooling: Any, width: int) -> None:
+def test_a_linear_head_is_one_layer_on_the_pooled_vector(
+    pooling: Any, width: int
+) -> None:
     """Of a classifier, whose [CLS] is first, and of chromatin networks."""
     torch.manual_seed(0)
     classifies = pooling == "first"
     kind: Any = Classifier if classifies else ChromatinNetwork
     network = kind(ENCODER, 3, "cls" if classifies else pooling, head="linear").eval()
-    head = {name: value for name, value in network.state_dict().items() if not name.startswith("encoder.")}
+    head = {
+        name: value
+        for name, value in network.state_dict().items()
+        if not name.startswith("encoder.")
+    }
     shapes = {"output.weight": (3, width * ENCODER.hidden), "output.bias": (3,)}
     assert {name: tuple(value.shape) for name, value in head.items()} == shapes
     ids, lengths = torch.randint(5, 20, (1, LENGTH)), torch.tensor([LENGTH])
@@ -74,7 +82,11 @@ def test_a_linear_head_is_one_layer_on_the_pooled_vector(pooling: Any, width: in
         hidden = network.encoder(ids, lengths)
         pooled = pool_bins(hidden, spans()) if pooling == "bin" else hidden[:, :1]
         expected = pooled @ head["output.weight"].T + head["output.bias"]
-        found = network(ids, lengths)[:, None] if classifies else network(ids, lengths, spans())
+        found = (
+            network(ids, lengths)[:, None]
+            if classifies
+            else network(ids, lengths, spans())
+        )
         torch.testing.assert_close(found, expected)
 
 
@@ -103,7 +115,9 @@ def test_bin_layers_know_distances() -> None:
 
 
 def test_bin_layers_take_nothing_of_the_encoder_s_sparse_attention() -> None:
-    etc = ENCODER.model_copy(update={"num_global_tokens": 4, "relative_max_distance": 3})
+    etc = ENCODER.model_copy(
+        update={"num_global_tokens": 4, "relative_max_distance": 3}
+    )
     names = set(BinLayers(etc, 2).state_dict())
     assert names == set(BinLayers(ENCODER, 2).state_dict())
     assert not any("relative" in name for name in names)
@@ -121,7 +135,12 @@ def windows(draw: st.DrawFn) -> tuple[list[str], np.ndarray, int, int]:
         texts.append("".join(parts))
     row = st.lists(st.integers(-60, 220), min_size=bins, max_size=bins)
     starts = draw(st.lists(row, min_size=count, max_size=count))
-    return texts, np.array(starts), draw(st.integers(1, 60)), draw(st.sampled_from([5, 12, 40, 500]))
+    return (
+        texts,
+        np.array(starts),
+        draw(st.integers(1, 60)),
+        draw(st.sampled_from([5, 12, 40, 500])),
+    )
 
 
 @settings(deadline=None, max_examples=300)
@@ -131,7 +150,9 @@ def test_all_at_once_is_one_by_one(
 ) -> None:
     texts, bins, size, positions = made
     found = bin_rows(tokenizer, texts, bins, size, positions, threads)
-    expected = plain_bin_rows(tokenizer, sentencepiece_of(tokenizer), texts, bins, size, positions)
+    expected = plain_bin_rows(
+        tokenizer, sentencepiece_of(tokenizer), texts, bins, size, positions
+    )
     assert [row.tolist() for row in found.ids] == [row.tolist() for row in expected.ids]
     assert all(row.dtype == np.int32 for row in found.ids)
     np.testing.assert_array_equal(found.spans, expected.spans)

@@ -106,10 +106,17 @@ def models() -> Iterator[Any]:
     """A promoter model of three views, and one of tracks."""
     tokenizer = small_tokenizer()
     config = CONFIG.model_copy(update={"vocabulary": tokenizer.vocabulary})
-    promoter = PromoterSettings(upstream=60, downstream=40, pooling="mean", jitter=6, views=3)
+    promoter = PromoterSettings(
+        upstream=60, downstream=40, pooling="mean", jitter=6, views=3
+    )
     tracks = tuple(NamedTrack(track=name, group="TF") for name in ("one", "two"))
-    chromatin = ChromatinSettings(window=120, bin=20, pooling="bin", bin_layers=1, members=1, tracks=tracks)
-    yield [random_model(tokenizer, config, settings, scale=3) for settings in (promoter, chromatin)]
+    chromatin = ChromatinSettings(
+        window=120, bin=20, pooling="bin", bin_layers=1, members=1, tracks=tracks
+    )
+    yield [
+        random_model(tokenizer, config, settings, scale=3)
+        for settings in (promoter, chromatin)
+    ]
 
 
 def test_predictions_have_the_same_bytes_whatever_is_made_ahead(
@@ -121,17 +128,27 @@ def test_predictions_have_the_same_bytes_whatever_is_made_ahead(
         assert np.ptp(plain) > 1e-3
         with monkeypatch.context() as patch:
             patch.setattr(own, "AHEAD_OF", ("cpu",))
-            assert model.window_probabilities(windows, device="cpu").tobytes() == plain.tobytes()
+            assert (
+                model.window_probabilities(windows, device="cpu").tobytes()
+                == plain.tobytes()
+            )
             with cpu_threads(2):
-                assert model.window_probabilities(windows, device="cpu").tobytes() == plain.tobytes()
+                assert (
+                    model.window_probabilities(windows, device="cpu").tobytes()
+                    == plain.tobytes()
+                )
 
 
 def rows_of(count: int) -> list[Any]:
     rng = np.random.default_rng(0)
-    return [rng.integers(5, 40, rng.integers(3, 160)).astype(np.int32) for _ in range(count)]
+    return [
+        rng.integers(5, 40, rng.integers(3, 160)).astype(np.int32) for _ in range(count)
+    ]
 
 
-def test_calls_of_a_gpu_give_what_single_rows_give_each_a_call_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_of_a_gpu_give_what_single_rows_give_each_a_call_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("bigbird_dna.model.batching.CALL_TOKENS", 320)
     torch.manual_seed(0)
     encoder, rows, calls = Encoder(CONFIG).eval(), rows_of(17), 0
@@ -143,7 +160,9 @@ def test_calls_of_a_gpu_give_what_single_rows_give_each_a_call_later(monkeypatch
 
     single = run_rows(encoder, rows, run, pad_id=0, batch_size=4, device=CPU)
     found, calls = np.full_like(single, np.nan), 0
-    for done, (numbers, values) in enumerate(in_calls(encoder, rows, run, 0, CPU), start=1):
+    for done, (numbers, values) in enumerate(
+        in_calls(encoder, rows, run, 0, CPU), start=1
+    ):
         assert np.isnan(found[numbers]).all()
         found[numbers] = values
         assert calls == done + 1 or (calls == done and not np.isnan(found).any())
@@ -159,11 +178,18 @@ def test_rows_of_one_length_share_calls_of_compiled_layers(
     torch.manual_seed(0)
     config = CONFIG.model_copy(update={} if compiled else {"activation": "relu"})
     classifier = Classifier(config, 3, "mean").eval()
-    rows = [row[:length] for row, length in zip(rows_of(40), [9, 30, 31, 9] * 10, strict=True)]
+    rows = [
+        row[:length]
+        for row, length in zip(rows_of(40), [9, 30, 31, 9] * 10, strict=True)
+    ]
     sizes: list[int] = []
 
     def run(ids: Tensor, lengths: Tensor, chosen: Any) -> Tensor:
-        assert lengths.tolist() == [len(rows[number]) for number in chosen] == [ids.shape[1]] * len(ids)
+        assert (
+            lengths.tolist()
+            == [len(rows[number]) for number in chosen]
+            == [ids.shape[1]] * len(ids)
+        )
         sizes.append(len(ids))
         return classifier(ids, lengths)  # type: ignore[no-any-return]
 
@@ -179,7 +205,9 @@ def test_rows_of_one_length_share_calls_of_compiled_layers(
     most = 8 // threads
     lengths = [len(row) for row in rows]
     calls = [
-        -(-lengths.count(length) // min(most, 124 // length)) if compiled else lengths.count(length)
+        -(-lengths.count(length) // min(most, 124 // length))
+        if compiled
+        else lengths.count(length)
         for length in set(lengths)
     ]
     assert len(sizes) == sum(calls) and sum(sizes) == 40
@@ -197,7 +225,9 @@ def test_rows_are_computed_in_the_precision_that_was_asked_for(threads: int) -> 
         found = []
         for precision in ("float32", "bfloat16", "float32"):
             with inference(precision, CPU):
-                found.append(run_rows(encoder, rows, run, pad_id=0, batch_size=4, device=CPU))
+                found.append(
+                    run_rows(encoder, rows, run, pad_id=0, batch_size=4, device=CPU)
+                )
     plain, narrow, again = found
     assert plain.tobytes() == again.tobytes() and narrow.dtype == np.float32
     assert 1e-5 < np.linalg.norm(plain - narrow) / np.linalg.norm(plain) < 3e-2
@@ -223,15 +253,25 @@ def test_the_usual_precision_is_that_of_the_device(
     kind: str, native: bool, usual: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """bfloat16 only where a GPU has it; what a GPU lacks is refused, also by trainings."""
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: native)
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation: native
+    )
     device = torch.device(kind)
     assert supported_precision("auto", device) == usual
     assert supported_precision("auto", device, narrow=False) == "float32"
-    assert supported_precision("float32", device) == chosen_precision(device, "float32") == "float32"
+    assert (
+        supported_precision("float32", device)
+        == chosen_precision(device, "float32")
+        == "float32"
+    )
     if kind == "cuda":
         assert chosen_precision(device, "auto") == usual
     if (kind, native) != ("cuda", False):
-        assert supported_precision("bfloat16", device) == chosen_precision(device, "bfloat16") == "bfloat16"
+        assert (
+            supported_precision("bfloat16", device)
+            == chosen_precision(device, "bfloat16")
+            == "bfloat16"
+        )
         return
     with fails(UsageError, "bfloat16", "float32"):
         supported_precision("bfloat16", device)
@@ -248,7 +288,10 @@ def test_on_another_device_routes_are_said_once(
         with inference("float32", device), torch.inference_mode():
             encoder(ids)
             encoder(ids)
-        assert capsys.readouterr().err.count("attention: blocked (native: no compiler)") == said
+        assert (
+            capsys.readouterr().err.count("attention: blocked (native: no compiler)")
+            == said
+        )
 
 
 # Layers as compiled by torch, exported, and as the compiled kernel runs them in inference
@@ -267,7 +310,9 @@ def lively(config: EncoderConfig) -> Encoder:
     encoder = Encoder(config).eval()
     with torch.no_grad():
         for parameter in encoder.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.3 if parameter.dim() == 1 else 0.1)
+            parameter.add_(
+                torch.randn_like(parameter), alpha=0.3 if parameter.dim() == 1 else 0.1
+            )
     return encoder
 
 
@@ -281,19 +326,29 @@ def lively(config: EncoderConfig) -> Encoder:
         {"compatibility": "huggingface", "block_size": 8},
         {"hidden": 128, "heads": 4, "position_encoding": "rotary", "block_size": 32},
         {"hidden": 32, "heads": 1, "intermediate": 50},
-        {"hidden": 64, "heads": 16, "intermediate": 16, "window_blocks": 1, "random_blocks": 0},
+        {
+            "hidden": 64,
+            "heads": 16,
+            "intermediate": 16,
+            "window_blocks": 1,
+            "random_blocks": 0,
+        },
         {"convolution": 3, "rescale_embeddings": True},
     ],
     ids=str,
 )
 @pytest.mark.parametrize("tokens", [1, 2, 63, 64, 115, 613])
-def test_compiled_layers_agree_with_the_layers(changes: dict[str, object], tokens: int) -> None:
+def test_compiled_layers_agree_with_the_layers(
+    changes: dict[str, object], tokens: int
+) -> None:
     encoder = lively(SHAPE.model_copy(update=changes))
     ids = torch.randint(5, 40, (1, tokens))
     with cpu_threads(1), torch.inference_mode():
         expected = encoder(ids, torch.tensor([tokens]))
         with prepared(encoder, 4096):
-            assert encoder.packed is not None and encoder.packed.take(expected, torch.tensor([tokens]))
+            assert encoder.packed is not None and encoder.packed.take(
+                expected, torch.tensor([tokens])
+            )
             found = encoder(ids, torch.tensor([tokens]))
             assert torch.equal(encoder(ids), found)
             rows = torch.cat([torch.randint(5, 40, (2, tokens)), ids])
@@ -306,7 +361,9 @@ def test_compiled_layers_agree_with_the_layers(changes: dict[str, object], token
 
 
 @needs_kernel
-def test_what_compiled_layers_leave_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_compiled_layers_leave_to_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     encoder = lively(SHAPE)
     x = torch.randn(2, 20, 48)
     with prepared(encoder, 100), cpu_threads(1):
@@ -386,7 +443,9 @@ def _gradients(encoder: Encoder, hidden: torch.Tensor) -> list[torch.Tensor]:
     return list(torch.autograd.grad(hidden.square().sum(), list(encoder.parameters())))
 
 
-def torch_dropout(self: Dropout, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
+def torch_dropout(
+    self: Dropout, x: torch.Tensor, residual: torch.Tensor | None = None
+) -> torch.Tensor:
     dropped = nn.functional.dropout(x, self.p, self.training)
     return dropped if residual is None else residual + dropped
 
@@ -419,7 +478,9 @@ def test_unpadded_rows_on_the_blocked_route_are_one_graph(
     torch.manual_seed(3)
     hidden = compiled(ids)
     torch.testing.assert_close(hidden, plain)
-    for mine, expected in zip(_gradients(encoder, hidden), _gradients(encoder, plain), strict=True):
+    for mine, expected in zip(
+        _gradients(encoder, hidden), _gradients(encoder, plain), strict=True
+    ):
         torch.testing.assert_close(mine, expected, atol=1e-4, rtol=1e-5)
 
 
@@ -432,7 +493,9 @@ def test_unpadded_rows_on_the_blocked_route_are_one_graph(
     ],
     ids=str,
 )
-def test_padded_rows_of_any_lengths_are_compiled_but_a_few_times(changes: dict[str, str]) -> None:
+def test_padded_rows_of_any_lengths_are_compiled_but_a_few_times(
+    changes: dict[str, str],
+) -> None:
     encoder = _encoder(**changes).eval()
     counter = CompileCounterWithBackend("eager")
     compiled = torch.compile(encoder, backend=counter, dynamic=True)
@@ -442,7 +505,9 @@ def test_padded_rows_of_any_lengths_are_compiled_but_a_few_times(changes: dict[s
             ids = _ids(batch, tokens)
             lengths = torch.arange(tokens, tokens - batch, -1)
             real = torch.arange(tokens) < lengths[:, None]
-            torch.testing.assert_close(compiled(ids, lengths)[real], encoder(ids, lengths)[real])
+            torch.testing.assert_close(
+                compiled(ids, lengths)[real], encoder(ids, lengths)[real]
+            )
             seen.append(counter.frame_count)
     assert seen[2:] == [seen[2]] * 3
 
@@ -476,7 +541,9 @@ def test_export_gives_a_program_for_full_rows(strict: bool, position: str) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on a CPU")
+@pytest.mark.skipif(
+    shutil.which("g++") is None, reason="torch.compile needs g++ on a CPU"
+)
 @pytest.mark.parametrize("route", ["auto", "blocked"])
 def test_machine_code_gives_the_same(route: str) -> None:
     encoder = _encoder(attention_backend=route, position_encoding="rotary")
@@ -487,5 +554,7 @@ def test_machine_code_gives_the_same(route: str) -> None:
         if lengths is not None:
             hidden, plain = hidden[:, :80], plain[:, :80]
         torch.testing.assert_close(hidden, plain, atol=1e-5, rtol=1e-5)
-        for mine, expected in zip(_gradients(encoder, hidden), _gradients(encoder, plain), strict=True):
+        for mine, expected in zip(
+            _gradients(encoder, hidden), _gradients(encoder, plain), strict=True
+        ):
             torch.testing.assert_close(mine, expected, atol=1e-4, rtol=1e-4)

@@ -52,12 +52,16 @@ def drops(name: str) -> bool:
     return name not in known_mechanisms() or known_mechanisms()[name].drops
 
 
-def assert_same(mine: list[Tensor | None], theirs: list[Tensor | None], **tolerance: float) -> None:
+def assert_same(
+    mine: list[Tensor | None], theirs: list[Tensor | None], **tolerance: float
+) -> None:
     for one, other in zip(mine, theirs, strict=True):
         assert (one is None) == (other is None)
         if one is not None and other is not None:
             torch.testing.assert_close(one, other, **tolerance)
-    assert sum(one is not None and one.abs().max() > 1e-2 for one in mine) > 10, "a constant has none"
+    assert sum(one is not None and one.abs().max() > 1e-2 for one in mine) > 10, (
+        "a constant has none"
+    )
 
 
 def gradients(encoder: Encoder, passes: int = 2) -> list[Tensor | None]:
@@ -70,13 +74,21 @@ def gradients(encoder: Encoder, passes: int = 2) -> list[Tensor | None]:
     return [out.detach()[1, :31], *(p.grad for p in encoder.parameters())]
 
 
-@pytest.mark.parametrize("name", quick(NAMES, "bigbird", "combiner_routing", "longformer", "reformer"))
-def test_gradients_are_those_of_stored_layers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name", quick(NAMES, "bigbird", "combiner_routing", "longformer", "reformer")
+)
+def test_gradients_are_those_of_stored_layers(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In training with dropout, where random numbers must be the same again, in double precision."""
     results = []
     for kept in (False, True):
         torch.manual_seed(0)
-        encoder = Encoder(config(name, dropout=0.1, attention_dropout=0.1 * drops(name))).double().train()
+        encoder = (
+            Encoder(config(name, dropout=0.1, attention_dropout=0.1 * drops(name)))
+            .double()
+            .train()
+        )
         if kept:
             monkeypatch.setattr("bigbird_dna.model.encoder.reversible_layers", stored)
         results.append(gradients(encoder))
@@ -85,7 +97,9 @@ def test_gradients_are_those_of_stored_layers(name: str, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("position", ["learned", "rotary"])
-@pytest.mark.parametrize("name", quick(NAMES, "bigbird", "combiner_routing", "performer", "reformer"))
+@pytest.mark.parametrize(
+    "name", quick(NAMES, "bigbird", "combiner_routing", "performer", "reformer")
+)
 def test_gradient_checkpointing_changes_no_gradient(
     name: str, position: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,15 +110,25 @@ def test_gradient_checkpointing_changes_no_gradient(
     results = []
     for again in (False, True):
         torch.manual_seed(0)
-        own = {"dropout": 0.2, "attention_dropout": 0.1 * drops(name), "position_encoding": position}
-        encoder = Encoder(config(name, reversible=False, gradient_checkpointing=again, **own)).train()
+        own = {
+            "dropout": 0.2,
+            "attention_dropout": 0.1 * drops(name),
+            "position_encoding": position,
+        }
+        encoder = Encoder(
+            config(name, reversible=False, gradient_checkpointing=again, **own)
+        ).train()
         results.append([*gradients(encoder), *encoder.buffers()])
     assert_same(*results)
 
 
 def test_what_the_layers_compute_is_what_the_equations_say() -> None:
     torch.manual_seed(0)
-    encoder = Encoder(config(attention="full", layers=1, position_encoding="rotary")).double().eval()
+    encoder = (
+        Encoder(config(attention="full", layers=1, position_encoding="rotary"))
+        .double()
+        .eval()
+    )
     (layer,) = encoder.layers
     with torch.no_grad():
         x = encoder.embeddings(IDS[:1], None)
@@ -118,14 +142,18 @@ def test_what_the_layers_compute_is_what_the_equations_say() -> None:
         q, k = (rotate(y, turns) for y in projected[:2])
         context = (q @ k.mT / 8**0.5).softmax(-1) @ projected[2]
         first = x + layer.attention_output(context.transpose(1, 2).flatten(2))
-        inner = nn.functional.gelu(layer.intermediate(layer.output_norm(first)), approximate="tanh")
+        inner = nn.functional.gelu(
+            layer.intermediate(layer.output_norm(first)), approximate="tanh"
+        )
         second = x + layer.output(inner)
         expected = encoder.norm((first + second) / 2)  # type: ignore[misc]
         torch.testing.assert_close(encoder(IDS[:1]), expected)
 
 
 @pytest.mark.parametrize("name", ["reformer", "routing", "combiner_routing"])
-def test_what_was_picked_the_first_time_stands(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_picked_the_first_time_stands(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Inputs that come back changed, here by far more than rounding, turn no choice of a mechanism."""
     torch.manual_seed(0)
     encoder = Encoder(config(attention=name, dropout=0.0)).train()
@@ -147,7 +175,9 @@ def test_what_was_picked_the_first_time_stands(name: str, monkeypatch: pytest.Mo
     for before, after in zip(chosen[:3], reversed(chosen[3:]), strict=True):
         assert torch.equal(before, after)
     again = encoder(IDS, LENGTHS)
-    assert again.shape == out.shape and not torch.equal(chosen[6], chosen[0]), "and would else be another"
+    assert again.shape == out.shape and not torch.equal(chosen[6], chosen[0]), (
+        "and would else be another"
+    )
 
 
 class Saved:
@@ -160,7 +190,9 @@ class Saved:
 def kept_and_peak(layers: int, **changes: Any) -> tuple[int, int]:
     """Bytes that autograd keeps of a pass, and the most that both passes hold, parameters beside."""
     torch.manual_seed(0)
-    encoder = Encoder(config(layers=layers, hidden=32, heads=2, max_length=512, **changes)).train()
+    encoder = Encoder(
+        config(layers=layers, hidden=32, heads=2, max_length=512, **changes)
+    ).train()
     ids = torch.randint(5, 40, (2, 512))
     for parameter in encoder.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -177,20 +209,29 @@ def kept_and_peak(layers: int, **changes: Any) -> tuple[int, int]:
     def both_passes() -> None:
         with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved.tensor):
             out = encoder(ids)
-        kept.update({saved.tensor.data_ptr(): saved.tensor.untyped_storage().nbytes() for saved in noted})
+        kept.update(
+            {
+                saved.tensor.data_ptr(): saved.tensor.untyped_storage().nbytes()
+                for saved in noted
+            }
+        )
         uneven_loss(out).backward()
 
     most = peak_bytes(both_passes)
     return sum(size for place, size in kept.items() if place not in parameters), most
 
 
-@pytest.mark.parametrize("name", quick(["bigbird", "reformer", "combiner_fixed"], "reformer"))
+@pytest.mark.parametrize(
+    "name", quick(["bigbird", "reformer", "combiner_fixed"], "reformer")
+)
 def test_memory_does_not_grow_with_the_number_of_layers(name: str) -> None:
     shallow, deep = (kept_and_peak(layers, attention=name) for layers in (2, 8))
     assert deep[0] == shallow[0]
     gradients = 6 * 14_000 * 4  # of six layers' parameters, which are the result
     assert deep[1] <= 1.1 * shallow[1] + gradients
-    plain = [kept_and_peak(layers, attention=name, reversible=False) for layers in (2, 8)]
+    plain = [
+        kept_and_peak(layers, attention=name, reversible=False) for layers in (2, 8)
+    ]
     assert plain[1][0] > 3 * plain[0][0] > 3 * shallow[0] and plain[1][1] > 2 * deep[1]
 
 
@@ -200,15 +241,25 @@ def test_scores_and_preparation_are_the_same_as_in_training() -> None:
     out = encoder(IDS, LENGTHS)
     with torch.inference_mode(), prepared(encoder, 128):
         torch.testing.assert_close(encoder(IDS, LENGTHS), out)
-    torch.testing.assert_close(encoder(IDS[1:, :31])[0], out[1, :31], atol=2e-5, rtol=2e-5)
+    torch.testing.assert_close(
+        encoder(IDS[1:, :31])[0], out[1, :31], atol=2e-5, rtol=2e-5
+    )
 
 
-def test_narrow_passes_forwards_and_backwards_are_of_one_function(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_narrow_passes_forwards_and_backwards_are_of_one_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Gradients are as near those of single precision as stored layers' are: large weights show it."""
 
     def gradients(narrow: bool) -> Tensor:
         torch.manual_seed(0)
-        sizes = {"layers": 12, "hidden": 64, "heads": 4, "dropout": 0.0, "head_init": "random"}
+        sizes = {
+            "layers": 12,
+            "hidden": 64,
+            "heads": 4,
+            "dropout": 0.0,
+            "head_init": "random",
+        }
         encoder = Encoder(config("full", **sizes)).train()
         with torch.no_grad():
             for parameter in encoder.layers.parameters():
@@ -217,7 +268,9 @@ def test_narrow_passes_forwards_and_backwards_are_of_one_function(monkeypatch: p
         with torch.autocast("cpu", enabled=narrow):
             out = encoder(IDS)
         uneven_loss(out.float()).backward()
-        return torch.cat([x.grad.flatten() for x in encoder.parameters() if x.grad is not None])
+        return torch.cat(
+            [x.grad.flatten() for x in encoder.parameters() if x.grad is not None]
+        )
 
     exact, own = gradients(False), gradients(True)
     monkeypatch.setattr("bigbird_dna.model.encoder.reversible_layers", stored)
@@ -226,10 +279,14 @@ def test_narrow_passes_forwards_and_backwards_are_of_one_function(monkeypatch: p
 
 def test_single_layers_have_no_hidden_states_to_tell() -> None:
     with fails(ModelError):
-        layer_means(Encoder(config()), [], pad_id=0, batch_size=1, device=torch.device("cpu"))
+        layer_means(
+            Encoder(config()), [], pad_id=0, batch_size=1, device=torch.device("cpu")
+        )
 
 
-FIRST, SECOND = torch.randint(5, 40, (2, 2, 50), generator=torch.Generator().manual_seed(0))
+FIRST, SECOND = torch.randint(
+    5, 40, (2, 2, 50), generator=torch.Generator().manual_seed(0)
+)
 CLUSTERS = {"clusters": 4, "span": 8, "decay": 0.5}
 REDRAWING: dict[str, dict[str, Any]] = {
     "performer": {"features": 16, "redraw": 1},
@@ -243,13 +300,21 @@ REDRAWING: dict[str, dict[str, Any]] = {
 def trained(name: str, **kind: bool) -> Encoder:
     torch.manual_seed(0)
     sizes = {"layers": 2, "max_length": 64, "dropout": 0.0}
-    encoder = Encoder(small_encoder(**sizes, attention=name, attention_options=REDRAWING[name], **kind))
+    encoder = Encoder(
+        small_encoder(
+            **sizes, attention=name, attention_options=REDRAWING[name], **kind
+        )
+    )
     return encoder.double().train()
 
 
-@pytest.mark.parametrize("kind", [{}, {"gradient_checkpointing": True}, {"reversible": True}], ids=str)
+@pytest.mark.parametrize(
+    "kind", [{}, {"gradient_checkpointing": True}, {"reversible": True}], ids=str
+)
 @pytest.mark.parametrize("name", sorted(REDRAWING))
-def test_gradients_of_two_passes_are_those_of_the_passes_alone(name: str, kind: dict[str, bool]) -> None:
+def test_gradients_of_two_passes_are_those_of_the_passes_alone(
+    name: str, kind: dict[str, bool]
+) -> None:
     """Two forward passes before one backward pass, as of a loss on pairs."""
     alone, pair = trained(name, **kind), trained(name, **kind)
     for ids in (FIRST, SECOND):
@@ -274,14 +339,18 @@ def test_a_pass_is_differentiated_twice() -> None:
 
 
 @pytest.fixture(params=["compiled", "torch"])
-def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def kernel(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
     """Both ways of computing it: by the compiled kernel where there is one, and by torch."""
     if request.param == "torch":
         monkeypatch.setattr(kernels, "pointwise", lambda *_: None)
     return request.param
 
 
-def dropped(x: Tensor, probability: float, seed: int = 0, residual: Tensor | None = None) -> Tensor:
+def dropped(
+    x: Tensor, probability: float, seed: int = 0, residual: Tensor | None = None
+) -> Tensor:
     torch.manual_seed(seed)
     return Dropout(probability)(x, residual)
 
@@ -291,11 +360,16 @@ def test_rate_and_mean(kernel: str, probability: float) -> None:
     count = 400_003
     out = dropped(torch.ones(count), probability)
     rate = (out == 0).double().mean().item()
-    assert abs(rate - probability) < 5 * math.sqrt(probability * (1 - probability) / count) + 2**-17
+    assert (
+        abs(rate - probability)
+        < 5 * math.sqrt(probability * (1 - probability) / count) + 2**-17
+    )
     kept = out[out != 0]
     assert len(kept.unique()) == 1
     # What is kept times the exact probability of being kept is 1.
-    assert kept[0] * (65536 - round(probability * 65536)) / 65536 == pytest.approx(1, rel=1e-6)
+    assert kept[0] * (65536 - round(probability * 65536)) / 65536 == pytest.approx(
+        1, rel=1e-6
+    )
 
 
 def test_elements_are_independent() -> None:
@@ -337,17 +411,23 @@ def test_the_kernel_drops_what_torch_drops(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_values_and_gradients_pass_the_same_places(kernel: str, dtype: torch.dtype) -> None:
+def test_values_and_gradients_pass_the_same_places(
+    kernel: str, dtype: torch.dtype
+) -> None:
     x = torch.randn(5, 1003).to(dtype).requires_grad_()
     residual = torch.randn(5, 1003, requires_grad=True)
     scale = 65536 / (65536 - round(0.25 * 65536))
     mask = (dropped(torch.ones_like(x), 0.25) != 0).double() * scale
     for given in (None, residual):
         out = dropped(x, 0.25, residual=given)
-        assert out.dtype == (dtype if given is None else torch.promote_types(dtype, torch.float32))
+        assert out.dtype == (
+            dtype if given is None else torch.promote_types(dtype, torch.float32)
+        )
         expected = x.double() * mask + (0 if given is None else given)
         torch.testing.assert_close(out, expected.to(out.dtype))
-        upper = torch.randn_like(out).T.contiguous().T  # as it may come, in another order of memory
+        upper = (
+            torch.randn_like(out).T.contiguous().T
+        )  # as it may come, in another order of memory
         grads = torch.autograd.grad(out, [x] if given is None else [x, given], upper)
         torch.testing.assert_close(grads[0], (upper.double() * mask).to(dtype))
         if given is not None:
@@ -368,7 +448,9 @@ def test_nothing_is_dropped_or_drawn_outside_training(kernel: str) -> None:
 
 
 @pytest.fixture(params=[False, True])
-def other_product(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def other_product(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """torch's usual product, and the other one that it contains."""
     monkeypatch.setattr(kernels, "mkl_is_slow", lambda: request.param)
     monkeypatch.setattr(kernels, "LEAST_WEIGHTS", 1)
@@ -383,9 +465,13 @@ def test_products_equal_those_in_double(shape: tuple[int, ...]) -> None:
     with torch.no_grad():
         expected = F.linear(x.double(), layer.weight.double(), layer.bias.double())
         for given in (x, gaps):
-            torch.testing.assert_close(layer(given).double(), expected, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(
+                layer(given).double(), expected, rtol=1e-5, atol=1e-5
+            )
         bare = kernels.linear(x, layer.weight, None).double()
-        torch.testing.assert_close(bare, expected - layer.bias.double(), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            bare, expected - layer.bias.double(), rtol=1e-5, atol=1e-5
+        )
     with torch.inference_mode():
         torch.testing.assert_close(layer(x).double(), expected, rtol=1e-5, atol=1e-5)
 
@@ -403,7 +489,9 @@ def test_a_row_is_independent_of_the_others(
             assert torch.equal(layer(x[:rows]), whole[:rows])
 
 
-@pytest.mark.parametrize(("inputs", "outputs"), [(16, 1), (48, 3), (128, 128), (768, 919)])
+@pytest.mark.parametrize(
+    ("inputs", "outputs"), [(16, 1), (48, 3), (128, 128), (768, 919)]
+)
 def test_a_row_of_few_is_independent_of_the_others(
     inputs: int, outputs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -415,12 +503,16 @@ def test_a_row_of_few_is_independent_of_the_others(
         whole = kernels.row_linear(layer, x)
         torch.testing.assert_close(whole, layer(x), rtol=1e-5, atol=1e-5)
         for first, last in ((0, 1), (39, 40), (3, 9), (1, 40)):
-            assert torch.equal(kernels.row_linear(layer, x[first:last]), whole[first:last])
+            assert torch.equal(
+                kernels.row_linear(layer, x[first:last]), whole[first:last]
+            )
 
 
 @pytest.mark.usefixtures("other_product")
 @pytest.mark.parametrize("shape", [(50, 70), (1, 70), (3, 9, 70)])
-@pytest.mark.parametrize("wants", [(True, True, True), (False, True, True), (True, False, False)])
+@pytest.mark.parametrize(
+    "wants", [(True, True, True), (False, True, True), (True, False, False)]
+)
 def test_gradients_of_products_equal_those_in_double(
     shape: tuple[int, ...], wants: tuple[bool, bool, bool]
 ) -> None:
@@ -428,11 +520,18 @@ def test_gradients_of_products_equal_those_in_double(
     upper = torch.randn(30).expand(*shape[:-1], 30)  # as the gradient of a sum
 
     def gradients(dtype: torch.dtype) -> list[Tensor]:
-        leaves = [x.to(dtype).requires_grad_(want) for x, want in zip(made, wants, strict=True)]
+        leaves = [
+            x.to(dtype).requires_grad_(want)
+            for x, want in zip(made, wants, strict=True)
+        ]
         wanted = [x for x in leaves if x.requires_grad]
-        return list(torch.autograd.grad(kernels.linear(*leaves), wanted, upper.to(dtype)))
+        return list(
+            torch.autograd.grad(kernels.linear(*leaves), wanted, upper.to(dtype))
+        )
 
-    for one, other in zip(gradients(torch.float32), gradients(torch.float64), strict=True):
+    for one, other in zip(
+        gradients(torch.float32), gradients(torch.float64), strict=True
+    ):
         torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-4)
 
 

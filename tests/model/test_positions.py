@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 import bigbird_dna
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.model import input_embeddings
-from bigbird_dna.model.directory import Extension, extend_positions, extended_table, load, save
+from bigbird_dna.model.directory import (
+    Extension,
+    extend_positions,
+    extended_table,
+    load,
+    save,
+)
 from bigbird_dna.model.encoder import Encoder, Layer
 from bigbird_dna.model.input_embeddings import (
     MARGIN,
@@ -53,7 +59,9 @@ def test_interpolation_keeps_lines_and_ends(old: int, more: int) -> None:
     slope, start = torch.tensor([1.0, -2.0, 0.0]), torch.tensor([3.0, 0.0, 1.0])
     line = torch.linspace(0, 1, old)[:, None] * slope + start
     longer = torch.linspace(0, 1, old + more)[:, None] * slope + start
-    torch.testing.assert_close(extended_table(line, old + more, "interpolate"), longer, atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        extended_table(line, old + more, "interpolate"), longer, atol=1e-5, rtol=0
+    )
 
 
 def test_interpolation_by_hand() -> None:
@@ -88,9 +96,13 @@ def test_an_extended_table_is_trained_like_any_other(method: Extension) -> None:
 
 
 @pytest.mark.parametrize("position", ["rotary", "rotary_bp"])
-def test_rotary_interpolation_squeezes_positions_into_the_old_range(position: str) -> None:
+def test_rotary_interpolation_squeezes_positions_into_the_old_range(
+    position: str,
+) -> None:
     encoder = _encoder(position_encoding=position, rotary_scale=1.5)
-    assert not any("position" in name for name in encoder.state_dict()), "there is no table"
+    assert not any("position" in name for name in encoder.state_dict()), (
+        "there is no table"
+    )
     old = _turns(encoder)
     extend_positions(encoder, 4 * 96, "interpolate")
     assert encoder.config.max_length == 384 and encoder.config.rotary_scale == 6.0
@@ -109,7 +121,9 @@ def test_ntk_stretches_the_longest_wave_and_keeps_the_shortest() -> None:
 def _turns(encoder: Encoder) -> torch.Tensor:
     config = encoder.config
     width = config.hidden // config.heads
-    return rotation(config.max_length, width, config.rotary_base, config.rotary_scale).sin
+    return rotation(
+        config.max_length, width, config.rotary_base, config.rotary_scale
+    ).sin
 
 
 @pytest.mark.parametrize(
@@ -141,9 +155,17 @@ def saved(tmp_path_factory: pytest.TempPathFactory, tokenizer: DnaTokenizer) -> 
     directory = tmp_path_factory.mktemp("models")
     tokenizer.save(directory / "t.model")
     for position in ("learned", "rotary"):
-        config = small_encoder(tokenizer.vocabulary, hidden=8, max_length=64, position_encoding=position)
+        config = small_encoder(
+            tokenizer.vocabulary, hidden=8, max_length=64, position_encoding=position
+        )
         model = random_model(tokenizer, config, PretrainingSettings(), seed=4)
-        save(directory / position, model, {"contigs": ["I", "II"]}, {"bits_per_base": 1.9}, {})
+        save(
+            directory / position,
+            model,
+            {"contigs": ["I", "II"]},
+            {"bits_per_base": 1.9},
+            {},
+        )
     return directory
 
 
@@ -161,12 +183,23 @@ def test_loading_extends_on_request(saved: Path) -> None:
         load(saved / "learned", positions=63)
 
 
-@pytest.mark.parametrize(("position", "method"), [("learned", "tile"), ("rotary", "ntk")])
+@pytest.mark.parametrize(
+    ("position", "method"), [("learned", "tile"), ("rotary", "ntk")]
+)
 def test_the_command_writes_what_loading_gives(
     saved: Path, tmp_path: Path, position: str, method: Extension
 ) -> None:
     long = tmp_path / "long"
-    invoke("model extend-context", saved / position, "-o", long, "--positions", 200, "--method", method)
+    invoke(
+        "model extend-context",
+        saved / position,
+        "-o",
+        long,
+        "--positions",
+        200,
+        "--method",
+        method,
+    )
     written = load(long)
     expected = load(saved / position, positions=200, extend=method)
     assert written.config == expected.config and written.task == "pretraining"
@@ -218,17 +251,29 @@ def test_pairs_turn_like_complex_numbers() -> None:
     angles = torch.arange(7)[:, None] / 2 * rates
     turned = pairs * torch.polar(torch.ones_like(angles), angles)
     expected = torch.cat([turned.real, turned.imag], dim=-1)
-    torch.testing.assert_close(rotate(x, rotation(7, 8, 100.0, 2.0)), expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        rotate(x, rotation(7, 8, 100.0, 2.0)), expected, atol=1e-6, rtol=0
+    )
 
 
 TURNS = rotation(131_072, 16, 10_000.0, 1.0)
 
 
-@given(st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 131_072 - 1001), st.integers(0))
-def test_scores_depend_on_the_distance_alone(i: int, j: int, shift: int, seed: int) -> None:
+@given(
+    st.integers(0, 1000),
+    st.integers(0, 1000),
+    st.integers(0, 131_072 - 1001),
+    st.integers(0),
+)
+def test_scores_depend_on_the_distance_alone(
+    i: int, j: int, shift: int, seed: int
+) -> None:
     generator = torch.Generator().manual_seed(seed % 2**63)
     q, k = torch.randn(2, 1, 1, 1, 16, generator=generator)
-    here, there = ((rotate(q, _at(TURNS, i + s)) * rotate(k, _at(TURNS, j + s))).sum() for s in (0, shift))
+    here, there = (
+        (rotate(q, _at(TURNS, i + s)) * rotate(k, _at(TURNS, j + s))).sum()
+        for s in (0, shift)
+    )
     assert abs(here - there) < 2e-5 * q.norm() * k.norm()
 
 
@@ -244,7 +289,12 @@ def test_bfloat16_is_turned_in_float32() -> None:
 @pytest.mark.parametrize("position", ["learned", "rotary"])
 def test_equal_stretches_look_equal_wherever_they_stand(position: str) -> None:
     """Blocks that see themselves alone: with rotary positions their states can't depend on their place."""
-    alone = {"global_blocks": 0, "random_blocks": 0, "window_blocks": 1, "position_encoding": position}
+    alone = {
+        "global_blocks": 0,
+        "random_blocks": 0,
+        "window_blocks": 1,
+        "position_encoding": position,
+    }
     encoder = Encoder(SMALL.model_copy(update=alone)).eval()
     generator = torch.Generator().manual_seed(2)
     block = torch.randint(5, 40, (4,), generator=generator)
@@ -257,9 +307,14 @@ def test_equal_stretches_look_equal_wherever_they_stand(position: str) -> None:
     assert not torch.allclose(states[0], turned, atol=1e-3)
 
 
-def _apart(joined: torch.Tensor, heads: int, turns: Rotation | None) -> tuple[torch.Tensor, ...]:
+def _apart(
+    joined: torch.Tensor, heads: int, turns: Rotation | None
+) -> tuple[torch.Tensor, ...]:
     """What `split_heads` gives, part by part."""
-    q, k, v = (part.unflatten(2, (heads, -1)).transpose(1, 2) for part in joined.chunk(3, dim=-1))
+    q, k, v = (
+        part.unflatten(2, (heads, -1)).transpose(1, 2)
+        for part in joined.chunk(3, dim=-1)
+    )
     return (q, k, v) if turns is None else (rotate(q, turns), rotate(k, turns), v)
 
 
@@ -273,7 +328,9 @@ def test_heads_are_split_and_turned_in_one_pass(
         monkeypatch.setattr(input_embeddings, "pointwise", lambda *_: None)
     heads, tokens = 3, 131
     generator = torch.Generator().manual_seed(width)
-    exact = torch.randn(2, tokens, 3 * heads * width, generator=generator, dtype=torch.float64)
+    exact = torch.randn(
+        2, tokens, 3 * heads * width, generator=generator, dtype=torch.float64
+    )
     turns = rotation(tokens, width, 100.0, 1.0) if turned else None
     for dtype, result, tolerance in (
         (torch.float64, torch.float64, 1e-12),
@@ -283,24 +340,39 @@ def test_heads_are_split_and_turned_in_one_pass(
     ):
         joined = exact.to(dtype).requires_grad_()
         wide = joined.detach().double().requires_grad_()
-        found, expected = split_heads(joined, heads, turns, result), _apart(wide, heads, turns)
-        uppers = [torch.randn(part.shape, generator=generator).to(result) for part in expected]
+        found, expected = (
+            split_heads(joined, heads, turns, result),
+            _apart(wide, heads, turns),
+        )
+        uppers = [
+            torch.randn(part.shape, generator=generator).to(result) for part in expected
+        ]
         (slope,) = torch.autograd.grad(found, joined, uppers)
-        (exact_slope,) = torch.autograd.grad(expected, wide, [upper.double() for upper in uppers])
+        (exact_slope,) = torch.autograd.grad(
+            expected, wide, [upper.double() for upper in uppers]
+        )
         with torch.inference_mode():
             inferred = split_heads(joined.detach().clone(), heads, turns, result)
         for one, other, third in zip(found, inferred, expected, strict=True):
             assert one.dtype == result
-            torch.testing.assert_close(one.double(), third, atol=tolerance, rtol=tolerance)
-            torch.testing.assert_close(other.double(), third, atol=tolerance, rtol=tolerance)
+            torch.testing.assert_close(
+                one.double(), third, atol=tolerance, rtol=tolerance
+            )
+            torch.testing.assert_close(
+                other.double(), third, atol=tolerance, rtol=tolerance
+            )
         rounding = tolerance if dtype == result else 1e-2
-        torch.testing.assert_close(slope.double(), exact_slope, atol=rounding, rtol=rounding)
+        torch.testing.assert_close(
+            slope.double(), exact_slope, atol=rounding, rtol=rounding
+        )
 
 
 def test_gradients_of_turned_heads() -> None:
     joined = torch.randn(1, 5, 24, dtype=torch.float64, requires_grad=True)
     turns = rotation(5, 4, 50.0, 1.0)
-    assert torch.autograd.gradcheck(lambda x: split_heads(x, 2, turns, torch.float64), joined)
+    assert torch.autograd.gradcheck(
+        lambda x: split_heads(x, 2, turns, torch.float64), joined
+    )
     # Gradients that came as views of one number, as from a sum.
     split_heads(joined.float(), 2, turns, torch.float32)[0].sum().backward()
     expected = torch.autograd.grad(_apart(joined, 2, turns)[0].sum(), joined)[0]
@@ -313,8 +385,16 @@ SHAPES = [(64, 4), (128, 4), (256, 8), (768, 12)]
 
 def made(position: str, hidden: int, heads: int, **changes: object) -> Encoder:
     torch.manual_seed(0)
-    sizes = {"layers": 2, "max_length": 256, "block_size": 64, "dropout": 0.0, **changes}
-    config = small_encoder(256, hidden=hidden, heads=heads, position_encoding=position, **sizes)
+    sizes = {
+        "layers": 2,
+        "max_length": 256,
+        "block_size": 64,
+        "dropout": 0.0,
+        **changes,
+    }
+    config = small_encoder(
+        256, hidden=hidden, heads=heads, position_encoding=position, **sizes
+    )
     return Encoder(config).eval()
 
 
@@ -328,7 +408,10 @@ def logits(encoder: Encoder, layer: int) -> torch.Tensor:
             x = before(x, None, turns)
         own = encoder.layers[layer]
         assert isinstance(own, Layer)
-        q, k = (part(x).unflatten(2, (own.heads, -1)).transpose(1, 2) for part in (own.query, own.key))
+        q, k = (
+            part(x).unflatten(2, (own.heads, -1)).transpose(1, 2)
+            for part in (own.query, own.key)
+        )
         if turns is not None:
             q, k = rotate(q, turns), rotate(k, turns)
         return (q @ k.mT)[0] / q.shape[-1] ** 0.5
@@ -369,14 +452,19 @@ def test_heads_of_the_first_layer_begin_at_their_offsets(
 @pytest.mark.parametrize("position", ["learned", "rotary"])
 def test_an_only_layer_begins_as_it_would_without(position: str) -> None:
     """Its heads must gather from everywhere what [CLS] tells."""
-    one, other = (made(position, 64, 4, layers=1, head_init=start) for start in ("local", "random"))
+    one, other = (
+        made(position, 64, 4, layers=1, head_init=start)
+        for start in ("local", "random")
+    )
     for ours, theirs in zip(one.parameters(), other.parameters(), strict=True):
         assert torch.equal(ours, theirs)
 
 
 @pytest.mark.parametrize(("hidden", "heads"), [(128, 4), (256, 8), (768, 12)])
 @pytest.mark.parametrize("position", ["learned", "rotary"])
-def test_the_margin_is_that_above_the_places_beside(position: str, hidden: int, heads: int) -> None:
+def test_the_margin_is_that_above_the_places_beside(
+    position: str, hidden: int, heads: int
+) -> None:
     """Whatever the heads' width: exactly so without the random weights, about so where tokens scale it."""
     encoder, tolerance = made(position, hidden, heads), 0.2
     if position == "rotary":
@@ -387,21 +475,30 @@ def test_the_margin_is_that_above_the_places_beside(position: str, hidden: int, 
     found = logits(encoder, 0).double().numpy()
     middle = np.arange(20, LENGTH - 20)
     for head, offset in zip(found, offsets(heads), strict=True):
-        best, *beside = (head[middle, middle + offset + aside].mean() for aside in (0, -1, 1))
+        best, *beside = (
+            head[middle, middle + offset + aside].mean() for aside in (0, -1, 1)
+        )
         for value in beside:
             assert best - value == pytest.approx(MARGIN, rel=tolerance)
 
 
 def test_the_other_weights_are_as_they_were() -> None:
     for position, changed in (("learned", 3), ("rotary", 2)):
-        neighbors, random = made(position, 128, 4), made(position, 128, 4, head_init="random")
+        neighbors, random = (
+            made(position, 128, 4),
+            made(position, 128, 4, head_init="random"),
+        )
         pairs = zip(neighbors.named_parameters(), random.parameters(), strict=True)
-        different = [name for (name, one), other in pairs if not torch.equal(one, other)]
+        different = [
+            name for (name, one), other in pairs if not torch.equal(one, other)
+        ]
         assert len(different) == changed, different
     token = made("learned", 128, 4).embeddings.token.weight
     cleared = (token == 0).all(0)
     assert cleared.sum() == 32
-    assert token[:, ~cleared].std().item() == pytest.approx(initial_deviation(128), rel=0.05)
+    assert token[:, ~cleared].std().item() == pytest.approx(
+        initial_deviation(128), rel=0.05
+    )
 
 
 def test_a_convolution_is_its_definition_and_doesn_t_see_padding() -> None:

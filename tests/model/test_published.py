@@ -52,10 +52,15 @@ def read(path: Path, entries: object) -> Published:
 
 
 def test_entries_are_read(tmp_path: Path) -> None:
-    published = read(tmp_path / "models.yaml", {"toy": ENTRY, "own": ENTRY | {"where": "own-1"}})
+    published = read(
+        tmp_path / "models.yaml", {"toy": ENTRY, "own": ENTRY | {"where": "own-1"}}
+    )
     assert published["toy"].urls == ("https://a/toy.tar", "ftp://b/toy.tar")
     assert published.bundled("toy") is None
-    assert published.bundled("own") == tmp_path / "models/own-1" and published["own"].urls == ()
+    assert (
+        published.bundled("own") == tmp_path / "models/own-1"
+        and published["own"].urls == ()
+    )
     assert published["toy"].model_dump() == ENTRY | {"where": tuple(ENTRY["where"])}
     assert [line.split("\t")[:4] for line in published.lines()] == [
         ["#name", "task", "MB", "from"],
@@ -89,10 +94,15 @@ def test_values_that_cannot_be(tmp_path: Path, field: str, value: object) -> Non
 @pytest.mark.parametrize("field", ENTRY)
 def test_every_field_is_needed(tmp_path: Path, field: str) -> None:
     with fails(ConfigError, field):
-        read(tmp_path / "models.yaml", {"toy": {k: v for k, v in ENTRY.items() if k != field}})
+        read(
+            tmp_path / "models.yaml",
+            {"toy": {k: v for k, v in ENTRY.items() if k != field}},
+        )
 
 
-@pytest.mark.parametrize("text", ["- a", "a: 7", "a: {}\na: {}", "../a: {}", "a: [", "#" * 300_000])
+@pytest.mark.parametrize(
+    "text", ["- a", "a: 7", "a: {}\na: {}", "../a: {}", "a: [", "#" * 300_000]
+)
 def test_files_that_are_no_list(tmp_path: Path, text: str) -> None:
     with fails(ConfigError, tmp_path / "models.yaml"):
         Published(written(tmp_path / "models.yaml", text))
@@ -108,7 +118,9 @@ def test_an_unknown_name_is_answered_with_the_known_ones(tmp_path: Path) -> None
             read(tmp_path / "models.yaml", dict.fromkeys(known, ENTRY))["x"]
 
 
-@pytest.mark.parametrize("name", [name for name, one in PACKAGE.models.items() if not one.urls])
+@pytest.mark.parametrize(
+    "name", [name for name, one in PACKAGE.models.items() if not one.urls]
+)
 def test_the_package_has_its_bundled_models(name: str) -> None:
     """As the list says: whole, small, of the task, described, and no file more."""
     entry, directory = PACKAGE[name], PACKAGE.bundled(name)
@@ -129,7 +141,10 @@ def test_nothing_is_bundled_without_an_entry() -> None:
 
 
 CONFIG = REPOSITORY / "workflow/config/yeast.yaml"
-ENCODER, PROMOTERS = (REPOSITORY / "resources/models" / name for name in ("yeast", "yeast-promoters-window"))
+ENCODER, PROMOTERS = (
+    REPOSITORY / "resources/models" / name
+    for name in ("yeast", "yeast-promoters-window")
+)
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +159,10 @@ def sequences(count: int, length: int) -> list[str]:
 
 
 def test_bundled_models_score_and_embed_by_their_names() -> None:
-    encoder, promoters = bigbird_dna.load("yeast"), bigbird_dna.load("yeast-promoters-window")
+    encoder, promoters = (
+        bigbird_dna.load("yeast"),
+        bigbird_dna.load("yeast-promoters-window"),
+    )
     windows = sequences(5, 400)
     scores = promoters.predict(windows)
     assert scores.shape == (5,) and ((scores > 0) & (scores < 1)).all()
@@ -154,11 +172,19 @@ def test_bundled_models_score_and_embed_by_their_names() -> None:
         assert vectors.shape == (3, 128) and np.isfinite(vectors).all()
 
 
-def test_the_classifier_is_calibrated_as_its_own_predictions_say(run: Run, tmp_path: Path) -> None:
+def test_the_classifier_is_calibrated_as_its_own_predictions_say(
+    run: Run, tmp_path: Path
+) -> None:
     """So calibrated scores and thresholds are there as soon as the package is."""
-    assert run("model calibrate-promoter", PROMOTERS, "-o", tmp_path / "again").code == 0
-    calibration = read_calibration(PROMOTERS / FILE, checksum(PROMOTERS / "model.safetensors"))
-    again = read_calibration(tmp_path / "again" / FILE, checksum(PROMOTERS / "model.safetensors"))
+    assert (
+        run("model calibrate-promoter", PROMOTERS, "-o", tmp_path / "again").code == 0
+    )
+    calibration = read_calibration(
+        PROMOTERS / FILE, checksum(PROMOTERS / "model.safetensors")
+    )
+    again = read_calibration(
+        tmp_path / "again" / FILE, checksum(PROMOTERS / "model.safetensors")
+    )
     assert again.fitted_on == calibration.fitted_on
     some = np.linspace(0.01, 0.99, 99)  # the last digits differ between processors
     np.testing.assert_allclose(again(some), calibration(some), rtol=1e-6)
@@ -167,24 +193,35 @@ def test_the_classifier_is_calibrated_as_its_own_predictions_say(run: Run, tmp_p
     assert set(predictions["contig"]) == {"VII", "XV"}
     rows = CalibrationRows.of(predictions, "test")
     found = calibration_metrics(
-        rows.labels, calibration(rows.probabilities), blocks=rows.blocks, negative_weight=rows.negative_weight
+        rows.labels,
+        calibration(rows.probabilities),
+        blocks=rows.blocks,
+        negative_weight=rows.negative_weight,
     )
-    told = json.loads((PROMOTERS / METRICS).read_text())["test"]["calibration"]["calibrated"]
+    told = json.loads((PROMOTERS / METRICS).read_text())["test"]["calibration"][
+        "calibrated"
+    ]
     assert found._asdict() == pytest.approx(told, rel=1e-6)
     assert found.ece < 0.03 and found.ece_debiased < 0.03
     result = run("evaluate promoter-threshold", PROMOTERS, "--prior", 0.1, "--fdr", 0.5)
     threshold = float(result.out.splitlines()[-1].split("\t")[2])
-    assert 0.02 < threshold < 0.6  # the better the model, the lower its threshold for the same rate
+    assert (
+        0.02 < threshold < 0.6
+    )  # the better the model, the lower its threshold for the same rate
     fasta = written(tmp_path / "genome.fa", ">c\n" + sequences(1, 1000)[0] + "\n")
     words = ("score-promoters", PROMOTERS, fasta, "--stride", 200, "--device", "cpu")
     raw, held = (run(*words, *more) for more in ((), ("--calibrated", "--prior", 0.1)))
     assert (raw.code, held.code) == (0, 0)
-    before, after = ([float(row["score"]) for row in table(one.out)] for one in (raw, held))
+    before, after = (
+        [float(row["score"]) for row in table(one.out)] for one in (raw, held)
+    )
     assert len(before) == len(after) and before != after
     assert np.array_equal(np.argsort(before), np.argsort(after))
 
 
-def test_the_encoder_predicts_a_held_out_contig_as_its_figures_say(yeast: Path, tmp_path: Path) -> None:
+def test_the_encoder_predicts_a_held_out_contig_as_its_figures_say(
+    yeast: Path, tmp_path: Path
+) -> None:
     model = load_pretrained(ENCODER)
     metrics = json.loads((ENCODER / METRICS).read_text())
     config = load_config(CONFIG, ["tokens.genome_passes=1", "genome.exclude=[Mito]"])
@@ -192,26 +229,43 @@ def test_the_encoder_predicts_a_held_out_contig_as_its_figures_say(yeast: Path, 
     store = TokenStore.open(tmp_path / "valid", model.tokenizer)
     settings = config.pretraining
     held_out = HeldOut.draw(
-        store, model.tokenizer, settings.sequence_tokens, settings.evaluation_sequences, pairs=False
+        store,
+        model.tokenizer,
+        settings.sequence_tokens,
+        settings.evaluation_sequences,
+        pairs=False,
     )
     with torch.inference_mode():
-        bits = held_out.bits(model.network.eval(), model.tokenizer, torch.device("cpu")).bits
-    assert bits.sum() / held_out.bases.sum() == pytest.approx(metrics["bits_per_base"], abs=2e-3)
+        bits = held_out.bits(
+            model.network.eval(), model.tokenizer, torch.device("cpu")
+        ).bits
+    assert bits.sum() / held_out.bases.sum() == pytest.approx(
+        metrics["bits_per_base"], abs=2e-3
+    )
 
 
-def test_the_classifier_tells_promoters_from_what_lies_between(yeast: Path, shared_data: Path) -> None:
+def test_the_classifier_tells_promoters_from_what_lies_between(
+    yeast: Path, shared_data: Path
+) -> None:
     """Of a test contig: the promoters, and as many windows 700 bp downstream of their start sites."""
     model = bigbird_dna.load("yeast-promoters-window")
     loci = read_promoters(shared_data / "yeast/Sc_EPDnew_002_sacCer3.sga")
     with Reference(yeast) as reference:
         placed = place(loci, reference.contigs, load_assembly("sacCer3"), "EPDnew")
-        own = [locus for locus in placed.loci if locus.contig in ("VII", "chrVII")][:150]
+        own = [locus for locus in placed.loci if locus.contig in ("VII", "chrVII")][
+            :150
+        ]
         windows, labels = [], []
         for locus in own:
             window = window_around(locus, 300, 100)
             ahead = 700 if locus.strand == "+" else -700
             for label, shift in ((1, 0), (0, ahead)):
-                moved = Interval(window.contig, window.start + shift, window.end + shift, window.strand)
+                moved = Interval(
+                    window.contig,
+                    window.start + shift,
+                    window.end + shift,
+                    window.strand,
+                )
                 if inside(moved, reference.contigs):
                     windows.append(reference.fetch(moved))
                     labels.append(label)
@@ -221,27 +275,60 @@ def test_the_classifier_tells_promoters_from_what_lies_between(yeast: Path, shar
 @pytest.mark.parametrize(
     ("name", "assembly", "genome", "promoters"),
     [
-        ("yeast-promoters", "sacCer3", "yeast/Saccharomyces*.fa.gz", "yeast/Sc_EPDnew_002_sacCer3.sga"),
-        ("pombe-promoters", "ASM294v2", "pombe/*.fa.gz", "pombe/Sp_EPDnew_002_spo2.sga.gz"),
+        (
+            "yeast-promoters",
+            "sacCer3",
+            "yeast/Saccharomyces*.fa.gz",
+            "yeast/Sc_EPDnew_002_sacCer3.sga",
+        ),
+        (
+            "pombe-promoters",
+            "ASM294v2",
+            "pombe/*.fa.gz",
+            "pombe/Sp_EPDnew_002_spo2.sga.gz",
+        ),
     ],
 )
 def test_models_of_start_sites_call_as_their_figures_say(
-    name: str, assembly: str, genome: str, promoters: str, shared_data: Path, tmp_path: Path, run: Run
+    name: str,
+    assembly: str,
+    genome: str,
+    promoters: str,
+    shared_data: Path,
+    tmp_path: Path,
+    run: Run,
 ) -> None:
     """Along the contig of validation and calibration."""
     reference, sites = tmp_path / "reference.fa.gz", tmp_path / "promoters.tsv"
     prepare_reference(next(shared_data.glob(genome)), reference)
     words = ("--reference", reference, "--assembly", assembly, "-o", sites)
     assert run("prepare promoters", shared_data / promoters, *words).code == 0
-    calibrate = ("model calibrate-calls", name, "--reference", reference, "--promoters", sites)
+    calibrate = (
+        "model calibrate-calls",
+        name,
+        "--reference",
+        reference,
+        "--promoters",
+        sites,
+    )
     assert run(*calibrate, "--test-contig", "none", "-o", tmp_path / "again").code == 0
     bundled = REPOSITORY / "resources/models" / name
-    told, found = (read_json(home / METRICS)["calls"]["valid"] for home in (bundled, tmp_path / "again"))
-    assert found == pytest.approx(told, abs=5e-3)  # scores on another CPU, by which ranks change
+    told, found = (
+        read_json(home / METRICS)["calls"]["valid"]
+        for home in (bundled, tmp_path / "again")
+    )
+    assert found == pytest.approx(
+        told, abs=5e-3
+    )  # scores on another CPU, by which ranks change
     assert found["average_precision_within_100_bp"] > 0.65
-    shipped, again = (read_call_precision(home / "calls.json") for home in (bundled, tmp_path / "again"))
+    shipped, again = (
+        read_call_precision(home / "calls.json")
+        for home in (bundled, tmp_path / "again")
+    )
     assert again.fitted_on == shipped.fitted_on and again.tss == shipped.tss
-    np.testing.assert_allclose(again(shipped.scores)[0], shipped(shipped.scores)[0], atol=0.02)
+    np.testing.assert_allclose(
+        again(shipped.scores)[0], shipped(shipped.scores)[0], atol=0.02
+    )
 
 
 def test_the_readme_s_calls_are_at_known_start_sites(run: Run, tmp_path: Path) -> None:

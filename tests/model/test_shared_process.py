@@ -111,14 +111,30 @@ def test_the_compiled_kernel_refuses_tensors_of_another_device() -> None:
 def test_threads_are_limited(run: Run, tmp_path: Path) -> None:
     """Thousands of threads crash libraries; numbers that a machine could have are accepted."""
     most = max(MOST_THREADS, available_cores())
-    assert [limit_threads(count) for count in (1, 3, most, most + 1, 10**30)] == [1, 3, most, most, most]
-    words = ["score-promoters", "yeast-promoters-window", EXAMPLE, "--stride", 5000, "-o", tmp_path / "x.tsv"]
+    assert [limit_threads(count) for count in (1, 3, most, most + 1, 10**30)] == [
+        1,
+        3,
+        most,
+        most,
+        most,
+    ]
+    words = [
+        "score-promoters",
+        "yeast-promoters-window",
+        EXAMPLE,
+        "--stride",
+        5000,
+        "-o",
+        tmp_path / "x.tsv",
+    ]
     found = run(*words, "--threads", 100_000)
     assert found.code == 0 and f"--threads 100000: {most} threads are used" in found.err
     many = (tmp_path / "x.tsv").read_text().splitlines()
     assert run(*words, "--threads", 1).code == 0
     one = (tmp_path / "x.tsv").read_text().splitlines()
-    assert [line for line in one if line[0] != "#"] == [line for line in many if line[0] != "#"]
+    assert [line for line in one if line[0] != "#"] == [
+        line for line in many if line[0] != "#"
+    ]
     assert run(*words, "--threads", 0).code == 2
 
 
@@ -137,18 +153,34 @@ def test_threads_that_share_a_model_get_the_results_of_one(threads: int) -> None
         return own.grad.numpy()
 
     with cpu_threads(threads):
-        scores, vectors, slopes = promoters.predict(windows), encoder.embed(windows), gradient()
+        scores, vectors, slopes = (
+            promoters.predict(windows),
+            encoder.embed(windows),
+            gradient(),
+        )
         with ThreadPoolExecutor(4) as pool:
             for _ in range(2):
                 predicted = [
-                    pool.submit(promoters.predict, windows[:count], batch_size=size, device="cpu")
+                    pool.submit(
+                        promoters.predict,
+                        windows[:count],
+                        batch_size=size,
+                        device="cpu",
+                    )
                     for count, size in ((16, 32), (13, 4), (5, 1), (16, 7), (11, 32))
                 ]
-                embedded = [pool.submit(encoder.embed, windows[:count], device="cpu") for count in (3, 16)]
+                embedded = [
+                    pool.submit(encoder.embed, windows[:count], device="cpu")
+                    for count in (3, 16)
+                ]
                 derived = pool.submit(gradient)
                 for one in predicted:
-                    np.testing.assert_array_equal(one.result(), scores[: len(one.result())])
+                    np.testing.assert_array_equal(
+                        one.result(), scores[: len(one.result())]
+                    )
                 for one in embedded:
-                    np.testing.assert_array_equal(one.result(), vectors[: len(one.result())])
+                    np.testing.assert_array_equal(
+                        one.result(), vectors[: len(one.result())]
+                    )
                 np.testing.assert_array_equal(derived.result(), slopes)
         assert torch.get_num_threads() == threads

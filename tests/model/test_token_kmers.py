@@ -26,7 +26,12 @@ from bigbird_dna.model.kmers import (
     gpu_words,
     kmer_rows,
 )
-from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings, PromoterSettings
+from bigbird_dna.model.settings import (
+    ChromatinSettings,
+    NamedTrack,
+    PretrainingSettings,
+    PromoterSettings,
+)
 from bigbird_dna.tokens.text import TextTokenizer
 from tests.golden.messages import fails
 from tests.tokens.text_model import text_model
@@ -38,7 +43,8 @@ DNA = st.text("ACGTN", min_size=1, max_size=60)
 
 def padded(*texts: str, extra: int = 0) -> Tensor:
     rows = [
-        np.concatenate([[TOKENIZER.cls_id], TOKENIZER.encode(text), [TOKENIZER.sep_id]]) for text in texts
+        np.concatenate([[TOKENIZER.cls_id], TOKENIZER.encode(text), [TOKENIZER.sep_id]])
+        for text in texts
     ]
     ids, _ = pad(rows, TOKENIZER.pad_id)
     return torch.nn.functional.pad(ids, (0, extra), value=TOKENIZER.pad_id)
@@ -61,7 +67,12 @@ def row_of(word: str, both_strands: bool) -> int:
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.lists(DNA, min_size=1, max_size=3), st.integers(1, 8), st.booleans(), st.integers(0, 2))
+@given(
+    st.lists(DNA, min_size=1, max_size=3),
+    st.integers(1, 8),
+    st.booleans(),
+    st.integers(0, 2),
+)
 def test_kmers_are_those_around_each_base_and_no_row_reads_another(
     texts: list[str], k: int, both_strands: bool, extra: int
 ) -> None:
@@ -69,21 +80,30 @@ def test_kmers_are_those_around_each_base_and_no_row_reads_another(
     for text, starts in zip(texts, words.starts, strict=True):
         around = "N" * k + text + "N" * k
         expected = [
-            row_of(around[place - (k - 1) // 2 :][:k], both_strands) for place in range(k, k + len(text))
+            row_of(around[place - (k - 1) // 2 :][:k], both_strands)
+            for place in range(k, k + len(text))
         ]
         first = int(starts[1])  # after [CLS]
         assert words.rows[first : first + len(text)].tolist() == expected
         assert starts.diff().min() >= 1
 
 
-def test_a_kmer_and_its_reverse_complement_have_one_row_and_all_others_different_ones() -> None:
+def test_a_kmer_and_its_reverse_complement_have_one_row_and_all_others_different_ones() -> (
+    None
+):
     for k in (1, 2, 5, 6):
         table, count = kmer_rows(k, both_strands=True)
         own: dict[int, set[str]] = {}
         for number in range(4**k):
-            word = "".join("ACGT"[number // 4**place % 4] for place in reversed(range(k)))
-            own.setdefault(int(table[number]), set()).add(min(word, reverse_complement(word)))
-        assert sorted(own) == [*range(1, count)] and all(len(words) == 1 for words in own.values())
+            word = "".join(
+                "ACGT"[number // 4**place % 4] for place in reversed(range(k))
+            )
+            own.setdefault(int(table[number]), set()).add(
+                min(word, reverse_complement(word))
+            )
+        assert sorted(own) == [*range(1, count)] and all(
+            len(words) == 1 for words in own.values()
+        )
 
 
 @settings(deadline=None, max_examples=30)
@@ -92,7 +112,10 @@ def test_words_for_a_gpu_are_those_for_a_cpu_and_then_none(
     texts: list[str], k: int, both_strands: bool
 ) -> None:
     ids, pieces = padded(*texts), Pieces.of(TOKENIZER, k, both_strands)
-    (rows, starts), (longer, same) = cpu_words(ids, pieces, k), gpu_words(ids, pieces, k)
+    (rows, starts), (longer, same) = (
+        cpu_words(ids, pieces, k),
+        gpu_words(ids, pieces, k),
+    )
     assert torch.equal(starts, same) and torch.equal(longer[: len(rows)], rows)
     assert not longer[len(rows) :].any()
 
@@ -129,7 +152,9 @@ def test_vectors_depend_on_neither_the_other_rows_nor_padding() -> None:
     together = part(padded(*texts, extra=3))
     for row, text in enumerate(texts):
         alone = part(padded(text))[0]
-        torch.testing.assert_close(together[row, : len(alone)], alone, atol=1e-6, rtol=0)
+        torch.testing.assert_close(
+            together[row, : len(alone)], alone, atol=1e-6, rtol=0
+        )
         assert not together[row, len(alone) :].any()
 
 
@@ -150,7 +175,9 @@ def test_without_a_tokenizer_nothing_is_read() -> None:
 # In networks
 
 ENCODER = small_encoder(TOKENIZER.vocabulary, kmers=5)
-PROMOTER = PromoterSettings(upstream=40, downstream=20, pooling="mean", jitter=6, views=3, ensemble_kmers=4)
+PROMOTER = PromoterSettings(
+    upstream=40, downstream=20, pooling="mean", jitter=6, views=3, ensemble_kmers=4
+)
 CHROMATIN = ChromatinSettings(
     window=120,
     bin=40,
@@ -167,7 +194,9 @@ def test_vectors_are_zero_at_first_and_change_an_encoder_when_they_are_not() -> 
     torch.manual_seed(1)
     network = build_network(ENCODER, PretrainingSettings(), TOKENIZER).eval()
     torch.manual_seed(1)
-    plain = build_network(ENCODER.model_copy(update={"kmers": 0}), PretrainingSettings()).eval()
+    plain = build_network(
+        ENCODER.model_copy(update={"kmers": 0}), PretrainingSettings()
+    ).eval()
     ids = padded(random_dna(70, 1), random_dna(50, 2))
     lengths = (ids != TOKENIZER.pad_id).sum(1)
     with torch.no_grad():
@@ -179,32 +208,52 @@ def test_vectors_are_zero_at_first_and_change_an_encoder_when_they_are_not() -> 
 
 @pytest.mark.parametrize("position", ["learned", "rotary_bp"])
 @pytest.mark.parametrize("own", [PROMOTER, CHROMATIN], ids=["promoter", "chromatin"])
-def test_a_saved_model_predicts_the_same_in_any_batch(own: Any, position: str, tmp_path: Any) -> None:
-    model = random_model(TOKENIZER, ENCODER.model_copy(update={"position_encoding": position}), own, scale=2)
+def test_a_saved_model_predicts_the_same_in_any_batch(
+    own: Any, position: str, tmp_path: Any
+) -> None:
+    model = random_model(
+        TOKENIZER,
+        ENCODER.model_copy(update={"position_encoding": position}),
+        own,
+        scale=2,
+    )
     rng = np.random.default_rng(1)
     for part in model.network.modules():
         if isinstance(part, KmerMember):
             part.set_weights(rng.normal(size=part.weight[:, 1:, :-1].shape))
         if isinstance(part, DyadMember):
-            part.set_weights(rng.integers(0, DYADS, part.weight.shape), rng.normal(size=part.weight.shape))
+            part.set_weights(
+                rng.integers(0, DYADS, part.weight.shape),
+                rng.normal(size=part.weight.shape),
+            )
         if isinstance(part, TokenKmers):
             torch.nn.init.normal_(part.weight)
     windows = [random_dna(own.window, seed) for seed in range(9)]
     found = model.window_probabilities(windows, device="cpu")
     save(tmp_path / "m", model, {}, {}, {})
     loaded: Any = load(tmp_path / "m")
-    assert loaded.window_probabilities(windows, device="cpu").tobytes() == found.tobytes()
-    alone = np.concatenate([loaded.window_probabilities([one], device="cpu") for one in windows])
+    assert (
+        loaded.window_probabilities(windows, device="cpu").tobytes() == found.tobytes()
+    )
+    alone = np.concatenate(
+        [loaded.window_probabilities([one], device="cpu") for one in windows]
+    )
     np.testing.assert_allclose(alone, found, rtol=0, atol=1e-6)
     if own is CHROMATIN:
-        turned = loaded.window_probabilities([reverse_complement(one) for one in windows], device="cpu")
+        turned = loaded.window_probabilities(
+            [reverse_complement(one) for one in windows], device="cpu"
+        )
         np.testing.assert_allclose(turned, found, atol=1e-6)
 
 
 def test_a_member_adds_log_odds_of_the_frequencies_in_a_bin_and_around_it() -> None:
     member = KmerMember(3, 2, both_strands=True, margins=(0, 25))
     member.attach(TOKENIZER)
-    weights = np.random.default_rng(1).normal(size=(2, member.table_rows - 1, 2)).astype(np.float32)
+    weights = (
+        np.random.default_rng(1)
+        .normal(size=(2, member.table_rows - 1, 2))
+        .astype(np.float32)
+    )
     member.set_weights(weights)
     texts = [random_dna(120, 4), random_dna(60, 5) + "N" * 7 + random_dna(53, 6)]
     rows = bin_rows(TOKENIZER, texts, np.array([[40, 60], [30, 70]]), 20, 500)
@@ -216,7 +265,10 @@ def test_a_member_adds_log_odds_of_the_frequencies_in_a_bin_and_around_it() -> N
             expected = np.zeros(2)
             for weight, margin in zip(weights, (0, 25), strict=True):
                 # A k-mer belongs to its central base, so a region has one more base at each end.
-                left, right = max(0, offsets[first] - margin - 1), offsets[last] + margin + 1
+                left, right = (
+                    max(0, offsets[first] - margin - 1),
+                    offsets[last] + margin + 1,
+                )
                 part = text[left:right]
                 features = window_features([part], [len(part)], 3)[0]
                 expected += features @ weight
@@ -229,7 +281,9 @@ def test_a_member_adds_the_dyads_whose_two_middle_bases_are_in_a_bin() -> None:
     # Dyads that occur, so that most sums are not zero, and some others.
     present = np.unique(dyad_counts(texts, 120).indices)
     dyads = TrackDyads(
-        np.concatenate([rng.choice(present, (2, 90)), rng.integers(0, DYADS, (2, 10))], axis=1),
+        np.concatenate(
+            [rng.choice(present, (2, 90)), rng.integers(0, DYADS, (2, 10))], axis=1
+        ),
         rng.normal(size=(2, 100)).astype(np.float32),
         np.zeros(2, np.float32),
     )
@@ -256,7 +310,9 @@ def test_a_member_that_was_not_fitted_adds_nothing_and_is_not_trained() -> None:
     assert model.network.ensemble.kmers is not None
     assert not model.network.ensemble.kmers.weight[..., :-1].any()
     assert "ensemble.kmers.weight" in model.network.state_dict()
-    assert not any(name.startswith("ensemble") for name, _ in model.network.named_parameters())
+    assert not any(
+        name.startswith("ensemble") for name, _ in model.network.named_parameters()
+    )
 
 
 def test_text_has_no_bases() -> None:

@@ -19,12 +19,18 @@ from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.toys import random_dna, random_model, small_encoder
 
 SEQUENCES = [random_dna(150, seed) for seed in range(3)]
-LABELED = SequenceSettings(kind="multilabel", outputs=("a", "b"), pooling="mean", jitter=0, views=1)
+LABELED = SequenceSettings(
+    kind="multilabel", outputs=("a", "b"), pooling="mean", jitter=0, views=1
+)
 ENCODERS: dict[str, dict[str, Any]] = {
     "bigbird": {"attention": "bigbird"},
     "full, rotary": {"attention": "full", "position_encoding": "rotary"},
     "gated": {"norm": "pre", "feed_forward": "gated"},
-    "global tokens": {"attention": "bigbird_etc", "num_global_tokens": 3, "relative_max_distance": 4},
+    "global tokens": {
+        "attention": "bigbird_etc",
+        "num_global_tokens": 3,
+        "relative_max_distance": 4,
+    },
     "longformer": {"attention": "longformer"},
     "reformer": {"attention": "reformer"},  # has no keys
     "reversible": {"attention": "bigbird", "reversible": True},
@@ -40,7 +46,9 @@ def one_thread() -> Iterator[None]:
 
 def labeled_model(tokenizer: DnaTokenizer, **encoder: Any) -> LoadedSequenceModel:
     sizes = {"layers": 2, "hidden": 32, **encoder}
-    model = random_model(tokenizer, small_encoder(tokenizer.vocabulary, **sizes), LABELED, scale=3.0)
+    model = random_model(
+        tokenizer, small_encoder(tokenizer.vocabulary, **sizes), LABELED, scale=3.0
+    )
     assert isinstance(model, LoadedSequenceModel)
     return model
 
@@ -59,10 +67,20 @@ def layers_of(model: LoadedSequenceModel) -> list[Layer]:
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_every_module_with_weights_calls_its_hooks(tokenizer: DnaTokenizer, name: str) -> None:
+def test_every_module_with_weights_calls_its_hooks(
+    tokenizer: DnaTokenizer, name: str
+) -> None:
     model = labeled_model(tokenizer, **ENCODERS[name])
-    parts = {key: part for key, part in model.network.named_modules() if "weight" in part._parameters}
-    parts |= {key: part for key, part in model.network.named_modules() if isinstance(part, Encoder)}
+    parts = {
+        key: part
+        for key, part in model.network.named_modules()
+        if "weight" in part._parameters
+    }
+    parts |= {
+        key: part
+        for key, part in model.network.named_modules()
+        if isinstance(part, Encoder)
+    }
     called: list[str] = []
     for key, part in parts.items():
         part.register_forward_hook(lambda *_, key=key: called.append(key))
@@ -75,14 +93,18 @@ def test_every_module_with_weights_calls_its_hooks(tokenizer: DnaTokenizer, name
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_predictions_are_those_of_the_wrapped_module(tokenizer: DnaTokenizer, name: str) -> None:
+def test_predictions_are_those_of_the_wrapped_module(
+    tokenizer: DnaTokenizer, name: str
+) -> None:
     """A hook, a parametrization and a module in its place, which triple an output, are as tripled weights."""
     model = labeled_model(tokenizer, **ENCODERS[name])
     before = predicted(model)
 
     def tripled(wrap: Callable[[Layer, str], Any]) -> np.ndarray[Any, Any]:
         undo = [
-            wrap(layer, part) for layer in layers_of(model) for part in ("query", "value", "intermediate")
+            wrap(layer, part)
+            for layer in layers_of(model)
+            for part in ("query", "value", "intermediate")
         ]
         found = predicted(model)
         for one in undo:
@@ -95,10 +117,16 @@ def test_predictions_are_those_of_the_wrapped_module(tokenizer: DnaTokenizer, na
         kept = [x.detach().clone() for x in linear.parameters()]
         for x in linear.parameters():
             x.data *= 3
-        return lambda: [x.data.copy_(y) for x, y in zip(linear.parameters(), kept, strict=True)]
+        return lambda: [
+            x.data.copy_(y) for x, y in zip(linear.parameters(), kept, strict=True)
+        ]
 
     def hook(layer: Layer, part: str) -> Any:
-        return getattr(layer, part).register_forward_hook(lambda _module, _given, out: 3 * out).remove
+        return (
+            getattr(layer, part)
+            .register_forward_hook(lambda _module, _given, out: 3 * out)
+            .remove
+        )
 
     def in_its_place(layer: Layer, part: str) -> Any:
         linear = getattr(layer, part)
@@ -118,7 +146,9 @@ def test_predictions_are_those_of_the_wrapped_module(tokenizer: DnaTokenizer, na
 
         def undo() -> None:
             for key in ("weight", "bias"):
-                parametrize.remove_parametrizations(linear, key, leave_parametrized=False)
+                parametrize.remove_parametrizations(
+                    linear, key, leave_parametrized=False
+                )
 
         return undo
 
@@ -142,7 +172,18 @@ def test_wrapped_layers_are_called_by_generation(tokenizer: DnaTokenizer) -> Non
 
     def sample() -> list[str]:
         device = torch.device("cpu")
-        return [*generate(model, [Flanks("ACGT")], 2, 30, Sampling(), rounds=1, seed=1, device=device)]
+        return [
+            *generate(
+                model,
+                [Flanks("ACGT")],
+                2,
+                30,
+                Sampling(),
+                rounds=1,
+                seed=1,
+                device=device,
+            )
+        ]
 
     before = sample()
     handle = part.register_forward_hook(lambda *_: called.append(1))  # type: ignore[union-attr, operator]
@@ -151,17 +192,27 @@ def test_wrapped_layers_are_called_by_generation(tokenizer: DnaTokenizer) -> Non
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_adapters_of_peft_are_trained_and_used(tokenizer: DnaTokenizer, name: str) -> None:
+def test_adapters_of_peft_are_trained_and_used(
+    tokenizer: DnaTokenizer, name: str
+) -> None:
     """All their matrices have gradients, and a merged model predicts what the unmerged one does."""
     peft = pytest.importorskip("peft")
     model = labeled_model(tokenizer, **ENCODERS[name])
     before = predicted(model)
-    config = peft.LoraConfig(r=4, target_modules=["query", "key", "value"], init_lora_weights=False)
+    config = peft.LoraConfig(
+        r=4, target_modules=["query", "key", "value"], init_lora_weights=False
+    )
     torch.manual_seed(1)
     wrapped = peft.inject_adapter_in_model(config, model.network)
-    model.network.train()(ids_of(model), torch.tensor([30, 30, 30])).square().sum().backward()
+    model.network.train()(
+        ids_of(model), torch.tensor([30, 30, 30])
+    ).square().sum().backward()
     adapters = {key: x for key, x in wrapped.named_parameters() if "lora_" in key}
-    parts = [part for part in model.network.modules() if isinstance(part, peft.tuners.lora.Linear)]
+    parts = [
+        part
+        for part in model.network.modules()
+        if isinstance(part, peft.tuners.lora.Linear)
+    ]
     assert len(adapters) == 2 * len(parts) >= 2 * 2 * 2
     for key, x in adapters.items():
         assert x.grad is not None and x.grad.abs().max() > 0, key

@@ -70,8 +70,14 @@ def their_config(tokenizer: JsonTokenizer, **changes: Any) -> Any:
 
     ids = tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.sep_id
     names = ("pad_token_id", "bos_token_id", "eos_token_id", "sep_token_id")
-    sizes = {"vocab_size": tokenizer.vocabulary, "max_position_embeddings": 1024, **THEIR_SIZES}
-    return transformers.BigBirdConfig(**{**sizes, **dict(zip(names, ids, strict=True)), **changes})
+    sizes = {
+        "vocab_size": tokenizer.vocabulary,
+        "max_position_embeddings": 1024,
+        **THEIR_SIZES,
+    }
+    return transformers.BigBirdConfig(
+        **{**sizes, **dict(zip(names, ids, strict=True)), **changes}
+    )
 
 
 @pytest.fixture
@@ -84,19 +90,44 @@ def roberta(tmp_path: Path) -> Path:
     directory.mkdir()
     pieces = ByteLevelBPETokenizer()
     names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    pieces.train_from_iterator([TEXT] * 3, 330, special_tokens=names, show_progress=False)
+    pieces.train_from_iterator(
+        [TEXT] * 3, 330, special_tokens=names, show_progress=False
+    )
     pieces.save(str(directory / "tokenizer.json"))
-    ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "vocab_size": pieces.get_vocab_size()}
-    sizes: dict[str, Any] = {**THEIR_SIZES, **ids, "layer_norm_eps": 1e-5, "max_position_embeddings": 130}
-    network = transformers.RobertaForMaskedLM(transformers.RobertaConfig(**sizes, type_vocab_size=1))
+    ids = {
+        "pad_token_id": 1,
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+        "vocab_size": pieces.get_vocab_size(),
+    }
+    sizes: dict[str, Any] = {
+        **THEIR_SIZES,
+        **ids,
+        "layer_norm_eps": 1e-5,
+        "max_position_embeddings": 130,
+    }
+    network = transformers.RobertaForMaskedLM(
+        transformers.RobertaConfig(**sizes, type_vocab_size=1)
+    )
     shuffle_weights(network, 32)
     network.tie_weights()
     network.save_pretrained(directory)
     return directory
 
 
-TINY: dict[str, Any] = {"layers": 1, "hidden": 16, "heads": 2, "max_length": 128, "block_size": 16}
-STEPS: dict[str, Any] = {"batch_size": 4, "steps": 4, "evaluate_every": 2, "checkpoint_minutes": 0}
+TINY: dict[str, Any] = {
+    "layers": 1,
+    "hidden": 16,
+    "heads": 2,
+    "max_length": 128,
+    "block_size": 16,
+}
+STEPS: dict[str, Any] = {
+    "batch_size": 4,
+    "steps": 4,
+    "evaluate_every": 2,
+    "checkpoint_minutes": 0,
+}
 FAR: dict[str, Any] = {
     "kind": "classification",
     "data": {"generated": {"train": 12, "valid": 4, "test": 8, "words": 40}},
@@ -119,7 +150,12 @@ QUESTIONS: dict[str, Any] = {
     "length": 64,  # several windows
     "stride": 24,
     "question_tokens": 6,
-    "training": {"batch_size": 4, "steps": 2, "evaluate_every": 2, "checkpoint_minutes": 0},
+    "training": {
+        "batch_size": 4,
+        "steps": 2,
+        "evaluate_every": 2,
+        "checkpoint_minutes": 0,
+    },
 }
 SUMMARIES: dict[str, Any] = {
     "kind": "summaries",
@@ -128,7 +164,11 @@ SUMMARIES: dict[str, Any] = {
     "encoder": TINY,
     "document_tokens": 96,
     "search": {"beams": 2, "max_length": 12},
-    "training": {"batch_size": 2, "steps": 3, "length_curriculum": [{"steps": 1, "tokens": 32}]},
+    "training": {
+        "batch_size": 2,
+        "steps": 3,
+        "length_curriculum": [{"steps": 1, "tokens": 32}],
+    },
 }
 
 
@@ -144,19 +184,29 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def figures(home: Path) -> dict[str, Any]:
     """What a task was evaluated to, by the directory of its files."""
-    found: dict[str, Any] = json.loads((home / "evaluation.json").read_text())["figures"]
+    found: dict[str, Any] = json.loads((home / "evaluation.json").read_text())[
+        "figures"
+    ]
     return found
 
 
 def mistake(
-    run: Run, code: int, command: str, config: Path, task: str, *named: object, key: str = ""
+    run: Run,
+    code: int,
+    command: str,
+    config: Path,
+    task: str,
+    *named: object,
+    key: str = "",
 ) -> None:
     """A command of a task, with a `key=value` of its section, fails with one sentence that names these."""
     words = ["--set", f"tasks.{task}.{key}"] if key else []
     message(refused(run("nlp", command, config, "--task", task, *words), code), *named)
 
 
-def done(run: Run, config: Path, task: str, *commands: str, more: tuple[object, ...] = ()) -> str:
+def done(
+    run: Run, config: Path, task: str, *commands: str, more: tuple[object, ...] = ()
+) -> str:
     """Carry out commands of a task, each of which must succeed; what the last one logged."""
     result = None
     for command in commands:
@@ -174,4 +224,6 @@ def public_row(form: str) -> Any:
     return rows[0] if isinstance(rows, list) else rows
 
 
-HOTPOT, NATURAL, TRIVIA, WIKIHOP = map(public_row, ("hotpotqa", "natural_questions", "triviaqa", "wikihop"))
+HOTPOT, NATURAL, TRIVIA, WIKIHOP = map(
+    public_row, ("hotpotqa", "natural_questions", "triviaqa", "wikihop")
+)

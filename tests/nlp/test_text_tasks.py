@@ -15,7 +15,11 @@ from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.errors import DataError
 from bigbird_dna.model.directory import load
 from bigbird_dna.papers.nlp.answers.public import read_public
-from bigbird_dna.papers.nlp.classification import class_metrics, score_metrics, text_rows
+from bigbird_dna.papers.nlp.classification import (
+    class_metrics,
+    score_metrics,
+    text_rows,
+)
 from bigbird_dna.papers.nlp.config import (
     GeneratedConfig,
     HubConfig,
@@ -52,7 +56,9 @@ from tests.nlp.conftest import (
 from tests.toys import written
 
 
-def test_a_classification_from_its_records_to_the_page(run: Run, write: Write, tmp_path: Path) -> None:
+def test_a_classification_from_its_records_to_the_page(
+    run: Run, write: Write, tmp_path: Path
+) -> None:
     config = write(far=FAR)
     done(run, config, "far", "prepare", "finetune", "predict", "evaluate")
     home = tmp_path / "results/far"
@@ -65,7 +71,9 @@ def test_a_classification_from_its_records_to_the_page(run: Run, write: Write, t
     right = sum(one["label"] == record["label"] for one, record in pairs)
     assert figures(home)["accuracy"] == right / 8
     model = load(home / "model")
-    assert model.settings.labels == tuple(sorted(f"{one} {other}" for one in SPEAKERS for other in PLACES))  # type: ignore[attr-defined]
+    assert model.settings.labels == tuple(
+        sorted(f"{one} {other}" for one in SPEAKERS for other in PLACES)
+    )  # type: ignore[attr-defined]
     assert not list((home / "checkpoints").glob("*"))
     page = tmp_path / "page.html"
     assert run("nlp", "report", home / "evaluation.json", "-o", page).code == 0
@@ -83,27 +91,53 @@ def test_a_stopped_training_goes_on_to_the_same_bits(
     done(run, config, "a", "prepare", "finetune")
     weights = (model / "model.safetensors").read_bytes()
     model.rename(tmp_path / "first")
-    stopped = run("nlp", "finetune", config, "--task", "a", "--threads", 1, "--time-limit", "0:00:01")
+    stopped = run(
+        "nlp",
+        "finetune",
+        config,
+        "--task",
+        "a",
+        "--threads",
+        1,
+        "--time-limit",
+        "0:00:01",
+    )
     steps = task["training"]["steps"]
-    assert stopped.code == 75 and f"stopped after step 1 of {steps}" in stopped.err, stopped.err
+    assert stopped.code == 75 and f"stopped after step 1 of {steps}" in stopped.err, (
+        stopped.err
+    )
     again = run("nlp", "finetune", config, "--task", "a", "--threads", 1)
     assert again.code == 0 and "resuming at step 1" in again.err
     assert (model / "model.safetensors").read_bytes() == weights
 
 
-def test_scores_are_learnt_and_judged_by_correlations(run: Run, write: Write, tmp_path: Path) -> None:
+def test_scores_are_learnt_and_judged_by_correlations(
+    run: Run, write: Write, tmp_path: Path
+) -> None:
     rows = [{"text": "a b", "pair": "b a " * n, "score": n / 2} for n in range(1, 9)]
     files = {
-        split: str(write_lines(tmp_path / f"{split}.jsonl", *rows)) for split in ("train", "valid", "test")
+        split: str(write_lines(tmp_path / f"{split}.jsonl", *rows))
+        for split in ("train", "valid", "test")
     }
-    config = write(sts={**FAR, "data": {"files": files}, "regression": True, "published": {}})
+    config = write(
+        sts={**FAR, "data": {"files": files}, "regression": True, "published": {}}
+    )
     done(run, config, "sts", "prepare", "finetune", "predict", "evaluate")
     home = tmp_path / "results/sts"
-    assert set(figures(home)) == {"pearson", "spearman", "records"} and figures(home)["records"] == 8
+    assert (
+        set(figures(home)) == {"pearson", "spearman", "records"}
+        and figures(home)["records"] == 8
+    )
     # Whole numbers are scores as well, wherever they come from.
-    write_lines(home / "predictions.jsonl", *({"id": str(n), "score": n} for n in range(1, 9)))
+    write_lines(
+        home / "predictions.jsonl", *({"id": str(n), "score": n} for n in range(1, 9))
+    )
     done(run, config, "sts", "evaluate")
-    assert figures(home) == {"pearson": pytest.approx(1), "spearman": pytest.approx(1), "records": 8}
+    assert figures(home) == {
+        "pearson": pytest.approx(1),
+        "spearman": pytest.approx(1),
+        "records": 8,
+    }
 
 
 def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> None:
@@ -118,7 +152,10 @@ def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> No
     said = ({"id": str(n), "label": "mother harbour"} for n in range(1, 9))
     write_lines(home / "predictions.jsonl", *said)
     for command in ("finetune", "evaluate"):
-        named = ("mother harbor", "father harbour, father mountain, mother harbour, mother mountain")
+        named = (
+            "mother harbor",
+            "father harbour, father mountain, mother harbour, mother mountain",
+        )
         mistake(run, 2, command, config, "far", *named, key="positive=mother harbor")
     right = ("--set", "tasks.far.positive=mother harbour")
     done(run, config, "far", "evaluate", more=right)
@@ -147,7 +184,11 @@ FAULTS: list[tuple[Any, ...]] = [
     (QUESTIONS, "form=span", [ANSWERED] * 2, "'x'"),
     (QUESTIONS, "form=wikihop", [ANSWERED], "'x'", "candidates"),
     (
-        *(QUESTIONS, "form=wikihop", [{**ANSWERED, "candidates": [f"candidate {n}" for n in range(20)]}]),
+        *(
+            QUESTIONS,
+            "form=wikihop",
+            [{**ANSWERED, "candidates": [f"candidate {n}" for n in range(20)]}],
+        ),
         *("'x'", "20 candidates", "length 64"),
     ),
     (SUMMARIES, "", [{"document": "a"}], "'1'"),
@@ -168,21 +209,30 @@ def test_a_fault_of_a_task_is_one_sentence(
     assert not (home / "model").exists()
 
 
-def test_pairs_are_cut_fairly_and_have_two_segments(text_tokenizer: JsonTokenizer) -> None:
+def test_pairs_are_cut_fairly_and_have_two_segments(
+    text_tokenizer: JsonTokenizer,
+) -> None:
     def lengths(a: int, b: int, length: int) -> tuple[int, int]:
         # Commas are a piece each.
         record = ClassificationRecord(text="," * a, pair="," * b)
         rows = text_rows(text_tokenizer, [record], length)
         (ids,) = rows.ids
-        assert ids[0] == text_tokenizer.cls_id and ids[-1] == text_tokenizer.sep_id and len(ids) <= length
+        assert (
+            ids[0] == text_tokenizer.cls_id
+            and ids[-1] == text_tokenizer.sep_id
+            and len(ids) <= length
+        )
         first = int(rows.firsts[0])
         assert ids[first - 1] == text_tokenizer.sep_id
-        assert rows.segments(torch.arange(1).numpy(), len(ids))[0].tolist() == [0] * first + [1] * (
-            len(ids) - first
-        )
+        assert rows.segments(torch.arange(1).numpy(), len(ids))[0].tolist() == [
+            0
+        ] * first + [1] * (len(ids) - first)
         return first - 2, len(ids) - first - 1
 
-    assert text_tokenizer.encode("," * 7).tolist() == [text_tokenizer.pieces.index(",")] * 7
+    assert (
+        text_tokenizer.encode("," * 7).tolist()
+        == [text_tokenizer.pieces.index(",")] * 7
+    )
     assert lengths(3, 4, 20) == (3, 4)
     assert lengths(30, 4, 20) == (13, 4)
     assert lengths(4, 30, 20) == (4, 13)
@@ -221,17 +271,30 @@ SUMMARY = {"document": "d", "summary": "s"}
         ({"text": "a", "label": 1}, {"text": "a", "label": "1"}),
         ({"sentence": "a", "label": 0, "idx": 3}, {"text": "a", "label": "0"}),
         ({"sentence": "a", "label": -1, "idx": 3}, {"text": "a"}),
-        ({"question": "q", "sentence": "s", "label": 1}, {"text": "q", "pair": "s", "label": "1"}),
-        ({"premise": "p", "hypothesis": "h", "label": 2}, {"text": "p", "pair": "h", "label": "2"}),
+        (
+            {"question": "q", "sentence": "s", "label": 1},
+            {"text": "q", "pair": "s", "label": "1"},
+        ),
+        (
+            {"premise": "p", "hypothesis": "h", "label": 2},
+            {"text": "p", "pair": "h", "label": "2"},
+        ),
         ({"text": "a", "hyperpartisan": True}, {"text": "a", "label": "true"}),
     ],
 )
-def test_rows_of_public_data_sets_become_records(row: dict[str, Any], record: dict[str, Any]) -> None:
+def test_rows_of_public_data_sets_become_records(
+    row: dict[str, Any], record: dict[str, Any]
+) -> None:
     config = read_config(REPOSITORY / "workflow/config/nlp.yaml")
     task = find_task(config, "xsum" if record is SUMMARY else "imdb")
     assert task.record(row) == record
     if record is SUMMARY:
-        assert task.record({key: " " if value == "s" else value for key, value in row.items()}) is None
+        assert (
+            task.record(
+                {key: " " if value == "s" else value for key, value in row.items()}
+            )
+            is None
+        )
         with fails(DataError):
             task.record({key: value for key, value in row.items() if value != "s"})
 
@@ -260,7 +323,12 @@ def test_the_paper_counts_in_epochs_and_shares() -> None:
     ("true", "predicted", "positive", "wanted"),
     [
         # 2 true positives, 1 false positive, 1 false negative, 6 true negatives
-        ("1110000000", "1101000000", None, (0.8, 0.8, (2 * 6 - 1) / math.sqrt(3 * 3 * 7 * 7), 2 / 3)),
+        (
+            "1110000000",
+            "1101000000",
+            None,
+            (0.8, 0.8, (2 * 6 - 1) / math.sqrt(3 * 3 * 7 * 7), 2 / 3),
+        ),
         ("1110000000", "1101000000", "0", (0.8, 0.8, 11 / 21, 2 * 6 / (2 * 6 + 1 + 1))),
         # of several classes there is no F1 unless one is named; b: one of each
         ("abcab", "abbac", None, (0.6, 0.6, None, None)),
@@ -274,7 +342,9 @@ def test_figures_of_classes_by_hand(
     true: str, predicted: str, positive: str | None, wanted: tuple[float | None, ...]
 ) -> None:
     found = class_metrics([*true], [*predicted], positive)
-    for name, value in zip(("accuracy", "micro_f1", "matthews", "f1"), wanted, strict=True):
+    for name, value in zip(
+        ("accuracy", "micro_f1", "matthews", "f1"), wanted, strict=True
+    ):
         assert value is None or found[name] == pytest.approx(value)
     assert ("f1" in found) == (wanted[3] is not None)
 
@@ -283,21 +353,37 @@ def test_figures_of_classes_by_hand(
     ("true", "predicted", "pearson", "spearman"),
     [
         # deviations (-1.25, -0.25, -0.25, 1.75) and (-3, -1, -2, 6); ranks (1, 2.5, 2.5, 4) and (1, 3, 2, 4)
-        ([1, 2, 2, 4], [1, 3, 2, 10], 15 / math.sqrt(4.75 * 50), 4.5 / math.sqrt(4.5 * 5)),
+        (
+            [1, 2, 2, 4],
+            [1, 3, 2, 10],
+            15 / math.sqrt(4.75 * 50),
+            4.5 / math.sqrt(4.5 * 5),
+        ),
         *(([1, 2], [3, 3], None, None), ([1], [2], None, None), ([], [], None, None)),
     ],
 )
 def test_correlations_by_hand(
-    true: list[float], predicted: list[float], pearson: float | None, spearman: float | None
+    true: list[float],
+    predicted: list[float],
+    pearson: float | None,
+    spearman: float | None,
 ) -> None:
     found = score_metrics(true, predicted)
-    assert (found["pearson"], found["spearman"]) == (pytest.approx(pearson), pytest.approx(spearman))
+    assert (found["pearson"], found["spearman"]) == (
+        pytest.approx(pearson),
+        pytest.approx(spearman),
+    )
 
 
 @pytest.mark.slow
-def test_bigbird_joins_two_far_facts_and_windows_alone_dont(run: Run, tmp_path: Path) -> None:
+def test_bigbird_joins_two_far_facts_and_windows_alone_dont(
+    run: Run, tmp_path: Path
+) -> None:
     accuracy = {}
-    config, commands = REPOSITORY / "workflow/config/nlp.yaml", ("prepare", "finetune", "predict", "evaluate")
+    config, commands = (
+        REPOSITORY / "workflow/config/nlp.yaml",
+        ("prepare", "finetune", "predict", "evaluate"),
+    )
     for task in ("far", "far-window"):
         done(run, config, task, *commands, more=("--set", f"results={tmp_path}"))
         accuracy[task] = figures(tmp_path / task)["accuracy"]
@@ -316,13 +402,27 @@ QUESTION: dict[str, Any] = {
 }
 
 
-def test_records_come_back_with_their_lines_for_names_and_from_gzip_too(tmp_path: Path) -> None:
-    plain = written(tmp_path / "a.jsonl", '{"text": "one"}\n\n{"id": "x", "text": "zwei ü"}\n')
+def test_records_come_back_with_their_lines_for_names_and_from_gzip_too(
+    tmp_path: Path,
+) -> None:
+    plain = written(
+        tmp_path / "a.jsonl", '{"text": "one"}\n\n{"id": "x", "text": "zwei ü"}\n'
+    )
     packed = written(tmp_path / "b.jsonl", gzip.compress(plain.read_bytes()))
     expected = [TextRecord(id="1", text="one"), TextRecord(id="x", text="zwei ü")]
-    write_lines(tmp_path / "c.jsonl", {**QUESTION, "answers": [{"text": "Ada", "paragraph": 0, "start": 11}]})
-    assert [len(record.answers) for record in read_records(tmp_path / "c.jsonl", QuestionRecord)] == [1]
-    assert [*read_records(plain, TextRecord)] == [*read_records(packed, TextRecord)] == expected
+    write_lines(
+        tmp_path / "c.jsonl",
+        {**QUESTION, "answers": [{"text": "Ada", "paragraph": 0, "start": 11}]},
+    )
+    assert [
+        len(record.answers)
+        for record in read_records(tmp_path / "c.jsonl", QuestionRecord)
+    ] == [1]
+    assert (
+        [*read_records(plain, TextRecord)]
+        == [*read_records(packed, TextRecord)]
+        == expected
+    )
 
 
 PUBLIC = json.dumps([WIKIHOP])
@@ -331,7 +431,11 @@ FAULTY: list[tuple[Any, Any, str]] = [
     (ClassificationRecord, gzip.compress(b'{"text": "a"}\n' * 1000)[:-20], ""),
     (ClassificationRecord, b'{"text": "a"}\n{"text": ', "line 2"),
     (ClassificationRecord, b'{"text": "a"}\n[1]\n', "line 2"),
-    (ClassificationRecord, b'{"text": "a", "text": "b"}\n', "line 1: not JSON: duplicate key 'text'"),
+    (
+        ClassificationRecord,
+        b'{"text": "a", "text": "b"}\n',
+        "line 1: not JSON: duplicate key 'text'",
+    ),
     (ClassificationRecord, {"text": "a", "lable": "b"}, "line 1: unknown key 'lable'"),
     *(
         (ClassificationRecord, content, "line 1: text")
@@ -340,14 +444,30 @@ FAULTY: list[tuple[Any, Any, str]] = [
     (ClassificationRecord, b'{"text": "a", "score": NaN}\n', "line 1: not JSON: NaN"),
     (ClassificationRecord, b'{"text": "\xff"}\n', "line 1"),
     (ClassificationRecord, b"x" * (LONGEST_LINE + 1), "line 1"),
-    (QuestionRecord, QUESTION | {"answers": [{"text": "Ada", "paragraph": 1}]}, "paragraph 1"),
-    (QuestionRecord, QUESTION | {"answers": [{"text": "Ada", "paragraph": 0, "start": 0}]}, "'Ada'"),
-    (QuestionRecord, QUESTION | {"facts": [{"paragraph": 0, "sentence": 2}]}, "sentence 2"),
+    (
+        QuestionRecord,
+        QUESTION | {"answers": [{"text": "Ada", "paragraph": 1}]},
+        "paragraph 1",
+    ),
+    (
+        QuestionRecord,
+        QUESTION | {"answers": [{"text": "Ada", "paragraph": 0, "start": 0}]},
+        "'Ada'",
+    ),
+    (
+        QuestionRecord,
+        QUESTION | {"facts": [{"paragraph": 0, "sentence": 2}]},
+        "sentence 2",
+    ),
     (QuestionRecord, QUESTION | {"long_answer": 1}, "paragraph 1"),
     (QuestionRecord, QUESTION | {"paragraphs": []}, "paragraphs"),
     *(("hotpotqa", content, "") for content in (b"[]", b"{}", b"\xff\xfe[", None)),
     ("hotpotqa", b"[3]", "record 1"),
-    ("hotpotqa", b'[{"question": "x"}]', "record 1: not a row of hotpotqa: key 'context' is missing"),
+    (
+        "hotpotqa",
+        b'[{"question": "x"}]',
+        "record 1: not a row of hotpotqa: key 'context' is missing",
+    ),
     ("triviaqa", b"[]", "Data"),
     ("wikihop", PUBLIC[:-9].encode(), "record 1"),
     ("wikihop", f"{PUBLIC[:-1]},,{{".encode(), "record 2"),
@@ -359,20 +479,34 @@ FAULTY: list[tuple[Any, Any, str]] = [
 
 
 @pytest.mark.parametrize(("kind", "content", "named"), FAULTY, ids=range(len(FAULTY)))
-def test_a_faulty_file_is_told_by_line_and_key(tmp_path: Path, kind: Any, content: Any, named: str) -> None:
+def test_a_faulty_file_is_told_by_line_and_key(
+    tmp_path: Path, kind: Any, content: Any, named: str
+) -> None:
     path = tmp_path / "a.json"
     if content is not None:
-        path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+        path.write_bytes(
+            content if isinstance(content, bytes) else json.dumps(content).encode()
+        )
     with fails(DataError, path, named):
-        [*(read_public(kind, path) if isinstance(kind, str) else read_records(path, kind))]
+        [
+            *(
+                read_public(kind, path)
+                if isinstance(kind, str)
+                else read_records(path, kind)
+            )
+        ]
 
 
-def test_files_of_ones_own_become_splits_and_a_fault_leaves_nothing(tmp_path: Path) -> None:
+def test_files_of_ones_own_become_splits_and_a_fault_leaves_nothing(
+    tmp_path: Path,
+) -> None:
     paths = {}
     for split in ("train", "valid", "test"):
         rows = {"text": split, "label": "x"}, {"text": "b", "label": "y"}
         paths[split] = write_lines(tmp_path / f"own-{split}.jsonl", *rows)
-    task = task_of("classification", files={split: str(path) for split, path in paths.items()})
+    task = task_of(
+        "classification", files={split: str(path) for split, path in paths.items()}
+    )
     counts = task.prepare(tmp_path / "data")
     assert counts == {"train": 2, "valid": 2, "test": 2}
     assert read_lines(tmp_path / "data/train.jsonl") == [
@@ -397,7 +531,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     def give(rows: list[dict[str, Any]]) -> list[tuple[str, str | None, str]]:
         asked = []
 
-        def loaded(name: str, subset: str | None, *, split: str, streaming: bool) -> Any:
+        def loaded(
+            name: str, subset: str | None, *, split: str, streaming: bool
+        ) -> Any:
             asked.append((name, subset, split))
             if split == "validation":
                 raise ConnectionError("no\nnetwork")
@@ -409,27 +545,47 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     return give
 
 
-def test_a_public_data_set_comes_by_its_library_and_says_when_it_cant(tmp_path: Path, hub: Hub) -> None:
+def test_a_public_data_set_comes_by_its_library_and_says_when_it_cant(
+    tmp_path: Path, hub: Hub
+) -> None:
     asked = hub([{"text": "a", "n": 1}, {"text": "b", "n": 2}, {"text": "", "n": 3}])
     with fails(DataError):
-        task_of("pretraining", hub={"name": "some/thing", "subset": "en"}).prepare(tmp_path)
+        task_of("pretraining", hub={"name": "some/thing", "subset": "en"}).prepare(
+            tmp_path
+        )
     assert asked == [("some/thing", "en", "train"), ("some/thing", "en", "validation")]
     assert not list(tmp_path.glob("*.jsonl"))  # all or none
-    whole = task_of("pretraining", hub={"name": "some/thing", "valid": "train", "test": "train"})
+    whole = task_of(
+        "pretraining", hub={"name": "some/thing", "valid": "train", "test": "train"}
+    )
     assert whole.prepare(tmp_path)["train"] == 2
-    assert [record.text for record in read_records(tmp_path / "train.jsonl", TextRecord)] == ["a", "b"]
+    assert [
+        record.text for record in read_records(tmp_path / "train.jsonl", TextRecord)
+    ] == ["a", "b"]
 
 
-def test_parts_of_a_sorted_split_have_all_classes_and_share_no_row(tmp_path: Path, hub: Hub) -> None:
-    rows = [{"text": f"{label} {n}", "label": label} for label in "ab" for n in range(500)]
+def test_parts_of_a_sorted_split_have_all_classes_and_share_no_row(
+    tmp_path: Path, hub: Hub
+) -> None:
+    rows = [
+        {"text": f"{label} {n}", "label": label} for label in "ab" for n in range(500)
+    ]
     asked = hub(rows)
     parts = {"train": "train[:80%]", "valid": "train[80%:90%]", "test": "train[-100:]"}
     task = task_of("classification", hub={"name": "x", **parts})
     counts = task.prepare(tmp_path)
-    assert counts == {"train": 800, "valid": 100, "test": 100} and asked == [("x", None, "train")] * 3
+    assert (
+        counts == {"train": 800, "valid": 100, "test": 100}
+        and asked == [("x", None, "train")] * 3
+    )
     files = {split: tmp_path / f"{split}.jsonl" for split in counts}
-    texts = {split: [one["text"] for one in read_lines(path)] for split, path in files.items()}
-    assert sorted(itertools.chain(*texts.values())) == sorted(row["text"] for row in rows)
+    texts = {
+        split: [one["text"] for one in read_lines(path)]
+        for split, path in files.items()
+    }
+    assert sorted(itertools.chain(*texts.values())) == sorted(
+        row["text"] for row in rows
+    )
     for split, count in counts.items():
         assert count / 3 < sum(text[0] == "a" for text in texts[split]) < count * 2 / 3
     before = [path.read_bytes() for path in files.values()]
@@ -437,7 +593,9 @@ def test_parts_of_a_sorted_split_have_all_classes_and_share_no_row(tmp_path: Pat
     assert before == [path.read_bytes() for path in files.values()]
 
 
-@pytest.mark.parametrize("name", ["train[:90]%", "train[:90%]+test", "train[10]", "train[:9.5%]", "[:5%]"])
+@pytest.mark.parametrize(
+    "name", ["train[:90]%", "train[:90%]+test", "train[10]", "train[:9.5%]", "[:5%]"]
+)
 def test_other_parts_of_splits_are_refused(name: str) -> None:
     with fails(ValueError):
         HubConfig(name="x", train=name)
@@ -453,7 +611,11 @@ def test_other_parts_of_splits_are_refused(name: str) -> None:
         ("summaries", [{"id": n, "summary": "a"} for n in "123"], "'3'"),
         ("classification", [{"id": "1", "label": None}], "line 1"),
         ("classification", [{"id": "1", "label": 3}], "line 1: label"),
-        ("classification", [{"id": "1", "label": "a", "lable": "b"}], "line 1: unknown key 'lable'"),
+        (
+            "classification",
+            [{"id": "1", "label": "a", "lable": "b"}],
+            "line 1: unknown key 'lable'",
+        ),
         ("qa", [{"id": "1", "answer": "", "facts": [3]}], "line 1: facts"),
         ("qa", [{"id": "1", "answer": "", "fact": 3}], "line 1: unknown key 'fact'"),
         ("qa", [{"id": "1"}], "line 1"),
@@ -470,4 +632,6 @@ def test_predictions_that_do_not_fit_are_told(
     }[kind]
     records = write_lines(tmp_path / "records.jsonl", known, known)
     with fails(DataError, "said.jsonl", named):
-        task_of(kind, generated={}).evaluate(records, write_lines(tmp_path / "said.jsonl", *given))
+        task_of(kind, generated={}).evaluate(
+            records, write_lines(tmp_path / "said.jsonl", *given)
+        )

@@ -20,9 +20,13 @@ sys.meta_path.insert(0, Blocked())
 ALL = ("transformers", "tokenizers", "datasets", "rouge_score")
 
 
-def python(code: str, *libraries: str, words: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+def python(
+    code: str, *libraries: str, words: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
     source = BLOCKED.format(libraries=set(libraries)) + code
-    return subprocess.run([sys.executable, "-c", source, *words], capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-c", source, *words], capture_output=True, text=True
+    )
 
 
 def test_the_package_and_its_commands_need_no_extra(tmp_path: Path) -> None:

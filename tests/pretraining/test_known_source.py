@@ -17,7 +17,13 @@ import numpy as np
 import pytest
 import torch
 
-from bigbird_dna.baselines.language import BASES_BOTH, BASES_LEFT, PREDICTORS, TOKENS_LEFT, UNIGRAM
+from bigbird_dna.baselines.language import (
+    BASES_BOTH,
+    BASES_LEFT,
+    PREDICTORS,
+    TOKENS_LEFT,
+    UNIGRAM,
+)
 from bigbird_dna.config import parse_config
 from bigbird_dna.data.predictions import MODEL, MODELS, ONE_AT_A_TIME, SPLIT, UNIFORM
 from bigbird_dna.errors import DataError
@@ -49,7 +55,12 @@ ENCODER = {
     "dropout": 0.0,
 }
 TRAINING = {
-    **{"batch_size": 32, "sequence_tokens": TOKENS, "evaluation_sequences": 32, "precision": "float32"},
+    **{
+        "batch_size": 32,
+        "sequence_tokens": TOKENS,
+        "evaluation_sequences": 32,
+        "precision": "float32",
+    },
     **{"evaluate_every": 10_000, "checkpoint_minutes": 10},
     "optimizer": {"learning_rate": 0.01, "warmup_steps": 30},
 }
@@ -60,11 +71,18 @@ def letters(codes: np.ndarray) -> str:
 
 
 def pretrain(
-    home: Path, source: Source, bases: int, encoder: dict[str, Any], training: dict[str, Any], *pieces: Any
+    home: Path,
+    source: Source,
+    bases: int,
+    encoder: dict[str, Any],
+    training: dict[str, Any],
+    *pieces: Any,
 ) -> dict[str, Any]:
     """Pretrain `home/model` on the source, by a tokenizer that learns from `pieces`; its metrics."""
     with (home / "genome.fa").open("w") as stream:
-        for seed, (contig, size) in enumerate({"train": bases, "valid": 60_000, "test": 120_000}.items()):
+        for seed, (contig, size) in enumerate(
+            {"train": bases, "valid": 60_000, "test": 120_000}.items()
+        ):
             stream.write(f">{contig}\n{letters(source.sample(size, seed))}\n")
     prepare_reference(home / "genome.fa", home / "genome.fa.gz")
     tokens = home / "tokens"
@@ -86,7 +104,9 @@ def pretrain(
     )
     tokenize(config, home / "genome.fa.gz", tokens / "tokenizer.model", tokens)
     task = PretrainingTask(config, tokens, tokens / "tokenizer.model")
-    return train(task, home / "model", home / "checkpoints", World(0, 1, torch.device("cpu")))
+    return train(
+        task, home / "model", home / "checkpoints", World(0, 1, torch.device("cpu"))
+    )
 
 
 @contextmanager
@@ -113,13 +133,19 @@ class EvaluatedTokens(NamedTuple):
     bits: dict[str, np.ndarray]
     blocks: np.ndarray
     of_inputs: np.ndarray  # (M,) given what is seen of the same input, as the model
-    of_documents: np.ndarray  # (M,) given what is seen of the same document, as the baselines
+    of_documents: (
+        np.ndarray
+    )  # (M,) given what is seen of the same document, as the baselines
     told: np.ndarray  # (M,) given all other bases of the document
     told_of_inputs: np.ndarray  # (M,) given all other bases of the input
 
 
 def judge(
-    home: Path, source: Source, bases: int, encoder: dict[str, Any], training: dict[str, Any]
+    home: Path,
+    source: Source,
+    bases: int,
+    encoder: dict[str, Any],
+    training: dict[str, Any],
 ) -> EvaluatedTokens:
     """Pretrain on sequence of the source, a token for each base, and evaluate on other sequence of it."""
     pretrain(home, source, bases, encoder, training, ["ACGT" * 10], 10, 1)
@@ -127,12 +153,18 @@ def judge(
     tokenizer = DnaTokenizer.load(tokens / "tokenizer.model")
     with evaluating(source.order + 3) as given:
         table = evaluation.evaluate_pretraining(
-            home / "model", tokens, home / "bits.tsv", token_order=source.order + 3, **sizes
+            home / "model",
+            tokens,
+            home / "bits.tsv",
+            token_order=source.order + 3,
+            **sizes,
         )
     (plain, _, blocks, _), (rest, *_) = given[-2:]  # of the test contig
     bits = plain | rest
     rows = table[table[SPLIT] == "test"].set_index("predictor")["bits_per_base"]
-    assert dict(rows) == pytest.approx({name: values.mean() for name, values in bits.items()})
+    assert dict(rows) == pytest.approx(
+        {name: values.mean() for name, values in bits.items()}
+    )
     store = TokenStore.open(tokens / "test", tokenizer)
     held_out = HeldOut.draw(store, tokenizer, TOKENS, EVERY, pairs=False)
     documents = evaluation.hidden_in_documents(store, held_out)
@@ -143,7 +175,9 @@ def judge(
     places = [own - 1 for own in held_out.places]
     ends = np.cumsum([len(own) for own in places])
     shown = [text.copy() for text in inputs]
-    for text, own, values in zip(shown, places, np.split(labels, ends[:-1]), strict=True):
+    for text, own, values in zip(
+        shown, places, np.split(labels, ends[:-1]), strict=True
+    ):
         text[own] = values
     whole = [codes[document] for document in documents.documents]
     return EvaluatedTokens(
@@ -177,11 +211,15 @@ def known(
 def check(evaluated: EvaluatedTokens, source: Source) -> None:
     """The model comes within 2 % of what the source knows; neither it nor a baseline gets below that."""
     assert {*evaluated.bits} == {*MODELS, *PREDICTORS}
-    for name, least in zip(MODELS, (evaluated.of_inputs, evaluated.told_of_inputs), strict=True):
+    for name, least in zip(
+        MODELS, (evaluated.of_inputs, evaluated.told_of_inputs), strict=True
+    ):
         assert evaluated.bits[name].mean() < 1.02 * least.mean(), name
         assert not surely_below(evaluated, evaluated.bits[name], least), name
     for name, bits in evaluated.bits.items():
-        least = evaluated.told if name.endswith(ONE_AT_A_TIME) else evaluated.of_documents
+        least = (
+            evaluated.told if name.endswith(ONE_AT_A_TIME) else evaluated.of_documents
+        )
         assert not surely_below(evaluated, bits, least), name
     # What tells an interval of nothing from one of something: each sees less than the one after it.
     grades = [
@@ -192,21 +230,33 @@ def check(evaluated: EvaluatedTokens, source: Source) -> None:
     ]
     for less, more in pairwise([evaluated.bits[UNIFORM], *grades, evaluated.told]):
         assert surely_below(evaluated, more, less)
-    assert evaluated.bits[BASES_LEFT + ONE_AT_A_TIME].mean() == pytest.approx(source.entropy, rel=0.01)
-    assert evaluated.bits[BASES_BOTH + ONE_AT_A_TIME].mean() == pytest.approx(evaluated.told.mean(), rel=0.01)
+    assert evaluated.bits[BASES_LEFT + ONE_AT_A_TIME].mean() == pytest.approx(
+        source.entropy, rel=0.01
+    )
+    assert evaluated.bits[BASES_BOTH + ONE_AT_A_TIME].mean() == pytest.approx(
+        evaluated.told.mean(), rel=0.01
+    )
 
 
-def surely_below(evaluated: EvaluatedTokens, bits: np.ndarray, least: np.ndarray) -> bool:
+def surely_below(
+    evaluated: EvaluatedTokens, bits: np.ndarray, least: np.ndarray
+) -> bool:
     """Whether bits are below what the source needs by more than the interval over blocks."""
-    rates = bits_per_base({"source": least, "other": bits}, np.ones(len(bits)), evaluated.blocks, "source")
+    rates = bits_per_base(
+        {"source": least, "other": bits}, np.ones(len(bits)), evaluated.blocks, "source"
+    )
     return rates["other"].difference.low > 0  # the source's minus the other's
 
 
 @pytest.mark.slow
-def test_a_model_and_baselines_never_beat_a_source_of_known_entropy(tmp_path: Path) -> None:
+def test_a_model_and_baselines_never_beat_a_source_of_known_entropy(
+    tmp_path: Path,
+) -> None:
     source = Source(1, seed=1, concentration=1.0)
     training = {"steps": 150}
-    check(judge(tmp_path, source, 300_000, {"hidden": 32, "heads": 2}, training), source)
+    check(
+        judge(tmp_path, source, 300_000, {"hidden": 32, "heads": 2}, training), source
+    )
 
 
 # A causal model of tokens of one to three bases
@@ -218,7 +268,9 @@ def exact_spectrum(k: int) -> np.ndarray:
     """How often each run of k bases stands in endless sequence of the source, in a thousand million."""
     shares = SOURCE.states  # of runs of two
     while len(shares) < 4**k:
-        shares = (shares[:, None] * SOURCE.table[np.arange(len(shares)) % len(SOURCE.table)]).reshape(-1)
+        shares = (
+            shares[:, None] * SOURCE.table[np.arange(len(shares)) % len(SOURCE.table)]
+        ).reshape(-1)
     while len(shares) > 4**k:
         shares = shares.reshape(4, -1).sum(0)
     return np.rint(1e9 * shares).astype(np.int64)
@@ -230,11 +282,16 @@ def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts = [letters(SOURCE.sample(400, seed)) for seed in range(50)]
     encoder = {"hidden": 32, "heads": 2, "causal": True}
     metrics = pretrain(home, SOURCE, 400_000, encoder, {"steps": 200}, texts, 24, 3)
-    assert {*metrics} >= {"bits_per_base", "next_token_accuracy"} and "masked_accuracy" not in metrics
+    assert {*metrics} >= {
+        "bits_per_base",
+        "next_token_accuracy",
+    } and "masked_accuracy" not in metrics
     return home
 
 
-def test_it_needs_the_bits_that_the_source_has_and_no_fewer(causal: Path, tmp_path: Path) -> None:
+def test_it_needs_the_bits_that_the_source_has_and_no_fewer(
+    causal: Path, tmp_path: Path
+) -> None:
     model, tokens, left = causal / "model", causal / "tokens", tmp_path / "left.npz"
     with evaluating(SOURCE.order + 2) as given:
         settings = {"sequence_tokens": TOKENS, "ngram_order": 4}
@@ -253,24 +310,41 @@ def test_it_needs_the_bits_that_the_source_has_and_no_fewer(causal: Path, tmp_pa
     known = np.full(len(bases), SOURCE.entropy) * bases
     for name in (MODEL, TOKENS_LEFT, BASES_LEFT):
         assert rows[name] == pytest.approx(SOURCE.entropy, rel=0.02), name
-        rates = bits_per_base({"source": known, "other": bits[name]}, bases, blocks, "source")
-        assert rates["other"].difference.low < 0, name  # the source's minus its: not surely above 0
+        rates = bits_per_base(
+            {"source": known, "other": bits[name]}, bases, blocks, "source"
+        )
+        assert rates["other"].difference.low < 0, (
+            name
+        )  # the source's minus its: not surely above 0
     summed = [row.metric for row in language_rows(tmp_path / "bits.tsv")]
     message("\n".join(summed))
-    assert "next-token accuracy" in [row.metric for row in pretraining_rows(model / "metrics.json")]
+    assert "next-token accuracy" in [
+        row.metric for row in pretraining_rows(model / "metrics.json")
+    ]
     assert rows[UNIGRAM] > 1.02 * SOURCE.entropy and rows[UNIFORM] == 2
 
 
-def test_what_it_writes_has_the_runs_of_bases_of_the_source(causal: Path, tmp_path: Path) -> None:
+def test_what_it_writes_has_the_runs_of_bases_of_the_source(
+    causal: Path, tmp_path: Path
+) -> None:
     """16 samples of 3 kb: runs of up to four bases are nearly as frequent as they are in the source."""
     out = tmp_path / "samples.fa"
-    assert generate_samples(causal / "model", out, number=16, length=3000, device="cpu", threads=1) == 16
+    assert (
+        generate_samples(
+            causal / "model", out, number=16, length=3000, device="cpu", threads=1
+        )
+        == 16
+    )
     records = [*stream_fasta(out)]
-    assert all(len(chunk.sequence) == 3000 and "N" not in chunk.sequence for chunk in records)
+    assert all(
+        len(chunk.sequence) == 3000 and "N" not in chunk.sequence for chunk in records
+    )
     samples = [base_codes(chunk.sequence) for chunk in records]
     true = [SOURCE.sample(3000, seed) for seed in range(100, 116)]
     uniform = [np.random.default_rng(1).integers(0, 4, 48_000).astype(np.uint8)]
     for k in range(1, 5):
         known = exact_spectrum(k)
-        apart, least, most = (divergence(spectrum(own, k), known) for own in (samples, true, uniform))
+        apart, least, most = (
+            divergence(spectrum(own, k), known) for own in (samples, true, uniform)
+        )
         assert apart < 2e-4 + 4 * least and (k == 1 or apart < 0.02 * most), k

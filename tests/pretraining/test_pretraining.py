@@ -56,11 +56,16 @@ def stores(tiny_config: Path) -> dict[str, TokenStore]:
 
 @pytest.fixture(scope="module")
 def tokenizer(tiny_config: Path) -> DnaTokenizer:
-    return DnaTokenizer.load(Path(load_config(tiny_config).results) / "tokens/tokenizer.model")
+    return DnaTokenizer.load(
+        Path(load_config(tiny_config).results) / "tokens/tokenizer.model"
+    )
 
 
 def make(
-    tokenizer: DnaTokenizer, stores: dict[str, TokenStore], config: PretrainingConfig, **changes: object
+    tokenizer: DnaTokenizer,
+    stores: dict[str, TokenStore],
+    config: PretrainingConfig,
+    **changes: object,
 ) -> PretrainingObjective:
     values = config.model_dump() | changes
     return PretrainingObjective(
@@ -96,7 +101,12 @@ def test_segments_fill_the_input_and_come_from_everywhere(
     seen = np.zeros(len(store.tokens))
     for _ in range(3000):
         ids, first, follows = sampler.draw(rng)
-        assert ids[0] == tokenizer.cls_id and ids[-1] == tokenizer.sep_id and first == len(ids) and follows
+        assert (
+            ids[0] == tokenizer.cls_id
+            and ids[-1] == tokenizer.sep_id
+            and first == len(ids)
+            and follows
+        )
         found = places(store, ids[1:-1])
         document = np.searchsorted(bounds, found[0], side="right") - 1
         assert len(ids) == 96 or bounds[document + 1] - bounds[document] == len(ids) - 2
@@ -104,12 +114,19 @@ def test_segments_fill_the_input_and_come_from_everywhere(
             assert found[0] + len(ids) - 2 <= bounds[document + 1]
             seen[found[0] : found[0] + len(ids) - 2] += 1
     assert (seen > 0).mean() > 0.95
-    assert np.std([part.sum() for part in np.array_split(seen, 10)]) < 0.2 * seen.sum() / 10
+    assert (
+        np.std([part.sum() for part in np.array_split(seen, 10)])
+        < 0.2 * seen.sum() / 10
+    )
 
 
-def test_a_batch_is_laid_out_as_cls_a_sep_b_sep(objective: PretrainingObjective) -> None:
+def test_a_batch_is_laid_out_as_cls_a_sep_b_sep(
+    objective: PretrainingObjective,
+) -> None:
     batch, tokenizer = objective.batch(0, 0, 4), objective.tokenizer
-    for row, length, segments in zip(batch["ids"], batch["lengths"], batch["segments"], strict=True):
+    for row, length, segments in zip(
+        batch["ids"], batch["lengths"], batch["segments"], strict=True
+    ):
         ids = row[:length].tolist()
         assert ids[0] == tokenizer.cls_id and ids[-1] == tokenizer.sep_id
         middle = ids.index(tokenizer.sep_id)
@@ -125,7 +142,9 @@ def test_shorter_inputs_come_first_with_as_many_tokens(
 ) -> None:
     config = load_config(tiny_config).pretraining
     stages = ({"steps": 2, "tokens": 16}, {"steps": 1, "tokens": 32})
-    objective = make(tokenizer, stores, config, sequence_tokens=64, length_curriculum=stages, steps=5)
+    objective = make(
+        tokenizer, stores, config, sequence_tokens=64, length_curriculum=stages, steps=5
+    )
     shapes = [tuple(objective.batch(step, 0, 2)["ids"].shape) for step in range(5)]
     assert shapes == [(8, 16), (8, 16), (4, 32), (2, 64), (2, 64)]
     halves = [objective.batch(0, place, 1)["ids"] for place in (0, 1)]
@@ -136,7 +155,15 @@ def test_stages_that_make_no_sense_are_refused() -> None:
     for stages, named in (([(3, 64)], "tokens 64"), ([(4, 16), (6, 32)], "10 steps")):
         shorter = [{"steps": steps, "tokens": tokens} for steps, tokens in stages]
         with fails(ConfigError, "length_curriculum", named):
-            parse_config({"pretraining": {"sequence_tokens": 64, "steps": 10, "length_curriculum": shorter}})
+            parse_config(
+                {
+                    "pretraining": {
+                        "sequence_tokens": 64,
+                        "steps": 10,
+                        "length_curriculum": shorter,
+                    }
+                }
+            )
 
 
 @pytest.mark.parametrize("pairs", [True, False])
@@ -175,18 +202,28 @@ def test_one_token_is_hidden_at_a_time(
     assert len(chosen) == len(alone.inputs) == min(len(together.labels), room // 96)
     for name in ("tokens", "labels", "bases", "blocks"):
         assert (getattr(alone, name) == getattr(together, name)[chosen]).all()
-    row = np.repeat(np.arange(len(together.inputs)), [len(own) for own in together.places])
+    row = np.repeat(
+        np.arange(len(together.inputs)), [len(own) for own in together.places]
+    )
     shown = [example.ids.copy() for example in together.inputs]
-    for index, label, place in zip(row, together.labels, np.concatenate(together.places), strict=True):
+    for index, label, place in zip(
+        row, together.labels, np.concatenate(together.places), strict=True
+    ):
         shown[index][place] = label
-    for number, example, (place,) in zip(chosen, alone.inputs, alone.places, strict=True):
+    for number, example, (place,) in zip(
+        chosen, alone.inputs, alone.places, strict=True
+    ):
         assert np.flatnonzero(example.ids != shown[row[number]]).tolist() == [place]
         assert example.ids[place] == tokenizer.mask_id
         assert example.first == together.inputs[row[number]].first
 
 
-def untrained(config: Path, tokenizer: DnaTokenizer, settings: PretrainingSettings) -> LoadedModel:
-    encoder = load_config(config).encoder.model_copy(update={"vocabulary": tokenizer.vocabulary})
+def untrained(
+    config: Path, tokenizer: DnaTokenizer, settings: PretrainingSettings
+) -> LoadedModel:
+    encoder = load_config(config).encoder.model_copy(
+        update={"vocabulary": tokenizer.vocabulary}
+    )
     return random_model(tokenizer, encoder, settings)
 
 
@@ -197,19 +234,28 @@ def test_bits_are_those_of_each_token_however_they_are_shared_out(
     held_out = objective.held_out
     with torch.inference_mode():
         whole = held_out.bits(network, objective.tokenizer, ALONE.device)
-        parts = [held_out.bits(network, objective.tokenizer, ALONE.device, rank, 2) for rank in range(2)]
+        parts = [
+            held_out.bits(network, objective.tokenizer, ALONE.device, rank, 2)
+            for rank in range(2)
+        ]
         assert np.isfinite(whole.bits).all()
         shared = np.where(np.isnan(parts[0].bits), parts[1].bits, parts[0].bits)
         assert np.array_equal(shared, whole.bits)
         first = 0
-        for example, own in itertools.islice(zip(held_out.inputs, held_out.places, strict=True), 5):
+        for example, own in itertools.islice(
+            zip(held_out.inputs, held_out.places, strict=True), 5
+        ):
             ids = torch.from_numpy(example.ids.astype(np.int64))[None]
             segments = (torch.arange(ids.shape[1]) >= example.first).long()[None]
-            output = network(ids, torch.tensor([ids.shape[1]]), segments, torch.from_numpy(own))
+            output = network(
+                ids, torch.tensor([ids.shape[1]]), segments, torch.from_numpy(own)
+            )
             chances = output.tokens.double().log_softmax(-1) / np.log(2)
             labels = torch.from_numpy(held_out.labels[first : first + len(own)])
             expected = -chances.gather(1, labels[:, None])[:, 0].numpy()
-            assert whole.bits[first : first + len(own)] == pytest.approx(expected, abs=1e-4)
+            assert whole.bits[first : first + len(own)] == pytest.approx(
+                expected, abs=1e-4
+            )
             first += len(own)
     # Of one that knows nothing, uniform predictions cost log2(vocabulary) bits a token.
     with torch.no_grad():
@@ -235,12 +281,19 @@ def test_baselines_learn_from_the_first_pass_of_each_strand(
     reference = Reference(tmp_path / "x.fa.gz")
     plan = DocumentPlan(passes, 0, (50, 90), (4, 6), strands=strands)
     info = build_store(
-        tmp_path / "train", reference, whole_contigs(reference.contigs), tokenizer, plan, max_n=1 - 1e-9
+        tmp_path / "train",
+        reference,
+        whole_contigs(reference.contigs),
+        tokenizer,
+        plan,
+        max_n=1 - 1e-9,
     )
     store = TokenStore.open(tmp_path / "train", tokenizer)
     documents = TrainingDocuments(store)
     assert info["skipped_sentences"] and len(documents) == info["first_documents"]
-    text = "".join(tokenizer.decode(document) for document in documents).replace("N", "")
+    text = "".join(tokenizer.decode(document) for document in documents).replace(
+        "N", ""
+    )
     whole = [sequence + other, other]
     if strands == "both" and passes > 1:
         whole += [reverse_complement(contig) for contig in whole]
@@ -252,15 +305,22 @@ def evaluated(
     tiny_config: Path, tokenizer: DnaTokenizer, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Path, Path]:
     """A model that was not trained, the tokens, and the table of what they gave."""
-    tokens, home = load_config(tiny_config).paths.tokens, tmp_path_factory.mktemp("evaluated")
+    tokens, home = (
+        load_config(tiny_config).paths.tokens,
+        tmp_path_factory.mktemp("evaluated"),
+    )
     model = untrained(tiny_config, tokenizer, PretrainingSettings(next_sentence=False))
     save(home / "model", model, {}, {}, {})
-    evaluate_pretraining(home / "model", tokens, home / "bits.tsv", sequence_tokens=64, sequences=30)
+    evaluate_pretraining(
+        home / "model", tokens, home / "bits.tsv", sequence_tokens=64, sequences=30
+    )
     return home / "model", tokens, home / "bits.tsv"
 
 
 def test_model_and_baselines_are_evaluated_on_the_same_hidden_tokens(
-    evaluated: tuple[Path, Path, Path], stores: dict[str, TokenStore], tokenizer: DnaTokenizer
+    evaluated: tuple[Path, Path, Path],
+    stores: dict[str, TokenStore],
+    tokenizer: DnaTokenizer,
 ) -> None:
     model, _, path = evaluated
     table = read_bits(path)
@@ -277,27 +337,57 @@ def test_model_and_baselines_are_evaluated_on_the_same_hidden_tokens(
     assert rows.loc["uniform", "bits_per_base"] == 2
     assert rows.loc["uniform", "difference"] == pytest.approx(own - 2, rel=1e-4)
     for name in told:
-        gap = rows.loc["model" + ONE_AT_A_TIME, "bits_per_base"] - rows.loc[name, "bits_per_base"]
+        gap = (
+            rows.loc["model" + ONE_AT_A_TIME, "bits_per_base"]
+            - rows.loc[name, "bits_per_base"]
+        )
         assert rows.loc[name, "difference"] == pytest.approx(gap, rel=1e-4)
-    counts = np.bincount(np.concatenate(TrainingDocuments(stores["train"])), minlength=tokenizer.vocabulary)
-    expected = -np.log2((counts / counts.sum())[held_out.labels]).sum() / held_out.bases.sum()
-    assert rows.loc["unigram tokens", "bits_per_base"] == pytest.approx(expected, rel=0.01)
-    assert (rows.loc[[*PREDICTORS[1:]], "bits_per_base"] < own).all()  # it has learnt nothing
+    counts = np.bincount(
+        np.concatenate(TrainingDocuments(stores["train"])),
+        minlength=tokenizer.vocabulary,
+    )
+    expected = (
+        -np.log2((counts / counts.sum())[held_out.labels]).sum() / held_out.bases.sum()
+    )
+    assert rows.loc["unigram tokens", "bits_per_base"] == pytest.approx(
+        expected, rel=0.01
+    )
+    assert (
+        rows.loc[[*PREDICTORS[1:]], "bits_per_base"] < own
+    ).all()  # it has learnt nothing
 
 
 def test_baselines_that_are_fitted_apart_make_the_same_table(
-    evaluated: tuple[Path, Path, Path], tiny_config: Path, tokenizer: DnaTokenizer, tmp_path: Path
+    evaluated: tuple[Path, Path, Path],
+    tiny_config: Path,
+    tokenizer: DnaTokenizer,
+    tmp_path: Path,
 ) -> None:
     """Bit for bit; and those of other hidden tokens, or of a damaged file, are refused."""
     model, tokens, table = evaluated
     path, again = tmp_path / "baselines.npz", tmp_path / "again.tsv"
     settings = ("pretraining.sequence_tokens=64", "pretraining.ngram_order=6")
     words = [word for setting in settings for word in ("--set", setting)]
-    invoke("train baseline-language", tiny_config, *words, "--sequences", 30, "-o", path)
-    words = ["--sequences", 30, "--sequence-tokens", 64, "--baselines", path, "--device", "cpu"]
+    invoke(
+        "train baseline-language", tiny_config, *words, "--sequences", 30, "-o", path
+    )
+    words = [
+        "--sequences",
+        30,
+        "--sequence-tokens",
+        64,
+        "--baselines",
+        path,
+        "--device",
+        "cpu",
+    ]
     invoke("evaluate pretraining", model, "--tokens", tokens, *words, "-o", again)
     assert again.read_bytes() == table.read_bytes()
-    options: dict[str, Any] = {"sequence_tokens": 64, "sequences": 30, "baselines": path}
+    options: dict[str, Any] = {
+        "sequence_tokens": 64,
+        "sequences": 30,
+        "baselines": path,
+    }
     for change in ({"sequences": 29}, {"sequence_tokens": 65}):
         with fails(DataError):
             evaluate_pretraining(model, tokens, again, **{**options, **change})
@@ -306,19 +396,35 @@ def test_baselines_that_are_fitted_apart_make_the_same_table(
         content[-place] ^= 255
         (tmp_path / "bad.npz").write_bytes(content)
         with fails(DataError):
-            evaluate_pretraining(model, tokens, again, **{**options, "baselines": tmp_path / "bad.npz"})
+            evaluate_pretraining(
+                model, tokens, again, **{**options, "baselines": tmp_path / "bad.npz"}
+            )
     with fails(DataError):
-        evaluate_pretraining(model, tokens, again, **{**options, "baselines": tmp_path / "gone.npz"})
+        evaluate_pretraining(
+            model, tokens, again, **{**options, "baselines": tmp_path / "gone.npz"}
+        )
 
 
 def test_a_model_evaluated_alone_has_the_same_figures_and_mistakes_are_refused(
     evaluated: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
     model, tokens, table = evaluated
-    words = [model, "--tokens", tokens, "--sequences", 30, "--sequence-tokens", 64, "--device", "cpu"]
+    words = [
+        model,
+        "--tokens",
+        tokens,
+        "--sequences",
+        30,
+        "--sequence-tokens",
+        64,
+        "--device",
+        "cpu",
+    ]
     invoke("evaluate pretraining", *words, "--model-only", "-o", tmp_path / "alone.tsv")
     beside = read_bits(table)
-    own = beside[beside["predictor"].isin(["model", "model" + ONE_AT_A_TIME])].reset_index(drop=True)
+    own = beside[
+        beside["predictor"].isin(["model", "model" + ONE_AT_A_TIME])
+    ].reset_index(drop=True)
     alone = read_bits(tmp_path / "alone.tsv")
     assert len(alone) == 4
     pd.testing.assert_frame_equal(alone, own)
@@ -328,7 +434,13 @@ def test_a_model_evaluated_alone_has_the_same_figures_and_mistakes_are_refused(
     with fails(DataError):
         evaluate_pretraining(model, tmp_path, tmp_path / "bits.tsv")
     with fails(UsageError):
-        evaluate_pretraining(model, tokens, tmp_path / "bits.tsv", baselines=tmp_path / "a.npz", alone=True)
+        evaluate_pretraining(
+            model,
+            tokens,
+            tmp_path / "bits.tsv",
+            baselines=tmp_path / "a.npz",
+            alone=True,
+        )
     assert not (tmp_path / "bits.tsv").exists()
 
 
@@ -355,7 +467,11 @@ def swap(path: Path) -> None:
     ],
 )
 def test_a_damaged_store_is_refused_before_it_begins(
-    tiny_config: Path, tmp_path: Path, run: Run, name: str, damage: Callable[[Path], None]
+    tiny_config: Path,
+    tmp_path: Path,
+    run: Run,
+    name: str,
+    damage: Callable[[Path], None],
 ) -> None:
     tokens = tmp_path / "tokens"
     shutil.copytree(load_config(tiny_config).paths.tokens, tokens)
@@ -382,9 +498,17 @@ def store(documents: list[list[int]]) -> Numbered:
     return Numbered.of([[len(document)] for document in documents])._replace(tokens=ids)
 
 
-def network(vocabulary: int, position: str = "rotary", hidden: int = 128) -> PretrainingNetwork:
+def network(
+    vocabulary: int, position: str = "rotary", hidden: int = 128
+) -> PretrainingNetwork:
     torch.manual_seed(0)
-    sizes = {"layers": 2, "hidden": hidden, "heads": 4, "max_length": 64, "block_size": 64}
+    sizes = {
+        "layers": 2,
+        "hidden": hidden,
+        "heads": 4,
+        "max_length": 64,
+        "block_size": 64,
+    }
     config = small_encoder(vocabulary, **sizes, position_encoding=position)
     return PretrainingNetwork(config, next_sentence=False)
 
@@ -401,8 +525,14 @@ def information(documents: list[list[int]], size: int) -> np.ndarray:
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=30), min_size=1, max_size=6))
-def test_vectors_of_full_width_hold_all_that_was_counted(documents: list[list[int]]) -> None:
+@given(
+    st.lists(
+        st.lists(st.integers(0, 5), min_size=1, max_size=30), min_size=1, max_size=6
+    )
+)
+def test_vectors_of_full_width_hold_all_that_was_counted(
+    documents: list[list[int]],
+) -> None:
     """Their products are those of the matrix of pairs, to the power of a half: none of it is lost."""
     documents = [[*range(6)], *documents]
     ids = np.concatenate([np.array(document) for document in documents])
@@ -412,7 +542,9 @@ def test_vectors_of_full_width_hold_all_that_was_counted(documents: list[list[in
     matrix = np.hstack([one := information(documents, 6), one.T])
     products = matrix @ matrix.T
     gram = vectors @ vectors.T
-    np.testing.assert_allclose(gram @ gram, products, atol=1e-6 * max(1, np.abs(products).max()))
+    np.testing.assert_allclose(
+        gram @ gram, products, atol=1e-6 * max(1, np.abs(products).max())
+    )
     again = neighbor_vectors(ids, bounds, np.arange(6), 2)
     np.testing.assert_allclose(again, vectors[:, :2], atol=1e-9)
 
@@ -421,7 +553,9 @@ def test_tokens_with_the_same_neighbors_begin_alike() -> None:
     rng = np.random.default_rng(0)
     jumps = rng.choice([1, 2, 3], 4000, p=[0.7, 0.2, 0.1])
     pattern = 10 + np.cumsum(jumps) % 10  # what follows depends on what there is
-    ids = np.where((pattern == 12) & (rng.random(4000) < 0.5), 25, pattern).tolist()  # 25 stands in for 12
+    ids = np.where(
+        (pattern == 12) & (rng.random(4000) < 0.5), 25, pattern
+    ).tolist()  # 25 stands in for 12
     made = network(30)
     before = made.encoder.embeddings.token.weight.detach().clone()
     init_from_counts(made, store([ids]))
@@ -432,7 +566,9 @@ def test_tokens_with_the_same_neighbors_begin_alike() -> None:
     assert torch.equal(weight[unseen], before[unseen])
     rows = weight[sorted(set(ids))][:, :11]
     assert rows.std().item() == pytest.approx(SIZE * initial_deviation(128), rel=0.01)
-    assert torch.equal(weight[:, 11:], before[:, 11:])  # eleven tokens fill eleven components
+    assert torch.equal(
+        weight[:, 11:], before[:, 11:]
+    )  # eleven tokens fill eleven components
 
 
 def test_biases_are_log_frequencies_and_positions_stay_clear() -> None:
@@ -445,7 +581,9 @@ def test_biases_are_log_frequencies_and_positions_stay_clear() -> None:
     made = network(40, "learned")
     token = made.encoder.embeddings.token.weight
     clear = (token == 0).all(0)
-    init_from_counts(made, store([np.random.default_rng(0).integers(5, 40, 3000).tolist()]))
+    init_from_counts(
+        made, store([np.random.default_rng(0).integers(5, 40, 3000).tolist()])
+    )
     assert clear.sum() == 32 and torch.equal((token == 0).all(0), clear)
 
 

@@ -16,7 +16,12 @@ from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.pretraining.evaluation import TrainingDocuments
 from bigbird_dna.pretraining.held_out import HeldOut
-from bigbird_dna.pretraining.sampling import PairSampler, Sampler, SegmentSampler, document_bounds
+from bigbird_dna.pretraining.sampling import (
+    PairSampler,
+    Sampler,
+    SegmentSampler,
+    document_bounds,
+)
 from bigbird_dna.pretraining.task import PretrainingObjective
 from bigbird_dna.tokens.build import build_store
 from bigbird_dna.tokens.corpus import DocumentPlan
@@ -79,7 +84,11 @@ def drawn(store: Numbered, tokenizer: DnaTokenizer, count: int = DRAWN) -> list[
     for _ in range(count):
         ids, first, follows = sampler.draw(rng)
         assert len(ids) <= TOKENS
-        assert (ids[0], ids[first - 1], ids[-1]) == (tokenizer.cls_id, tokenizer.sep_id, tokenizer.sep_id)
+        assert (ids[0], ids[first - 1], ids[-1]) == (
+            tokenizer.cls_id,
+            tokenizer.sep_id,
+            tokenizer.sep_id,
+        )
         parts = [part.tolist() for part in (ids[1 : first - 1], ids[first:-1])]
         a, b = (range(part[0], part[-1] + 1) for part in parts)
         assert parts == [[*a], [*b]]
@@ -107,7 +116,10 @@ def test_b_follows_a_or_is_from_elsewhere(name: str, tokenizer: DnaTokenizer) ->
     store = Numbered.of(DOCUMENTS[name])
     several = len(store.documents) > 2
     for a, b, follows in drawn(store, tokenizer):
-        of_a, of_b = (np.searchsorted(store.bounds, [part[0], part[-1]], side="right") for part in (a, b))
+        of_a, of_b = (
+            np.searchsorted(store.bounds, [part[0], part[-1]], side="right")
+            for part in (a, b)
+        )
         assert of_a[0] == of_a[1] and of_b[0] == of_b[1]
         if follows:
             assert b.start == a.stop and of_a[0] == of_b[0]
@@ -118,7 +130,9 @@ def test_b_follows_a_or_is_from_elsewhere(name: str, tokenizer: DnaTokenizer) ->
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_every_sentence_with_room_begins_an_input(name: str, tokenizer: DnaTokenizer) -> None:
+def test_every_sentence_with_room_begins_an_input(
+    name: str, tokenizer: DnaTokenizer
+) -> None:
     """An input's tokens ahead; in a document that has fewer, half of it."""
     store = Numbered.of(DOCUMENTS[name])
     room = TOKENS - 3
@@ -128,31 +142,47 @@ def test_every_sentence_with_room_begins_an_input(name: str, tokenizer: DnaToken
     for sentence in store.sentences[:-1].tolist():
         low = store.bounds[store.bounds <= sentence].max()
         high = store.bounds[store.bounds > sentence].min()
-        if high - sentence >= (room if high - low >= room else max(2, (high - low) / 2)):
+        if high - sentence >= (
+            room if high - low >= room else max(2, (high - low) / 2)
+        ):
             expected.append(sentence)
     pairs = drawn(store, tokenizer)
     starts = np.array(expected)
     of = np.searchsorted(store.bounds, starts, side="right")
     # Starts of B that does not follow A: in another document or, in the only one, an input away.
-    far = of[:, None] != of if len(store.documents) > 2 else abs(starts[:, None] - starts) >= room
+    far = (
+        of[:, None] != of
+        if len(store.documents) > 2
+        else abs(starts[:, None] - starts) >= room
+    )
     elsewhere = (far / far.sum(1, keepdims=True)).mean(0)
     for found, chances in (
         ([pair.a.start for pair in pairs], np.full(len(starts), 1 / len(starts))),
         ([pair.b.start for pair in pairs if not pair.follows], elsewhere),
     ):
-        counts, mean = np.array([found.count(start) for start in expected]), len(found) * chances
+        counts, mean = (
+            np.array([found.count(start) for start in expected]),
+            len(found) * chances,
+        )
         assert counts.sum() == len(found)
         assert (abs(counts - mean) < 5 * mean**0.5 + 1).all()
     reached = {place for pair in pairs for part in pair[:2] for place in part}
     ends = np.minimum(starts + room, store.bounds[of])
-    within = {place for start, end in zip(starts, ends, strict=True) for place in range(start, end)}
+    within = {
+        place
+        for start, end in zip(starts, ends, strict=True)
+        for place in range(start, end)
+    }
     assert reached <= within and len(reached) == pytest.approx(len(within), rel=0.02)
 
 
 def segment(store: Numbered, rng: np.random.Generator) -> list[int]:
     """Reference: the tokens from a place on, or the last ones of its document."""
     room, place = TOKENS - 2, int(rng.integers(len(store.tokens)))
-    low, high = store.bounds[store.bounds <= place].max(), store.bounds[store.bounds > place].min()
+    low, high = (
+        store.bounds[store.bounds <= place].max(),
+        store.bounds[store.bounds > place].min(),
+    )
     start = max(low, min(place, high - room))
     return store.tokens[start : min(high, start + room)].tolist()
 
@@ -160,18 +190,30 @@ def segment(store: Numbered, rng: np.random.Generator) -> list[int]:
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_segment_begins_at_any_place(name: str, tokenizer: DnaTokenizer) -> None:
     store = Numbered.of(DOCUMENTS[name])
-    sampler, rng, again = SegmentSampler(store, tokenizer, TOKENS), *map(np.random.default_rng, (1, 1))
+    sampler, rng, again = (
+        SegmentSampler(store, tokenizer, TOKENS),
+        *map(np.random.default_rng, (1, 1)),
+    )
     for _ in range(300):
         ids, first, follows = sampler.draw(rng)
-        assert ids[1:-1].tolist() == segment(store, again) and first == len(ids) and follows
+        assert (
+            ids[1:-1].tolist() == segment(store, again)
+            and first == len(ids)
+            and follows
+        )
 
 
 @pytest.fixture(scope="module")
 def divided(
-    tmp_path_factory: pytest.TempPathFactory, reference: Reference, tokenizer: DnaTokenizer
+    tmp_path_factory: pytest.TempPathFactory,
+    reference: Reference,
+    tokenizer: DnaTokenizer,
 ) -> list[TokenStore]:
     """The same documents in one shard, and in many."""
-    home, plan = tmp_path_factory.mktemp("divided"), DocumentPlan(2, 300, (40, 80), (5, 9))
+    home, plan = (
+        tmp_path_factory.mktemp("divided"),
+        DocumentPlan(2, 300, (40, 80), (5, 9)),
+    )
     for name, bases in (("one", 10**9), ("many", 2000)):
         contigs = whole_contigs(reference.contigs)
         build_store(home / name, reference, contigs, tokenizer, plan, shard_bases=bases)
@@ -179,20 +221,28 @@ def divided(
 
 
 def draws(sampler: Sampler) -> list[list[int]]:
-    return [sampler.draw(np.random.default_rng(seed)).ids.tolist() for seed in range(400)]
+    return [
+        sampler.draw(np.random.default_rng(seed)).ids.tolist() for seed in range(400)
+    ]
 
 
 @pytest.mark.parametrize("make_sampler", [SegmentSampler, PairSampler])
 def test_shards_and_stores_that_are_read_as_one_give_the_same_examples(
-    divided: list[TokenStore], tokenizer: DnaTokenizer, make_sampler: type[SegmentSampler | PairSampler]
+    divided: list[TokenStore],
+    tokenizer: DnaTokenizer,
+    make_sampler: type[SegmentSampler | PairSampler],
 ) -> None:
     """One genome, and one whose shards are of two directories; two genomes give examples of both."""
     one, many = divided
     assert len(many.shards) > 10
     expected = draws(make_sampler(one, tokenizer, TOKENS))
     assert draws(make_sampler(many, tokenizer, TOKENS)) == expected
-    halves = [TokenShards(Path("half"), part) for part in (many.shards[:7], many.shards[7:])]
-    both = TokenShards(Path("both"), [shard for half in halves for shard in half.shards])
+    halves = [
+        TokenShards(Path("half"), part) for part in (many.shards[:7], many.shards[7:])
+    ]
+    both = TokenShards(
+        Path("both"), [shard for half in halves for shard in half.shards]
+    )
     assert draws(make_sampler(both, tokenizer, TOKENS)) == expected
     assert draws(make_sampler(halves[0], tokenizer, TOKENS)) != expected
 
@@ -200,25 +250,42 @@ def test_shards_and_stores_that_are_read_as_one_give_the_same_examples(
 def test_what_is_held_out_and_counted_does_not_depend_on_the_shards(
     divided: list[TokenStore], tokenizer: DnaTokenizer
 ) -> None:
-    one, many = (HeldOut.draw(store, tokenizer, TOKENS, 40, pairs=True) for store in divided)
+    one, many = (
+        HeldOut.draw(store, tokenizer, TOKENS, 40, pairs=True) for store in divided
+    )
     assert [example.ids.tolist() for example in one.inputs] == [
         example.ids.tolist() for example in many.inputs
     ]
     for name in ("tokens", "labels", "bases", "blocks"):
         assert (getattr(one, name) == getattr(many, name)).all()
-    documents = [[*map(np.ndarray.tolist, TrainingDocuments(store))] for store in divided]
-    assert documents[0] == documents[1] and len(documents[0]) == divided[0].info["first_documents"]
+    documents = [
+        [*map(np.ndarray.tolist, TrainingDocuments(store))] for store in divided
+    ]
+    assert (
+        documents[0] == documents[1]
+        and len(documents[0]) == divided[0].info["first_documents"]
+    )
     bounds = document_bounds(divided[0])
-    for tokens in (1, *bounds[[1, 5]].tolist(), int(bounds[5]) + 1, int(bounds[-1]), 10**9):
+    for tokens in (
+        1,
+        *bounds[[1, 5]].tolist(),
+        int(bounds[5]) + 1,
+        int(bounds[-1]),
+        10**9,
+    ):
         found = document_bounds(divided[1], tokens)
         assert found.tolist() == bounds[: np.searchsorted(bounds, tokens) + 1].tolist()
 
 
-def test_one_document_that_is_too_short_and_an_empty_store_are_refused(tokenizer: DnaTokenizer) -> None:
+def test_one_document_that_is_too_short_and_an_empty_store_are_refused(
+    tokenizer: DnaTokenizer,
+) -> None:
     for documents in ([[1], [1], [1]], [[50]], [[3, 40, 3]], [[2, 2]]):
         with fails(DataError, "numbered"):
             PairSampler(Numbered.of(documents), tokenizer, TOKENS)
-    empty = Numbered(Path("numbered"), np.zeros(0, int), np.zeros(1, int), np.zeros(1, int))
+    empty = Numbered(
+        Path("numbered"), np.zeros(0, int), np.zeros(1, int), np.zeros(1, int)
+    )
     for sampler in (SegmentSampler, PairSampler):
         with fails(DataError, "numbered"):
             sampler(empty, tokenizer, TOKENS)
@@ -238,16 +305,22 @@ def make(tokenizer: DnaTokenizer) -> Make:
     (gap,) = tokenizer.encode("N")
 
     def made(letters: str) -> Numbered:
-        rows = np.random.default_rng(0).choice(tokenizer.base_ids, (len(letters), FEW - 2))
+        rows = np.random.default_rng(0).choice(
+            tokenizer.base_ids, (len(letters), FEW - 2)
+        )
         for row, letter in zip(rows, letters, strict=True):
             row[{"b": FEW, "n": 0, "l": (FEW - 2) // 2}[letter] :] = gap
         size = rows.size
-        return Numbered(Path("held-out"), rows.ravel(), np.array([0, size]), np.array([0, 1]))
+        return Numbered(
+            Path("held-out"), rows.ravel(), np.array([0, size]), np.array([0, 1])
+        )
 
     return made
 
 
-def chosen(store: Numbered, tokenizer: DnaTokenizer, count: int, *, causal: bool = False) -> list[int]:
+def chosen(
+    store: Numbered, tokenizer: DnaTokenizer, count: int, *, causal: bool = False
+) -> list[int]:
     """Numbers of the inputs that are measured on; each has something to predict."""
     held_out = HeldOut.draw(store, tokenizer, FEW, count, pairs=False, causal=causal)
     assert all(len(own) for own in held_out.places)
@@ -266,7 +339,11 @@ def chosen(store: Numbered, tokenizer: DnaTokenizer, count: int, *, causal: bool
         ("nnnnnnnbn", 3, [7]),
         ("nnnbbbnnn", 2, [3, 5]),
         ("bnbnbnbnb", 5, [0, 2, 4, 6, 8]),
-        ("nnnnbbbbbb", 4, [4, 5, 6, 9]),  # an input that is taken already isn't taken twice
+        (
+            "nnnnbbbbbb",
+            4,
+            [4, 5, 6, 9],
+        ),  # an input that is taken already isn't taken twice
         ("nbnbnbnbn", 100, [1, 3, 5, 7]),
     ],
 )
@@ -276,7 +353,9 @@ def test_inputs_of_n_alone_give_way_to_the_nearest_of_bases(
     assert chosen(make(letters), tokenizer, count) == expected
 
 
-def test_a_causal_model_needs_bases_in_the_second_half(make: Make, tokenizer: DnaTokenizer) -> None:
+def test_a_causal_model_needs_bases_in_the_second_half(
+    make: Make, tokenizer: DnaTokenizer
+) -> None:
     assert chosen(make("lnbbbbbbl"), tokenizer, 3, causal=True) == [2, 4, 7]
     with fails(DataError):
         chosen(make("lnnl"), tokenizer, 3, causal=True)
@@ -287,23 +366,34 @@ def test_a_store_of_n_alone_is_refused_before_the_training(
     make: Make, tokenizer: DnaTokenizer, pairs: bool
 ) -> None:
     config = PretrainingConfig(sequence_tokens=FEW + pairs, next_sentence=pairs)
-    train = make("bbbb")._replace(sentences=np.array([0, 32, 64]), documents=np.array([0, 1, 2]))
+    train = make("bbbb")._replace(
+        sentences=np.array([0, 32, 64]), documents=np.array([0, 1, 2])
+    )
     with fails(DataError, "held-out", FEW + pairs):
         PretrainingObjective(tokenizer, train, make("nnnn"), config, ALONE)
 
 
-def test_bits_that_are_no_numbers_are_not_left_out(make: Make, tokenizer: DnaTokenizer) -> None:
+def test_bits_that_are_no_numbers_are_not_left_out(
+    make: Make, tokenizer: DnaTokenizer
+) -> None:
     """Of each process's share: NaN is no sign that a token is another one's."""
     torch.manual_seed(0)
-    network = PretrainingNetwork(small_encoder(tokenizer.vocabulary), next_sentence=False).eval()
+    network = PretrainingNetwork(
+        small_encoder(tokenizer.vocabulary), next_sentence=False
+    ).eval()
     held_out = HeldOut.draw(make("b" * 40), tokenizer, FEW, 40, pairs=False)
     with torch.inference_mode():
-        shares = [held_out.bits(network, tokenizer, ALONE.device, rank, 2).own for rank in range(2)]
+        shares = [
+            held_out.bits(network, tokenizer, ALONE.device, rank, 2).own
+            for rank in range(2)
+        ]
         assert (shares[0] ^ shares[1]).all() and shares[0].any() and shares[1].any()
         assert held_out.bits(network, tokenizer, ALONE.device).own.all()
         network.encoder.embeddings.token.weight[tokenizer.base_ids[5]] = float("nan")
         wrong = held_out.bits(network, tokenizer, ALONE.device, 0, 2)
         assert np.isnan(wrong.bits[wrong.own]).any() and (wrong.own == shares[0]).all()
         config = PretrainingConfig(sequence_tokens=FEW, evaluation_sequences=40)
-        objective = PretrainingObjective(tokenizer, make("b"), make("b" * 40), config, ALONE)
+        objective = PretrainingObjective(
+            tokenizer, make("b"), make("b" * 40), config, ALONE
+        )
         assert np.isnan(objective.evaluate(network)["bits_per_base"])

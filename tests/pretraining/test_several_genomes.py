@@ -35,7 +35,9 @@ def renumber(store: Path) -> None:
         shard["number"] = number
         (store / shard_name(number) / "shard.json").write_text(json.dumps(shard))
     info["shard_count"] = len(info["shards"])
-    assert {key: sum(shard[key] for shard in info["shards"]) for key in COUNTS}.items() <= info.items()
+    assert {
+        key: sum(shard[key] for shard in info["shards"]) for key in COUNTS
+    }.items() <= info.items()
     info["sha256"] = own_checksum(info)
     (store / "store.json").write_text(json.dumps(info))
 
@@ -44,15 +46,32 @@ def renumber(store: Path) -> None:
 def home(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tokens of one genome (`whole`), of its first and second half, of no contig, of another tokenizer."""
     paths, home = load_config(tiny_config).paths, tmp_path_factory.mktemp("genomes")
-    reference, tokenizer = Reference(paths.reference), DnaTokenizer.load(paths.tokenizer)
+    reference, tokenizer = (
+        Reference(paths.reference),
+        DnaTokenizer.load(paths.tokenizer),
+    )
     other = DnaTokenizer.train(["ACGT" * 20], home / "other.model", 12)
     contigs = whole_contigs({"one": reference.contigs["one"]})
 
-    def build(name: str, segments: list[Interval], pieces: DnaTokenizer, shard: Shard | None = None) -> None:
+    def build(
+        name: str,
+        segments: list[Interval],
+        pieces: DnaTokenizer,
+        shard: Shard | None = None,
+    ) -> None:
         shutil.copytree(paths.tokens / "valid", home / name / "valid")
         shutil.copyfile(paths.tokenizer, home / name / "tokenizer.model")
         target = home / name / "train"
-        build_store(target, reference, segments, pieces, PLAN, seed=3, shard_bases=4000, shard=shard)
+        build_store(
+            target,
+            reference,
+            segments,
+            pieces,
+            PLAN,
+            seed=3,
+            shard_bases=4000,
+            shard=shard,
+        )
 
     build("whole", contigs, tokenizer)
     for number, name in enumerate(("first", "second"), 1):
@@ -66,7 +85,10 @@ def home(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pretrain(config: Path, home: Path, output: Path, *names: str) -> dict[str, str]:
     """Checksums of the weights of a model trained on these tokens, and its metrics."""
     own, *further = (home / name for name in names)
-    settings = ("--set", f"pretraining.further_tokens={json.dumps([*map(str, further)])}")
+    settings = (
+        "--set",
+        f"pretraining.further_tokens={json.dumps([*map(str, further)])}",
+    )
     model = output / "-".join(names)
     places = ("-o", model, "--checkpoint-dir", output / "checkpoints")
     invoke("pretrain", config, "--tokens", own, *settings, *places)
@@ -84,21 +106,32 @@ def test_two_genomes_that_are_halves_of_one_train_the_same_model(
         assert pretrain(tiny_config, home, tmp_path, *names) == expected
     assert pretrain(tiny_config, home, tmp_path, "second", "first") != expected
     made = json.loads((tmp_path / "first-second/provenance.json").read_text())["data"]
-    halves = [json.loads((home / name / "train/store.json").read_text()) for name in ("first", "second")]
-    assert [made["train"]["sha256"], made["further"][0]["sha256"]] == [half["sha256"] for half in halves]
+    halves = [
+        json.loads((home / name / "train/store.json").read_text())
+        for name in ("first", "second")
+    ]
+    assert [made["train"]["sha256"], made["further"][0]["sha256"]] == [
+        half["sha256"] for half in halves
+    ]
     assert len(made["further"]) == 1 and "shards" not in made["train"]
 
 
 @pytest.mark.parametrize("verified", [0, 1 << 32])
 def test_a_damaged_shard_is_refused_before_the_training_or_when_it_is_read(
-    home: Path, tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verified: int
+    home: Path,
+    tiny_config: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    verified: int,
 ) -> None:
     monkeypatch.setattr(pretraining, "VERIFIED", verified)
     shutil.copytree(home / "second", tmp_path / "second")
     damaged = tmp_path / "second/train" / shard_name(3) / "tokens.bin"
     content = damaged.read_bytes()
     damaged.write_bytes(content[:-2] + bytes([content[-2] ^ 1, content[-1]]))
-    run = load_config(tiny_config, [f"pretraining.further_tokens=[{tmp_path / 'second'}]"])
+    run = load_config(
+        tiny_config, [f"pretraining.further_tokens=[{tmp_path / 'second'}]"]
+    )
     task = PretrainingTask(run, home / "first", home / "first/tokenizer.model")
     with fails(DataError, damaged):
         train(task, tmp_path / "model", tmp_path / "checkpoints", ALONE)
@@ -106,7 +139,9 @@ def test_a_damaged_shard_is_refused_before_the_training_or_when_it_is_read(
     assert not (tmp_path / "model").exists()
 
 
-def test_further_stores_that_do_not_fit_are_refused(home: Path, tiny_config: Path) -> None:
+def test_further_stores_that_do_not_fit_are_refused(
+    home: Path, tiny_config: Path
+) -> None:
     tokenizer = load_config(tiny_config).paths.tokenizer
     for name in ("other", "gone"):
         run = load_config(tiny_config, [f"pretraining.further_tokens=[{home / name}]"])

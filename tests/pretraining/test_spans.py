@@ -19,7 +19,13 @@ from bigbird_dna.model.directory import make_model, save
 from bigbird_dna.model.heads import PretrainingOutput
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings
-from bigbird_dna.pretraining.spans import draw_spans, fit_span_baselines, hide_spans, parts, span_bits
+from bigbird_dna.pretraining.spans import (
+    draw_spans,
+    fit_span_baselines,
+    hide_spans,
+    parts,
+    span_bits,
+)
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.text import TextTokenizer
@@ -35,7 +41,9 @@ SETTINGS = PretrainingSettings(next_sentence=False)
 @pytest.fixture(scope="module")
 def bases(tmp_path_factory: pytest.TempPathFactory) -> DnaTokenizer:
     """A tokenizer of single bases."""
-    return DnaTokenizer.train(["ACGT" * 50], tmp_path_factory.mktemp("bases") / "tokenizer.model", 10, 1)
+    return DnaTokenizer.train(
+        ["ACGT" * 50], tmp_path_factory.mktemp("bases") / "tokenizer.model", 10, 1
+    )
 
 
 def config_for(tokenizer: Tokenizer) -> EncoderConfig:
@@ -68,26 +76,35 @@ def test_bits_are_those_of_a_slow_reading() -> None:
     def score(row: list[int], low: int, high: int) -> float:
         total = 0.0
         for place in range(low, high):
-            ids = [tokenizer.cls_id, *row[:place], *[tokenizer.mask_id] * (high - place), *row[high:]]
+            ids = [
+                tokenizer.cls_id,
+                *row[:place],
+                *[tokenizer.mask_id] * (high - place),
+                *row[high:],
+            ]
             given = torch.tensor([[*ids, tokenizer.sep_id]])
             with torch.inference_mode():
-                logits = model.network(given, torch.tensor([len(row) + 2]), None, torch.tensor([place + 1]))[
-                    0
-                ]
+                logits = model.network(
+                    given, torch.tensor([len(row) + 2]), None, torch.tensor([place + 1])
+                )[0]
             total += float(logits[0, row[place]] - logits[0, pieces].logsumexp(0))
         return total
 
     widths = set()
     for window, found in zip(windows, bits_of(model, windows, context), strict=True):
         before, behind = window[:context], window[-context:]
-        texts = [before + "".join(letters) + behind for letters in product("ACGT", repeat=2)]
+        texts = [
+            before + "".join(letters) + behind for letters in product("ACGT", repeat=2)
+        ]
         rows = {text: tokenizer.encode(text).tolist() for text in texts}
         left, right = 0, 0
         while len({tuple(row[: left + 1]) for row in rows.values()}) == 1:
             left += 1
         while len({tuple(row[len(row) - right - 1 :]) for row in rows.values()}) == 1:
             right += 1
-        scores = {text: score(row, left, len(row) - right) for text, row in rows.items()}
+        scores = {
+            text: score(row, left, len(row) - right) for text, row in rows.items()
+        }
         widths |= {len(row) - right - left for row in rows.values()}
         own = scores[window] - np.logaddexp.reduce([*scores.values()])
         assert found == pytest.approx(-own / np.log(2), abs=1e-4)
@@ -115,12 +132,17 @@ class KnowsPieces(nn.Module):
         super().__init__()
         self.mask, self.pieces = tokenizer.mask_id, tokenizer.base_ids.tolist()
         texts = [tokenizer.decode([index]) for index in self.pieces]
-        pairs = tokenizer.encode_batch([one + other for one in texts for other in texts])
+        pairs = tokenizer.encode_batch(
+            [one + other for one in texts for other in texts]
+        )
         made = [
-            row.tolist() == [*pair] for row, pair in zip(pairs, product(self.pieces, repeat=2), strict=True)
+            row.tolist() == [*pair]
+            for row, pair in zip(pairs, product(self.pieces, repeat=2), strict=True)
         ]
         chances = 0.25 ** np.array([len(text) for text in texts])
-        self.steps = np.reshape(made, (len(texts), -1)) * chances  # from a piece to the next
+        self.steps = (
+            np.reshape(made, (len(texts), -1)) * chances
+        )  # from a piece to the next
         self.vocabulary = tokenizer.vocabulary
 
     def forward(
@@ -134,7 +156,9 @@ class KnowsPieces(nn.Module):
             for _ in range(place + 1, end):
                 ahead = self.steps @ ahead
             with np.errstate(divide="ignore"):
-                logits[number, self.pieces] = np.log(self.steps[self.pieces.index(row[place - 1])] * ahead)
+                logits[number, self.pieces] = np.log(
+                    self.steps[self.pieces.index(row[place - 1])] * ahead
+                )
         return PretrainingOutput(torch.tensor(logits, dtype=torch.float32), None)
 
 
@@ -144,9 +168,13 @@ def test_token_boundaries_cost_nothing(vocabulary: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     text = "".join(rng.choice([*"ACGT"], 30_000))
     sentences = [text[start : start + 500] for start in range(0, 20_000, 500)]
-    tokenizer = DnaTokenizer.train(sentences, tmp_path / "tokenizer.model", vocabulary, 6)
+    tokenizer = DnaTokenizer.train(
+        sentences, tmp_path / "tokenizer.model", vocabulary, 6
+    )
     windows = windows_of(text[20_000:], 2, 30, 60)
-    model = make_model(KnowsPieces(tokenizer), tokenizer, config_for(tokenizer), SETTINGS)
+    model = make_model(
+        KnowsPieces(tokenizer), tokenizer, config_for(tokenizer), SETTINGS
+    )
     found = bits_of(model, windows, 30)
     assert found.mean() / 2 == pytest.approx(2, abs=0.02)
 
@@ -161,13 +189,18 @@ def test_spans_are_drawn_apart_and_among_known_bases() -> None:
     codes = np.concatenate(contigs)
     for seed in range(20):
         drawn = draw_spans(contigs, span=4, context=15, count=60, seed=(seed,))
-        assert drawn.windows.shape == (60, 34) and (drawn.windows < 4).all() and drawn.span == 4
+        assert (
+            drawn.windows.shape == (60, 34)
+            and (drawn.windows < 4).all()
+            and drawn.span == 4
+        )
         texts = [window.tobytes() for window in drawn.windows]
         places = np.array([codes.tobytes().find(text) for text in texts]) + 15
         assert (np.diff(places) >= 4).all()  # in order, and apart
         own = np.where(places < 700, 0, 1 + (places - 730) // BLOCK_BASES)
         assert (
-            np.unique(drawn.blocks, return_inverse=True)[1] == np.unique(own, return_inverse=True)[1]
+            np.unique(drawn.blocks, return_inverse=True)[1]
+            == np.unique(own, return_inverse=True)[1]
         ).all()
         again = draw_spans(contigs, span=4, context=15, count=60, seed=(seed,))
         assert np.array_equal(again.windows, drawn.windows)
@@ -180,7 +213,9 @@ def test_all_places_can_be_drawn_and_are_equally_often() -> None:
     # Two of 28 starts, at least three apart: every such choice is as likely.
     seen = np.zeros(28)
     for seed in range(3000):
-        for text in draw_spans([codes], span=3, context=5, count=2, seed=(seed,)).texts():
+        for text in draw_spans(
+            [codes], span=3, context=5, count=2, seed=(seed,)
+        ).texts():
             seen["".join("ACGT"[code] for code in codes).find(text)] += 1
     free = np.array([sum(abs(a - b) >= 3 for b in range(28)) for a in range(28)])
     np.testing.assert_allclose(seen, 6000 * free / free.sum(), rtol=0.25)
@@ -189,18 +224,31 @@ def test_all_places_can_be_drawn_and_are_equally_often() -> None:
 # Markov models.
 
 
-def test_markov_models_judge_the_middle_of_windows_by_all_that_they_learn_from() -> None:
+def test_markov_models_judge_the_middle_of_windows_by_all_that_they_learn_from() -> (
+    None
+):
     source = Source(2, 0)
-    contigs = [source.sample(30_000, 1), source.sample(25_000, 2), source.sample(400, 3)]
+    contigs = [
+        source.sample(30_000, 1),
+        source.sample(25_000, 2),
+        source.sample(400, 3),
+    ]
     drawn = draw_spans(contigs[:1], span=3, context=20, count=50, seed=(0,))
     fitted = fit_span_baselines(Path("genome"), contigs, drawn, 1)
-    assert min(fitted.orders.values()) >= 2  # the source's; of a higher one the strengths make the same
+    assert (
+        min(fitted.orders.values()) >= 2
+    )  # the source's; of a higher one the strengths make the same
     other = Markov(fitted.markov.order).fit(contigs).smooth(fitted.markov.strengths)
-    for name, judge in zip(fitted.orders, (other.one_sided, other.two_sided), strict=True):
+    for name, judge in zip(
+        fitted.orders, (other.one_sided, other.two_sided), strict=True
+    ):
         slow = [
-            judge(window, np.array([20]), np.array([23]), fitted.orders[name])[0] for window in drawn.windows
+            judge(window, np.array([20]), np.array([23]), fitted.orders[name])[0]
+            for window in drawn.windows
         ]
-        np.testing.assert_allclose(fitted.bits(drawn.windows, 20)[name], slow, rtol=1e-9)
+        np.testing.assert_allclose(
+            fitted.bits(drawn.windows, 20)[name], slow, rtol=1e-9
+        )
     chosen, kept = (parts(contigs, choosing=choosing) for choosing in (True, False))
     assert sum(map(len, chosen)) + sum(map(len, kept)) == 55_400 and len(chosen) == 1
 
@@ -221,9 +269,19 @@ def home(tmp_path_factory: pytest.TempPathFactory, bases: DnaTokenizer) -> Path:
     pieces = small_tokenizer()
     for name, tokenizer in (("pieces", pieces), ("bases", bases)):
         save(home / name, toy(tokenizer), {}, {}, {})
-    settings = PromoterSettings(upstream=40, downstream=20, pooling="mean", jitter=4, views=2)
-    save(home / "promoter", random_model(pieces, config_for(pieces), settings), {}, {}, {})
-    text = TextTokenizer(text_model("a text of words, and of more words than these", 40), None, 48)
+    settings = PromoterSettings(
+        upstream=40, downstream=20, pooling="mean", jitter=4, views=2
+    )
+    save(
+        home / "promoter",
+        random_model(pieces, config_for(pieces), settings),
+        {},
+        {},
+        {},
+    )
+    text = TextTokenizer(
+        text_model("a text of words, and of more words than these", 40), None, 48
+    )
     save(home / "text", toy(text), {}, {}, {})
     broken = toy(pieces)
     with torch.no_grad():
@@ -244,8 +302,20 @@ def compare(home: Path, run: Run, tmp_path: Path) -> Compare:
     """Run the command on contig a, 40 spans of 2 bp with 20 on both sides."""
 
     def call(*models: str, genome: str = "genome", spans: int = 40) -> pd.DataFrame:
-        words = ["evaluate across-tokenizers", *(home / name for name in models), "--contig", "a"]
-        words += ["--exclude", "b", "--reference", home / f"{genome}.fa.gz", "--spans", spans]
+        words = [
+            "evaluate across-tokenizers",
+            *(home / name for name in models),
+            "--contig",
+            "a",
+        ]
+        words += [
+            "--exclude",
+            "b",
+            "--reference",
+            home / f"{genome}.fa.gz",
+            "--spans",
+            spans,
+        ]
         result = run(*words, "--span", 2, "--context", 20, "-o", tmp_path / "out.tsv")
         assert (result.code, result.out) == (0, "")
         return pd.read_csv(tmp_path / "out.tsv", sep="\t")
@@ -255,18 +325,33 @@ def compare(home: Path, run: Run, tmp_path: Path) -> Compare:
 
 def test_models_and_baselines_stand_in_one_table(compare: Compare, home: Path) -> None:
     table = compare("pieces", "bases")
-    assert table["model"].tolist() == [str(home / "pieces"), str(home / "bases"), BASES_LEFT, BASES_BOTH]
-    assert table["vocabulary"].tolist()[:2] == [40, 10] and table["vocabulary"][2:].isna().all()
-    assert table["tokens_per_span"][1] == 2 and table["tokens_per_span"][2:].isna().all()
+    assert table["model"].tolist() == [
+        str(home / "pieces"),
+        str(home / "bases"),
+        BASES_LEFT,
+        BASES_BOTH,
+    ]
+    assert (
+        table["vocabulary"].tolist()[:2] == [40, 10]
+        and table["vocabulary"][2:].isna().all()
+    )
+    assert (
+        table["tokens_per_span"][1] == 2 and table["tokens_per_span"][2:].isna().all()
+    )
     assert (table["spans"] == 40).all()
-    assert ((table["low"] < table["bits_per_base"]) & (table["bits_per_base"] < table["high"])).all()
+    assert (
+        (table["low"] < table["bits_per_base"])
+        & (table["bits_per_base"] < table["high"])
+    ).all()
     difference = table["bits_per_base"] - table["bits_per_base"][0]
     np.testing.assert_allclose(table["difference"][1:], difference[1:], atol=1e-4)
     assert np.isnan(table["difference"][0])
     assert (table["difference_low"] < table["difference"])[1:].all()
     assert (table["difference"] < table["difference_high"])[1:].all()
     turned = compare("bases", "pieces").set_index("model")["bits_per_base"]
-    pd.testing.assert_series_equal(turned, table.set_index("model")["bits_per_base"], check_like=True)
+    pd.testing.assert_series_equal(
+        turned, table.set_index("model")["bits_per_base"], check_like=True
+    )
 
 
 def test_nothing_is_learnt_from_what_is_excluded(compare: Compare) -> None:
@@ -278,22 +363,63 @@ MISTAKES: dict[str, tuple[list[str], list[object], int, list[str]]] = {
     "a text's tokenizer": (["text"], [], 1, ["text"]),
     "no model": (["genome.fa.gz"], [], 1, ["genome.fa.gz"]),
     "twice": (["bases", "bases"], [], 2, ["bases: "]),
-    "long inputs": (["pieces", "bases"], ["--context", 80], 2, ["takes 128", "80 bp", "164"]),
+    "long inputs": (
+        ["pieces", "bases"],
+        ["--context", 80],
+        2,
+        ["takes 128", "80 bp", "164"],
+    ),
     "long spans": (["bases"], ["--span", 6], 2, ["span 6", "5"]),
-    "no contig": (["bases"], ["--contig", "chr9"], 1, ["genome.fa.gz: ", "'chr9'", "a, b, c"]),
+    "no contig": (
+        ["bases"],
+        ["--contig", "chr9"],
+        1,
+        ["genome.fa.gz: ", "'chr9'", "a, b, c"],
+    ),
     "no excluded contig": (["bases"], ["--exclude", "z"], 1, ["'z'"]),
-    "few places": (["bases"], ["--spans", 20_000], 1, ["14,980 spans", "20 known bases on", "20,000"]),
-    "nothing to learn": (["bases"], ["--exclude", "b", "--exclude", "c"], 1, ["have 0 bases"]),
+    "few places": (
+        ["bases"],
+        ["--spans", 20_000],
+        1,
+        ["14,980 spans", "20 known bases on", "20,000"],
+    ),
+    "nothing to learn": (
+        ["bases"],
+        ["--exclude", "b", "--exclude", "c"],
+        1,
+        ["have 0 bases"],
+    ),
     "output": (["bases"], ["-o", "/nowhere/out.tsv"], 2, ["/nowhere"]),
-    "no numbers": (["broken"], ["--spans", 4, "--span", 1, "--context", 9], 1, ["broken: "]),
+    "no numbers": (
+        ["broken"],
+        ["--spans", 4, "--span", 1, "--context", 9],
+        1,
+        ["broken: "],
+    ),
 }
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_told_in_a_sentence(name: str, home: Path, run: Run, tmp_path: Path) -> None:
+def test_a_mistake_is_told_in_a_sentence(
+    name: str, home: Path, run: Run, tmp_path: Path
+) -> None:
     models, options, code, named = MISTAKES[name]
-    words = ["evaluate across-tokenizers", *(home / model for model in models), "--contig", "a"]
-    words += ["--reference", home / "genome.fa.gz", "--spans", 20, "--span", 2, "--context", 20]
+    words = [
+        "evaluate across-tokenizers",
+        *(home / model for model in models),
+        "--contig",
+        "a",
+    ]
+    words += [
+        "--reference",
+        home / "genome.fa.gz",
+        "--spans",
+        20,
+        "--span",
+        2,
+        "--context",
+        20,
+    ]
     result = run(*words, "-o", tmp_path / "out.tsv", *options)
     refused(result, code, *named, after_log=name == "no numbers")
     assert not [*tmp_path.iterdir()]

@@ -11,28 +11,47 @@ from bigbird_dna.model import catalog
 from bigbird_dna.model.card import Publication
 from bigbird_dna.model.catalog import Published
 from bigbird_dna.model.directory import save
-from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings, PromoterSettings
+from bigbird_dna.model.settings import (
+    ChromatinSettings,
+    NamedTrack,
+    PretrainingSettings,
+    PromoterSettings,
+)
 from bigbird_dna.registry.publishing import publish_model
 from tests.toys import random_model, small_encoder, small_tokenizer, written
 
 SETTINGS = {
     "pretraining": PretrainingSettings(),
     "promoter": PromoterSettings(
-        upstream=30, downstream=10, pooling="cls", jitter=4, views=2, negative_set="genomic"
+        upstream=30,
+        downstream=10,
+        pooling="cls",
+        jitter=4,
+        views=2,
+        negative_set="genomic",
     ),
     "chromatin": ChromatinSettings(
         **{"window": 40, "bin": 10, "pooling": "bin", "bin_layers": 1, "members": 2},
-        tracks=(NamedTrack(track="one", group="TF"), NamedTrack(track="a|b", group="TF")),
+        tracks=(
+            NamedTrack(track="one", group="TF"),
+            NamedTrack(track="a|b", group="TF"),
+        ),
     ),
 }
 METRICS: dict[str, dict[str, Any]] = {
-    "pretraining": {"bits_per_base": 1.9012, "markov": {"bits_per_base": 1.95, "order": 7}, "split": "valid"},
+    "pretraining": {
+        "bits_per_base": 1.9012,
+        "markov": {"bits_per_base": 1.95, "order": 7},
+        "split": "valid",
+    },
     "promoter": {
         "valid": {"auroc": 0.75, "auroc_low": 0.7, "auroc_high": 0.8, "note": ""},
         "test": {"auroc": 0.625, "auroc_low": 0.6, "auroc_high": 0.65, "note": "few"},
         "training": {"steps": 12, "tokens_seen": 3456},
     },
-    "chromatin": {"note": "an ensemble; its metrics are in the report of its predictions"},
+    "chromatin": {
+        "note": "an ensemble; its metrics are in the report of its predictions"
+    },
 }
 PROVENANCE: dict[str, Any] = {
     "configuration": {
@@ -58,9 +77,13 @@ def make_toy(path: Path, task: str = "promoter", scale: float = 3.0) -> Path:
     return path
 
 
-def publish(model: Path, archive: Path, name: str = "toy", **more: Any) -> dict[str, Any]:
+def publish(
+    model: Path, archive: Path, name: str = "toy", **more: Any
+) -> dict[str, Any]:
     """Pack a model; its entry."""
-    text = publish_model(model, archive, Publication(name, "A toy", "free for all", **more))
+    text = publish_model(
+        model, archive, Publication(name, "A toy", "free for all", **more)
+    )
     entries: dict[str, dict[str, Any]] = yaml.safe_load(text)
     assert [*entries] == [name]
     return entries[name]
@@ -75,7 +98,9 @@ def make_shelf(home: Path, task: str = "promoter") -> Path:
     home.mkdir(parents=True, exist_ok=True)
     entry = publish(make_toy(home / "made", task), home / "toy.tar")
     with tarfile.open(home / "toy.tar") as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # not before Python 3.11.4
+        archive.extraction_filter = getattr(
+            tarfile, "data_filter", None
+        )  # not before Python 3.11.4
         archive.extractall(home / "models")
     return write_list(home / "models.yaml", {"toy": entry})
 

@@ -33,9 +33,13 @@ def server() -> Iterator[FaultyServer]:
         yield server
 
 
-def served(shelf: Path, server: FaultyServer, *faults: str, always: str | None = None) -> Site:
+def served(
+    shelf: Path, server: FaultyServer, *faults: str, always: str | None = None
+) -> Site:
     """Let the model of the list be at an address, whose answers have these faults one after the other."""
-    site = Site((shelf.parent / "toy.tar").read_bytes(), scripts=[list(faults)], always=[always])
+    site = Site(
+        (shelf.parent / "toy.tar").read_bytes(), scripts=[list(faults)], always=[always]
+    )
     server.sites["model"] = site
     relist(shelf, where=[server.url("model", 0, "toy.tar")])
     return site
@@ -44,14 +48,21 @@ def served(shelf: Path, server: FaultyServer, *faults: str, always: str | None =
 def relist(shelf: Path, **fields: Any) -> None:
     """Change fields of the list's one entry."""
     entry = Published(shelf).models["toy"].model_dump() | fields
-    write_list(shelf, {"toy": {k: list(v) if isinstance(v, tuple) else v for k, v in entry.items()}})
+    write_list(
+        shelf,
+        {"toy": {k: list(v) if isinstance(v, tuple) else v for k, v in entry.items()}},
+    )
 
 
 def content(directory: Path) -> dict[str, bytes]:
-    return {one.name: one.read_bytes() for one in directory.iterdir() if one.name != MARKER}
+    return {
+        one.name: one.read_bytes() for one in directory.iterdir() if one.name != MARKER
+    }
 
 
-def test_a_bundled_model_is_copied(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bundled_model_is_copied(
+    shelf: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert fetch_model("toy", catalog=shelf) == Path("models/toy")
     assert content(Path("models/toy")) == content(shelf.parent / "models/toy")
     line = capsys.readouterr().err
@@ -70,8 +81,13 @@ def test_a_model_is_downloaded(shelf: Path, server: FaultyServer) -> None:
     assert content(Path("mine")) == expected
     assert [one.name for one in Path().iterdir()] == ["mine"]
     sequence = random_dna(40, 1)
-    ours, theirs = (bigbird_dna.load(one) for one in (Path("mine"), shelf.parent / "made"))
-    assert ours.predict(sequence) == theirs.predict(sequence) and ours.sha256 == theirs.sha256
+    ours, theirs = (
+        bigbird_dna.load(one) for one in (Path("mine"), shelf.parent / "made")
+    )
+    assert (
+        ours.predict(sequence) == theirs.predict(sequence)
+        and ours.sha256 == theirs.sha256
+    )
 
 
 def test_a_cut_download_goes_on_where_it_was(shelf: Path, server: FaultyServer) -> None:
@@ -88,7 +104,11 @@ def test_a_cut_download_goes_on_where_it_was(shelf: Path, server: FaultyServer) 
 
 
 def refused(
-    shelf: Path, error: type[BigBirdDnaError], *named: object, name: str = "toy", output: Any = None
+    shelf: Path,
+    error: type[BigBirdDnaError],
+    *named: object,
+    name: str = "toy",
+    output: Any = None,
 ) -> str:
     """The sentence of a fetch that fails, and leaves nothing."""
     with fails(error, *named) as caught:
@@ -103,8 +123,12 @@ def test_what_is_not_the_archive(shelf: Path, server: FaultyServer, fault: str) 
     refused(shelf, DataError)
 
 
-@pytest.mark.parametrize("fields", [{"where": ["http://127.0.0.1:9/toy.tar"]}, {"sha256": "0" * 64}])
-def test_no_server_and_another_checksum(shelf: Path, server: FaultyServer, fields: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "fields", [{"where": ["http://127.0.0.1:9/toy.tar"]}, {"sha256": "0" * 64}]
+)
+def test_no_server_and_another_checksum(
+    shelf: Path, server: FaultyServer, fields: dict[str, Any]
+) -> None:
     served(shelf, server)
     relist(shelf, **fields)
     refused(shelf, DataError)
@@ -124,18 +148,29 @@ def test_a_bundled_model_that_was_changed_is_refused(shelf: Path) -> None:
 
 @pytest.mark.parametrize(
     ("file", "data"),
-    [("config.json", b"{}"), ("model.safetensors", None), ("MODEL_CARD.md", None), ("link", None)],
+    [
+        ("config.json", b"{}"),
+        ("model.safetensors", None),
+        ("MODEL_CARD.md", None),
+        ("link", None),
+    ],
 )
 def test_a_wrong_model_with_the_right_checksum(
     shelf: Path, server: FaultyServer, tmp_path: Path, file: str, data: bytes | None
 ) -> None:
     """Whoever wrote the list may have packed anything: it is refused, and nothing of it stays."""
-    own = {name: one for name, one in content(shelf.parent / "models/toy").items() if name != file}
+    own = {
+        name: one
+        for name, one in content(shelf.parent / "models/toy").items()
+        if name != file
+    }
     own |= {} if data is None else {file: data}
     link = made(special(tarfile.SYMTYPE, "toy/config.json", "/etc/passwd"))
     site = served(shelf, server)
     site.content = link if file == "link" else archive(tmp_path / "in", own)
-    relist(shelf, size=len(site.content), sha256=hashlib.sha256(site.content).hexdigest())
+    relist(
+        shelf, size=len(site.content), sha256=hashlib.sha256(site.content).hexdigest()
+    )
     assert ".bigbird-dna-" not in refused(shelf, ModelError, "toy")
 
 
@@ -153,7 +188,9 @@ def test_faults_of_usage_and_of_the_list(shelf: Path) -> None:
 def test_a_bundled_model_is_loaded_by_its_name(installed: Path) -> None:
     model = bigbird_dna.load("toy")
     assert model.path == installed.parent / "models/toy"
-    assert model.predict(random_dna(40, 1)) == bigbird_dna.load(model.path).predict(random_dna(40, 1))
+    assert model.predict(random_dna(40, 1)) == bigbird_dna.load(model.path).predict(
+        random_dna(40, 1)
+    )
 
 
 def test_a_path_that_is_there_wins_over_a_name(installed: Path) -> None:
@@ -216,7 +253,12 @@ def test_hidden_files_of_other_programs_are_left_out(tmp_path: Path) -> None:
 
 
 FILE_NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}", fullmatch=True)
-CONTENT = {"MODEL_CARD.md": b"# toy\n", "config.json": b"{}", "empty": b"", "model.safetensors": bytes(2000)}
+CONTENT = {
+    "MODEL_CARD.md": b"# toy\n",
+    "config.json": b"{}",
+    "empty": b"",
+    "model.safetensors": bytes(2000),
+}
 
 
 def files(directory: Path, content: dict[str, bytes]) -> dict[str, Path]:
@@ -226,7 +268,9 @@ def files(directory: Path, content: dict[str, bytes]) -> dict[str, Path]:
     return {name: directory / name for name in content}
 
 
-def archive(directory: Path, content: dict[str, bytes] = CONTENT, name: str = "toy") -> bytes:
+def archive(
+    directory: Path, content: dict[str, bytes] = CONTENT, name: str = "toy"
+) -> bytes:
     stream = io.BytesIO()
     pack(name, files(directory, content), stream.write)
     return stream.getvalue()
@@ -241,14 +285,20 @@ def unpacked(path: Path, data: bytes, name: str = "toy") -> dict[str, bytes]:
 
 
 @settings(max_examples=60)
-@given(st.dictionaries(FILE_NAMES, st.binary(max_size=1500), min_size=1, max_size=6), FILE_NAMES)
+@given(
+    st.dictionaries(FILE_NAMES, st.binary(max_size=1500), min_size=1, max_size=6),
+    FILE_NAMES,
+)
 def test_what_is_packed_comes_out(
     tmp_path_factory: pytest.TempPathFactory, content: dict[str, bytes], name: str
 ) -> None:
     home = tmp_path_factory.mktemp("archive")
     data = archive(home / "in", content, name)
     assert unpacked(home / "x.tar", data, name) == content
-    assert packed(name, files(home / "in", content)) == (len(data), hashlib.sha256(data).hexdigest())
+    assert packed(name, files(home / "in", content)) == (
+        len(data),
+        hashlib.sha256(data).hexdigest(),
+    )
     # Python's own reader, as an oracle: the same files, below one directory.
     with tarfile.open(fileobj=io.BytesIO(data)) as read:
         found = {one.name: read.extractfile(one).read() for one in read}  # type: ignore[union-attr]
@@ -267,7 +317,9 @@ def test_the_bytes_follow_from_the_files_alone(tmp_path: Path) -> None:
     assert hashlib.sha256(before).hexdigest()[:16] == "8f92696ff01c0389"
 
 
-def made(*members: tarfile.TarInfo | tuple[str, bytes], format: int = tarfile.USTAR_FORMAT) -> bytes:
+def made(
+    *members: tarfile.TarInfo | tuple[str, bytes], format: int = tarfile.USTAR_FORMAT
+) -> bytes:
     """A tar file as Python writes it."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=format) as writer:
@@ -288,9 +340,24 @@ def special(kind: bytes, name: str = "toy/x", target: str = "") -> tarfile.TarIn
 
 
 NAMES = {
-    **{"slip": "toy/../../x", "slip in the directory": "../x", "absolute": "/tmp/x", "dots": "toy/.."},
-    **{"no directory": "x", "deeper": "toy/x/y", "another directory": "tay/x", "hidden": "toy/.x"},
-    **{"line break": "toy/a\nb", "escape sequence": "toy/\x1b[31m", "not ASCII": "toy/ä", "no name": "toy/"},
+    **{
+        "slip": "toy/../../x",
+        "slip in the directory": "../x",
+        "absolute": "/tmp/x",
+        "dots": "toy/..",
+    },
+    **{
+        "no directory": "x",
+        "deeper": "toy/x/y",
+        "another directory": "tay/x",
+        "hidden": "toy/.x",
+    },
+    **{
+        "line break": "toy/a\nb",
+        "escape sequence": "toy/\x1b[31m",
+        "not ASCII": "toy/ä",
+        "no name": "toy/",
+    },
 }
 LONG = (f"toy/{'x' * 200}", b"a")
 ONE = made(("toy/a", b"a"))
@@ -320,8 +387,15 @@ def test_other_archives_are_refused(tmp_path: Path, case: str) -> None:
     (tmp_path / "untouched").write_text("mine")
     with fails(ModelError, tmp_path / "x.tar"):
         unpacked(tmp_path / "x.tar", HOSTILE[case])
-    assert {one.name for one in tmp_path.iterdir()} == {"untouched", "x.tar", "unpacked"}
-    assert all(one.is_file() and not one.is_symlink() for one in (tmp_path / "unpacked").iterdir())
+    assert {one.name for one in tmp_path.iterdir()} == {
+        "untouched",
+        "x.tar",
+        "unpacked",
+    }
+    assert all(
+        one.is_file() and not one.is_symlink()
+        for one in (tmp_path / "unpacked").iterdir()
+    )
 
 
 def test_an_archive_that_claims_terabytes_is_refused_at_once(tmp_path: Path) -> None:
@@ -343,7 +417,12 @@ def test_no_other_archive_gives_the_same_files(tmp_path: Path) -> None:
     data, draw = archive(tmp_path / "in"), random.Random(3)
     places = [*range(0, 512, 2), *(draw.randrange(len(data)) for _ in range(200))]
     changes: list[Callable[[], bytes]] = [
-        *(lambda p=p: data[:p] + bytes([data[p] ^ 1 << draw.randrange(8)]) + data[p + 1 :] for p in places),  # type: ignore[misc]
+        *(
+            lambda p=p: (
+                data[:p] + bytes([data[p] ^ 1 << draw.randrange(8)]) + data[p + 1 :]
+            )
+            for p in places
+        ),  # type: ignore[misc]
         *(lambda p=p: data[:p] for p in draw.sample(range(len(data)), 60)),  # type: ignore[misc]
     ]
     (tmp_path / "unpacked").mkdir()
@@ -357,5 +436,7 @@ def test_no_other_archive_gives_the_same_files(tmp_path: Path) -> None:
         except ModelError:
             refused += 1
             continue
-        assert {one.name: one.read_bytes() for one in (tmp_path / "unpacked").iterdir()} != CONTENT
+        assert {
+            one.name: one.read_bytes() for one in (tmp_path / "unpacked").iterdir()
+        } != CONTENT
     assert refused > 400

@@ -41,13 +41,20 @@ def clean(kind: str, seed: int) -> pd.DataFrame:
     labels: dict[str, Any] = {
         "binary": {"label": np.repeat([1, 0], COUNT // 2)},
         "multiclass": {
-            "label": np.array(["enhancer", "other", "promoter", "silencer"])[rng.integers(4, size=COUNT)]
+            "label": np.array(["enhancer", "other", "promoter", "silencer"])[
+                rng.integers(4, size=COUNT)
+            ]
         },
-        "multilabel": {f"label_{n}": 1 * (rng.random(COUNT) < 0.07 + (n / 80) ** 3) for n in range(LABELS)},
+        "multilabel": {
+            f"label_{n}": 1 * (rng.random(COUNT) < 0.07 + (n / 80) ** 3)
+            for n in range(LABELS)
+        },
         "regression": {"label": rng.normal(5, 3, COUNT)},
     }[kind]
     texts = [random_dna(LENGTH, 1000 * seed + row) for row in range(COUNT)]
-    table = pd.DataFrame({"name": [f"s{row}" for row in range(COUNT)], "sequence": texts, **labels})
+    table = pd.DataFrame(
+        {"name": [f"s{row}" for row in range(COUNT)], "sequence": texts, **labels}
+    )
     for row in np.flatnonzero(marked(table))[::2]:
         at = int(rng.integers(END, LENGTH - 2 * END))
         table.loc[row, "sequence"] = texts[row][:at] + "TGACTCA" + texts[row][at + 7 :]
@@ -68,23 +75,33 @@ def audited(table: pd.DataFrame, home: Path) -> tuple[list[str], pd.DataFrame]:
 
 
 def written(home: Path, name: str) -> pd.DataFrame:
-    return pd.read_csv(home / f"audit/{name}.tsv", sep="\t", keep_default_na=False, na_values=[""])
+    return pd.read_csv(
+        home / f"audit/{name}.tsv", sep="\t", keep_default_na=False, na_values=[""]
+    )
 
 
 def changed(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
     """The table with a change of the marked sequences."""
-    return table.assign(sequence=table["sequence"].mask(marked(table), table["sequence"].map(change)))
+    return table.assign(
+        sequence=table["sequence"].mask(marked(table), table["sequence"].map(change))
+    )
 
 
 @each_kind
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 20))])
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 20))]
+)
 def test_nothing_is_found_in_a_clean_set(kind: str, seed: int, tmp_path: Path) -> None:
     conclusions, table = audited(clean(kind, seed), tmp_path)
     assert len(conclusions) == 1 and table["finding"].isna().all()
     assert table.loc[[COPIES, ALIKE], "sequences"].sum() == 0
     chance = table["value"].dropna()
     assert len(chance) == 4
-    assert (chance.abs() < 0.4).all() if kind == "regression" else chance.between(0.35, 0.75).all()
+    assert (
+        (chance.abs() < 0.4).all()
+        if kind == "regression"
+        else chance.between(0.35, 0.75).all()
+    )
 
 
 def more_gc(text: str) -> str:
@@ -96,10 +113,20 @@ def more_gc(text: str) -> str:
     [
         ("binary", "length alone", lambda text: text[:-3]),
         ("binary", "N alone", lambda text: text[:50] + "N" + text[51:]),
-        ("multiclass", "lower-case letters alone", lambda text: text[:40] + text[40:50].lower() + text[50:]),
+        (
+            "multiclass",
+            "lower-case letters alone",
+            lambda text: text[:40] + text[40:50].lower() + text[50:],
+        ),
         *((kind, "GC content alone", more_gc) for kind in KINDS),
-        *((kind, f"the first {END} bases alone", lambda text: "GATC" + text[4:]) for kind in KINDS),
-        *((kind, f"the last {END} bases alone", lambda text: text[:-3] + "TAT") for kind in KINDS),
+        *(
+            (kind, f"the first {END} bases alone", lambda text: "GATC" + text[4:])
+            for kind in KINDS
+        ),
+        *(
+            (kind, f"the last {END} bases alone", lambda text: text[:-3] + "TAT")
+            for kind in KINDS
+        ),
     ],
 )
 def test_a_planted_shortcut_is_found(
@@ -108,15 +135,28 @@ def test_a_planted_shortcut_is_found(
     original = clean(kind, 1)
     conclusions, table = audited(changed(original, change), tmp_path)
     assert table["finding"].dropna().index.tolist() == [check]
-    assert f"{table.loc[check, 'value']:.3f}" in conclusions[0] and len(conclusions) == 1
+    assert (
+        f"{table.loc[check, 'value']:.3f}" in conclusions[0] and len(conclusions) == 1
+    )
     page = (tmp_path / "audit/audit.html").read_text()
     assert conclusions[0].replace("'", "&#39;") in page and "<script" not in page
-    column = check.removesuffix(" alone").removeprefix("the ").replace(f" {END}", "").replace(" ", "_")
-    column = {"lower-case_letters": "lower_case", "GC_content": "gc_content", "N": "n"}.get(column, column)
+    column = (
+        check.removesuffix(" alone")
+        .removeprefix("the ")
+        .replace(f" {END}", "")
+        .replace(" ", "_")
+    )
+    column = {
+        "lower-case_letters": "lower_case",
+        "GC_content": "gc_content",
+        "N": "n",
+    }.get(column, column)
     by_label = written(tmp_path, "features").set_index("label")
     best = by_label[column].idxmax()
     assert by_label.loc[best, f"{column}_low"] > (0.3 if kind == "regression" else 0.6)
-    if len(by_label) > 1:  # the label of the marked sequences, which the conclusion names
+    if (
+        len(by_label) > 1
+    ):  # the label of the marked sequences, which the conclusion names
         assert best == ("other" if kind == "multiclass" else f"label_{LABELS // 2}")
         assert repr(best) in conclusions[0]
 
@@ -128,7 +168,9 @@ def relabeled(table: pd.DataFrame) -> pd.DataFrame:
     labels = table["label"]
     if not is_numeric_dtype(labels):
         return table.assign(label=labels.map({"other": "enhancer"}).fillna("other"))
-    return table.assign(label=1 - labels if set(labels) <= {0, 1} else labels + 1.2 * DIFFERENT * 3)
+    return table.assign(
+        label=1 - labels if set(labels) <= {0, 1} else labels + 1.2 * DIFFERENT * 3
+    )
 
 
 @each_kind
@@ -138,9 +180,15 @@ def test_all_planted_copies_are_found_and_listed(kind: str, tmp_path: Path) -> N
     table = table.assign(split=splits)
     chosen = rng.choice(len(table), 60, replace=False)
     more = table.iloc[chosen].assign(name=[f"copy{row}" for row in chosen])
-    kinds = np.arange(60) % 4  # same split and label; other split; other label; a part in another split
+    kinds = (
+        np.arange(60) % 4
+    )  # same split and label; other split; other label; a part in another split
     more["sequence"] = [
-        text[30:] + random_dna(30, row) if what == 3 else reverse_complement(text) if what else text
+        text[30:] + random_dna(30, row)
+        if what == 3
+        else reverse_complement(text)
+        if what
+        else text
         for row, (text, what) in enumerate(zip(more["sequence"], kinds, strict=True))
     ]
     if kind == "regression":  # of another measurement
@@ -162,17 +210,25 @@ def test_all_planted_copies_are_found_and_listed(kind: str, tmp_path: Path) -> N
     for row, name, what in zip(chosen, more["name"], kinds, strict=True):
         assert listed.loc[name, "group"] == listed.loc[f"s{row}", "group"]
         pair = {name: f"s{row}", f"s{row}": name}
-        copies = [one for one, other in pair.items() if listed.loc[one, "copy_of"] == other]
+        copies = [
+            one for one, other in pair.items() if listed.loc[one, "copy_of"] == other
+        ]
         assert len(copies) == (what != 3)
         if what in (0, 2) and kind != "regression":
-            assert (listed.loc[name, "label"] == listed.loc[f"s{row}", "label"]) == (what == 0)
+            assert (listed.loc[name, "label"] == listed.loc[f"s{row}", "label"]) == (
+                what == 0
+            )
 
 
 @each_kind
-def test_labels_are_counted_in_each_split_and_missing_ones_found(kind: str, tmp_path: Path) -> None:
+def test_labels_are_counted_in_each_split_and_missing_ones_found(
+    kind: str, tmp_path: Path
+) -> None:
     table = clean(kind, 3)
     positive = marked(table)
-    table["split"] = np.where(positive, "train", np.where(np.arange(COUNT) % 2, "train", "test"))
+    table["split"] = np.where(
+        positive, "train", np.where(np.arange(COUNT) % 2, "train", "test")
+    )
     if kind == "regression":
         table["label"] = table["label"].where(table["split"] == "train", 0.5)
     conclusions, found = audited(table, tmp_path)
@@ -185,30 +241,51 @@ def test_labels_are_counted_in_each_split_and_missing_ones_found(kind: str, tmp_
     name = names.get(kind, f"label_{LABELS // 2}")
     assert f"{name!r}" in conclusions[0]
     counts = written(tmp_path, "labels").set_index(["label", "split"]).loc[name]
-    assert counts["sequences"].to_dict() == {"all": COUNT, **table["split"].value_counts()}
+    assert counts["sequences"].to_dict() == {
+        "all": COUNT,
+        **table["split"].value_counts(),
+    }
     if kind == "regression":
         train = table.loc[table["split"] == "train", "label"]
         assert counts.loc["train", "mean"] == pytest.approx(train.mean(), rel=1e-5)
-        assert counts.loc["train", "upper_quartile"] == pytest.approx(train.quantile(0.75), rel=1e-5)
+        assert counts.loc["train", "upper_quartile"] == pytest.approx(
+            train.quantile(0.75), rel=1e-5
+        )
         assert counts.loc["test", "deviation"] == 0 and counts["positives"].isna().all()
     else:
-        assert counts["positives"].tolist() == [positive.sum(), 0, positive.sum()]  # all, test, train
+        assert counts["positives"].tolist() == [
+            positive.sum(),
+            0,
+            positive.sum(),
+        ]  # all, test, train
 
 
-def test_labels_that_cannot_be_predicted_and_missing_splits_are_found(tmp_path: Path) -> None:
-    table = clean("multilabel", 4)[["sequence", "label_50", "label_59"]].assign(label_1=0, split="train")
+def test_labels_that_cannot_be_predicted_and_missing_splits_are_found(
+    tmp_path: Path,
+) -> None:
+    table = clean("multilabel", 4)[["sequence", "label_50", "label_59"]].assign(
+        label_1=0, split="train"
+    )
     table.loc[:3, "label_1"] = 1
     conclusions, found = audited(table, tmp_path)
     assert found["finding"].dropna().index.tolist() == ["sequences", "sequences, test"]
     assert "'label_1'" in conclusions[0] and "'label_50'" not in conclusions[0]
     by_label = written(tmp_path, "features").set_index("label")
-    assert by_label["gc_content"].isna().to_dict() == {"label_50": False, "label_59": False, "label_1": True}
+    assert by_label["gc_content"].isna().to_dict() == {
+        "label_50": False,
+        "label_59": False,
+        "label_1": True,
+    }
     table = clean("regression", 4).assign(other=2.5)
     table.to_csv(tmp_path / "y.csv", index=False)
-    audit_dataset([tmp_path / "y.csv"], tmp_path / "audit", label_columns=["label", "other"])
+    audit_dataset(
+        [tmp_path / "y.csv"], tmp_path / "audit", label_columns=["label", "other"]
+    )
     found = written(tmp_path, "audit").set_index("check")
     assert found["finding"].dropna().index.tolist() == ["sequences"]
-    only = audit_dataset([tmp_path / "y.csv"], tmp_path / "audit", label_columns=["other"])
+    only = audit_dataset(
+        [tmp_path / "y.csv"], tmp_path / "audit", label_columns=["other"]
+    )
     assert len(only) == 1 and "'other'" in only[0]
 
 
@@ -222,16 +299,26 @@ def test_sequences_of_a_single_group_predict_nothing(kind: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kind", ["multilabel", "regression"])
-def test_missing_labels_are_reported_and_change_no_other_check(kind: str, tmp_path: Path) -> None:
+def test_missing_labels_are_reported_and_change_no_other_check(
+    kind: str, tmp_path: Path
+) -> None:
     """A shortcut to the known labels is found as without the rows and cells that have none."""
     rng = np.random.default_rng(3)
     texts = [random_dna(60 + number % 30, number) for number in range(300)]
     lengths = np.arange(300) % 30
     other = np.array([text.count("A") for text in texts], float)
-    columns = {"label_0": (lengths > 14).astype(float), "label_1": (other > np.median(other)).astype(float)}
+    columns = {
+        "label_0": (lengths > 14).astype(float),
+        "label_1": (other > np.median(other)).astype(float),
+    }
     if kind == "regression":
-        columns = {"label_0": lengths / 5 + rng.normal(size=300), "label_1": other + 0.5}
-    frame = pd.DataFrame({"sequence": texts, "split": ["train"] * 200 + ["test"] * 100, **columns})
+        columns = {
+            "label_0": lengths / 5 + rng.normal(size=300),
+            "label_1": other + 0.5,
+        }
+    frame = pd.DataFrame(
+        {"sequence": texts, "split": ["train"] * 200 + ["test"] * 100, **columns}
+    )
     missing = rng.random((300, 2)) < 0.3
     frame[["label_0", "label_1"]] = frame[["label_0", "label_1"]].mask(missing)
     frame.to_csv(tmp_path / "x.csv", index=False)
@@ -247,7 +334,9 @@ def test_missing_labels_are_reported_and_change_no_other_check(kind: str, tmp_pa
     ]
     (shortcut,) = [one for one in conclusions if "from length alone" in one]
     assert "'label_0' best" in shortcut
-    counted = pd.read_csv(tmp_path / "audit/labels.tsv", sep="\t").set_index(["label", "split"])
+    counted = pd.read_csv(tmp_path / "audit/labels.tsv", sep="\t").set_index(
+        ["label", "split"]
+    )
     for number, label in enumerate(("label_0", "label_1")):
         known = frame[~missing[:, number]]
         for split, own in (("all", known), ("train", known[known.split == "train"])):
@@ -258,10 +347,14 @@ def test_missing_labels_are_reported_and_change_no_other_check(kind: str, tmp_pa
             else:
                 assert row["positives"] == own[label].sum()
     # As in a table of one label, without the rows that lack it.
-    frame[~missing[:, 0]].drop(columns="label_1").to_csv(tmp_path / "y.csv", index=False)
+    frame[~missing[:, 0]].drop(columns="label_1").to_csv(
+        tmp_path / "y.csv", index=False
+    )
     audit_dataset([tmp_path / "y.csv"], tmp_path / "one", label_columns=["label_0"])
     several, one = (
-        pd.read_csv(tmp_path / name / "features.tsv", sep="\t").set_index("label").loc["label_0", "length"]
+        pd.read_csv(tmp_path / name / "features.tsv", sep="\t")
+        .set_index("label")
+        .loc["label_0", "length"]
         for name in ("audit", "one")
     )
     assert several == pytest.approx(one, abs=0.02) and several > 0.8
@@ -273,17 +366,31 @@ def test_fasta_files_and_mistakes(tmp_path: Path, run: Run) -> None:
         own = table[table["label"] == label]
         texts = own["sequence"].str.lower() if label else own["sequence"]
         fasta(tmp_path / f"{name}.fa", **dict(zip(own["name"], texts, strict=True)))
-    rows = "".join(f"s{row}\t{'test' if row % 4 == 0 else 'train'}\n" for row in range(COUNT - 1))
+    rows = "".join(
+        f"s{row}\t{'test' if row % 4 == 0 else 'train'}\n" for row in range(COUNT - 1)
+    )
     (tmp_path / "splits.tsv").write_text(rows)
-    words = (tmp_path / "p.fa", "--negatives", tmp_path / "n.fa", "--splits", tmp_path / "splits.tsv")
+    words = (
+        tmp_path / "p.fa",
+        "--negatives",
+        tmp_path / "n.fa",
+        "--splits",
+        tmp_path / "splits.tsv",
+    )
     outcome = run("audit-dataset", *words, "-o", tmp_path / "audit")
     assert outcome.code == 0
     found = written(tmp_path, "audit").set_index("check")
     checks = ["sequences, no split", "lower-case letters alone"]
-    assert found["finding"].dropna().index.tolist() == checks == checks[: len(outcome.out.splitlines())]
+    assert (
+        found["finding"].dropna().index.tolist()
+        == checks
+        == checks[: len(outcome.out.splitlines())]
+    )
     assert found.loc["sequences, no split", "sequences"] == 1
     refused(run("audit-dataset", tmp_path / "p.fa", "-o", tmp_path / "none"), 1)
-    refused(run("audit-dataset", *words, "--task", "ranking", "-o", tmp_path / "none"), 2)
+    refused(
+        run("audit-dataset", *words, "--task", "ranking", "-o", tmp_path / "none"), 2
+    )
     with fails(UsageError):
         audit_dataset([tmp_path / "p.fa", tmp_path / "n.fa"], tmp_path / "none")
     tiny = pd.DataFrame({"sequence": ["A", "CG", "T"] * 8, "label": [1, 0] * 12})
@@ -291,8 +398,12 @@ def test_fasta_files_and_mistakes(tmp_path: Path, run: Run) -> None:
     assert np.isnan(found.loc[KMERS, "value"])
     fasta(tmp_path / "few.fa", a="ACGT")
     with fails(DataError):
-        audit_dataset([tmp_path / "p.fa"], tmp_path / "none", negatives=tmp_path / "few.fa")
-    tiny.assign(label=np.linspace(0, 1, 24)).iloc[:19].to_csv(tmp_path / "y.csv", index=False)
+        audit_dataset(
+            [tmp_path / "p.fa"], tmp_path / "none", negatives=tmp_path / "few.fa"
+        )
+    tiny.assign(label=np.linspace(0, 1, 24)).iloc[:19].to_csv(
+        tmp_path / "y.csv", index=False
+    )
     with fails(DataError):
         audit_dataset([tmp_path / "y.csv"], tmp_path / "none")
     assert not (tmp_path / "none").exists()

@@ -24,7 +24,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     windows: dict[str, list[tuple[str, int, str, float]]] = {"valid": [], "test": []}
     for contig in "abc":
         for strand in STRANDS:
-            chosen = np.sort(rng.choice(np.arange(1000, 99_000, 500), 120, replace=False))
+            chosen = np.sort(
+                rng.choice(np.arange(1000, 99_000, 500), 120, replace=False)
+            )
             real = rng.random(120) < np.linspace(0.2, 0.9, 120)[rng.permutation(120)]
             sites += [Locus(contig, int(place), strand, "x") for place in chosen[real]]
             known = dict(zip(chosen.tolist(), real.tolist(), strict=True))
@@ -42,26 +44,39 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_loci(home / "promoters.tsv", sites)
     for name, rows in windows.items():
         written(home / f"{name}.tsv", rows)
-    lines = (f"{c}\tx\tgene\t{start + 1}\t{end}\t.\t+\t.\tID=g{start}\n" for c, start, end in GENES)
+    lines = (
+        f"{c}\tx\tgene\t{start + 1}\t{end}\t.\t+\t.\tID=g{start}\n"
+        for c, start, end in GENES
+    )
     (home / "genes.gff3").write_text("".join(lines))
     return home
 
 
 def words(home: Path, **changed: object) -> list[object]:
-    options = {"fit": f"model={home / 'valid.tsv'}", "scores": f"model={home / 'test.tsv'}"}
+    options = {
+        "fit": f"model={home / 'valid.tsv'}",
+        "scores": f"model={home / 'test.tsv'}",
+    }
     options |= {"promoters": home / "promoters.tsv", "annotation": home / "genes.gff3"}
-    return ["evaluate calls", *(f"--{name}={value}" for name, value in (options | changed).items())]
+    return [
+        "evaluate calls",
+        *(f"--{name}={value}" for name, value in (options | changed).items()),
+    ]
 
 
 def test_realized_precision_is_counted_and_expected(home: Path, tmp_path: Path) -> None:
     more = ("--within", 50, "--within", 200, "--suppress", 200, "-o", tmp_path / "out")
     invoke(*words(home), *more)
-    table = pd.read_csv(tmp_path / "out/calls.tsv", sep="\t").set_index(["within", "contig", "selection"])
+    table = pd.read_csv(tmp_path / "out/calls.tsv", sep="\t").set_index(
+        ["within", "contig", "selection"]
+    )
     assert (tmp_path / "out/calls.svg").read_text().startswith("<?xml")
     assert set(table.index.get_level_values("contig")) == {"all", "b", "c"}
     for within in (50, 200):
         found = table.loc[within]
-        every = found[found.index.get_level_values("selection").str.startswith("precision")]
+        every = found[
+            found.index.get_level_values("selection").str.startswith("precision")
+        ]
         for column in ("calls", "tss", "intergenic"):
             parts = [every.loc[contig, column].sum() for contig in ("all", "b", "c")]
             assert parts[0] == parts[1] + parts[2] > 0
@@ -76,17 +91,26 @@ def test_realized_precision_is_counted_and_expected(home: Path, tmp_path: Path) 
                 assert row["expected_precision_low"] - margin < row["precision"]
                 assert row["precision"] < row["expected_precision_high"] + margin
                 assert row["intergenic"] <= row["calls"] * (1 - row["precision"]) + 1e-6
-        assert best["recall"] == pytest.approx(best["precision"] * best["calls"] / best["tss"], abs=1e-5)
+        assert best["recall"] == pytest.approx(
+            best["precision"] * best["calls"] / best["tss"], abs=1e-5
+        )
     # Calls in genes do not count as between genes.
-    assert table.loc[(50, "b", BEST_F1), "intergenic"] < table.loc[(50, "c", BEST_F1), "intergenic"]
+    assert (
+        table.loc[(50, "b", BEST_F1), "intergenic"]
+        < table.loc[(50, "c", BEST_F1), "intergenic"]
+    )
 
 
-def test_what_cannot_be_checked_is_refused(home: Path, run: Run, tmp_path: Path) -> None:
+def test_what_cannot_be_checked_is_refused(
+    home: Path, run: Run, tmp_path: Path
+) -> None:
     more = ("-o", tmp_path / "out")
     twice = words(home, fit=f"model={home / 'test.tsv'}")
     refused(run(*twice, *more), 1, "contig 'b'")
     refused(run(*words(home, fit=f"other={home / 'valid.tsv'}"), *more), 2, "model")
-    write_loci(tmp_path / "few.tsv", [Locus("a", 5000, "+", "x"), Locus("b", 5000, "+", "x")])
+    write_loci(
+        tmp_path / "few.tsv", [Locus("a", 5000, "+", "x"), Locus("b", 5000, "+", "x")]
+    )
     refused(run(*words(home, promoters=tmp_path / "few.tsv"), *more), 1, "valid.tsv")
     (tmp_path / "z.gff3").write_text("z\tx\tgene\t1\t90\t.\t+\t.\tID=g\n")
     refused(run(*words(home, annotation=tmp_path / "z.gff3"), *more), 1, "z.gff3")

@@ -24,8 +24,19 @@ from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.annotation import Gene
 from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.reporting import predictors, promoters, score_track, training
-from bigbird_dna.reporting.result import add_legend, interval, legend_label, panels, save_figure
-from bigbird_dna.reporting.score_track import Call, ScoreTrack, read_calls, read_score_track
+from bigbird_dna.reporting.result import (
+    add_legend,
+    interval,
+    legend_label,
+    panels,
+    save_figure,
+)
+from bigbird_dna.reporting.score_track import (
+    Call,
+    ScoreTrack,
+    read_calls,
+    read_score_track,
+)
 from bigbird_dna.reporting.training import LogCurve, TrainingCurves, read_training_log
 from bigbird_dna.scoring.calls import INTERVAL
 from tests.golden.messages import fails, message
@@ -66,28 +77,47 @@ def comparison(name: str = "genomic", *, one_class: bool = False) -> AlignedPred
     rng = np.random.default_rng(0)
     labels = np.ones(40, dtype=np.int64) if one_class else np.tile([0, 1], 20)
     scores = {key: rng.random(40) for key in predictors.STYLES}
-    return AlignedPredictions(name, labels, np.arange(40) // 2, np.arange(40) // 2, scores)
+    return AlignedPredictions(
+        name, labels, np.arange(40) // 2, np.arange(40) // 2, scores
+    )
 
 
 def curves(name: str) -> TrainingCurves:
     steps = np.arange(10, 300, 10)
     evaluation = LogCurve(np.array([100, 200]), np.array([0.5, 0.6]))
-    return TrainingCurves(LogCurve(steps, 1 / steps), {name: evaluation, "loss": evaluation})
+    return TrainingCurves(
+        LogCurve(steps, 1 / steps), {name: evaluation, "loss": evaluation}
+    )
 
 
 def draw_curves(area, path):
     comparisons = [comparison(), comparison("permuted", one_class=True)]
-    promoters.curves_figure(comparisons, promoters.promoter_table(comparisons), area, path)
+    promoters.curves_figure(
+        comparisons, promoters.promoter_table(comparisons), area, path
+    )
 
 
 def draw_scores(path, genes=(), calls=None):
     x = np.arange(0, 20_000, 100.0)
     track = ScoreTrack("chrIV", 0, 20_000, {"+": (x, x / 20_000)})
-    places = [("chrIV", 500, "+"), ("chrIV", 900, "-"), ("chrIV", 30_000, "+"), ("chrV", 700, "+")]
-    score_track.score_figure(track, [Locus(*place, "TSS") for place in places], path, genes, calls)
+    places = [
+        ("chrIV", 500, "+"),
+        ("chrIV", 900, "-"),
+        ("chrIV", 30_000, "+"),
+        ("chrV", 700, "+"),
+    ]
+    score_track.score_figure(
+        track, [Locus(*place, "TSS") for place in places], path, genes, calls
+    )
 
 
-RATES = {"model": 1.88, "uniform": 2.0, "n-gram": 1.95, "Markov": 1.93, "Markov, both sides": 1.929}
+RATES = {
+    "model": 1.88,
+    "uniform": 2.0,
+    "n-gram": 1.95,
+    "Markov": 1.93,
+    "Markov, both sides": 1.929,
+}
 
 
 def bits_table(blocks=40, rates=RATES):
@@ -96,7 +126,8 @@ def bits_table(blocks=40, rates=RATES):
     bases = rng.integers(1, 7, len(ids))
     ease = rng.normal(0, 0.05, blocks)[ids]
     bits = {
-        name: bases * (rate if name == "uniform" else rate + ease + rng.normal(0, 0.2, len(ids)))
+        name: bases
+        * (rate if name == "uniform" else rate + ease + rng.normal(0, 0.2, len(ids)))
         for name, rate in rates.items()
     }
     return language_model_table(bits, bases, ids, {"uniform": "2 bits a base"})
@@ -106,7 +137,9 @@ def run(*, timed=True, points=8):
     steps = np.arange(1, points + 1) * 100
     seconds = steps * 1.5 if timed else None
     held_out = LogCurve(steps, 1.88 + 0.15 * np.exp(-steps / 200), seconds)
-    return TrainingCurves(LogCurve(steps, 1 / steps), {"bits_per_base": held_out} if points else {})
+    return TrainingCurves(
+        LogCurve(steps, 1 / steps), {"bits_per_base": held_out} if points else {}
+    )
 
 
 ALONE = bits_table(9, {"model": 1.9})
@@ -114,18 +147,30 @@ DRAWINGS = {
     "roc": partial(draw_curves, "auroc"),
     "precision-recall": partial(draw_curves, "auprc"),
     "histogram": lambda path: promoters.histogram_figure([comparison()], path),
-    "loss": lambda path: training.loss_figure({"a": curves("bits_per_base"), "b": curves("auroc")}, path),
+    "loss": lambda path: training.loss_figure(
+        {"a": curves("bits_per_base"), "b": curves("auroc")}, path
+    ),
     "scores": draw_scores,
-    "scores and genes": partial(draw_scores, genes=[Gene("chrIV", 500, 9_000, "+", "FWD1")]),
+    "scores and genes": partial(
+        draw_scores, genes=[Gene("chrIV", 500, 9_000, "+", "FWD1")]
+    ),
     "scores and calls": partial(draw_scores, calls=[Call("chrIV", 520, "+", 0.8, 0.9)]),
     "bits": lambda path: training.bits_per_base_figure(bits_table(), path),
     "bits, one block": lambda path: training.bits_per_base_figure(bits_table(1), path),
     "bits, alone": lambda path: training.bits_per_base_figure(ALONE, path),
     "held out": lambda path: training.held_out_figure(run(), bits_table(), path),
-    "held out, hours": lambda path: training.held_out_figure(run(points=80), bits_table(), path),
-    "held out, no time": lambda path: training.held_out_figure(run(timed=False), bits_table(), path),
-    "held out, no curve": lambda path: training.held_out_figure(run(points=0), bits_table(), path),
-    "held out, alone": lambda path: training.held_out_figure(run(), bits_table(9, {"model": 1.9}), path),
+    "held out, hours": lambda path: training.held_out_figure(
+        run(points=80), bits_table(), path
+    ),
+    "held out, no time": lambda path: training.held_out_figure(
+        run(timed=False), bits_table(), path
+    ),
+    "held out, no curve": lambda path: training.held_out_figure(
+        run(points=0), bits_table(), path
+    ),
+    "held out, alone": lambda path: training.held_out_figure(
+        run(), bits_table(9, {"model": 1.9}), path
+    ),
 }
 
 
@@ -137,8 +182,12 @@ def test_svg_is_well_formed_and_the_same_each_time(tmp_path, name):
     root = ElementTree.parse(tmp_path / "a.svg").getroot()
     assert root.tag.endswith("svg") and len(list(root.iter())) > 50
     # No text begins outside.
-    starts = re.findall(r"<g [^>]*translate\(([-.\d]+) ([-.\d]+)\)", (tmp_path / "a.svg").read_text())
-    inside = np.array(starts, float) / np.array(root.get("viewBox", "").split()[2:], float)
+    starts = re.findall(
+        r"<g [^>]*translate\(([-.\d]+) ([-.\d]+)\)", (tmp_path / "a.svg").read_text()
+    )
+    inside = np.array(starts, float) / np.array(
+        root.get("viewBox", "").split()[2:], float
+    )
     assert len(inside) and (inside >= 0).all() and (inside <= 1).all()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.svg", "b.svg"]
 
@@ -148,7 +197,11 @@ def test_figures_say_what_they_show(tmp_path):
     text = (tmp_path / "bits.svg").read_text()
     row = bits_table().set_index("predictor").loc["n-gram"]
     assert f"{row['difference']:.3f}".replace("-", "−") in text
-    for name, unit in (("held out", "minutes"), ("held out, hours", "hours"), ("held out, no time", None)):
+    for name, unit in (
+        ("held out", "minutes"),
+        ("held out, hours", "hours"),
+        ("held out, no time", None),
+    ):
         DRAWINGS[name](tmp_path / "held_out.svg")
         text = (tmp_path / "held_out.svg").read_text()
         assert ("training time" in text) is (unit is not None) and (unit or "") in text
@@ -162,10 +215,18 @@ def test_sites_elsewhere_are_left_out(tmp_path):
 
 def test_genes_are_named_where_there_is_room(tmp_path):
     """Genes elsewhere are left out, and so are names that are longer than their gene."""
-    genes = [("chrIV", -500, 4_000, "CUT1"), ("chrIV", 9_000, 9_050, "SHORT"), ("chrV", 0, 9_000, "V1")]
-    draw_scores(tmp_path / "scores.svg", [Gene(*place, "-", name) for *place, name in genes])
+    genes = [
+        ("chrIV", -500, 4_000, "CUT1"),
+        ("chrIV", 9_000, 9_050, "SHORT"),
+        ("chrV", 0, 9_000, "V1"),
+    ]
+    draw_scores(
+        tmp_path / "scores.svg", [Gene(*place, "-", name) for *place, name in genes]
+    )
     text = (tmp_path / "scores.svg").read_text()
-    assert [word for word in ("CUT1", "SHORT", "V1", "genes") if f"<!-- {word} -->" in text] == [
+    assert [
+        word for word in ("CUT1", "SHORT", "V1", "genes") if f"<!-- {word} -->" in text
+    ] == [
         "CUT1",
         "genes",
     ]
@@ -246,13 +307,19 @@ def track(tmp_path):
     """Reads rows as a track."""
 
     def read(*rows, **options):
-        return read_score_track(written(tmp_path / "s.tsv", HEADER + "".join(rows)), **options)
+        return read_score_track(
+            written(tmp_path / "s.tsv", HEADER + "".join(rows)), **options
+        )
 
     return read
 
 
 def test_track_of_a_contig(track):
-    rows = [row("a", 0, 0.5, "+"), row("a", 0, 0.25, "-"), row("a", 100, "NA", "+", "n_fraction=1")]
+    rows = [
+        row("a", 0, 0.5, "+"),
+        row("a", 0, 0.25, "-"),
+        row("a", 100, "NA", "+", "n_fraction=1"),
+    ]
     rows.append(row("b", 0, 1, "+"))
     found = track(*rows)
     assert (found.contig, found.start, found.end) == ("a", 0, 500)
@@ -260,15 +327,35 @@ def test_track_of_a_contig(track):
     np.testing.assert_array_equal(found.strands["-"], [[99], [0.25]])
     assert list(track(*rows, contig="b").strands) == ["+"]
     # What has no score before a region is not drawn.
-    rows = [row("a", start, "NA" if start < 900 else 0.5, "+") for start in range(0, 1200, 100)]
+    rows = [
+        row("a", start, "NA" if start < 900 else 0.5, "+")
+        for start in range(0, 1200, 100)
+    ]
     found = track(*rows)
     assert (found.start, found.end, track(*rows[:9]).start) == (900, 1500, 0)
     cut = track(*rows, longest=350)
-    assert (cut.start, cut.end, *cut.strands["+"][0]) == (900, 1250, *range(300, 1250, 100))
+    assert (cut.start, cut.end, *cut.strands["+"][0]) == (
+        900,
+        1250,
+        *range(300, 1250, 100),
+    )
     assert track(*rows, longest=600).end == 1500
     # A region has the scores whose TSS is in it, whatever of their windows is outside.
-    found = track(*(row("a", start, 0.1, "+") for start in range(0, 2000, 100)), start=500, end=1100)
-    assert (found.start, found.end, *found.strands["+"][0]) == (500, 1100, 500, 600, 700, 800, 900, 1000)
+    found = track(
+        *(row("a", start, 0.1, "+") for start in range(0, 2000, 100)),
+        start=500,
+        end=1100,
+    )
+    assert (found.start, found.end, *found.strands["+"][0]) == (
+        500,
+        1100,
+        500,
+        600,
+        700,
+        800,
+        900,
+        1000,
+    )
 
 
 def test_scores_of_a_bed_file_are_its_probabilities(tmp_path):
@@ -283,7 +370,10 @@ CALL_TRACK = ScoreTrack("a", 0, 1000, {}, frozenset("ab"))
 
 @pytest.mark.parametrize("format", ["bed", "tsv", "parquet"])
 def test_calls_of_a_contig(tmp_path, format):
-    rows = [("a", 9, 10, "n", 0.25, "-", ".", 0.1, 0.4, 0.5), ("b", 4, 5, "n", 1.0, "+", ".", 0.1, 1.0, 0.9)]
+    rows = [
+        ("a", 9, 10, "n", 0.25, "-", ".", 0.1, 0.4, 0.5),
+        ("b", 4, 5, "n", 1.0, "+", ".", 0.1, 1.0, 0.9),
+    ]
     table, path = pd.DataFrame(rows, columns=CALLS), tmp_path / f"calls.{format}"
     if format == "bed":
         table.insert(6, "probability", table["score"])
@@ -299,11 +389,20 @@ def test_wrong_calls_and_missed_sites_are_hollow(tmp_path):
     """Of two calls near a TSS the higher score takes it; another TSS has no call."""
     track = ScoreTrack("a", 0, 10_000, {"+": (np.array([0.0, 9999]), np.zeros(2))})
     sites = [Locus("a", position, "+", "") for position in (1000, 5000)]
-    calls = [Call("a", 1050, "+", 0.3, 0.5), Call("a", 990, "+", 0.9, 0.95), Call("a", 8000, "-", 0.2, 0.4)]
+    calls = [
+        Call("a", 1050, "+", 0.3, 0.5),
+        Call("a", 990, "+", 0.9, 0.95),
+        Call("a", 8000, "-", 0.2, 0.4),
+    ]
 
     def hollow(**options):
         score_track.score_figure(track, sites, tmp_path / "x.svg", **options)
-        lane = (tmp_path / "x.svg").read_text().split('id="axes_2"')[1].split('id="axes_3"')[0]
+        lane = (
+            (tmp_path / "x.svg")
+            .read_text()
+            .split('id="axes_2"')[1]
+            .split('id="axes_3"')[0]
+        )
         marks = re.findall(r'style="fill: (#\w+)[^"]*; stroke: ', lane)
         return len(marks), marks.count("#ffffff")
 
@@ -337,7 +436,9 @@ FAULTS = {
         (None, "file"),
     ],
     partial(read_score_track, contig="b"): [(HEADER + row("a", 0, 1, "+"), "'b'")],
-    partial(read_score_track, start=9000): [(HEADER + row("a", 0, 1, "+"), "a:9000-end")],
+    partial(read_score_track, start=9000): [
+        (HEADER + row("a", 0, 1, "+"), "a:9000-end")
+    ],
     partial(read_calls, track=CALL_TRACK): [
         (HEADER + row("a", 0, 1, "+"), "no column 'model_score'"),
         ("", "file"),
@@ -356,7 +457,9 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("read", FAULTS, ids=["log", "scores", "other contig", "beyond", "calls", "bits"])
+@pytest.mark.parametrize(
+    "read", FAULTS, ids=["log", "scores", "other contig", "beyond", "calls", "bits"]
+)
 def test_bad_files(tmp_path, read):
     for number, (content, named) in enumerate(FAULTS[read]):
         path = tmp_path / f"file.{number}"
@@ -380,14 +483,19 @@ def test_table_has_a_row_for_each_and_compares_with_the_model():
     assert math.isnan(rows.loc["model", "difference"])
     for name in [*RATES][1:]:
         row = rows.loc[name]
-        assert row["difference"] == pytest.approx(rows.loc["model", "bits_per_base"] - row["bits_per_base"])
+        assert row["difference"] == pytest.approx(
+            rows.loc["model", "bits_per_base"] - row["bits_per_base"]
+        )
         assert row["difference_low"] < row["difference"] < row["difference_high"] < 0
     assert rows.loc["uniform", ["bits_per_base", "low", "high"]].tolist() == [2, 2, 2]
     assert rows["note"].tolist() == ["", "2 bits a base", "", "", ""]
 
 
 def test_a_table_is_read_as_it_was_written(tmp_path):
-    both = pd.concat([bits_table().assign(split=split) for split in ("valid", "test")], ignore_index=True)
+    both = pd.concat(
+        [bits_table().assign(split=split) for split in ("valid", "test")],
+        ignore_index=True,
+    )
     write_tsv(tmp_path / "bits.tsv", both[["split", *BITS_COLUMNS]])
     found = read_bits(tmp_path / "bits.tsv")
     pd.testing.assert_frame_equal(found, both[["split", *BITS_COLUMNS]], rtol=1e-5)
@@ -398,15 +506,27 @@ def test_a_table_is_read_as_it_was_written(tmp_path):
 def test_names_are_drawn_as_they_are(tmp_path: Path) -> None:
     """No formulas, which may have faults that end a command; but the labels of logarithmic axes are some."""
     dollar = 'id="DejaVuSans-7"'  # the outline of this letter in the font
-    names = ["$A$ (chr$1)", "a $\\frac$ b", "_hidden", "x_{1} \\alpha %", "$\\undefined{$"]
-    for name, has_dollar in [*((name, "$" in name) for name in names), ("plain", False)]:
+    names = [
+        "$A$ (chr$1)",
+        "a $\\frac$ b",
+        "_hidden",
+        "x_{1} \\alpha %",
+        "$\\undefined{$",
+    ]
+    for name, has_dollar in [
+        *((name, "$" in name) for name in names),
+        ("plain", False),
+    ]:
         with panels(1, 2, 4, 4) as (figure, (left, right)):
             left.plot([1, 2], [1, 3], label=legend_label(name))
             left.set(title=name, xlabel=name, ylabel=name)
             left.set_yticks([1, 3], [name, name])
             left.annotate(name, (1, 2))
             add_legend(left)
-            assert [text.get_text().strip("\u200b") for text in left.get_legend().get_texts()] == [name]
+            assert [
+                text.get_text().strip("\u200b")
+                for text in left.get_legend().get_texts()
+            ] == [name]
             right.set(xscale="log", yscale="log", xlim=(1, 1000), ylim=(0.1, 0.3))
             figure.suptitle(name)
             save_figure(figure, tmp_path / "x.svg")

@@ -27,14 +27,18 @@ def genome(home: Path, seed: int, count: int = 240) -> tuple[Path, list[Site]]:
         text = text[:8] + ("TATAA" if rng.random() < 0.6 else text[8:13]) + text[13:]
         text += ("CA", "TG", "AT")[int(rng.choice(3, p=[0.5, 0.3, 0.2]))]
         strand, first = STRANDS[number % 2], 300 * (number + 1)
-        letters[first : first + 42] = list(text if strand == "+" else reverse_complement(text))
+        letters[first : first + 42] = list(
+            text if strand == "+" else reverse_complement(text)
+        )
         sites.append((first + 41 if strand == "+" else first, strand))
     (home / "x.fa").write_text(">c\n" + "".join(letters) + "\n")
     prepare_reference(home / "x.fa", home / "x.fa.gz")
     return home / "x.fa.gz", sites
 
 
-def listed(path: Path, sites: list[Site], moved: dict[str, int], swapped: bool = False) -> Path:
+def listed(
+    path: Path, sites: list[Site], moved: dict[str, int], swapped: bool = False
+) -> Path:
     """The sites, those of each strand moved downstream, as BED."""
     with path.open("w") as stream:
         for place, strand in sites:
@@ -53,7 +57,9 @@ def test_a_strand_that_is_off_is_found(tmp_path: Path, strand: str, shift: int) 
     message("\n".join(found))
     assert f"those on {strand} are" in found[1]
     table = read_table(tmp_path / "x.tsv", MATRIX)
-    own = table[(table["strand"] == strand) & (table["orientation"] == "as listed")].set_index("shift")
+    own = table[
+        (table["strand"] == strand) & (table["orientation"] == "as listed")
+    ].set_index("shift")
     assert own["log_odds"].idxmax() == -shift and own.loc[-shift, "difference_low"] > 0
     assert own.loc[0, "difference"] == 0
 
@@ -74,7 +80,9 @@ def test_faults_of_both_strands(tmp_path: Path, swapped: bool) -> None:
     """Which fit each other: the start sites all one base off, or the strands exchanged."""
     reference, sites = genome(tmp_path, 2, 600)
     moved = {} if swapped else {"+": 1, "-": 1}
-    _, found = check_promoters(listed(tmp_path / "x.bed", sites, moved, swapped), reference)
+    _, found = check_promoters(
+        listed(tmp_path / "x.bed", sites, moved, swapped), reference
+    )
     message(found)
 
 
@@ -90,7 +98,9 @@ def test_the_published_list_of_yeast(shared_data: Path, tmp_path: Path) -> None:
     fasta = next((shared_data / "yeast").glob("*.toplevel.fa.gz"))
     prepare_reference(fasta, tmp_path / "genome.fa.gz")
     path = next((shared_data / "yeast").glob("*.sga"))
-    good = check_promoters(path, tmp_path / "genome.fa.gz", tmp_path / "x.tsv", assembly="sacCer3")
+    good = check_promoters(
+        path, tmp_path / "genome.fa.gz", tmp_path / "x.tsv", assembly="sacCer3"
+    )
     assert len(good) == 2
     table = pd.read_csv(tmp_path / "x.tsv", sep="\t")
     assert (table.loc[table["log_odds"] > 0, "shift"] == 0).all()
@@ -98,5 +108,7 @@ def test_the_published_list_of_yeast(shared_data: Path, tmp_path: Path) -> None:
         for locus in read_promoters(path):
             at = locus.position + (locus.strand == "-")
             stream.write(f"{locus.contig}\t{at}\t{at + 1}\tn\t0\t{locus.strand}\n")
-    found = check_promoters(tmp_path / "off.bed", tmp_path / "genome.fa.gz", assembly="sacCer3")
+    found = check_promoters(
+        tmp_path / "off.bed", tmp_path / "genome.fa.gz", assembly="sacCer3"
+    )
     assert "those on - are" in found[1]

@@ -7,7 +7,13 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from bigbird_dna.calibration.maps import FILE, Calibration, fit_map, fit_tracks, write_calibration
+from bigbird_dna.calibration.maps import (
+    FILE,
+    Calibration,
+    fit_map,
+    fit_tracks,
+    write_calibration,
+)
 from bigbird_dna.data.predictions import (
     EXTRA_NEGATIVES,
     PROMOTER_BASELINES,
@@ -32,7 +38,14 @@ from tests.cli.command import Run, refused
 from tests.golden.messages import fails
 from tests.toys import predictions
 
-LIFTS = {"model": 2.0, "k-mer": 0.5, "position": 1.5, "orf": 0.7, "composition": 0.3, "control": 0.0}
+LIFTS = {
+    "model": 2.0,
+    "k-mer": 0.5,
+    "position": 1.5,
+    "orf": 0.7,
+    "composition": 0.3,
+    "control": 0.0,
+}
 PAIRS = 60
 
 
@@ -50,9 +63,14 @@ def test_reads_one_split(tmp_path: Path) -> None:
 
 def test_extra_negatives_are_read_where_they_are_asked_for(tmp_path: Path) -> None:
     frame = predictions()
-    own = frame[(frame["split"] == "test") & (frame["label"] == 0)].assign(split=EXTRA_NEGATIVES["test"])
+    own = frame[(frame["split"] == "test") & (frame["label"] == 0)].assign(
+        split=EXTRA_NEGATIVES["test"]
+    )
     more = pd.concat([frame, own, own], ignore_index=True)
-    plain, path = written(tmp_path / "plain.parquet", frame), written(tmp_path / "p.parquet", more)
+    plain, path = (
+        written(tmp_path / "plain.parquet", frame),
+        written(tmp_path / "p.parquet", more),
+    )
     pd.testing.assert_frame_equal(read_predictions(path), read_predictions(plain))
     assert len(compare("genomic", {"a": path, "b": plain}).labels) == 12
     rows = read_predictions(path, further=True)
@@ -60,7 +78,12 @@ def test_extra_negatives_are_read_where_they_are_asked_for(tmp_path: Path) -> No
     assert len(rows) == len(found.labels) == 24 and found.further == 12
     # All negatives together weigh as much as those of other metrics.
     assert found.negative_weight * (found.labels == 0).sum() == pytest.approx(6)
-    assert CalibrationRows.of(read_predictions(plain, further=True), "test").negative_weight == 1
+    assert (
+        CalibrationRows.of(
+            read_predictions(plain, further=True), "test"
+        ).negative_weight
+        == 1
+    )
     more.loc[len(more) - 1, ["label", "negative_set"]] = [1, "positive"]
     with fails(DataError, len(more)):
         read_predictions(written(path, more))
@@ -68,11 +91,22 @@ def test_extra_negatives_are_read_where_they_are_asked_for(tmp_path: Path) -> No
 
 def test_row_order_and_integer_width_do_not_matter(tmp_path: Path) -> None:
     """Fractions of coding bases stay with their rows too."""
-    coding, groups, starts = np.arange(13) / 20, np.arange(13) // 4, 6_000 * np.arange(13)
-    ours, theirs = (predictions(seed=seed).assign(start=starts, end=starts + 400) for seed in (1, 2))
+    coding, groups, starts = (
+        np.arange(13) / 20,
+        np.arange(13) // 4,
+        6_000 * np.arange(13),
+    )
+    ours, theirs = (
+        predictions(seed=seed).assign(start=starts, end=starts + 400) for seed in (1, 2)
+    )
     ours = ours.assign(coding=coding, homology=groups)
-    shuffled = theirs.sample(frac=1, random_state=0).astype({"start": "int32", "label": "uint8"})
-    files = {"model": (tmp_path / "a.parquet", ours), "k-mer": (tmp_path / "b.parquet", shuffled)}
+    shuffled = theirs.sample(frac=1, random_state=0).astype(
+        {"start": "int32", "label": "uint8"}
+    )
+    files = {
+        "model": (tmp_path / "a.parquet", ours),
+        "k-mer": (tmp_path / "b.parquet", shuffled),
+    }
     found = compare("genomic", {name: written(*file) for name, file in files.items()})
     expected = ours.assign(kmer=theirs["probability"]).set_index("probability")
     assert found.coding is not None
@@ -81,7 +115,12 @@ def test_row_order_and_integer_width_do_not_matter(tmp_path: Path) -> None:
         found.labels, found.pairs, found.coding, *scores, strict=True
     ):
         row = expected.loc[model]
-        assert row[["label", "pair", "coding", "kmer"]].tolist() == [label, pair, fraction, kmer]
+        assert row[["label", "pair", "coding", "kmer"]].tolist() == [
+            label,
+            pair,
+            fraction,
+            kmer,
+        ]
     # Blocks are joined where windows of one number are, in every file's order.
     known = expected.loc[found.scores["model"]]
     alone = blocks_of(known.drop(columns="homology"))
@@ -149,7 +188,8 @@ def files(tmp_path: Path) -> dict[str, Path]:
     """Predictions with fractions of coding bases, some of them exactly one half."""
     coding = np.random.default_rng(3).integers(0, 11, 2 * PAIRS + 1) / 10
     frames = {
-        name: predictions("genomic", PAIRS, lift, seed) for seed, (name, lift) in enumerate(LIFTS.items())
+        name: predictions("genomic", PAIRS, lift, seed)
+        for seed, (name, lift) in enumerate(LIFTS.items())
     }
     return {
         name: written(tmp_path / f"{name}.parquet", frame.assign(coding=coding))
@@ -160,73 +200,145 @@ def files(tmp_path: Path) -> dict[str, Path]:
 def report(files: dict[str, Path], output: Path, *more: Path) -> pd.DataFrame:
     baselines = {"genomic": {name: files[name] for name in PROMOTER_BASELINES}}
     controls = [files["control"], *more]
-    return promoter_report({"genomic": files["model"]}, output, baselines=baselines, controls=controls)
+    return promoter_report(
+        {"genomic": files["model"]}, output, baselines=baselines, controls=controls
+    )
 
 
 def brute_force(path: Path) -> pd.DataFrame:
     """The test rows of pairs whose promoter and negative are both less than half coding."""
     frame = pd.read_parquet(path).query("split == 'test'")
-    kept = [rows for _, rows in frame.groupby("pair") if len(rows) == 2 and (rows["coding"] < 0.5).all()]
+    kept = [
+        rows
+        for _, rows in frame.groupby("pair")
+        if len(rows) == 2 and (rows["coding"] < 0.5).all()
+    ]
     return pd.concat(kept)
 
 
-def test_controls_are_one_row_of_mean_and_range(files: dict[str, Path], tmp_path: Path) -> None:
+def test_controls_are_one_row_of_mean_and_range(
+    files: dict[str, Path], tmp_path: Path
+) -> None:
     coding = pd.read_parquet(files["control"])["coding"]
-    frames = [predictions("genomic", PAIRS, 0.0, seed).assign(coding=coding) for seed in (20, 21)]
-    others = [written(tmp_path / f"{i}.parquet", frame) for i, frame in enumerate(frames)]
-    first, table = report(files, tmp_path / "one"), report(files, tmp_path / "three", *others)
+    frames = [
+        predictions("genomic", PAIRS, 0.0, seed).assign(coding=coding)
+        for seed in (20, 21)
+    ]
+    others = [
+        written(tmp_path / f"{i}.parquet", frame) for i, frame in enumerate(frames)
+    ]
+    first, table = (
+        report(files, tmp_path / "one"),
+        report(files, tmp_path / "three", *others),
+    )
     rest, controls = (
         (part[part["model"] != "control"] for part in (first, table)),
         table["model"] == "control",
     )
     pd.testing.assert_frame_equal(*(part.reset_index(drop=True) for part in rest))
-    alone = [report(files | {"control": path}, tmp_path / path.stem) for path in (files["control"], *others)]
+    alone = [
+        report(files | {"control": path}, tmp_path / path.stem)
+        for path in (files["control"], *others)
+    ]
     for row in table[controls].to_dict("records"):
         same = [
-            one[(one["model"] == "control") & (one["stratum"] == row["stratum"])].iloc[0] for one in alone
+            one[(one["model"] == "control") & (one["stratum"] == row["stratum"])].iloc[
+                0
+            ]
+            for one in alone
         ]
-        for name in ("auroc", "auprc", "f1", "mcc", "auroc_minus_kmer", "auroc_minus_position"):
+        for name in (
+            "auroc",
+            "auprc",
+            "f1",
+            "mcc",
+            "auroc_minus_kmer",
+            "auroc_minus_position",
+        ):
             values = [one[name] for one in same]
             expected = (np.mean(values), min(values), max(values))
-            assert [row[name], row[f"{name}_low"], row[f"{name}_high"]] == pytest.approx(expected)
+            assert [
+                row[name],
+                row[f"{name}_low"],
+                row[f"{name}_high"],
+            ] == pytest.approx(expected)
         assert (row["n"], row["note"]) == (same[0]["n"], "range of 3 permutations")
     drawn = (tmp_path / "three/roc.svg").read_text()
-    assert drawn.count("shuffled labels") == (tmp_path / "one/roc.svg").read_text().count("shuffled labels")
+    assert drawn.count("shuffled labels") == (
+        tmp_path / "one/roc.svg"
+    ).read_text().count("shuffled labels")
 
 
-def test_rows_are_those_of_both_strata_and_all_predictors(files: dict[str, Path], tmp_path: Path) -> None:
+def test_rows_are_those_of_both_strata_and_all_predictors(
+    files: dict[str, Path], tmp_path: Path
+) -> None:
     table = report(files, tmp_path / "report")
-    names = [("genomic", stratum, name) for stratum in ("all", "noncoding") for name in LIFTS]
-    assert list(table[["negative_set", "stratum", "model"]].itertuples(index=False, name=None)) == names
+    names = [
+        ("genomic", stratum, name) for stratum in ("all", "noncoding") for name in LIFTS
+    ]
+    assert (
+        list(
+            table[["negative_set", "stratum", "model"]].itertuples(
+                index=False, name=None
+            )
+        )
+        == names
+    )
     assert set(table["n"]) == {2 * PAIRS, len(brute_force(files["model"]))}
     table = table.set_index(["stratum", "model"])
     kept = {name: brute_force(path) for name, path in files.items()}
     for name, rows in kept.items():
         line = table.loc[("noncoding", name)]
         assert (line["n"], line["positives"]) == (len(rows), len(rows) // 2)
-        assert line["auroc"] == pytest.approx(roc_auc_score(rows["label"], rows["probability"]))
-        expected = binary_metrics(rows["label"], rows["probability"], blocks=blocks_of(rows))
-        for metric in ("auroc", "auroc_low", "auroc_high", "auprc", "f1", "mcc_low", "mcc_high"):
+        assert line["auroc"] == pytest.approx(
+            roc_auc_score(rows["label"], rows["probability"])
+        )
+        expected = binary_metrics(
+            rows["label"], rows["probability"], blocks=blocks_of(rows)
+        )
+        for metric in (
+            "auroc",
+            "auroc_low",
+            "auroc_high",
+            "auprc",
+            "f1",
+            "mcc_low",
+            "mcc_high",
+        ):
             assert line[metric] == pytest.approx(getattr(expected, metric))
         for baseline, column in DIFFERENCES.items():
             both = rows["probability"], kept[baseline]["probability"]
             lead = auroc_difference(rows["label"], *both, blocks_of(rows)).estimate
-            found = line[[column, f"{column}_low", f"{column}_high"]].astype(float).to_numpy()
-            assert np.isnan(found).all() if name == baseline else found == pytest.approx(np.array(lead))
+            found = (
+                line[[column, f"{column}_low", f"{column}_high"]]
+                .astype(float)
+                .to_numpy()
+            )
+            assert (
+                np.isnan(found).all()
+                if name == baseline
+                else found == pytest.approx(np.array(lead))
+            )
 
 
-def test_where_coding_is_not_known_or_nowhere_small(files: dict[str, Path], tmp_path: Path) -> None:
+def test_where_coding_is_not_known_or_nowhere_small(
+    files: dict[str, Path], tmp_path: Path
+) -> None:
     path = tmp_path / "p.parquet"
     for coding in (None, np.nan, 0.5):
         frame = predictions() if coding is None else predictions().assign(coding=coding)
         table = promoter_report({"genomic": written(path, frame)}, tmp_path / "report")
         assert table["auroc_minus_position"].isna().all()
-        assert table["stratum"].tolist() == (["all", "noncoding"] if coding == 0.5 else ["all"])
+        assert table["stratum"].tolist() == (
+            ["all", "noncoding"] if coding == 0.5 else ["all"]
+        )
     line = table.iloc[1]
     assert line["n"] == 0 and np.isnan(line["auroc"]) and line["note"]
     for name in LIFTS.keys() - {"k-mer"}:  # one file with the column is enough
         written(files[name], pd.read_parquet(files[name]).drop(columns="coding"))
-    assert (report(files, tmp_path / "report")["stratum"] == "noncoding").sum() == len(LIFTS)
+    assert (report(files, tmp_path / "report")["stratum"] == "noncoding").sum() == len(
+        LIFTS
+    )
 
 
 def test_of_several_negatives_each_counts_by_itself() -> None:
@@ -249,40 +361,77 @@ def test_the_summary_the_curves_and_the_page_have_all_predictors(
 ) -> None:
     table = report(files, tmp_path / "report").set_index(["stratum", "model"])
     rows = [*promoter_rows(tmp_path / "report/promoters.tsv")]
-    labels = ["k-mer regression", "position regression", "longest ORF", "composition regression"]
+    labels = [
+        "k-mer regression",
+        "position regression",
+        "longest ORF",
+        "composition regression",
+    ]
     others = [f"AUROC, {label}" for label in (*labels, "shuffled labels")]
     others += [f"AUROC, model minus {label}" for label in labels]
-    sections = {row.section: [other.metric for other in rows if other.section == row.section] for row in rows}
+    sections = {
+        row.section: [other.metric for other in rows if other.section == row.section]
+        for row in rows
+    }
     whole, part = "promoters, genomic", "promoters, genomic, less than half coding"
     own = ["AUROC, model", "AUPRC, model", "F1, model", "MCC, model"]
     assert sections == {whole: [*own, *others], part: [*own[:1], *others]}
     found = {(row.section, row.metric): row for row in rows}
     area, line = found[part, "AUROC, model"], table.loc[("noncoding", "model")]
-    assert area.value == pytest.approx(line["auroc"], rel=1e-5) and f"{line['n']:,}" in area.note
-    lead, area = found[whole, "AUROC, model minus position regression"], table["auroc"]["all"]
+    assert (
+        area.value == pytest.approx(line["auroc"], rel=1e-5)
+        and f"{line['n']:,}" in area.note
+    )
+    lead, area = (
+        found[whole, "AUROC, model minus position regression"],
+        table["auroc"]["all"],
+    )
     assert lead.value == pytest.approx(area["model"] - area["position"], abs=1e-5)
     assert lead.low < lead.value < lead.high
     for name, column in (("roc", "auroc"), ("precision_recall", "auprc")):
         text = (tmp_path / "report" / f"{name}.svg").read_text()
         assert (
-            f"<!-- position regression  {table.loc[('all', 'position'), column]:.3f} [" in text
+            f"<!-- position regression  {table.loc[('all', 'position'), column]:.3f} ["
+            in text
         )  # of all windows
     shown = shown_table(tmp_path / "report/promoters.tsv")
-    assert {"stratum", "auroc minus position"} <= set(shown.headings) and len(shown.rows) == 2 * len(LIFTS)
+    assert {"stratum", "auroc minus position"} <= set(shown.headings) and len(
+        shown.rows
+    ) == 2 * len(LIFTS)
 
 
 def test_the_command(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
-    words = ["evaluate promoters", f"--predictions=genomic={files['model']}", "-o", tmp_path / "report"]
+    words = [
+        "evaluate promoters",
+        f"--predictions=genomic={files['model']}",
+        "-o",
+        tmp_path / "report",
+    ]
     given = f"--promoter-baseline=genomic/position={files['position']}"
     outcome = run(*words, given)
     assert outcome.code == 0 and "genomic: position AUROC" in outcome.err
     assert "k-mer, orf, composition" in outcome.err
     table = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t")
-    assert table["model"].tolist() == ["model", "position"] * 2 and table["auroc_minus_kmer"].isna().all()
+    assert (
+        table["model"].tolist() == ["model", "position"] * 2
+        and table["auroc_minus_kmer"].isna().all()
+    )
     assert table["auroc_minus_position"].isna().tolist() == [False, True] * 2
-    for wrong, named in (("x/position", "'x'"), ("genomic/gc", "'gc'"), ("genomic/", "'genomic'")):
-        twice = [f"--promoter-baseline=genomic={files['k-mer']}"] if wrong == "genomic/" else []
-        refused(run(*words, *twice, f"--promoter-baseline={wrong}={files['position']}"), 2, named)
+    for wrong, named in (
+        ("x/position", "'x'"),
+        ("genomic/gc", "'gc'"),
+        ("genomic/", "'genomic'"),
+    ):
+        twice = (
+            [f"--promoter-baseline=genomic={files['k-mer']}"]
+            if wrong == "genomic/"
+            else []
+        )
+        refused(
+            run(*words, *twice, f"--promoter-baseline={wrong}={files['position']}"),
+            2,
+            named,
+        )
 
 
 # Calibration in the reports of promoters and of tracks
@@ -293,13 +442,17 @@ def model(tmp_path: Path) -> Path:
     """A directory with predictions, some weights, and a calibration of these."""
     directory = tmp_path / "model"
     directory.mkdir()
-    predictions(pairs=300, lift=2.0).to_parquet(directory / "predictions.parquet", index=False)
+    predictions(pairs=300, lift=2.0).to_parquet(
+        directory / "predictions.parquet", index=False
+    )
     (directory / "model.safetensors").write_bytes(b"weights")
     rows = mixture(500, 0.5, seed=1)
     fitted = fit_map(rows.labels, rows.raw)
     assert fitted is not None
     write_calibration(
-        directory / FILE, Calibration.of({None: fitted}, {}), checksum(directory / "model.safetensors")
+        directory / FILE,
+        Calibration.of({None: fitted}, {}),
+        checksum(directory / "model.safetensors"),
     )
     return directory
 
@@ -310,7 +463,12 @@ def calibration_of(report: Path) -> pd.DataFrame:
 
 def same(one: Path, other: Path) -> None:
     """All of two reports but the calibration."""
-    for name in ("promoters.tsv", "roc.svg", "precision_recall.svg", "score_histograms.svg"):
+    for name in (
+        "promoters.tsv",
+        "roc.svg",
+        "precision_recall.svg",
+        "score_histograms.svg",
+    ):
         assert (one / name).read_bytes() == (other / name).read_bytes()
 
 
@@ -319,10 +477,14 @@ def test_promoters_are_evaluated_before_and_after(model: Path, tmp_path: Path) -
     table = calibration_of(tmp_path / "report")
     assert list(table.index) == ["raw", "calibrated"]
     frame = pd.read_parquet(model / "predictions.parquet").query("split == 'test'")
-    expected = calibration_metrics(frame["label"], frame["probability"], blocks=blocks_of(frame))
+    expected = calibration_metrics(
+        frame["label"], frame["probability"], blocks=blocks_of(frame)
+    )
     for name, value in expected._asdict().items():
         assert table.loc["raw", name] == pytest.approx(value, rel=1e-4), name
-    assert table.loc["raw", "n"] == 600 and table["discrimination"].nunique() == 1  # the map only rises
+    assert (
+        table.loc["raw", "n"] == 600 and table["discrimination"].nunique() == 1
+    )  # the map only rises
     figure = (tmp_path / "report/calibration.svg").read_text()
     assert figure.startswith("<?xml") and "calibrated" in figure
     # Others of the report are the same as without a calibration, of which one is not asked for.
@@ -332,41 +494,70 @@ def test_promoters_are_evaluated_before_and_after(model: Path, tmp_path: Path) -
     assert calibration_of(tmp_path / "before").index.tolist() == ["raw"]
 
 
-def test_extra_negatives_are_evaluated_and_change_no_other_metric(model: Path, tmp_path: Path) -> None:
+def test_extra_negatives_are_evaluated_and_change_no_other_metric(
+    model: Path, tmp_path: Path
+) -> None:
     path = model / "predictions.parquet"
     promoter_report({"genomic": path}, tmp_path / "before")
     frame = pd.read_parquet(path)
-    own = frame[(frame["split"] == "test") & (frame["label"] == 0)].assign(split=EXTRA_NEGATIVES["test"])
+    own = frame[(frame["split"] == "test") & (frame["label"] == 0)].assign(
+        split=EXTRA_NEGATIVES["test"]
+    )
     more = own.assign(probability=np.roll(own["probability"], 1))
     pd.concat([frame, more]).to_parquet(path, index=False)
     promoter_report({"genomic": path}, tmp_path / "report")
-    before, after = calibration_of(tmp_path / "before"), calibration_of(tmp_path / "report")
+    before, after = (
+        calibration_of(tmp_path / "before"),
+        calibration_of(tmp_path / "report"),
+    )
     same(tmp_path / "before", tmp_path / "report")
     assert (after["n"] == 900).all() and (after["share_positive"] == 0.5).all()
-    assert (after["ece_expected_if_calibrated"] < 0.9 * before["ece_expected_if_calibrated"]).all()
+    assert (
+        after["ece_expected_if_calibrated"] < 0.9 * before["ece_expected_if_calibrated"]
+    ).all()
 
 
-def test_a_calibration_of_other_weights_is_no_model_s(model: Path, tmp_path: Path) -> None:
+def test_a_calibration_of_other_weights_is_no_model_s(
+    model: Path, tmp_path: Path
+) -> None:
     (model / "model.safetensors").write_bytes(b"others")
     with fails(ModelError):
         promoter_report({"genomic": model / "predictions.parquet"}, tmp_path / "report")
-    assert not (tmp_path / "report").exists() or not list((tmp_path / "report").glob("*.tsv"))
+    assert not (tmp_path / "report").exists() or not list(
+        (tmp_path / "report").glob("*.tsv")
+    )
 
 
-def test_the_summary_has_the_errors_beside_the_other_figures(run: Run, model: Path, tmp_path: Path) -> None:
+def test_the_summary_has_the_errors_beside_the_other_figures(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
     promoter_report({"genomic": model / "predictions.parquet"}, tmp_path / "report")
-    files = {name: tmp_path / f"report/{name}.tsv" for name in ("promoters", "calibration")}
-    words = [f"--promoter-table={files['promoters']}", f"--calibration-table={files['calibration']}"]
+    files = {
+        name: tmp_path / f"report/{name}.tsv" for name in ("promoters", "calibration")
+    }
+    words = [
+        f"--promoter-table={files['promoters']}",
+        f"--calibration-table={files['calibration']}",
+    ]
     assert run("report summary", *words, "-o", tmp_path / "summary.tsv").code == 0
     found = pd.read_csv(tmp_path / "summary.tsv", sep="\t")
     assert (found["section"] == "promoters, genomic").all()
     table = calibration_of(tmp_path / "report")
     for name in ("raw", "calibrated"):
         row = found[found["metric"] == f"calibration error, {name}"].iloc[0]
-        expected = [table.loc[name, f"ece_debiased{end}"] for end in ("", "_low", "_high")]
-        assert row[["value", "low", "high"]].tolist() == pytest.approx(expected, rel=1e-4)
+        expected = [
+            table.loc[name, f"ece_debiased{end}"] for end in ("", "_low", "_high")
+        ]
+        assert row[["value", "low", "high"]].tolist() == pytest.approx(
+            expected, rel=1e-4
+        )
     files["calibration"].write_text("negative_set\n")
-    refused(run("report summary", *words), 1, files["calibration"], "no column 'probabilities'")
+    refused(
+        run("report summary", *words),
+        1,
+        files["calibration"],
+        "no column 'probabilities'",
+    )
 
 
 @pytest.fixture
@@ -374,7 +565,10 @@ def tracks(tmp_path: Path) -> Path:
     """`raw.npy` and `labels.npy` of test rows of two tracks, and the calibration of validation rows."""
 
     def made(seed: int) -> tuple[np.ndarray, np.ndarray]:
-        parts = [mixture(4000, prior, seed + place) for place, prior in enumerate((0.3, 0.02))]
+        parts = [
+            mixture(4000, prior, seed + place)
+            for place, prior in enumerate((0.3, 0.02))
+        ]
         labels = np.stack([rows.labels for rows in parts], 1).astype(np.uint8)
         return labels, np.stack([rows.raw for rows in parts], 1)
 
@@ -391,7 +585,9 @@ def tracks(tmp_path: Path) -> Path:
 def test_tracks_are_evaluated_before_and_after(tracks: Path) -> None:
     files = (tracks / "raw.npy", tracks / "labels.npy")
     auc_report(*files, tracks / "report", calibration=tracks / FILE)
-    table = pd.read_csv(tracks / "report/track_calibration.tsv", sep="\t").set_index("track")
+    table = pd.read_csv(tracks / "report/track_calibration.tsv", sep="\t").set_index(
+        "track"
+    )
     assert table["method"].tolist() == ["isotonic", "platt"]
     labels, raw = np.load(tracks / "labels.npy"), np.load(tracks / "raw.npy")
     for place, name in enumerate(table.index):
@@ -401,17 +597,24 @@ def test_tracks_are_evaluated_before_and_after(tracks: Path) -> None:
         # What is known of the source: its probabilities are too far from one half, and shifted.
         assert table.loc[name, "ece_calibrated"] < 0.6 * before.ece
         assert table.loc[name, "brier_calibrated"] < before.brier
-        assert table.loc[name, "mean_calibrated"] == pytest.approx(before.share_positive, rel=0.2)
+        assert table.loc[name, "mean_calibrated"] == pytest.approx(
+            before.share_positive, rel=0.2
+        )
     page = (tracks / "report/report.html").read_text()
     shown = ("smaller for 2 of 2 tracks", "img-src data:", "data:image/svg+xml;base64,")
     assert all(text in page for text in shown)
     auc_report(*files, tracks / "plain")
     plain = (tracks / "plain/report.html").read_text()
     assert "img-src" not in plain and 'id="calibration"' not in plain
-    names = [{path.name for path in (tracks / name).iterdir()} for name in ("report", "plain")]
+    names = [
+        {path.name for path in (tracks / name).iterdir()}
+        for name in ("report", "plain")
+    ]
     assert names[0] - names[1] == {"track_calibration.tsv", "track_calibration.svg"}
     for name in ("tracks.tsv", "groups.tsv"):
-        assert (tracks / "plain" / name).read_bytes() == (tracks / "report" / name).read_bytes()
+        assert (tracks / "plain" / name).read_bytes() == (
+            tracks / "report" / name
+        ).read_bytes()
 
 
 def test_rows_that_were_not_measured_take_no_part(tracks: Path) -> None:
@@ -419,22 +622,56 @@ def test_rows_that_were_not_measured_take_no_part(tracks: Path) -> None:
     labels[:2000, 0] = -1
     labels[:, 1] = -1
     np.save(tracks / "labels.npy", labels)
-    auc_report(tracks / "raw.npy", tracks / "labels.npy", tracks / "report", calibration=tracks / FILE)
+    auc_report(
+        tracks / "raw.npy",
+        tracks / "labels.npy",
+        tracks / "report",
+        calibration=tracks / FILE,
+    )
     table = pd.read_csv(tracks / "report/track_calibration.tsv", sep="\t")
-    expected = calibration_metrics(labels[2000:, 0], np.load(tracks / "raw.npy")[2000:, 0])
-    assert table["ece_raw"][0] == pytest.approx(expected.ece) and table["ece_raw"].isna()[1]
+    expected = calibration_metrics(
+        labels[2000:, 0], np.load(tracks / "raw.npy")[2000:, 0]
+    )
+    assert (
+        table["ece_raw"][0] == pytest.approx(expected.ece)
+        and table["ece_raw"].isna()[1]
+    )
 
 
 def test_a_calibration_that_does_not_fit_is_refused(run: Run, tracks: Path) -> None:
-    words = ("auc-report", tracks / "raw.npy", tracks / "labels.npy", "-o", tracks / "report")
+    words = (
+        "auc-report",
+        tracks / "raw.npy",
+        tracks / "labels.npy",
+        "-o",
+        tracks / "report",
+    )
     given = ("--calibration", tracks / FILE)
     (tracks / "names.tsv").write_text("track\tgroup\ntrack 1\tTF\nother\tTF\n")
-    refused(run(*words, *given, "--tracks", tracks / "names.tsv"), 1, "'other'", "'track 2'", after_log=True)
+    refused(
+        run(*words, *given, "--tracks", tracks / "names.tsv"),
+        1,
+        "'other'",
+        "'track 2'",
+        after_log=True,
+    )
     np.save(tracks / "one.npy", np.load(tracks / "raw.npy")[:, :1])
     np.save(tracks / "one_label.npy", np.load(tracks / "labels.npy")[:, :1])
-    fewer = ("auc-report", tracks / "one.npy", tracks / "one_label.npy", "-o", tracks / "report", *given)
+    fewer = (
+        "auc-report",
+        tracks / "one.npy",
+        tracks / "one_label.npy",
+        "-o",
+        tracks / "report",
+        *given,
+    )
     refused(run(*fewer), 1, "1 tracks", after_log=True)
     np.save(tracks / "raw.npy", np.load(tracks / "raw.npy") * 3)
     refused(run(*words, *given), 1, "track 1", after_log=True)
-    refused(run(*words, "--calibration", tracks / "none.json"), 1, "none.json", after_log=True)
+    refused(
+        run(*words, "--calibration", tracks / "none.json"),
+        1,
+        "none.json",
+        after_log=True,
+    )
     assert not (tracks / "report").exists()

@@ -35,9 +35,13 @@ SOURCE = Source(2, seed=3)
 
 @given(st.lists(st.text("ACGTN", max_size=30), max_size=4), st.integers(1, 4))
 def test_runs_are_those_that_one_counts(texts: list[str], k: int) -> None:
-    counted = Counter(text[i : i + k] for text in texts for i in range(len(text) - k + 1))
+    counted = Counter(
+        text[i : i + k] for text in texts for i in range(len(text) - k + 1)
+    )
     found = spectrum([base_codes(text) for text in texts], k)
-    assert found.sum() == sum(number for run, number in counted.items() if "N" not in run)
+    assert found.sum() == sum(
+        number for run, number in counted.items() if "N" not in run
+    )
     for run, number in counted.items():
         if "N" not in run:
             assert found[int(run.translate(str.maketrans("ACGT", "0123")), 4)] == number
@@ -46,10 +50,17 @@ def test_runs_are_those_that_one_counts(texts: list[str], k: int) -> None:
 def test_divergence_is_shannon_s() -> None:
     one, other = np.array([3, 1, 0, 0]), np.array([0, 0, 5, 5])
     assert divergence(one, 7 * one) == 0 and divergence(one, other) == pytest.approx(1)
-    assert divergence(np.array([1, 1, 0, 0]), np.array([1, 0, 0, 0])) == pytest.approx(0.311278, abs=1e-6)
-    assert divergence(one, np.array([1, 1, 1, 1])) == divergence(np.array([1, 1, 1, 1]), one)
+    assert divergence(np.array([1, 1, 0, 0]), np.array([1, 0, 0, 0])) == pytest.approx(
+        0.311278, abs=1e-6
+    )
+    assert divergence(one, np.array([1, 1, 1, 1])) == divergence(
+        np.array([1, 1, 1, 1]), one
+    )
     none = np.zeros(4, int)
-    assert all(math.isnan(divergence(*pair)) for pair in ((one, none), (none, one), (none, none)))
+    assert all(
+        math.isnan(divergence(*pair))
+        for pair in ((one, none), (none, one), (none, none))
+    )
 
 
 def test_chains_have_as_many_bases_as_are_asked_for() -> None:
@@ -73,7 +84,13 @@ def test_a_chain_of_the_source_s_order_has_its_runs() -> None:
     true = spectrum([SOURCE.sample(400_000, 2)], 4)
     apart = [
         divergence(
-            spectrum(chain_samples(of_order[order], order, 200_000, np.random.default_rng(1)), 4), true
+            spectrum(
+                chain_samples(
+                    of_order[order], order, 200_000, np.random.default_rng(1)
+                ),
+                4,
+            ),
+            true,
         )
         for order in range(4)
     ]
@@ -91,17 +108,25 @@ def test_drawn_segments_share_no_base() -> None:
 
 
 def fasta(path: Path, **contigs: np.ndarray) -> Path:
-    write_fasta(path, [(name, "".join(LETTERS[codes])) for name, codes in contigs.items()])
+    write_fasta(
+        path, [(name, "".join(LETTERS[codes])) for name, codes in contigs.items()]
+    )
     return path
 
 
 @pytest.fixture(scope="module")
 def genome(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("genome")
-    return fasta(home / "genome.fa.gz", one=SOURCE.sample(150_000, 1), two=SOURCE.sample(60_000, 2))
+    return fasta(
+        home / "genome.fa.gz",
+        one=SOURCE.sample(150_000, 1),
+        two=SOURCE.sample(60_000, 2),
+    )
 
 
-def test_true_sequence_is_as_near_as_true_sequence_and_other_is_not(genome: Path, tmp_path: Path) -> None:
+def test_true_sequence_is_as_near_as_true_sequence_and_other_is_not(
+    genome: Path, tmp_path: Path
+) -> None:
     rng = np.random.default_rng(1)
     true = {f"s{n}": SOURCE.sample(2000, 10 + n) for n in range(10)}
     false = {f"s{n}": rng.integers(0, 4, 2000) for n in range(10)}
@@ -113,9 +138,13 @@ def test_true_sequence_is_as_near_as_true_sequence_and_other_is_not(genome: Path
         assert list(table) == ["sequence", "k", "divergence", "low", "high"]
         chains = (f"Markov chain of order {order}" for order in range(6))
         assert {*table["sequence"]} == {"samples", "held-out sequence", *chains}
-        assert (table["low"] <= table["divergence"]).all() and (table["divergence"] <= table["high"]).all()
+        assert (table["low"] <= table["divergence"]).all() and (
+            table["divergence"] <= table["high"]
+        ).all()
         assert json.loads((tmp_path / name / "samples.json").read_text()) == found[name]
-        contents = pd.read_csv(tmp_path / name / "gc.tsv", sep="\t").set_index("sequence")
+        contents = pd.read_csv(tmp_path / name / "gc.tsv", sep="\t").set_index(
+            "sequence"
+        )
         assert contents.loc["samples", "bases"] == 20_000
         assert (tmp_path / name / "samples.svg").read_text().startswith("<?xml")
     for k in "234":
@@ -124,10 +153,14 @@ def test_true_sequence_is_as_near_as_true_sequence_and_other_is_not(genome: Path
         assert found["false"]["divergences"]["samples"][k]["mean"] > 20 * real
         chain = found["true"]["divergences"]["Markov chain of order 2"][k]["mean"]
         assert chain < 2 * real
-    again = report_samples(tmp_path / "true.fa.gz", genome, ["two"], tmp_path / "again", longest=4)
+    again = report_samples(
+        tmp_path / "true.fa.gz", genome, ["two"], tmp_path / "again", longest=4
+    )
     assert again == found["true"]
     for name in ("samples.tsv", "gc.tsv", "samples.json", "samples.svg"):
-        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "true" / name).read_bytes()
+        assert (tmp_path / "again" / name).read_bytes() == (
+            tmp_path / "true" / name
+        ).read_bytes()
 
 
 def unknown(codes: np.ndarray, every: int) -> np.ndarray:
@@ -140,7 +173,10 @@ SAMPLES = {
     "dotted": {"s": unknown(SOURCE.sample(500, 1), 150)},
     "empty": {"s": np.full(500, 4)},
     "short": {"s": SOURCE.sample(5, 1), "t": SOURCE.sample(4, 2)},
-    "masked": {"one": SOURCE.sample(9000, 1), "two": unknown(SOURCE.sample(6000, 2), 150)},
+    "masked": {
+        "one": SOURCE.sample(9000, 1),
+        "two": unknown(SOURCE.sample(6000, 2), 150),
+    },
 }
 
 
@@ -160,9 +196,17 @@ SAMPLES = {
     ],
 )
 def test_what_cannot_be_compared(
-    genome: Path, tmp_path: Path, samples: str, contigs: list[str], options: dict[str, Any], named: str
+    genome: Path,
+    tmp_path: Path,
+    samples: str,
+    contigs: list[str],
+    options: dict[str, Any],
+    named: str,
 ) -> None:
-    made = {name: fasta(tmp_path / f"{name}.fa.gz", **contents) for name, contents in SAMPLES.items()}
+    made = {
+        name: fasta(tmp_path / f"{name}.fa.gz", **contents)
+        for name, contents in SAMPLES.items()
+    }
     reference = made.get(options.get("reference", ""), genome)
     options = {name: value for name, value in options.items() if name != "reference"}
     with fails(UsageError if "longest" in options or not contigs else DataError, named):
@@ -174,7 +218,12 @@ def test_short_samples_have_short_runs(genome: Path, tmp_path: Path) -> None:
     short = fasta(tmp_path / "short.fa.gz", **SAMPLES["short"])
     found = report_samples(short, genome, ["two"], tmp_path / "out", longest=5)
     assert found["divergences"]["samples"]["5"]["mean"] < 1
-    assert pd.read_csv(tmp_path / "out/gc.tsv", sep="\t").set_index("sequence")["bases"].nunique() == 2
+    assert (
+        pd.read_csv(tmp_path / "out/gc.tsv", sep="\t")
+        .set_index("sequence")["bases"]
+        .nunique()
+        == 2
+    )
 
 
 def test_draws_without_known_runs_do_not_count(tmp_path: Path) -> None:

@@ -42,7 +42,10 @@ def random_points(rng: np.random.Generator) -> Points:
 
 
 def plain_calls(windows: Points, suppress: int) -> list[tuple[int, float]]:
-    left = sorted(zip(*(values.tolist() for values in windows), strict=True), key=lambda one: -one[1])
+    left = sorted(
+        zip(*(values.tolist() for values in windows), strict=True),
+        key=lambda one: -one[1],
+    )
     calls = []
     while left:
         calls.append(left[0])
@@ -50,7 +53,9 @@ def plain_calls(windows: Points, suppress: int) -> list[tuple[int, float]]:
     return calls
 
 
-def plain_matches(calls: Iterable[int], sites: Iterable[int], distance: int) -> list[int]:
+def plain_matches(
+    calls: Iterable[int], sites: Iterable[int], distance: int
+) -> list[int]:
     left, found = [*sites], []
     for call in calls:
         nearest = min(left, key=lambda site: (abs(site - call), site), default=None)
@@ -88,18 +93,27 @@ def test_calls_are_those_of_brute_force(seed: int) -> None:
     windows = random_points(np.random.default_rng(seed))
     for suppress in (0, 1, 7, 40):
         found = find_calls(windows, suppress)
-        assert [*zip(*(values.tolist() for values in found), strict=True)] == plain_calls(windows, suppress)
-        assert all(after - before > suppress for before, after in pairwise(sorted(found.positions)))
+        assert [
+            *zip(*(values.tolist() for values in found), strict=True)
+        ] == plain_calls(windows, suppress)
+        assert all(
+            after - before > suppress
+            for before, after in pairwise(sorted(found.positions))
+        )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_matches_are_those_of_brute_force(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    calls, sites = rng.permutation(300)[:40], np.sort(rng.choice(300, 15 if seed else 0, replace=False))
+    calls, sites = (
+        rng.permutation(300)[:40],
+        np.sort(rng.choice(300, 15 if seed else 0, replace=False)),
+    )
     for distance in (0, 3, 20):
         taken = match_calls(calls, sites, distance)
         gaps = [
-            abs(sites[place] - call) if place >= 0 else -1 for place, call in zip(taken, calls, strict=True)
+            abs(sites[place] - call) if place >= 0 else -1
+            for place, call in zip(taken, calls, strict=True)
         ]
         assert gaps == plain_matches(calls.tolist(), sites.tolist(), distance)
         assert len(set(taken[taken >= 0])) == (taken >= 0).sum()
@@ -111,11 +125,16 @@ def test_matches_are_those_of_brute_force(seed: int) -> None:
 
 def written(path: Path, windows: Iterable[tuple[str, int, str, float]]) -> Path:
     """A table of scores, of windows by contig, TSS position and strand."""
-    lines = ["## written by a test", "contig\tstart\tend\tname\tscore\tstrand\tnote\ttss"]
+    lines = [
+        "## written by a test",
+        "contig\tstart\tend\tname\tscore\tstrand\tnote\ttss",
+    ]
     for contig, position, strand, score in windows:
         own = window_around(Locus(contig, position, strand, "x"), UPSTREAM, DOWNSTREAM)
         text = "NA" if np.isnan(score) else repr(score)
-        lines.append(f"{contig}\t{own.start}\t{own.end}\tx\t{text}\t{strand}\t\t{position}")
+        lines.append(
+            f"{contig}\t{own.start}\t{own.end}\tx\t{text}\t{strand}\t\t{position}"
+        )
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -128,10 +147,13 @@ def home(tmp_path: Path) -> Path:
         Locus(contig, int(place), strand, "x")
         for contig in ("a", "b")
         for strand in STRANDS
-        for place in np.sort(rng.choice(np.arange(1000, 99_000, 500), 40, replace=False))
+        for place in np.sort(
+            rng.choice(np.arange(1000, 99_000, 500), 40, replace=False)
+        )
     ]
     write_loci(
-        tmp_path / "promoters.tsv", [*sites, Locus("b", 150_000, "+", "beyond"), Locus("c", 5, "+", "x")]
+        tmp_path / "promoters.tsv",
+        [*sites, Locus("b", 150_000, "+", "beyond"), Locus("c", 5, "+", "x")],
     )
     known = {(one.contig, one.position, one.strand): rng.random() for one in sites}
     windows = []
@@ -139,7 +161,11 @@ def home(tmp_path: Path) -> Path:
         for place in range(100, 100_000, 50):
             for strand in STRANDS:
                 found = known.get((contig, place, strand), 1.0) < 0.5
-                score = rng.uniform(0.9, 1) if found or rng.random() < 0.01 else rng.uniform(0, 0.3)
+                score = (
+                    rng.uniform(0.9, 1)
+                    if found or rng.random() < 0.01
+                    else rng.uniform(0, 0.3)
+                )
                 windows.append((contig, place, strand, round(float(score), 4)))
     written(tmp_path / "scores.tsv", [*windows, ("a", 99_999, "+", np.nan)])
     return tmp_path
@@ -147,8 +173,12 @@ def home(tmp_path: Path) -> Path:
 
 def test_report_is_that_of_brute_force(home: Path) -> None:
     options = {"within": (20, 300), "suppress": 200}
-    table = scan_report({"model": home / "scores.tsv"}, home / "promoters.tsv", home / "out", **options)
-    frame = pd.read_csv(home / "out/scan.tsv", sep="\t").set_index(["within", "selection"])
+    table = scan_report(
+        {"model": home / "scores.tsv"}, home / "promoters.tsv", home / "out", **options
+    )
+    frame = pd.read_csv(home / "out/scan.tsv", sep="\t").set_index(
+        ["within", "selection"]
+    )
     assert len(frame) == len(table) == 10 and set(frame["tss"]) == {160}
     assert (home / "out/scan.svg").read_text().startswith("<?xml")
     scan = read_scan(home / "scores.tsv")
@@ -161,9 +191,16 @@ def test_report_is_that_of_brute_force(home: Path) -> None:
             for track, found in scan.windows.items()
         ]
         for selection, row in frame.loc[distance].iterrows():
-            assert row["chance_fdr"] == pytest.approx(1 - np.concatenate(near).mean(), abs=1e-5)
+            assert row["chance_fdr"] == pytest.approx(
+                1 - np.concatenate(near).mean(), abs=1e-5
+            )
             kept = {
-                track: Points(*(values[found.scores >= row["threshold"] - 1e-9] for values in found))
+                track: Points(
+                    *(
+                        values[found.scores >= row["threshold"] - 1e-9]
+                        for values in found
+                    )
+                )
                 for track, found in calls.items()
             }
             scores = np.concatenate([found.scores for found in kept.values()])
@@ -172,26 +209,40 @@ def test_report_is_that_of_brute_force(home: Path) -> None:
                 for track, found in kept.items()
             ]
             found = np.concatenate(gaps) >= 0
-            assert row["calls"] == len(scores) and row["calls_per_megabase"] == pytest.approx(
-                len(scores) / scan.megabases, rel=1e-5
-            )
+            assert row["calls"] == len(scores) and row[
+                "calls_per_megabase"
+            ] == pytest.approx(len(scores) / scan.megabases, rel=1e-5)
             assert row["realized_fdr"] == pytest.approx(1 - found.mean(), abs=1e-5)
             assert row["recall"] == pytest.approx(found.sum() / 160, abs=1e-5)
             assert row["nominal_fdr"] == pytest.approx((1 - scores).mean(), abs=1e-5)
-            assert row["realized_fdr_low"] <= row["realized_fdr"] <= row["realized_fdr_high"]
+            assert (
+                row["realized_fdr_low"]
+                <= row["realized_fdr"]
+                <= row["realized_fdr_high"]
+            )
             if selection != BEST_F1:
                 assert row["nominal_fdr"] <= float(selection.split()[-1])
     # Calls without a TSS near are few, and the scores say too much of them.
-    assert 0.2 < frame.loc[(20, BEST_F1), "realized_fdr"] < 0.6 < frame.loc[(20, BEST_F1), "chance_fdr"]
+    assert (
+        0.2
+        < frame.loc[(20, BEST_F1), "realized_fdr"]
+        < 0.6
+        < frame.loc[(20, BEST_F1), "chance_fdr"]
+    )
     assert frame.loc[(20, BEST_F1), "nominal_fdr"] < 0.1
 
 
-def test_intervals_of_average_precision_are_those_of_resampled_blocks(home: Path) -> None:
+def test_intervals_of_average_precision_are_those_of_resampled_blocks(
+    home: Path,
+) -> None:
     """By brute force: a call or TSS of a block that is drawn twice counts twice."""
     scan = read_scan(home / "scores.tsv")
     sites = sites_of(home / "promoters.tsv", scan)
     calls = find_track_calls(scan, 200)
-    tied = {track: Points(one.positions, one.scores.round(1)) for track, one in calls.items()}
+    tied = {
+        track: Points(one.positions, one.scores.round(1))
+        for track, one in calls.items()
+    }
     found = {
         "model": match_tracks(calls, sites, 20),
         "far": match_tracks(calls, sites, 300),
@@ -216,14 +267,19 @@ def test_intervals_of_average_precision_are_those_of_resampled_blocks(home: Path
     values = average_precisions(found)
     assert np.isnan(values["model"][3:]).all() and [*values] == [*found]
     precision, low, high, lead, least, most = values["far"]
-    assert low < precision < high and lead == pytest.approx(values["model"][0] - precision)
+    assert low < precision < high and lead == pytest.approx(
+        values["model"][0] - precision
+    )
     assert most - least < high - low  # paired
 
 
 def test_perfect_and_useless_scores(home: Path) -> None:
     scan = read_scan(home / "scores.tsv")
     sites = sites_of(home / "promoters.tsv", scan)
-    exact = {track: Points(own, np.linspace(1, 0.5, len(own))) for track, own in sites.items()}
+    exact = {
+        track: Points(own, np.linspace(1, 0.5, len(own)))
+        for track, own in sites.items()
+    }
     assert match_tracks(exact, sites, 0).curve.average_precision == 1
     assert (
         match_tracks(
@@ -238,18 +294,45 @@ def test_a_scan_with_nothing_to_evaluate_is_a_table_that_says_so(home: Path) -> 
     write_loci(home / "other.tsv", [Locus("z", 5, "+", "x")])
     write_loci(home / "one.tsv", [Locus("a", 5000, "+", "x")])
     unscored = written(home / "unscored.tsv", [("a", 100, "+", np.nan)])
-    scans = {"model": home / "scores.tsv", "unscored": unscored, "none": written(home / "none.tsv", [])}
-    words = ["evaluate", "scan", *(f"--scores={name}={path}" for name, path in scans.items())]
+    scans = {
+        "model": home / "scores.tsv",
+        "unscored": unscored,
+        "none": written(home / "none.tsv", []),
+    }
+    words = [
+        "evaluate",
+        "scan",
+        *(f"--scores={name}={path}" for name, path in scans.items()),
+    ]
     words += ["--within", 100, "--within", 9, "-o", home / "out", "--promoters"]
     for name, tss in (("promoters", 160), ("one", 1), ("other", 0)):
         invoke(*words, home / f"{name}.tsv")
-        invoke("report", "summary", "--scan-table", home / "out/scan.tsv", "-o", home / "summary.tsv")
+        invoke(
+            "report",
+            "summary",
+            "--scan-table",
+            home / "out/scan.tsv",
+            "-o",
+            home / "summary.tsv",
+        )
         table = pd.read_csv(home / "out/scan.tsv", sep="\t").set_index("predictor")
         assert (home / "out/scan.svg").read_text().startswith("<?xml")
         empty = table.loc[["unscored", "none", *["model"] * (not tss)]]
-        assert len(empty) == 2 * empty.index.nunique() and not empty[["tss", "calls"]].any().any()
-        assert empty.drop(columns=["within", "selection", "tss", "calls"]).isna().all().all()
+        assert (
+            len(empty) == 2 * empty.index.nunique()
+            and not empty[["tss", "calls"]].any().any()
+        )
+        assert (
+            empty.drop(columns=["within", "selection", "tss", "calls"])
+            .isna()
+            .all()
+            .all()
+        )
         if tss:
             model = table.loc["model"]
-            assert len(model) == 10 and set(model["tss"]) == {tss} and model["recall"].notna().all()
+            assert (
+                len(model) == 10
+                and set(model["tss"]) == {tss}
+                and model["recall"].notna().all()
+            )
             assert model["recall_low"].isna().all() or tss > 1

@@ -30,8 +30,20 @@ from bigbird_dna.reporting.sequences import sequence_report
 from tests.html_pages import HtmlPage, check_layout, needs_browser
 
 ODD = ["a/b", 'c "d"', "<b>e</b>", "$f_$"]
-OUTPUTS = {"binary": ["label"], "multiclass": ODD, "multilabel": ODD, "regression": ODD[:2]}
-NOISE = {"model": 0.5, "network": 0.6, "k-mer": 1.5, "position": 2.0, "composition": 4.0, "cnn": 1.0}
+OUTPUTS = {
+    "binary": ["label"],
+    "multiclass": ODD,
+    "multilabel": ODD,
+    "regression": ODD[:2],
+}
+NOISE = {
+    "model": 0.5,
+    "network": 0.6,
+    "k-mer": 1.5,
+    "position": 2.0,
+    "composition": 4.0,
+    "cnn": 1.0,
+}
 FIGURES = {
     "binary": ["curves.svg", "probabilities.svg"],
     "multiclass": ["confusion.svg"],
@@ -41,29 +53,46 @@ FIGURES = {
 SEEDS = st.integers(0, 10_000)
 
 
-def simulated(kind: str, outputs: list[str], rows: int = 240, seed: int = 1, **noise: float) -> pd.DataFrame:
+def simulated(
+    kind: str, outputs: list[str], rows: int = 240, seed: int = 1, **noise: float
+) -> pd.DataFrame:
     """Predictions with this noise; those of a control have no relation to the labels."""
     rng = np.random.default_rng(seed)
     groups = rng.integers(0, rows // 3, rows)
-    hidden = rng.normal(size=(rows, len(outputs))) + rng.normal(size=(rows, len(outputs)))[groups]
+    hidden = (
+        rng.normal(size=(rows, len(outputs)))
+        + rng.normal(size=(rows, len(outputs)))[groups]
+    )
     values = {"label": hidden}
     for name, size in (noise or NOISE).items():
-        values[name] = size * rng.normal(size=hidden.shape) + ("control" not in name) * hidden
+        values[name] = (
+            size * rng.normal(size=hidden.shape) + ("control" not in name) * hidden
+        )
     for name, own in values.items():
         if kind == "multiclass":
             odds = np.exp(own)
-            own = np.eye(len(outputs))[own.argmax(1)] if name == "label" else odds / odds.sum(1)[:, None]
+            own = (
+                np.eye(len(outputs))[own.argmax(1)]
+                if name == "label"
+                else odds / odds.sum(1)[:, None]
+            )
         elif kind != "regression":
             own = own > 0.5 if name == "label" else 1 / (1 + np.exp(0.5 - own))
         values[name] = own.astype(np.float32)
     splits = np.where(np.arange(rows) % 5, "test", "valid")
     names = [f"s{row}" for row in range(rows)]
     table = pd.DataFrame({"name": names, "split": splits, "group": groups})
-    cells = {f"{name}/{o}": own[:, t] for name, own in values.items() for t, o in enumerate(outputs)}
+    cells = {
+        f"{name}/{o}": own[:, t]
+        for name, own in values.items()
+        for t, o in enumerate(outputs)
+    }
     return pd.concat([table, pd.DataFrame(cells)], axis=1)
 
 
-def reported(frame: pd.DataFrame, kind: str, home: Path) -> tuple[pd.DataFrame, HtmlPage]:
+def reported(
+    frame: pd.DataFrame, kind: str, home: Path
+) -> tuple[pd.DataFrame, HtmlPage]:
     frame.to_parquet(home / "predictions.parquet")
     facts = {"data & labels": "<i>x</i>.csv"}
     table = sequence_report(home / "predictions.parquet", kind, home, facts=facts)
@@ -78,7 +107,10 @@ def columns(frame: pd.DataFrame, name: str) -> np.ndarray:
 
 def interval_widths(table: pd.DataFrame) -> dict[str, pd.Series]:
     ends = [column for column in table if column.endswith("_low")]
-    return {end.removesuffix("_low"): table[end.replace("_low", "_high")] - table[end] for end in ends}
+    return {
+        end.removesuffix("_low"): table[end.replace("_low", "_high")] - table[end]
+        for end in ends
+    }
 
 
 @given(SEEDS, st.booleans())
@@ -107,7 +139,9 @@ def test_metrics_of_classes_are_those_of_scikit_learn(seed: int, tied: bool) -> 
 
 @given(SEEDS, st.integers(2, 6))
 @settings(deadline=None, max_examples=25)
-def test_metrics_of_all_classes_are_those_of_scikit_learn(seed: int, classes: int) -> None:
+def test_metrics_of_all_classes_are_those_of_scikit_learn(
+    seed: int, classes: int
+) -> None:
     rng = np.random.default_rng(seed)
     y, p = rng.integers(0, classes, (2, 30))
     y[:2] = 0, 1
@@ -116,7 +150,9 @@ def test_metrics_of_all_classes_are_those_of_scikit_learn(seed: int, classes: in
     found = multiclass_measure(*(np.eye(classes)[values] for values in (y, p)))(weights)
     for column, w in zip(found.T, weights, strict=True):
         mcc = reference.matthews_corrcoef(y, p, sample_weight=w)
-        recall = reference.recall_score(y, p, labels=np.unique(y), average="macro", sample_weight=w)
+        recall = reference.recall_score(
+            y, p, labels=np.unique(y), average="macro", sample_weight=w
+        )
         assert column == pytest.approx([mcc, recall])
 
 
@@ -127,9 +163,15 @@ def test_metrics_of_numbers_are_those_of_repeated_rows(seed: int, tied: bool) ->
     y = rng.integers(0, 5, 30).astype(float) if tied else rng.normal(size=30)
     p = np.round(y + rng.normal(size=30), 0 if tied else 9)
     weights = rng.integers(0, 4, (3, 30)).astype(float)
-    for column, w in zip(regression_measure(y + 100, p + 100)(weights).T, weights, strict=True):
+    for column, w in zip(
+        regression_measure(y + 100, p + 100)(weights).T, weights, strict=True
+    ):
         rows = [np.repeat(values, w.astype(int)) for values in (y, p)]
-        expected = pearsonr(*rows).statistic, spearmanr(*rows).statistic, reference.r2_score(*rows)
+        expected = (
+            pearsonr(*rows).statistic,
+            spearmanr(*rows).statistic,
+            reference.r2_score(*rows),
+        )
         assert column == pytest.approx(expected)
     one = np.eye(30)[:2] * 3  # a single row, which is drawn three times
     assert np.isnan(regression_measure(y, p)(one)).all()
@@ -149,7 +191,10 @@ def test_resamples_draw_whole_groups_and_the_same_for_all() -> None:
 
 def test_of_one_output_metrics_and_intervals_are_those_of_promoters() -> None:
     frame = simulated("binary", ["x"])
-    y, groups = columns(frame, "label"), frame.loc[frame["split"] == "test", "group"].to_numpy()
+    y, groups = (
+        columns(frame, "label"),
+        frame.loc[frame["split"] == "test", "group"].to_numpy(),
+    )
     scores = {name: columns(frame, name) for name in ("model", "k-mer")}
     found = class_estimates(y, scores, groups)
     ids = np.unique(groups, return_inverse=True)[1]
@@ -157,17 +202,27 @@ def test_of_one_output_metrics_and_intervals_are_those_of_promoters() -> None:
         ((*four, _, lead),) = found[name]
         expected = binary_metrics(y[:, 0], values[:, 0], blocks=groups)
         assert np.ravel(four) == pytest.approx(expected[2:-1])
-    assert lead == auroc_difference(y[:, 0], *(own[:, 0] for own in scores.values()), ids).estimate
+    assert (
+        lead
+        == auroc_difference(
+            y[:, 0], *(own[:, 0] for own in scores.values()), ids
+        ).estimate
+    )
 
 
 @pytest.mark.parametrize("estimates", [class_estimates, regression_estimates])
-def test_repeated_rows_change_neither_metrics_nor_intervals(estimates: Callable[..., object]) -> None:
+def test_repeated_rows_change_neither_metrics_nor_intervals(
+    estimates: Callable[..., object],
+) -> None:
     frame = simulated("multilabel", ["x", "y"], rows=100)
     groups = frame.loc[frame["split"] == "test", "group"].to_numpy()
     values = [columns(frame, name) for name in ("label", "model", "k-mer")]
     once, twice = (
         estimates(y, {"model": p, "k-mer": k}, g)
-        for y, p, k, g in ((*values, groups), (*(np.tile(one, (2, 1)) for one in values), np.tile(groups, 2)))
+        for y, p, k, g in (
+            (*values, groups),
+            (*(np.tile(one, (2, 1)) for one in values), np.tile(groups, 2)),
+        )
     )
     for name in once:
         for row, other in zip(once[name], twice[name], strict=True):
@@ -179,11 +234,15 @@ def test_files_of_each_kind(kind: str, tmp_path: Path) -> None:
     frame = simulated(kind, OUTPUTS[kind], **NOISE, control=1.0)
     table, page = reported(frame, kind, tmp_path)
     files = {path.name for path in tmp_path.iterdir()}
-    tables = {"predictions.parquet", "metrics.tsv"} | ({"confusion.tsv"} if kind == "multiclass" else set())
+    tables = {"predictions.parquet", "metrics.tsv"} | (
+        {"confusion.tsv"} if kind == "multiclass" else set()
+    )
     assert files == {*tables, "report.html", *FIGURES[kind]}
     read = read_table(tmp_path / "metrics.tsv", SCHEMAS[kind])
     expected = table.astype(read.dtypes.to_dict())
-    pd.testing.assert_frame_equal(read, expected, check_exact=False, rtol=1e-4, atol=1e-5)
+    pd.testing.assert_frame_equal(
+        read, expected, check_exact=False, rtol=1e-4, atol=1e-5
+    )
     several = len(OUTPUTS[kind]) > 1
     assert table["output"].unique().tolist() == [MACRO] * several + OUTPUTS[kind]
     assert [*table["model"][: len(NOISE) + 1]] == [*NOISE, "control"]
@@ -192,8 +251,13 @@ def test_files_of_each_kind(kind: str, tmp_path: Path) -> None:
         assert (width[table[name].notna()] > 0).all()
     # The page works without network and scripts, and shows names as they are.
     assert page.closed_in_order and "script" not in {tag for tag, _ in page.tags}
-    stored = [base64.b64encode((tmp_path / name).read_bytes()).decode() for name in FIGURES[kind]]
-    assert page.values("src", "img") == [f"data:image/svg+xml;base64,{text}" for text in stored]
+    stored = [
+        base64.b64encode((tmp_path / name).read_bytes()).decode()
+        for name in FIGURES[kind]
+    ]
+    assert page.values("src", "img") == [
+        f"data:image/svg+xml;base64,{text}" for text in stored
+    ]
     assert not page.values("href")
     assert all(name in page.text for name in ("<i>x</i>.csv", *OUTPUTS[kind], *NOISE))
 
@@ -201,40 +265,63 @@ def test_files_of_each_kind(kind: str, tmp_path: Path) -> None:
 def test_means_over_outputs_are_those_of_scikit_learn(tmp_path: Path) -> None:
     for kind in ("multiclass", "multilabel"):
         frame = simulated(kind, ODD, **{"model": 0.7, "k-mer": 1.5})
-        row, other = (one for _, one in reported(frame, kind, tmp_path)[0][:2].iterrows())
+        row, other = (
+            one for _, one in reported(frame, kind, tmp_path)[0][:2].iterrows()
+        )
         assert other["auroc_difference"] == pytest.approx(row["auroc"] - other["auroc"])
         y, p = columns(frame, "label"), columns(frame, "model")
         called = np.eye(4)[p.argmax(1)] if kind == "multiclass" else p >= 0.5
-        assert row["auroc"] == pytest.approx(reference.roc_auc_score(y, p, average="macro"))
-        assert row["auprc"] == pytest.approx(reference.average_precision_score(y, p, average="macro"))
-        assert row["f1"] == pytest.approx(reference.f1_score(y, called, average="macro"))
+        assert row["auroc"] == pytest.approx(
+            reference.roc_auc_score(y, p, average="macro")
+        )
+        assert row["auprc"] == pytest.approx(
+            reference.average_precision_score(y, p, average="macro")
+        )
+        assert row["f1"] == pytest.approx(
+            reference.f1_score(y, called, average="macro")
+        )
         if kind == "multiclass":
             classes = y.argmax(1), p.argmax(1)
             assert row["mcc"] == pytest.approx(reference.matthews_corrcoef(*classes))
-            assert row["balanced_accuracy"] == pytest.approx(reference.balanced_accuracy_score(*classes))
+            assert row["balanced_accuracy"] == pytest.approx(
+                reference.balanced_accuracy_score(*classes)
+            )
             counts = pd.read_csv(tmp_path / "confusion.tsv", sep="\t", index_col=0)
             assert (counts.to_numpy() == reference.confusion_matrix(*classes)).all()
             assert [*counts.index] == [*counts.columns] == ODD
 
 
 def test_undefined_outputs_have_a_note_and_do_not_count(tmp_path: Path) -> None:
-    frame = simulated("multilabel", ["x", "y", "z"], **NOISE).assign(**{"label/y": np.float32(0)})
+    frame = simulated("multilabel", ["x", "y", "z"], **NOISE).assign(
+        **{"label/y": np.float32(0)}
+    )
     table, _ = reported(frame, "multilabel", tmp_path)
     metrics = [*CLASS_METRICS, "auroc_difference"]
     lost = table[table["output"] == "y"]
     assert lost[metrics].isna().all(axis=None) and lost["note"].all()
     assert (lost["positives"] == 0).all()
     models = table[table["model"] == "model"].set_index("output")
-    assert models.loc[MACRO, "auroc"] == pytest.approx(models.loc[["x", "z"], "auroc"].mean())
+    assert models.loc[MACRO, "auroc"] == pytest.approx(
+        models.loc[["x", "z"], "auroc"].mean()
+    )
     assert models.loc[MACRO, "note"] and not models.loc[["x", "z"], "note"].any()
 
     frame = simulated("regression", ["x"]).assign(**{"k-mer/x": np.float32(0.3)})
     flat = reported(frame, "regression", tmp_path)[0].set_index("model").loc["k-mer"]
-    assert np.isnan(flat["pearson"]) and np.isnan(flat["pearson_difference"]) and flat["note"]
+    assert (
+        np.isnan(flat["pearson"])
+        and np.isnan(flat["pearson_difference"])
+        and flat["note"]
+    )
     assert flat["r2"] <= 0
-    frame = simulated("regression", ["x"]).assign(**{"label/x": np.float32(0.3)}, group=0)
+    frame = simulated("regression", ["x"]).assign(
+        **{"label/x": np.float32(0.3)}, group=0
+    )
     table, page = reported(frame, "regression", tmp_path)
-    assert table[["pearson", "spearman", "r2"]].isna().all(axis=None) and table["note"].all()
+    assert (
+        table[["pearson", "spearman", "r2"]].isna().all(axis=None)
+        and table["note"].all()
+    )
     for kind in ("binary", "regression"):
         frame = simulated(kind, ["x"]).assign(group=5)
         table, page = reported(frame, kind, tmp_path)
@@ -254,12 +341,18 @@ def test_several_controls_are_one_row_with_their_range(tmp_path: Path) -> None:
 
 def test_of_many_outputs_only_auroc_has_intervals_for_each(tmp_path: Path) -> None:
     names = [f"t{t}" for t in range(21)]
-    table, _ = reported(simulated("multilabel", names, model=0.5, cnn=1.0), "multilabel", tmp_path)
+    table, _ = reported(
+        simulated("multilabel", names, model=0.5, cnn=1.0), "multilabel", tmp_path
+    )
     widths = pd.DataFrame(interval_widths(table)).assign(model=table["model"])
     assert widths[:2][[*CLASS_METRICS]].gt(0).all(axis=None)
-    assert widths[2:]["auroc"].gt(0).all() and widths[2:][[*CLASS_METRICS[1:]]].isna().all(axis=None)
+    assert widths[2:]["auroc"].gt(0).all() and widths[2:][
+        [*CLASS_METRICS[1:]]
+    ].isna().all(axis=None)
     assert widths[2:].loc[widths["model"] == "cnn", "auroc_difference"].gt(0).all()
-    table, _ = reported(simulated("regression", names, model=0.5, cnn=1.0), "regression", tmp_path)
+    table, _ = reported(
+        simulated("regression", names, model=0.5, cnn=1.0), "regression", tmp_path
+    )
     widths = pd.DataFrame(interval_widths(table))
     assert widths["pearson"][:2].gt(0).all() and widths[2:].isna().all(axis=None)
 
@@ -277,7 +370,10 @@ def test_the_conclusion_is_about_the_strongest_baseline(
     kind: str, noise: dict[str, float], word: str, tmp_path: Path
 ) -> None:
     table, page = reported(simulated(kind, ["x"], **noise, control=1.0), kind, tmp_path)
-    row, metric = table.set_index("model").loc["k-mer"], "pearson" if kind == "regression" else "auroc"
+    row, metric = (
+        table.set_index("model").loc["k-mer"],
+        "pearson" if kind == "regression" else "auroc",
+    )
     text = page.text
     assert word in text and f"{row[metric]:.3f}" in text and "Warning" not in text
     assert f"{row[f'{metric}_difference']:.3f}".replace("-", "−") in text
@@ -310,5 +406,7 @@ def test_mistakes_in_files(tmp_path: Path) -> None:
 
 @needs_browser
 def test_pages_fit_phones_and_screens(tmp_path: Path) -> None:
-    reported(simulated("multiclass", ["x" * 60, *ODD], rows=120), "multiclass", tmp_path)
+    reported(
+        simulated("multiclass", ["x" * 60, *ODD], rows=120), "multiclass", tmp_path
+    )
     check_layout((tmp_path / "report.html").read_text(), tmp_path)

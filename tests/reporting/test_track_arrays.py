@@ -22,7 +22,9 @@ def values() -> np.ndarray:
     return np.random.default_rng(0).random((203, 5)).astype(np.float32)
 
 
-def whole(array: track_array.TrackArray, first: int = 0, last: int | None = None) -> np.ndarray:
+def whole(
+    array: track_array.TrackArray, first: int = 0, last: int | None = None
+) -> np.ndarray:
     chunks = list(array.chunks(first, array.tracks if last is None else last))
     return np.concatenate(chunks)
 
@@ -40,18 +42,28 @@ WRITERS = {
     "big_endian.npy": lambda path, v: np.save(path, v.astype(">f4")),
     "one.npz": lambda path, v: np.savez(path, x=v, tracks=np.array(NAMES)),
     "fortran.npz": lambda path, v: np.savez(path, x=np.asfortranarray(v)),
-    "several.npz": lambda path, v: np.savez_compressed(path, predictions=v, labels=v > 0.5),
+    "several.npz": lambda path, v: np.savez_compressed(
+        path, predictions=v, labels=v > 0.5
+    ),
     "a.parquet": lambda path, v: pd.DataFrame(v, columns=NAMES).to_parquet(path),
     "a.tsv": lambda path, v: write_tsv(path, v, NAMES),
     "a.tsv.gz": lambda path, v: write_tsv(path, v, NAMES),
     "a.csv": lambda path, v: pd.DataFrame(v, columns=NAMES).to_csv(path, index=False),
     "a.csv.gz": lambda path, v: pd.DataFrame(v, columns=NAMES).to_csv(path),
-    "a.index.tsv": lambda path, v: pd.DataFrame(v, columns=NAMES).to_csv(path, sep="\t"),
-    "a.part.csv": lambda path, v: pd.DataFrame(v, columns=NAMES, index=range(7, 413, 2)).to_csv(path),
-    "a.twice.csv": lambda path, v: (
-        pd.DataFrame(v, columns=NAMES).reset_index(names="Unnamed: 0").to_csv(path, index=False)
+    "a.index.tsv": lambda path, v: pd.DataFrame(v, columns=NAMES).to_csv(
+        path, sep="\t"
     ),
-    "a.index.parquet": lambda path, v: pd.DataFrame(v, columns=NAMES).to_parquet(path, index=True),
+    "a.part.csv": lambda path, v: pd.DataFrame(
+        v, columns=NAMES, index=range(7, 413, 2)
+    ).to_csv(path),
+    "a.twice.csv": lambda path, v: (
+        pd.DataFrame(v, columns=NAMES)
+        .reset_index(names="Unnamed: 0")
+        .to_csv(path, index=False)
+    ),
+    "a.index.parquet": lambda path, v: pd.DataFrame(v, columns=NAMES).to_parquet(
+        path, index=True
+    ),
     "bare.csv": lambda path, v: pd.DataFrame(v).to_csv(path, index=False),
     "bare.index.csv": lambda path, v: pd.DataFrame(v).to_csv(path),
     "bare.tsv": lambda path, v: np.savetxt(path, v, fmt="%.9g", delimiter="\t"),
@@ -108,7 +120,12 @@ def test_a_table_with_notes_and_dots(tmp_path, ending):
     if ending == "parquet":
         from io import StringIO
 
-        table = pd.read_csv(StringIO(TABLE.replace("#contig", "contig")), sep="\t", skiprows=1, na_values=".")
+        table = pd.read_csv(
+            StringIO(TABLE.replace("#contig", "contig")),
+            sep="\t",
+            skiprows=1,
+            na_values=".",
+        )
         table["note"] = table["note"].astype(object)
         table.to_parquet(path, index=False)
     else:
@@ -116,7 +133,9 @@ def test_a_table_with_notes_and_dots(tmp_path, ending):
     array = open_array(path, "predictions")
     assert array.names == ("a", "b", "c d")
     assert list(array.intervals.columns) == ["contig", "start", "end", "name", "strand"]
-    np.testing.assert_array_equal(whole(array), [[0.25, 1e-5, np.nan], [np.nan] * 3, [1, 0.5, np.nan]])
+    np.testing.assert_array_equal(
+        whole(array), [[0.25, 1e-5, np.nan], [np.nan] * 3, [1, 0.5, np.nan]]
+    )
     if ending != "parquet":
         assert array.intervals["strand"].tolist() == [".", "+", "."]
 
@@ -155,7 +174,10 @@ def test_packed_labels_of_a_data_set(tmp_path, tracks):
     [
         ("none.npy", None, ""),
         ("a.npy", b"", ""),
-        *((f"a.{kind}", b"nothing of the kind", "") for kind in ("npy", "npz", "h5", "parquet", "xls")),
+        *(
+            (f"a.{kind}", b"nothing of the kind", "")
+            for kind in ("npy", "npz", "h5", "parquet", "xls")
+        ),
         ("a.csv", b'a,"b,c"\n1,2\n3,x\n', "line 3: column 'b,c': 'x'"),
         ("a.csv", b",a\n0,1\n0,2\n", "line 1"),
         ("a.tsv", b"a\t\tb\n1\t2\t3\n", "column 2"),
@@ -185,8 +207,20 @@ def test_bad_files(tmp_path, name, content, named):
         (lambda values: {"x": values[None]}, "x"),
         (lambda values: {"x": values[0], "y": values[0]}, "x, y"),
         (lambda values: {"x": values, "tracks": np.array(NAMES[:4])}, "4"),
-        (lambda values: {"packed": np.full((4, 1), 255, np.uint8), "tracks": np.array(5)}, "5"),
-        (lambda values: {"packed": np.full((4, 1), 255, np.uint8), "tracks": np.array(9)}, "9"),
+        (
+            lambda values: {
+                "packed": np.full((4, 1), 255, np.uint8),
+                "tracks": np.array(5),
+            },
+            "5",
+        ),
+        (
+            lambda values: {
+                "packed": np.full((4, 1), 255, np.uint8),
+                "tracks": np.array(9),
+            },
+            "9",
+        ),
         (lambda values: np.array([["a"]]), "<U1"),
         (lambda values: values[None], (1, 203, 5)),
     ],
@@ -219,12 +253,22 @@ def test_slices_cover_every_track_once(monkeypatch, threads):
     for memory in (1, 4000, 1 << 30):
         monkeypatch.setattr(track_evaluation, "MEMORY", memory)
         bounds = slice_bounds([array], array, threads)
-        assert [t for first, last in bounds for t in range(first, last)] == list(range(5))
+        assert [t for first, last in bounds for t in range(first, last)] == list(
+            range(5)
+        )
 
 
 @pytest.mark.parametrize(
     ("dtype", "expected"),
-    [("f2", "f4"), (">f4", "f4"), ("f8", "f8"), ("u1", "f4"), ("i2", "f4"), ("i4", "f8"), ("?", "f4")],
+    [
+        ("f2", "f4"),
+        (">f4", "f4"),
+        ("f8", "f8"),
+        ("u1", "f4"),
+        ("i2", "f4"),
+        ("i4", "f8"),
+        ("?", "f4"),
+    ],
 )
 def test_scores_keep_their_order(dtype, expected):
     assert score_type(np.dtype(dtype)) == np.dtype(expected)
@@ -246,7 +290,8 @@ def test_labels_that_were_not_measured(labels, coded):
 
 
 @pytest.mark.parametrize(
-    ("value", "dtype"), [(2, "u1"), (255, "u1"), (-2, "i1"), (0.5, "f4"), (np.inf, "f8"), (300, "i4")]
+    ("value", "dtype"),
+    [(2, "u1"), (255, "u1"), (-2, "i1"), (0.5, "f4"), (np.inf, "f8"), (300, "i4")],
 )
 def test_other_labels_are_refused(value, dtype):
     labels = np.zeros((9, 3), dtype)
@@ -268,7 +313,9 @@ def test_a_missing_prediction_matters_where_the_label_was_measured():
         bad = values.copy()
         bad[row, track] = np.nan
         with fails(DataError, f"row {row + 1}, track {'ab'[track]!r}"):
-            read_slice([scores, open_array(bad, "predictions")], truth, 0, 2, ("a", "b"))
+            read_slice(
+                [scores, open_array(bad, "predictions")], truth, 0, 2, ("a", "b")
+            )
     bad = open_array(np.full((4, 2), np.nan), "predictions")
     with fails(DataError):
         read_slice([bad], truth, 0, 2, ("a", "b"))

@@ -28,30 +28,66 @@ def scans(tmp_path: Path) -> list[Path]:
 
 
 def stanzas(text: str) -> list[dict[str, str]]:
-    found = [dict(line.split(" ", 1) for line in part.splitlines()) for part in text.strip().split("\n\n")]
-    assert sum(map(len, found)) == len([line for line in text.splitlines() if line])  # no setting is repeated
+    found = [
+        dict(line.split(" ", 1) for line in part.splitlines())
+        for part in text.strip().split("\n\n")
+    ]
+    assert sum(map(len, found)) == len(
+        [line for line in text.splitlines() if line]
+    )  # no setting is repeated
     return found
 
 
-def test_a_hub_has_what_browsers_require(run: Run, scans: list[Path], tmp_path: Path) -> None:
+def test_a_hub_has_what_browsers_require(
+    run: Run, scans: list[Path], tmp_path: Path
+) -> None:
     out, title = tmp_path / "hub", "A very long title of a hub"
     assert (
-        silent(run)("report track-hub", *scans, "--genome", "sacCer3", "--title", title, "-o", out).code == 0
+        silent(run)(
+            "report track-hub",
+            *scans,
+            "--genome",
+            "sacCer3",
+            "--title",
+            title,
+            "-o",
+            out,
+        ).code
+        == 0
     )
     hub, genome, *tracks = stanzas((out / "hub.txt").read_text())
-    assert {"hub", "shortLabel", "longLabel", "email"} <= hub.keys() and hub["useOneFile"] == "on"
+    assert {"hub", "shortLabel", "longLabel", "email"} <= hub.keys() and hub[
+        "useOneFile"
+    ] == "on"
     assert genome == {"genome": "sacCer3"} and len(tracks) == 2
     for one in tracks:
         assert re.fullmatch("[A-Za-z][A-Za-z0-9_]*", one["track"])
-        assert (out / one["bigDataUrl"]).read_bytes() == (tmp_path / one["bigDataUrl"]).read_bytes()
-        assert all(0 <= int(part) <= 255 for part in one["color"].split(",")) and one["color"].count(",") == 2
+        assert (out / one["bigDataUrl"]).read_bytes() == (
+            tmp_path / one["bigDataUrl"]
+        ).read_bytes()
+        assert (
+            all(0 <= int(part) <= 255 for part in one["color"].split(","))
+            and one["color"].count(",") == 2
+        )
         assert (out / f"{one['html']}.html").is_file()
         assert one["visibility"] in {"hide", "dense", "full"}
     for one in (hub, *tracks):
-        assert 0 < len(one["shortLabel"]) <= SHORTEST and 0 < len(one["longLabel"]) <= LONGEST
-    assert len({one["track"] for one in tracks}) == 2 == len({one["color"] for one in tracks})
-    assert [one["type"].split() for one in tracks] == [["bigWig", "0", "0.75"], ["bigWig", "-2", "0.75"]]
-    assert [one.get("viewLimits") for one in tracks] == ["0:1", None] and tracks[1]["autoScale"] == "on"
+        assert (
+            0 < len(one["shortLabel"]) <= SHORTEST
+            and 0 < len(one["longLabel"]) <= LONGEST
+        )
+    assert (
+        len({one["track"] for one in tracks})
+        == 2
+        == len({one["color"] for one in tracks})
+    )
+    assert [one["type"].split() for one in tracks] == [
+        ["bigWig", "0", "0.75"],
+        ["bigWig", "-2", "0.75"],
+    ]
+    assert [one.get("viewLimits") for one in tracks] == ["0:1", None] and tracks[1][
+        "autoScale"
+    ] == "on"
     session = json.loads((out / "igv_session.json").read_text())
     assert session["genome"] == "sacCer3"
     assert [(one["url"], one["type"]) for one in session["tracks"]] == [
@@ -63,7 +99,9 @@ def test_a_hub_has_what_browsers_require(run: Run, scans: list[Path], tmp_path: 
     }
 
 
-def test_what_is_no_track_is_refused(run: Run, scans: list[Path], tmp_path: Path) -> None:
+def test_what_is_no_track_is_refused(
+    run: Run, scans: list[Path], tmp_path: Path
+) -> None:
     run, out = silent(run), ("--genome", "hg38", "-o", tmp_path / "hub")
     texts = {
         "empty.bed": "#\n",
@@ -77,6 +115,10 @@ def test_what_is_no_track_is_refused(run: Run, scans: list[Path], tmp_path: Path
         code = 2 if name in ("a.tsv", "a b.bed") else 1
         refused(run("report track-hub", scans[0], tmp_path / name, *out), code, name)
     refused(run("report track-hub", scans[0], scans[0], *out), 2, NAMES[0])
-    refused(run("report track-hub", scans[0], "--genome", "h/g", "-o", tmp_path / "hub"), 2, "h/g")
+    refused(
+        run("report track-hub", scans[0], "--genome", "h/g", "-o", tmp_path / "hub"),
+        2,
+        "h/g",
+    )
     refused(run("report track-hub", tmp_path / "none.bw", *out), 1, "none.bw")
     assert not (tmp_path / "hub").exists()

@@ -43,7 +43,9 @@ class Made(NamedTuple):
 def arrays(rows=400, tracks=9, seed=0):
     rng = np.random.default_rng(seed)
     labels = (rng.random((rows, tracks)) < 0.2).astype(np.int8)
-    scores = np.round(rng.normal(size=(rows, tracks)) + labels * np.linspace(0.2, 2.5, tracks), 1)
+    scores = np.round(
+        rng.normal(size=(rows, tracks)) + labels * np.linspace(0.2, 2.5, tracks), 1
+    )
     other = np.round(scores + rng.normal(size=scores.shape), 1)
     labels[:, 3] = 0  # no positives
     labels[:, 4] = np.where(np.arange(rows) % 3 == 0, -1, labels[:, 4])
@@ -56,7 +58,9 @@ def table_of(tracks=9):
     names = [f"t{i}" for i in range(tracks)]
     names[1], names[3] = EVIL, f"left out {EVIL}"
     return [
-        Track(name, group, cell="K562", published_auroc=None if i == 2 else 0.6 + i / 40)
+        Track(
+            name, group, cell="K562", published_auroc=None if i == 2 else 0.6 + i / 40
+        )
         for i, (name, group) in enumerate(zip(names, groups, strict=True))
     ]
 
@@ -69,12 +73,26 @@ def made(tmp_path_factory) -> Made:
     np.save(folder / "l<img src=x>.npy", labels)
     out = folder / "out"
     write_tracks(folder / "t.tsv", table_of())
-    options = {"title": f"Title {EVIL}\u2028", "command": "bigbird-dna auc-report <x>", "threads": 2}
+    options = {
+        "title": f"Title {EVIL}\u2028",
+        "command": "bigbird-dna auc-report <x>",
+        "threads": 2,
+    }
     options |= {"tracks": folder / "t.tsv", "compare": {"k-mer": other}}
     report = auc_report(folder / "p.npy", folder / "l<img src=x>.npy", out, **options)
-    assert {path.name for path in out.iterdir()} == {"tracks.tsv", "groups.tsv", "report.html", MARKER}
-    tables = (pd.read_csv(out / name, sep="\t", keep_default_na=False, na_values=[""]) for name in TABLES)
-    return Made(report, *tables, (out / "report.html").read_text(), scores, labels, other)
+    assert {path.name for path in out.iterdir()} == {
+        "tracks.tsv",
+        "groups.tsv",
+        "report.html",
+        MARKER,
+    }
+    tables = (
+        pd.read_csv(out / name, sep="\t", keep_default_na=False, na_values=[""])
+        for name in TABLES
+    )
+    return Made(
+        report, *tables, (out / "report.html").read_text(), scores, labels, other
+    )
 
 
 def embedded(page):
@@ -97,8 +115,12 @@ def test_metrics_of_tracks(made):
         assert row["auroc"] == pytest.approx(roc_auc_score(y, x), abs=1e-9)
         assert row["auprc"] == pytest.approx(average_precision_score(y, x), abs=1e-9)
         assert row["auroc_k-mer"] == pytest.approx(roc_auc_score(y, z), abs=1e-9)
-        assert row["auprc_k-mer"] == pytest.approx(average_precision_score(y, z), abs=1e-9)
-        lead = row[["delta_k-mer", "delta_k-mer_low", "delta_k-mer_high", "p_k-mer"]].astype(float)
+        assert row["auprc_k-mer"] == pytest.approx(
+            average_precision_score(y, z), abs=1e-9
+        )
+        lead = row[
+            ["delta_k-mer", "delta_k-mer_low", "delta_k-mer_high", "p_k-mer"]
+        ].astype(float)
         np.testing.assert_allclose(lead, auroc_difference(y, x, z), atol=1e-9)
         if i == 5:
             assert "only one positive" in row["note"] and np.isnan(row["auroc_low"])
@@ -110,10 +132,16 @@ def test_metrics_of_tracks(made):
 
 
 def test_metrics_of_groups(made):
-    assert " ".join(made.groups.columns).startswith("group tracks median_auroc mean_auroc median_auprc ")
+    assert " ".join(made.groups.columns).startswith(
+        "group tracks median_auroc mean_auroc median_auprc "
+    )
     assert made.groups["group"].tolist() == ["TF", "DHS", "HM", "all"]
     for row in made.groups.itertuples():
-        part = made.tracks if row.group == "all" else made.tracks[made.tracks["group"] == row.group]
+        part = (
+            made.tracks
+            if row.group == "all"
+            else made.tracks[made.tracks["group"] == row.group]
+        )
         kept = part.dropna(subset="auroc")
         assert (row.tracks, row.n_excluded) == (len(kept), len(part) - len(kept))
         assert row.median_auroc == pytest.approx(np.median(kept["auroc"]), abs=1e-9)
@@ -123,7 +151,9 @@ def test_metrics_of_groups(made):
         assert row.median_auroc_published == pytest.approx(published, abs=1e-9)
     certain = made.tracks[discoveries(made.tracks["p_k-mer"])]["delta_k-mer"]
     counts = (certain > 0).sum(), (certain < 0).sum()
-    assert tuple(made.groups.iloc[-1][["better_k-mer", "worse_k-mer"]]) == counts and sum(counts)
+    assert tuple(
+        made.groups.iloc[-1][["better_k-mer", "worse_k-mer"]]
+    ) == counts and sum(counts)
 
 
 def test_page_needs_no_network_and_runs_no_foreign_script(made):
@@ -134,7 +164,10 @@ def test_page_needs_no_network_and_runs_no_foreign_script(made):
         assert not [name for name in attributes if name.startswith("on")]
         for name in ("src", "href", "action", "srcset"):
             local = attributes.get(name, "#")
-            assert local.startswith("#") or local in (*TABLES, *CALIBRATION), (tag, attributes)
+            assert local.startswith("#") or local in (*TABLES, *CALIBRATION), (
+                tag,
+                attributes,
+            )
     assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org/2000/svg)", made.page)
     code = made.page.rpartition("<script>")[2].partition("</script>")[0]
     digest = hashlib.sha256(code.encode()).digest()
@@ -145,7 +178,9 @@ def test_page_needs_no_network_and_runs_no_foreign_script(made):
 
 def test_names_are_escaped(made):
     assert "<script>alert" not in made.page and "</table>&" not in made.page
-    assert "<img" not in made.page and "l&lt;img src=x&gt;.npy" in made.page, "the name of a file"
+    assert "<img" not in made.page and "l&lt;img src=x&gt;.npy" in made.page, (
+        "the name of a file"
+    )
     reader = HtmlPage(made.page)
     assert ("title", f"Title {EVIL}\u2028") in reader.texts
     assert f"Curves of {EVIL}" in reader.values("aria-label", "input")
@@ -172,7 +207,9 @@ def test_embedded_data_is_that_of_the_tables(made):
     assert not set("<>&'\u2028") & set(text)
     data = json.loads(text)
     assert data["name"] == made.tracks["track"].tolist() and data["name"][1] == EVIL
-    assert [data["groups"][group] for group in data["group"]] == made.tracks["group"].tolist()
+    assert [data["groups"][group] for group in data["group"]] == made.tracks[
+        "group"
+    ].tolist()
     for i, curve in enumerate(data["curves"]):
         row = made.tracks.iloc[i]
         if i == 3:
@@ -181,7 +218,9 @@ def test_embedded_data_is_that_of_the_tables(made):
             ends = [sum(curve[0::2]), sum(curve[1::2])]
             assert ends == [row["negatives"], row["positives"]]
             figures = [data["auroc"][i], data["auprc"][i]]
-            assert figures == pytest.approx(row[["auroc", "auprc"]].astype(float), abs=1e-9)
+            assert figures == pytest.approx(
+                row[["auroc", "auprc"]].astype(float), abs=1e-9
+            )
     published, other = data["others"]
     assert (published["name"], other["name"]) == ("published", "k-mer")
     assert published["auroc"][2] is None
@@ -206,15 +245,27 @@ def test_slices_threads_and_chunks_change_nothing(made, tmp_path, monkeypatch):
     monkeypatch.setattr(track_evaluation, "MEMORY", 6000)
     monkeypatch.setattr(track_array, "CHUNK", 999)
     for threads in (1, 3):
-        options = {"tracks": table_of(), "compare": {"k-mer": made.other}, "threads": threads}
-        report = auc_report(made.predictions, made.labels, tmp_path / f"{threads}", **options)
+        options = {
+            "tracks": table_of(),
+            "compare": {"k-mer": made.other},
+            "threads": threads,
+        }
+        report = auc_report(
+            made.predictions, made.labels, tmp_path / f"{threads}", **options
+        )
         pd.testing.assert_frame_equal(report.tracks, made.report.tracks)
     pages = {(tmp_path / name / "report.html").read_bytes() for name in "13"}
     assert len(pages) == 1
 
 
 def test_tracks_with_few_positives_take_no_part(made, tmp_path):
-    report = auc_report(made.predictions, made.labels, tmp_path / "out", tracks=table_of(), min_positives=20)
+    report = auc_report(
+        made.predictions,
+        made.labels,
+        tmp_path / "out",
+        tracks=table_of(),
+        min_positives=20,
+    )
     assert not report.tracks["counted"][5] and report.tracks["auroc"][5] > 0
     assert "fewer than 20 positives" in report.tracks["note"][5]
     assert report.groups.set_index("group").loc["HM", "tracks"] == 1
@@ -225,7 +276,10 @@ def test_a_difference_without_an_interval_is_not_counted_as_one(tmp_path):
     labels = np.tile(np.arange(20) % 2, (3, 1)).T
     noise = np.random.default_rng(0).normal(size=labels.shape)
     scores, other = labels + 0.0, np.zeros(labels.shape)
-    scores[:, 2], other[:, 2] = 2.0 * labels[:, 2] + noise[:, 2], -labels[:, 2] - noise[:, 2]
+    scores[:, 2], other[:, 2] = (
+        2.0 * labels[:, 2] + noise[:, 2],
+        -labels[:, 2] - noise[:, 2],
+    )
     report = auc_report(scores, labels, tmp_path / "out", compare={"other": other})
     assert report.tracks["delta_other"].tolist()[:2] == [0.5, 0.5]
     assert report.tracks["delta_other_low"].isna().tolist() == [True, True, False]
@@ -239,7 +293,10 @@ def test_no_track_and_many_groups(tmp_path):
     assert report.tracks["track"].tolist() == ["track 1", "track 2"]
     assert "no positives: 2" in (tmp_path / "none/report.html").read_text()
     rng = np.random.default_rng(0)
-    labels, tracks = rng.random((60, 40)) < 0.3, [Track(f"t{i}", f"group {i}") for i in range(40)]
+    labels, tracks = (
+        rng.random((60, 40)) < 0.3,
+        [Track(f"t{i}", f"group {i}") for i in range(40)],
+    )
     report = auc_report(rng.random((60, 40)), labels, tmp_path / "many", tracks=tracks)
     assert len(report.groups) == 41
     assert "The 24 largest" in (tmp_path / "many/report.html").read_text()
@@ -252,13 +309,22 @@ def test_no_track_and_many_groups(tmp_path):
         ("labels", lambda v: v.T, "9 × 400"),
         ("compare", lambda v: v[1:], "399 rows × 9"),
         ("tracks", lambda v: v[1:], "8"),
-        ("predictions", lambda v: np.where(v == v[11, 6], np.nan, v), "predictions: row"),
+        (
+            "predictions",
+            lambda v: np.where(v == v[11, 6], np.nan, v),
+            "predictions: row",
+        ),
         ("labels", lambda v: v + 1, "label 2"),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path, changed, change, named):
     scores, labels, other = arrays()
-    values = {"predictions": scores, "labels": labels, "tracks": table_of(), "compare": other}
+    values = {
+        "predictions": scores,
+        "labels": labels,
+        "tracks": table_of(),
+        "compare": other,
+    }
     values[changed] = change(values[changed])
     values["compare"] = {"k": values["compare"]}
     with fails(DataError, named):
@@ -269,23 +335,40 @@ def test_what_does_not_fit_is_refused(tmp_path, changed, change, named):
 def test_intervals_are_over_blocks_if_positions_are_known(tmp_path, rows=400):
     """Given as a table of bins, or as columns of the labels; measured rows count alone."""
     scores, labels, other = arrays(rows)
-    bins = pd.DataFrame({"contig": np.repeat(["I", "II"], rows // 2), "start": np.arange(rows) % 200 * 1250})
+    bins = pd.DataFrame(
+        {
+            "contig": np.repeat(["I", "II"], rows // 2),
+            "start": np.arange(rows) % 200 * 1250,
+        }
+    )
     bins["end"], blocks = bins["start"] + 200, np.arange(rows) // 8
     bins.assign(split="test").to_parquet(tmp_path / "bins.parquet")
     columns = {f"t{i}": labels[:, i].astype(float) for i in range(9)}
     bins.assign(**columns).to_csv(tmp_path / "labels.tsv", sep="\t", index=False)
     given = (
-        auc_report(scores, labels, tmp_path / "a", compare={"k": other}, bins=tmp_path / "bins.parquet"),
-        auc_report(scores, str(tmp_path / "labels.tsv"), tmp_path / "b", compare={"k": other}),
+        auc_report(
+            scores,
+            labels,
+            tmp_path / "a",
+            compare={"k": other},
+            bins=tmp_path / "bins.parquet",
+        ),
+        auc_report(
+            scores, str(tmp_path / "labels.tsv"), tmp_path / "b", compare={"k": other}
+        ),
     )
     for made in given:
         for place in (0, 2, 4, 8):
             kept = labels[:, place] >= 0
             y, x, z = labels[kept, place], scores[kept, place], other[kept, place]
             row = made.tracks.iloc[place]
-            assert [row["auroc_low"], row["auroc_high"]] == pytest.approx(auroc(y, x, blocks[kept])[1:])
+            assert [row["auroc_low"], row["auroc_high"]] == pytest.approx(
+                auroc(y, x, blocks[kept])[1:]
+            )
             lead = auroc_difference(y, x, z, blocks[kept])
-            assert row[["delta_k", "delta_k_low", "delta_k_high", "p_k"]].tolist() == pytest.approx(lead)
+            assert row[
+                ["delta_k", "delta_k_low", "delta_k_high", "p_k"]
+            ].tolist() == pytest.approx(lead)
     assert "50 blocks of 10 kb" in (tmp_path / "a/report.html").read_text()
     bins[:-1].assign(split="test").to_parquet(tmp_path / "fewer.parquet")
     with fails(DataError, "399"):
@@ -306,7 +389,9 @@ def test_names_and_intervals_must_agree(tmp_path):
     two.to_parquet(tmp_path / "l.parquet")
     assert auc_report(*files, tmp_path / "out").tracks["track"].tolist() == list("abc")
     with fails(DataError):
-        auc_report(*files, tmp_path / "out", tracks=[Track(name, "all") for name in "xbc"])
+        auc_report(
+            *files, tmp_path / "out", tracks=[Track(name, "all") for name in "xbc"]
+        )
     two.loc[4, "start"] = 801
     two.to_parquet(tmp_path / "l.parquet")
     with fails(DataError):
@@ -316,7 +401,12 @@ def test_names_and_intervals_must_agree(tmp_path):
 @pytest.mark.parametrize("name", ["published", "a b", "", "a/b"])
 def test_names_of_predictors(tmp_path, name):
     with fails(UsageError):
-        auc_report(np.zeros((5, 2)), np.zeros((5, 2)), tmp_path / "o", compare={name: np.zeros(1)})
+        auc_report(
+            np.zeros((5, 2)),
+            np.zeros((5, 2)),
+            tmp_path / "o",
+            compare={name: np.zeros(1)},
+        )
 
 
 def published(path, text, names=("a", "b")):
@@ -328,7 +418,9 @@ def test_published_by_name_or_order(tmp_path):
     path = tmp_path / "p.tsv"
     by_name = published(path, "track\tx\tpublished_auroc\nb\t1\t0.9\nz\t1\t0.1\n")
     np.testing.assert_array_equal(by_name, [np.nan, 0.9])
-    by_order = published(path, "index\tauc_deepsea\n0\t0.7\n1\tNA (No positive in Test region)\n")
+    by_order = published(
+        path, "index\tauc_deepsea\n0\t0.7\n1\tNA (No positive in Test region)\n"
+    )
     np.testing.assert_array_equal(by_order, [0.7, np.nan])
     assert published(path, "auc\n0.5\n1\n") == [0.5, 1.0]
 
@@ -366,7 +458,11 @@ def paths(tmp_path):
 
 
 def test_the_command(run, paths, tmp_path):
-    out, tracks, known = tmp_path / "a/report", tmp_path / "t.tsv", tmp_path / "published.tsv"
+    out, tracks, known = (
+        tmp_path / "a/report",
+        tmp_path / "t.tsv",
+        tmp_path / "published.tsv",
+    )
     write_tracks(tracks, table_of())
     known.write_text("track\tauroc\nt8\t0.7\nt0\t0.8\n")
     words = ("auc-report", *paths[:2], "-o", out)
@@ -383,7 +479,10 @@ def test_the_command(run, paths, tmp_path):
     text = run(*words, *more).err
     assert "TF: median AUROC" in text and "all: median AUROC" in text
     table = pd.read_csv(out / "tracks.tsv", sep="\t")
-    assert table["track"].tolist() == [track.name for track in table_of()] and "delta_k-mer" in table
+    assert (
+        table["track"].tolist() == [track.name for track in table_of()]
+        and "delta_k-mer" in table
+    )
     np.testing.assert_array_equal(table["published_auroc"], [0.8, *[np.nan] * 7, 0.7])
     page = (out / "report.html").read_text()
     assert "<h1>My tracks</h1>" in page and str(known) in page and str(tracks) in page
@@ -395,7 +494,9 @@ def test_the_command(run, paths, tmp_path):
 
 @pytest.mark.parametrize("compared", [["k"], ["k={}", "k={}"]])
 def test_comparisons_that_make_no_sense(run, paths, tmp_path, compared):
-    options = [word for text in compared for word in ("--compare", text.format(paths[2]))]
+    options = [
+        word for text in compared for word in ("--compare", text.format(paths[2]))
+    ]
     refused(run("auc-report", *paths[:2], *options, "-o", tmp_path / "out"), 2)
     assert not (tmp_path / "out").exists()
 
@@ -409,8 +510,12 @@ def test_infinities_are_counted_and_ranked(run, paths, tmp_path):
     for path in (infinite, large):
         assert run("auc-report", path, labels, "-o", tmp_path / path.stem).code == 0
     for table in TABLES:
-        assert (tmp_path / "p" / table).read_bytes() == (tmp_path / "k" / table).read_bytes()
-    said = run("auc-report", infinite, labels, "-o", tmp_path / "p", "--compare", f"k={large}").err
+        assert (tmp_path / "p" / table).read_bytes() == (
+            tmp_path / "k" / table
+        ).read_bytes()
+    said = run(
+        "auc-report", infinite, labels, "-o", tmp_path / "p", "--compare", f"k={large}"
+    ).err
     (warning,) = (line for line in said.splitlines() if "warning" in line)
     assert f"{infinite}: 4 predictions are infinite" in warning
     assert warning.endswith("in the tracks track 2, track 7")
@@ -423,11 +528,17 @@ def test_more_tracks_than_rows_are_asked_about(run, paths, tmp_path):
     message(said, "warning: ", "9 rows × 400 tracks")
 
 
-@pytest.mark.parametrize("columns", [range(9), list("abcdefghi")], ids=["numbers", "names"])
+@pytest.mark.parametrize(
+    "columns", [range(9), list("abcdefghi")], ids=["numbers", "names"]
+)
 def test_an_index_as_pandas_writes_it_is_told(run, paths, tmp_path, columns):
     for path in paths[:2]:
-        pd.DataFrame(np.load(path).astype(float), columns=columns).to_csv(path.with_suffix(".csv"))
-    said = run("auc-report", tmp_path / "p.csv", tmp_path / "l.csv", "-o", tmp_path / "out").err
+        pd.DataFrame(np.load(path).astype(float), columns=columns).to_csv(
+            path.with_suffix(".csv")
+        )
+    said = run(
+        "auc-report", tmp_path / "p.csv", tmp_path / "l.csv", "-o", tmp_path / "out"
+    ).err
     message(said, "p.csv: ", "l.csv: ")
 
 
@@ -474,8 +585,13 @@ def page(tmp_path):
     rng = np.random.default_rng(0)
     labels = (rng.random((200, 4)) < [0.5, 0.3, 0.2, 0]).astype(np.uint8)
     scores = rng.normal(size=labels.shape) + labels * [1, 2, 4, 1]
-    tracks = [Track(name, group) for name, group in zip(NAMES, ("TF", "TF", "HM", "HM"), strict=True)]
-    report = auc_report(*(scores, labels, tmp_path / "out"), tracks=tracks, compare={"other": -scores})
+    tracks = [
+        Track(name, group)
+        for name, group in zip(NAMES, ("TF", "TF", "HM", "HM"), strict=True)
+    ]
+    report = auc_report(
+        *(scores, labels, tmp_path / "out"), tracks=tracks, compare={"other": -scores}
+    )
     return report, (tmp_path / "out/report.html").read_text()
 
 
@@ -491,7 +607,9 @@ def test_page_in_a_browser(page, tmp_path):
     # The saved plot needs no style sheet.
     drawn = ElementTree.fromstring(found["saved"].partition(",")[2])
     curves = [part for part in drawn.iter() if "curve" in part.get("class", "")]
-    assert len(curves) == 2 and all("stroke: rgb(" in part.get("style", "") for part in curves)
+    assert len(curves) == 2 and all(
+        "stroke: rgb(" in part.get("style", "") for part in curves
+    )
     area = report.tracks["auroc"]
     assert found["dots"][:3] == [f"{NAMES[i]}: {area[i]:.3f}" for i in range(3)]
     # ROC ends in the corner at the right top, precision at recall 1.
@@ -514,10 +632,20 @@ IN_MEMORY: dict[str, Callable[[np.ndarray], Any]] = {
     "lists": lambda values: values.tolist(),
     "arrays": np.asarray,
     "frames": lambda values: pd.DataFrame(values, columns=["one", "two"]),
-    "numbered columns": lambda values: pd.DataFrame(values, index=range(5, 5 + len(values))),
-    "nullable": lambda values: pd.DataFrame(values, columns=["one", "two"]).convert_dtypes(),
+    "numbered columns": lambda values: pd.DataFrame(
+        values, index=range(5, 5 + len(values))
+    ),
+    "nullable": lambda values: pd.DataFrame(
+        values, columns=["one", "two"]
+    ).convert_dtypes(),
     "regions": lambda values: pd.DataFrame(
-        {"contig": "a", "start": range(len(values)), "one": values[:, 0], "note": "x", "two": values[:, 1]}
+        {
+            "contig": "a",
+            "start": range(len(values)),
+            "one": values[:, 0],
+            "note": "x",
+            "two": values[:, 1],
+        }
     ),
     "tensors": lambda values: __import__("torch").tensor(values),
 }
@@ -530,20 +658,38 @@ def test_values_in_memory_are_evaluated(tmp_path: Path, kind: str) -> None:
     labels = rng.integers(0, 2, (300, 2))
     scores = labels + rng.normal(0, 1, (300, 2))
     make = IN_MEMORY[kind]
-    found = auc_report(make(scores), make(labels), tmp_path / "report", compare={"other": make(-scores)})
-    expected = [roc_auc_score(labels[:, column], scores[:, column]) for column in range(2)]
+    found = auc_report(
+        make(scores),
+        make(labels),
+        tmp_path / "report",
+        compare={"other": make(-scores)},
+    )
+    expected = [
+        roc_auc_score(labels[:, column], scores[:, column]) for column in range(2)
+    ]
     np.testing.assert_allclose(found.tracks["auroc"], expected, atol=1e-9)
-    np.testing.assert_allclose(found.tracks["auroc_other"], 1 - np.array(expected), atol=1e-9)
+    np.testing.assert_allclose(
+        found.tracks["auroc_other"], 1 - np.array(expected), atol=1e-9
+    )
     named = kind in ("frames", "nullable", "regions")
-    assert found.tracks["track"].tolist() == (["one", "two"] if named else ["track 1", "track 2"])
-    one = auc_report([*map(float, scores[:, 0])], pd.Series(labels[:, 0]), tmp_path / "one")
+    assert found.tracks["track"].tolist() == (
+        ["one", "two"] if named else ["track 1", "track 2"]
+    )
+    one = auc_report(
+        [*map(float, scores[:, 0])], pd.Series(labels[:, 0]), tmp_path / "one"
+    )
     np.testing.assert_allclose(one.tracks["auroc"], expected[:1], atol=1e-9)
 
 
 def test_values_that_are_no_numbers_are_named(tmp_path: Path) -> None:
     labels = np.array([0, 1, 1])
     ragged: Any = [[1.0], [1.0, 2.0], [3.0]]
-    for wrong in (ragged, ["a", "b", "c"], object(), pd.DataFrame({"x": ["a", "b", "c"]})):
+    for wrong in (
+        ragged,
+        ["a", "b", "c"],
+        object(),
+        pd.DataFrame({"x": ["a", "b", "c"]}),
+    ):
         with fails(DataError, "predictions"):
             auc_report(wrong, labels, tmp_path / "report")
     with fails(DataError, "labels"):

@@ -30,7 +30,12 @@ from tests.cli.command import Run, refused, silent
 from tests.cli.test_score_variants import hashed_model
 from tests.golden.messages import fails, message
 
-EFFECTS = {"disrupts_site": ["loss"], "creates_site": ["gain"], "tolerated": ["none"], "flanking": ["none"]}
+EFFECTS = {
+    "disrupts_site": ["loss"],
+    "creates_site": ["gain"],
+    "tolerated": ["none"],
+    "flanking": ["none"],
+}
 EFFECTS["mixed"] = ["none", "loss"]
 
 
@@ -44,15 +49,27 @@ def variants() -> list[KnownEffect]:
         delta = rng.normal(0, 0.1) + {"loss": -0.1, "gain": 0.15, "none": 0}[effect]
         contig, track = f"c{number % 3}", f"T{number % 2}"
         log_odds = delta * rng.uniform(1, 9)
-        found.append(KnownEffect(contig, 100 * number + 1, track, place, effect, delta, log_odds))
+        found.append(
+            KnownEffect(contig, 100 * number + 1, track, place, effect, delta, log_odds)
+        )
     return found
 
 
 def test_areas_are_those_of_scikit_learn(variants: list[KnownEffect]) -> None:
     table = variant_table(variants, ["c2"])
     parts = [*(f"category={name}" for name in sorted(EFFECTS)), "track=T0", "track=T1"]
-    assert table["subset"].tolist() == ["all", *parts, "held-out", *(f"held-out {part}" for part in parts)]
-    against = {"disrupts_site": True, "creates_site": True, "tolerated": False, "flanking": False}
+    assert table["subset"].tolist() == [
+        "all",
+        *parts,
+        "held-out",
+        *(f"held-out {part}" for part in parts),
+    ]
+    against = {
+        "disrupts_site": True,
+        "creates_site": True,
+        "tolerated": False,
+        "flanking": False,
+    }
     for row in table.to_dict("records"):
         name, value = row["subset"], row["subset"].partition("=")[2]
         whole = [v for v in variants if "held-out" not in name or v.contig == "c2"]
@@ -63,11 +80,19 @@ def test_areas_are_those_of_scikit_learn(variants: list[KnownEffect]) -> None:
         assert (row["variants"], row["with_effect"]) == (len(rows), sum(labels))
         sizes = [abs(v.delta) for v in rows]
         assert row["auroc"] == pytest.approx(roc_auc_score(labels, sizes))
-        assert row["auroc_log_odds"] == pytest.approx(roc_auc_score(labels, [abs(v.log_odds) for v in rows]))
+        assert row["auroc_log_odds"] == pytest.approx(
+            roc_auc_score(labels, [abs(v.log_odds) for v in rows])
+        )
         blocks = sequence_blocks([v.contig for v in rows], [v.position for v in rows])
         expected = auroc(labels, sizes, blocks)[1:]
-        assert (row["auroc_low"], row["auroc_high"]) == pytest.approx(expected, rel=1e-12)
-        signs = [(v.delta > 0) == (v.effect == "gain") for v in own if v.effect in ("gain", "loss")]
+        assert (row["auroc_low"], row["auroc_high"]) == pytest.approx(
+            expected, rel=1e-12
+        )
+        signs = [
+            (v.delta > 0) == (v.effect == "gain")
+            for v in own
+            if v.effect in ("gain", "loss")
+        ]
         expected = np.mean(signs) if signs else math.nan
         assert row["sign_accuracy"] == pytest.approx(expected, nan_ok=True)
 
@@ -77,8 +102,14 @@ def test_what_is_not_defined_is_empty() -> None:
     table = variant_table([one, one._replace(delta=0.1)], ["elsewhere"])
     assert table["subset"].tolist() == ["all", "held-out"]
     assert table["variants"].tolist() == [2, 0]
-    assert table["sign_accuracy"].tolist()[0] == 0.5 and math.isnan(table["sign_accuracy"][1])
-    assert table[["auroc", "auroc_low", "auroc_high", "auroc_log_odds"]].isna().all(axis=None)
+    assert table["sign_accuracy"].tolist()[0] == 0.5 and math.isnan(
+        table["sign_accuracy"][1]
+    )
+    assert (
+        table[["auroc", "auroc_low", "auroc_high", "auroc_log_odds"]]
+        .isna()
+        .all(axis=None)
+    )
     # No row for a place without variants on the held-out contigs.
     there = [
         one._replace(category="disrupts_site"),
@@ -97,15 +128,28 @@ def test_other_words_for_effects() -> None:
     assert math.isnan(row["sign_accuracy"])
 
 
-def test_p_values_and_areas_against_random_variants(variants: list[KnownEffect]) -> None:
+def test_p_values_and_areas_against_random_variants(
+    variants: list[KnownEffect],
+) -> None:
     rng = np.random.default_rng(4)
-    random = [v._replace(position=v.position + 7, delta=rng.normal(0, 0.1)) for v in variants * 2]
-    random[0] = random[0]._replace(delta=-variants[0].delta)  # an effect of the same size counts
+    random = [
+        v._replace(position=v.position + 7, delta=rng.normal(0, 0.1))
+        for v in variants * 2
+    ]
+    random[0] = random[0]._replace(
+        delta=-variants[0].delta
+    )  # an effect of the same size counts
     table, each = random_tables(variants, random, ["c2"])
     for row, v in zip(each.to_dict("records"), variants, strict=True):
         null = [abs(one.delta) for one in random if one.track == v.track]
-        assert (row["position"], row["delta"], row["random"]) == (v.position, v.delta, len(null))
-        assert row["p_value"] == (1 + sum(size >= abs(v.delta) for size in null)) / (1 + len(null))
+        assert (row["position"], row["delta"], row["random"]) == (
+            v.position,
+            v.delta,
+            len(null),
+        )
+        assert row["p_value"] == (1 + sum(size >= abs(v.delta) for size in null)) / (
+            1 + len(null)
+        )
     p_values = dict(zip(variants, each["p_value"], strict=True))
     assert len(table) == 16
     for row in table.to_dict("records"):
@@ -123,31 +167,60 @@ def test_p_values_and_areas_against_random_variants(variants: list[KnownEffect])
             for some in (variants, random)
         )
         assert (row["variants"], row["random"]) == (len(own), len(drawn))
-        assert row["median_p_value"] == pytest.approx(np.median([p_values[v] for v in own]))
+        assert row["median_p_value"] == pytest.approx(
+            np.median([p_values[v] for v in own])
+        )
         labels, both = [1] * len(own) + [0] * len(drawn), own + drawn
         blocks = sequence_blocks([v.contig for v in both], [v.position for v in both])
         expected = auroc(labels, [abs(v.delta) for v in both], blocks)
-        assert (row["auroc"], row["auroc_low"], row["auroc_high"]) == pytest.approx(expected)
+        assert (row["auroc"], row["auroc_low"], row["auroc_high"]) == pytest.approx(
+            expected
+        )
 
 
 def test_another_predictor_of_the_same_variants(variants: list[KnownEffect]) -> None:
     rng = np.random.default_rng(5)
-    other = [v._replace(delta=rng.normal(0, 0.1), log_odds=1.0) for v in variants[::-1] if v.contig != "c1"]
+    other = [
+        v._replace(delta=rng.normal(0, 0.1), log_odds=1.0)
+        for v in variants[::-1]
+        if v.contig != "c1"
+    ]
     table = compared_table(variants, {"kmers": other, "same": variants}, ["c2"])
     shown = variant_table(variants, ["c2"])
     same = table[table["predictor"] == "same"].reset_index()
-    for name in ("subset", "variants", "with_effect", "auroc", "auroc_low", "sign_accuracy"):
+    for name in (
+        "subset",
+        "variants",
+        "with_effect",
+        "auroc",
+        "auroc_low",
+        "sign_accuracy",
+    ):
         pd.testing.assert_series_equal(same[name], shown[name])
     assert set(same["difference"]) == {0.0}
     rows = table[table["predictor"] == "kmers"].set_index("subset")
-    both = [(v, next(o for o in other if o.position == v.position)) for v in variants if v.contig != "c1"]
-    for subset, chosen in (("all", both), ("track=T1", [pair for pair in both if pair[0].track == "T1"])):
+    both = [
+        (v, next(o for o in other if o.position == v.position))
+        for v in variants
+        if v.contig != "c1"
+    ]
+    for subset, chosen in (
+        ("all", both),
+        ("track=T1", [pair for pair in both if pair[0].track == "T1"]),
+    ):
         labels = [v.effect != "none" for v, _ in chosen]
         own, theirs = np.abs([(v.delta, o.delta) for v, o in chosen]).T
-        blocks = sequence_blocks([v.contig for v, _ in chosen], [v.position for v, _ in chosen])
-        found = rows.loc[subset, ["variants", "auroc", "difference", "difference_low", "difference_high"]]
+        blocks = sequence_blocks(
+            [v.contig for v, _ in chosen], [v.position for v, _ in chosen]
+        )
+        found = rows.loc[
+            subset,
+            ["variants", "auroc", "difference", "difference_low", "difference_high"],
+        ]
         difference = auroc_difference(labels, own, theirs, blocks).estimate
-        assert found.tolist() == pytest.approx([len(chosen), roc_auc_score(labels, theirs), *difference])
+        assert found.tolist() == pytest.approx(
+            [len(chosen), roc_auc_score(labels, theirs), *difference]
+        )
     with fails(DataError):
         compared_table(variants, {"kmers": [v._replace(alt="T") for v in other]})
 
@@ -193,18 +266,35 @@ def record(pos: int, alts: str, info: str, contig: str = "c1") -> str:
 
 def values(*deltas: Sequence[float]) -> str:
     """Values of both tracks for each ALT; none if it was not scored."""
-    own = [("&".join(map(str, one)), "&".join(str(10 * value) for value in one)) for one in deltas]
-    changes, odds = (",".join(text or "." for text in texts) for texts in zip(*own, strict=True))
+    own = [
+        ("&".join(map(str, one)), "&".join(str(10 * value) for value in one))
+        for one in deltas
+    ]
+    changes, odds = (
+        ",".join(text or "." for text in texts) for texts in zip(*own, strict=True)
+    )
     return f"BBD_DELTA={changes};BBD_LOGODDS={odds}"
 
 
 RECORDS = [
-    record(1, "C", f"EFFECT=loss;TRACK=CTCF;CATEGORY=disrupts_site;{values([-0.5, 0.9])}"),
-    record(2, "C", f"EFFECT=GAIN;TRACK=open%20chromatin;CATEGORY=disrupts_site;{values([0.9, 0.1])}"),
+    record(
+        1, "C", f"EFFECT=loss;TRACK=CTCF;CATEGORY=disrupts_site;{values([-0.5, 0.9])}"
+    ),
+    record(
+        2,
+        "C",
+        f"EFFECT=GAIN;TRACK=open%20chromatin;CATEGORY=disrupts_site;{values([0.9, 0.1])}",
+    ),
     record(3, "C", f"TRACK=CTCF;CATEGORY=tolerated;EFFECT=none;{values([0.2, 0.9])}"),
-    record(4, "C", f"EFFECT=none;TRACK=CTCF;CATEGORY=flanking;{values([-0.05, 0.9])}", "c2"),
+    record(
+        4, "C", f"EFFECT=none;TRACK=CTCF;CATEGORY=flanking;{values([-0.05, 0.9])}", "c2"
+    ),
     # One truth for both ALT, of which the second was not scored; then one for each.
-    record(5, "C,<DEL>", f"EFFECT=loss;TRACK=CTCF;{values([0.3, 0], [])};BBD_NOTE=.,SYMBOLIC"),
+    record(
+        5,
+        "C,<DEL>",
+        f"EFFECT=loss;TRACK=CTCF;{values([0.3, 0], [])};BBD_NOTE=.,SYMBOLIC",
+    ),
     record(6, "C,G", f"EFFECT=none,loss;TRACK=CTCF;{values([0.01, 0], [-0.4, 0])}"),
     record(7, "C", f"EFFECT=loss;TRACK=MYC;{values([1, 1])}"),
     record(8, "C", values([1, 1])),
@@ -225,15 +315,38 @@ def written(out: Path) -> pd.DataFrame:
 
 def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
     out = tmp_path / "a/report"
-    code, _, log = run("evaluate variants", scored, "-o", out, "--held-out", "c2", "--held-out", "c3")
+    code, _, log = run(
+        "evaluate variants", scored, "-o", out, "--held-out", "c2", "--held-out", "c3"
+    )
     assert code == 0
-    assert {path.name for path in out.iterdir()} == {"variants.tsv", "variants.svg", MARKER}
-    reasons = ("1 not scored (SYMBOLIC)", "1 not scored (REF_MISMATCH)", "1 without EFFECT", "1 on MYC")
-    message(log, "7 variants", "3 loss, 3 none, 1 gain", "4 excluded: ", *reasons, "c3", "c1, c2")
+    assert {path.name for path in out.iterdir()} == {
+        "variants.tsv",
+        "variants.svg",
+        MARKER,
+    }
+    reasons = (
+        "1 not scored (SYMBOLIC)",
+        "1 not scored (REF_MISMATCH)",
+        "1 without EFFECT",
+        "1 on MYC",
+    )
+    message(
+        log,
+        "7 variants",
+        "3 loss, 3 none, 1 gain",
+        "4 excluded: ",
+        *reasons,
+        "c3",
+        "c1, c2",
+    )
     rows = written(out)
     # Sizes with an effect: 0.5, 0.1, 0.3, 0.4; without: 0.2, 0.05, 0.01. One of twelve pairs is wrong.
     assert rows.loc["all", ["variants", "with_effect"]].tolist() == [7, 4]
-    assert rows.loc["all", "auroc"] == rows.loc["all", "auroc_log_odds"] == pytest.approx(11 / 12)
+    assert (
+        rows.loc["all", "auroc"]
+        == rows.loc["all", "auroc_log_odds"]
+        == pytest.approx(11 / 12)
+    )
     assert rows.loc["all", "sign_accuracy"] == 0.75
     assert rows.loc["category=disrupts_site", "auroc"] == pytest.approx(5 / 6)
     assert rows.loc["category=disrupts_site", "sign_accuracy"] == 1
@@ -249,26 +362,59 @@ def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in out.iterdir()} == before
 
 
-def test_other_names_and_one_track_for_all(run: Run, scored: Path, tmp_path: Path) -> None:
-    text = scored.read_text().replace("EFFECT=none", "EFFECT=No").replace("EFFECT=", "CAUSAL=")
+def test_other_names_and_one_track_for_all(
+    run: Run, scored: Path, tmp_path: Path
+) -> None:
+    text = (
+        scored.read_text()
+        .replace("EFFECT=none", "EFFECT=No")
+        .replace("EFFECT=", "CAUSAL=")
+    )
     scored.write_text(text.replace("CATEGORY=", "KIND="))
-    fields = ("--effect-field", "CAUSAL", "--category-field", "KIND", "--no-effect", "no")
+    fields = (
+        "--effect-field",
+        "CAUSAL",
+        "--category-field",
+        "KIND",
+        "--no-effect",
+        "no",
+    )
     # As the second ALT's word is its own, only the first is without an effect there.
     assert run("evaluate variants", scored, "-o", tmp_path / "r", *fields).code == 0
     rows = written(tmp_path / "r")
     assert rows.loc["all", "auroc"] == pytest.approx(11 / 12)
     assert rows.loc["category=disrupts_site", "variants"] == 5
     code, _, log = run(
-        "evaluate variants", scored, "-o", tmp_path / "r", *fields, "--track", "open chromatin"
+        "evaluate variants",
+        scored,
+        "-o",
+        tmp_path / "r",
+        *fields,
+        "--track",
+        "open chromatin",
     )
     assert code == 0 and "MYC" not in log
     rows = written(tmp_path / "r")
     assert rows.loc["all", "variants"] == 8 and "track=CTCF" not in rows.index
-    refused(run("evaluate variants", scored, "-o", tmp_path / "x", *fields, "--track", "CTFC"), 2, "'CTFC'")
+    refused(
+        run(
+            "evaluate variants",
+            scored,
+            "-o",
+            tmp_path / "x",
+            *fields,
+            "--track",
+            "CTFC",
+        ),
+        2,
+        "'CTFC'",
+    )
 
 
 @pytest.fixture
-def genuine(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, Path]:
+def genuine(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Path, Path, Path]:
     """A VCF with the truth, and what score-variants makes of it: a VCF and a table."""
     monkeypatch.setattr(scoring, "load_scoring_model", lambda _: hashed_model(60))
     fasta, truth = tmp_path / "genome.fa.gz", tmp_path / "truth.vcf"
@@ -279,24 +425,44 @@ def genuine(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[
         effect = ("none", "gain", "loss")[number % 3]
         ref = bases[pos - 1]
         info = f"EFFECT={effect};TRACK={TRACKS[number % 2].replace(' ', '%20')};CATEGORY={effect}"
-        lines.append(f"chr1\t{pos}\t.\t{ref}\t{'A' if ref != 'A' else 'C'}\t.\tq10\t{info}\n")
-    truth.write_text("##fileformat=VCFv4.2\n##contig=<ID=chr1>\n" + COLUMN_LINE + "".join(lines))
+        lines.append(
+            f"chr1\t{pos}\t.\t{ref}\t{'A' if ref != 'A' else 'C'}\t.\tq10\t{info}\n"
+        )
+    truth.write_text(
+        "##fileformat=VCFv4.2\n##contig=<ID=chr1>\n" + COLUMN_LINE + "".join(lines)
+    )
     outputs = tmp_path / "scored.vcf.gz", tmp_path / "scored.tsv.gz"
     for output in outputs:
-        words = ("score-variants", "model", truth, "--reference", fasta, "--tracks", "*")
+        words = (
+            "score-variants",
+            "model",
+            truth,
+            "--reference",
+            fasta,
+            "--tracks",
+            "*",
+        )
         assert run(*words, "-o", output).code == 0
     return truth, *outputs
 
 
-def test_what_score_variants_writes(run: Run, genuine: tuple[Path, Path, Path], tmp_path: Path) -> None:
+def test_what_score_variants_writes(
+    run: Run, genuine: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
     """Both formats, and the truth beside the VCF or in it, give the same figures."""
     truth, vcf, tsv = genuine
     tables = []
     others = ("--compare", f"table={tsv}", "--truth", truth)
     assert run("evaluate variants", vcf, *others, "-o", tmp_path / "compared").code == 0
     compared = pd.read_csv(tmp_path / "compared/compared_variants.tsv", sep="\t")
-    assert set(compared["predictor"]) == {"table"} and set(compared["difference"]) == {0}
-    for name, words in {"a": (vcf,), "b": (vcf, "--truth", truth), "c": (tsv, "--truth", truth)}.items():
+    assert set(compared["predictor"]) == {"table"} and set(compared["difference"]) == {
+        0
+    }
+    for name, words in {
+        "a": (vcf,),
+        "b": (vcf, "--truth", truth),
+        "c": (tsv, "--truth", truth),
+    }.items():
         code, _, log = run("evaluate variants", *words, "-o", tmp_path / name)
         assert code == 0 and "20 variants evaluated" in log and "excluded" not in log
         tables.append(written(tmp_path / name))
@@ -309,17 +475,35 @@ def test_what_score_variants_writes(run: Run, genuine: tuple[Path, Path, Path], 
             delta = float(row.info["BBD_DELTA"][0].split("&")[track])
             if row.info["EFFECT"] != "none":
                 signs.append((delta > 0) == (row.info["EFFECT"] == "gain"))
-    assert tables[0].loc["all", "sign_accuracy"] == pytest.approx(np.mean(signs), abs=1e-5)
+    assert tables[0].loc["all", "sign_accuracy"] == pytest.approx(
+        np.mean(signs), abs=1e-5
+    )
 
 
-def test_random_variants(run: Run, genuine: tuple[Path, Path, Path], tmp_path: Path) -> None:
+def test_random_variants(
+    run: Run, genuine: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
     """As a VCF or a table: of every variant, on its own track; those of others are no null distribution."""
     truth, vcf, tsv = genuine
     drawn, genome = tmp_path / "drawn.vcf", ("--reference", tmp_path / "genome.fa.gz")
-    assert run("prepare random-variants", truth, *genome, "--per-variant", 3, "-o", drawn).code == 0
+    assert (
+        run(
+            "prepare random-variants", truth, *genome, "--per-variant", 3, "-o", drawn
+        ).code
+        == 0
+    )
     nulls = tmp_path / "null.vcf", tmp_path / "null.tsv"
     for null in nulls:
-        words = ("score-variants", "model", drawn, *genome, "--tracks", "*", "--max-n", 1)
+        words = (
+            "score-variants",
+            "model",
+            drawn,
+            *genome,
+            "--tracks",
+            "*",
+            "--max-n",
+            1,
+        )
         assert run(*words, "-o", null).code == 0
     found = []
     for scored, null in ((vcf, nulls[0]), (tsv, nulls[1])):
@@ -328,11 +512,17 @@ def test_random_variants(run: Run, genuine: tuple[Path, Path, Path], tmp_path: P
         assert code == 0
         message(log, "39 random variants")
         found.append(
-            [(tmp_path / f"r/{name}.tsv").read_text() for name in ("random_variants", "variant_p_values")]
+            [
+                (tmp_path / f"r/{name}.tsv").read_text()
+                for name in ("random_variants", "variant_p_values")
+            ]
         )
     assert found[0] == found[1]
     each = pd.read_csv(io.StringIO(found[0][1]), sep="\t")
-    assert each["random"].tolist() == [30] * 20 and each["p_value"].between(1 / 31, 1).all()
+    assert (
+        each["random"].tolist() == [30] * 20
+        and each["p_value"].between(1 / 31, 1).all()
+    )
     # Without known effects, all variants on one track.
     words = ("evaluate variants", tsv, "--null", nulls[1], "-o", tmp_path / "unknown")
     assert run(*words, "--track", "CTCF").code == 0
@@ -346,9 +536,17 @@ def test_random_variants(run: Run, genuine: tuple[Path, Path, Path], tmp_path: P
         text.split("chr1")[0],
     ):
         nulls[1].write_text(fault)
-        refused(run("evaluate variants", vcf, "--null", nulls[1], "-o", tmp_path / "x"), 1, "null.tsv")
+        refused(
+            run("evaluate variants", vcf, "--null", nulls[1], "-o", tmp_path / "x"),
+            1,
+            "null.tsv",
+        )
     nulls[1].write_text(text.replace("CTCF", "MYC"))
-    refused(run("evaluate variants", vcf, "--null", nulls[1], "-o", tmp_path / "x"), 1, "'CTCF'")
+    refused(
+        run("evaluate variants", vcf, "--null", nulls[1], "-o", tmp_path / "x"),
+        1,
+        "'CTCF'",
+    )
 
 
 def test_the_truth_of_other_variants(
@@ -360,7 +558,9 @@ def test_the_truth_of_other_variants(
     # A variant that has effects on two tracks counts for each.
     lines = truth.read_text().splitlines(keepends=True)
     twice = lines[3].replace("TRACK=CTCF", "TRACK=open%20chromatin")
-    truth.write_text("".join([*lines, twice, "chr1\t399\t.\tA\tC\t.\t.\tEFFECT=none;TRACK=CTCF\n"]))
+    truth.write_text(
+        "".join([*lines, twice, "chr1\t399\t.\tA\tC\t.\t.\tEFFECT=none;TRACK=CTCF\n"])
+    )
     code, _, log = run("evaluate variants", tsv, "--truth", truth, "-o", tmp_path / "r")
     assert code == 0
     message(log, "21 variants", "1 excluded: 1 ")
@@ -392,7 +592,9 @@ def test_the_truth_of_other_variants(
         ("##fileformat=VCFv4.2", "junk"),
     ],
 )
-def test_files_that_will_not_do(run: Run, scored: Path, tmp_path: Path, old: str, new: str) -> None:
+def test_files_that_will_not_do(
+    run: Run, scored: Path, tmp_path: Path, old: str, new: str
+) -> None:
     assert old in scored.read_text()
     scored.write_text(scored.read_text().replace(old, new))
     refused(run("evaluate variants", scored, "-o", tmp_path / "out"), 1, "scored.vcf")

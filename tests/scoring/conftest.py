@@ -13,9 +13,13 @@ from tests import test_public_api as public
 from tests.toys import VCF, random_dna, random_model, small_encoder
 
 PROMOTER = public.PROMOTER.model_copy(update={"base_positions": True})
-TRACKS = tuple(NamedTrack(track=name, group="TF") for name in ("one", "two", *"abcdefghijk"))
+TRACKS = tuple(
+    NamedTrack(track=name, group="TF") for name in ("one", "two", *"abcdefghijk")
+)
 CHROMATIN = public.CHROMATIN.model_copy(update={"tracks": TRACKS})
-SEQUENCES = SequenceSettings(kind="binary", outputs=("label",), pooling="cls", jitter=0, views=1)
+SEQUENCES = SequenceSettings(
+    kind="binary", outputs=("label",), pooling="cls", jitter=0, views=1
+)
 RECORDS = {
     "long": random_dna(900, 2),
     "short": random_dna(45, 3),
@@ -38,13 +42,33 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     models = {"promoter": PROMOTER, "chromatin": CHROMATIN, "other": PROMOTER}
     others = {"pretraining": PretrainingSettings(), "sequences": SEQUENCES}
     for seed, (name, settings) in enumerate({**models, **others}.items()):
-        save(home / name, random_model(tokenizer, config, settings, seed=seed, scale=3), {}, {}, {})
-    (home / "genome.fa").write_text("".join(f">{name}\n{text}\n" for name, text in RECORDS.items()))
+        save(
+            home / name,
+            random_model(tokenizer, config, settings, seed=seed, scale=3),
+            {},
+            {},
+            {},
+        )
+    (home / "genome.fa").write_text(
+        "".join(f">{name}\n{text}\n" for name, text in RECORDS.items())
+    )
     prepare_reference(home / "genome.fa", home / "genome.fa.gz")
-    regions = [("long", start, start + 10 * (start % 7 + 1)) for start in range(15, 800, 71)]
-    regions += [("gap", 140, 180), ("last", 0, 260), ("nowhere", 5, 90), ("short", 20, 900), ("gap", 10, 30)]
-    (home / "regions.bed").write_text("".join(f"{c}\t{s}\t{e}\tr{s}\n" for c, s, e in regions))
-    (home / "some.bed").write_text("".join(f"{c}\t{s}\t{e}\n" for c, s, e in reversed(SOME)))
+    regions = [
+        ("long", start, start + 10 * (start % 7 + 1)) for start in range(15, 800, 71)
+    ]
+    regions += [
+        ("gap", 140, 180),
+        ("last", 0, 260),
+        ("nowhere", 5, 90),
+        ("short", 20, 900),
+        ("gap", 10, 30),
+    ]
+    (home / "regions.bed").write_text(
+        "".join(f"{c}\t{s}\t{e}\tr{s}\n" for c, s, e in regions)
+    )
+    (home / "some.bed").write_text(
+        "".join(f"{c}\t{s}\t{e}\n" for c, s, e in reversed(SOME))
+    )
     (home / "x.vcf").write_text(VCF + "".join(_variants()), "utf-8", "surrogateescape")
     return home
 

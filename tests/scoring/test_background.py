@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 
 import bigbird_dna
-from bigbird_dna.calibration.variant_background import FILE, LEAST, TYPES, read_background, variant_type
+from bigbird_dna.calibration.variant_background import (
+    FILE,
+    LEAST,
+    TYPES,
+    read_background,
+    variant_type,
+)
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import reverse_complement
@@ -41,8 +47,13 @@ def predictors() -> Iterator[None]:
         return hashed(list(map(str, inputs))) - 1
 
     with pytest.MonkeyPatch.context() as patch:
-        for model, shape in ((LoadedPromoterModel, ()), (LoadedChromatinModel, (1, len(TRACKS)))):
-            predict = partial(lambda shape, _, sequences, **__: hashed(sequences, *shape), shape)
+        for model, shape in (
+            (LoadedPromoterModel, ()),
+            (LoadedChromatinModel, (1, len(TRACKS))),
+        ):
+            predict = partial(
+                lambda shape, _, sequences, **__: hashed(sequences, *shape), shape
+            )
             patch.setattr(model, "window_probabilities", partialmethod(predict))
         patch.setattr(variants, "masked_log_likelihoods", likelihoods)
         yield
@@ -54,18 +65,24 @@ def models(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path, options = tmp_path_factory.mktemp("models"), {"per_type": PER_TYPE, "seed": 3}
     for kind in EFFECT:
         shutil.copytree(home / kind, path / kind)
-        add_background(path / kind, home / "genome.fa.gz", contigs=CONTIGS, device="cpu", **options)
+        add_background(
+            path / kind, home / "genome.fa.gz", contigs=CONTIGS, device="cpu", **options
+        )
     return path
 
 
 def drawn(home: Path, seed: int, per_type: int = PER_TYPE) -> list[Change]:
     with Reference(home / "genome.fa.gz") as genome:
-        return background_variants(genome, CONTIGS, per_type, np.random.default_rng(seed))
+        return background_variants(
+            genome, CONTIGS, per_type, np.random.default_rng(seed)
+        )
 
 
 def scored(model: Path, vcf: Path, home: Path, **options: object) -> str:
     output = vcf.with_suffix(".scored.tsv")
-    bigbird_dna.score_variants(model, vcf, home / "genome.fa.gz", output, device="cpu", **options)  # type: ignore[arg-type]
+    bigbird_dna.score_variants(
+        model, vcf, home / "genome.fa.gz", output, device="cpu", **options
+    )  # type: ignore[arg-type]
     return output.read_text()
 
 
@@ -78,7 +95,9 @@ def as_record(change: Change) -> str:
 
 
 def expected_type(row: dict[str, str], genome: Reference) -> str:
-    change = find_change(row["contig"], int(row["position"]) - 1, row["ref"], row["alt"], genome)
+    change = find_change(
+        row["contig"], int(row["position"]) - 1, row["ref"], row["alt"], genome
+    )
     assert isinstance(change, Change)
     ref, alt = change.ref, change.alt
     if len(ref) == len(alt) == 1:
@@ -103,7 +122,9 @@ def test_a_quantile_is_the_fraction_of_smaller_random_effects(
                 sizes[expected_type(row, genome)].append(abs(float(row[EFFECT[kind]])))
         text = scored(models / kind, given, home)
         rows = [row for row in table(text) if row[EFFECT[kind]] != "NA"]
-        assert len(rows) > 30 and {expected_type(row, genome) for row in rows} == {*NAMES}
+        assert len(rows) > 30 and {expected_type(row, genome) for row in rows} == {
+            *NAMES
+        }
         for row in rows:
             own = sorted(sizes[expected_type(row, genome)])
             fraction = bisect_left(own, abs(float(row[EFFECT[kind]]))) / len(own)
@@ -124,8 +145,16 @@ def test_every_variant_of_a_type_is_drawn(home: Path) -> None:
     assert Counter(map(variant_type, found)) == dict.fromkeys(NAMES, 60)
     for one in found:
         bases = RECORDS[one.contig]
-        assert bases[one.start : one.start + len(one.ref)] == one.ref and "N" not in one.ref + one.alt
-        turned = Change(one.contig, one.start, reverse_complement(one.ref), reverse_complement(one.alt))
+        assert (
+            bases[one.start : one.start + len(one.ref)] == one.ref
+            and "N" not in one.ref + one.alt
+        )
+        turned = Change(
+            one.contig,
+            one.start,
+            reverse_complement(one.ref),
+            reverse_complement(one.alt),
+        )
         assert variant_type(turned) == variant_type(one)
     assert {one.contig for one in found} == {*CONTIGS}
     starts = [one.start / len(RECORDS["long"]) for one in found if one.contig == "long"]
@@ -137,21 +166,38 @@ def test_other_shapes_have_no_type() -> None:
     assert {variant_type(Change("c", 5, *pair)) for pair in pairs} == {None}
 
 
-def test_every_form_of_a_record_has_the_same_quantile(models: Path, home: Path, tmp_path: Path) -> None:
+def test_every_form_of_a_record_has_the_same_quantile(
+    models: Path, home: Path, tmp_path: Path
+) -> None:
     bases = RECORDS["long"]
-    run = next(at for at in range(300, 600) if len({*bases[at : at + 3]}) == 1 and bases[at - 1] != bases[at])
+    run = next(
+        at
+        for at in range(300, 600)
+        if len({*bases[at : at + 3]}) == 1 and bases[at - 1] != bases[at]
+    )
     before, base, after = bases[run - 1], bases[run], bases[run + 3]
     other = {"A": "C", "C": "G", "G": "T", "T": "A"}
     forms = {  # a deletion of one base of the run, and a substitution
-        "del": [(run - 1, before + base, before), (run, base * 3 + after, base * 2 + after)],
+        "del": [
+            (run - 1, before + base, before),
+            (run, base * 3 + after, base * 2 + after),
+        ],
         "sub": [
             (run, base, other[base]),
             (run - 1, before + base * 2, before + other[base] + base),
-            (run, base, f"{'ACGT'.replace(base, '').replace(other[base], '')[0]},{other[base]}"),
+            (
+                run,
+                base,
+                f"{'ACGT'.replace(base, '').replace(other[base], '')[0]},{other[base]}",
+            ),
         ],
     }
     path = tmp_path / "forms.vcf"
-    lines = [f"long\t{at + 1}\t{name}\t{ref}\t{alt}" for name, own in forms.items() for at, ref, alt in own]
+    lines = [
+        f"long\t{at + 1}\t{name}\t{ref}\t{alt}"
+        for name, own in forms.items()
+        for at, ref, alt in own
+    ]
     path.write_text(VCF + "".join(f"{line}\t.\t.\t.\n" for line in lines))
     for kind in EFFECT:
         rows = [
@@ -159,13 +205,26 @@ def test_every_form_of_a_record_has_the_same_quantile(models: Path, home: Path, 
             for row in table(scored(models / kind, path, home))
             if len(row["alt"]) != 1 or row["id"] == "del" or row["alt"] == other[base]
         ]
-        quantiles = {name: {row["quantile"] for row in rows if row["id"] == name} for name in forms}
-        assert all(len(own) == 1 and own != {"NA"} for own in quantiles.values()), quantiles
+        quantiles = {
+            name: {row["quantile"] for row in rows if row["id"] == name}
+            for name in forms
+        }
+        assert all(len(own) == 1 and own != {"NA"} for own in quantiles.values()), (
+            quantiles
+        )
 
 
-def test_shards_keep_quantiles(run: Run, models: Path, home: Path, tmp_path: Path) -> None:
+def test_shards_keep_quantiles(
+    run: Run, models: Path, home: Path, tmp_path: Path
+) -> None:
     for format in ("vcf", "tsv"):
-        words = ("score-variants", models / "chromatin", home / "x.vcf", "--reference", home / "genome.fa.gz")
+        words = (
+            "score-variants",
+            models / "chromatin",
+            home / "x.vcf",
+            "--reference",
+            home / "genome.fa.gz",
+        )
         words += ("--format", format, "--top-tracks", 2)
         whole, merged = tmp_path / f"whole.{format}", tmp_path / f"merged.{format}"
         assert run(*words, "-o", whole).code == 0
@@ -179,15 +238,24 @@ def test_shards_keep_quantiles(run: Run, models: Path, home: Path, tmp_path: Pat
     background = read_background(models / "chromatin" / FILE)
     assert stated is not None and stated[1] == str(background)
     assert f"##bigbird_dna_background={background}\n" in text
-    assert all(word in stated[1] for word in (*CONTIGS, "genome.fa.gz", "seed 3", f"{background.variants}"))
+    assert all(
+        word in stated[1]
+        for word in (*CONTIGS, "genome.fa.gz", "seed 3", f"{background.variants}")
+    )
 
 
 def test_the_tracks_of_the_largest_effects(models: Path, home: Path) -> None:
-    rows = table(scored(models / "chromatin", home / "x.vcf", home, tracks="*", top_tracks=3))
+    rows = table(
+        scored(models / "chromatin", home / "x.vcf", home, tracks="*", top_tracks=3)
+    )
     tops = [row for row in rows if row["top"] != "NA"]
     assert len(tops) > 10
     for row in tops:
-        deltas = {key[:-6]: float(value) for key, value in row.items() if key.endswith(":delta")}
+        deltas = {
+            key[:-6]: float(value)
+            for key, value in row.items()
+            if key.endswith(":delta")
+        }
         best = sorted(deltas, key=lambda name: -abs(deltas[name]))[:3]
         found = [part.split(":") for part in row["top"].split("&")]
         assert [name for name, _, _ in found] == best and best[0] == row["max_track"]
@@ -198,33 +266,63 @@ def test_the_tracks_of_the_largest_effects(models: Path, home: Path) -> None:
     for row in table(scored(models / "chromatin", home / "x.vcf", home, tracks="two")):
         if row["quantile"] != "NA" and len(row["ref"]) == len(row["alt"]) == 1:
             type = variant_type(Change("", 0, row["ref"], row["alt"]))
-            assert row["quantile"] == f"{background.quantile(type, float(row['two:delta']), 'two'):.6g}"
+            assert (
+                row["quantile"]
+                == f"{background.quantile(type, float(row['two:delta']), 'two'):.6g}"
+            )
 
 
 def test_effects_of_other_options_have_no_quantile(
     run: Run, models: Path, home: Path, tmp_path: Path
 ) -> None:
-    others = {"promoter": [("--stride", 7)], "chromatin": [("--offsets", 1), ("--tracks", "one,two")]}
+    others = {
+        "promoter": [("--stride", 7)],
+        "chromatin": [("--offsets", 1), ("--tracks", "one,two")],
+    }
     others["pretraining"] = [("--context", 60)]
     for kind, options in others.items():
         for option in options:
             out = tmp_path / "out.tsv"
-            words = ("score-variants", models / kind, home / "x.vcf", "--reference", home / "genome.fa.gz")
+            words = (
+                "score-variants",
+                models / kind,
+                home / "x.vcf",
+                "--reference",
+                home / "genome.fa.gz",
+            )
             result = run(*words, *option, "-o", out)
             assert result.code == 0 and "quantile" not in table(out.read_text())[0]
             message(result.err.splitlines()[0].partition("  ")[2], FILE)
 
 
-def test_a_background_belongs_to_its_weights(run: Run, models: Path, home: Path, tmp_path: Path) -> None:
+def test_a_background_belongs_to_its_weights(
+    run: Run, models: Path, home: Path, tmp_path: Path
+) -> None:
     other, out = tmp_path / "other", tmp_path / "out.vcf"
     shutil.copytree(home / "other", other)
-    score = ("score-variants", other, home / "x.vcf", "--reference", home / "genome.fa.gz", "-o", out)
+    score = (
+        "score-variants",
+        other,
+        home / "x.vcf",
+        "--reference",
+        home / "genome.fa.gz",
+        "-o",
+        out,
+    )
     shutil.copy(models / "promoter" / FILE, other)
     refused(run(*score), 1, FILE)
     update_json(other / FILE, options={})
     refused(run(*score), 1, FILE)
-    refused(run("score-variants", home / "promoter", *score[2:], "--top-tracks", 1), 2, "top_tracks")
-    refused(run("score-variants", home / "chromatin", *score[2:], "--top-tracks", 0), 2, "top_tracks")
+    refused(
+        run("score-variants", home / "promoter", *score[2:], "--top-tracks", 1),
+        2,
+        "top_tracks",
+    )
+    refused(
+        run("score-variants", home / "chromatin", *score[2:], "--top-tracks", 0),
+        2,
+        "top_tracks",
+    )
     assert not out.exists()
     # Other weights leave it behind.
     half = tmp_path / "half"
@@ -232,18 +330,29 @@ def test_a_background_belongs_to_its_weights(run: Run, models: Path, home: Path,
     assert not (half / FILE).exists()
 
 
-def test_what_has_no_background_is_refused(run: Run, home: Path, tmp_path: Path) -> None:
+def test_what_has_no_background_is_refused(
+    run: Run, home: Path, tmp_path: Path
+) -> None:
     run = silent(run)
-    add = ("model add-background", home / "promoter", "--reference", home / "genome.fa.gz")
+    add = (
+        "model add-background",
+        home / "promoter",
+        "--reference",
+        home / "genome.fa.gz",
+    )
     new = ("-o", tmp_path / "new", "--per-type", 2)
     refused(run(*add, *new, "--contig", "none"), 1, "none")
     refused(run(*add, *new[:2], "--per-type", 0), 2, "per_type")
     refused(run(*add, *new, "--contig", "tiny"), 1, "tiny", after_log=True)
     refused(run(add[0], home / "sequences", *add[2:], *new), 1, "sequences")
     refused(run(add[0], home / "genome.fa", *add[2:], *new), 2, "genome.fa")
-    refused(run(add[0], "yeast-promoters-window", *add[2:]), 2, "yeast-promoters-window")
+    refused(
+        run(add[0], "yeast-promoters-window", *add[2:]), 2, "yeast-promoters-window"
+    )
     assert not (tmp_path / "new").exists() and not (home / "promoter" / FILE).exists()
     assert run(*add, *new, "--contig", "last", "--seed", 5).code == 0
-    found = read_background(tmp_path / "new" / FILE, checksum(home / "promoter" / "model.safetensors"))
+    found = read_background(
+        tmp_path / "new" / FILE, checksum(home / "promoter" / "model.safetensors")
+    )
     assert found.fitted_on["contigs"] == ["last"] and found.fitted_on["seed"] == 5
     assert {*map(len, found.largest.values())} <= {1, 2}

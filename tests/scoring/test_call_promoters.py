@@ -10,8 +10,18 @@ import pytest
 
 import bigbird_dna
 from bigbird_dna.calibration.call_precision import FILE, fit_calls, read_call_precision
-from bigbird_dna.calibration.calls import MatchedCalls, find_track_calls, match_tracks, sites_of
-from bigbird_dna.calibration.maps import CalibratedTrack, Calibration, Platt, write_calibration
+from bigbird_dna.calibration.calls import (
+    MatchedCalls,
+    find_track_calls,
+    match_tracks,
+    sites_of,
+)
+from bigbird_dna.calibration.maps import (
+    CalibratedTrack,
+    Calibration,
+    Platt,
+    write_calibration,
+)
 from bigbird_dna.disk.atomic import checksum, read_json
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.genome.fasta import scan_fasta
@@ -50,39 +60,70 @@ def model(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def called(text: str) -> list[tuple[str, int, str, float]]:
     return [
-        (row["contig"], int(row["start"]), row["strand"], float(row["model_score"])) for row in table(text)
+        (row["contig"], int(row["start"]), row["strand"], float(row["model_score"]))
+        for row in table(text)
     ]
 
 
-def test_calls_are_those_of_the_scores(run: Run, model: Path, home: Path, tmp_path: Path) -> None:
+def test_calls_are_those_of_the_scores(
+    run: Run, model: Path, home: Path, tmp_path: Path
+) -> None:
     genome = home / "genome.fa.gz"
-    assert run("score-promoters", model, genome, "--stride", STRIDE, "-o", tmp_path / "scores.tsv").code == 0
+    assert (
+        run(
+            "score-promoters",
+            model,
+            genome,
+            "--stride",
+            STRIDE,
+            "-o",
+            tmp_path / "scores.tsv",
+        ).code
+        == 0
+    )
     scan = read_scan(tmp_path / "scores.tsv")
     expected = {
         (*track, place): score
         for track, calls in find_track_calls(scan, SUPPRESS).items()
-        for place, score in zip(calls.positions.tolist(), calls.scores.tolist(), strict=True)
+        for place, score in zip(
+            calls.positions.tolist(), calls.scores.tolist(), strict=True
+        )
     }
-    assert run("call-promoters", model, genome, "--fdr", 1, "-o", tmp_path / "calls.bed").code == 0
-    found = called((tmp_path / "calls.bed").read_text())
-    assert {(contig, strand, place): score for contig, place, strand, score in found} == pytest.approx(
-        expected, abs=2e-6
+    assert (
+        run(
+            "call-promoters", model, genome, "--fdr", 1, "-o", tmp_path / "calls.bed"
+        ).code
+        == 0
     )
+    found = called((tmp_path / "calls.bed").read_text())
+    assert {
+        (contig, strand, place): score for contig, place, strand, score in found
+    } == pytest.approx(expected, abs=2e-6)
     order = [*RECORDS]
     assert found == sorted(found, key=lambda one: (order.index(one[0]), one[1], one[2]))
     precision = read_call_precision(model / FILE)
     for row in table((tmp_path / "calls.bed").read_text()):
         values = [float(one) for one in precision(float(row["model_score"]))]
-        shown = [float(row[name]) for name in ("probability", "precision_low", "precision_high")]
-        assert shown == pytest.approx(values, abs=1e-4) and int(row["end"]) == int(row["start"]) + 1
+        shown = [
+            float(row[name])
+            for name in ("probability", "precision_low", "precision_high")
+        ]
+        assert (
+            shown == pytest.approx(values, abs=1e-4)
+            and int(row["end"]) == int(row["start"]) + 1
+        )
         assert int(row["score"]) == round(1000 * float(row["probability"]))
     # A rate leaves the calls out that are below its score, and nothing else.
     for rate in (0.3, 0.2, 0.1):
         chosen = precision.at_rate(rate)
         assert chosen is not None
-        counts = bigbird_dna.call_promoters(model, genome, tmp_path / "some.bed", fdr=rate)
+        counts = bigbird_dna.call_promoters(
+            model, genome, tmp_path / "some.bed", fdr=rate
+        )
         some = called((tmp_path / "some.bed").read_text())
-        assert some == [one for one in found if one[-1] >= chosen.score - 1e-6] and counts.calls == len(some)
+        assert some == [
+            one for one in found if one[-1] >= chosen.score - 1e-6
+        ] and counts.calls == len(some)
     assert len(some) < len(found)
     assert run("call-promoters", model, genome, "-o", tmp_path / "best.bed").code == 0
     some = called((tmp_path / "best.bed").read_text())
@@ -92,7 +133,10 @@ def test_calls_are_those_of_the_scores(run: Run, model: Path, home: Path, tmp_pa
 def test_streams_strands_and_shards_have_the_same_calls(
     run: Run, model: Path, home: Path, tmp_path: Path
 ) -> None:
-    fasta, words = home / "genome.fa", ("call-promoters", model, home / "genome.fa", "--fdr", "0.7")
+    fasta, words = (
+        home / "genome.fa",
+        ("call-promoters", model, home / "genome.fa", "--fdr", "0.7"),
+    )
     assert run(*words, "-o", tmp_path / "calls.bed").code == 0
     whole = (tmp_path / "calls.bed").read_text()
     assert run(*words).out == whole and len(called(whole)) > 10
@@ -105,21 +149,32 @@ def test_streams_strands_and_shards_have_the_same_calls(
     for form in ("bed", "parquet"):
         parts = [tmp_path / f"{number}.{form}.shard" for number in (1, 2, 3)]
         for number, part in enumerate(parts, 1):
-            assert run(*words, "--format", form, "--shard", f"{number}/3", "-o", part).code == 0
+            assert (
+                run(*words, "--format", form, "--shard", f"{number}/3", "-o", part).code
+                == 0
+            )
         assert run("merge-shards", *parts, "-o", tmp_path / f"merged.{form}").code == 0
         assert run(*words, "-o", tmp_path / f"whole.{form}", "--format", form).code == 0
         assert_same_scores(tmp_path / f"merged.{form}", tmp_path / f"whole.{form}")
     records = fasta.read_text().split(">")[1:]
     other = write(
-        tmp_path / "other.fa", {one.split("\n")[0]: "".join(one.split("\n")[1:]) for one in records[::-1]}
+        tmp_path / "other.fa",
+        {one.split("\n")[0]: "".join(one.split("\n")[1:]) for one in records[::-1]},
     )
-    assert sorted(called(run(*words[:2], other, *words[3:]).out)) == sorted(called(whole))
+    assert sorted(called(run(*words[:2], other, *words[3:]).out)) == sorted(
+        called(whole)
+    )
 
 
 def test_calls_of_the_reverse_complement_are_mirrored(tmp_path: Path) -> None:
-    text = random_dna(700, 3) + "A" * 60 + random_dna(300, 4)  # a plateau of equal scores
+    text = (
+        random_dna(700, 3) + "A" * 60 + random_dna(300, 4)
+    )  # a plateau of equal scores
     found = []
-    for name, sequence, bases in (("a", text, 50), ("b", reverse_complement(text), 1000)):
+    for name, sequence, bases in (
+        ("a", text, 50),
+        ("b", reverse_complement(text), 1000),
+    ):
         path = write(tmp_path / name, {"c": sequence})
         windows = scan_promoters(
             *(path, scan_fasta(path)),
@@ -128,7 +183,10 @@ def test_calls_of_the_reverse_complement_are_mirrored(tmp_path: Path) -> None:
         )
         found.append([one[1:] for one in scan_calls(windows, suppress=15)])
     other = {"+": "-", "-": "+"}
-    mirrored = [(len(text) - 1 - place, other[strand], score) for place, strand, score in found[1]]
+    mirrored = [
+        (len(text) - 1 - place, other[strand], score)
+        for place, strand, score in found[1]
+    ]
     assert sorted(mirrored) == sorted(found[0]) and len(found[0]) > 50
 
 
@@ -137,18 +195,41 @@ def test_the_precision_is_fitted_to_the_calls_of_validation_contigs(
 ) -> None:
     path = tmp_path / "model"
     shutil.copytree(home / "promoter", path)
-    words = ("score-promoters", path, home / "genome.fa.gz", "--stride", 1, "--contig", "long")
+    words = (
+        "score-promoters",
+        path,
+        home / "genome.fa.gz",
+        "--stride",
+        1,
+        "--contig",
+        "long",
+    )
     assert run(*words, "-o", tmp_path / "scores.tsv").code == 0
     scan = read_scan(tmp_path / "scores.tsv")
     places = find_track_calls(scan, 5)["long", "+"].positions[:40:2].tolist()
     promoters = tmp_path / "promoters.tsv"
-    write_loci(promoters, [Locus("long", place, "+", f"p{place}") for place in sorted(places)])
+    write_loci(
+        promoters, [Locus("long", place, "+", f"p{place}") for place in sorted(places)]
+    )
     calibrate = ("model calibrate-calls", path, "--reference", home / "genome.fa.gz")
-    calibrate += ("--promoters", promoters, "--stride", 1, "--suppress", 5, "--within", 2)
+    calibrate += (
+        "--promoters",
+        promoters,
+        "--stride",
+        1,
+        "--suppress",
+        5,
+        "--within",
+        2,
+    )
     refused(run(*calibrate), 1, FILE.replace("calls", "calibration"))
     line = CalibratedTrack(map=Platt(slope=1, intercept=0), positives=1, negatives=1)
     weights = checksum(path / "model.safetensors")
-    write_calibration(path / "calibration.json", Calibration.of({None: line}, {"contigs": ["long"]}), weights)
+    write_calibration(
+        path / "calibration.json",
+        Calibration.of({None: line}, {"contigs": ["long"]}),
+        weights,
+    )
     assert run(*calibrate, "-o", tmp_path / "made").code == 0
     found = read_call_precision(tmp_path / "made" / FILE, weights)
     assert not (path / FILE).exists() and found.fitted_on["contigs"] == ["long"]
@@ -160,19 +241,42 @@ def test_the_precision_is_fitted_to_the_calls_of_validation_contigs(
         (calls.gaps >= 0).sum(),
     )
     # Without what it needs.
-    for more in (("--contig", "gap"), ("--contig", "none"), ("--within", 0), ("--method", "line")):
-        refused(run(*calibrate, *more, "-o", tmp_path / "new"), 1 if more[0] == "--contig" else 2, more[1])
-    write_calibration(path / "calibration.json", Calibration.of({None: line}, {"contigs": 51}), weights)
+    for more in (
+        ("--contig", "gap"),
+        ("--contig", "none"),
+        ("--within", 0),
+        ("--method", "line"),
+    ):
+        refused(
+            run(*calibrate, *more, "-o", tmp_path / "new"),
+            1 if more[0] == "--contig" else 2,
+            more[1],
+        )
+    write_calibration(
+        path / "calibration.json",
+        Calibration.of({None: line}, {"contigs": 51}),
+        weights,
+    )
     refused(run(*calibrate, "-o", tmp_path / "new"), 2, "--contig")
     write_loci(promoters, [Locus("long", places[0], "+", "x")])
-    refused(run(*calibrate, "--contig", "long", "-o", tmp_path / "new"), 1, "promoters.tsv")
+    refused(
+        run(*calibrate, "--contig", "long", "-o", tmp_path / "new"), 1, "promoters.tsv"
+    )
     assert not (tmp_path / "new").exists()
-    assert bigbird_dna.call_promoters(tmp_path / "made", home / "genome.fa.gz", tmp_path / "x", fdr=1).calls
+    assert bigbird_dna.call_promoters(
+        tmp_path / "made", home / "genome.fa.gz", tmp_path / "x", fdr=1
+    ).calls
 
 
-def test_calls_are_measured_on_test_contigs(run: Run, home: Path, tmp_path: Path) -> None:
+def test_calls_are_measured_on_test_contigs(
+    run: Run, home: Path, tmp_path: Path
+) -> None:
     """As by `evaluate calls` and `evaluate scan`, on the test contigs of the training or on others."""
-    path, genome, promoters = tmp_path / "model", home / "genome.fa.gz", tmp_path / "promoters.tsv"
+    path, genome, promoters = (
+        tmp_path / "model",
+        home / "genome.fa.gz",
+        tmp_path / "promoters.tsv",
+    )
     shutil.copytree(home / "promoter", path)
     scans = {}
     for contig in ("long", "gap"):
@@ -184,10 +288,19 @@ def test_calls_are_measured_on_test_contigs(run: Run, home: Path, tmp_path: Path
         [
             Locus(contig, place, "+", f"{contig}{place}")
             for contig, scan in scans.items()
-            for place in sorted(find_track_calls(scan, 5)[contig, "+"].positions[:40:2].tolist())
+            for place in sorted(
+                find_track_calls(scan, 5)[contig, "+"].positions[:40:2].tolist()
+            )
         ],
     )
-    calibrate = ("model calibrate-calls", path, "--reference", genome, "--promoters", promoters)
+    calibrate = (
+        "model calibrate-calls",
+        path,
+        "--reference",
+        genome,
+        "--promoters",
+        promoters,
+    )
     calibrate += ("--contig", "long", "--stride", 1, "--suppress", 5, "--within", 2)
     before = read_json(path / METRICS)
 
@@ -202,11 +315,27 @@ def test_calls_are_measured_on_test_contigs(run: Run, home: Path, tmp_path: Path
     assert measured("--test-contig", "none").keys() == {"valid"} == measured().keys()
     (test,) = (measured("--test-contig", "gap")["test"],)
     files = {name: [f"model={tmp_path / name}.tsv"] for name in scans}
-    words = ("--promoters", promoters, "--suppress", 5, "--within", 2, "-o", tmp_path / "report")
-    assert run("evaluate calls", "--fit", *files["long"], "--scores", *files["gap"], *words).code == 0
+    words = (
+        "--promoters",
+        promoters,
+        "--suppress",
+        5,
+        "--within",
+        2,
+        "-o",
+        tmp_path / "report",
+    )
+    assert (
+        run(
+            "evaluate calls", "--fit", *files["long"], "--scores", *files["gap"], *words
+        ).code
+        == 0
+    )
     (row,) = (
         row
-        for row in pd.read_csv(tmp_path / "report/calls.tsv", sep="\t").to_dict("records")
+        for row in pd.read_csv(tmp_path / "report/calls.tsv", sep="\t").to_dict(
+            "records"
+        )
         if row["selection"] == "best F1"
     )
     for key, column in {"n": "calls", "tss": "tss", "threshold": "threshold"}.items():
@@ -219,13 +348,19 @@ def test_calls_are_measured_on_test_contigs(run: Run, home: Path, tmp_path: Path
         name = f"average_precision_within_{row['within']}_bp"
         assert test[name] == pytest.approx(row["average_precision"], abs=1e-5)
     # Those of the training, unless the genome lacks one.
-    for contigs, splits in ((["gap"], {"valid", "test"}), (["gap", "none"], {"valid"}), (7, {"valid"})):
+    for contigs, splits in (
+        (["gap"], {"valid", "test"}),
+        (["gap", "none"], {"valid"}),
+        (7, {"valid"}),
+    ):
         update_json(path / RECORD, configuration={"genome": {"test": contigs}})
         assert measured().keys() == splits
     # A region of a contig, whose other part is for training.
     size = scan_fasta(genome)["long"]
     region = f"long:{size // 2 + 1}-{size}"
-    update_json(path / RECORD, configuration={"genome": {"valid": [region], "test": ["gap"]}})
+    update_json(
+        path / RECORD, configuration={"genome": {"valid": [region], "test": ["gap"]}}
+    )
     calibrate = tuple(word for word in calibrate if word not in ("--contig", "long"))
     assert measured()["test"]["tss"] == test["tss"]
     found = read_call_precision(tmp_path / "made" / FILE)
@@ -233,10 +368,17 @@ def test_calls_are_measured_on_test_contigs(run: Run, home: Path, tmp_path: Path
     assert found.megabases == pytest.approx(size / 2e6, abs=1e-4)
     calibrate += ("--contig", "long")
     refused(run(*calibrate, "--test-contig", "long", "-o", tmp_path / "new"), 2, "long")
-    refused(run(*calibrate, "--test-contig", "absent", "-o", tmp_path / "new"), 1, "absent", after_log=True)
+    refused(
+        run(*calibrate, "--test-contig", "absent", "-o", tmp_path / "new"),
+        1,
+        "absent",
+        after_log=True,
+    )
 
 
-def test_what_cannot_be_called_is_refused(run: Run, model: Path, home: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_called_is_refused(
+    run: Run, model: Path, home: Path, tmp_path: Path
+) -> None:
     genome, out = home / "genome.fa.gz", tmp_path / "calls.bed"
     with fails(ModelError):
         bigbird_dna.call_promoters(home / "promoter", genome, out)
@@ -245,11 +387,19 @@ def test_what_cannot_be_called_is_refused(run: Run, model: Path, home: Path, tmp
     shutil.copyfile(model / FILE, other / FILE)
     with fails(ModelError):
         bigbird_dna.call_promoters(other, genome, out)
-    for options in ({"fdr": 0.0}, {"fdr": 1.5}, {"strand": "x"}, {"format": "bigwig"}, {"max_n": 2.0}):
+    for options in (
+        {"fdr": 0.0},
+        {"fdr": 1.5},
+        {"strand": "x"},
+        {"format": "bigwig"},
+        {"max_n": 2.0},
+    ):
         with fails(UsageError):
             bigbird_dna.call_promoters(model, genome, out, **options)
     (tmp_path / "x.fa").write_text(">a\nACGX\n")
     refused(run("call-promoters", model, tmp_path / "x.fa", "-o", out), 1, "x.fa")
-    refused(run("call-promoters", home / "chromatin", genome, "-o", out), 1, "chromatin")
+    refused(
+        run("call-promoters", home / "chromatin", genome, "-o", out), 1, "chromatin"
+    )
     refused(run("call-promoters", model, genome, "-o", genome), 2, genome)
     assert not out.exists()

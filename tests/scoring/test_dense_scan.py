@@ -37,9 +37,14 @@ TRACKS = (
     NamedTrack(track="x", group="TF"),
     NamedTrack(track="TSS+", group="TSS", opposite="TSS-"),
 )
-SETTINGS = ChromatinSettings(window=131, bin=11, pooling="bin", bin_layers=1, members=2, tracks=TRACKS)
+SETTINGS = ChromatinSettings(
+    window=131, bin=11, pooling="bin", bin_layers=1, members=2, tracks=TRACKS
+)
 RECORDS = {
-    **{"long": random_dna(901, 2), "gap": random_dna(300, 4) + "N" * 140 + random_dna(310, 5)},
+    **{
+        "long": random_dna(901, 2),
+        "gap": random_dna(300, 4) + "N" * 140 + random_dna(310, 5),
+    },
     **{"short": random_dna(90, 3), "last": random_dna(112, 6)},
 }
 
@@ -49,7 +54,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model with bins of 11 bp, and a genome."""
     home = tmp_path_factory.mktemp("dense")
     encoder = small_encoder(small_tokenizer().vocabulary, max_length=160)
-    save(home / "model", random_model(small_tokenizer(), encoder, SETTINGS, scale=3), {}, {}, {})
+    save(
+        home / "model",
+        random_model(small_tokenizer(), encoder, SETTINGS, scale=3),
+        {},
+        {},
+        {},
+    )
     write(home / "genome.fa", RECORDS)
     return home
 
@@ -64,30 +75,59 @@ def seen(sequences: Sequence[str], size: int, margin: int) -> np.ndarray:
     for number, text in enumerate(sequences):
         parts = [text[start : start + size + 2 * margin] for start in bins]
         found[number, :, COLUMNS["+"]] = toy(parts)
-        found[number, :, COLUMNS["-"]] = toy([reverse_complement(part) for part in parts])
+        found[number, :, COLUMNS["-"]] = toy(
+            [reverse_complement(part) for part in parts]
+        )
     return found
 
 
-def scan(records: dict[str, str], count: int, size: int, margin: int, **options: Any) -> list[ScoredWindow]:
-    sizes = {"window": count * size, "stride": count * size, "size": size, "margin": margin}
-    options = {"columns": COLUMNS, "predict": partial(seen, size=size, margin=margin), **sizes, **options}
+def scan(
+    records: dict[str, str], count: int, size: int, margin: int, **options: Any
+) -> list[ScoredWindow]:
+    sizes = {
+        "window": count * size,
+        "stride": count * size,
+        "size": size,
+        "margin": margin,
+    }
+    options = {
+        "columns": COLUMNS,
+        "predict": partial(seen, size=size, margin=margin),
+        **sizes,
+        **options,
+    }
     with TemporaryDirectory() as directory:
         path = write(Path(directory, "x.fa"), records)
         return list(scan_bins(path, scan_fasta(path), **options))
 
 
 SIZES = st.fixed_dictionaries(
-    {"count": st.sampled_from([1, 3, 5]), "size": st.integers(1, 5), "margin": st.integers(0, 7)}
+    {
+        "count": st.sampled_from([1, 3, 5]),
+        "size": st.integers(1, 5),
+        "margin": st.integers(0, 7),
+    }
 )
 
 
 @settings(max_examples=60, deadline=None)
-@given(fasta_records("ACGT"), SIZES, st.integers(1, 40), st.integers(1, 5), st.sampled_from(["+-", "-"]))
+@given(
+    fasta_records("ACGT"),
+    SIZES,
+    st.integers(1, 40),
+    st.integers(1, 5),
+    st.sampled_from(["+-", "-"]),
+)
 def test_bins_cover_records_and_have_the_scores_of_their_surroundings(
     records: dict[str, str], sizes: dict[str, int], chunk: int, batch: int, strands: str
 ) -> None:
     count, size, margin = (sizes[name] for name in ("count", "size", "margin"))
-    options = {"max_n": 1.0, "chunk_bases": chunk, "batch_sequences": batch, "strands": tuple(strands)}
+    options = {
+        "max_n": 1.0,
+        "chunk_bases": chunk,
+        "batch_sequences": batch,
+        "strands": tuple(strands),
+    }
     rows = scan(records, **sizes, **options)
     assert [row.strand for row in rows] == [*strands] * (len(rows) // len(strands))
     for name, text in records.items():
@@ -98,29 +138,57 @@ def test_bins_cover_records_and_have_the_scores_of_their_surroundings(
             assert row.end - row.start == size and row.note == ""
             bases = [*range(row.start, row.end)]
             assert row.tss == (bases if row.strand == "+" else bases[::-1])[size // 2]
-            assert row.score == toy([part if row.strand == "+" else reverse_complement(part)])[0]
+            assert (
+                row.score
+                == toy([part if row.strand == "+" else reverse_complement(part)])[0]
+            )
         starts = [row.start for row in own][:: len(strands)]
         if len(text) >= count * size:
             assert starts[0] == 0 and starts[-1] + size == len(text)
-            assert max(np.diff(starts), default=0) < 2 * size and min(np.diff(starts), default=0) >= 0
+            assert (
+                max(np.diff(starts), default=0) < 2 * size
+                and min(np.diff(starts), default=0) >= 0
+            )
             assert sum(np.diff(starts) != size) <= 3
             assert len({row.name for row in own}) == len(own)
-    turned = scan({name: reverse_complement(text) for name, text in records.items()}, **sizes, **options)
+    turned = scan(
+        {name: reverse_complement(text) for name, text in records.items()},
+        **sizes,
+        **options,
+    )
     mirrored = [
-        (name, len(records[name]) - end, len(records[name]) - start, OTHER[strand], score, note)
+        (
+            name,
+            len(records[name]) - end,
+            len(records[name]) - start,
+            OTHER[strand],
+            score,
+            note,
+        )
         for name, start, end, strand, score, note, _ in turned
     ]
-    if len(strands) == 2 and all(len(text) >= count * size for text in records.values()):
+    if len(strands) == 2 and all(
+        len(text) >= count * size for text in records.values()
+    ):
         assert sorted(mirrored) == sorted(row[:-1] for row in rows)
 
 
 def test_windows_with_many_n_have_no_scores() -> None:
     records = {"a": "ACGTA" * 12 + "N" * 30 + "CAGGT" * 12, "b": "ACGT", "c": "N" * 40}
     rows = scan(records, 3, 5, 4, max_n=0.3)
-    assert all((row.score is None) == row.note.startswith(("n_fraction", "short;n_fraction")) for row in rows)
+    assert all(
+        (row.score is None) == row.note.startswith(("n_fraction", "short;n_fraction"))
+        for row in rows
+    )
     unscored = {(row.contig, row.start) for row in rows if row.score is None}
     assert unscored == {("a", start) for start in range(60, 90, 5)} | {
-        *(("b", 0), *(("c", start) for start in {row.start for row in rows if row.contig == "c"}))
+        *(
+            ("b", 0),
+            *(
+                ("c", start)
+                for start in {row.start for row in rows if row.contig == "c"}
+            ),
+        )
     }
     assert [row[1:3] for row in rows if row.is_short] == [(0, 4), (0, 4)]
 
@@ -136,10 +204,14 @@ def test_strands_exchange_on_the_reverse_complement(home: Path) -> None:
     np.testing.assert_array_equal(back, found[:, ::-1][..., order])
     assert abs(found[..., 0] - found[..., 2]).max() > 0.05
     one, other = model.view_scores(texts, [View(False), View(True)])
-    np.testing.assert_array_equal(model.view_scores(turned, [View(True)])[0], one[:, order])
+    np.testing.assert_array_equal(
+        model.view_scores(turned, [View(True)])[0], one[:, order]
+    )
     assert abs(one - other).max() > 0.05
     alone = model.predict(texts, both_strands=False)
-    np.testing.assert_allclose(model.predict(texts), (alone + sigmoid(other)[:, None]) / 2, atol=1e-6)
+    np.testing.assert_allclose(
+        model.predict(texts), (alone + sigmoid(other)[:, None]) / 2, atol=1e-6
+    )
 
 
 def sigmoid(values: np.ndarray) -> np.ndarray:
@@ -151,26 +223,48 @@ def test_effects_of_variants_exchange_strands(home: Path, tmp_path: Path) -> Non
     write(tmp_path / "turned.fa", {"long": reverse_complement(text)})
     places = range(300, 500, 23)
     pair = dict(zip("ACGT", "TGCA", strict=True))
-    changes = [(place, text[place - 1], "ACGT"["ACGT".index(text[place - 1]) - 1]) for place in places]
+    changes = [
+        (place, text[place - 1], "ACGT"["ACGT".index(text[place - 1]) - 1])
+        for place in places
+    ]
     given = [f"long:{place}:{ref}:{alt}" for place, ref, alt in changes]
-    back = [f"long:{len(text) + 1 - place}:{pair[ref]}:{pair[alt]}" for place, ref, alt in changes]
+    back = [
+        f"long:{len(text) + 1 - place}:{pair[ref]}:{pair[alt]}"
+        for place, ref, alt in changes
+    ]
     names = [track.track for track in TRACKS]
     found = model.variant_effects(given, home / "genome.fa")[names].to_numpy()
     other = model.variant_effects(back, tmp_path / "turned.fa")[names].to_numpy()
     np.testing.assert_allclose(other, found[:, ::-1], atol=1e-6)
     assert abs(found[:, 0] - found[:, 2]).max() > 1e-3
-    some = model.variant_effects(given, home / "genome.fa", tracks="TSS+")["TSS+"].to_numpy()
+    some = model.variant_effects(given, home / "genome.fa", tracks="TSS+")[
+        "TSS+"
+    ].to_numpy()
     np.testing.assert_allclose(some, found[:, 2], atol=1e-9)
 
 
 def test_calls_of_a_dense_model(run: Run, home: Path, tmp_path: Path) -> None:
     genome = home / "genome.fa"
-    assert run("score-promoters", home / "model", genome, "-o", tmp_path / "scores.tsv").code == 0
+    assert (
+        run(
+            "score-promoters", home / "model", genome, "-o", tmp_path / "scores.tsv"
+        ).code
+        == 0
+    )
     scan = read_scan(tmp_path / "scores.tsv")
     best = find_track_calls(scan, 20)["long", "+"].positions[:12].tolist()
     promoters = tmp_path / "promoters.tsv"
-    write_loci(promoters, [Locus("long", place, "+", f"p{place}") for place in sorted(best)])
-    calibrate = ("model calibrate-calls", home / "model", "--reference", genome, "--promoters", promoters)
+    write_loci(
+        promoters, [Locus("long", place, "+", f"p{place}") for place in sorted(best)]
+    )
+    calibrate = (
+        "model calibrate-calls",
+        home / "model",
+        "--reference",
+        genome,
+        "--promoters",
+        promoters,
+    )
     calibrate += ("--suppress", 20, "--within", 4, "-o", tmp_path / "made")
     refused(run(*calibrate), 1, "calibration.json")
     refused(run(*calibrate, "--contig", "long", "--stride", 5), 2, "stride")
@@ -181,7 +275,9 @@ def test_calls_of_a_dense_model(run: Run, home: Path, tmp_path: Path) -> None:
     assert run(*words, "-o", tmp_path / "calls.bed").code == 0
     found = called((tmp_path / "calls.bed").read_text())
     assert {(contig, strand, place) for contig, place, strand, _ in found} == {
-        (*track, place) for track, calls in find_track_calls(scan, 20).items() for place in calls.positions
+        (*track, place)
+        for track, calls in find_track_calls(scan, 20).items()
+        for place in calls.positions
     }
     assert {contig for contig, *_ in found} == {"long", "gap", "last"}
     parts = [tmp_path / f"{number}.shard" for number in (1, 2, 3)]
@@ -189,46 +285,80 @@ def test_calls_of_a_dense_model(run: Run, home: Path, tmp_path: Path) -> None:
         assert run(*words, "--shard", f"{number}/3", "-o", part).code == 0
     assert run("merge-shards", *parts, "-o", tmp_path / "merged.bed").code == 0
     assert_same_scores(tmp_path / "merged.bed", tmp_path / "calls.bed")
-    write(tmp_path / "turned.fa", {name: reverse_complement(text) for name, text in RECORDS.items()})
-    assert run(*words[:2], tmp_path / "turned.fa", *words[3:], "-o", tmp_path / "turned.bed").code == 0
+    write(
+        tmp_path / "turned.fa",
+        {name: reverse_complement(text) for name, text in RECORDS.items()},
+    )
+    assert (
+        run(
+            *words[:2],
+            tmp_path / "turned.fa",
+            *words[3:],
+            "-o",
+            tmp_path / "turned.bed",
+        ).code
+        == 0
+    )
     mirrored = [
         (contig, len(RECORDS[contig]) - 1 - place, OTHER[strand], score)
-        for contig, place, strand, score in called((tmp_path / "turned.bed").read_text())
+        for contig, place, strand, score in called(
+            (tmp_path / "turned.bed").read_text()
+        )
     ]
     assert sorted(mirrored) == sorted(found) and len(found) > 20
 
 
-def test_signals_regions_and_options_of_a_dense_model(run: Run, home: Path, tmp_path: Path) -> None:
+def test_signals_regions_and_options_of_a_dense_model(
+    run: Run, home: Path, tmp_path: Path
+) -> None:
     words = ("score-promoters", home / "model", home / "genome.fa")
     whole = run(*words).out
     (tmp_path / "some.bed").write_text("long\t200\t230\ngap\t5\t6\n")
     some = run(*words, "--regions", tmp_path / "some.bed").out
     rows, kept = (
-        [line for line in text.splitlines() if line.startswith(tuple(RECORDS))] for text in (whole, some)
+        [line for line in text.splitlines() if line.startswith(tuple(RECORDS))]
+        for text in (whole, some)
     )
     assert kept == [row for row in rows if overlaps(row.split("\t"))] and len(kept) > 6
     signal = run(*words, "--format", "bedgraph").out
-    covered = [line.split("\t")[:3] for line in signal.splitlines() if line.startswith("long")]
+    covered = [
+        line.split("\t")[:3] for line in signal.splitlines() if line.startswith("long")
+    ]
     assert (covered[0][1], covered[-1][2]) == ("0", "901")
     for options in ({"stride": 10}, {"prior": 0.1, "calibrated": True}, {"pad": True}):
         with fails(UsageError):
-            bigbird_dna.score_promoters(home / "model", home / "genome.fa", tmp_path / "x", **options)
+            bigbird_dna.score_promoters(
+                home / "model", home / "genome.fa", tmp_path / "x", **options
+            )
 
 
 def test_one_bin_per_record_with_the_start_site_at_a_base(run: Run, home: Path) -> None:
     model, text = load_chromatin_model(home / "model"), RECORDS["long"]
-    words = ("score-promoters", home / "model", home / "genome.fa", "--contig", "long", "--tss-offset")
+    words = (
+        "score-promoters",
+        home / "model",
+        home / "genome.fa",
+        "--contig",
+        "long",
+        "--tss-offset",
+    )
     for strand, place in (("+", 400), ("-", 400), ("+", 20), ("-", 20)):
         padded = "N" * 131 + text
         first = place + 131 - 65  # of 131 bp, with the base in the center
         window = padded[first : first + 131]
-        shown = model.predict([window if strand == "+" else reverse_complement(window)], max_n=1)
+        shown = model.predict(
+            [window if strand == "+" else reverse_complement(window)], max_n=1
+        )
         row = run(*words, place, "--strand", strand).out.splitlines()[-1].split("\t")
         assert (row[5], int(row[7])) == (strand, place)
-        assert float(row[4]) == pytest.approx(float(shown[0, 0, COLUMNS["+"]]), abs=1e-5)
+        assert float(row[4]) == pytest.approx(
+            float(shown[0, 0, COLUMNS["+"]]), abs=1e-5
+        )
         assert row[6] == ("." if place == 400 else "padded=45")
 
 
 def overlaps(row: list[str]) -> bool:
     start, end = int(row[1]), int(row[2])
-    return (row[0] == "long" and start < 230 and end > 200) or (row[0] == "gap" and start < 6 and end > 5)
+    return (row[0] == "long" and start < 230 and end > 200) or (
+        row[0] == "gap" and start < 6 and end > 5
+    )

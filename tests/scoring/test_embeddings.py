@@ -22,7 +22,12 @@ from bigbird_dna.model.embedding import layer_values
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import mean_over_tokens
 from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.model.settings import ChromatinSettings, PretrainingSettings, SequenceSettings, Settings
+from bigbird_dna.model.settings import (
+    ChromatinSettings,
+    PretrainingSettings,
+    SequenceSettings,
+    Settings,
+)
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails
 from tests.scoring.conftest import RECORDS
@@ -59,7 +64,11 @@ def hidden(model: LoadedModel, text: str, depth: int) -> np.ndarray:
     """Hidden states of a sequence's tokens, [CLS] and [SEP] included, of an encoder that ends there."""
     encoder = model.one_encoder()
     layers = encoder.layers
-    ids = [model.tokenizer.cls_id, *model.tokenizer.encode(text).tolist(), model.tokenizer.sep_id]
+    ids = [
+        model.tokenizer.cls_id,
+        *model.tokenizer.encode(text).tolist(),
+        model.tokenizer.sep_id,
+    ]
     try:
         encoder.layers = layers[:depth]
         with torch.inference_mode():
@@ -77,7 +86,9 @@ def states(model: LoadedModel, text: str, layer: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize("layer", CHOICES)
-def test_every_pool_of_every_layer_is_that_of_the_hidden_states(model: LoadedModel, layer: Any) -> None:
+def test_every_pool_of_every_layer_is_that_of_the_hidden_states(
+    model: LoadedModel, layer: Any
+) -> None:
     expected = [states(model, text, layer) for text in TEXTS]
     options: dict[str, Any] = {"layer": layer, "device": "cpu"}
     for pool, reduce in (
@@ -89,21 +100,31 @@ def test_every_pool_of_every_layer_is_that_of_the_hidden_states(model: LoadedMod
         np.testing.assert_allclose(found, np.stack([*map(reduce, expected)]), atol=1e-5)
     tokens = model.embed(TEXTS, pool="token", **options)
     bases = model.embed(TEXTS, pool="base", **options)
-    for text, own, of_tokens, of_bases in zip(TEXTS, expected, tokens, bases, strict=True):
+    for text, own, of_tokens, of_bases in zip(
+        TEXTS, expected, tokens, bases, strict=True
+    ):
         np.testing.assert_allclose(of_tokens, own[1:-1], atol=1e-5)
         _, offsets = model.tokenizer.encode_with_offsets(text)
         assert len(of_bases) == len(text)
-        np.testing.assert_array_equal(of_bases, np.repeat(of_tokens, np.diff(offsets), axis=0))
+        np.testing.assert_array_equal(
+            of_bases, np.repeat(of_tokens, np.diff(offsets), axis=0)
+        )
 
 
 def test_the_last_layer_is_the_default_and_a_number_may_be_text() -> None:
     model = model_of()
     expected = model.embed(TEXTS, device="cpu")
     for layer in (LAYERS, str(LAYERS)):
-        np.testing.assert_array_equal(model.embed(TEXTS, layer=layer, device="cpu"), expected)
-    frame = model.embed(pd.Series(TEXTS[:2], index=["x", "y"]), layer="all", device="cpu")
+        np.testing.assert_array_equal(
+            model.embed(TEXTS, layer=layer, device="cpu"), expected
+        )
+    frame = model.embed(
+        pd.Series(TEXTS[:2], index=["x", "y"]), layer="all", device="cpu"
+    )
     assert list(frame.index) == ["x", "y"] and frame.shape == (2, (LAYERS + 1) * WIDTH)
-    np.testing.assert_array_equal(frame[3], model.embed(TEXTS[:2], layer="all", device="cpu")[:, 3])
+    np.testing.assert_array_equal(
+        frame[3], model.embed(TEXTS[:2], layer="all", device="cpu")[:, 3]
+    )
     assert model.embed([], layer="all", pool="base").shape == (0, 0, LAYERS + 1, WIDTH)
 
 
@@ -124,7 +145,9 @@ def test_neither_batch_nor_order_nor_padding_matter(layer: Any) -> None:
     part = encoder.up_to(layer) if isinstance(layer, int) else encoder
     with torch.inference_mode():
         padded = layer_values(part, ids, lengths, layer, reduce).numpy()
-    np.testing.assert_allclose(padded, model.embed(TEXTS, layer=layer, device="cpu"), atol=1e-5)
+    np.testing.assert_allclose(
+        padded, model.embed(TEXTS, layer=layer, device="cpu"), atol=1e-5
+    )
 
 
 # Files
@@ -135,18 +158,26 @@ def read(path: Path) -> tuple[pd.DataFrame, np.ndarray]:
     if path.suffix == ".npz":
         with np.load(path) as file:
             arrays = dict(file)
-        assert json.loads(str(arrays.pop("origin")))["command"].startswith("bigbird-dna embed")
+        assert json.loads(str(arrays.pop("origin")))["command"].startswith(
+            "bigbird-dna embed"
+        )
         values = arrays.pop("embeddings")
         return pd.DataFrame(arrays), values
     if path.suffix == ".h5ad":
         found = pytest.importorskip("anndata").read_h5ad(path)
         layers = LAYERS + 1 if found.n_vars > WIDTH else 1
         values = found.X.reshape(found.n_obs, layers, WIDTH)
-        return found.obs.reset_index(drop=True).astype(object), values if layers > 1 else values[:, 0]
+        return found.obs.reset_index(drop=True).astype(
+            object
+        ), values if layers > 1 else values[:, 0]
     frame = pd.read_parquet(path)
-    values = [name for name in frame if name == "embedding" or name.startswith("layer_")]
+    values = [
+        name for name in frame if name == "embedding" or name.startswith("layer_")
+    ]
     stacked = np.stack([np.stack(frame[name].to_numpy()) for name in values], axis=1)
-    return frame.drop(columns=values).fillna(""), stacked if len(values) > 1 else stacked[:, 0]
+    return frame.drop(columns=values).fillna(""), stacked if len(
+        values
+    ) > 1 else stacked[:, 0]
 
 
 def inputs(home: Path) -> list[Path]:
@@ -155,7 +186,10 @@ def inputs(home: Path) -> list[Path]:
     frame = pd.DataFrame({"name": names, "dna": TEXTS})
     frame.to_csv(home / "x.csv", index=False)
     frame.to_parquet(home / "x.parquet")
-    text = "".join(f">{name} about\n{text.lower()}\n" for name, text in zip(names, TEXTS, strict=True))
+    text = "".join(
+        f">{name} about\n{text.lower()}\n"
+        for name, text in zip(names, TEXTS, strict=True)
+    )
     (home / "x.fa").write_text(text)
     (home / "x.fa.gz").write_bytes(gzip.compress(text.encode()))
     return [home / name for name in ("x.csv", "x.parquet", "x.fa", "x.fa.gz")]
@@ -164,14 +198,21 @@ def inputs(home: Path) -> list[Path]:
 @pytest.mark.parametrize("layer", [None, "all"])
 @pytest.mark.parametrize("pool", ["mean", "token", "base"])
 @pytest.mark.parametrize("format", ["parquet", "npz", "h5ad"])
-def test_every_file_has_what_the_model_gives(tmp_path: Path, format: str, pool: Any, layer: Any) -> None:
+def test_every_file_has_what_the_model_gives(
+    tmp_path: Path, format: str, pool: Any, layer: Any
+) -> None:
     if format == "h5ad":
         pytest.importorskip("anndata")
     model, out = model_of(), tmp_path / f"out.{format}"
     expected = model.embed(TEXTS, pool=pool, layer=layer, device="cpu")
     flat = expected if pool == "mean" else np.concatenate(list(expected))
     for path in inputs(tmp_path):
-        options: dict[str, Any] = {"sequence_column": "dna", "pool": pool, "layer": layer, "device": "cpu"}
+        options: dict[str, Any] = {
+            "sequence_column": "dna",
+            "pool": pool,
+            "layer": layer,
+            "device": "cpu",
+        }
         counts = bigbird_dna.embed(model, path, out, **options)
         assert counts == (len(TEXTS), len(flat), 0)
         table, values = read(out)
@@ -196,7 +237,9 @@ def test_every_task_has_embeddings_but_an_ensemble(tmp_path: Path) -> None:
     kinds: list[Settings] = [Settings(), PROMOTER, CHROMATIN, SEQUENCES]
     for settings in kinds:
         save(tmp_path / settings.task, model_of(settings), {}, {}, {})
-        assert bigbird_dna.embed(tmp_path / settings.task, path, more).sequences == len(TEXTS)
+        assert bigbird_dna.embed(tmp_path / settings.task, path, more).sequences == len(
+            TEXTS
+        )
         found = bigbird_dna.load(tmp_path / settings.task).embed(TEXTS)
         np.testing.assert_array_equal(read(more)[1], found)
     assert isinstance(ensemble, ChromatinSettings)
@@ -207,23 +250,39 @@ def test_every_task_has_embeddings_but_an_ensemble(tmp_path: Path) -> None:
 @pytest.fixture
 def regions(tmp_path: Path) -> Path:
     """Regions of both strands and of none."""
-    lines = ("long\t100\t163\tone\t0\t+", "long\t100\t163\ttwo\t0\t-", "gap\t120\t170", "last\t0\t260\tall")
+    lines = (
+        "long\t100\t163\tone\t0\t+",
+        "long\t100\t163\ttwo\t0\t-",
+        "gap\t120\t170",
+        "last\t0\t260\tall",
+    )
     (tmp_path / "x.bed").write_text("".join(f"{line}\n" for line in lines))
     return tmp_path / "x.bed"
 
 
 @pytest.mark.parametrize("pool", ["mean", "token", "base"])
-def test_regions_are_as_their_sequences(home: Path, tmp_path: Path, regions: Path, pool: Any) -> None:
+def test_regions_are_as_their_sequences(
+    home: Path, tmp_path: Path, regions: Path, pool: Any
+) -> None:
     reference, model = home / "genome.fa.gz", bigbird_dna.load(home / "pretraining")
     forward = RECORDS["long"][100:163], RECORDS["gap"][120:170], RECORDS["last"]
     texts = [forward[0], reverse_complement(forward[0]), *forward[1:]]
-    (tmp_path / "x.fa").write_text("".join(f">{n}\n{text}\n" for n, text in enumerate(texts)))
+    (tmp_path / "x.fa").write_text(
+        "".join(f">{n}\n{text}\n" for n, text in enumerate(texts))
+    )
     bigbird_dna.embed(model, tmp_path / "x.fa", tmp_path / "a.parquet", pool=pool)
-    counts = bigbird_dna.embed(model, regions, tmp_path / "b.parquet", reference=reference, pool=pool)
+    counts = bigbird_dna.embed(
+        model, regions, tmp_path / "b.parquet", reference=reference, pool=pool
+    )
     assert counts.sequences == 4
-    (plain, expected), (table, found) = read(tmp_path / "a.parquet"), read(tmp_path / "b.parquet")
+    (plain, expected), (table, found) = (
+        read(tmp_path / "a.parquet"),
+        read(tmp_path / "b.parquet"),
+    )
     np.testing.assert_array_equal(found, expected)
-    names = dict(zip(map(str, range(4)), ("one", "two", "gap:120-170", "all"), strict=True))
+    names = dict(
+        zip(map(str, range(4)), ("one", "two", "gap:120-170", "all"), strict=True)
+    )
     assert table["name"].tolist() == [names[name] for name in plain["name"]]
     assert dict(zip(table["name"], table["strand"], strict=True)) == {
         **{"one": "+", "two": "-", "gap:120-170": ".", "all": "."}
@@ -237,21 +296,30 @@ def test_regions_are_as_their_sequences(home: Path, tmp_path: Path, regions: Pat
             continue
         start = row["token_start"] if pool == "token" else row["position"]
         end = row["token_end"] if pool == "token" else start + 1
-        place = (last - end, last - start) if row["strand"] == "-" else (first + start, first + end)
+        place = (
+            (last - end, last - start)
+            if row["strand"] == "-"
+            else (first + start, first + end)
+        )
         assert (row["start"], row["end"]) == place
 
 
 def test_long_sequences_keep_their_center_and_say_so(tmp_path: Path) -> None:
     model, long = model_of(max_length=32), random_dna(2000, 1)
     (tmp_path / "x.fa").write_text(f">a\n{long}\n>b\nACGTACGT\n")
-    assert bigbird_dna.embed(model, tmp_path / "x.fa", tmp_path / "x.npz").truncated == 1
+    assert (
+        bigbird_dna.embed(model, tmp_path / "x.fa", tmp_path / "x.npz").truncated == 1
+    )
     table, values = read(tmp_path / "x.npz")
     assert table["note"].tolist() == ["truncated", ""]
     np.testing.assert_array_equal(values, model.embed([long, "ACGTACGT"]))
     bigbird_dna.embed(model, tmp_path / "x.fa", tmp_path / "x.parquet", pool="token")
     table, _ = read(tmp_path / "x.parquet")
     table = table[table["name"] == "a"]
-    assert len(table) == 30 and (table["token_end"][:-1].to_numpy() == table["token_start"][1:]).all()
+    assert (
+        len(table) == 30
+        and (table["token_end"][:-1].to_numpy() == table["token_start"][1:]).all()
+    )
     assert abs(table["token_start"].iloc[0] + table["token_end"].iloc[-1] - 2000) < 200
     with fails(BigBirdDnaError, "'a'"):
         bigbird_dna.embed(model, tmp_path / "x.fa", tmp_path / "x.parquet", pool="base")
@@ -261,9 +329,20 @@ def test_long_sequences_keep_their_center_and_say_so(tmp_path: Path) -> None:
 def test_shards_become_the_same_vectors(
     home: Path, tmp_path: Path, run: Run, regions: Path, format: str, pool: str
 ) -> None:
-    words = ["embed", home / "pretraining", regions, "--reference", home / "genome.fa.gz", "--pool", pool]
+    words = [
+        "embed",
+        home / "pretraining",
+        regions,
+        "--reference",
+        home / "genome.fa.gz",
+        "--pool",
+        pool,
+    ]
     words += ["--layer", "all", "--threads", 1]
-    whole, merged = tmp_path / "whole" / f"x.{format}", tmp_path / "merged" / f"x.{format}"
+    whole, merged = (
+        tmp_path / "whole" / f"x.{format}",
+        tmp_path / "merged" / f"x.{format}",
+    )
     whole.parent.mkdir()
     merged.parent.mkdir()
     assert run(*words, "-o", whole).code == 0
@@ -303,13 +382,19 @@ def test_an_interrupted_command_leaves_vectors_and_names_as_they_were(
 def test_memory_does_not_grow_with_the_number_of_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bigbird_dna.scoring.embeddings._GROUP_VALUES", 1000)  # in memory
+    monkeypatch.setattr(
+        "bigbird_dna.scoring.embeddings._GROUP_VALUES", 1000
+    )  # in memory
     model, text = model_of(layers=1, max_length=16), random_dna(2000, 1)
     peaks = []
     for count in (400, 1200):
-        (tmp_path / "x.csv").write_text("name,sequence\n" + "".join(f"s{n},{text}\n" for n in range(count)))
+        (tmp_path / "x.csv").write_text(
+            "name,sequence\n" + "".join(f"s{n},{text}\n" for n in range(count))
+        )
         tracemalloc.start()
-        bigbird_dna.embed(model, tmp_path / "x.csv", tmp_path / "x.parquet", device="cpu", threads=1)
+        bigbird_dna.embed(
+            model, tmp_path / "x.csv", tmp_path / "x.parquet", device="cpu", threads=1
+        )
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.1 * peaks[0]
@@ -339,9 +424,17 @@ def test_options_that_make_no_sense(
 
 
 @pytest.mark.parametrize(
-    "text", ["nowhere\t1\t9\n", "long\t1\t9\nnowhere\t1\t9\n", "long\t800\t1000\n", "long\t1\t9\tx\t0\t?\n"]
+    "text",
+    [
+        "nowhere\t1\t9\n",
+        "long\t1\t9\nnowhere\t1\t9\n",
+        "long\t800\t1000\n",
+        "long\t1\t9\tx\t0\t?\n",
+    ],
 )
-def test_regions_that_are_not_there(home: Path, tmp_path: Path, run: Run, text: str) -> None:
+def test_regions_that_are_not_there(
+    home: Path, tmp_path: Path, run: Run, text: str
+) -> None:
     bed, out = tmp_path / "x.bed", tmp_path / "x.npz"
     bed.write_text(text)
     words = ["embed", home / "pretraining", bed, "-o", out]
@@ -355,7 +448,11 @@ def test_a_missing_library_is_named_with_its_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "anndata", None)
     out = tmp_path / "x.h5ad"
-    refused(run("embed", home / "pretraining", home / "genome.fa", "-o", out), 2, "bigbird-dna[embeddings]")
+    refused(
+        run("embed", home / "pretraining", home / "genome.fa", "-o", out),
+        2,
+        "bigbird-dna[embeddings]",
+    )
     assert not [*tmp_path.iterdir()]
 
 

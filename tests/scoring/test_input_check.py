@@ -21,13 +21,25 @@ from bigbird_dna.genome.sequence_tables import TableColumns
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.model import training_profile_of
 from bigbird_dna.model.settings import PretrainingSettings, SequenceSettings
-from bigbird_dna.registry.change import add_profile, combine_models, compact_model, extend_model
+from bigbird_dna.registry.change import (
+    add_profile,
+    combine_models,
+    compact_model,
+    extend_model,
+)
 from bigbird_dna.simulate.writing import simulate
 from tests import test_public_api as public
 from tests import tiny_run
 from tests.cli.command import Result, Run, invoke
 from tests.golden.messages import fails, message
-from tests.toys import VCF, random_dna, random_model, small_encoder, small_tokenizer, update_json
+from tests.toys import (
+    VCF,
+    random_dna,
+    random_model,
+    small_encoder,
+    small_tokenizer,
+    update_json,
+)
 
 LENGTH = 24_000
 SETTINGS = {
@@ -50,7 +62,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("unlike")
     tokenizer = small_tokenizer()
     config = small_encoder(tokenizer.vocabulary)
-    profile = training_profile([random_dna(400_000, 1)], assembly="toy1", species="Toyus toyus")
+    profile = training_profile(
+        [random_dna(400_000, 1)], assembly="toy1", species="Toyus toyus"
+    )
     assert profile is not None
     for name, settings in SETTINGS.items():
         save(home / name, random_model(tokenizer, config, settings), {}, {}, {})
@@ -58,12 +72,17 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, make in {"like": random_dna, "unlike": unlike}.items():
         text = make(LENGTH, 77)
         (home / f"{name}.fa").write_text(
-            "".join(f">r{start}\n{text[start : start + 600].lower()}\n" for start in range(0, LENGTH, 600))
+            "".join(
+                f">r{start}\n{text[start : start + 600].lower()}\n"
+                for start in range(0, LENGTH, 600)
+            )
         )
         write_fasta(home / f"{name}.fa.gz", [("a", text)])
         (home / f"{name}.bed").write_text("a\t1000\t1020\n")
         alt = "A" if text[499] != "A" else "C"
-        (home / f"{name}.vcf").write_text(f"{VCF}a\t500\t.\t{text[499]}\t{alt}\t.\t.\t.\n")
+        (home / f"{name}.vcf").write_text(
+            f"{VCF}a\t500\t.\t{text[499]}\t{alt}\t.\t.\t.\n"
+        )
     return home
 
 
@@ -85,7 +104,12 @@ def scores(run: Run, home: Path, out: Path) -> dict[str, Score]:
             *last,
         ),
         "score-promoters contig": lambda x: run(
-            "score-promoters", home / "promoter", home / f"{x}.fa.gz", "--stride", 2000, *last
+            "score-promoters",
+            home / "promoter",
+            home / f"{x}.fa.gz",
+            "--stride",
+            2000,
+            *last,
         ),
         "score-promoters shard": lambda x: run(
             "score-promoters",
@@ -109,19 +133,43 @@ def scores(run: Run, home: Path, out: Path) -> dict[str, Score]:
             stdin=(home / f"{x}.fa").read_bytes(),
         ),
         "score-sequences": lambda x: run(
-            "score-sequences", home / "sequences", home / f"{x}.fa", "-o", out / "s.tsv", *last
+            "score-sequences",
+            home / "sequences",
+            home / f"{x}.fa",
+            "-o",
+            out / "s.tsv",
+            *last,
         ),
         "score-sequences stdin": lambda x: run(
-            "score-sequences", home / "sequences", "-", *last, stdin=(home / f"{x}.fa").read_bytes()
+            "score-sequences",
+            home / "sequences",
+            "-",
+            *last,
+            stdin=(home / f"{x}.fa").read_bytes(),
         ),
         "predict-tracks": lambda x: run(
-            "predict-tracks", home / "chromatin", home / f"{x}.bed", *read, home / f"{x}.fa.gz", *last
+            "predict-tracks",
+            home / "chromatin",
+            home / f"{x}.bed",
+            *read,
+            home / f"{x}.fa.gz",
+            *last,
         ),
         "score-variants": lambda x: run(
-            "score-variants", home / "chromatin", home / f"{x}.vcf", *read, home / f"{x}.fa.gz", *last
+            "score-variants",
+            home / "chromatin",
+            home / f"{x}.vcf",
+            *read,
+            home / f"{x}.fa.gz",
+            *last,
         ),
         "score-variants promoter": lambda x: run(
-            "score-variants", home / "promoter", home / f"{x}.vcf", *read, home / f"{x}.fa.gz", *last
+            "score-variants",
+            home / "promoter",
+            home / f"{x}.vcf",
+            *read,
+            home / f"{x}.fa.gz",
+            *last,
         ),
     }
 
@@ -130,7 +178,9 @@ WAYS = [*scores(lambda *_: Result(0, "", ""), Path(), Path())]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_command_warns_once_and_scores(run: Run, home: Path, tmp_path: Path, way: str) -> None:
+def test_a_command_warns_once_and_scores(
+    run: Run, home: Path, tmp_path: Path, way: str
+) -> None:
     score = scores(run, home, tmp_path)[way]
     good, found = score("like"), score("unlike")
     assert (good.code, found.code) == (0, 0), found.err
@@ -143,7 +193,9 @@ def test_results_do_not_depend_on_the_profile(
 ) -> None:
     """A model without one gives no warning; a damaged one is named, and the input is scored."""
     model = random_model(
-        small_tokenizer(), small_encoder(small_tokenizer().vocabulary), SETTINGS["sequences"]
+        small_tokenizer(),
+        small_encoder(small_tokenizer().vocabulary),
+        SETTINGS["sequences"],
     )
     save(tmp_path / "bare", model, {}, {}, {})
     save(tmp_path / "damaged", model, {}, {}, {})
@@ -154,20 +206,32 @@ def test_results_do_not_depend_on_the_profile(
         (tmp_path / "bare", None),
         (tmp_path / "damaged", FILE),
     ):
-        bigbird_dna.score_sequences(path, home / "unlike.fa", tmp_path / "x.parquet", device="cpu")
+        bigbird_dna.score_sequences(
+            path, home / "unlike.fa", tmp_path / "x.parquet", device="cpu"
+        )
         err = capfd.readouterr().err
         assert ("warning" in err) == (warns is not None) and (warns or "") in err
         results.append(pd.read_parquet(tmp_path / "x.parquet"))
     assert all(one.equals(results[0]) for one in results)
-    assert training_profile_of(load(tmp_path / "bare")) is None and training_profile_of(model) is None
+    assert (
+        training_profile_of(load(tmp_path / "bare")) is None
+        and training_profile_of(model) is None
+    )
     with fails(ModelError, FILE):
         training_profile_of(load(tmp_path / "damaged"))
 
 
-def test_a_few_short_sequences_are_not_compared(run: Run, home: Path, tmp_path: Path) -> None:
-    (tmp_path / "x.fa").write_text("".join(f">{seed}\n{unlike(600, seed)}\n" for seed in range(10)))
+def test_a_few_short_sequences_are_not_compared(
+    run: Run, home: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "x.fa").write_text(
+        "".join(f">{seed}\n{unlike(600, seed)}\n" for seed in range(10))
+    )
     assert (
-        "warning" not in run("score-sequences", home / "sequences", tmp_path / "x.fa", "--device", "cpu").err
+        "warning"
+        not in run(
+            "score-sequences", home / "sequences", tmp_path / "x.fa", "--device", "cpu"
+        ).err
     )
 
 
@@ -193,25 +257,45 @@ def test_a_profile_is_added_to_a_model(run: Run, home: Path, tmp_path: Path) -> 
         "no": unlike(60_000, 9),
     }
     write_fasta(tmp_path / "genome.fa.gz", contigs.items())
-    genome = {"assembly": "custom", "name": "own", "valid": ["three"], "test": ["two"], "exclude": ["no"]}
-    model = random_model(small_tokenizer(), small_encoder(small_tokenizer().vocabulary), public.PROMOTER)
+    genome = {
+        "assembly": "custom",
+        "name": "own",
+        "valid": ["three"],
+        "test": ["two"],
+        "exclude": ["no"],
+    }
+    model = random_model(
+        small_tokenizer(), small_encoder(small_tokenizer().vocabulary), public.PROMOTER
+    )
     save(tmp_path / "model", model, {"configuration": {"genome": genome}}, {}, {})
-    words = ("model add-profile", tmp_path / "model", "--reference", tmp_path / "genome.fa.gz")
+    words = (
+        "model add-profile",
+        tmp_path / "model",
+        "--reference",
+        tmp_path / "genome.fa.gz",
+    )
     assert run(*words, "-o", tmp_path / "copy").code == 0
     assert not (tmp_path / "model" / FILE).exists()
     result = run(*words)
     assert result.code == 0
     message(result.err, "own")
-    stored = [json.loads((tmp_path / name / FILE).read_text()) for name in ("model", "copy")]
+    stored = [
+        json.loads((tmp_path / name / FILE).read_text()) for name in ("model", "copy")
+    ]
     assert stored[0] == stored[1]
-    expected = training_profile([contigs["one"]], held_out=[contigs["three"]], assembly="own")
+    expected = training_profile(
+        [contigs["one"]], held_out=[contigs["three"]], assembly="own"
+    )
     assert TrainingProfile.model_validate(stored[0]) == expected
     with fails(ModelError, tmp_path / "copy"):
         update_json(tmp_path / "copy/provenance.json", configuration={})
         add_profile(tmp_path / "copy", tmp_path / "genome.fa.gz")
     with fails(UsageError, "yeast"):
         add_profile(Path("yeast"), tmp_path / "genome.fa.gz")
-    write_fasta(tmp_path / "small.fa.gz", [(name, text[:5000]) for name, text in contigs.items()])
+    write_fasta(
+        tmp_path / "small.fa.gz",
+        [(name, text[:5000]) for name, text in contigs.items()],
+    )
     with fails(DataError, "small.fa.gz"):
         add_profile(tmp_path / "model", tmp_path / "small.fa.gz")
 
@@ -220,19 +304,31 @@ def test_a_profile_is_added_to_a_model(run: Run, home: Path, tmp_path: Path) -> 
 def test_labeled_sequences_have_a_profile(tmp_path: Path, kind: str) -> None:
     """A model of two kinds of DNA does not warn of either."""
     texts = [(random_dna, unlike)[seed % 3 == 0](500, seed) for seed in range(420)]
-    label = {"multiclass": ("a", "b", "c"), "regression": ("0.5", "1.5", "0.7")}.get(kind, ("1", "0", "0"))
+    label = {"multiclass": ("a", "b", "c"), "regression": ("0.5", "1.5", "0.7")}.get(
+        kind, ("1", "0", "0")
+    )
     columns = ("label_1", "label_2") if kind == "multilabel" else ("label",)
     rows = [
         ",".join(
-            [text, *[label[seed % 3]] * len(columns), ("train", "valid", "test", *["train"] * 4)[seed % 7]]
+            [
+                text,
+                *[label[seed % 3]] * len(columns),
+                ("train", "valid", "test", *["train"] * 4)[seed % 7],
+            ]
         )
         for seed, text in enumerate(texts)
     ]
-    (tmp_path / "x.csv").write_text("\n".join([",".join(["sequence", *columns, "split"]), *rows]) + "\n")
-    sequences = read_labeled_sequences([tmp_path / "x.csv"], columns=TableColumns(labels=columns))
+    (tmp_path / "x.csv").write_text(
+        "\n".join([",".join(["sequence", *columns, "split"]), *rows]) + "\n"
+    )
+    sequences = read_labeled_sequences(
+        [tmp_path / "x.csv"], columns=TableColumns(labels=columns)
+    )
     assert sequences.labels.kind == kind
     profile = sequences.profile(sequences.rows("train"))
-    assert profile is not None and profile.kind == "sequences" and profile.bases == 148_500
+    assert (
+        profile is not None and profile.kind == "sequences" and profile.bases == 148_500
+    )
     distances = [limit.distance for limit in profile.limits]
     assert all(0 < after <= before for before, after in pairwise(distances))
 
@@ -259,7 +355,12 @@ def test_trainings_on_a_genome_store_its_profile(run: Run, tmp_path: Path) -> No
     paths = load_config(tmp_path / "run.yaml").paths
     prepare_reference(tmp_path / "genome.fa.gz", paths.reference)
     invoke(
-        "prepare promoters", tmp_path / "promoters.sga", "--reference", paths.reference, "-o", paths.promoters
+        "prepare promoters",
+        tmp_path / "promoters.sga",
+        "--reference",
+        paths.reference,
+        "-o",
+        paths.promoters,
     )
     words = ("--checkpoint-dir", tmp_path / "checkpoints", "--device", "cpu")
     for command in ("prepare tokenizer", "prepare promoter-windows"):
@@ -273,11 +374,33 @@ def test_trainings_on_a_genome_store_its_profile(run: Run, tmp_path: Path) -> No
         tmp_path / "promoter",
         *words,
     )
-    invoke("prepare chromatin", tmp_path / "run.yaml", "--track-table", tmp_path / "tracks.tsv")
-    invoke("finetune-chromatin", tmp_path / "run.yaml", "-o", tmp_path / "chromatin", *words)
-    found = [training_profile_of(load(tmp_path / name)) for name in ("promoter", "chromatin")]
+    invoke(
+        "prepare chromatin",
+        tmp_path / "run.yaml",
+        "--track-table",
+        tmp_path / "tracks.tsv",
+    )
+    invoke(
+        "finetune-chromatin",
+        tmp_path / "run.yaml",
+        "-o",
+        tmp_path / "chromatin",
+        *words,
+    )
+    found = [
+        training_profile_of(load(tmp_path / name)) for name in ("promoter", "chromatin")
+    ]
     for profile in found:
-        assert profile is not None and (profile.kind, profile.assembly) == ("genome", "demo")
+        assert profile is not None and (profile.kind, profile.assembly) == (
+            "genome",
+            "demo",
+        )
     assert found[0].frequencies == found[1].frequencies
-    result = run("score-promoters", tmp_path / "promoter", tmp_path / "genome.fa.gz", "--stride", 20000)
+    result = run(
+        "score-promoters",
+        tmp_path / "promoter",
+        tmp_path / "genome.fa.gz",
+        "--stride",
+        20000,
+    )
     assert result.code == 0 and "warning" not in result.err

@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 import bigbird_dna
 from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.genome.variants import Allele, Note, VcfRecord, find_change, window_offsets
+from bigbird_dna.genome.variants import (
+    Allele,
+    Note,
+    VcfRecord,
+    find_change,
+    window_offsets,
+)
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.scoring.haplotypes import sample_column, with_haplotypes
@@ -47,9 +53,14 @@ MODEL = toy()
 
 
 def score(
-    records: Sequence[VcfRecord], reference: Any, model: LoadedModel = MODEL, **options: Any
+    records: Sequence[VcfRecord],
+    reference: Any,
+    model: LoadedModel = MODEL,
+    **options: Any,
 ) -> list[LikelihoodEffect]:
-    kind = likelihood_effects(model, options.pop("offsets", OFFSETS), options.pop("context", CONTEXT))
+    kind = likelihood_effects(
+        model, options.pop("offsets", OFFSETS), options.pop("context", CONTEXT)
+    )
     predict = partial(masked_log_likelihoods, model, device="cpu")
     found = score_records(records, reference, kind, predict, max_n=1.0, **options)
     return [effect for row in found for effect in row.effects]
@@ -65,13 +76,20 @@ def slow(contig: str, edited: str, first: int, last: int) -> np.ndarray:
 
     def log_likelihood(row: list[int], low: int, high: int) -> float:
         hidden = range(low, len(row) - high)
-        shown = [tokenizer.mask_id if place in hidden else token for place, token in enumerate(row)]
+        shown = [
+            tokenizer.mask_id if place in hidden else token
+            for place, token in enumerate(row)
+        ]
         ids = torch.tensor([[tokenizer.cls_id, *shown, tokenizer.sep_id]])
         places = torch.tensor([place + 1 for place in hidden], dtype=torch.int64)
         with torch.inference_mode():
-            logits = MODEL.network(ids, torch.tensor([ids.shape[1]]), None, places).tokens.double()
+            logits = MODEL.network(
+                ids, torch.tensor([ids.shape[1]]), None, places
+            ).tokens.double()
         chances = logits - logits[:, bases].logsumexp(1, keepdim=True)
-        return float(sum(chances[number, row[place]] for number, place in enumerate(hidden)))
+        return float(
+            sum(chances[number, row[place]] for number, place in enumerate(hidden))
+        )
 
     found = []
     for offset in window_offsets(OFFSETS):
@@ -79,15 +97,29 @@ def slow(contig: str, edited: str, first: int, last: int) -> np.ndarray:
         for text in (contig, edited):
             end = last + len(text) - len(contig)
             padded = "N" * 200 + text + "N" * 200
-            cut.append(padded[200 + first - CONTEXT - offset : 200 + end + CONTEXT - offset])
+            cut.append(
+                padded[200 + first - CONTEXT - offset : 200 + end + CONTEXT - offset]
+            )
         for turn in (str, reverse_complement):
             ref, alt = (tokenizer.encode(turn(text)).tolist() for text in cut)
-            low = next((i for i, pair in enumerate(zip(ref, alt, strict=False)) if len({*pair}) > 1), None)
+            low = next(
+                (
+                    i
+                    for i, pair in enumerate(zip(ref, alt, strict=False))
+                    if len({*pair}) > 1
+                ),
+                None,
+            )
             low = min(len(ref), len(alt)) if low is None else low
             high = 0
-            while high < min(len(ref), len(alt)) - low and ref[-1 - high] == alt[-1 - high]:
+            while (
+                high < min(len(ref), len(alt)) - low
+                and ref[-1 - high] == alt[-1 - high]
+            ):
                 high += 1
-            found.append(log_likelihood(alt, low, high) - log_likelihood(ref, low, high))
+            found.append(
+                log_likelihood(alt, low, high) - log_likelihood(ref, low, high)
+            )
     return np.array(found)
 
 
@@ -97,7 +129,9 @@ def ends(case: Variant) -> tuple[int, int]:
     short = min(len(one), len(other))
     head = next((i for i in range(short) if one[i] != other[i]), short)
     tail = next((i for i in range(short) if one[-1 - i] != other[-1 - i]), short)
-    if head + tail >= short and len(one) != len(other):  # an insertion or deletion that can move
+    if head + tail >= short and len(one) != len(
+        other
+    ):  # an insertion or deletion that can move
         return short - tail, len(one) - (short - head)
     return head, len(one) - tail
 
@@ -121,16 +155,26 @@ def test_the_form_of_a_variant_changes_nothing(
     before = min(before, start)
     end = start + len(ref)
     head, tail = sequence[start - before : start], sequence[end : end + after]
-    padded = record("c", start - before + 1, head + ref + tail, f"{head}{alt}{tail},<DEL>,{head or 'A'}C")
+    padded = record(
+        "c",
+        start - before + 1,
+        head + ref + tail,
+        f"{head}{alt}{tail},<DEL>,{head or 'A'}C",
+    )
     moved = [
         record("c", s + 1, sequence[s : s + len(ref)], edited[s : s + len(alt)])
         for s in range(len(sequence) - len(ref) + 1)
-        if edited[:s] == sequence[:s] and edited[s + len(alt) :] == sequence[s + len(ref) :]
+        if edited[:s] == sequence[:s]
+        and edited[s + len(alt) :] == sequence[s + len(ref) :]
     ]
-    turned = record("r", len(sequence) - end + 1, reverse_complement(ref), reverse_complement(alt))
+    turned = record(
+        "r", len(sequence) - end + 1, reverse_complement(ref), reverse_complement(alt)
+    )
     chosen = data.draw(st.sampled_from(moved))
     reference = texts(c=sequence, r=reverse_complement(sequence))
-    plain, other, *_, shifted, mirrored = score([case.record, padded, chosen, turned], reference)
+    plain, other, *_, shifted, mirrored = score(
+        [case.record, padded, chosen, turned], reference
+    )
     assert plain == other == shifted
     assert (mirrored.notes, mirrored.delta, mirrored.spread) == (
         plain.notes,
@@ -143,7 +187,9 @@ def test_the_form_of_a_variant_changes_nothing(
 @given(variants())
 def test_exchanged_alleles_have_the_opposite_value(case: Variant) -> None:
     (forth,) = score([case.record], texts(c=case.sequence))
-    (back,) = score([record("c", case.start + 1, case.alt, case.ref)], texts(c=case.edited))
+    (back,) = score(
+        [record("c", case.start + 1, case.alt, case.ref)], texts(c=case.edited)
+    )
     assert forth.delta is not None and back.delta is not None
     assert forth.delta == pytest.approx(-back.delta, abs=1e-5)
 
@@ -169,7 +215,9 @@ def test_order_and_batches_change_nothing() -> None:
     assert len({effect.delta for effect in expected}) > 20
     order = np.random.default_rng(4).permutation(len(records))
     for size in (1, 40):
-        found = score([records[index] for index in order], reference, batch_sequences=size)
+        found = score(
+            [records[index] for index in order], reference, batch_sequences=size
+        )
         assert found == [expected[index] for index in order]
 
 
@@ -177,13 +225,23 @@ def test_alleles_without_room_are_noted() -> None:
     sequence = random_dna(300, 5)
     model = toy(max_length=24)
     long, longer = random_dna(100, 6), random_dna(2000, 7)
-    records = [record("c", 150, sequence[149], sequence[149] + text) for text in ("", "G", long, longer)]
+    records = [
+        record("c", 150, sequence[149], sequence[149] + text)
+        for text in ("", "G", long, longer)
+    ]
     none, short, *others = score(records, texts(c=sequence), model)
     assert none.notes == (Note.NO_CHANGE,) and short.delta is not None
     assert {effect.notes for effect in others} == {(Note.TOO_LONG,)}
-    pair = mask_difference(model.tokenizer, sequence, sequence[:150] + "GG" + sequence[150:], 22)
-    assert pair is not None and {len(one.before) for one in pair} == {len(one.after) for one in pair}
-    assert max(len(one.before) + len(one.hidden) + len(one.after) for one in pair) in (21, 22)
+    pair = mask_difference(
+        model.tokenizer, sequence, sequence[:150] + "GG" + sequence[150:], 22
+    )
+    assert pair is not None and {len(one.before) for one in pair} == {
+        len(one.after) for one in pair
+    }
+    assert max(len(one.before) + len(one.hidden) + len(one.after) for one in pair) in (
+        21,
+        22,
+    )
 
 
 def test_a_causal_model_is_refused(tmp_path: Path) -> None:
@@ -191,23 +249,49 @@ def test_a_causal_model_is_refused(tmp_path: Path) -> None:
         likelihood_effects(toy(causal=True), 2, 30)
 
 
-def test_the_method_the_function_and_the_command_are_one(run: Run, home: Path, tmp_path: Path) -> None:
+def test_the_method_the_function_and_the_command_are_one(
+    run: Run, home: Path, tmp_path: Path
+) -> None:
     model, out = bigbird_dna.load(home / "pretraining"), tmp_path / "x.tsv"
     bigbird_dna.score_variants(
-        model, home / "x.vcf", home / "genome.fa.gz", out, offsets=2, context=CONTEXT, max_n=0.9
+        model,
+        home / "x.vcf",
+        home / "genome.fa.gz",
+        out,
+        offsets=2,
+        context=CONTEXT,
+        max_n=0.9,
     )
     written = pd.read_csv(out, sep="\t", skiprows=3, encoding_errors="replace")
     options: dict[str, Any] = {"offsets": 2, "context": CONTEXT, "max_n": 0.9}
     found = model.variant_effects(home / "x.vcf", home / "genome.fa.gz", **options)
     assert found["log_ratio"].notna().sum() > 20
-    np.testing.assert_allclose(found[["log_ratio", "spread"]], written[["log_ratio", "spread"]], rtol=1e-5)
-    words = ("score-variants", home / "pretraining", home / "x.vcf", "--reference", home / "genome.fa.gz")
+    np.testing.assert_allclose(
+        found[["log_ratio", "spread"]], written[["log_ratio", "spread"]], rtol=1e-5
+    )
+    words = (
+        "score-variants",
+        home / "pretraining",
+        home / "x.vcf",
+        "--reference",
+        home / "genome.fa.gz",
+    )
     result = run(*words, "--offsets", 2, "--context", CONTEXT, "--max-n", 0.9)
     assert result.code == 0, result.err
-    values = [part for line in result.out.splitlines() for part in line.split("\t")[-1].split(";")]
-    ratios = [part.removeprefix("BBD_LOGRATIO=") for part in values if part.startswith("BBD_LOGRATIO=")]
+    values = [
+        part
+        for line in result.out.splitlines()
+        for part in line.split("\t")[-1].split(";")
+    ]
+    ratios = [
+        part.removeprefix("BBD_LOGRATIO=")
+        for part in values
+        if part.startswith("BBD_LOGRATIO=")
+    ]
     told = [number for part in ratios for number in part.split(",") if number != "."]
-    np.testing.assert_allclose([*map(float, told)], written["log_ratio"].dropna(), rtol=1e-5)
+    np.testing.assert_allclose(
+        [*map(float, told)], written["log_ratio"].dropna(), rtol=1e-5
+    )
     assert "--offsets 2 --context 30" in result.out
     refused(run(*words, "--context", 10), 2)
     refused(run(*words, "--context", 10**6), 2)
@@ -218,13 +302,26 @@ def test_the_method_the_function_and_the_command_are_one(run: Run, home: Path, t
 COLUMNS = "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\tFORMAT\tother\town"
 
 
-def phased(records: list[VcfRecord], genotypes: list[str], reference: Any) -> list[VcfRecord]:
-    rows = [one._replace(rest=f"GT:PS\t0/0:.\t{of}") for one, of in zip(records, genotypes, strict=True)]
-    return [*with_haplotypes(rows, sample_column(COLUMNS, "own", "x.vcf"), reference, lambda name: name)]
+def phased(
+    records: list[VcfRecord], genotypes: list[str], reference: Any
+) -> list[VcfRecord]:
+    rows = [
+        one._replace(rest=f"GT:PS\t0/0:.\t{of}")
+        for one, of in zip(records, genotypes, strict=True)
+    ]
+    return [
+        *with_haplotypes(
+            rows, sample_column(COLUMNS, "own", "x.vcf"), reference, lambda name: name
+        )
+    ]
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.integers(0, 10**6), st.lists(st.integers(0, 7), min_size=1, max_size=4), st.data())
+@given(
+    st.integers(0, 10**6),
+    st.lists(st.integers(0, 7), min_size=1, max_size=4),
+    st.data(),
+)
 def test_a_split_variant_of_one_haplotype_has_the_value_of_the_whole(
     seed: int, gaps: list[int], data: st.DataObject
 ) -> None:
@@ -237,18 +334,26 @@ def test_a_split_variant_of_one_haplotype_has_the_value_of_the_whole(
         base = sequence[at]
         other = "ACGT"["ACGT".index(base) - 1]
         ref, alt = data.draw(
-            st.sampled_from([(base, other), (base, base + other), (sequence[at : at + 2], base)])
+            st.sampled_from(
+                [(base, other), (base, base + other), (sequence[at : at + 2], base)]
+            )
         )
-        records.append(record("c", at + 1, ref, data.draw(st.sampled_from([alt, f"<DEL>,{alt}"]))))
+        records.append(
+            record("c", at + 1, ref, data.draw(st.sampled_from([alt, f"<DEL>,{alt}"])))
+        )
         edited, at = edited + alt, at + len(ref)
     whole = record("c", 121, sequence[120:at], edited[120:])
     calls = data.draw(st.sampled_from(["0|{}:7", "{0}|{0}:.", "{}|0:7", "{0}/{0}:."]))
     genotypes = [calls.format(len(one.alts)) for one in records]
     (expected,) = score([whole], reference)
     found = [
-        effects[-1] for one in phased(records, genotypes, reference) if (effects := score([one], reference))
+        effects[-1]
+        for one in phased(records, genotypes, reference)
+        if (effects := score([one], reference))
     ]
-    assert [one._replace(notes=expected.notes) for one in found] == [expected] * len(records)
+    assert [one._replace(notes=expected.notes) for one in found] == [expected] * len(
+        records
+    )
     assert {one.notes[0] for one in found} == {Note.PHASED}
 
 
@@ -267,11 +372,16 @@ def test_a_split_variant_of_one_haplotype_has_the_value_of_the_whole(
         (("0|1:7", "0|1:7"), -5),
     ],
 )
-def test_other_records_remain_independent(genotypes: tuple[str, str], distance: int) -> None:
+def test_other_records_remain_independent(
+    genotypes: tuple[str, str], distance: int
+) -> None:
     """On other haplotypes, in other phase sets, far away, at the same bases, or not sorted."""
     sequence = random_dna(300, 8)
     places = 150, 150 + distance
-    records = [record("c", at + 1, sequence[at], "ACGT"["ACGT".index(sequence[at]) - 1]) for at in places]
+    records = [
+        record("c", at + 1, sequence[at], "ACGT"["ACGT".index(sequence[at]) - 1])
+        for at in places
+    ]
     reference = texts(c=sequence)
     assert not any(one.joint for one in phased(records, [*genotypes], reference))
 
@@ -288,22 +398,32 @@ def test_other_records_remain_independent(genotypes: tuple[str, str], distance: 
         ("0|1|1:7", "0|0|1:7"),
     ],
 )
-def test_alleles_with_a_haplotype_in_common_are_joined(genotypes: tuple[str, str]) -> None:
+def test_alleles_with_a_haplotype_in_common_are_joined(
+    genotypes: tuple[str, str],
+) -> None:
     """Homozygous or haploid and phased ones; half calls; the form of VCF 4.4; more than two haplotypes."""
     sequence = random_dna(300, 8)
     first, second = (
-        record("c", at + 1, sequence[at], "ACGT".replace(sequence[at], "")[0]) for at in (150, 155)
+        record("c", at + 1, sequence[at], "ACGT".replace(sequence[at], "")[0])
+        for at in (150, 155)
     )
-    expected = Allele(150, sequence[150:156], first.alts[0] + sequence[151:155] + second.alts[0])
+    expected = Allele(
+        150, sequence[150:156], first.alts[0] + sequence[151:155] + second.alts[0]
+    )
     found = phased([first, second], [*genotypes], texts(c=sequence))
     assert [[*one.joint.values()] for one in found] == [[expected]] * 2
 
 
-def test_a_homozygous_allele_between_others_has_the_first_of_the_longest_haplotypes() -> None:
+def test_a_homozygous_allele_between_others_has_the_first_of_the_longest_haplotypes() -> (
+    None
+):
     """The changes of each haplotype, by hand, and two insertions at one place, whose order is unknown."""
     sequence = "A" * 300
     reference = texts(c=sequence)
-    records = [record("c", at + 1, "A", alt) for at, alt in ((150, "C"), (155, "G"), (160, "T"))]
+    records = [
+        record("c", at + 1, "A", alt)
+        for at, alt in ((150, "C"), (155, "G"), (160, "T"))
+    ]
 
     def joint(*genotypes: str) -> list[str]:
         return [
@@ -320,29 +440,53 @@ def test_a_homozygous_allele_between_others_has_the_first_of_the_longest_haploty
     assert joint("0|1:7", "0|1:7") == ["", ""]
 
 
-def test_phased_records_of_a_file_are_scored_together(run: Run, home: Path, tmp_path: Path) -> None:
+def test_phased_records_of_a_file_are_scored_together(
+    run: Run, home: Path, tmp_path: Path
+) -> None:
     sequence = RECORDS["long"]
     lines = []
     for at, ps in ((200, 1), (202, 1), (205, 2), (400, 1), (411, 1)):
         alt = "ACGT"["ACGT".index(sequence[at]) - 1]
-        lines.append(f"long\t{at + 1}\t.\t{sequence[at]}\t{alt}\t.\t.\t.\tGT:PS\t0/0:.\t0|1:{ps}\n")
+        lines.append(
+            f"long\t{at + 1}\t.\t{sequence[at]}\t{alt}\t.\t.\t.\tGT:PS\t0/0:.\t0|1:{ps}\n"
+        )
     path, merged = tmp_path / "x.vcf", tmp_path / "merged.tsv"
     path.write_text(f"##fileformat=VCFv4.2\n{COLUMNS}\n{''.join(lines)}")
-    words = ["score-variants", home / "pretraining", path, "--reference", home / "genome.fa.gz"]
+    words = [
+        "score-variants",
+        home / "pretraining",
+        path,
+        "--reference",
+        home / "genome.fa.gz",
+    ]
     words += ["--context", CONTEXT, "--format", "tsv"]
     plain, together = (
-        [line.split("\t") for line in run(*words, *more).out.splitlines() if line[0] != "#"]
+        [
+            line.split("\t")
+            for line in run(*words, *more).out.splitlines()
+            if line[0] != "#"
+        ]
         for more in ((), ("--phased", "own"))
     )
     assert [row[5] for row in plain] == ["."] * 5
-    assert [row[5] for row in together] == [Note.PHASED, Note.PHASED, ".", Note.PHASED, Note.PHASED]
-    assert together[0][6:] == together[1][6:] != plain[0][6:] and together[2] == plain[2]
+    assert [row[5] for row in together] == [
+        Note.PHASED,
+        Note.PHASED,
+        ".",
+        Note.PHASED,
+        Note.PHASED,
+    ]
+    assert (
+        together[0][6:] == together[1][6:] != plain[0][6:] and together[2] == plain[2]
+    )
     options: dict[str, Any] = {"phased": "own", "context": CONTEXT, "format": "tsv"}
     shards = [tmp_path / str(number) for number in (1, 2, 3, 4, 5)]
     for number, shard in enumerate(shards, start=1):
         given = (home / "pretraining", path, home / "genome.fa.gz", shard)
         bigbird_dna.score_variants(*given, shard=f"{number}/5", **options)
     bigbird_dna.merge_shards(shards, merged)
-    assert [line.split("\t") for line in merged.read_text().splitlines() if line[0] != "#"] == together
+    assert [
+        line.split("\t") for line in merged.read_text().splitlines() if line[0] != "#"
+    ] == together
     refused(run(*words, "--phased", "none"), 2)
     refused(run(*words[:2], home / "x.vcf", *words[3:], "--phased", "own"), 2)

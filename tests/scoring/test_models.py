@@ -60,16 +60,26 @@ def other(base: str) -> str:
 def test_regions_and_effects_on_tracks_are_those_of_the_functions(
     chromatin: Any, home: Path, genome: Path, tmp_path: Path
 ) -> None:
-    bigbird_dna.predict_tracks(chromatin, home / "regions.bed", genome, tmp_path / "x.tsv")
+    bigbird_dna.predict_tracks(
+        chromatin, home / "regions.bed", genome, tmp_path / "x.tsv"
+    )
     written = pd.read_csv(tmp_path / "x.tsv", sep="\t", skiprows=3)
     found = chromatin.predict_regions(home / "regions.bed", genome)
     assert list(found.columns) == [column.lstrip("#") for column in written.columns]
-    assert found.iloc[:, :5].to_numpy().tolist() == written.iloc[:, :5].to_numpy().tolist()
-    np.testing.assert_allclose(found[["one", "two"]], written[["one", "two"]], atol=6e-7)
-    chosen = chromatin.predict_regions(home / "regions.bed", genome, tracks="two", summary="mean")
+    assert (
+        found.iloc[:, :5].to_numpy().tolist() == written.iloc[:, :5].to_numpy().tolist()
+    )
+    np.testing.assert_allclose(
+        found[["one", "two"]], written[["one", "two"]], atol=6e-7
+    )
+    chosen = chromatin.predict_regions(
+        home / "regions.bed", genome, tracks="two", summary="mean"
+    )
     assert list(chosen.columns) == ["contig", "start", "end", "name", "note", "two"]
     assert chosen["two"][0] == found["two"][0] and chosen["two"][1] != found["two"][1]
-    bigbird_dna.score_variants(chromatin, home / "x.vcf", genome, tmp_path / "y.tsv", tracks="*")
+    bigbird_dna.score_variants(
+        chromatin, home / "x.vcf", genome, tmp_path / "y.tsv", tracks="*"
+    )
     written = pd.read_csv(tmp_path / "y.tsv", sep="\t", skiprows=3)
     for values, column in (("delta", "delta"), ("log_odds", "logodds")):
         effects = chromatin.variant_effects(home / "x.vcf", genome, values=values)
@@ -81,16 +91,22 @@ def test_a_file_a_list_and_a_table_of_regions_are_one(
     model: Any, home: Path, genome: Path, tmp_path: Path
 ) -> None:
     bed = tmp_path / "x.bed"
-    bed.write_text("# three\na\t100\t160\tfirst\t0\t-\na\t300\t371\tsecond\t0\t+\na\t500\t501\tthird\t0\t.\n")
+    bed.write_text(
+        "# three\na\t100\t160\tfirst\t0\t-\na\t300\t371\tsecond\t0\t+\na\t500\t501\tthird\t0\t.\n"
+    )
     rows = [("a", 100, 160, "-"), ("a", 300, 371, "+"), ("a", 500, 501)]
     from_file = model.predict_regions(bed, str(genome))
     with Reference(genome) as opened:
         from_list = model.predict_regions(rows, opened)
     assert from_list["name"].tolist() == ["a:100-160", "a:300-371", "a:500-501"]
     assert from_file["name"].tolist() == ["first", "second", "third"]
-    pd.testing.assert_frame_equal(from_list.drop(columns="name"), from_file.drop(columns="name"))
+    pd.testing.assert_frame_equal(
+        from_list.drop(columns="name"), from_file.drop(columns="name")
+    )
     table = pd.DataFrame(
-        [(*row, None)[:4] for row in rows], columns=["chrom", "Start", "end", "strand"], index=["x", "y", "z"]
+        [(*row, None)[:4] for row in rows],
+        columns=["chrom", "Start", "end", "strand"],
+        index=["x", "y", "z"],
     )
     from_table = model.predict_regions(table, genome)
     assert list(from_table.index) == ["x", "y", "z"]
@@ -104,23 +120,33 @@ def test_a_region_as_long_as_the_window_has_the_score_of_score_promoters(
 ) -> None:
     bigbird_dna.score_promoters(promoter, genome, tmp_path / "x.parquet", stride=70)
     written = pd.read_parquet(tmp_path / "x.parquet")
-    found = promoter.predict_regions(written[["contig", "start", "end", "strand"]], genome)
+    found = promoter.predict_regions(
+        written[["contig", "start", "end", "strand"]], genome
+    )
     np.testing.assert_array_equal(found["score"], written["score"].astype(np.float32))
     with Reference(genome) as opened:
         columns = (written[name] for name in ("contig", "start", "end", "strand"))
-        windows = [opened.fetch(Interval(*place)) for place in zip(*columns, strict=True)]
+        windows = [
+            opened.fetch(Interval(*place)) for place in zip(*columns, strict=True)
+        ]
     assert len(windows) == 2 * 13
     np.testing.assert_array_equal(promoter.predict(windows), found["score"])
     assert found["strand"].tolist() == written["strand"].tolist()
     places = zip(found["start"], found["strand"], strict=True)
-    assert found["site"].tolist() == [start + (UP if strand == "+" else DOWN - 1) for start, strand in places]
+    assert found["site"].tolist() == [
+        start + (UP if strand == "+" else DOWN - 1) for start, strand in places
+    ]
     # Without a strand the higher of both.
-    both = promoter.predict_regions(written[["contig", "start", "end"]].iloc[::2], genome)
+    both = promoter.predict_regions(
+        written[["contig", "start", "end"]].iloc[::2], genome
+    )
     expected = np.maximum(*(written["score"].to_numpy()[start::2] for start in (0, 1)))
     np.testing.assert_array_equal(both["score"], expected.astype(np.float32))
 
 
-def test_one_base_is_a_tss_and_a_long_region_is_tiled(promoter: Any, genome: Path, sequence: str) -> None:
+def test_one_base_is_a_tss_and_a_long_region_is_tiled(
+    promoter: Any, genome: Path, sequence: str
+) -> None:
     forward, reverse, tiled, shifted = (
         sequence[400 - UP : 400 + DOWN],
         reverse_complement(sequence[400 - DOWN + 1 : 400 + UP + 1]),
@@ -128,7 +154,12 @@ def test_one_base_is_a_tss_and_a_long_region_is_tiled(promoter: Any, genome: Pat
         sequence[230:290],
     )
     scores = promoter.predict([forward, reverse, tiled, shifted])
-    rows = [("a", 400, 401, "+"), ("a", 400, 401, "-"), ("a", 200, 290, "+"), ("a", 400, 401)]
+    rows = [
+        ("a", 400, 401, "+"),
+        ("a", 400, 401, "-"),
+        ("a", 200, 290, "+"),
+        ("a", 400, 401),
+    ]
     found = promoter.predict_regions(rows, genome, stride=30)
     best = [scores[0], scores[1], max(scores[2:]), max(scores[:2])]
     np.testing.assert_array_equal(found["score"], np.array(best))
@@ -137,23 +168,35 @@ def test_one_base_is_a_tss_and_a_long_region_is_tiled(promoter: Any, genome: Pat
     assert found["note"].tolist() == ["."] * 4
     # Between the two lengths every `stride`-th base is looked at.
     near = promoter.predict_regions([("a", 400, 403, "+")], genome, stride=1)
-    alone = promoter.predict_regions([("a", place, place + 1, "+") for place in (400, 401, 402)], genome)
-    assert near["score"][0] == alone["score"].max() and near["site"][0] == 400 + int(alone["score"].argmax())
+    alone = promoter.predict_regions(
+        [("a", place, place + 1, "+") for place in (400, 401, 402)], genome
+    )
+    assert near["score"][0] == alone["score"].max() and near["site"][0] == 400 + int(
+        alone["score"].argmax()
+    )
 
 
-def test_what_cannot_be_scored_is_missing_and_says_why(promoter: Any, chromatin: Any, tmp_path: Path) -> None:
+def test_what_cannot_be_scored_is_missing_and_says_why(
+    promoter: Any, chromatin: Any, tmp_path: Path
+) -> None:
     path = tmp_path / "gap.fa.gz"
     write_fasta(path, [("g", random_dna(300, 1) + "N" * 400 + random_dna(300, 2))])
     rows = [("g", 450, 470), ("g", 5, 6, "+"), ("g", 100, 110)]
     found = promoter.predict_regions(rows, path)
     assert found["score"].isna().tolist() == [True, True, False]
-    assert found["site"].isna().tolist() == [True, True, False] and found["strand"][0] == "."
+    assert (
+        found["site"].isna().tolist() == [True, True, False]
+        and found["strand"][0] == "."
+    )
     assert found["note"].tolist() == ["too_many_n", "contig_edge;too_many_n", "."]
     tracks = chromatin.predict_regions(rows, path, max_n=0.6)
     assert tracks["note"].tolist() == ["too_many_n", "contig_edge", "."]
     assert tracks["one"].isna().tolist() == [True, False, False]
     effects = chromatin.variant_effects(["g:500:A:C", "g:100:A:C,G,T", "h:1:A:C"], path)
-    assert effects["note"].tolist()[0] == "REF_UNKNOWN" and effects["note"].tolist()[-1] == "CONTIG_UNKNOWN"
+    assert (
+        effects["note"].tolist()[0] == "REF_UNKNOWN"
+        and effects["note"].tolist()[-1] == "CONTIG_UNKNOWN"
+    )
     assert len(effects) == 5
     assert effects["one"].isna().tolist() == (effects["note"] != ".").tolist()
 
@@ -161,39 +204,73 @@ def test_what_cannot_be_scored_is_missing_and_says_why(promoter: Any, chromatin:
 WRONG: dict[str, list[Any]] = {
     "predict_regions": [
         *(None, 3, "missing.bed"),
-        *([row] for row in ("a:1-5", ("a", 1), ("zz", 1, 5), ("a", 5, 5), ("a", -1, 5), ("a", 1.5, 9))),
+        *(
+            [row]
+            for row in (
+                "a:1-5",
+                ("a", 1),
+                ("zz", 1, 5),
+                ("a", 5, 5),
+                ("a", -1, 5),
+                ("a", 1.5, 9),
+            )
+        ),
         *([row] for row in (("a", 1, True), (1, 1, 9), ("a", 1, 9, "x"))),
         pd.DataFrame({"contig": ["a"], "start": [1]}),
         pd.DataFrame({"chrom": ["a"], "start": [1], "end": [0]}, index=["r"]),
     ],
     "variant_effects": [
         *(None, "missing.vcf"),
-        *([row] for row in ("a:450", ("a", 450, "A"), ("a", 0, "A", "C"), ("a", "x", "A", "C"))),
-        *([row] for row in (("a", 5, None, "C"), ("a", 5, "A", ""), ("a", 5, "A", "C,"))),
+        *(
+            [row]
+            for row in (
+                "a:450",
+                ("a", 450, "A"),
+                ("a", 0, "A", "C"),
+                ("a", "x", "A", "C"),
+            )
+        ),
+        *(
+            [row]
+            for row in (("a", 5, None, "C"), ("a", 5, "A", ""), ("a", 5, "A", "C,"))
+        ),
         pd.DataFrame({"contig": ["a"], "pos": [5], "ref": ["A"]}),
     ],
 }
 
 
 @pytest.mark.parametrize("method", WRONG)
-def test_what_is_no_region_or_variant_is_one_sentence(model: Any, genome: Path, method: str) -> None:
+def test_what_is_no_region_or_variant_is_one_sentence(
+    model: Any, genome: Path, method: str
+) -> None:
     for given in WRONG[method]:
         with fails(BigBirdDnaError) as caught:
             getattr(model, method)(given, genome)
         assert "\n" not in str(caught.value)
 
 
-def test_arguments_out_of_range_are_refused(promoter: Any, chromatin: Any, home: Path, genome: Path) -> None:
+def test_arguments_out_of_range_are_refused(
+    promoter: Any, chromatin: Any, home: Path, genome: Path
+) -> None:
     vcf = home / "x.vcf"
     at = [("a", 1, 2)]
     for call in (
-        *(partial(promoter.predict_regions, at, genome, stride=stride) for stride in (0, 2.0, True)),
-        *(partial(promoter.variant_effects, vcf, genome, stride=stride) for stride in (0, 1.5)),
+        *(
+            partial(promoter.predict_regions, at, genome, stride=stride)
+            for stride in (0, 2.0, True)
+        ),
+        *(
+            partial(promoter.variant_effects, vcf, genome, stride=stride)
+            for stride in (0, 1.5)
+        ),
         partial(promoter.predict, "A" * 60, batch_size="8"),
         partial(bigbird_dna.score_promoters, promoter, genome, stride=1.5),
         partial(bigbird_dna.score_variants, promoter, vcf, genome, stride=1.5),
         partial(bigbird_dna.score_variants, chromatin, vcf, genome, offsets=1.5),
-        *(partial(chromatin.variant_effects, vcf, genome, offsets=offsets) for offsets in (1.5, 42)),
+        *(
+            partial(chromatin.variant_effects, vcf, genome, offsets=offsets)
+            for offsets in (1.5, 42)
+        ),
         partial(promoter.variant_effects, vcf, genome, max_n=2),
         partial(promoter.variant_effects, vcf, None),
         partial(chromatin.variant_effects, vcf, genome, values="odds"),
@@ -214,7 +291,9 @@ def test_arguments_out_of_range_are_refused(promoter: Any, chromatin: Any, home:
         )
 
 
-def test_variants_are_one_however_they_are_given(model: Any, home: Path, genome: Path, sequence: str) -> None:
+def test_variants_are_one_however_they_are_given(
+    model: Any, home: Path, genome: Path, sequence: str
+) -> None:
     ref, alt = sequence[449], other(sequence[449])
     expected = model.variant_effects(home / "x.vcf", genome)
     assert expected.iloc[0, :5].tolist() == ["a", 450, ref, alt, "."]
@@ -230,7 +309,12 @@ def test_variants_are_one_however_they_are_given(model: Any, home: Path, genome:
     ):
         pd.testing.assert_frame_equal(model.variant_effects(given, genome), expected)
     several = pd.DataFrame(
-        {"contig": "a", "position": [450, 500], "ref": [ref, sequence[499]], "alt": [f"{alt},<DEL>", "*"]},
+        {
+            "contig": "a",
+            "position": [450, 500],
+            "ref": [ref, sequence[499]],
+            "alt": [f"{alt},<DEL>", "*"],
+        },
         index=["x", "y"],
     )
     found = model.variant_effects(several, genome)
@@ -248,14 +332,22 @@ def test_an_effect_on_promoters_is_that_of_the_edited_contig(
     write_fasta(tmp_path / "edited.fa.gz", [("a", edited)])
     variant = f"a:450:{sequence[place]}:{edited[place]}"
     ((_, row),) = promoter.variant_effects(variant, genome, stride=1).iterrows()
-    around = [("a", site, site + 1, strand) for strand in "+-" for site in range(400, 500)]
-    ref, alt = (promoter.predict_regions(around, path) for path in (genome, tmp_path / "edited.fa.gz"))
+    around = [
+        ("a", site, site + 1, strand) for strand in "+-" for site in range(400, 500)
+    ]
+    ref, alt = (
+        promoter.predict_regions(around, path)
+        for path in (genome, tmp_path / "edited.fa.gz")
+    )
     changes = alt["score"] - ref["score"]
     assert 0 < (changes != 0).sum() <= 2 * (UP + DOWN)
     number = changes.abs().idxmax()
     best = ref["site"][number] + 1, ref["strand"][number]
     assert (row["site"], row["strand"]) == best
-    assert [row["ref_score"], row["alt_score"]] == [ref["score"][number], alt["score"][number]]
+    assert [row["ref_score"], row["alt_score"]] == [
+        ref["score"][number],
+        alt["score"][number],
+    ]
     assert row["delta"] == row["alt_score"] - row["ref_score"]
     # With sites only those count whose window covers the variant.
     sites = (
@@ -266,7 +358,11 @@ def test_an_effect_on_promoters_is_that_of_the_edited_contig(
     ((_, again),) = promoter.variant_effects(variant, genome, sites=sites).iterrows()
     assert again.tolist() == row.tolist()
     far = promoter.variant_effects(variant, genome, sites=[("a", 10, 11)])
-    assert far["note"].tolist() == ["NO_SITE"] and far["delta"].isna().all() and far["site"].isna().all()
+    assert (
+        far["note"].tolist() == ["NO_SITE"]
+        and far["delta"].isna().all()
+        and far["site"].isna().all()
+    )
 
 
 def test_an_alias_file_tells_the_names_of_contigs(
@@ -285,16 +381,24 @@ def test_an_alias_file_tells_the_names_of_contigs(
             (str(genome), {"aliases": str(aliases)}),
         ]
         for reference, named in ways:
-            pd.testing.assert_frame_equal(model.predict_regions(asked, reference, **named), regions)
+            pd.testing.assert_frame_equal(
+                model.predict_regions(asked, reference, **named), regions
+            )
             found = model.variant_effects(f"NC_1:{change}", reference, **named)
             assert found["contig"].tolist() == ["NC_1"], "as it was given"
-            pd.testing.assert_frame_equal(found.drop(columns="contig"), effects.drop(columns="contig"))
+            pd.testing.assert_frame_equal(
+                found.drop(columns="contig"), effects.drop(columns="contig")
+            )
             if model.task == "promoter":
-                at = model.variant_effects(f"NC_1:{change}", reference, sites=[("NC_1", 440, 441)], **named)
+                at = model.variant_effects(
+                    f"NC_1:{change}", reference, sites=[("NC_1", 440, 441)], **named
+                )
                 assert at["note"].tolist() == ["."] and at["site"].tolist() == [441]
         with fails(UsageError):
             model.predict_regions(asked, opened, aliases=aliases)
-    assert model.variant_effects(f"NC_1:{change}", genome)["note"].tolist() == ["CONTIG_UNKNOWN"]
+    assert model.variant_effects(f"NC_1:{change}", genome)["note"].tolist() == [
+        "CONTIG_UNKNOWN"
+    ]
 
 
 def test_sites_beside_the_reference_are_counted(
@@ -302,11 +406,15 @@ def test_sites_beside_the_reference_are_counted(
 ) -> None:
     variant = f"a:450:{sequence[449]}:{other(sequence[449])}"
     sites = [("a", 440, 441), ("zz", 5, 6), ("zz", 7, 8), ("a", 899, 901)]
-    assert promoter.variant_effects(variant, genome, sites=sites)["site"].tolist() == [441]
+    assert promoter.variant_effects(variant, genome, sites=sites)["site"].tolist() == [
+        441
+    ]
     message(capsys.readouterr().err, "(zz)", "(a)", genome)
 
 
-def test_a_region_beside_the_reference_is_noted(model: Any, genome: Path, tmp_path: Path) -> None:
+def test_a_region_beside_the_reference_is_noted(
+    model: Any, genome: Path, tmp_path: Path
+) -> None:
     rows = [("a", 300, 320), ("zz", 1, 5), ("a", 890, 901), ("a", 100, 160)]
     (tmp_path / "x.bed").write_text("".join(f"{c}\t{s}\t{e}\n" for c, s, e in rows))
     for given in (rows, tmp_path / "x.bed"):
@@ -320,7 +428,13 @@ def test_a_region_beside_the_reference_is_noted(model: Any, genome: Path, tmp_pa
 
 # Effects on promoters in files
 
-OWN = ("PROMOTER_REF", "PROMOTER_ALT", "PROMOTER_DELTA", "PROMOTER_SITE", "PROMOTER_STRAND")
+OWN = (
+    "PROMOTER_REF",
+    "PROMOTER_ALT",
+    "PROMOTER_DELTA",
+    "PROMOTER_SITE",
+    "PROMOTER_STRAND",
+)
 
 
 @pytest.fixture(scope="module")
@@ -334,24 +448,48 @@ def vcf(home: Path, sequence: str) -> Path:
         (500, bases[499], f"{bases[499]}GATTACA,<DEL>"),
         (600, others[0] + "GGGGG", "A"),
     ]
-    lines = [f"a\t{pos}\tid{pos}\t{ref}\t{alt}\t9\tPASS\tDP=3\n" for pos, ref, alt in rows]
+    lines = [
+        f"a\t{pos}\tid{pos}\t{ref}\t{alt}\t9\tPASS\tDP=3\n" for pos, ref, alt in rows
+    ]
     header = '##fileformat=VCFv4.2\n##contig=<ID=a>\n##INFO=<ID=DP,Number=1,Type=Integer,Description="d">\n'
     header += '##FILTER=<ID=PASS,Description="p">\n'
-    path.write_text(header + "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n" + "".join(lines))
+    path.write_text(
+        header + "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n" + "".join(lines)
+    )
     return path
 
 
-def test_a_vcf_and_a_table_say_what_the_method_says(run: Run, home: Path, vcf: Path, tmp_path: Path) -> None:
+def test_a_vcf_and_a_table_say_what_the_method_says(
+    run: Run, home: Path, vcf: Path, tmp_path: Path
+) -> None:
     genome = home / "genome.fa.gz"
     outputs = tmp_path / "x.vcf.gz", tmp_path / "x.tsv"
     for output in outputs:
-        result = run("score-variants", home / "promoter", vcf, "--reference", genome, "-o", output)
-        assert result.code == 0 and "4 records: 4 alternative alleles scored, 2 not" in result.err
+        result = run(
+            "score-variants",
+            home / "promoter",
+            vcf,
+            "--reference",
+            genome,
+            "-o",
+            output,
+        )
+        assert (
+            result.code == 0
+            and "4 records: 4 alternative alleles scored, 2 not" in result.err
+        )
     model: Any = bigbird_dna.load(home / "promoter")
     expected = model.variant_effects(vcf, genome)
     found = pd.read_csv(outputs[1], sep="\t", skiprows=3)
     columns = ["#contig", "position", "ref", "alt", "id", "note"]
-    assert list(found.columns) == [*columns, "ref_score", "alt_score", "delta", "site", "strand"]
+    assert list(found.columns) == [
+        *columns,
+        "ref_score",
+        "alt_score",
+        "delta",
+        "site",
+        "strand",
+    ]
     assert (
         found["note"].tolist()
         == expected["note"].tolist()
@@ -363,13 +501,21 @@ def test_a_vcf_and_a_table_say_what_the_method_says(run: Run, home: Path, vcf: P
     assert found["strand"][:4].tolist() == expected["strand"][:4].tolist()
 
     with pysam.VariantFile(str(outputs[0])) as written:
-        assert set(OWN) | {"NOTE"} == {key[4:] for key in written.header.info if key.startswith("BBD_")}
+        assert set(OWN) | {"NOTE"} == {
+            key[4:] for key in written.header.info if key.startswith("BBD_")
+        }
         records = list(written)
-    rows = [row for record in records for row in zip(*(_values(record, key) for key in OWN), strict=True)]
+    rows = [
+        row
+        for record in records
+        for row in zip(*(_values(record, key) for key in OWN), strict=True)
+    ]
     assert len(rows) == 6 and rows[4:] == [(None,) * 5] * 2
     for row, wanted in zip(rows[:4], expected.itertuples(), strict=False):
         assert row[3:] == (wanted.site, wanted.strand)
-        np.testing.assert_allclose(row[:3], [wanted.ref_score, wanted.alt_score, wanted.delta], rtol=2e-5)
+        np.testing.assert_allclose(
+            row[:3], [wanted.ref_score, wanted.alt_score, wanted.delta], rtol=2e-5
+        )
     assert [record.info["DP"] for record in records] == [3] * 4
     assert Path(f"{outputs[0]}.tbi").exists()
 
@@ -379,21 +525,48 @@ def _values(record: Any, key: str) -> tuple[Any, ...]:
     return tuple(None if value == "." else value for value in values)
 
 
-def test_sites_and_stride_are_kept_to(run: Run, home: Path, vcf: Path, tmp_path: Path) -> None:
+def test_sites_and_stride_are_kept_to(
+    run: Run, home: Path, vcf: Path, tmp_path: Path
+) -> None:
     genome, output = home / "genome.fa.gz", tmp_path / "x.tsv"
-    words = ("score-variants", home / "promoter", vcf, "--reference", genome, "-o", output)
+    words = (
+        "score-variants",
+        home / "promoter",
+        vcf,
+        "--reference",
+        genome,
+        "-o",
+        output,
+    )
     (tmp_path / "sites.bed").write_text(
         "a\t290\t310\tx\t0\t-\na\t490\t491\nnowhere\t4\t5\na\t899\t901\na\t2000\t2001\n"
     )
     result = run(*words, "--tss", tmp_path / "sites.bed")
     assert result.code == 0
-    warned = [line.partition("warning: ")[2] for line in result.err.splitlines() if "warning: " in line]
+    warned = [
+        line.partition("warning: ")[2]
+        for line in result.err.splitlines()
+        if "warning: " in line
+    ]
     message("\n".join(warned), tmp_path / "sites.bed", genome, "(nowhere)", "(a)")
     lines = output.read_text().splitlines()
-    assert "--tss" in lines[2] and "--stride" not in lines[2] and "--offsets" not in lines[2]
+    assert (
+        "--tss" in lines[2]
+        and "--stride" not in lines[2]
+        and "--offsets" not in lines[2]
+    )
     found = pd.read_csv(output, sep="\t", skiprows=3)
-    assert found["note"].tolist() == [".", ".", "NO_SITE", ".", "SYMBOLIC", "REF_MISMATCH"]
-    assert found["site"][:2].tolist() == [310, 310] and found["strand"][:2].tolist() == ["-", "-"]
+    assert found["note"].tolist() == [
+        ".",
+        ".",
+        "NO_SITE",
+        ".",
+        "SYMBOLIC",
+        "REF_MISMATCH",
+    ]
+    assert found["site"][:2].tolist() == [310, 310] and found["strand"][
+        :2
+    ].tolist() == ["-", "-"]
     assert found["site"][3] == 491
     assert run(*words, "--stride", 1).code == 0
     close = pd.read_csv(output, sep="\t", skiprows=3)
@@ -407,11 +580,20 @@ def test_sites_and_stride_are_kept_to(run: Run, home: Path, vcf: Path, tmp_path:
         ("a\t401\t461\tx\t900\t+\t470\t481\n", "470-481"),
     ):
         (tmp_path / "sites.bed").write_text(text)
-        refused(run(*words, "--tss", tmp_path / "sites.bed"), 1, "sites.bed", named, after_log=True)
+        refused(
+            run(*words, "--tss", tmp_path / "sites.bed"),
+            1,
+            "sites.bed",
+            named,
+            after_log=True,
+        )
 
 
 # EPDnew's BED: 60 bp from 49 bp before the TSS to 10 bp after it, of which the thick part begins at the TSS.
-EPD_FORWARD, EPD_REVERSE = "a 401 461 x_1 900 + 450 461\n", "a 440 500 x_2 900 - 440 451\n"
+EPD_FORWARD, EPD_REVERSE = (
+    "a 401 461 x_1 900 + 450 461\n",
+    "a 440 500 x_2 900 - 440 451\n",
+)
 
 
 @pytest.mark.parametrize(
@@ -423,7 +605,11 @@ EPD_FORWARD, EPD_REVERSE = "a 401 461 x_1 900 + 450 461\n", "a 440 500 x_2 900 -
         ("epd.bed", EPD_REVERSE, (451, "-")),
         ("empty_part.bed", "a\t450\t460\tx\t900\t+\t450\t450\n", (451, "+")),
         ("empty_part.bed", "a\t440\t451\tx\t900\t-\t0\t0\n", (451, "-")),
-        ("coding_part.bed", "a\t450\t460\tx\t0\t+\t455\t460\t0\t1\t10,\t0,\n", (451, "+")),
+        (
+            "coding_part.bed",
+            "a\t450\t460\tx\t0\t+\t455\t460\t0\t1\t10,\t0,\n",
+            (451, "+"),
+        ),
         ("six.bed", "a 440 451 x 900 -\n", (451, "-")),
         ("epd.sga", "a\tTSS\t451\t-\t1\tx_1\n", (451, "-")),
         ("prepared.tsv", "contig\tposition\tstrand\tname\na\t450\t+\tx\n", (451, "+")),
@@ -446,11 +632,18 @@ def test_tss_files_mean_what_they_mean_to_prepare_promoters(
     assert [(x.position + 1, x.strand) for x in read_promoters(path)] == [expected]
 
 
-def test_columns_of_bed_may_be_separated_by_spaces(model: Any, genome: Path, tmp_path: Path) -> None:
+def test_columns_of_bed_may_be_separated_by_spaces(
+    model: Any, genome: Path, tmp_path: Path
+) -> None:
     text = "a 300 320 x 0 -\na  100 160   y 5 + 9\n"
     (tmp_path / "spaces.bed").write_text(text)
-    (tmp_path / "tabs.bed").write_text("a\t300\t320\tx\t0\t-\na\t100\t160\ty\t5\t+\t9\n")
-    spaces, tabs = (model.predict_regions(tmp_path / name, genome) for name in ("spaces.bed", "tabs.bed"))
+    (tmp_path / "tabs.bed").write_text(
+        "a\t300\t320\tx\t0\t-\na\t100\t160\ty\t5\t+\t9\n"
+    )
+    spaces, tabs = (
+        model.predict_regions(tmp_path / name, genome)
+        for name in ("spaces.bed", "tabs.bed")
+    )
     pd.testing.assert_frame_equal(spaces, tabs)
     if model.task == "promoter":
         assert spaces["strand"].tolist() == ["-", "+"]
@@ -471,17 +664,33 @@ def test_a_table_with_thick_parts_is_read_like_its_bed_file(
         (table.assign(blockCount=1, start=450), 451),
         (table.assign(thickStart=pd.NA, start=450), 451),
     ):
-        assert promoter.variant_effects(variant, genome, sites=given)["site"].tolist() == [site]
+        assert promoter.variant_effects(variant, genome, sites=given)[
+            "site"
+        ].tolist() == [site]
     with fails(UsageError, "470-480"):
-        promoter.variant_effects(variant, genome, sites=table.assign(thickStart=470, thickEnd=480))
+        promoter.variant_effects(
+            variant, genome, sites=table.assign(thickStart=470, thickEnd=480)
+        )
 
 
-def test_score_variants_finds_epd_s_start_sites(run: Run, home: Path, sequence: str, tmp_path: Path) -> None:
+def test_score_variants_finds_epd_s_start_sites(
+    run: Run, home: Path, sequence: str, tmp_path: Path
+) -> None:
     bed, vcf, output = tmp_path / "epd.bed", tmp_path / "x.vcf", tmp_path / "x.tsv"
     bed.write_text(EPD_FORWARD)
     record = f"a\t452\t.\t{sequence[451]}\t{other(sequence[451])}\t.\t.\t.\n"
-    vcf.write_text("##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n" + record)
-    words = ("score-variants", home / "promoter", vcf, "--reference", home / "genome.fa.gz", "-o", output)
+    vcf.write_text(
+        "##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n" + record
+    )
+    words = (
+        "score-variants",
+        home / "promoter",
+        vcf,
+        "--reference",
+        home / "genome.fa.gz",
+        "-o",
+        output,
+    )
     result = run(*words, "--tss", bed)
     assert result.code == 0
     message(result.err, "thick part (EPD's BED) (1)")
@@ -517,21 +726,33 @@ def test_every_form_gives_the_same_bits(model: Any) -> None:
     for form in forms:
         np.testing.assert_array_equal(model.predict(form), expected)
     assert model.embed(texts[0]).shape == (1, 16)
-    for single in (texts[0], np.array(texts[0]), Seq(texts[0]), SeqRecord(Seq(texts[0]), id="r")):
+    for single in (
+        texts[0],
+        np.array(texts[0]),
+        Seq(texts[0]),
+        SeqRecord(Seq(texts[0]), id="r"),
+    ):
         np.testing.assert_array_equal(model.predict(single), expected[:1])
         np.testing.assert_array_equal(model.embed(single), model.embed(texts[0]))
 
 
 def test_a_series_comes_back_with_its_index(promoter: Any, chromatin: Any) -> None:
     for model in (promoter, chromatin):
-        texts = pd.Series([window(model, seed) for seed in range(3)], index=["x", "y", "x"], name="dna")
+        texts = pd.Series(
+            [window(model, seed) for seed in range(3)],
+            index=["x", "y", "x"],
+            name="dna",
+        )
         found, expected = model.predict(texts), model.predict(list(texts))
         assert list(found.index) == ["x", "y", "x"]
         if model is promoter:
             assert isinstance(found, pd.Series) and found.name == "probability"
             np.testing.assert_array_equal(found.to_numpy(), expected)
         else:
-            assert isinstance(found, pd.DataFrame) and list(found.columns) == ["one", "two"]
+            assert isinstance(found, pd.DataFrame) and list(found.columns) == [
+                "one",
+                "two",
+            ]
             np.testing.assert_array_equal(found.to_numpy(), expected[:, 0])
         vectors = model.embed(texts)
         assert isinstance(vectors, pd.DataFrame) and vectors.index.equals(texts.index)
@@ -541,18 +762,28 @@ def test_a_series_comes_back_with_its_index(promoter: Any, chromatin: Any) -> No
 
 
 def test_nothing_in_gives_nothing_out(promoter: Any, chromatin: Any) -> None:
-    assert promoter.predict([]).shape == (0,) and chromatin.predict([]).shape == (0, 1, 2)
+    assert promoter.predict([]).shape == (0,) and chromatin.predict([]).shape == (
+        0,
+        1,
+        2,
+    )
     assert promoter.embed([]).shape == (0, 16)
     assert promoter.embed([], pool="base").shape == (0, 0, 16)
     empty = pd.Series([], dtype=object)
-    assert promoter.predict(empty).shape == (0,) and chromatin.predict(empty).shape == (0, 2)
+    assert promoter.predict(empty).shape == (0,) and chromatin.predict(empty).shape == (
+        0,
+        2,
+    )
 
 
 NO_SEQUENCES: list[Any] = [
     *(None, 7, b"ACGT", {"a": "ACGT"}, {"ACGT"}, "", Seq(None, length=4)),
     *(["ACGT", None], [b"ACGT"], [1, 2], [["ACGT"]], ["ACGT", ""]),
     *(pd.DataFrame({"dna": ["ACGT"]}), np.array([["ACGT"]]), np.array([b"ACGT"])),
-    *(pd.Series(["ACGT", np.nan], index=["x", "y"]), pd.Series(["ACGT", None], dtype="string")),
+    *(
+        pd.Series(["ACGT", np.nan], index=["x", "y"]),
+        pd.Series(["ACGT", None], dtype="string"),
+    ),
 ]
 
 
@@ -566,7 +797,13 @@ def test_what_is_not_sequences_is_one_sentence(model: Any, method: str) -> None:
 
 def test_other_letters_are_named_with_index_and_position(model: Any) -> None:
     text = window(model)
-    for letter, hint in (("U", "RNA"), ("E", "protein"), ("é", "'é'"), ("-", "'-'"), ("\n", "0x0a")):
+    for letter, hint in (
+        ("U", "RNA"),
+        ("E", "protein"),
+        ("é", "'é'"),
+        ("-", "'-'"),
+        ("\n", "0x0a"),
+    ):
         wrong = text[:9] + letter + text[10:]
         for method in (model.predict, model.embed):
             with fails(DataError, hint):
@@ -599,19 +836,25 @@ def test_a_short_sequence_scores_as_the_command_line_has_it(
 ) -> None:
     text = random_dna(60 - missing, 5)
     (tmp_path / "x.fa").write_text(f">x\n{text}\n")
-    bigbird_dna.score_promoters(promoter, tmp_path / "x.fa", tmp_path / "x.parquet", pad=True)
+    bigbird_dna.score_promoters(
+        promoter, tmp_path / "x.fa", tmp_path / "x.parquet", pad=True
+    )
     scores = pd.read_parquet(tmp_path / "x.parquet")["score"].to_numpy()
     found = promoter.predict([text, reverse_complement(text)], pad=True)
     np.testing.assert_array_equal(found, scores.astype(np.float32))
 
 
-def test_a_short_sequence_is_a_contig_of_its_own_to_a_chromatin_model(chromatin: Any, tmp_path: Path) -> None:
+def test_a_short_sequence_is_a_contig_of_its_own_to_a_chromatin_model(
+    chromatin: Any, tmp_path: Path
+) -> None:
     text = random_dna(96, 5)
     (tmp_path / "x.fa").write_text(f">x\n{text}\n")
     (tmp_path / "x.bed").write_text("x\t38\t58\n")  # the bin in its middle
     table = chromatin.predict_regions(tmp_path / "x.bed", tmp_path / "x.fa")
     assert table["note"].tolist() == ["contig_edge"]
-    np.testing.assert_array_equal(chromatin.predict(text, pad=True)[:, 0], table[["one", "two"]].to_numpy())
+    np.testing.assert_array_equal(
+        chromatin.predict(text, pad=True)[:, 0], table[["one", "two"]].to_numpy()
+    )
     # Of 80 bp, a third of the window is what was filled up with.
     assert np.isnan(chromatin.predict(text[:80], pad=True)).all()
     assert not np.isnan(chromatin.predict(text[:80], pad=True, max_n=0.5)).any()
@@ -621,13 +864,20 @@ def test_a_long_sequence_keeps_its_middle(model: Any) -> None:
     text = window(model)
     for left, right in ((3, 3), (10, 11)):
         long = random_dna(left, 1) + text + random_dna(right, 2)
-        np.testing.assert_array_equal(model.predict(long, pad=True), model.predict(text))
+        np.testing.assert_array_equal(
+            model.predict(long, pad=True), model.predict(text)
+        )
 
 
 def test_mostly_n_has_no_score(model: Any) -> None:
     text, size = window(model), WINDOWS[model.task]
     quarter = size // 4
-    rows = ["N" * size, "N" * quarter + text[quarter:], "N" * (quarter + 1) + text[quarter + 1 :], text]
+    rows = [
+        "N" * size,
+        "N" * quarter + text[quarter:],
+        "N" * (quarter + 1) + text[quarter + 1 :],
+        text,
+    ]
     found = model.predict(rows)
     assert [bool(np.isnan(row).all()) for row in found] == [True, False, True, False]
     assert [bool(np.isnan(row).any()) for row in found] == [True, False, True, False]
@@ -666,8 +916,12 @@ def test_embeddings_against_the_encoder(promoter: Any) -> None:
     found = promoter.embed(text, pool="base", device="cpu")[0]
     for place in range(50):
         token = int(np.searchsorted(offsets, place, side="right")) - 1
-        np.testing.assert_allclose(found[place], hidden[1 + token], atol=1e-5, rtol=1e-5)
-    cls, mean = (promoter.embed([text, "ACGT" * 12], pool=pool)[0] for pool in ("cls", "mean"))
+        np.testing.assert_allclose(
+            found[place], hidden[1 + token], atol=1e-5, rtol=1e-5
+        )
+    cls, mean = (
+        promoter.embed([text, "ACGT" * 12], pool=pool)[0] for pool in ("cls", "mean")
+    )
     np.testing.assert_allclose([cls, mean], [hidden[0], hidden.mean(0)], atol=1e-5)
 
 
@@ -678,9 +932,16 @@ def test_what_per_base_cannot_do_says_so(promoter: Any) -> None:
         promoter.embed("ACGT", pool="base", layer=9)
 
 
-def test_a_model_of_another_task_says_what_it_is_for(home: Path, tmp_path: Path) -> None:
-    promoter, chromatin = bigbird_dna.load(home / "promoter"), bigbird_dna.load(home / "chromatin")
-    config = promoter.config.model_copy(update={"vocabulary": small_tokenizer().vocabulary})
+def test_a_model_of_another_task_says_what_it_is_for(
+    home: Path, tmp_path: Path
+) -> None:
+    promoter, chromatin = (
+        bigbird_dna.load(home / "promoter"),
+        bigbird_dna.load(home / "chromatin"),
+    )
+    config = promoter.config.model_copy(
+        update={"vocabulary": small_tokenizer().vocabulary}
+    )
     pretrained = random_model(small_tokenizer(), config, PretrainingSettings())
     from bigbird_dna.model.directory import save
 
@@ -711,8 +972,13 @@ def test_a_model_of_another_task_says_what_it_is_for(home: Path, tmp_path: Path)
 
 def test_a_model_shows_itself_in_a_line(home: Path) -> None:
     for name, parts in {
-        "promoter": ("PromoterModel(promoter, window 60 bp with the TSS at 40", "1 layer × 16"),
-        "chromatin": ("ChromatinModel(chromatin, window 120 bp with a bin of 20, 2 tracks",),
+        "promoter": (
+            "PromoterModel(promoter, window 60 bp with the TSS at 40",
+            "1 layer × 16",
+        ),
+        "chromatin": (
+            "ChromatinModel(chromatin, window 120 bp with a bin of 20, 2 tracks",
+        ),
         "ensemble": ("ChromatinModel(chromatin, window 120 bp",),
     }.items():
         model = bigbird_dna.load(home / name)
@@ -729,8 +995,13 @@ def test_a_vcf_of_another_assembly_is_an_error_wherever_variants_are_read(
     path, out = tmp_path / "x.vcf", tmp_path / "out"
 
     def write_vcf(wrong: int) -> None:
-        refs = [other(sequence[at]) if at < 300 + wrong else sequence[at] for at in range(300, 305)]
-        lines = [f"a\t{301 + at}\t.\t{ref}\t{ref}T\t.\t.\t.\n" for at, ref in enumerate(refs)]
+        refs = [
+            other(sequence[at]) if at < 300 + wrong else sequence[at]
+            for at in range(300, 305)
+        ]
+        lines = [
+            f"a\t{301 + at}\t.\t{ref}\t{ref}T\t.\t.\t.\n" for at, ref in enumerate(refs)
+        ]
         path.write_text(VCF + "".join(lines))
 
     write_vcf(3)
@@ -743,4 +1014,7 @@ def test_a_vcf_of_another_assembly_is_an_error_wherever_variants_are_read(
         random_variants(path, genome, out)
     assert not out.exists()
     write_vcf(2)
-    assert model.variant_effects(path, genome)["note"].tolist() == ["REF_MISMATCH"] * 2 + ["."] * 3
+    assert (
+        model.variant_effects(path, genome)["note"].tolist()
+        == ["REF_MISMATCH"] * 2 + ["."] * 3
+    )

@@ -17,14 +17,25 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.reference import Reference, write_fasta
-from bigbird_dna.genome.sequence import Interval, centered_tiles, clean, reverse_complement
+from bigbird_dna.genome.sequence import (
+    Interval,
+    centered_tiles,
+    clean,
+    reverse_complement,
+)
 from bigbird_dna.genome.splits import window_start
 from bigbird_dna.model.batching import centered_bins, middle_bins, whole_bins
 from bigbird_dna.model.chromatin import share_windows
 from bigbird_dna.scoring.formats import OutputHeader, write_bigwig
 from bigbird_dna.scoring.promoters import WRITERS
 from bigbird_dna.scoring.regions import Region
-from bigbird_dna.scoring.scan import ScoredWindow, SignalSpan, count_windows, scan_promoters, signal_spans
+from bigbird_dna.scoring.scan import (
+    ScoredWindow,
+    SignalSpan,
+    count_windows,
+    scan_promoters,
+    signal_spans,
+)
 from bigbird_dna.scoring.tracks import predict_regions
 from tests.golden.messages import fails
 
@@ -32,7 +43,11 @@ from tests.golden.messages import fails
 def toy(sequences: Sequence[str]) -> np.ndarray:
     """A number from 0 to 1 that changes with every letter, its place, and the strand."""
     values = [
-        sum((index + 1) ** 2 * (ord(letter) % 7) for index, letter in enumerate(sequence)) % 9973
+        sum(
+            (index + 1) ** 2 * (ord(letter) % 7)
+            for index, letter in enumerate(sequence)
+        )
+        % 9973
         for sequence in sequences
     ]
     return np.array(values, dtype=np.float32) / np.float32(9973)
@@ -42,20 +57,34 @@ def write(path: Path, records: dict[str, str], width: int = 7) -> Path:
     lines = []
     for name, sequence in records.items():
         lines.append(f">{name} described")
-        lines += [sequence[start : start + width] for start in range(0, len(sequence), width)]
+        lines += [
+            sequence[start : start + width] for start in range(0, len(sequence), width)
+        ]
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
 def scan(records: dict[str, str], **options: Any) -> list[ScoredWindow]:
-    options = {"window": 6, "stride": 2, "upstream": 4, "predict": toy, "pad": True, **options}
+    options = {
+        "window": 6,
+        "stride": 2,
+        "upstream": 4,
+        "predict": toy,
+        "pad": True,
+        **options,
+    }
     with TemporaryDirectory() as directory:
         path = write(Path(directory, "x.fa"), records)
         return list(scan_promoters(path, scan_fasta(path), **options))
 
 
 def expected(
-    records: dict[str, str], size: int, stride: int, max_n: float, strands: Sequence[str], upstream: int = 4
+    records: dict[str, str],
+    size: int,
+    stride: int,
+    max_n: float,
+    strands: Sequence[str],
+    upstream: int = 4,
 ) -> list[tuple[Any, ...]]:
     """The rows, by slicing whole records; the TSS by its place in the sequence that the model reads."""
     rows: list[tuple[Any, ...]] = []
@@ -71,13 +100,22 @@ def expected(
             margin = "N" * ((size - len(piece)) // 2)
             for strand in strands:
                 seen = margin + piece + margin
-                places = [None] * len(margin) + [*range(start, start + len(piece))] + [None] * len(margin)
-                tss = (places if strand == "+" else places[::-1])[upstream : upstream + 1]
+                places = (
+                    [None] * len(margin)
+                    + [*range(start, start + len(piece))]
+                    + [None] * len(margin)
+                )
+                tss = (places if strand == "+" else places[::-1])[
+                    upstream : upstream + 1
+                ]
                 score = toy([seen if strand == "+" else reverse_complement(seen)])[0]
                 rows.append(
                     (
                         *(name, start, start + len(piece), strand),
-                        *(None if n_fraction > max_n else float(score), ";".join(notes)),
+                        *(
+                            None if n_fraction > max_n else float(score),
+                            ";".join(notes),
+                        ),
                         *(tss or [None]),
                     )
                 )
@@ -101,18 +139,27 @@ SCANS = st.fixed_dictionaries(
             "stride": st.integers(1, 30),
             "max_n": st.sampled_from([0.0, 0.3, 1.0]),
         },
-        **{"strands": st.sampled_from(["+-", "+", "-"]).map(tuple), "chunk_bases": st.integers(1, 40)},
+        **{
+            "strands": st.sampled_from(["+-", "+", "-"]).map(tuple),
+            "chunk_bases": st.integers(1, 40),
+        },
         "batch_sequences": st.integers(1, 9),
     }
 )
 SIZES = st.fixed_dictionaries(
-    {"upstream": st.integers(0, 9), "downstream": st.integers(1, 9), "stride": st.integers(1, 12)}
+    {
+        "upstream": st.integers(0, 9),
+        "downstream": st.integers(1, 9),
+        "stride": st.integers(1, 12),
+    }
 )
 
 
 @settings(max_examples=120, deadline=None)
 @given(records=fasta_records(), options=SCANS)
-def test_scan_agrees_with_slicing(records: dict[str, str], options: dict[str, Any]) -> None:
+def test_scan_agrees_with_slicing(
+    records: dict[str, str], options: dict[str, Any]
+) -> None:
     options["upstream"] %= options["window"]
     calls = []
 
@@ -121,20 +168,28 @@ def test_scan_agrees_with_slicing(records: dict[str, str], options: dict[str, An
         return toy(sequences)
 
     rows = scan(records, predict=predict, **options)
-    size, stride, max_n, strands = (options[name] for name in ("window", "stride", "max_n", "strands"))
+    size, stride, max_n, strands = (
+        options[name] for name in ("window", "stride", "max_n", "strands")
+    )
     assert [tuple(row) for row in rows] == expected(
         records, size, stride, max_n, strands, options["upstream"]
     )
     assert len({row.name for row in rows}) == len(rows)
-    assert max(calls, default=0) <= max(options["batch_sequences"] + len(strands) - 1, len(strands))
+    assert max(calls, default=0) <= max(
+        options["batch_sequences"] + len(strands) - 1, len(strands)
+    )
     lengths = {name: len(sequence) for name, sequence in records.items()}
-    assert len(rows) == len(strands) * count_windows(lengths, window=size, stride=stride)
+    assert len(rows) == len(strands) * count_windows(
+        lengths, window=size, stride=stride
+    )
 
 
 @pytest.mark.parametrize("kept_bases", [1, 1 << 24])
 def test_a_window_that_comes_again_is_not_predicted_again(kept_bases: int) -> None:
     rng = np.random.default_rng(0)
-    records = {f"r{number}": "".join(rng.choice(list("ACGT"), 3)) for number in range(2000)}
+    records = {
+        f"r{number}": "".join(rng.choice(list("ACGT"), 3)) for number in range(2000)
+    }
     records["full"] = "ACGTTGCA" * 20
     seen: list[str] = []
 
@@ -143,17 +198,28 @@ def test_a_window_that_comes_again_is_not_predicted_again(kept_bases: int) -> No
         seen.extend(sequences)
         return toy(sequences)
 
-    rows = scan(records, window=8, stride=8, predict=predict, batch_sequences=100, kept_bases=kept_bases)
+    rows = scan(
+        records,
+        window=8,
+        stride=8,
+        predict=predict,
+        batch_sequences=100,
+        kept_bases=kept_bases,
+    )
     assert [tuple(row) for row in rows] == expected(records, 8, 8, 0.25, "+-")
     # 64 records differ, and so do the windows of `full` on both strands.
     assert (len(seen) <= 66) == (kept_bases > 1)
 
 
 @pytest.mark.parametrize("contigs", [{"other": 12}, {"c": 13}])
-def test_a_file_that_changed_since_its_scan_is_refused(tmp_path: Path, contigs: dict[str, int]) -> None:
+def test_a_file_that_changed_since_its_scan_is_refused(
+    tmp_path: Path, contigs: dict[str, int]
+) -> None:
     path = write(tmp_path / "x.fa", {"c": "ACGTACGTACGT"})
     with fails(DataError):
-        list(scan_promoters(path, contigs, window=13, stride=1, upstream=9, predict=toy))
+        list(
+            scan_promoters(path, contigs, window=13, stride=1, upstream=9, predict=toy)
+        )
 
 
 @pytest.mark.parametrize("wrong", [{"window": 0}, {"stride": 0}, {"max_n": 1.5}])
@@ -162,7 +228,9 @@ def test_arguments_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
         scan({"c": "ACGT"}, **wrong)
 
 
-def spans(rows: list[ScoredWindow], lengths: dict[str, int], **options: Any) -> list[SignalSpan]:
+def spans(
+    rows: list[ScoredWindow], lengths: dict[str, int], **options: Any
+) -> list[SignalSpan]:
     return list(signal_spans(rows, lengths, **{"stride": 2, **options}))
 
 
@@ -190,13 +258,22 @@ def test_signal_of_a_short_record_is_at_the_position_that_the_score_is_about() -
     # The window begins one base before the record: base 5 of it is base 4 of the record, or, on "-", base 0.
     rows = scan({"c": "ACGTACGTAC"}, window=12, upstream=5)
     assert [row.tss for row in rows] == [4, 5]
-    assert spans(rows[:1], {"c": 10}, strands=("+",)) == [SignalSpan("c", 3, 6, rows[0].score or 0)]
+    assert spans(rows[:1], {"c": 10}, strands=("+",)) == [
+        SignalSpan("c", 3, 6, rows[0].score or 0)
+    ]
     assert spans(scan({"c": "ACGTACGTAC"}, window=40, upstream=39), {"c": 10}) == []
 
 
 @pytest.mark.parametrize(
     ("sequence", "shown"),
-    [("ACGTA", True), ("ACGT", False), ("ACGTN", False), ("ACGNTA", True), ("ACGNNA", False), ("A", False)],
+    [
+        ("ACGTA", True),
+        ("ACGT", False),
+        ("ACGTN", False),
+        ("ACGNTA", True),
+        ("ACGNNA", False),
+        ("A", False),
+    ],
 )
 def test_what_lies_beyond_a_record_can_count_as_n(sequence: str, shown: bool) -> None:
     """A sixth of a window of 6 bp may be N, two sixths may not."""
@@ -204,7 +281,9 @@ def test_what_lies_beyond_a_record_can_count_as_n(sequence: str, shown: bool) ->
     assert [row.score is not None for row in rows] == [shown] * 2
     missing = 6 - len(sequence)
     share = (missing + sequence.count("N")) / 6
-    notes = ([f"padded={missing}"] if missing else []) + ([] if shown else [f"n_fraction={share:.4g}"])
+    notes = ([f"padded={missing}"] if missing else []) + (
+        [] if shown else [f"n_fraction={share:.4g}"]
+    )
     assert [row.note for row in rows] == [";".join(notes)] * 2
     if shown:
         assert rows == scan({"c": sequence}, max_n=0.3)
@@ -216,21 +295,39 @@ def test_signal_is_a_function_that_covers_every_tss_position(
     records: dict[str, str], options: dict[str, int]
 ) -> None:
     lengths = {name: len(sequence) for name, sequence in records.items()}
-    upstream, downstream, stride = (options[name] for name in ("upstream", "downstream", "stride"))
-    rows = scan(records, window=upstream + downstream, upstream=upstream, stride=stride, max_n=0.3)
+    upstream, downstream, stride = (
+        options[name] for name in ("upstream", "downstream", "stride")
+    )
+    rows = scan(
+        records,
+        window=upstream + downstream,
+        upstream=upstream,
+        stride=stride,
+        max_n=0.3,
+    )
     both = spans(rows, lengths, stride=stride)
     values: dict[tuple[str, int], float] = {}
     last = ("", 0)
     for piece in both:
         assert 0 <= piece.start < piece.end <= lengths[piece.contig]
-        assert piece.contig != last[0] or piece.start >= last[1], "spans overlap or go back"
+        assert piece.contig != last[0] or piece.start >= last[1], (
+            "spans overlap or go back"
+        )
         last = (piece.contig, piece.end)
-        values.update({(piece.contig, base): piece.score for base in range(piece.start, piece.end)})
+        values.update(
+            {
+                (piece.contig, base): piece.score
+                for base in range(piece.start, piece.end)
+            }
+        )
     single = {
         strand: {
             (piece.contig, base): piece.score
             for piece in spans(
-                [r for r in rows if r.strand == strand], lengths, strands=(strand,), stride=stride
+                [r for r in rows if r.strand == strand],
+                lengths,
+                strands=(strand,),
+                stride=stride,
             )
             for base in range(piece.start, piece.end)
         }
@@ -242,24 +339,37 @@ def test_signal_is_a_function_that_covers_every_tss_position(
             assert single[row.strand][row.contig, tss] == row.score
     everywhere = single["+"].keys() | single["-"].keys()
     assert values == {
-        place: max(track[place] for track in single.values() if place in track) for place in everywhere
+        place: max(track[place] for track in single.values() if place in track)
+        for place in everywhere
     }
 
 
 @settings(max_examples=60, deadline=None)
 @given(sequence=st.text("ACGT", min_size=1, max_size=30), options=SIZES)
-def test_signal_of_the_reverse_complement_is_mirrored(sequence: str, options: dict[str, int]) -> None:
+def test_signal_of_the_reverse_complement_is_mirrored(
+    sequence: str, options: dict[str, int]
+) -> None:
     sequence += sequence  # an even length: no bound lies on the middle of a base
     length = len(sequence)
-    upstream, downstream, stride = (options[name] for name in ("upstream", "downstream", "stride"))
+    upstream, downstream, stride = (
+        options[name] for name in ("upstream", "downstream", "stride")
+    )
 
     def track(text: str) -> dict[int, float]:
-        rows = scan({"c": text}, window=upstream + downstream, upstream=upstream, stride=stride)
+        rows = scan(
+            {"c": text}, window=upstream + downstream, upstream=upstream, stride=stride
+        )
         pieces = spans(rows, {"c": length}, stride=stride)
-        return {base: piece.score for piece in pieces for base in range(piece.start, piece.end)}
+        return {
+            base: piece.score
+            for piece in pieces
+            for base in range(piece.start, piece.end)
+        }
 
     mirrored = track(reverse_complement(sequence))
-    assert {length - 1 - base: score for base, score in mirrored.items()} == track(sequence)
+    assert {length - 1 - base: score for base, score in mirrored.items()} == track(
+        sequence
+    )
 
 
 ROWS = [
@@ -318,7 +428,9 @@ def test_bigwig_reads_back(tmp_path: Path, capfd: pytest.CaptureFixture[str]) ->
     assert capfd.readouterr() == ("", "")
 
 
-def test_parquet_reads_back_in_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_reads_back_in_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import pyarrow.parquet as pq
 
     monkeypatch.setattr("bigbird_dna.scoring.promoters.ROW_GROUP", 4)
@@ -327,10 +439,30 @@ def test_parquet_reads_back_in_row_groups(tmp_path: Path, monkeypatch: pytest.Mo
     assert stored.num_row_groups == 2
     assert stored.schema_arrow.metadata == {b"bigbird-dna": b"1", b"model": b"ab"}
     table = stored.read().to_pylist()
-    assert list(table[0]) == ["contig", "start", "end", "name", "score", "strand", "note", "tss"]
-    for (contig, start, end, strand, score, note, tss), found in zip(ROWS, table, strict=True):
+    assert list(table[0]) == [
+        "contig",
+        "start",
+        "end",
+        "name",
+        "score",
+        "strand",
+        "note",
+        "tss",
+    ]
+    for (contig, start, end, strand, score, note, tss), found in zip(
+        ROWS, table, strict=True
+    ):
         name = f"{contig}:{start}-{end}({strand})"
-        cells = [contig, start, end, name, pytest.approx(score), strand, note or None, tss]
+        cells = [
+            contig,
+            start,
+            end,
+            name,
+            pytest.approx(score),
+            strand,
+            note or None,
+            tss,
+        ]
         assert [*found.values()] == cells
 
 
@@ -355,12 +487,18 @@ def test_a_disk_with_little_room_is_told_of_before_anything_is_lost(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     path = tmp_path / "output/x.bw"
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "disk_usage", lambda place: Usage(10_000 if place.name == full else 1 << 30))
+        patch.setattr(
+            shutil,
+            "disk_usage",
+            lambda place: Usage(10_000 if place.name == full else 1 << 30),
+        )
         with fails(OSError) as caught:
             write_bigwig(path, VALUES, {"one": 5000}, "window")
     assert caught.value.errno == errno.ENOSPC and not [*path.parent.iterdir()]
     write_bigwig(path, VALUES, {"one": 5000}, "window")
-    assert [*pybigtools.open(str(path)).records("one")] == [value[1:] for value in VALUES]
+    assert [*pybigtools.open(str(path)).records("one")] == [
+        value[1:] for value in VALUES
+    ]
 
 
 # bigWig files of many contigs
@@ -403,18 +541,31 @@ def test_a_bigwig_that_lacks_a_value_or_a_contig_is_an_error(
             real(self.path, "w").write(contigs, iter([*values][:-1]))
 
     monkeypatch.setattr(
-        pybigtools, "open", lambda path, mode="r": real(path) if mode == "r" else Losing(path)
+        pybigtools,
+        "open",
+        lambda path, mode="r": real(path) if mode == "r" else Losing(path),
     )
     with fails(OSError, "bigWig of 1 contigs and 10 bp, not"):
-        write_bigwig(tmp_path / "x.bw", [("one", 0, 10, 0.5), last], {"one": 50, "two": 50}, "window")
+        write_bigwig(
+            tmp_path / "x.bw",
+            [("one", 0, 10, 0.5), last],
+            {"one": 50, "two": 50},
+            "window",
+        )
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_parquet_file_that_lacks_a_row_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parquet_file_that_lacks_a_row_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import pyarrow.parquet as pq
 
     write_table = pq.ParquetWriter.write_table
-    monkeypatch.setattr(pq.ParquetWriter, "write_table", lambda self, table: write_table(self, table[:-1]))
+    monkeypatch.setattr(
+        pq.ParquetWriter,
+        "write_table",
+        lambda self, table: write_table(self, table[:-1]),
+    )
     with fails(OSError, f"Parquet file of {len(ROWS) - 1} rows, not {len(ROWS)}"):
         WRITERS["parquet"](tmp_path / "x.parquet", iter(ROWS), INFO)
 
@@ -428,7 +579,9 @@ SIZE, WINDOW = 20, 140  # seven bins
 def bases(sequences: Sequence[str], count: int) -> np.ndarray:
     """What a predictor of `count` bins would give that counts A and C in each: (W, K, 2)."""
     starts = centered_bins(WINDOW, SIZE, count)
-    texts = [[sequence[start : start + SIZE] for start in starts] for sequence in sequences]
+    texts = [
+        [sequence[start : start + SIZE] for start in starts] for sequence in sequences
+    ]
     counts = [[[text.count("A"), text.count("C")] for text in row] for row in texts]
     return np.array(counts, np.float32) / SIZE
 
@@ -437,35 +590,50 @@ def bases(sequences: Sequence[str], count: int) -> np.ndarray:
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     path = tmp_path_factory.mktemp("reference") / "genome.fa.gz"
     rng = np.random.default_rng(0)
-    first, second = ("".join(rng.choice(list("ACGT"), length)) for length in (3000, 1210))
+    first, second = (
+        "".join(rng.choice(list("ACGT"), length)) for length in (3000, 1210)
+    )
     write_fasta(path, [("a", first), ("b", second[:700] + "N" * 200 + second[900:])])
     return Reference(path)
 
 
-bins = st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 1190)), min_size=1, max_size=40)
+bins = st.lists(
+    st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 1190)),
+    min_size=1,
+    max_size=40,
+)
 
 
 @given(bins, st.sampled_from([1, 3, 5, 7]))
 def test_every_bin_gets_its_own_prediction(
     reference: Reference, chosen: list[tuple[str, int]], count: int
 ) -> None:
-    contigs, starts = [contig for contig, _ in chosen], np.array([start for _, start in chosen])
+    contigs, starts = (
+        [contig for contig, _ in chosen],
+        np.array([start for _, start in chosen]),
+    )
     shared = share_windows(contigs, starts, SIZE, WINDOW, count)
     assert len(set(shared.windows)) == len(shared.windows) <= len(set(chosen))
     found = np.full((len(chosen), 2), np.nan)
-    for numbers, values in shared.predicted(reference, lambda texts: bases(texts, count)):
+    for numbers, values in shared.predicted(
+        reference, lambda texts: bases(texts, count)
+    ):
         assert np.isnan(found[numbers]).all()
         found[numbers] = values
     for (contig, start), row in zip(chosen, found, strict=True):
         text = reference.fetch(Interval(contig, start, start + SIZE))
-        np.testing.assert_allclose(row, [text.count("A") / SIZE, text.count("C") / SIZE])
+        np.testing.assert_allclose(
+            row, [text.count("A") / SIZE, text.count("C") / SIZE]
+        )
     # The window of a bin is the same whichever others are asked for.
     alone = share_windows(contigs[:1], starts[:1], SIZE, WINDOW, count)
     assert alone.windows[0] == shared.windows[shared.owner[0]]
     assert alone.place[0] == shared.place[0]
     if count == 1:
         middle = window_start(starts, SIZE, WINDOW)
-        assert [shared.windows[owner].start for owner in shared.owner] == middle.tolist()
+        assert [
+            shared.windows[owner].start for owner in shared.owner
+        ] == middle.tolist()
 
 
 def test_side_by_side_bins_need_few_windows() -> None:
@@ -477,7 +645,9 @@ def test_side_by_side_bins_need_few_windows() -> None:
 
 @pytest.mark.parametrize("summary", ["max", "mean"])
 @pytest.mark.parametrize("at_once", [1, 5, 1000])
-def test_regions_that_share_windows(reference: Reference, summary: str, at_once: int) -> None:
+def test_regions_that_share_windows(
+    reference: Reference, summary: str, at_once: int
+) -> None:
     regions = [
         Region("a", 40, 60, "bin"),
         Region("a", 0, 400, "many"),
@@ -487,7 +657,9 @@ def test_regions_that_share_windows(reference: Reference, summary: str, at_once:
         Region("b", 1190, 1210, "at the end"),
     ]
 
-    def run(some: Sequence[Region], count: int) -> list[tuple[str, list[float] | None, str]]:
+    def run(
+        some: Sequence[Region], count: int
+    ) -> list[tuple[str, list[float] | None, str]]:
         found = predict_regions(
             some,
             reference,
@@ -500,7 +672,8 @@ def test_regions_that_share_windows(reference: Reference, summary: str, at_once:
             bins_at_once=at_once,
         )
         return [
-            (region.name, None if values is None else values.tolist(), note) for region, values, note in found
+            (region.name, None if values is None else values.tolist(), note)
+            for region, values, note in found
         ]
 
     rows = run(regions, 5)
@@ -518,11 +691,19 @@ def test_regions_that_share_windows(reference: Reference, summary: str, at_once:
 
 
 def test_bins_of_the_middle() -> None:
-    assert [middle_bins(8000, 200, part) for part in (0, 0.01, 0.25, 0.5, 1)] == [1, 1, 9, 19, 39]
+    assert [middle_bins(8000, 200, part) for part in (0, 0.01, 0.25, 0.5, 1)] == [
+        1,
+        1,
+        9,
+        19,
+        39,
+    ]
     assert middle_bins(1000, 200, 1) == whole_bins(1000, 200) == 5
     assert middle_bins(2000, 200, 0.3) == 3
     for window in range(200, 3000, 100):
         for part in np.linspace(0, 1, 21):
             count = middle_bins(window, 200, part)
-            assert count % 2 == 1 and (count == 1 or count * 200 <= part * window + 1e-6)
+            assert count % 2 == 1 and (
+                count == 1 or count * 200 <= part * window + 1e-6
+            )
             assert count + 2 > part * window / 200 - 1e-6 or count == 1

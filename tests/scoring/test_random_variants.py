@@ -11,7 +11,10 @@ from bigbird_dna.genome.variants import Change, find_change
 from tests.cli.command import Run, refused, silent, table
 from tests.toys import VCF, random_dna
 
-CONTIGS = {"one": random_dna(900, 5), "gap": random_dna(70, 6) + "N" * 60 + random_dna(70, 7)}
+CONTIGS = {
+    "one": random_dna(900, 5),
+    "gap": random_dna(70, 6) + "N" * 60 + random_dna(70, 7),
+}
 WITHIN = 90
 
 
@@ -34,10 +37,19 @@ def vcf(tmp_path: Path) -> Path:
     records = [("one", at, one[at], other[one[at]]) for at in range(300, 380)]
     for at in (0, 120, 450, 899):
         records.append(("one", at, one[at], f"{one[at]}GATTACA,{other[one[at]]},<DEL>"))
-    records += [("one", 500, one[500:507], one[500]), ("one", 600, one[600:603], "ACGTTGA")]
-    records += [("gap", 131, gap[131], f"{gap[131]}GATTACA"), ("gap", 69, gap[69], other[gap[69]])]
+    records += [
+        ("one", 500, one[500:507], one[500]),
+        ("one", 600, one[600:603], "ACGTTGA"),
+    ]
+    records += [
+        ("gap", 131, gap[131], f"{gap[131]}GATTACA"),
+        ("gap", 69, gap[69], other[gap[69]]),
+    ]
     records += [("elsewhere", 5, "A", "C"), ("one", 7, "N", "A")]
-    lines = (f"{contig}\t{at + 1}\t.\t{ref}\t{alt}\t.\t.\t.\n" for contig, at, ref, alt in records)
+    lines = (
+        f"{contig}\t{at + 1}\t.\t{ref}\t{alt}\t.\t.\t.\n"
+        for contig, at, ref, alt in records
+    )
     path = tmp_path / "given.vcf"
     path.write_text(VCF + "".join(lines))
     return path
@@ -50,7 +62,10 @@ def changes(reference: Path, rows: list[dict[str, str]]) -> list[list[Change]]:
     for row in rows:
         contig = row["CHROM"] if row["CHROM"] in CONTIGS else None
         alts = row["ALT"].split(",")
-        normal = [find_change(contig, int(row["POS"]) - 1, row["REF"], alt, genome) for alt in alts]
+        normal = [
+            find_change(contig, int(row["POS"]) - 1, row["REF"], alt, genome)
+            for alt in alts
+        ]
         found.append([one for one in normal if isinstance(one, Change)])
     return found
 
@@ -58,13 +73,26 @@ def changes(reference: Path, rows: list[dict[str, str]]) -> list[list[Change]]:
 def test_what_is_drawn(run: Run, genome: Path, vcf: Path, tmp_path: Path) -> None:
     outputs = [tmp_path / f"{name}.vcf.gz" for name in ("a", "b", "c")]
     for output, seed in zip(outputs, (1, 1, 2), strict=True):
-        words = ("--reference", genome, "--per-variant", 150, "--within", WITHIN, "--seed", seed)
+        words = (
+            "--reference",
+            genome,
+            "--per-variant",
+            150,
+            "--within",
+            WITHIN,
+            "--seed",
+            seed,
+        )
         result = run("prepare random-variants", vcf, *words, "-o", output)
-        assert result.code == 0 and "fewer" in result.err  # beside the given SNVs of each base
+        assert (
+            result.code == 0 and "fewer" in result.err
+        )  # beside the given SNVs of each base
     texts = [pysam.BGZFile(str(path)).read().decode() for path in outputs]
     rows = [table(text) for text in texts]
     assert rows[0] == rows[1] != rows[2]
-    with pysam.VariantFile(str(outputs[0])) as opened:  # sorted, with an index, and contigs declared
+    with pysam.VariantFile(
+        str(outputs[0])
+    ) as opened:  # sorted, with an index, and contigs declared
         fetched = [record.id for contig in CONTIGS for record in opened.fetch(contig)]
     assert fetched == [row["ID"] for row in rows[0]]
     before = table(vcf.read_text())
@@ -73,7 +101,9 @@ def test_what_is_drawn(run: Run, genome: Path, vcf: Path, tmp_path: Path) -> Non
     for row, own in zip(rows[0], changes(genome, rows[0]), strict=True):
         (change,) = own  # REF is that of the reference, and ALT another
         pos, ref, alt, _ = row["ID"].split(":")
-        ((of,),) = changes(genome, [{"CHROM": row["CHROM"], "POS": pos, "REF": ref, "ALT": alt}])
+        ((of,),) = changes(
+            genome, [{"CHROM": row["CHROM"], "POS": pos, "REF": ref, "ALT": alt}]
+        )
         assert of in taken and change not in taken
         assert "N" not in row["REF"] + row["ALT"]
         assert (len(change.ref), len(change.alt)) == (len(of.ref), len(of.alt))
@@ -87,11 +117,21 @@ def test_what_is_drawn(run: Run, genome: Path, vcf: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "record", ["elsewhere\t1\t.\tA\tC", "one\t1\t.\tA\t<DEL>", "one\t1\t.\tA"], ids=range(3)
+    "record",
+    ["elsewhere\t1\t.\tA\tC", "one\t1\t.\tA\t<DEL>", "one\t1\t.\tA"],
+    ids=range(3),
 )
 def test_nothing_to_draw(run: Run, genome: Path, tmp_path: Path, record: str) -> None:
     path, out = tmp_path / "given.vcf", tmp_path / "out.vcf"
     path.write_text(f"{VCF}{record}" + "\t.\t.\t.\n" * ("A\t" in record))
-    refused(run("prepare random-variants", path, "--reference", genome, "-o", out), 1, "given.vcf")
+    refused(
+        run("prepare random-variants", path, "--reference", genome, "-o", out),
+        1,
+        "given.vcf",
+    )
     assert not out.exists()
-    refused(run("prepare random-variants", path, "--reference", genome, "-o", path), 2, "given.vcf")
+    refused(
+        run("prepare random-variants", path, "--reference", genome, "-o", path),
+        2,
+        "given.vcf",
+    )

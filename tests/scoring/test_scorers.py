@@ -44,7 +44,9 @@ class Case(NamedTuple):
     ways: tuple[dict[str, Any], ...]
 
     def inputs(self, home: Path) -> tuple[Path, ...]:
-        return (home / self.source, home / "genome.fa.gz")[: 1 + (self.command != "score-promoters")]
+        return (home / self.source, home / "genome.fa.gz")[
+            : 1 + (self.command != "score-promoters")
+        ]
 
     def words(self, home: Path, model: str = "") -> list[object]:
         source, *reference = self.inputs(home)
@@ -52,17 +54,35 @@ class Case(NamedTuple):
         return [self.command, home / (model or self.model), source, *named]
 
 
-SCAN = {"tsv": "x.tsv.gz", "bed": "x.bed", "bedgraph": "x.bg.gz", "bigwig": "x.bw", "parquet": "x.parquet"}
+SCAN = {
+    "tsv": "x.tsv.gz",
+    "bed": "x.bed",
+    "bedgraph": "x.bg.gz",
+    "bigwig": "x.bw",
+    "parquet": "x.parquet",
+}
 TABLES = {"tsv": "x.tsv", "bed": "x.bed", "bigwig": "x.bw", "parquet": "x.parquet"}
 EFFECTS = {"vcf": "x.vcf.gz", "tsv": "x.tsv.gz"}
 PLACES: dict[str, Any] = {"contigs": ["long", "last", "gap"], "regions": "some.bed"}
 CASES = {
     "scan": Case(
-        *(bigbird_dna.score_promoters, "score-promoters", "promoter", "genome.fa.gz", SCAN),
+        *(
+            bigbird_dna.score_promoters,
+            "score-promoters",
+            "promoter",
+            "genome.fa.gz",
+            SCAN,
+        ),
         ({"stride": STRIDE}, {**PLACES, "stride": 10, "strand": "-"}),
     ),
     "regions": Case(
-        *(bigbird_dna.predict_tracks, "predict-tracks", "chromatin", "regions.bed", TABLES),
+        *(
+            bigbird_dna.predict_tracks,
+            "predict-tracks",
+            "chromatin",
+            "regions.bed",
+            TABLES,
+        ),
         ({"summary": "mean"}, {"center_fraction": 0.5, "contigs": ["long", "last"]}),
     ),
     "effects": Case(
@@ -74,7 +94,13 @@ CASES = {
         ({"stride": 60}, {**PLACES, "stride": 60}),
     ),
     "likelihoods": Case(
-        *(bigbird_dna.score_variants, "score-variants", "pretraining", "x.vcf", EFFECTS),
+        *(
+            bigbird_dna.score_variants,
+            "score-variants",
+            "pretraining",
+            "x.vcf",
+            EFFECTS,
+        ),
         ({"offsets": 1}, {**PLACES, "offsets": 2, "context": 30}),
     ),
 }
@@ -95,7 +121,10 @@ def flags(options: dict[str, Any]) -> list[object]:
         "piece": "--shard",
         "output": "-o",
     }
-    given = [(names.get(key, f"--{key.replace('_', '-')}"), value) for key, value in options.items()]
+    given = [
+        (names.get(key, f"--{key.replace('_', '-')}"), value)
+        for key, value in options.items()
+    ]
     return [
         word
         for name, value in given
@@ -106,7 +135,11 @@ def flags(options: dict[str, Any]) -> list[object]:
 
 def rows(result: Result) -> list[list[str]]:
     assert result.code == 0, result.err
-    return [line.split("\t") for line in result.out.splitlines() if not line.startswith(("#", "contig\t"))]
+    return [
+        line.split("\t")
+        for line in result.out.splitlines()
+        if not line.startswith(("#", "contig\t"))
+    ]
 
 
 def written(directory: Path) -> dict[str, bytes]:
@@ -119,9 +152,14 @@ def written(directory: Path) -> dict[str, bytes]:
 def merged(job: Callable[..., Any], made: Path, name: str, of: int) -> dict[str, bytes]:
     """The files that the shards of a job become, each made with other batches, merged in another order."""
     shards = [made / f"{number}.shard" for number in range(1, of + 1)]
-    for number, (path, batch) in enumerate(zip(shards, itertools.cycle((3, 1, 7))), start=1):
+    for number, (path, batch) in enumerate(
+        zip(shards, itertools.cycle((3, 1, 7))), start=1
+    ):
         job(output=path, shard=f"{number}/{of}", batch_size=batch)
-    assert bigbird_dna.merge_shards([*shards[1::2], *shards[::2]], made / name).shards == of
+    assert (
+        bigbird_dna.merge_shards([*shards[1::2], *shards[::2]], made / name).shards
+        == of
+    )
     for path in shards:
         path.unlink()
     return written(made)
@@ -129,14 +167,21 @@ def merged(job: Callable[..., Any], made: Path, name: str, of: int) -> dict[str,
 
 @pytest.mark.parametrize(("name", "format"), EVERY)
 def test_function_command_and_shards_write_the_same_scores(
-    run: Run, load: Callable[[str], Any], home: Path, tmp_path: Path, name: str, format: str
+    run: Run,
+    load: Callable[[str], Any],
+    home: Path,
+    tmp_path: Path,
+    name: str,
+    format: str,
 ) -> None:
     """Function and command, bytes; shards, scores to 1e-6. In any number, more than there are rows as well.
 
     The command knows the format by the file's ending.
     """
     case = CASES[name]
-    for options, counts in zip(case.ways, ((1, 3, 70) if format == "tsv" else (4,), (3,)), strict=True):
+    for options, counts in zip(
+        case.ways, ((1, 3, 70) if format == "tsv" else (4,), (3,)), strict=True
+    ):
         options = {**options, "threads": 1}
         if "regions" in options:
             options["regions"] = home / options["regions"]
@@ -144,7 +189,9 @@ def test_function_command_and_shards_write_the_same_scores(
             options["tracks"] = "two"
 
         def job(options: dict[str, Any] = options, **more: Any) -> None:
-            case.function(load(case.model), *case.inputs(home), format=format, **options, **more)
+            case.function(
+                load(case.model), *case.inputs(home), format=format, **options, **more
+            )
 
         made, file = tmp_path / "made", case.files[format]
         made.mkdir(exist_ok=True)
@@ -170,7 +217,10 @@ def test_contigs_and_regions_choose_rows_of_the_whole(
     for contigs in (["last"], ["gap", "long"]):
         result = run(*words, *flags({"contigs": contigs}))
         assert rows(result) == [row for row in whole if row[0] in contigs] != []
-        assert "".join(f" --contig {contig}" for contig in contigs) in result.out.splitlines()[2]
+        assert (
+            "".join(f" --contig {contig}" for contig in contigs)
+            in result.out.splitlines()[2]
+        )
     refused(run(*words, "--contig", "chr9"), 1, home / "genome.fa.gz", "chr9")
     some = run(*words, "--contig", "chr9", "--contig", "last")
     assert rows(some) == [row for row in whole if row[0] == "last"]
@@ -178,12 +228,20 @@ def test_contigs_and_regions_choose_rows_of_the_whole(
     if case.command == "predict-tracks":
         return
     for strand in "+-" if name == "scan" else ():
-        assert rows(run(*words, "--strand", strand)) == [row for row in whole if row[5] == strand]
+        assert rows(run(*words, "--strand", strand)) == [
+            row for row in whole if row[5] == strand
+        ]
 
     def inside(row: list[str]) -> bool:
         place = int(row[1])
-        first, last = (place, int(row[2])) if name == "scan" else (place - 1, place - 1 + len(row[2]))
-        return any(row[0] == c and first < end and start < last for c, start, end in SOME)
+        first, last = (
+            (place, int(row[2]))
+            if name == "scan"
+            else (place - 1, place - 1 + len(row[2]))
+        )
+        return any(
+            row[0] == c and first < end and start < last for c, start, end in SOME
+        )
 
     chosen = [row for row in whole if inside(row)]
     assert 0 < len(chosen) < len(whole)
@@ -203,12 +261,31 @@ def test_contigs_and_regions_choose_rows_of_the_whole(
 
 def test_a_signal_in_regions_is_that_of_a_whole_scan(run: Run, home: Path) -> None:
     def bases(*words: object) -> dict[tuple[str, int], str]:
-        found = rows(run(*CASES["scan"].words(home), "--stride", 17, "--format", "bedgraph", *words))
-        return {(row[0], base): row[3] for row in found for base in range(int(row[1]), int(row[2]))}
+        found = rows(
+            run(
+                *CASES["scan"].words(home),
+                "--stride",
+                17,
+                "--format",
+                "bedgraph",
+                *words,
+            )
+        )
+        return {
+            (row[0], base): row[3]
+            for row in found
+            for base in range(int(row[1]), int(row[2]))
+        }
 
     whole = bases()
-    inside = {place for c, start, end in SOME for place in itertools.product([c], range(start, end))}
-    assert bases("--regions", home / "some.bed") == {place: whole[place] for place in inside & whole.keys()}
+    inside = {
+        place
+        for c, start, end in SOME
+        for place in itertools.product([c], range(start, end))
+    }
+    assert bases("--regions", home / "some.bed") == {
+        place: whole[place] for place in inside & whole.keys()
+    }
 
 
 def test_contigs_under_their_other_names(tmp_path: Path) -> None:
@@ -216,7 +293,11 @@ def test_contigs_under_their_other_names(tmp_path: Path) -> None:
     (tmp_path / "x.bed").write_text("22\t10\t20\nNC_000021.8\t5\t9\nchr22\t15\t30\n")
     places = find_places(["22", "CM000683.1"], tmp_path / "x.bed", known, "x.fa", None)
     assert places is not None
-    assert list(places.clipped("chr22", 0, 100)) == [(10, 30)] == list(places.clipped("22", 0, 100))
+    assert (
+        list(places.clipped("chr22", 0, 100))
+        == [(10, 30)]
+        == list(places.clipped("22", 0, 100))
+    )
     assert places.overlaps("21", 8, 9) and not places.overlaps("21", 9, 10)
     assert not places.overlaps("chr22", 30, 31) and places.overlaps("chr22", 29, 31)
     assert find_places([], None, known, "x.fa", None) is None
@@ -225,23 +306,50 @@ def test_contigs_under_their_other_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["regions", "effects", "site effects"])
-def test_an_alias_file_has_the_names_of_contigs(run: Run, home: Path, tmp_path: Path, name: str) -> None:
+def test_an_alias_file_has_the_names_of_contigs(
+    run: Run, home: Path, tmp_path: Path, name: str
+) -> None:
     """Of regions, records, contigs and sites."""
     case, aliases = CASES[name], tmp_path / "names.tsv"
     aliases.write_text("NC_1\tlong\n")
     for file in ("regions.bed", "some.bed", "x.vcf"):
-        lines = (home / file).read_text("utf-8", "surrogateescape").splitlines(keepends=True)
-        named = [line.replace("long\t", "NC_1\t", 1) for line in lines if line.startswith(("#", "long"))]
+        lines = (
+            (home / file)
+            .read_text("utf-8", "surrogateescape")
+            .splitlines(keepends=True)
+        )
+        named = [
+            line.replace("long\t", "NC_1\t", 1)
+            for line in lines
+            if line.startswith(("#", "long"))
+        ]
         (tmp_path / file).write_text("".join(named), "utf-8", "surrogateescape")
     command, model, _, *reference = case.words(home)
     ways: list[list[object]] = [[], ["--contig", "{}"]]
     ways += [["--regions", "{}/some.bed"]] if case.command == "score-variants" else []
     ways += [["--tss", "{}/some.bed"]] if name == "site effects" else []
     for way in ways:
-        asked = [str(word).format("long" if way[0] == "--contig" else home) for word in way]
-        own = [row for row in rows(run(*case.words(home), *asked, "--format", "tsv")) if row[0] == "long"]
-        other = [str(word).format("NC_1" if way[0] == "--contig" else tmp_path) for word in way]
-        words = [command, model, tmp_path / case.source, *reference, *other, "--aliases", aliases]
+        asked = [
+            str(word).format("long" if way[0] == "--contig" else home) for word in way
+        ]
+        own = [
+            row
+            for row in rows(run(*case.words(home), *asked, "--format", "tsv"))
+            if row[0] == "long"
+        ]
+        other = [
+            str(word).format("NC_1" if way[0] == "--contig" else tmp_path)
+            for word in way
+        ]
+        words = [
+            command,
+            model,
+            tmp_path / case.source,
+            *reference,
+            *other,
+            "--aliases",
+            aliases,
+        ]
         result = run(*words, "--format", "tsv")
         assert [row[1:] for row in rows(result)] == [row[1:] for row in own] != []
         assert f"--aliases {aliases}" in result.out
@@ -273,12 +381,21 @@ WRONG = {
         --offsets 42 | --context 20 | --context -5 | --context 100000 | -o x.bcf
     """,
 }
-OPTIONS = [(name, option.strip()) for name in CASES for option in "|".join((ALWAYS, WRONG[name])).split("|")]
+OPTIONS = [
+    (name, option.strip())
+    for name in CASES
+    for option in "|".join((ALWAYS, WRONG[name])).split("|")
+]
 
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
 def test_options_that_make_no_sense(
-    run: Run, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, option: str
+    run: Run,
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    option: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -287,16 +404,29 @@ def test_options_that_make_no_sense(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_files_that_can_not_be_used(run: Run, home: Path, tmp_path: Path, name: str) -> None:
+def test_files_that_can_not_be_used(
+    run: Run, home: Path, tmp_path: Path, name: str
+) -> None:
     case, out, folder = CASES[name], tmp_path / "out", tmp_path / "folder"
     out.write_text("former")
     folder.mkdir()
     command, model, source, *reference = case.words(home)
-    other = {"predict-tracks": "promoter", "score-variants": "sequences"}.get(case.command, "pretraining")
+    other = {"predict-tracks": "promoter", "score-variants": "sequences"}.get(
+        case.command, "pretraining"
+    )
     for wrong in ("none", "genome.fa", "", other):
-        refused(run(command, home / wrong, source, *reference, "-o", out), 1, home / wrong)
-    missing = [[command, model, tmp_path / "none", *reference], [command, model, folder, *reference]]
-    missing += [[command, model, source, "--reference", tmp_path / "none"]] if reference else []
+        refused(
+            run(command, home / wrong, source, *reference, "-o", out), 1, home / wrong
+        )
+    missing = [
+        [command, model, tmp_path / "none", *reference],
+        [command, model, folder, *reference],
+    ]
+    missing += (
+        [[command, model, source, "--reference", tmp_path / "none"]]
+        if reference
+        else []
+    )
     for words in missing:
         refused(run(*words, "-o", out), 1, tmp_path)
     for path in case.inputs(home):
@@ -306,19 +436,34 @@ def test_files_that_can_not_be_used(run: Run, home: Path, tmp_path: Path, name: 
     assert (tmp_path / "x.csv").read_text().startswith("## bigbird-dna")
 
 
-def test_precision_is_part_of_a_job_and_stated(run: Run, home: Path, tmp_path: Path) -> None:
+def test_precision_is_part_of_a_job_and_stated(
+    run: Run, home: Path, tmp_path: Path
+) -> None:
     for case in CASES.values():
         words = [*case.words(home), "--device", "cpu", "--format", "tsv"]
         plain, same, narrow = (
-            run(*words, *more).out for more in ((), ("--precision", "float32"), ("--precision", "bfloat16"))
+            run(*words, *more).out
+            for more in ((), ("--precision", "float32"), ("--precision", "bfloat16"))
         )
         assert plain == same and "--precision" not in plain
-        commands = [line for line in narrow.splitlines() if line.startswith("## command")]
+        commands = [
+            line for line in narrow.splitlines() if line.startswith("## command")
+        ]
         assert len(commands) == 1 and "--precision bfloat16" in commands[0]
         assert narrow.replace(" --precision bfloat16", "") != plain
     shards = [tmp_path / "1", tmp_path / "2"]
-    for number, (path, more) in enumerate(zip(shards, ((), ("--precision", "bfloat16")), strict=True), 1):
-        words = [*CASES["scan"].words(home), "--shard", f"{number}/2", "-o", path, "--device", "cpu"]
+    for number, (path, more) in enumerate(
+        zip(shards, ((), ("--precision", "bfloat16")), strict=True), 1
+    ):
+        words = [
+            *CASES["scan"].words(home),
+            "--shard",
+            f"{number}/2",
+            "-o",
+            path,
+            "--device",
+            "cpu",
+        ]
         assert run(*words, *more).code == 0
     refused(run("merge-shards", *shards, "-o", tmp_path / "x.tsv"), 1, shards[1])
 
@@ -331,19 +476,40 @@ def test_where_a_gpu_has_bfloat16_it_is_the_default_unless_rounding_would_matter
     for case in CASES.values():
         words = [*case.words(home), "--device", "cpu", "--format", "tsv"]
         plain, narrow, wide = (
-            run(*words, *more).out for more in ((), ("--precision", "bfloat16"), ("--precision", "float32"))
+            run(*words, *more).out
+            for more in ((), ("--precision", "bfloat16"), ("--precision", "float32"))
         )
-        assert ("--precision float32" in wide) == (case.command in ("score-promoters", "predict-tracks"))
+        assert ("--precision float32" in wide) == (
+            case.command in ("score-promoters", "predict-tracks")
+        )
         assert plain == (narrow if "--precision float32" in wide else wide)
 
 
 def test_standard_input_and_output(run: Run, home: Path, tmp_path: Path) -> None:
-    scan = ("score-promoters", home / "promoter", "-", "--stride", STRIDE, "--contig", "long")
+    scan = (
+        "score-promoters",
+        home / "promoter",
+        "-",
+        "--stride",
+        STRIDE,
+        "--contig",
+        "long",
+    )
     fasta = (home / "genome.fa").read_bytes()
     whole = run(*scan, stdin=fasta).out
     assert whole.count("\n") > 30
     for number in (1, 2):
-        assert run(*scan, "--shard", f"{number}/2", "-o", tmp_path / f"{number}", stdin=fasta).code == 0
+        assert (
+            run(
+                *scan,
+                "--shard",
+                f"{number}/2",
+                "-o",
+                tmp_path / f"{number}",
+                stdin=fasta,
+            ).code
+            == 0
+        )
     result = run("merge-shards", tmp_path / "2", tmp_path / "1")
     assert result.out == whole and "2 shards, " in result.err
 
@@ -358,15 +524,22 @@ def test_shards_have_all_rows_evenly(of: int, total: int) -> None:
     assert max(map(len, ranges)) - min(map(len, ranges)) <= 1
 
 
-@given(st.integers(1, 600), st.integers(1, 90), st.integers(1, 120), st.integers(-50, 700))
-def test_windows_are_counted_without_listing_them(length: int, size: int, stride: int, below: int) -> None:
+@given(
+    st.integers(1, 600), st.integers(1, 90), st.integers(1, 120), st.integers(-50, 700)
+)
+def test_windows_are_counted_without_listing_them(
+    length: int, size: int, stride: int, below: int
+) -> None:
     tiles = list(centered_tiles(length, size, stride))
     assert count_tiles(length, size, stride) == len(tiles)
-    assert count_tiles(length, size, stride, below) == sum(start < below for start in tiles)
+    assert count_tiles(length, size, stride, below) == sum(
+        start < below for start in tiles
+    )
 
 
 @pytest.mark.parametrize(
-    "text", ["", "3", "0/4", "5/4", "1/0", "-1/4", "1/4/2", "a/b", "1.0/2", "1/1000000", "²/3"]
+    "text",
+    ["", "3", "0/4", "5/4", "1/0", "-1/4", "1/4/2", "a/b", "1.0/2", "1/1000000", "²/3"],
 )
 def test_a_shard_is_one_of_some(text: str) -> None:
     with fails(UsageError):
@@ -375,16 +548,28 @@ def test_a_shard_is_one_of_some(text: str) -> None:
 
 
 @pytest.mark.parametrize("regions", [None, "some.bed"])
-def test_the_windows_of_a_range_are_those_of_a_whole_scan(home: Path, regions: str | None) -> None:
+def test_the_windows_of_a_range_are_those_of_a_whole_scan(
+    home: Path, regions: str | None
+) -> None:
     lengths = {name: len(text) for name, text in RECORDS.items()}
     places = find_places((), home / regions, lengths, "x", None) if regions else None
     count = count_windows(lengths, window=WINDOW, stride=STRIDE, places=places)
 
     def scan(**options: Any) -> list[Any]:
-        toy = lambda texts: np.array([hash(text) % 1000 / 1000 for text in texts], np.float32)  # noqa: E731
-        given: dict[str, Any] = {"window": WINDOW, "stride": STRIDE, "upstream": PROMOTER.upstream}
+        def toy(texts: Any) -> Any:
+            return np.array([hash(text) % 1000 / 1000 for text in texts], np.float32)
+
+        given: dict[str, Any] = {
+            "window": WINDOW,
+            "stride": STRIDE,
+            "upstream": PROMOTER.upstream,
+        }
         given |= {"strands": ("+",), "places": places, "predict": toy}
-        return list(scan_promoters(home / "genome.fa", lengths, chunk_bases=100, **given, **options))
+        return list(
+            scan_promoters(
+                home / "genome.fa", lengths, chunk_bases=100, **given, **options
+            )
+        )
 
     whole = scan()
     assert len(whole) == count > 8
@@ -402,11 +587,29 @@ def shards(run: Run, home: Path, tmp_path: Path) -> list[Path]:
     return made
 
 
-def shard_of(run: Run, home: Path, output: Path, shard: str, *more: object, model: str = "promoter") -> Any:
-    return run("score-promoters", home / model, home / "genome.fa", "--shard", shard, "-o", output, *more)
+def shard_of(
+    run: Run,
+    home: Path,
+    output: Path,
+    shard: str,
+    *more: object,
+    model: str = "promoter",
+) -> Any:
+    return run(
+        "score-promoters",
+        home / model,
+        home / "genome.fa",
+        "--shard",
+        shard,
+        "-o",
+        output,
+        *more,
+    )
 
 
-def test_sets_that_are_not_all_of_one_job(run: Run, home: Path, shards: list[Path], tmp_path: Path) -> None:
+def test_sets_that_are_not_all_of_one_job(
+    run: Run, home: Path, shards: list[Path], tmp_path: Path
+) -> None:
     first, second, third = shards
     out, other = tmp_path / "out.tsv", tmp_path / "other"
 
@@ -430,14 +633,23 @@ def test_sets_that_are_not_all_of_one_job(run: Run, home: Path, shards: list[Pat
     wrong(first, home / "genome.fa", named=["genome.fa"])
     wrong(first, tmp_path / "none", named=["none"])
     # Of other work.
-    assert run(*CASES["effects"].words(home), "--offsets", 1, "--shard", "2/3", "-o", other).code == 0
+    assert (
+        run(
+            *CASES["effects"].words(home), "--offsets", 1, "--shard", "2/3", "-o", other
+        ).code
+        == 0
+    )
     wrong(first, other, third, named=[other])
     refused(run("merge-shards", *shards, "-o", tmp_path / "x.bw"), 2, "bigwig", "tsv")
     refused(run("merge-shards", *shards, "-o", first), 2, first)
-    refused(run("merge-shards", *shards, "-o", tmp_path / "no/x.tsv"), 2, tmp_path / "no")
+    refused(
+        run("merge-shards", *shards, "-o", tmp_path / "no/x.tsv"), 2, tmp_path / "no"
+    )
 
 
-def test_the_same_names_with_another_content_are_another_job(run: Run, home: Path, tmp_path: Path) -> None:
+def test_the_same_names_with_another_content_are_another_job(
+    run: Run, home: Path, tmp_path: Path
+) -> None:
     fasta, model = tmp_path / "genome.fa", tmp_path / "model"
     shutil.copy(home / "genome.fa", fasta)
     shutil.copytree(home / "promoter", model)
@@ -446,7 +658,9 @@ def test_the_same_names_with_another_content_are_another_job(run: Run, home: Pat
     text = fasta.read_text()
     fasta.write_text(text.replace("ACGTA\n", "ACGTC\n"))  # as long as before
     assert run(*words, "2/2", "-o", tmp_path / "2").code == 0
-    refused(run("merge-shards", tmp_path / "1", tmp_path / "2"), 1, tmp_path / "2", fasta)
+    refused(
+        run("merge-shards", tmp_path / "1", tmp_path / "2"), 1, tmp_path / "2", fasta
+    )
     fasta.write_text(text)
     shutil.rmtree(model)
     shutil.copytree(home / "other", model)
@@ -457,7 +671,10 @@ def test_the_same_names_with_another_content_are_another_job(run: Run, home: Pat
 def test_damaged_shards(run: Run, shards: list[Path], tmp_path: Path) -> None:
     whole = shards[1].read_bytes()
     with zipfile.ZipFile(shards[1]) as archive:
-        lines, description = archive.read("rows.txt"), json.loads(archive.read("piece.json"))
+        lines, description = (
+            archive.read("rows.txt"),
+            json.loads(archive.read("piece.json")),
+        )
 
     def packed(lines: bytes, **changed: Any) -> bytes:
         with zipfile.ZipFile(tmp_path / "new", "w") as archive:
@@ -466,8 +683,16 @@ def test_damaged_shards(run: Run, shards: list[Path], tmp_path: Path) -> None:
         return (tmp_path / "new").read_bytes()
 
     made = [whole[: len(whole) // 2], whole[:60] + b"\0\1\2" + whole[63:]]
-    made += [packed(lines[: lines.rindex(b"\n", 0, -1) + 1]), packed(lines.replace(b"\t+\t", b"\t+", 1))]
-    made += [packed(lines, number="2"), packed(lines, job=[]), packed(lines, job={}), packed(lines, number=7)]
+    made += [
+        packed(lines[: lines.rindex(b"\n", 0, -1) + 1]),
+        packed(lines.replace(b"\t+\t", b"\t+", 1)),
+    ]
+    made += [
+        packed(lines, number="2"),
+        packed(lines, job=[]),
+        packed(lines, job={}),
+        packed(lines, number=7),
+    ]
     for data in made:
         shards[1].write_bytes(data)
         refused(run("merge-shards", *shards, "-o", tmp_path / "out.tsv"), 1, shards[1])
@@ -485,17 +710,28 @@ def test_a_bigwig_without_any_score_is_refused_when_it_is_merged(
     words = ("score-promoters", home / "promoter", fasta, "--format", "bigwig")
     sentence = refused(run(*words, "-o", tmp_path / "x.bw"), 1)
     assert run(*words, "--shard", "1/1", "-o", tmp_path / "1").code == 0
-    assert refused(run("merge-shards", tmp_path / "1", "-o", tmp_path / "x.bw"), 1) == sentence
-    assert {(row[4], row[6]) for row in rows(run(*words[:3]))} == {("NA", "n_fraction=1")}
+    assert (
+        refused(run("merge-shards", tmp_path / "1", "-o", tmp_path / "x.bw"), 1)
+        == sentence
+    )
+    assert {(row[4], row[6]) for row in rows(run(*words[:3]))} == {
+        ("NA", "n_fraction=1")
+    }
 
 
-def test_an_index_comes_with_the_merged_file_and_an_old_one_goes(home: Path, tmp_path: Path) -> None:
+def test_an_index_comes_with_the_merged_file_and_an_old_one_goes(
+    home: Path, tmp_path: Path
+) -> None:
     words = home / "chromatin", home / "x.vcf", home / "genome.fa.gz"
     for number in (1, 2):
-        bigbird_dna.score_variants(*words, tmp_path / f"{number}", shard=f"{number}/2", offsets=1)
+        bigbird_dna.score_variants(
+            *words, tmp_path / f"{number}", shard=f"{number}/2", offsets=1
+        )
     (tmp_path / "x.vcf.gz.csi").write_text("of a former file")
     bigbird_dna.merge_shards([tmp_path / "1", tmp_path / "2"], tmp_path / "x.vcf.gz")
-    assert (tmp_path / "x.vcf.gz.tbi").stat().st_size > 20 and not (tmp_path / "x.vcf.gz.csi").exists()
+    assert (tmp_path / "x.vcf.gz.tbi").stat().st_size > 20 and not (
+        tmp_path / "x.vcf.gz.csi"
+    ).exists()
 
 
 # Real data, in eight shards and in one
@@ -508,18 +744,35 @@ REAL_STRIDE = int(os.environ.get("BIGBIRD_DNA_STRIDE", "4000"))
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("name", "stride", "least"),
-    [("x.tsv.gz", 100, 500_000), ("x.bw", 100, 500_000), ("x.tsv", REAL_STRIDE, 100_000)],
+    [
+        ("x.tsv.gz", 100, 500_000),
+        ("x.bw", 100, 500_000),
+        ("x.tsv", REAL_STRIDE, 100_000),
+    ],
 )
 def test_the_scan_of_yeast(
-    shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, stride: int, least: int
+    shared_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    stride: int,
+    least: int,
 ) -> None:
     """Every window with a stand-in for the network, and some with it."""
     if stride == 100:
-        monkeypatch.setattr(LoadedPromoterModel, "window_probabilities", lambda _, texts, **__: hashed(texts))
+        monkeypatch.setattr(
+            LoadedPromoterModel,
+            "window_probabilities",
+            lambda _, texts, **__: hashed(texts),
+        )
     fasta = next((shared_data / "yeast").glob("Saccharomyces*.fa.gz"))
 
     def scan(**options: Any) -> None:
-        options |= {"format": "bigwig" if name == "x.bw" else "tsv", "stride": stride, "threads": 1}
+        options |= {
+            "format": "bigwig" if name == "x.bw" else "tsv",
+            "stride": stride,
+            "threads": 1,
+        }
         bigbird_dna.score_promoters("yeast-promoters-window", fasta, **options)
 
     made = tmp_path / "made"

@@ -21,7 +21,9 @@ TRACKS = (
     NamedTrack(track="TSS+", group="TSS", opposite="TSS-"),
 )
 COLUMN = {"+": 1, "-": 0}
-SETTINGS = ChromatinSettings(window=WINDOW, bin=BIN, pooling="bin", bin_layers=1, members=1, tracks=TRACKS)
+SETTINGS = ChromatinSettings(
+    window=WINDOW, bin=BIN, pooling="bin", bin_layers=1, members=1, tracks=TRACKS
+)
 TEXT = random_dna(300, 7) + "CACACACACACA" + random_dna(300, 8)
 GAP = TEXT[:250] + "N" * 30 + TEXT[280:]
 VALUES = ["ref_score", "alt_score", "delta", "sum_plus", "sum_minus"]
@@ -31,7 +33,13 @@ VALUES = ["ref_score", "alt_score", "delta", "sum_plus", "sum_minus"]
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("starts")
     encoder = small_encoder(small_tokenizer().vocabulary, max_length=160)
-    save(home / "model", random_model(small_tokenizer(), encoder, SETTINGS, scale=3), {}, {}, {})
+    save(
+        home / "model",
+        random_model(small_tokenizer(), encoder, SETTINGS, scale=3),
+        {},
+        {},
+        {},
+    )
     write(home / "genome.fa", {"a": TEXT, "gap": GAP, "short": TEXT[:60]})
     return home
 
@@ -42,24 +50,44 @@ def model(home: Path) -> Any:
 
 
 def bins(model: Any, window: str) -> np.ndarray:
-    return np.asarray(model.predict([window], center_fraction=0.9)[0], np.float64)  # (K, 2)
+    return np.asarray(
+        model.predict([window], center_fraction=0.9)[0], np.float64
+    )  # (K, 2)
 
 
-def test_effects_of_substitutions_are_differences_of_predictions(model: Any, home: Path) -> None:
-    found = model.variant_effects([f"a:{at + 1}:{TEXT[at]}:{other(at)}" for at in PLACES], home / "genome.fa")
+def test_effects_of_substitutions_are_differences_of_predictions(
+    model: Any, home: Path
+) -> None:
+    found = model.variant_effects(
+        [f"a:{at + 1}:{TEXT[at]}:{other(at)}" for at in PLACES], home / "genome.fa"
+    )
     for at, row in zip(PLACES, found.itertuples(), strict=True):
         matching = []
-        for before in (64, 65):  # the variant is at the center of the window, on one of the strands
+        for before in (
+            64,
+            65,
+        ):  # the variant is at the center of the window, on one of the strands
             window = TEXT[at - before : at - before + WINDOW]
             ref, alt = (
-                bins(model, one) for one in (window, f"{window[:before]}{other(at)}{window[before + 1 :]}")
+                bins(model, one)
+                for one in (
+                    window,
+                    f"{window[:before]}{other(at)}{window[before + 1 :]}",
+                )
             )
             change = alt - ref
             number, column = np.unravel_index(abs(change).argmax(), change.shape)
             begin = at - before + 10 + BIN * int(number)  # 11 of 13 bins are scored
             site = begin + 5 if column == COLUMN["+"] else begin + 4
-            values = ref[number, column], alt[number, column], change[number, column], *change.sum(0)[::-1]
-            same = np.allclose([getattr(row, name) for name in VALUES], values, atol=1e-6)
+            values = (
+                ref[number, column],
+                alt[number, column],
+                change[number, column],
+                *change.sum(0)[::-1],
+            )
+            same = np.allclose(
+                [getattr(row, name) for name in VALUES], values, atol=1e-6
+            )
             matching.append(same and (row.site, row.strand) == (site + 1, "-+"[column]))
         assert sum(matching) == 1
 
@@ -71,9 +99,13 @@ def other(at: int) -> str:
     return "ACGT"["ACGT".index(TEXT[at]) - 1]
 
 
-def test_effects_are_mirrored_on_the_reverse_complement(model: Any, home: Path, tmp_path: Path) -> None:
+def test_effects_are_mirrored_on_the_reverse_complement(
+    model: Any, home: Path, tmp_path: Path
+) -> None:
     changes = [(at, TEXT[at], other(at)) for at in PLACES]
-    changes += [(at, TEXT[at : at + 9], "") for at in PLACES] + [(at, "", "ACGTTGCA") for at in PLACES]
+    changes += [(at, TEXT[at : at + 9], "") for at in PLACES] + [
+        (at, "", "ACGTTGCA") for at in PLACES
+    ]
     changes += [
         (302, "CA", ""),
         (302, "", "CACA"),
@@ -81,7 +113,9 @@ def test_effects_are_mirrored_on_the_reverse_complement(model: Any, home: Path, 
         (200, TEXT[200:205], "GGG"),
     ]
     # With the base before or behind the change, since an allele is not empty
-    given = [f"a:{at}:{TEXT[at - 1] + ref}:{TEXT[at - 1] + alt}" for at, ref, alt in changes]
+    given = [
+        f"a:{at}:{TEXT[at - 1] + ref}:{TEXT[at - 1] + alt}" for at, ref, alt in changes
+    ]
     write(tmp_path / "turned.fa", {"a": reverse_complement(TEXT)})
     back = []
     for at, ref, alt in changes:
@@ -101,7 +135,9 @@ def test_bins_on_either_side_of_a_deletion_are_at_the_same_distance(
     model: Any, home: Path, size: int
 ) -> None:
     at = next(
-        at for at in range(200, 250) if TEXT[at] != TEXT[at + size] and TEXT[at - 1] != TEXT[at + size - 1]
+        at
+        for at in range(200, 250)
+        if TEXT[at] != TEXT[at + size] and TEXT[at - 1] != TEXT[at + size - 1]
     )
     (row,) = model.variant_effects(
         [f"a:{at}:{TEXT[at - 1 : at + size]}:{TEXT[at - 1]}"], home / "genome.fa"
@@ -114,10 +150,15 @@ def test_bins_on_either_side_of_a_deletion_are_at_the_same_distance(
         ends = bins(model, TEXT[first - size : at] + TEXT[at + size : end]) - ref
         starts = first + 10 + BIN * np.arange(BINS)
         side = np.sign(2 * starts + BIN - 2 * at - size)[:, None]
-        change = np.where(side < 0, begins, np.where(side > 0, ends, (begins + ends) / 2))
+        change = np.where(
+            side < 0, begins, np.where(side > 0, ends, (begins + ends) / 2)
+        )
         number, column = np.unravel_index(abs(change).argmax(), change.shape)
         site = int(starts[number]) + (5 if column == COLUMN["+"] else 4)
-        same = np.allclose([row.delta, row.sum_minus, row.sum_plus], [change[number, column], *change.sum(0)])
+        same = np.allclose(
+            [row.delta, row.sum_minus, row.sum_plus],
+            [change[number, column], *change.sum(0)],
+        )
         matching.append(same and row.site == site + 1)
     assert sum(matching) == 1
 
@@ -126,7 +167,11 @@ def test_the_form_of_a_record_changes_nothing_and_exchange_of_alleles_changes_th
     model: Any, home: Path, tmp_path: Path
 ) -> None:
     given = [f"a:300:{TEXT[299:302]}:{TEXT[299]}", "a:302:ACA:A", "a:304:ACACA:ACA"]
-    same = model.variant_effects(given, home / "genome.fa")[[*VALUES, "site", "strand"]].to_numpy().tolist()
+    same = (
+        model.variant_effects(given, home / "genome.fa")[[*VALUES, "site", "strand"]]
+        .to_numpy()
+        .tolist()
+    )
     assert same[0] == same[1] == same[2]
     for at, ref, alt in (
         (200, TEXT[200:212], TEXT[200]),
@@ -134,46 +179,97 @@ def test_the_form_of_a_record_changes_nothing_and_exchange_of_alleles_changes_th
         (300, TEXT[300:303], "C"),
     ):
         write(tmp_path / "other.fa", {"a": TEXT[:at] + alt + TEXT[at + len(ref) :]})
-        (one,) = model.variant_effects([f"a:{at + 1}:{ref}:{alt}"], home / "genome.fa").itertuples()
-        (two,) = model.variant_effects([f"a:{at + 1}:{alt}:{ref}"], tmp_path / "other.fa").itertuples()
-        assert (two.ref_score, two.alt_score) == pytest.approx((one.alt_score, one.ref_score), abs=1e-6)
-        assert (two.sum_plus, two.sum_minus) == pytest.approx((-one.sum_plus, -one.sum_minus), abs=1e-6)
+        (one,) = model.variant_effects(
+            [f"a:{at + 1}:{ref}:{alt}"], home / "genome.fa"
+        ).itertuples()
+        (two,) = model.variant_effects(
+            [f"a:{at + 1}:{alt}:{ref}"], tmp_path / "other.fa"
+        ).itertuples()
+        assert (two.ref_score, two.alt_score) == pytest.approx(
+            (one.alt_score, one.ref_score), abs=1e-6
+        )
+        assert (two.sum_plus, two.sum_minus) == pytest.approx(
+            (-one.sum_plus, -one.sum_minus), abs=1e-6
+        )
 
 
 def test_n_and_ends_of_contigs(model: Any, home: Path) -> None:
     long = TEXT[150:270]
-    given = [("gap", 240, GAP[239], "ACGT"["ACGT".index(GAP[239]) - 1]), ("gap", 260, "N", "A")]
-    given += [("a", 5, TEXT[4], other(4)), ("a", 45, TEXT[44], other(44)), ("a", 151, long, long[0])]
+    given = [
+        ("gap", 240, GAP[239], "ACGT"["ACGT".index(GAP[239]) - 1]),
+        ("gap", 260, "N", "A"),
+    ]
+    given += [
+        ("a", 5, TEXT[4], other(4)),
+        ("a", 45, TEXT[44], other(44)),
+        ("a", 151, long, long[0]),
+    ]
     given += [("short", 30, TEXT[29], other(29))]
     found = model.variant_effects(given, home / "genome.fa")
     notes = ["TOO_MANY_N&CONTIG_EDGE", "CONTIG_EDGE", "TOO_LONG"]
-    assert found["note"].tolist() == [".", "REF_UNKNOWN", *notes, "TOO_MANY_N&CONTIG_EDGE"]
+    assert found["note"].tolist() == [
+        ".",
+        "REF_UNKNOWN",
+        *notes,
+        "TOO_MANY_N&CONTIG_EDGE",
+    ]
     found = model.variant_effects(given, home / "genome.fa", max_n=1)
-    assert found["note"].tolist() == [".", "REF_UNKNOWN", "CONTIG_EDGE", *notes[1:], "CONTIG_EDGE"]
-    assert found["site"].dropna().between(1, len(TEXT)).all() and found["site"].iloc[5] <= 60
+    assert found["note"].tolist() == [
+        ".",
+        "REF_UNKNOWN",
+        "CONTIG_EDGE",
+        *notes[1:],
+        "CONTIG_EDGE",
+    ]
+    assert (
+        found["site"].dropna().between(1, len(TEXT)).all()
+        and found["site"].iloc[5] <= 60
+    )
 
 
-def test_the_command_writes_what_python_returns(model: Any, run: Run, home: Path, tmp_path: Path) -> None:
-    rows = [f"a\t{at + 1}\t.\t{TEXT[at]}\t{other(at)}\t.\t.\t.\tGT\t1|1\n" for at in (200, 203, 400)]
+def test_the_command_writes_what_python_returns(
+    model: Any, run: Run, home: Path, tmp_path: Path
+) -> None:
+    rows = [
+        f"a\t{at + 1}\t.\t{TEXT[at]}\t{other(at)}\t.\t.\t.\tGT\t1|1\n"
+        for at in (200, 203, 400)
+    ]
     head = "##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\tFORMAT\tx\n"
     (tmp_path / "x.vcf").write_text(head + "".join(rows))
-    words = ("score-variants", home / "model", tmp_path / "x.vcf", "--reference", home / "genome.fa")
+    words = (
+        "score-variants",
+        home / "model",
+        tmp_path / "x.vcf",
+        "--reference",
+        home / "genome.fa",
+    )
     table = model.variant_effects(tmp_path / "x.vcf", home / "genome.fa")
     assert run(*words, "-o", tmp_path / "x.tsv").code == 0
     written = pd.read_csv(tmp_path / "x.tsv", sep="\t", comment=None, skiprows=4 - 1)
-    columns = ["ref_score", "alt_score", "delta", "site", "strand", "sum_plus", "sum_minus"]
+    columns = [
+        "ref_score",
+        "alt_score",
+        "delta",
+        "site",
+        "strand",
+        "sum_plus",
+        "sum_minus",
+    ]
     assert [*written.columns[-7:]] == columns
     np.testing.assert_allclose(written[VALUES], table[VALUES], rtol=1e-5, atol=1e-9)
     assert written["site"].tolist() == table["site"].tolist()
     lines = run(*words).out.splitlines()
     info = dict(pair.split("=") for pair in lines[-1].split("\t")[7].split(";"))
     assert info["BBD_PROMOTER_SITE"] == str(table["site"].iloc[2])
-    assert float(info["BBD_PROMOTER_SUM_MINUS"]) == pytest.approx(table["sum_minus"].iloc[2], abs=1e-6)
+    assert float(info["BBD_PROMOTER_SUM_MINUS"]) == pytest.approx(
+        table["sum_minus"].iloc[2], abs=1e-6
+    )
     page = ("report", "variant-page", tmp_path / "x.tsv", "-o", tmp_path / "x.html")
     assert run(*page).code == 0
     joint = run(*words, "--phased", "x", "--format", "tsv").out.splitlines()
     (one,) = model.variant_effects(
-        [f"a:201:{TEXT[200:204]}:{other(200)}{TEXT[201:203]}{other(203)}"], home / "genome.fa"
+        [f"a:201:{TEXT[200:204]}:{other(200)}{TEXT[201:203]}{other(203)}"],
+        home / "genome.fa",
     ).itertuples()
     for line in joint[-3:-1]:
         assert line.split("\t")[5] == "PHASED"
@@ -207,5 +303,7 @@ def test_the_command_writes_what_python_returns(model: Any, run: Run, home: Path
         ).code
         == 0
     )
-    ranked = run(words[0], tmp_path / "ranked", *words[2:], "--format", "tsv").out.splitlines()
+    ranked = run(
+        words[0], tmp_path / "ranked", *words[2:], "--format", "tsv"
+    ).out.splitlines()
     assert 0 <= float(ranked[-1].split("\t")[-1]) <= 1

@@ -37,9 +37,23 @@ def cut(text: str, position: int, strand: str, before: int, after: int) -> str:
 def test_a_score_is_about_the_base_in_column_tss(
     run: Run, home: Path, model: LoadedPromoterModel, tmp_path: Path
 ) -> None:
-    assert run("score-promoters", model.path, home / "genome.fa", "-o", tmp_path / "x.tsv").code == 0
+    assert (
+        run(
+            "score-promoters", model.path, home / "genome.fa", "-o", tmp_path / "x.tsv"
+        ).code
+        == 0
+    )
     rows = pd.read_csv(tmp_path / "x.tsv", sep="\t", comment="#")
-    assert [*rows.columns] == ["contig", "start", "end", "name", "score", "strand", "note", "tss"]
+    assert [*rows.columns] == [
+        "contig",
+        "start",
+        "end",
+        "name",
+        "score",
+        "strand",
+        "note",
+        "tss",
+    ]
     rows = rows[(rows["contig"] == "long")]
     windows = [
         cut(RECORDS["long"], int(tss), strand, 40, 20)
@@ -63,7 +77,9 @@ def test_records_are_scored_with_their_tss_where_the_model_expects_it(
     def score(before: int, after: int, offset: int, *words: object) -> pd.DataFrame:
         records = [cut(text, *site, before, after) for site in SITES]
         path = write(tmp_path / "x.fa", dict(zip(names, records, strict=True)))
-        result = run("score-promoters", model.path, path, "--tss-offset", offset, *words)
+        result = run(
+            "score-promoters", model.path, path, "--tss-offset", offset, *words
+        )
         assert result.code == 0, result.err
         return frame(result.out)
 
@@ -77,19 +93,31 @@ def test_records_are_scored_with_their_tss_where_the_model_expects_it(
     for before, after in ((25, 20), (40, 13), (25, 13), (30, 0)):
         missing = 40 - before + 20 - after
         padded = [
-            "N" * (40 - before) + cut(text, *site, before, after) + "N" * (20 - after) for site in SITES
+            "N" * (40 - before) + cut(text, *site, before, after) + "N" * (20 - after)
+            for site in SITES
         ]
         rows = score(before, after, before)
-        np.testing.assert_allclose(rows["score"].astype(float), model.predict(padded, max_n=1), atol=1e-6)
+        np.testing.assert_allclose(
+            rows["score"].astype(float), model.predict(padded, max_n=1), atol=1e-6
+        )
         assert set(rows["note"]) == {f"padded={missing}"}
         assert set(rows["tss"]) == ({str(before)} if after else {"NA"})
         given = [cut(text, *site, before, after) for site in SITES]
-        np.testing.assert_array_equal(model.predict(given, tss_offset=before), model.predict(padded, max_n=1))
+        np.testing.assert_array_equal(
+            model.predict(given, tss_offset=before), model.predict(padded, max_n=1)
+        )
     # On the other strand, the window is on the other side of the base.
     rows = score(90, 77, 90, "--strand", "both")
-    assert rows["strand"].tolist() == ["+", "-"] * len(SITES) and set(rows["tss"]) == {"90"}
-    turned = [cut(text, place, "-" if strand == "+" else "+", 40, 20) for place, strand in SITES]
-    np.testing.assert_allclose(rows["score"].astype(float)[1::2], model.predict(turned), atol=1e-6)
+    assert rows["strand"].tolist() == ["+", "-"] * len(SITES) and set(rows["tss"]) == {
+        "90"
+    }
+    turned = [
+        cut(text, place, "-" if strand == "+" else "+", 40, 20)
+        for place, strand in SITES
+    ]
+    np.testing.assert_allclose(
+        rows["score"].astype(float)[1::2], model.predict(turned), atol=1e-6
+    )
 
 
 def test_records_that_do_not_reach_the_window_are_listed(
@@ -98,7 +126,10 @@ def test_records_that_do_not_reach_the_window_are_listed(
     path = write(tmp_path / "x.fa", {"a": random_dna(50, 1), "b": random_dna(200, 2)})
     result = run("score-promoters", model.path, path, "--tss-offset", 90)
     rows = frame(result.out)
-    assert rows["note"].tolist() == ["outside", "."] and rows["score"][0] == rows["tss"][0] == "NA"
+    assert (
+        rows["note"].tolist() == ["outside", "."]
+        and rows["score"][0] == rows["tss"][0] == "NA"
+    )
     assert "warning: 1 of 2 records end before base 90" in result.err
     with fails(UsageError):
         model.predict([random_dna(50, 1)], tss_offset=90)
@@ -107,12 +138,18 @@ def test_records_that_do_not_reach_the_window_are_listed(
             model.predict([random_dna(50, 1)], **options)  # type: ignore[call-overload]
 
 
-def test_one_row_per_record_has_its_highest_score(run: Run, home: Path, tmp_path: Path) -> None:
+def test_one_row_per_record_has_its_highest_score(
+    run: Run, home: Path, tmp_path: Path
+) -> None:
     words = ("score-promoters", home / "promoter", home / "genome.fa", "--stride", 7)
     whole, best = frame(run(*words).out), frame(run(*words, "--per-record").out)
     assert best["contig"].tolist() == [*RECORDS]
-    scored = whole[whole["score"] != "NA"].assign(number=lambda rows: rows["score"].astype(float))
-    highest = scored.loc[scored.groupby("contig", sort=False)["number"].idxmax()].set_index("contig")
+    scored = whole[whole["score"] != "NA"].assign(
+        number=lambda rows: rows["score"].astype(float)
+    )
+    highest = scored.loc[
+        scored.groupby("contig", sort=False)["number"].idxmax()
+    ].set_index("contig")
     columns = ["start", "end", "name", "score", "strand", "tss"]
     found = best[best["score"] != "NA"].set_index("contig")
     pd.testing.assert_frame_equal(found[columns], highest[columns])
@@ -128,26 +165,44 @@ def test_one_row_per_record_has_its_highest_score(run: Run, home: Path, tmp_path
             assert run(*words, *more, "--shard", f"{number}/3", "-o", part).code == 0
         assert run("merge-shards", *parts, "-o", tmp_path / f"merged.{form}").code == 0
         assert run(*words, *more, "-o", tmp_path / f"whole.{form}").code == 0
-        assert (tmp_path / f"merged.{form}").read_bytes() == (tmp_path / f"whole.{form}").read_bytes()
+        assert (tmp_path / f"merged.{form}").read_bytes() == (
+            tmp_path / f"whole.{form}"
+        ).read_bytes()
 
 
 def test_shards_and_streams_of_placed_records_are_those_of_the_whole(
     run: Run, home: Path, tmp_path: Path
 ) -> None:
-    words = ("score-promoters", home / "promoter", home / "genome.fa", "--tss-offset", 30)
+    words = (
+        "score-promoters",
+        home / "promoter",
+        home / "genome.fa",
+        "--tss-offset",
+        30,
+    )
     assert run(*words, "-o", tmp_path / "whole.tsv").code == 0
     assert run(*words).out == (tmp_path / "whole.tsv").read_text()
     parts = [tmp_path / f"{number}.shard" for number in (1, 2, 3)]
     for number, part in enumerate(parts, 1):
         assert run(*words, "--shard", f"{number}/3", "-o", part).code == 0
     assert run("merge-shards", *parts, "-o", tmp_path / "merged.tsv").code == 0
-    assert (tmp_path / "merged.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
+    assert (tmp_path / "merged.tsv").read_bytes() == (
+        tmp_path / "whole.tsv"
+    ).read_bytes()
     some = frame(run(*words, "--contig", "last", "--contig", "gap").out)
     assert some["contig"].tolist() == ["gap", "last"]
 
 
-def test_options_that_exclude_one_another_are_refused(run: Run, home: Path, tmp_path: Path) -> None:
-    words = ("score-promoters", home / "promoter", home / "genome.fa", "-o", tmp_path / "x")
+def test_options_that_exclude_one_another_are_refused(
+    run: Run, home: Path, tmp_path: Path
+) -> None:
+    words = (
+        "score-promoters",
+        home / "promoter",
+        home / "genome.fa",
+        "-o",
+        tmp_path / "x",
+    )
     placed = (*words, "--tss-offset", 3)
     refused(run(*placed, "--stride", 10), 2, "stride")
     refused(run(*placed, "--regions", home / "some.bed"), 2, "regions")

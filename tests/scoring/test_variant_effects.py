@@ -16,11 +16,22 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.genome.variants import Note, VcfFile, VcfRecord, open_vcf, window_offsets
+from bigbird_dna.genome.variants import (
+    Note,
+    VcfFile,
+    VcfRecord,
+    open_vcf,
+    window_offsets,
+)
 from bigbird_dna.scoring.formats import write_index, write_lines
 from bigbird_dna.scoring.track_effects import AlleleEffect, TrackEffects, escape
 from bigbird_dna.scoring.variant_effects import LAYOUTS, ScoredRecord, score_records
-from bigbird_dna.scoring.variant_sites import NO_SITE, PromoterEffect, SiteEffects, TssSites
+from bigbird_dna.scoring.variant_sites import (
+    NO_SITE,
+    PromoterEffect,
+    SiteEffects,
+    TssSites,
+)
 from tests.golden.messages import fails
 from tests.toys import hashed, random_dna, texts
 
@@ -35,7 +46,10 @@ def tracks(sequences: Sequence[str]) -> np.ndarray:
 UP, DOWN = 9, 5
 KINDS: dict[str, tuple[Any, Any]] = {
     "tracks": (TrackEffects(WINDOW, OFFSETS), tracks),
-    **{f"sites, {stride} bp": (SiteEffects(UP, DOWN, stride), hashed) for stride in (1, 2, 7)},
+    **{
+        f"sites, {stride} bp": (SiteEffects(UP, DOWN, stride), hashed)
+        for stride in (1, 2, 7)
+    },
 }
 
 
@@ -45,15 +59,29 @@ def record(contig: str, pos: int, ref: str, alt: str, **other: Any) -> VcfRecord
     return VcfRecord(1, contig, pos - 1, ref, tuple(alt.split(",")), columns, rest)
 
 
-def score(records: Sequence[VcfRecord], reference: Any, **options: Any) -> list[ScoredRecord]:
-    options = {"window": WINDOW, "predict": tracks, "offsets": OFFSETS, "max_n": 1.0, **options}
+def score(
+    records: Sequence[VcfRecord], reference: Any, **options: Any
+) -> list[ScoredRecord]:
+    options = {
+        "window": WINDOW,
+        "predict": tracks,
+        "offsets": OFFSETS,
+        "max_n": 1.0,
+        **options,
+    }
     kind = TrackEffects(options.pop("window"), options.pop("offsets"))
     return list(score_records(records, reference, kind, **options))
 
 
-def effects(records: Sequence[VcfRecord], reference: Any, kind: Any = None, max_n: float = 1.0) -> list[Any]:
+def effects(
+    records: Sequence[VcfRecord], reference: Any, kind: Any = None, max_n: float = 1.0
+) -> list[Any]:
     """Effects of one kind, or at sites: every one, or those that are given."""
-    model, predict = KINDS[kind] if isinstance(kind, str) else (SiteEffects(UP, DOWN, 1, kind), hashed)
+    model, predict = (
+        KINDS[kind]
+        if isinstance(kind, str)
+        else (SiteEffects(UP, DOWN, 1, kind), hashed)
+    )
     found = score_records(records, reference, model, predict, max_n=max_n)
     return [effect for row in found for effect in row.effects]
 
@@ -96,7 +124,9 @@ def variants(draw: st.DrawFn) -> Variant:
     ref = sequence[start : start + draw(st.integers(1, 5))]
     alt = draw(st.text("ACGT", min_size=1, max_size=5) | st.just(ref + unit))
     assume(ref != alt)
-    return Variant(sequence, start, ref, alt, sequence[:start] + alt + sequence[start + len(ref) :])
+    return Variant(
+        sequence, start, ref, alt, sequence[:start] + alt + sequence[start + len(ref) :]
+    )
 
 
 @settings(max_examples=100, deadline=None)
@@ -108,9 +138,13 @@ def test_effect_is_that_of_the_edited_contig(case: Variant) -> None:
     assert effect.delta is not None and effect.log_odds is not None
     # The first base that differs, once what both contigs end with is put aside.
     end = 0
-    while end < min(len(sequence), len(edited)) and sequence[-1 - end] == edited[-1 - end]:
+    while (
+        end < min(len(sequence), len(edited)) and sequence[-1 - end] == edited[-1 - end]
+    ):
         end += 1
-    short, long = sorted((sequence[: len(sequence) - end], edited[: len(edited) - end]), key=len)
+    short, long = sorted(
+        (sequence[: len(sequence) - end], edited[: len(edited) - end]), key=len
+    )
     first = next((i for i, base in enumerate(short) if base != long[i]), len(short))
     means = []
     for contig in (sequence, edited):
@@ -139,7 +173,10 @@ def test_exchanging_ref_and_alt_negates_every_effect(case: Variant, kind: str) -
         assert forth == back
     else:
         assert forth.notes == back.notes
-        assert (forth.largest.ref, forth.largest.alt) == (back.largest.alt, back.largest.ref)
+        assert (forth.largest.ref, forth.largest.alt) == (
+            back.largest.alt,
+            back.largest.ref,
+        )
 
 
 @settings(max_examples=100, deadline=None)
@@ -156,7 +193,8 @@ def test_padding_and_alignment_change_nothing(
     moved = [
         record("c", s + 1, sequence[s : s + len(ref)], edited[s : s + len(alt)])
         for s in range(len(sequence) - len(ref) + 1)
-        if edited[:s] == sequence[:s] and edited[s + len(alt) :] == sequence[s + len(ref) :]
+        if edited[:s] == sequence[:s]
+        and edited[s + len(alt) :] == sequence[s + len(ref) :]
     ]
     chosen = data.draw(st.sampled_from(moved))
     found = score([case.record, padded, chosen], texts(c=sequence))
@@ -169,18 +207,27 @@ def random_records(sequence: str, count: int, seed: int) -> list[VcfRecord]:
     found = []
     for start in rng.integers(0, len(sequence) - 5, count).tolist():
         ref = sequence[start : start + int(rng.integers(1, 4))]
-        alts = [random_dna(int(rng.integers(1, 4)), start + k) for k in range(int(rng.integers(1, 4)))]
-        found.append(record("c", start + 1, ref, ",".join([*alts, "*"][: 1 + len(alts)])))
+        alts = [
+            random_dna(int(rng.integers(1, 4)), start + k)
+            for k in range(int(rng.integers(1, 4)))
+        ]
+        found.append(
+            record("c", start + 1, ref, ",".join([*alts, "*"][: 1 + len(alts)]))
+        )
     return found
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1.5, -0.1])
-def test_predictions_that_are_no_probabilities_are_refused(kind: str, value: float) -> None:
+def test_predictions_that_are_no_probabilities_are_refused(
+    kind: str, value: float
+) -> None:
     model, predict = KINDS[kind]
     broken = lambda some: np.full_like(predict(some), value)  # noqa: E731
     with fails(ModelError):
-        list(score_records([record("c", 30, "T", "C")], texts(c="T" * 60), model, broken))
+        list(
+            score_records([record("c", 30, "T", "C")], texts(c="T" * 60), model, broken)
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -200,11 +247,21 @@ def test_order_and_batches_change_nothing(kind: str) -> None:
             return scored(sequences)
 
         turned = [records[index] for index in order]
-        found = list(score_records(turned, reference, model, predict, max_n=1.0, batch_sequences=size))
+        found = list(
+            score_records(
+                turned, reference, model, predict, max_n=1.0, batch_sequences=size
+            )
+        )
         assert [row.record for row in found] == turned
         assert max(calls) <= size, "no call is larger than asked for"
         for index, row in zip(order, found, strict=True):
-            assert all(map(same if kind == "tracks" else eq, row.effects, expected[index].effects))
+            assert all(
+                map(
+                    same if kind == "tracks" else eq,
+                    row.effects,
+                    expected[index].effects,
+                )
+            )
 
 
 def test_a_batch_is_filled_across_records_and_no_sequence_predicted_twice() -> None:
@@ -220,7 +277,9 @@ def test_a_batch_is_filled_across_records_and_no_sequence_predicted_twice() -> N
     double = record("c", 1001, base, ",".join(alts))
     found = score([double, double], texts(c=sequence), predict=predict)
     assert len(calls) == 1
-    assert len(calls[0]) == len(set(calls[0])) == 4 * 2 * len(OFFSETS), "REF once, each ALT once"
+    assert len(calls[0]) == len(set(calls[0])) == 4 * 2 * len(OFFSETS), (
+        "REF once, each ALT once"
+    )
     assert len(found) == 2 and all(map(same, found[0].effects, found[1].effects))
 
 
@@ -237,7 +296,9 @@ def test_records_stream() -> None:
 
     for ref in (sequence[100], "ACGT".replace(sequence[100], "")[0]):
         read = 0
-        rows = score_records(records(ref), texts(c=sequence), TrackEffects(WINDOW, OFFSETS), tracks)
+        rows = score_records(
+            records(ref), texts(c=sequence), TrackEffects(WINDOW, OFFSETS), tracks
+        )
         next(rows)
         assert read < 1000
 
@@ -249,21 +310,33 @@ def test_edges_and_n_are_noted() -> None:
     def effect(contig: str, pos: int, max_n: float) -> AlleleEffect:
         ref = reference.sequences[contig][pos - 1]
         alt = "C" if ref == "A" else "A"
-        ((_, (found,)),) = score([record(contig, pos, ref, alt)], reference, max_n=max_n, offsets=(0,))
+        ((_, (found,)),) = score(
+            [record(contig, pos, ref, alt)], reference, max_n=max_n, offsets=(0,)
+        )
         return found
 
     left = (WINDOW - 1) // 2
-    for pos, beyond in ((1, left), (left, 1), (left + 1, 0), (150 - WINDOW + left + 1, 0), (150, 12)):
+    for pos, beyond in (
+        (1, left),
+        (left, 1),
+        (left + 1, 0),
+        (150 - WINDOW + left + 1, 0),
+        (150, 12),
+    ):
         notes = (Note.CONTIG_EDGE,) if beyond else ()
         scored = effect("c", pos, beyond / WINDOW)
         assert scored.notes == notes and scored.delta is not None
         if beyond:
             unscored = effect("c", pos, (beyond - 0.5) / WINDOW)
-            assert unscored == AlleleEffect((Note.TOO_MANY_N, Note.CONTIG_EDGE), None, None)
+            assert unscored == AlleleEffect(
+                (Note.TOO_MANY_N, Note.CONTIG_EDGE), None, None
+            )
     assert effect("c", 60, 12 / WINDOW).notes == ()
     assert effect("c", 60, 11 / WINDOW) == AlleleEffect((Note.TOO_MANY_N,), None, None)
     assert effect("tiny", 3, 1.0).notes == (Note.CONTIG_EDGE,)
-    ((_, (long, symbolic)),) = score([record("tiny", 1, "A", f"A{'ACGT' * 10},<DEL>")], reference)
+    ((_, (long, symbolic)),) = score(
+        [record("tiny", 1, "A", f"A{'ACGT' * 10},<DEL>")], reference
+    )
     assert long == AlleleEffect((Note.TOO_LONG,), None, None)
     assert symbolic == AlleleEffect((Note.SYMBOLIC,), None, None)
 
@@ -275,7 +348,9 @@ def test_log_odds_of_certain_predictions_are_finite() -> None:
         values = [[[float("C" in text or "G" in text)]] for text in sequences]
         return np.array(values, np.float32)
 
-    ((_, (effect,)),) = score([record("c", 30, "T", "C")], texts(c=sequence), predict=certain)
+    ((_, (effect,)),) = score(
+        [record("c", 30, "T", "C")], texts(c=sequence), predict=certain
+    )
     assert effect.delta is not None and effect.log_odds is not None
     assert effect.delta.tolist() == [1.0]
     assert effect.log_odds == pytest.approx(2 * np.log(1e6), rel=1e-5)
@@ -304,7 +379,13 @@ HEAD = VcfFile(META, COLUMN_LINE, iter(()))
 ORIGIN = {"bigbird-dna": "1.2", "model": "abcd", "command": COMMAND}
 
 
-def write(path: Path, scored: list[ScoredRecord], format: str, fields: TrackEffects, head: VcfFile) -> None:
+def write(
+    path: Path,
+    scored: list[ScoredRecord],
+    format: str,
+    fields: TrackEffects,
+    head: VcfFile,
+) -> None:
     """A file of effects."""
     header, of_record = LAYOUTS[format]
     lines = [line for row in scored for line in of_record(row, fields)]
@@ -320,8 +401,17 @@ def example() -> tuple[list[VcfRecord], list[ScoredRecord]]:
     records = [
         record("c", 5, sequence[4], other(5), info="AF=0.5;DB", rest="GT\t0/1"),
         record("c", 90, sequence[89], f"<DEL>,{other(90)}", rest="GT\t1/2"),
-        record("c", 90, other(90), sequence[89], info="BBD_MAX=7;AF=1;BBD_OLD", rest="GT\t1|1"),
-        record("c", 100, sequence[99:102], sequence[99], info="BBD_MAX=7", rest="GT\t./."),
+        record(
+            "c",
+            90,
+            other(90),
+            sequence[89],
+            info="BBD_MAX=7;AF=1;BBD_OLD",
+            rest="GT\t1|1",
+        ),
+        record(
+            "c", 100, sequence[99:102], sequence[99], info="BBD_MAX=7", rest="GT\t./."
+        ),
     ]
     return records, score(records, texts(c=sequence))
 
@@ -329,51 +419,93 @@ def example() -> tuple[list[VcfRecord], list[ScoredRecord]]:
 @pytest.mark.parametrize("per_track", [False, True])
 def test_vcf_is_read_by_htslib(tmp_path: Path, per_track: bool) -> None:
     records, scored = example()
-    path, keys = tmp_path / "x.vcf", ["MAX", "MAXTRACK", *["DELTA", "LOGODDS"] * per_track]
+    path, keys = (
+        tmp_path / "x.vcf",
+        ["MAX", "MAXTRACK", *["DELTA", "LOGODDS"] * per_track],
+    )
     write(path, scored, "vcf", TrackEffects(WINDOW, OFFSETS, NAMES, per_track), HEAD)
     lines = path.read_text().splitlines()
     assert [line for line in lines if line in META] == [*META[:2], *META[4:]]
     own = ("version=1.2", "model=abcd", f"command={COMMAND}")
     assert lines[4:7] == [f"##bigbird_dna_{one}" for one in own]
     described = [line for line in lines if "ID=BBD_" in line]
-    assert [line.split(",")[0] for line in described] == [f"##INFO=<ID=BBD_{key}" for key in [*keys, "NOTE"]]
+    assert [line.split(",")[0] for line in described] == [
+        f"##INFO=<ID=BBD_{key}" for key in [*keys, "NOTE"]
+    ]
     assert all('Source="bigbird-dna",Version="1.2">' in line for line in described)
     head, *body = (line.split("\t") for line in lines if not line.startswith("##"))
     assert "\t".join(head) == COLUMN_LINE
     for row, fields in zip(records, body, strict=True):
         assert (*fields[:7], *fields[8:]) == (*row.columns[:7], *row.rest.split("\t"))
-    assert [fields[7].split("BBD_")[0] for fields in body] == ["AF=0.5;DB;", "", "AF=1;", ""]
+    assert [fields[7].split("BBD_")[0] for fields in body] == [
+        "AF=0.5;DB;",
+        "",
+        "AF=1;",
+        "",
+    ]
     with pysam.VariantFile(str(path)) as vcf:
         if per_track:
-            order = vcf.header.info["BBD_DELTA"].description.strip('"').rsplit(" ", 1)[1]
+            order = (
+                vcf.header.info["BBD_DELTA"].description.strip('"').rsplit(" ", 1)[1]
+            )
             assert tuple(map(unquote, order.split(","))) == NAMES
         for (_, effects), found in zip(scored, vcf, strict=True):
             notes = tuple("&".join(effect.notes) or "." for effect in effects)
             assert found.info.get("BBD_NOTE") == (notes if {*notes} != {"."} else None)
             shown = [key for key in keys if f"BBD_{key}" in found.info]
-            assert shown == (keys if any(effect.delta is not None for effect in effects) else [])
+            assert shown == (
+                keys if any(effect.delta is not None for effect in effects) else []
+            )
             for key, field in zip(shown[2:], ("delta", "log_odds"), strict=False):
                 for effect, text in zip(effects, found.info[f"BBD_{key}"], strict=True):
                     expected = [] if effect.delta is None else getattr(effect, field)
-                    values = [] if text == "." else [float(value) for value in text.split("&")]
+                    values = (
+                        []
+                        if text == "."
+                        else [float(value) for value in text.split("&")]
+                    )
                     np.testing.assert_allclose(values, expected, rtol=1e-5)
             largest = [found.info[f"BBD_{key}"] for key in shown[:2]]
-            for effect, value, name in zip(effects, *largest, strict=True) if shown else ():
+            for effect, value, name in (
+                zip(effects, *largest, strict=True) if shown else ()
+            ):
                 if effect.delta is None:
                     assert value is None and name in (None, ".")
                 else:
-                    assert value == pytest.approx(effect.delta[effect.largest], rel=1e-5)
+                    assert value == pytest.approx(
+                        effect.delta[effect.largest], rel=1e-5
+                    )
                     assert unquote(name) == NAMES[effect.largest]
 
 
 @pytest.mark.parametrize("per_track", [False, True])
 def test_table(tmp_path: Path, per_track: bool) -> None:
     _, scored = example()
-    write(tmp_path / "x", scored, "tsv", TrackEffects(WINDOW, OFFSETS, NAMES, per_track), HEAD)
+    write(
+        tmp_path / "x",
+        scored,
+        "tsv",
+        TrackEffects(WINDOW, OFFSETS, NAMES, per_track),
+        HEAD,
+    )
     head, lines = ["## bigbird-dna 1.2", "## model abcd", f"## command {COMMAND}"], []
-    named = [f"{name}:{value}" for name in NAMES for value in ("delta", "logodds")] * per_track
+    named = [
+        f"{name}:{value}" for name in NAMES for value in ("delta", "logodds")
+    ] * per_track
     head.append(
-        "\t".join(["#contig", "position", "ref", "alt", "id", "note", "max_delta", "max_track", *named])
+        "\t".join(
+            [
+                "#contig",
+                "position",
+                "ref",
+                "alt",
+                "id",
+                "note",
+                "max_delta",
+                "max_track",
+                *named,
+            ]
+        )
     )
     for row in scored:
         for alt, effect in zip(row.record.alts, row.effects, strict=True):
@@ -381,10 +513,22 @@ def test_table(tmp_path: Path, per_track: bool) -> None:
             if effect.delta is not None and effect.log_odds is not None:
                 pairs = zip(effect.delta, effect.log_odds, strict=True)
                 largest = f"{effect.delta[effect.largest]:.6g}", NAMES[effect.largest]
-                values = [*largest, *[f"{value:.6g}" for pair in pairs for value in pair] * per_track]
-            place = (row.record.contig, str(row.record.start + 1), row.record.ref, alt, ".")
+                values = [
+                    *largest,
+                    *[f"{value:.6g}" for pair in pairs for value in pair] * per_track,
+                ]
+            place = (
+                row.record.contig,
+                str(row.record.start + 1),
+                row.record.ref,
+                alt,
+                ".",
+            )
             lines.append("\t".join([*place, "&".join(effect.notes) or ".", *values]))
-    assert len(lines) == 5 and (tmp_path / "x").read_text().splitlines() == [*head, *lines]
+    assert len(lines) == 5 and (tmp_path / "x").read_text().splitlines() == [
+        *head,
+        *lines,
+    ]
 
 
 @pytest.mark.parametrize("format", LAYOUTS)
@@ -400,7 +544,9 @@ def test_bgzip_by_its_name_and_its_index(tmp_path: Path, format: str) -> None:
         write_index(packed, index, format)
         with pysam.TabixFile(str(packed), index=str(index), encoding="utf-8") as table:
             rows = list(table.fetch("c", 89, 99))
-        assert len(rows) == {"vcf": 2, "tsv": 3}[format], "those at 90, not those at 5 and 100"
+        assert len(rows) == {"vcf": 2, "tsv": 3}[format], (
+            "those at 90, not those at 5 and 100"
+        )
         assert all(row.split("\t")[1] == "90" for row in rows)
 
 
@@ -411,7 +557,9 @@ def test_escaped_names_can_be_read_back(name: str) -> None:
     assert text != "." and not set(text) & set(' ;=,"\\\t\n\r')
 
 
-def test_real_variants_are_scored_or_say_why_not(tmp_path: Path, shared_data: Path) -> None:
+def test_real_variants_are_scored_or_say_why_not(
+    tmp_path: Path, shared_data: Path
+) -> None:
     hg19 = shared_data / "hg19"
     prepare_reference(hg19 / "chr22_1-22000000.fa.gz", tmp_path / "chr22.fa.gz")
     path = hg19 / "chr22_17442913-17680545.1000G_sites.vcf.gz"
@@ -422,11 +570,19 @@ def test_real_variants_are_scored_or_say_why_not(tmp_path: Path, shared_data: Pa
     assert len(scored) == 2185
     for _, effects in scored:
         for effect in effects:
-            assert effect.notes == () and effect.delta is not None and np.ptp(effect.delta) > 0
-    write(output, scored, "vcf", TrackEffects(WINDOW, OFFSETS, ["a", "b", "c"], True), vcf)
+            assert (
+                effect.notes == ()
+                and effect.delta is not None
+                and np.ptp(effect.delta) > 0
+            )
+    write(
+        output, scored, "vcf", TrackEffects(WINDOW, OFFSETS, ["a", "b", "c"], True), vcf
+    )
     write_index(output, tmp_path / "x.vcf.gz.tbi", "vcf")
     with pysam.VariantFile(str(output)) as found, pysam.VariantFile(str(path)) as given:
-        assert all(row.info["BBD_MAX"] for row in found.fetch("22", 17_500_000, 17_510_000))
+        assert all(
+            row.info["BBD_MAX"] for row in found.fetch("22", 17_500_000, 17_510_000)
+        )
         assert sum(1 for _ in found.fetch("22")) == sum(1 for _ in given)
 
 
@@ -435,20 +591,31 @@ def test_real_variants_are_scored_or_say_why_not(tmp_path: Path, shared_data: Pa
 
 def window(contig: str, place: int, strand: str) -> tuple[str, int, int]:
     """The window of a TSS, and where it lies; beyond the contig there is N."""
-    first, end = (place - UP, place + DOWN) if strand == "+" else (place - DOWN + 1, place + UP + 1)
-    text = "".join(contig[i] if 0 <= i < len(contig) else "N" for i in range(first, end))
+    first, end = (
+        (place - UP, place + DOWN)
+        if strand == "+"
+        else (place - DOWN + 1, place + UP + 1)
+    )
+    text = "".join(
+        contig[i] if 0 <= i < len(contig) else "N" for i in range(first, end)
+    )
     return (text if strand == "+" else reverse_complement(text)), first, end
 
 
 def touches(first: int, end: int, start: int, changed: int) -> bool:
     """Whether a window has a changed base, or both neighbors of the place between two."""
-    return (first < start + changed and start < end) if changed else (first < start < end)
+    return (
+        (first < start + changed and start < end) if changed else (first < start < end)
+    )
 
 
 def oracle(sequence: str, edited: str) -> dict[tuple[int, str], tuple[float, float]]:
     """Scores of both alleles at every site that counts, by the reference's position and strand."""
     same_end = 0
-    while same_end < min(len(sequence), len(edited)) and sequence[-1 - same_end] == edited[-1 - same_end]:
+    while (
+        same_end < min(len(sequence), len(edited))
+        and sequence[-1 - same_end] == edited[-1 - same_end]
+    ):
         same_end += 1
     n, m = len(sequence) - same_end, len(edited) - same_end
     start = 0
@@ -460,15 +627,28 @@ def oracle(sequence: str, edited: str) -> dict[tuple[int, str], tuple[float, flo
         pairs = [(i, i) for i in range(start)]
         pairs += [(start + n + i, start + m + i) for i in range(same_end)]
         for k in range(max(n, m)):  # in transcription order
-            i, j = (k if length and k < length else length - 1 if length else None for length in (n, m))
+            i, j = (
+                k if length and k < length else length - 1 if length else None
+                for length in (n, m)
+            )
             if strand == "-":
-                i, j = (None if x is None else size - 1 - x for x, size in ((i, n), (j, m)))
+                i, j = (
+                    None if x is None else size - 1 - x for x, size in ((i, n), (j, m))
+                )
             beside = 0 if strand == "+" else -1
-            pairs.append((start + (beside if i is None else i), start + (beside if j is None else j)))
+            pairs.append(
+                (
+                    start + (beside if i is None else i),
+                    start + (beside if j is None else j),
+                )
+            )
         for number, (i, j) in enumerate(pairs):
             if not (0 <= i < len(sequence) and 0 <= j < len(edited)):
                 continue
-            (ref, *place), (alt, *_) = window(sequence, i, strand), window(edited, j, strand)
+            (ref, *place), (alt, *_) = (
+                window(sequence, i, strand),
+                window(edited, j, strand),
+            )
             if number < len(sequence) - n and not touches(*place, start, n):
                 continue
             # Where several bases stand for one, that with the largest change counts.
@@ -480,7 +660,9 @@ def oracle(sequence: str, edited: str) -> dict[tuple[int, str], tuple[float, flo
 
 @settings(max_examples=150, deadline=None)
 @given(variants())
-def test_the_effect_is_the_largest_change_between_the_edited_contigs(case: Variant) -> None:
+def test_the_effect_is_the_largest_change_between_the_edited_contigs(
+    case: Variant,
+) -> None:
     (effect,) = effects([case.record], texts(c=case.sequence))
     expected = oracle(case.sequence, case.edited)
     largest = max(expected.values(), key=lambda both: abs(both[1] - both[0]))
@@ -490,11 +672,17 @@ def test_the_effect_is_the_largest_change_between_the_edited_contigs(case: Varia
 
 
 @settings(max_examples=150, deadline=None)
-@given(variants(), st.lists(st.tuples(st.integers(0, 80), st.sampled_from("+-")), max_size=5))
+@given(
+    variants(),
+    st.lists(st.tuples(st.integers(0, 80), st.sampled_from("+-")), max_size=5),
+)
 def test_given_sites_are_the_only_ones(case: Variant, places: Any) -> None:
     reference = texts(c=case.sequence)
     (effect,) = effects([case.record], reference, TssSites({"c": places}))
-    alone = [effects([case.record], reference, TssSites({"c": [place]}))[0] for place in places]
+    alone = [
+        effects([case.record], reference, TssSites({"c": [place]}))[0]
+        for place in places
+    ]
     scored = [one.largest for one in alone if one.largest is not None]
     expected = oracle(case.sequence, case.edited)
     for one in scored:
@@ -511,7 +699,11 @@ def test_a_substitution_is_seen_from_the_other_strand_as_well() -> None:
     sequence = random_dna(200, 1)
     place = 90
     other = "A" if sequence[place] != "A" else "C"
-    (here,) = effects([record("c", place + 1, sequence[place], other)], texts(c=sequence), "sites, 2 bp")
+    (here,) = effects(
+        [record("c", place + 1, sequence[place], other)],
+        texts(c=sequence),
+        "sites, 2 bp",
+    )
     turned = reverse_complement(sequence)
     there = len(sequence) - 1 - place
     mirrored = record("c", there + 1, turned[there], reverse_complement(other))
@@ -534,5 +726,7 @@ def test_what_cannot_be_scored_at_sites_says_why() -> None:
     assert edge.notes == (Note.CONTIG_EDGE,) and edge.largest is not None
     beside_gap = record("c", 60, sequence[59], "A" if sequence[59] != "A" else "C")
     sites = TssSites({"c": [(60 + UP - 1, "+")]})
-    assert effects([beside_gap], reference, sites, max_n=0.25) == [PromoterEffect((Note.TOO_MANY_N,), None)]
+    assert effects([beside_gap], reference, sites, max_n=0.25) == [
+        PromoterEffect((Note.TOO_MANY_N,), None)
+    ]
     assert effects([beside_gap], reference, max_n=0.25)[0].largest is not None

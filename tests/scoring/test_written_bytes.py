@@ -76,21 +76,41 @@ class Watched:
 class Scorer:
     """A scorer of a small genome, to standard output."""
 
-    def __init__(self, name: str, home: Path, output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, name: str, home: Path, output: Output, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         self.name = name
         self.stdout: io.TextIOBase = io.TextIOWrapper(output)
         self.monkeypatch = monkeypatch
-        self.genome, self.bed, self.vcf = home / "genome.fa", home / "x.bed", home / "x.vcf"
+        self.genome, self.bed, self.vcf = (
+            home / "genome.fa",
+            home / "x.bed",
+            home / "x.vcf",
+        )
         self.predict = Watched(() if name == "score_promoters" else (1, 3))
         if name == "score_promoters":
-            settings = PromoterSettings(upstream=45, downstream=15, pooling="mean", jitter=0, views=1)
-            model: Any = LoadedPromoterModel(nn.Module(), None, EncoderConfig(), settings, Path("model"))
+            settings = PromoterSettings(
+                upstream=45, downstream=15, pooling="mean", jitter=0, views=1
+            )
+            model: Any = LoadedPromoterModel(
+                nn.Module(), None, EncoderConfig(), settings, Path("model")
+            )
             model.__dict__["sha256"] = "abcd"
         else:
             model = hashed_model(60)
-        monkeypatch.setattr(type(model), "window_probabilities", lambda _, texts, **__: self.predict(texts))
-        for module, kind in {"promoters": "scanned", "tracks": "chromatin", "variants": "scoring"}.items():
-            monkeypatch.setattr(f"bigbird_dna.scoring.{module}.load_{kind}_model", lambda _: model)
+        monkeypatch.setattr(
+            type(model),
+            "window_probabilities",
+            lambda _, texts, **__: self.predict(texts),
+        )
+        for module, kind in {
+            "promoters": "scanned",
+            "tracks": "chromatin",
+            "variants": "scoring",
+        }.items():
+            monkeypatch.setattr(
+                f"bigbird_dna.scoring.{module}.load_{kind}_model", lambda _: model
+            )
 
     def __call__(self, source: Path | str | None = None, **options: Any) -> Any:
         self.monkeypatch.setattr(
@@ -103,16 +123,23 @@ class Scorer:
 
     @property
     def input(self) -> Path:
-        return {"score_promoters": self.genome, "predict_tracks": self.bed}.get(self.name, self.vcf)
+        return {"score_promoters": self.genome, "predict_tracks": self.bed}.get(
+            self.name, self.vcf
+        )
 
 
 @pytest.fixture(params=["score_promoters", "predict_tracks", "score_variants"])
 def scorer(
-    request: pytest.FixtureRequest, tmp_path: Path, output: Output, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    output: Output,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Scorer:
     (tmp_path / "genome.fa").write_text(f">chr1\n{SEQUENCE}\n")
     places = range(200, 200 * (PLACES + 1), 200)
-    (tmp_path / "x.bed").write_text("".join(f"chr1\t{start}\t{start + 2}\n" for start in places))
+    (tmp_path / "x.bed").write_text(
+        "".join(f"chr1\t{start}\t{start + 2}\n" for start in places)
+    )
     bases = [SEQUENCE[place - 1] for place in places]
     records = [
         line("chr1", place, base, "A" if base != "A" else "C")
@@ -153,7 +180,9 @@ def test_rows_go_out_before_the_next_prediction(
         assert (tmp_path / "x").read_bytes() == printed
 
 
-def test_what_was_written_stays_after_an_error(scorer: Scorer, output: Output, tmp_path: Path) -> None:
+def test_what_was_written_stays_after_an_error(
+    scorer: Scorer, output: Output, tmp_path: Path
+) -> None:
     scorer()
     whole = output.getvalue()
 
@@ -176,7 +205,9 @@ def test_what_was_written_stays_after_an_error(scorer: Scorer, output: Output, t
     assert (tmp_path / "old").read_text() == "former" and not output.getvalue()
 
 
-def test_an_error_before_the_first_result_leaves_nothing(scorer: Scorer, output: Output) -> None:
+def test_an_error_before_the_first_result_leaves_nothing(
+    scorer: Scorer, output: Output
+) -> None:
     def fail(_: int) -> None:
         raise DataError("nothing of that")
 
@@ -216,7 +247,9 @@ def test_input_is_worked_on_as_it_comes(
         monkeypatch.setattr(sys, "stdin", stream)
         counts = scorer("-")
     writer.join()
-    assert waited == [True], "the first rows must be worked on before the last ones are there"
+    assert waited == [True], (
+        "the first rows must be worked on before the last ones are there"
+    )
     assert list(scratch.iterdir()) == []
     assert [text for text in output.lines if "command" not in text] == expected
     assert counts[0] == PLACES
@@ -244,25 +277,41 @@ def test_the_first_contig_is_scored_before_the_second_is_read(
 @pytest.mark.parametrize("scorer", ["score_promoters", "predict_tracks"], indirect=True)
 @pytest.mark.parametrize("name", ["track", "browser", "tracks_7"])
 def test_no_row_of_a_browsers_format_reads_as_a_header(
-    scorer: Scorer, output: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    scorer: Scorer,
+    output: Output,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
 ) -> None:
     """BED and bedGraph are refused before the record is scored; the other formats have it."""
     (tmp_path / "aliases.tsv").write_text(f"{name}\tother\n")
-    options = {} if scorer.name == "score_promoters" else {"aliases": tmp_path / "aliases.tsv"}
+    options = (
+        {}
+        if scorer.name == "score_promoters"
+        else {"aliases": tmp_path / "aliases.tsv"}
+    )
     chr1 = scorer.bed.read_text()
     for order in (1, -1):
         contigs = ["chr1", name][::order]
-        scorer.genome.write_text("".join(f">{contig} of a toy\n{SEQUENCE}\n" for contig in contigs))
+        scorer.genome.write_text(
+            "".join(f">{contig} of a toy\n{SEQUENCE}\n" for contig in contigs)
+        )
         scorer.bed.write_text("".join([chr1, "other\t7\t9\n"][::order]))
         for format in FORMATS[scorer.name]:
-            for options["output"], source in ((tmp_path / "x", None), (None, None), (None, "-")):
+            for options["output"], source in (
+                (tmp_path / "x", None),
+                (None, None),
+                (None, "-"),
+            ):
                 output.truncate(0), output.seek(0)
                 scorer.predict.calls = 0
                 with scorer.input.open() as stream:
                     monkeypatch.setattr(sys, "stdin", stream)
                     if format == "tsv":
                         scorer(source, format=format, **options)
-                        text = output.getvalue().decode() or (tmp_path / "x").read_text()
+                        text = (
+                            output.getvalue().decode() or (tmp_path / "x").read_text()
+                        )
                         assert f"\n{name}\t" in text
                         (tmp_path / "x").unlink(missing_ok=True)
                         continue
@@ -290,7 +339,9 @@ def test_a_pipe_with_a_name_gets_rows_as_they_are_made(
     scorer()
     os.mkfifo(tmp_path / "pipe.unknown")
     read: list[bytes] = []
-    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe.unknown").read_bytes()))
+    reader = threading.Thread(
+        target=lambda: read.append((tmp_path / "pipe.unknown").read_bytes())
+    )
     reader.start()
     scorer(output=tmp_path / "pipe.unknown")
     reader.join()
@@ -300,7 +351,13 @@ def test_a_pipe_with_a_name_gets_rows_as_they_are_made(
 # The same bytes whatever else is scored, how many windows run together, and wherever a file is written
 
 
-METRICS = {"bits_per_base": 1.91, "masked_accuracy": 0.05, "steps": 100, "tokens_seen": 5, "split": "valid"}
+METRICS = {
+    "bits_per_base": 1.91,
+    "masked_accuracy": 0.05,
+    "steps": 100,
+    "tokens_seen": 5,
+    "split": "valid",
+}
 OTHERWISE = {"auc-report": ("--threads", 1)}
 """Options that decide nothing about a command's result."""
 
@@ -312,7 +369,13 @@ def wide(home: Path) -> Path:
     config = given.config.model_copy(update={"layers": 2, "hidden": 48, "heads": 3})
     ensemble = CHROMATIN.model_copy(update={"members": 2})
     for name, settings in (("promoter", PROMOTER), ("chromatin", ensemble)):
-        save(home / "wide" / name, random_model(given.tokenizer, config, settings, scale=2), {}, {}, {})
+        save(
+            home / "wide" / name,
+            random_model(given.tokenizer, config, settings, scale=2),
+            {},
+            {},
+            {},
+        )
     return home / "wide"
 
 
@@ -347,7 +410,9 @@ def test_a_window_has_the_same_scores_in_any_company(wide: Path, name: str) -> N
             with cpu_threads(threads):
                 found = method([some[i] for i in chosen], batch_size=size, device="cpu")
                 assert torch.get_num_threads() == threads
-            np.testing.assert_allclose(found, alone[chosen], rtol=0, atol=1e-6 * max(1, np.abs(alone).max()))
+            np.testing.assert_allclose(
+                found, alone[chosen], rtol=0, atol=1e-6 * max(1, np.abs(alone).max())
+            )
 
 
 def test_long_rows_too(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +422,9 @@ def test_long_rows_too(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with cpu_threads(2):
         expected = model.window_probabilities(some, device="cpu")
         monkeypatch.setattr(calls, "LONG", 28)  # some of them are
-        np.testing.assert_allclose(model.window_probabilities(some, device="cpu"), expected, atol=1e-6)
+        np.testing.assert_allclose(
+            model.window_probabilities(some, device="cpu"), expected, atol=1e-6
+        )
         single = [model.window_probabilities([one], device="cpu")[0] for one in some]
         found = model.window_probabilities(some, device="cpu", batch_size=2)
         np.testing.assert_allclose(found, single, rtol=0, atol=1e-6)
@@ -368,13 +435,25 @@ def test_shapes_of_a_gpus_calls_are_by_the_rows_own_length(
     compatibility: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calls, "CALL_TOKENS", 200)
-    sizes = {"vocabulary": 32, "layers": 1, "hidden": 16, "heads": 2, "block_size": 8, "max_length": 150}
+    sizes = {
+        "vocabulary": 32,
+        "layers": 1,
+        "hidden": 16,
+        "heads": 2,
+        "block_size": 8,
+        "max_length": 150,
+    }
     encoder = calls.Encoder(EncoderConfig(**sizes, compatibility=compatibility)).eval()
     rng = np.random.default_rng(0)
-    rows = [rng.integers(5, 32, n).astype(np.int32) for n in (30, 80, 64, 65, 131, 66, 149, 31, 30, 12)]
+    rows = [
+        rng.integers(5, 32, n).astype(np.int32)
+        for n in (30, 80, 64, 65, 131, 66, 149, 31, 30, 12)
+    ]
     shapes: dict[int, set[tuple[int, ...]]] = {}
 
-    def run(ids: torch.Tensor, lengths: torch.Tensor, chosen: np.ndarray) -> torch.Tensor:
+    def run(
+        ids: torch.Tensor, lengths: torch.Tensor, chosen: np.ndarray
+    ) -> torch.Tensor:
         for number in chosen:
             shapes.setdefault(int(number), set()).add(tuple(ids.shape))
         return encoder(ids, lengths)[:, 0]
@@ -387,7 +466,11 @@ def test_shapes_of_a_gpus_calls_are_by_the_rows_own_length(
         found = np.empty_like(expected)
         given = [rows[number] for number in subset]
         for chosen, values in calls.in_calls(
-            encoder, given, lambda i, n, c, subset=subset: run(i, n, np.array(subset)[c]), 0, here
+            encoder,
+            given,
+            lambda i, n, c, subset=subset: run(i, n, np.array(subset)[c]),
+            0,
+            here,
         ):
             found[np.array(subset)[chosen]] = values
         np.testing.assert_allclose(found[subset], expected[subset], atol=1e-5)
@@ -397,7 +480,11 @@ def test_shapes_of_a_gpus_calls_are_by_the_rows_own_length(
 FORMS = [("--tracks", "*", "--format", form) for form in ("vcf", "tsv")]
 KINDS: dict[str, tuple[str, str, list[tuple[object, ...]]]] = {
     "fa": ("score-promoters", "promoter", [("--stride", 7)]),
-    "bed": ("predict-tracks", "chromatin", [("--summary", "mean"), ("--center-fraction", 1)]),
+    "bed": (
+        "predict-tracks",
+        "chromatin",
+        [("--summary", "mean"), ("--center-fraction", 1)],
+    ),
     "vcf": ("score-variants", "chromatin", [*FORMS]),
 }
 """Of a file's ending: the command that reads it, its model, and options."""
@@ -409,11 +496,16 @@ def items(ending: str, rng: np.random.Generator) -> dict[str, str]:
         return {name: f">{name}\n{sequence}\n" for name, sequence in RECORDS.items()}
     if ending == "bed":
         starts = rng.integers(0, 600, 30)
-        return {f"r{i}": f"long\t{at}\t{at + rng.integers(5, 90)}\tr{i}\n" for i, at in enumerate(starts)}
+        return {
+            f"r{i}": f"long\t{at}\t{at + rng.integers(5, 90)}\tr{i}\n"
+            for i, at in enumerate(starts)
+        }
     found = {}
     for at in rng.choice(np.arange(10, 690), 12, replace=False).tolist():
         ref = RECORDS["long"][at - 1]
-        found[str(at)] = f"long\t{at}\tv{at}\t{ref}\t{'ACGT'.replace(ref, '')[0]}\t.\t.\t.\n"
+        found[str(at)] = (
+            f"long\t{at}\tv{at}\t{ref}\t{'ACGT'.replace(ref, '')[0]}\t.\t.\t.\n"
+        )
     return found
 
 
@@ -426,7 +518,9 @@ def test_an_item_has_the_same_lines_whatever_the_file_holds_besides(
     known = items(ending, rng)
 
     def scored(names: Iterable[str], *words: object) -> list[list[str]]:
-        path.write_text(VCF * (ending == "vcf") + "".join(known[name] for name in names))
+        path.write_text(
+            VCF * (ending == "vcf") + "".join(known[name] for name in names)
+        )
         reference = () if ending == "fa" else ("--reference", home / "genome.fa.gz")
         outcome = run(command, wide / model, path, *reference, *words)
         assert outcome.code == 0, outcome.err
@@ -437,16 +531,28 @@ def test_an_item_has_the_same_lines_whatever_the_file_holds_besides(
         whole = scored(known, *options)
         for _ in range(2):
             names = rng.permutation([*known])[: rng.integers(1, len(known))].tolist()
-            words = ("--batch-size", rng.integers(1, 40), "--threads", rng.integers(1, 3))
+            words = (
+                "--batch-size",
+                rng.integers(1, 40),
+                "--threads",
+                rng.integers(1, 3),
+            )
             expected = [line for name in names for line in whole if name in line[:4]]
-            assert scored(names, *options, *words) == expected and len(whole) >= len(known) - 2
+            assert (
+                scored(names, *options, *words) == expected
+                and len(whole) >= len(known) - 2
+            )
 
 
 def contents(path: Path) -> dict[str, bytes]:
     """Bytes of a file, or of all files of a directory."""
     if path.is_file():
         return {"": path.read_bytes()}
-    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    return {
+        str(file.relative_to(path)): file.read_bytes()
+        for file in path.rglob("*")
+        if file.is_file()
+    }
 
 
 @pytest.fixture
@@ -463,17 +569,29 @@ def inputs(run: Run, home: Path, tmp_path: Path) -> Path:
     labels = np.random.default_rng(0).random((200, 3)) < 0.3
     np.save(inputs / "p.npy", np.random.default_rng(1).random((200, 3)) + labels)
     np.save(inputs / "l.npy", labels.astype(np.uint8))
-    predictions("genomic", 40, 1.0, 1).to_parquet(inputs / "genomic.parquet", index=False)
+    predictions("genomic", 40, 1.0, 1).to_parquet(
+        inputs / "genomic.parquet", index=False
+    )
     lines = [{"step": step, "loss": 5 - step / 100} for step in range(10, 110, 10)]
-    (inputs / "training.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (inputs / "training.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in lines)
+    )
     (inputs / "metrics.json").write_text(json.dumps(METRICS))
     rows = (
         ("model", 1.9, 1.8, 2.0, "", "", "", ""),
         ("bigrams", 1.95, 1.9, 2.0, -0.05, -0.06, -0.04, "order 2"),
     )
     lines = [("split", *BITS_COLUMNS), *(("valid", *row) for row in rows)]
-    (inputs / "bits.tsv").write_text("".join("\t".join(map(str, line)) + "\n" for line in lines))
-    variants = ("score-variants", home / "chromatin", inputs / "v.vcf", "--reference", home / "genome.fa.gz")
+    (inputs / "bits.tsv").write_text(
+        "".join("\t".join(map(str, line)) + "\n" for line in lines)
+    )
+    variants = (
+        "score-variants",
+        home / "chromatin",
+        inputs / "v.vcf",
+        "--reference",
+        home / "genome.fa.gz",
+    )
     for name, words in {
         "scores.tsv": ("score-promoters", home / "promoter", home / "genome.fa.gz"),
         "scored.vcf": (*variants, "--tracks", "*"),
@@ -488,16 +606,40 @@ def test_a_result_does_not_say_where_it_was_written(
 ) -> None:
     scores = ("score-promoters", home / "promoter", home / "genome.fa.gz")
     chromatin, reference = home / "chromatin", ("--reference", home / "genome.fa.gz")
-    variants = ("score-variants", chromatin, inputs / "v.vcf", *reference, "--tracks", "*")
+    variants = (
+        "score-variants",
+        chromatin,
+        inputs / "v.vcf",
+        *reference,
+        "--tracks",
+        "*",
+    )
     loss = ("report plot-loss", f"one={inputs / 'training.jsonl'}")
     commands = {
-        **{f"s.{ending}": scores for ending in ("tsv", "bed.gz", "bw", "bg", "parquet")},
+        **{
+            f"s.{ending}": scores for ending in ("tsv", "bed.gz", "bw", "bg", "parquet")
+        },
         "r.tsv": ("predict-tracks", chromatin, inputs / "r.bed", *reference),
         **{f"v.{ending}": variants for ending in ("vcf", "vcf.gz", "tsv")},
-        "tracks": ("auc-report", inputs / "p.npy", inputs / "l.npy", "--compare", f"k={inputs / 'p.npy'}"),
-        "promoters": ("evaluate promoters", "--predictions", f"genomic={inputs / 'genomic.parquet'}"),
+        "tracks": (
+            "auc-report",
+            inputs / "p.npy",
+            inputs / "l.npy",
+            "--compare",
+            f"k={inputs / 'p.npy'}",
+        ),
+        "promoters": (
+            "evaluate promoters",
+            "--predictions",
+            f"genomic={inputs / 'genomic.parquet'}",
+        ),
         "variants": ("evaluate variants", inputs / "scored.vcf"),
-        "pretraining": ("report pretraining", inputs, "--bits-per-base", inputs / "bits.tsv"),
+        "pretraining": (
+            "report pretraining",
+            inputs,
+            "--bits-per-base",
+            inputs / "bits.tsv",
+        ),
         **{f"loss.{ending}": loss for ending in ("svg", "png", "pdf")},
         "scores.svg": ("report plot-scores", inputs / "scores.tsv"),
         "attention.svg": ("report plot-attention", home / "promoter"),
@@ -506,9 +648,17 @@ def test_a_result_does_not_say_where_it_was_written(
     (tmp_path / "other/deeper").mkdir(parents=True)
     for name, words in commands.items():
         found = []
-        for here, target in ((tmp_path / "other", Path(name)), (tmp_path, tmp_path / "other/deeper" / name)):
+        for here, target in (
+            (tmp_path / "other", Path(name)),
+            (tmp_path, tmp_path / "other/deeper" / name),
+        ):
             monkeypatch.chdir(here)
-            outcome = run(*words, "-o", target, *(() if here == tmp_path else OTHERWISE.get(words[0], ())))
+            outcome = run(
+                *words,
+                "-o",
+                target,
+                *(() if here == tmp_path else OTHERWISE.get(words[0], ())),
+            )
             assert outcome.code == 0, (words, outcome.err)
             found.append(contents(target))
         assert found[0] == found[1] and found[0], name

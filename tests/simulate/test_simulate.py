@@ -15,7 +15,15 @@ from sklearn.metrics import roc_auc_score
 
 from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.promoters import read_promoters
-from bigbird_dna.simulate.plan import OFFSETS, PRESENCE, decoys, draw_cores, gaps, jitter, place
+from bigbird_dna.simulate.plan import (
+    OFFSETS,
+    PRESENCE,
+    decoys,
+    draw_cores,
+    gaps,
+    jitter,
+    place,
+)
 from bigbird_dna.simulate.sequence import (
     COMPLEMENT,
     CORE,
@@ -46,19 +54,26 @@ def snapshot(directory: Path) -> dict[str, bytes]:
 # Files
 
 
-def test_the_seed_decides_every_byte_and_outputs_replace_older_ones(tmp_path: Path) -> None:
+def test_the_seed_decides_every_byte_and_outputs_replace_older_ones(
+    tmp_path: Path,
+) -> None:
     simulate(tmp_path / "fresh", 5, 0.1)
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "notes.txt").write_text("mine")
     simulate(tmp_path / "used", 6, 0.1)
     fresh, other = snapshot(tmp_path / "fresh"), snapshot(tmp_path / "used")
     assert fresh.keys() == other.keys() - {"notes.txt"}
-    assert {name for name in fresh if fresh[name] == other[name]} <= {"tracks.tsv", "genome.fa.gz.fai"}
+    assert {name for name in fresh if fresh[name] == other[name]} <= {
+        "tracks.tsv",
+        "genome.fa.gz.fai",
+    }
     simulate(tmp_path / "used", 5, 0.1)
     assert snapshot(tmp_path / "used") == fresh | {"notes.txt": b"mine"}
 
 
-def test_a_failure_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pysam, "tabix_index", None)
     with pytest.raises(TypeError):
         simulate(tmp_path, 1, 0.1)
@@ -67,9 +82,15 @@ def test_a_failure_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(
     ("name", "seed", "megabases"),
-    [*(("demo", 1, size) for size in (0.0, 0.09, 1000.1, float("nan"))), ("demo", -1, 0.1), ("file", 1, 0.1)],
+    [
+        *(("demo", 1, size) for size in (0.0, 0.09, 1000.1, float("nan"))),
+        ("demo", -1, 0.1),
+        ("file", 1, 0.1),
+    ],
 )
-def test_what_cannot_be_is_refused(tmp_path: Path, name: str, seed: int, megabases: float) -> None:
+def test_what_cannot_be_is_refused(
+    tmp_path: Path, name: str, seed: int, megabases: float
+) -> None:
     (tmp_path / "file").write_text("")
     with fails(UsageError):
         simulate(tmp_path / name, seed, megabases)
@@ -90,7 +111,9 @@ def test_contig_lengths_sum_to_the_size(megabases: float) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.floats(0.34, 0.62), st.floats(0.2, 1.0), SEEDS)
-def test_chains_have_the_gc_and_the_cpg_depletion_asked_for(gc: float, cpg_odds: float, seed: int) -> None:
+def test_chains_have_the_gc_and_the_cpg_depletion_asked_for(
+    gc: float, cpg_odds: float, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     table = chain(gc, cpg_odds)
     codes = sample_chains(table[None], np.zeros(200, dtype=np.int64), 400, rng)
@@ -103,16 +126,24 @@ def test_chains_have_the_gc_and_the_cpg_depletion_asked_for(gc: float, cpg_odds:
 
 def test_the_genome_looks_like_one(demo: Demo) -> None:
     expected = contig_lengths(MEGABASES, Parameters())
-    assert {name: len(sequence) for name, sequence in demo.sequences.items()} == expected
-    assert {name: entry["length"] for name, entry in demo.truth["contigs"].items()} == expected
+    assert {
+        name: len(sequence) for name, sequence in demo.sequences.items()
+    } == expected
+    assert {
+        name: entry["length"] for name, entry in demo.truth["contigs"].items()
+    } == expected
     for name, sequence in demo.sequences.items():
         upper = sequence.upper()
         counts = Counter(upper)
         known = sum(counts[base] for base in "ACGT")
         assert set(counts) == set("ACGTN")
         assert 0.40 < (counts["C"] + counts["G"]) / known < 0.54
-        assert 0.10 < sum(letter in "acgt" for letter in sequence) / len(sequence) < 0.30
-        islands = [(start, end) for start, end, kind, _ in demo.loci[name] if kind == "island"]
+        assert (
+            0.10 < sum(letter in "acgt" for letter in sequence) / len(sequence) < 0.30
+        )
+        islands = [
+            (start, end) for start, end, kind, _ in demo.loci[name] if kind == "island"
+        ]
         inside = "".join(upper[start:end] for start, end in islands)
         assert cpg_ratio(inside) > 0.7 > 0.6 > cpg_ratio(upper)
     segments = [
@@ -126,7 +157,11 @@ def test_the_genome_looks_like_one(demo: Demo) -> None:
 
 
 def cpg_ratio(sequence: str) -> float:
-    return len(sequence) * sequence.count("CG") / (sequence.count("C") * sequence.count("G"))
+    return (
+        len(sequence)
+        * sequence.count("CG")
+        / (sequence.count("C") * sequence.count("G"))
+    )
 
 
 @settings(max_examples=20, deadline=None)
@@ -145,14 +180,20 @@ def test_repeats_diverge_at_the_rate_asked_for(divergence: float, seed: int) -> 
 
 @settings(max_examples=50, deadline=None)
 @given(st.sampled_from(MOTIFS), st.data())
-def test_sites_are_those_a_regular_expression_finds(motif: Motif, data: st.DataObject) -> None:
+def test_sites_are_those_a_regular_expression_finds(
+    motif: Motif, data: st.DataObject
+) -> None:
     parts = data.draw(st.lists(st.text("ACGTN", max_size=12), min_size=1, max_size=6))
     joints = []
     for _ in parts:
         joint = site(motif, data)
         if data.draw(st.booleans()):
             spoilt = data.draw(st.integers(0, motif.width - 1))
-            joint = joint[:spoilt] + data.draw(st.sampled_from("ACGTN")) + joint[spoilt + 1 :]
+            joint = (
+                joint[:spoilt]
+                + data.draw(st.sampled_from("ACGTN"))
+                + joint[spoilt + 1 :]
+            )
         joints.append(turned(joint) if data.draw(st.booleans()) else joint)
     sequence = "".join(part + joint for part, joint in zip(parts, joints, strict=True))
     forward, reverse = regex_sites(motif, sequence)
@@ -166,8 +207,12 @@ def site(motif: Motif, data: st.DataObject) -> str:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(0, 500), SEEDS)
-def test_loci_never_overlap_and_stay_on_the_contig(widths: list[int], spare: int, seed: int) -> None:
+@given(
+    st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(0, 500), SEEDS
+)
+def test_loci_never_overlap_and_stay_on_the_contig(
+    widths: list[int], spare: int, seed: int
+) -> None:
     length = sum(widths) + spare
     plan = gaps(np.array(widths))
     placed = place(plan, length, np.random.default_rng(seed))
@@ -195,7 +240,9 @@ def test_promoters_follow_the_grammar_and_decoys_break_it(seed: int) -> None:
         mine = np.flatnonzero(plan.locus == locus)
         offset = plan.offset[mine] - plan.anchor[locus]
         motif = plan.motif[mine]
-        fits = (abs(offset - OFFSETS[motif]) <= jitter(parameters)[motif]) & ~plan.reverse[mine]
+        fits = (
+            abs(offset - OFFSETS[motif]) <= jitter(parameters)[motif]
+        ) & ~plan.reverse[mine]
         assert len(mine) < 2 or not fits.all()
         assert not plan.reverse[mine].all()
 
@@ -205,17 +252,27 @@ def test_promoters_follow_the_grammar_and_decoys_break_it(seed: int) -> None:
 
 def test_promoters_are_as_many_as_planned_on_either_strand(demo: Demo) -> None:
     loci = read_promoters(demo.directory / "promoters.sga")
-    assert len(loci) == pytest.approx(MEGABASES * 1e6 / Parameters().promoter_every, rel=0.02)
+    assert len(loci) == pytest.approx(
+        MEGABASES * 1e6 / Parameters().promoter_every, rel=0.02
+    )
     assert 0.4 < np.mean([locus.strand == "+" for locus in loci]) < 0.6
     assert len({locus.name for locus in loci}) == len(loci)
-    kinds = Counter(name.split("-")[0] for rows in demo.loci.values() for _, _, name, _ in rows)
+    kinds = Counter(
+        name.split("-")[0] for rows in demo.loci.values() for _, _, name, _ in rows
+    )
     assert kinds["promoter"] == len(loci)
     assert 3 <= kinds["decoy"] / kinds["promoter"] <= 5
     matches = []
     for locus in loci:
-        around = demo.sequences[locus.contig][locus.position - 3 : locus.position + 6].upper()
+        around = demo.sequences[locus.contig][
+            locus.position - 3 : locus.position + 6
+        ].upper()
         if locus.strand == "-":
-            around = turned(demo.sequences[locus.contig][locus.position - 5 : locus.position + 4].upper())
+            around = turned(
+                demo.sequences[locus.contig][
+                    locus.position - 5 : locus.position + 4
+                ].upper()
+            )
         if len(around) == 9:
             matches.append(CORE[3].allowed[np.arange(9), encode(around)].mean())
     assert np.mean(matches) == pytest.approx(Parameters().core_fidelity, abs=0.02)
@@ -237,15 +294,21 @@ def test_the_grammar_tells_promoters_where_5mers_fall_short(demo: Demo) -> None:
 
     windows, labels, truth, train = promoter_windows(demo, scores)
     assert roc_auc_score(labels[~train], truth[~train]) >= 0.99
-    numbers = np.lib.stride_tricks.sliding_window_view(np.stack(windows), 5, axis=1) @ 4 ** np.arange(5)
-    counts = np.stack([np.bincount(row, minlength=1024) for row in numbers]).astype(np.float64)
+    numbers = np.lib.stride_tricks.sliding_window_view(
+        np.stack(windows), 5, axis=1
+    ) @ 4 ** np.arange(5)
+    counts = np.stack([np.bincount(row, minlength=1024) for row in numbers]).astype(
+        np.float64
+    )
     counts = (counts - counts[train].mean(0)) / (counts[train].std(0) + 1e-6)
     model = LogisticRegression(C=1e-4, max_iter=200).fit(counts[train], labels[train])
     auroc = roc_auc_score(labels[~train], model.decision_function(counts[~train]))
     assert 0.60 < auroc < 0.82
 
 
-def promoter_windows(demo: Demo, scores: dict[str, list[np.ndarray]]) -> tuple[list[np.ndarray], ...]:
+def promoter_windows(
+    demo: Demo, scores: dict[str, list[np.ndarray]]
+) -> tuple[list[np.ndarray], ...]:
     """−300…+100 around every TSS, each with a window of about its GC that touches no promoter's."""
     rng = np.random.default_rng(0)
     windows, labels, truth, train = [], [], [], []
@@ -263,7 +326,11 @@ def promoter_windows(demo: Demo, scores: dict[str, list[np.ndarray]]) -> tuple[l
         for locus in own:
             minus = locus.strand == "-"
             start = locus.position - (99 if minus else 300)
-            if start < 0 or start + 400 > len(codes) or (codes[start : start + 400] == 4).any():
+            if (
+                start < 0
+                or start + 400 > len(codes)
+                or (codes[start : start + 400] == 4).any()
+            ):
                 continue
             other = next((p for p in places[:500] if abs(gc[p] - gc[start]) <= 6), None)
             if other is None:
@@ -301,7 +368,10 @@ def covered(length: int, intervals: list[tuple[int, int]]) -> np.ndarray:
 
 
 def test_peaks_are_sorted_disjoint_and_on_their_contigs(demo: Demo) -> None:
-    header, *rows = (line.split("\t") for line in (demo.directory / "tracks.tsv").read_text().splitlines())
+    header, *rows = (
+        line.split("\t")
+        for line in (demo.directory / "tracks.tsv").read_text().splitlines()
+    )
     assert header == ["track", "group", "file", "description"]
     assert Counter(row[1] for row in rows) == {"TF": 7, "DHS": 2, "HM": 4}
     for track, _, file, _ in rows:
@@ -323,27 +393,50 @@ def test_factors_bind_their_sites_and_nothing_else(demo: Demo, motif: Motif) -> 
             middles = [middle for middle in middles if chromatin[middle]]
         bound = covered(len(sequence), peaks[name])
         assert all(bound[middle] for middle in middles)
-        allowed = covered(len(sequence), [(middle - 140, middle + 141) for middle in middles])
+        allowed = covered(
+            len(sequence), [(middle - 140, middle + 141) for middle in middles]
+        )
         assert not (bound & ~allowed).any()
 
 
 def test_tracks_follow_their_elements(demo: Demo) -> None:
     """ACTIVE and SILENT need more than a window of 1,000 bp; open chromatin is at islands and enhancers."""
-    kinds = {"ACTIVE": "activator", "SILENT": "silencer", "OPEN1": "enhancer-1", "OPEN2": "enhancer-2"}
+    kinds = {
+        "ACTIVE": "activator",
+        "SILENT": "silencer",
+        "OPEN1": "enhancer-1",
+        "OPEN2": "enhancer-2",
+    }
     for track, kind in kinds.items():
         marked = read_peaks(demo, track)
         for name, sequence in demo.sequences.items():
             found = covered(len(sequence), marked[name])
-            anchors = [anchor for place, anchor in anchored(demo, name) if place == kind]
+            anchors = [
+                anchor for place, anchor in anchored(demo, name) if place == kind
+            ]
             if kind.startswith("enhancer"):
-                islands = [(start, end) for start, end, what, _ in demo.loci[name] if "island" in what]
+                islands = [
+                    (start, end)
+                    for start, end, what, _ in demo.loci[name]
+                    if "island" in what
+                ]
                 assert islands and anchors
-                least = covered(len(sequence), islands + [(e - 180, e + 181) for e in anchors])
-                most = covered(len(sequence), islands + [(e - 220, e + 222) for e in anchors])
+                least = covered(
+                    len(sequence), islands + [(e - 180, e + 181) for e in anchors]
+                )
+                most = covered(
+                    len(sequence), islands + [(e - 220, e + 222) for e in anchors]
+                )
                 assert found[least].all() and not found[~most].any()
             else:
-                shores = [(s + side - 1000, s + side + 1000) for s in anchors for side in (-2500, 2500)]
-                assert (found == covered(len(sequence), shores)).all() and 0.1 < found.mean() < 0.6
+                shores = [
+                    (s + side - 1000, s + side + 1000)
+                    for s in anchors
+                    for side in (-2500, 2500)
+                ]
+                assert (
+                    found == covered(len(sequence), shores)
+                ).all() and 0.1 < found.mean() < 0.6
 
 
 def anchored(demo: Demo, name: str) -> list[tuple[str, int]]:
@@ -363,7 +456,10 @@ def test_variants_do_what_they_claim(demo: Demo) -> None:
         records = list(file)
     assert len(records) > 30 * MEGABASES
     opened = {
-        name: covered(len(sequence), read_peaks(demo, "OPEN1")[name] + read_peaks(demo, "OPEN2")[name])
+        name: covered(
+            len(sequence),
+            read_peaks(demo, "OPEN1")[name] + read_peaks(demo, "OPEN2")[name],
+        )
         for name, sequence in demo.sequences.items()
     }
     seen: Counter[tuple[str, bool]] = Counter()
@@ -383,9 +479,13 @@ def test_variants_do_what_they_claim(demo: Demo) -> None:
                 for allele in (reference, alternative)
             )
             mine = motif.name == record.info["TRACK"]
-            change = {"loss": -1, "gain": 1, "none": 0}[record.info["EFFECT"]] if mine else 0
+            change = (
+                {"loss": -1, "gain": 1, "none": 0}[record.info["EFFECT"]] if mine else 0
+            )
             if mine and record.info["CATEGORY"] == "closed_chromatin":
-                assert not opened[record.chrom][record.info["SITE"] - 1 + motif.width // 2]
+                assert not opened[record.chrom][
+                    record.info["SITE"] - 1 + motif.width // 2
+                ]
                 change = -1
             assert after - before == change
             if mine and change:
@@ -414,17 +514,29 @@ def grammar_scores(codes: Codes, reverse: bool = False) -> NDArray[np.float64]:
     parameters = Parameters()
     padded = np.pad(codes, MARGIN, constant_values=4)
     ratios = []
-    for motif, offset, spread in zip(CORE, OFFSETS.tolist(), jitter(parameters).tolist(), strict=True):
+    for motif, offset, spread in zip(
+        CORE, OFFSETS.tolist(), jitter(parameters).tolist(), strict=True
+    ):
         table = np.zeros((motif.width, 5))  # likelihood ratios; 0 of N
         table[:, :4] = weights(motif, parameters) / BACKGROUND
         ends = len(padded) - motif.width + 1
-        ratio = np.prod([table[c][padded[c : c + ends]] for c in range(motif.width)], axis=0)
+        ratio = np.prod(
+            [table[c][padded[c : c + ends]] for c in range(motif.width)], axis=0
+        )
         allowed = range(MARGIN + offset - spread, MARGIN + offset + spread + 1)
-        ratios.append(np.mean([ratio[start : start + len(codes)] for start in allowed], axis=0))
+        ratios.append(
+            np.mean([ratio[start : start + len(codes)] for start in allowed], axis=0)
+        )
     total = sum(
-        share * np.prod([1 - p + p * ratio for p, ratio in zip(presence, ratios, strict=True)], axis=0)
+        share
+        * np.prod(
+            [1 - p + p * ratio for p, ratio in zip(presence, ratios, strict=True)],
+            axis=0,
+        )
         for share, presence in zip(
-            (parameters.tata_fraction, 1 - parameters.tata_fraction), PRESENCE.values(), strict=True
+            (parameters.tata_fraction, 1 - parameters.tata_fraction),
+            PRESENCE.values(),
+            strict=True,
         )
     )
     return np.asarray(np.log2(np.maximum(total, 1e-30)))

@@ -16,12 +16,20 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, Locus, whole_contigs
 from bigbird_dna.genome.splits import Segment, Split
 from bigbird_dna.tokens import encode as statistics
-from bigbird_dna.tokens.corpus import Document, DocumentPlan, Strands, iter_documents, sample_sentences
+from bigbird_dna.tokens.corpus import (
+    Document,
+    DocumentPlan,
+    Strands,
+    iter_documents,
+    sample_sentences,
+)
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.encode import tokenizer_statistics
 from tests.golden.messages import fails
 
-SHORT = DocumentPlan(passes=2, max_start_offset=50, sentence_bases=(5, 10), sentences_per_document=(2, 3))
+SHORT = DocumentPlan(
+    passes=2, max_start_offset=50, sentence_bases=(5, 10), sentences_per_document=(2, 3)
+)
 
 
 @st.composite
@@ -40,7 +48,9 @@ def passes_of(plan: DocumentPlan, seed: int, segment: Interval) -> list[list[Doc
     groups: list[list[Document]] = [[]]
     for document in iter_documents([segment], plan, seed):
         groups[-1].append(document)
-        if document.end == (segment.end if document.reverse_of is None else len(segment)):
+        if document.end == (
+            segment.end if document.reverse_of is None else len(segment)
+        ):
             groups.append([])
     assert groups.pop() == []
     return groups
@@ -63,9 +73,15 @@ def test_every_pass_covers_the_segment_from_its_start_on(
     shortest, longest = plan.sentence_bases
     fewest, most = plan.sentences_per_document
     for documents in found:
-        sentences = [sentence for document in documents for sentence in document.sentences()]
+        sentences = [
+            sentence for document in documents for sentence in document.sentences()
+        ]
         start = documents[0].start
-        assert 0 <= start - segment.start <= min(plan.max_start_offset, max(0, len(segment) - longest))
+        assert (
+            0
+            <= start - segment.start
+            <= min(plan.max_start_offset, max(0, len(segment) - longest))
+        )
         for sentence in sentences:
             assert sentence.start == start
             start = sentence.end
@@ -83,7 +99,9 @@ def test_every_pass_covers_the_segment_from_its_start_on(
 @given(plans(), st.integers(0, 100))
 def test_a_contig_does_not_depend_on_the_others(plan: DocumentPlan, seed: int) -> None:
     alone = list(iter_documents(whole_contigs({"b": 900}), plan, seed))
-    among = list(iter_documents(whole_contigs({"a": 500, "b": 900, "c": 700}), plan, seed))
+    among = list(
+        iter_documents(whole_contigs({"a": 500, "b": 900, "c": 700}), plan, seed)
+    )
     assert [document for document in among if document.contig == "b"] == alone
     assert list(dict.fromkeys(document.contig for document in among)) == ["a", "b", "c"]
 
@@ -93,12 +111,16 @@ def test_a_contig_does_not_depend_on_the_others(plan: DocumentPlan, seed: int) -
 def test_with_both_strands_every_second_pass_is_the_mirror_image_of_what_it_was(
     plan: DocumentPlan, segment: Interval, seed: int
 ) -> None:
-    both, one = (passes_of(each, seed, segment) for each in (replace(plan, strands="both"), plan))
+    both, one = (
+        passes_of(each, seed, segment) for each in (replace(plan, strands="both"), plan)
+    )
     assert both[::2] == one[::2]
     for mirrored, plain in zip(both[1::2], one[1::2], strict=True):
         for document, before in zip(mirrored, plain, strict=True):
             assert document.reverse_of == segment.end
-            for there, here in zip(document.sentences(), before.sentences(), strict=True):
+            for there, here in zip(
+                document.sentences(), before.sentences(), strict=True
+            ):
                 assert segment.end - there.end == here.start - segment.start
                 assert len(there) == len(here)
 
@@ -107,30 +129,46 @@ def test_with_both_strands_every_second_pass_is_the_mirror_image_of_what_it_was(
 def divisions(draw: st.DrawFn) -> tuple[list[Interval], list[Interval]]:
     """A contig's segments for training, and the regions between them."""
     edges = sorted(draw(st.sets(st.integers(1, 1500), min_size=1, max_size=6)))
-    parts = [Interval("a", start, end) for start, end in itertools.pairwise([0, *edges, 1600])]
-    return (parts[::2], parts[1::2]) if draw(st.booleans()) else (parts[1::2], parts[::2])
+    parts = [
+        Interval("a", start, end)
+        for start, end in itertools.pairwise([0, *edges, 1600])
+    ]
+    return (
+        (parts[::2], parts[1::2]) if draw(st.booleans()) else (parts[1::2], parts[::2])
+    )
 
 
 @settings(deadline=None)
 @given(plans(), divisions(), st.integers(0, 100), st.sampled_from(["forward", "both"]))
 def test_no_sentence_reaches_into_a_held_out_region(
-    plan: DocumentPlan, division: tuple[list[Interval], list[Interval]], seed: int, strands: Strands
+    plan: DocumentPlan,
+    division: tuple[list[Interval], list[Interval]],
+    seed: int,
+    strands: Strands,
 ) -> None:
     segments, held_out = division
     drawn = list(iter_documents(segments, replace(plan, strands=strands), seed))
     read = [0] * 1600
     for document in drawn:
         whole = document.interval
-        assert any(own.start <= whole.start and whole.end <= own.end for own in segments)
+        assert any(
+            own.start <= whole.start and whole.end <= own.end for own in segments
+        )
         for sentence in document.sentences():
-            assert all(sentence.end <= other.start or other.end <= sentence.start for other in held_out)
+            assert all(
+                sentence.end <= other.start or other.end <= sentence.start
+                for other in held_out
+            )
             for base in range(sentence.start, sentence.end):
                 read[base] += 1
     # Every pass reads each segment once, but for what lies before its start.
     reach = plan.max_start_offset + plan.sentence_bases[1]
     for own in segments:
         assert max(read[own.start : own.end]) <= plan.passes
-        assert all(read[base] == plan.passes for base in range(own.start + reach, own.end - reach))
+        assert all(
+            read[base] == plan.passes
+            for base in range(own.start + reach, own.end - reach)
+        )
 
 
 def test_segments_of_one_contig_passes_seeds_and_contigs_differ() -> None:
@@ -138,17 +176,30 @@ def test_segments_of_one_contig_passes_seeds_and_contigs_differ() -> None:
     plan = replace(SHORT, passes=1)
     drawn = [list(iter_documents([own], plan, 1)) for own in (one, other)]
     assert list(iter_documents([one, other], plan, 1)) == drawn[0] + drawn[1]
-    lengths = [[len(sentence) for each in own for sentence in each.sentences()] for own in drawn]
+    lengths = [
+        [len(sentence) for each in own for sentence in each.sentences()]
+        for own in drawn
+    ]
     assert lengths[0] != lengths[1]
     whole = Interval("a", 0, 500)
     first, second = passes_of(SHORT, 1, whole)
     assert first != second
-    for unlike in (passes_of(SHORT, 2, whole), passes_of(SHORT, 1, Interval("b", 0, 500))):
-        assert [document.sentence_ends for document in unlike[0]] != [each.sentence_ends for each in first]
+    for unlike in (
+        passes_of(SHORT, 2, whole),
+        passes_of(SHORT, 1, Interval("b", 0, 500)),
+    ):
+        assert [document.sentence_ends for document in unlike[0]] != [
+            each.sentence_ends for each in first
+        ]
 
 
 def test_ranges_include_their_ends_and_are_uniform() -> None:
-    plan = DocumentPlan(passes=2000, max_start_offset=3, sentence_bases=(4, 6), sentences_per_document=(2, 3))
+    plan = DocumentPlan(
+        passes=2000,
+        max_start_offset=3,
+        sentence_bases=(4, 6),
+        sentences_per_document=(2, 3),
+    )
     documents = list(iter_documents(whole_contigs({"a": 60}), plan, 0))
     starts = [documents[0].start]
     lengths: list[int] = []
@@ -159,20 +210,32 @@ def test_ranges_include_their_ends_and_are_uniform() -> None:
         else:
             lengths += map(len, document.sentences())
             sizes.append(len(document.sentence_ends))
-    for values, expected in ((starts, {0, 1, 2, 3}), (lengths, {4, 5, 6}), (sizes, {2, 3})):
+    for values, expected in (
+        (starts, {0, 1, 2, 3}),
+        (lengths, {4, 5, 6}),
+        (sizes, {2, 3}),
+    ):
         assert set(values) == expected
         for value in expected:
-            assert values.count(value) / len(values) == pytest.approx(1 / len(expected), abs=0.05)
+            assert values.count(value) / len(values) == pytest.approx(
+                1 / len(expected), abs=0.05
+            )
 
 
 def test_defaults_are_the_papers_and_impossible_plans_are_refused() -> None:
     documents = list(iter_documents(whole_contigs({"a": 3_000_000}), DocumentPlan(), 0))
-    lengths = [len(document.interval) for document in documents if document.end < 3_000_000]
+    lengths = [
+        len(document.interval) for document in documents if document.end < 3_000_000
+    ]
     assert min(lengths) >= 25_000 and max(lengths) <= 100_000
     expected = 10 * 3_000_000 / DocumentPlan().mean_document_bases
     assert len(documents) == pytest.approx(expected, rel=0.1)
     impossible: list[dict[str, Any]] = [{"passes": 0}, {"max_start_offset": -1}]
-    for values in [*impossible, {"sentence_bases": (0, 5)}, {"sentences_per_document": (5, 4)}]:
+    for values in [
+        *impossible,
+        {"sentence_bases": (0, 5)},
+        {"sentences_per_document": (5, 4)},
+    ]:
         with fails(ValueError, *values):
             DocumentPlan(**values)
 
@@ -181,13 +244,18 @@ def test_whole_contigs_have_the_documents_and_the_sample_that_they_always_had() 
     """Published models were trained on these."""
     contigs = whole_contigs({"chrI": 30_000, "chrII": 9_000, "c": 40})
     plan = DocumentPlan(3, 500, (50, 100), (5, 10), "both")
-    drawn = [(d.contig, d.start, d.sentence_ends, d.reverse_of) for d in iter_documents(contigs, plan, 7)]
+    drawn = [
+        (d.contig, d.start, d.sentence_ends, d.reverse_of)
+        for d in iter_documents(contigs, plan, 7)
+    ]
     found = hashlib.sha256(repr(drawn).encode()).hexdigest()
     assert found == "b1b1feb7d1452a1b823c1716b7ea42c1e703896aa02b31fa29b703019b84f15b"
     places: Any = SimpleNamespace(
         fetch=lambda one: f"<{one.contig}:{one.start}-{one.end}>".ljust(len(one), "A")
     )
-    found = hashlib.sha256(repr(sample(places, contigs, 20_000, (50, 100), 7)).encode()).hexdigest()
+    found = hashlib.sha256(
+        repr(sample(places, contigs, 20_000, (50, 100), 7)).encode()
+    ).hexdigest()
     assert found == "ee4983f190d4963df14a15a7cf84a132de67da68e6fcc836193e59f52b653b91"
 
 
@@ -203,18 +271,24 @@ def sample(
 ) -> list[str]:
     """Sentences of some segments, or of all contigs."""
     segments = whole_contigs(reference.contigs) if segments is None else segments
-    return list(sample_sentences(reference, segments, bases, sentence_bases=lengths, seed=seed))
+    return list(
+        sample_sentences(reference, segments, bases, sentence_bases=lengths, seed=seed)
+    )
 
 
 @settings(deadline=None, max_examples=40)
 @given(bases=st.integers(1, 12_000), seed=st.integers(0, 1000))
 def test_the_bound_is_met_exactly(reference: Reference, bases: int, seed: int) -> None:
-    sentences = sample(reference, whole_contigs({"a": 9000, "b": 6000}), bases, seed=seed)
+    sentences = sample(
+        reference, whole_contigs({"a": 9000, "b": 6000}), bases, seed=seed
+    )
     # Of 15,000 bases 2,000 are N, in one run: the sentences at its ends may have some.
     assert sum(map(len, sentences)) == bases
     assert all(len(sentence) <= 60 for sentence in sentences)
     assert "".join(sentences).count("N") <= 2 * 30
-    assert sentences == sample(reference, whole_contigs({"a": 9000, "b": 6000}), bases, seed=seed)
+    assert sentences == sample(
+        reference, whole_contigs({"a": 9000, "b": 6000}), bases, seed=seed
+    )
 
 
 def test_a_genome_below_the_bound_is_taken_whole(reference: Reference) -> None:
@@ -222,7 +296,9 @@ def test_a_genome_below_the_bound_is_taken_whole(reference: Reference) -> None:
     sentences = sample(reference, contigs)
     assert "".join(sentences) == "".join(sample(reference, contigs, 9000, (9000, 9000)))
     assert all(40 <= len(sentence) <= 60 for sentence in sentences[:-1])
-    assert sample(reference, contigs, 3000, seed=1) != sample(reference, contigs, 3000, seed=2)
+    assert sample(reference, contigs, 3000, seed=1) != sample(
+        reference, contigs, 3000, seed=2
+    )
 
 
 def test_the_sample_is_spread_over_the_contigs_and_does_not_overlap(
@@ -235,7 +311,11 @@ def test_the_sample_is_spread_over_the_contigs_and_does_not_overlap(
     assert text.count("A") == pytest.approx(20_000, rel=0.15)
     assert text.count("C") == pytest.approx(10_000, rel=0.2)
     whole = "".join(sample(reference))
-    assert (whole.count("A"), whole.count("C"), whole.count("G")) == (60_000, 30_000, 30_000)
+    assert (whole.count("A"), whole.count("C"), whole.count("G")) == (
+        60_000,
+        30_000,
+        30_000,
+    )
 
 
 def test_sentences_of_n_are_left_out(make_reference: Callable[..., Reference]) -> None:
@@ -258,7 +338,10 @@ def test_sentences_of_n_are_left_out(make_reference: Callable[..., Reference]) -
 
 def contigs_of(reference: Reference, **splits: Split | None) -> list[Segment]:
     """Whole contigs with their splits."""
-    return [Segment(Interval(name, 0, reference.contigs[name]), split) for name, split in splits.items()]
+    return [
+        Segment(Interval(name, 0, reference.contigs[name]), split)
+        for name, split in splits.items()
+    ]
 
 
 def ids_of(reference: Reference, tokenizer: DnaTokenizer, *contigs: str) -> np.ndarray:
@@ -278,8 +361,12 @@ def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "BATCH_INTERVALS", 2)
 
 
-def test_counts_are_those_of_the_tokens(reference: Reference, tokenizer: DnaTokenizer) -> None:
-    found = tokenizer_statistics(reference, contigs_of(reference, a="train", b="test", c=None), tokenizer)
+def test_counts_are_those_of_the_tokens(
+    reference: Reference, tokenizer: DnaTokenizer
+) -> None:
+    found = tokenizer_statistics(
+        reference, contigs_of(reference, a="train", b="test", c=None), tokenizer
+    )
     cases = [
         (found["genome"], ("a", "b", "c"), 0 + 2000),
         (found["splits"]["train"], ("a",), 0),
@@ -294,10 +381,16 @@ def test_counts_are_those_of_the_tokens(reference: Reference, tokenizer: DnaToke
         assert values["n_bases"] == gap
         assert values["tokens"] == len(ids)
         assert values["n_tokens"] == (~is_base).sum()
-        assert values["bases_per_token"] == pytest.approx(bases / is_base.sum(), abs=1e-4)
+        assert values["bases_per_token"] == pytest.approx(
+            bases / is_base.sum(), abs=1e-4
+        )
         assert values["unknown_rate"] == 0
     assert list(found["splits"]) == ["train", "test"]
-    assert [found["contigs"][name]["split"] for name in "abc"] == ["train", "test", None]
+    assert [found["contigs"][name]["split"] for name in "abc"] == [
+        "train",
+        "test",
+        None,
+    ]
     assert found["tokenizer_sha256"] == tokenizer.sha256
     assert found["regions"] == {}
     # The use of pieces.
@@ -308,11 +401,17 @@ def test_counts_are_those_of_the_tokens(reference: Reference, tokenizer: DnaToke
     pieces = [tokenizer.pieces[i] for i in ids]
     for length, counts in found["piece_lengths"].items():
         assert counts["tokens"] == sum(len(piece) == int(length) for piece in pieces)
-    assert sum(counts["tokens"] for counts in found["piece_lengths"].values()) == len(ids)
-    assert sum(counts["pieces"] for counts in found["piece_lengths"].values()) == len(tokenizer.base_ids)
+    assert sum(counts["tokens"] for counts in found["piece_lengths"].values()) == len(
+        ids
+    )
+    assert sum(counts["pieces"] for counts in found["piece_lengths"].values()) == len(
+        tokenizer.base_ids
+    )
     counts = list(found["frequent_pieces"].values())
     assert counts == sorted(counts, reverse=True)
-    assert all(pieces.count(piece) == n for piece, n in found["frequent_pieces"].items())
+    assert all(
+        pieces.count(piece) == n for piece, n in found["frequent_pieces"].items()
+    )
     assert counts[0] == np.bincount(ids).max()
 
 
@@ -328,12 +427,16 @@ def test_promoters_are_read_on_their_strand(
         Locus("a", 499, "+", "leaves the contig"),
         Locus("elsewhere", 1000, "+", "on no contig of the reference"),
     ]
-    found = tokenizer_statistics(reference, contigs_of(reference, a="train"), tokenizer, promoters=loci)
+    found = tokenizer_statistics(
+        reference, contigs_of(reference, a="train"), tokenizer, promoters=loci
+    )
     region = found["regions"]["promoters"]
     assert (region["loci"], region["left_out"]) == (2, 2)
     assert region["bases"] == 2000
     complement = sequence[1501:2501][::-1].translate(str.maketrans("ACGT", "TGCA"))
-    tokens = len(tokenizer.encode(sequence[500:1500])) + len(tokenizer.encode(complement))
+    tokens = len(tokenizer.encode(sequence[500:1500])) + len(
+        tokenizer.encode(complement)
+    )
     assert region["tokens"] == tokens
     # Without bases there is no ratio.
     reference = make_reference(gap="N" * 60, a="A")

@@ -30,7 +30,9 @@ USER_DEFINED = 4
 
 
 def piece(text: bytes, score: float = 0.0, kind: int = 1) -> bytes:
-    body = write_field(1, text) + b"\x15" + struct.pack("<f", score) + write_field(3, kind)
+    body = (
+        write_field(1, text) + b"\x15" + struct.pack("<f", score) + write_field(3, kind)
+    )
     return write_field(1, body)
 
 
@@ -42,7 +44,8 @@ def texts() -> bytes:
 def replaced(content: bytes, number: int, value: bytes) -> bytes:
     """The message with another value of a field."""
     return b"".join(
-        write_field(f.number, value if f.number == number else f.value) for f in read_fields(content)
+        write_field(f.number, value if f.number == number else f.value)
+        for f in read_fields(content)
     )
 
 
@@ -54,7 +57,10 @@ def refused(content: bytes, *named: object, kind: type = TextTokenizer) -> None:
 
 def test_numbers_of_the_wire_format() -> None:
     for number in (0, 1, 127, 128, 300, 2**32, 2**64 - 1):
-        assert read_number(write_number(number), 0) == (number, len(write_number(number)))
+        assert read_number(write_number(number), 0) == (
+            number,
+            len(write_number(number)),
+        )
     for damaged in (b"", b"\x80", b"\xff" * 9 + b"\x02", b"\xff" * 20):
         with fails(ValueError):
             read_number(damaged, 0)
@@ -70,21 +76,27 @@ def test_the_library_does_with_the_checked_model_what_it_does_with_the_file(
     ):
         file = sentencepiece.SentencePieceProcessor(model_proto=content)
         checked, model = open_model(content, "here")
-        assert model.pieces == [file.id_to_piece(index) for index in range(file.get_piece_size())]
+        assert model.pieces == [
+            file.id_to_piece(index) for index in range(file.get_piece_size())
+        ]
         for sample in samples:
             ids = file.encode(sample)
             assert checked.encode(sample) == ids
             assert checked.decode(ids) == file.decode(ids)
 
 
-def test_a_model_that_is_cut_off_is_refused_wherever_it_is_cut(tokenizer: DnaTokenizer) -> None:
+def test_a_model_that_is_cut_off_is_refused_wherever_it_is_cut(
+    tokenizer: DnaTokenizer,
+) -> None:
     content = tokenizer.content
     for end in range(0, len(content) - 1, 3):
         with fails(ModelError):
             DnaTokenizer(content[:end], "here")
 
 
-def test_damaged_bytes_are_refused_or_leave_a_tokenizer_that_encodes(tokenizer: DnaTokenizer) -> None:
+def test_damaged_bytes_are_refused_or_leave_a_tokenizer_that_encodes(
+    tokenizer: DnaTokenizer,
+) -> None:
     rng = np.random.default_rng(0)
     sequence = random_dna(200, 3) + "N" * 20
     for _ in range(1500):
@@ -100,7 +112,10 @@ def test_damaged_bytes_are_refused_or_leave_a_tokenizer_that_encodes(tokenizer: 
 
 UNKNOWN = piece(b"<unk>", 0, 2)
 MALFORMED = [
-    *(UNKNOWN + piece(text) for text in (b"A\xff", b"\xed\xa0\x80", b"A\0", b"", b"A" * 5000)),
+    *(
+        UNKNOWN + piece(text)
+        for text in (b"A\xff", b"\xed\xa0\x80", b"A\0", b"", b"A" * 5000)
+    ),
     UNKNOWN + piece(b"A") * 2,
     UNKNOWN + piece(b"A" * 4000) * 1050,
     *(UNKNOWN + piece(b"A", score) for score in (float("nan"), float("-inf"), 1e30)),
@@ -149,13 +164,17 @@ RULES = [
 
 
 @pytest.mark.parametrize("content", RULES, ids=range(len(RULES)))
-def test_rules_of_normalization_are_followed_before_the_library_does(texts: bytes, content: bytes) -> None:
+def test_rules_of_normalization_are_followed_before_the_library_does(
+    texts: bytes, content: bytes
+) -> None:
     with fails(ValueError):
         check_character_map(content)
     refused(replaced(texts, 3, write_field(2, content)))
 
 
-def test_a_model_of_dna_that_would_give_other_tokens_is_refused(tokenizer: DnaTokenizer) -> None:
+def test_a_model_of_dna_that_would_give_other_tokens_is_refused(
+    tokenizer: DnaTokenizer,
+) -> None:
     fields = list(read_fields(tokenizer.content))
     for index, kind in {30: 5, 0: 1, 5: 1}.items():
         bodies = [write_field(f.number, f.value) for f in fields]
@@ -188,7 +207,9 @@ def test_files_that_are_too_large_are_not_read(tmp_path: Path) -> None:
         {"sep": ...},
     ],
 )
-def test_damaged_descriptions_are_refused(texts: bytes, tmp_path: Path, change: dict[str, Any]) -> None:
+def test_damaged_descriptions_are_refused(
+    texts: bytes, tmp_path: Path, change: dict[str, Any]
+) -> None:
     (tmp_path / "tokenizer.model").write_bytes(texts)
     described = TextTokenizer(texts).description() | change
     described = {key: value for key, value in described.items() if value is not ...}
@@ -201,26 +222,44 @@ LETTERS = {name: index for index, name in enumerate([*SPECIALS, *"ACGTN"])}
 
 
 def description(**changes: Any) -> bytes:
-    model = {"type": "BPE", "unk_token": "[UNK]", "vocab": LETTERS, "merges": []} | changes.pop("model", {})
-    return json.dumps({"version": "1.0", "added_tokens": [], "model": model, **changes}).encode()
+    model = {
+        "type": "BPE",
+        "unk_token": "[UNK]",
+        "vocab": LETTERS,
+        "merges": [],
+    } | changes.pop("model", {})
+    return json.dumps(
+        {"version": "1.0", "added_tokens": [], "model": model, **changes}
+    ).encode()
 
 
 def added(**changes: Any) -> list[dict[str, Any]]:
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    flags = dict.fromkeys(
+        ("single_word", "lstrip", "rstrip", "normalized", "special"), False
+    )
     return [{"id": 10, "content": "X", **flags, **changes}]
 
 
 VALUES: tuple[Any, ...] = (10**9, 10**300, -1, True, 10.0, 9, [10])
 JSON = [
     *(description(model={"vocab": LETTERS | {"AC": value}}) for value in VALUES),
-    *(description(model={"vocab": vocabulary}) for vocabulary in (LETTERS | {"\ud800": 10}, 5, {})),
+    *(
+        description(model={"vocab": vocabulary})
+        for vocabulary in (LETTERS | {"\ud800": 10}, 5, {})
+    ),
     description(model={"vocab": [["A", 0], [7, 0]]}),
     description(model={"vocab": {"A": 0, "[CLS]": 1}}),
     description(model={"continuing_subword_prefix": [1]}),
     description(added_tokens=[5]),
-    *(description(added_tokens=added(**change)) for change in ({"id": 9}, {"content": "A"}, {"id": "10"})),
+    *(
+        description(added_tokens=added(**change))
+        for change in ({"id": 9}, {"content": "A"}, {"id": "10"})
+    ),
     b"[" * 100_000,
-    *(b'{"model": {"vocab": {"A": ' + number + b"}}}" for number in (b"9" * 5000, b"1e999")),
+    *(
+        b'{"model": {"vocab": {"A": ' + number + b"}}}"
+        for number in (b"9" * 5000, b"1e999")
+    ),
     *(b"\xff", b"", b"{}"),
 ]
 
@@ -251,7 +290,9 @@ STEPS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("changes", STEPS, ids=range(len(STEPS)))
-def test_steps_without_end_are_refused_when_it_first_encodes(changes: dict[str, Any]) -> None:
+def test_steps_without_end_are_refused_when_it_first_encodes(
+    changes: dict[str, Any],
+) -> None:
     pytest.importorskip("tokenizers")
     tokenizer = JsonTokenizer(description(**changes), source="here")
     with fails(ModelError, "here"):
@@ -271,8 +312,15 @@ def test_an_unknown_piece_that_is_missing_and_a_sign_before_a_text() -> None:
 def test_long_gaps_take_linear_time() -> None:
     """Each N a symbol: the first covers the run, and none of the others may read it again."""
     pytest.importorskip("tokenizers")
-    changes = {"normalizer": replace({"String": "N"}, "-"), "model": {"vocab": LETTERS | {"-": 10}}}
+    changes = {
+        "normalizer": replace({"String": "N"}, "-"),
+        "model": {"vocab": LETTERS | {"-": 10}},
+    }
     tokenizer = JsonTokenizer(description(**changes))
     sequence = "A" + "N" * 300_000 + "C"
     ids, offsets = tokenizer.encode_with_offsets(sequence)
-    assert len(ids) == 300_002 and offsets[:3].tolist() == [0, 1, 300_001] and offsets[-1] == len(sequence)
+    assert (
+        len(ids) == 300_002
+        and offsets[:3].tolist() == [0, 1, 300_001]
+        and offsets[-1] == len(sequence)
+    )

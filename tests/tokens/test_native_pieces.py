@@ -63,7 +63,9 @@ def both_of(content: bytes) -> tuple[NativePieces, Callable[[Sequence[str]], Row
     """A model's pieces, opened in C++, and how SentencePiece encodes by them."""
     processor, opened = open_model(content, "model")
     letters = ["" if piece[0] == "[" else piece for piece in opened.pieces]
-    pieces = NativePieces.open(letters, opened.scores, lambda texts: encode_rows(processor, texts))
+    pieces = NativePieces.open(
+        letters, opened.scores, lambda texts: encode_rows(processor, texts)
+    )
     assert pieces is not None
     return pieces, lambda texts: [row.tolist() for row in encode_rows(processor, texts)]
 
@@ -88,13 +90,22 @@ def rows(pieces: NativePieces, texts: Sequence[str], threads: int = 1) -> Rows:
 
 
 models = st.sampled_from(
-    [(10, 1, False), (20, 2, False), (60, 64, True), (96, 6, False), (300, 64, True), (900, 16, False)]
+    [
+        (10, 1, False),
+        (20, 2, False),
+        (60, 64, True),
+        (96, 6, False),
+        (300, 64, True),
+        (900, 16, False),
+    ]
 )
 
 
 @settings(deadline=None, max_examples=150)
 @given(models, st.lists(dna, max_size=4), st.integers(1, 3))
-def test_the_ids_are_sentencepiece_s(kind: tuple[int, int, bool], texts: list[str], threads: int) -> None:
+def test_the_ids_are_sentencepiece_s(
+    kind: tuple[int, int, bool], texts: list[str], threads: int
+) -> None:
     pieces, expected = model(*kind)
     assert rows(pieces, texts, threads) == expected(texts)
 
@@ -105,18 +116,25 @@ def test_long_texts_with_repeats(kind: tuple[int, int, bool]) -> None:
     units = ["A", "T", "CA", "GATA", "CCCTAA", "AAAAC", random_dna(171, 9)]
     texts = [random_dna(20_000, seed) for seed in range(6)]
     for n in range(40):
-        texts = [text + rng.choice(units) * rng.randint(1, 60) + random_dna(n, n) for text in texts]
+        texts = [
+            text + rng.choice(units) * rng.randint(1, 60) + random_dna(n, n)
+            for text in texts
+        ]
     texts += [reverse_complement(text) for text in texts]
     pieces, expected = model(*kind)
     assert rows(pieces, texts, 2) == expected(texts)
 
 
-def opened(learned: Sequence[str], scores: Sequence[float] | None = None) -> NativePieces | None:
+def opened(
+    learned: Sequence[str], scores: Sequence[float] | None = None
+) -> NativePieces | None:
     """Pieces in the order of their learning, behind those of the bases."""
     library = native_pieces.load_library()
     assert library is not None
     ranks = scores or [-float(number) for number in range(len(learned))]
-    return NativePieces.opened_with(library, [*"ACGT", "N", *learned], [0.0] * 5 + [*ranks])
+    return NativePieces.opened_with(
+        library, [*"ACGT", "N", *learned], [0.0] * 5 + [*ranks]
+    )
 
 
 @st.composite
@@ -127,13 +145,18 @@ def vocabularies(draw: st.DrawFn) -> list[str]:
         known = [*letters, *learned]
         halves = draw(st.sampled_from(known)), draw(st.sampled_from(known))
         # One that can be made at all, and is last made of these.
-        if sum(map(len, halves)) <= 12 and merge_by_hand("".join(halves), learned) == [*halves]:
+        if sum(map(len, halves)) <= 12 and merge_by_hand("".join(halves), learned) == [
+            *halves
+        ]:
             learned.append("".join(halves))
     return learned
 
 
 @settings(deadline=None, max_examples=400)
-@given(vocabularies(), st.lists(st.text("AC", max_size=60) | st.text("ACGT", max_size=60), max_size=3))
+@given(
+    vocabularies(),
+    st.lists(st.text("AC", max_size=60) | st.text("ACGT", max_size=60), max_size=3),
+)
 def test_pieces_that_no_corpus_teaches(learned: list[str], texts: list[str]) -> None:
     pieces = opened(learned)
     assert pieces is not None
@@ -153,7 +176,9 @@ def test_pieces_that_no_corpus_teaches(learned: list[str], texts: list[str]) -> 
         (["A" * 513], None),
     ],
 )
-def test_other_pieces_are_left_to_sentencepiece(learned: list[str], scores: list[float] | None) -> None:
+def test_other_pieces_are_left_to_sentencepiece(
+    learned: list[str], scores: list[float] | None
+) -> None:
     assert opened(learned, scores) is None
     assert opened(["AC", "CG", "ACG", "ACGT"]) is not None
 
@@ -167,12 +192,16 @@ def test_other_letters_and_no_texts() -> None:
 
 
 @pytest.mark.usefixtures("unloaded")
-@pytest.mark.parametrize("why", ["", "no compiler", "switched off", "another answer", "library says so"])
+@pytest.mark.parametrize(
+    "why", ["", "no compiler", "switched off", "another answer", "library says so"]
+)
 def test_with_it_and_without_it_texts_are_encoded_and_wrong_letters_refused(
     tokenizer: DnaTokenizer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, why: str
 ) -> None:
     texts = [random_dna(3000, 5), "ANNNNNNNC", ""]
-    expected = [row.tolist() for row in DnaTokenizer(tokenizer.content).encode_batch(texts)]
+    expected = [
+        row.tolist() for row in DnaTokenizer(tokenizer.content).encode_batch(texts)
+    ]
     native_pieces.load_library.cache_clear()
     if why == "no compiler":
         monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path))
@@ -193,11 +222,15 @@ def test_with_it_and_without_it_texts_are_encoded_and_wrong_letters_refused(
         again.encode("é")
 
 
-def test_a_library_that_encodes_wrongly_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_encodes_wrongly_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     library = native_pieces.load_library()
     assert library is not None
     native_pieces.check_library(Path(library._name))
-    monkeypatch.setattr(NativePieces, "encode", lambda *_: [np.array([7, 9, 4, 6, 5, 5])])
+    monkeypatch.setattr(
+        NativePieces, "encode", lambda *_: [np.array([7, 9, 4, 6, 5, 5])]
+    )
     with fails(BuildError):
         native_pieces.check_library(Path(library._name))
 
@@ -205,25 +238,38 @@ def test_a_library_that_encodes_wrongly_is_not_kept(monkeypatch: pytest.MonkeyPa
 def test_yeast(shared_data: Path, tmp_path: Path) -> None:
     """Both strands of a real chromosome by the pieces of the model that comes with the package."""
     prepare_reference(
-        next((shared_data / "yeast").glob("Saccharomyces*.fa.gz")), tmp_path / "reference.fa.gz"
+        next((shared_data / "yeast").glob("Saccharomyces*.fa.gz")),
+        tmp_path / "reference.fa.gz",
     )
     reference = Reference(tmp_path / "reference.fa.gz")
     text = reference.fetch(Interval("IV", 0, 1_000_000))
-    _same(REPOSITORY / "resources/models/yeast/tokenizer.model", [text, reverse_complement(text)])
+    _same(
+        REPOSITORY / "resources/models/yeast/tokenizer.model",
+        [text, reverse_complement(text)],
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("vocabulary", "longest"), [(4096, 16), (32_000, 64)])
-def test_human(shared_data: Path, tmp_path: Path, vocabulary: int, longest: int) -> None:
+def test_human(
+    shared_data: Path, tmp_path: Path, vocabulary: int, longest: int
+) -> None:
     """Windows that begin anywhere, of the piece of chromosome 22, by a vocabulary of its own."""
-    prepare_reference(shared_data / "hg19/chr22_1-22000000.fa.gz", tmp_path / "reference.fa.gz")
-    text = Reference(tmp_path / "reference.fa.gz").fetch(Interval("22", 16_000_000, 22_000_000))
+    prepare_reference(
+        shared_data / "hg19/chr22_1-22000000.fa.gz", tmp_path / "reference.fa.gz"
+    )
+    text = Reference(tmp_path / "reference.fa.gz").fetch(
+        Interval("22", 16_000_000, 22_000_000)
+    )
     corpus = [text[start : start + 1000] for start in range(0, len(text), 1000)]
     DnaTokenizer.train(corpus, tmp_path / "tokenizer.model", vocabulary, longest)
     rng = random.Random(0)
     starts = [rng.randrange(len(text) - 8000) for _ in range(1500)]
     windows = [text[start : start + rng.randrange(8000)] for start in starts]
-    _same(tmp_path / "tokenizer.model", [*windows, *map(reverse_complement, windows), text])
+    _same(
+        tmp_path / "tokenizer.model",
+        [*windows, *map(reverse_complement, windows), text],
+    )
 
 
 def _same(path: Path, texts: list[str]) -> None:

@@ -29,33 +29,54 @@ SMALL = 3000  # bp of a shard
 
 
 @pytest.fixture
-def arrays(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[list[int]]], ShardedArray]:
+def arrays(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[list[list[int]]], ShardedArray]:
     """Offsets in files, from the differences of each shard's."""
 
     def write(parts: list[list[int]]) -> ShardedArray:
         home = tmp_path_factory.mktemp("arrays")
         for number, part in enumerate(parts):
-            (home / f"{number}").write_bytes(b"head" + np.append(0, np.cumsum(part)).astype("<i8").tobytes())
+            (home / f"{number}").write_bytes(
+                b"head" + np.append(0, np.cumsum(part)).astype("<i8").tobytes()
+            )
         dtype = np.dtype("<i8")
-        opened = [ArrayFile(home / f"{number}", dtype, 4, len(part) + 1) for number, part in enumerate(parts)]
-        return ShardedArray(opened.__getitem__, list(map(len, parts)), dtype, list(map(sum, parts)))
+        opened = [
+            ArrayFile(home / f"{number}", dtype, 4, len(part) + 1)
+            for number, part in enumerate(parts)
+        ]
+        return ShardedArray(
+            opened.__getitem__, list(map(len, parts)), dtype, list(map(sum, parts))
+        )
 
     return write
 
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.lists(st.tuples(st.sampled_from([0, 1, 5, 700, 4000]), st.sampled_from([1, 3, 10**6])), max_size=5),
+    st.lists(
+        st.tuples(
+            st.sampled_from([0, 1, 5, 700, 4000]), st.sampled_from([1, 3, 10**6])
+        ),
+        max_size=5,
+    ),
     st.integers(0, 2**32),
 )
 def test_arrays_in_files_are_read_like_one_array(
-    arrays: Callable[[list[list[int]]], ShardedArray], shapes: list[tuple[int, int]], seed: int
+    arrays: Callable[[list[list[int]]], ShardedArray],
+    shapes: list[tuple[int, int]],
+    seed: int,
 ) -> None:
     """Also where the values grow unevenly: a search must not rely on its first guess."""
     rng = np.random.default_rng(seed)
-    parts = [(1 + rng.pareto(0.5, count).clip(0, 1e9) * size).astype(int).tolist() for count, size in shapes]
+    parts = [
+        (1 + rng.pareto(0.5, count).clip(0, 1e9) * size).astype(int).tolist()
+        for count, size in shapes
+    ]
     found = arrays(parts)
-    whole = np.append(0, np.cumsum([step for part in parts for step in part])).astype(np.int64)
+    whole = np.append(0, np.cumsum([step for part in parts for step in part])).astype(
+        np.int64
+    )
     assert len(found) == len(whole) and (np.asarray(found) == whole).all()
     for start, stop in rng.integers(-1, len(whole) + 2, (20, 2)):
         assert (found[start:stop] == whole[start:stop]).all()
@@ -67,9 +88,19 @@ def test_arrays_in_files_are_read_like_one_array(
     some = np.flatnonzero(rng.random(len(whole)) < 0.1)
     assert (found[some] == whole[some]).all()
     last = int(whole[-1])
-    for value in {-1, 0, 1, last, last + 1, *rng.integers(0, last + 2, 10), *rng.choice(whole, 10)}:
+    for value in {
+        -1,
+        0,
+        1,
+        last,
+        last + 1,
+        *rng.integers(0, last + 2, 10),
+        *rng.choice(whole, 10),
+    }:
         for side in ("left", "right"):
-            assert found.searchsorted(value, side) == np.searchsorted(whole, value, side)
+            assert found.searchsorted(value, side) == np.searchsorted(
+                whole, value, side
+            )
 
 
 def test_a_file_that_became_shorter_is_not_read_as_whole(tmp_path: Path) -> None:
@@ -84,7 +115,11 @@ def test_a_file_that_became_shorter_is_not_read_as_whole(tmp_path: Path) -> None
 
 
 def build(
-    home: Path, reference: Reference, tokenizer: DnaTokenizer, bases: int = SMALL, **options: object
+    home: Path,
+    reference: Reference,
+    tokenizer: DnaTokenizer,
+    bases: int = SMALL,
+    **options: object,
 ) -> Path:
     """Stores of all splits, of one contig each."""
     for split, contig in zip(SPLITS, ("a", "b", "c"), strict=True):
@@ -95,27 +130,52 @@ def build(
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory, reference: Reference, tokenizer: DnaTokenizer) -> Path:
+def stores(
+    tmp_path_factory: pytest.TempPathFactory,
+    reference: Reference,
+    tokenizer: DnaTokenizer,
+) -> Path:
     return build(tmp_path_factory.mktemp("stores"), reference, tokenizer)
 
 
 @pytest.mark.parametrize("strands", ["both", "forward"])
 @pytest.mark.parametrize("bases", [1, 2000, 10**9])
 def test_shards_hold_the_documents_in_order(
-    tmp_path: Path, reference: Reference, tokenizer: DnaTokenizer, bases: int, strands: str
+    tmp_path: Path,
+    reference: Reference,
+    tokenizer: DnaTokenizer,
+    bases: int,
+    strands: str,
 ) -> None:
     plan = DocumentPlan(3, 300, (40, 80), (5, 9), strands)  # type: ignore[arg-type]
     contigs = whole_contigs(reference.contigs)
-    info = build_store(tmp_path / "train", reference, contigs, tokenizer, plan, max_n=0.3, shard_bases=bases)
+    info = build_store(
+        tmp_path / "train",
+        reference,
+        contigs,
+        tokenizer,
+        plan,
+        max_n=0.3,
+        shard_bases=bases,
+    )
     one = build_store(tmp_path / "one", reference, contigs, tokenizer, plan, max_n=0.3)
     assert {key: info[key] for key in COUNTS} == {key: one[key] for key in COUNTS}  # type: ignore[literal-required]
     store = TokenStore.open(tmp_path / "train", tokenizer, verify=True)
-    assert text(store, tokenizer) == expected_documents(reference, contigs, plan, 0, 0.3)
+    assert text(store, tokenizer) == expected_documents(
+        reference, contigs, plan, 0, 0.3
+    )
     assert (info["shard_count"] == 1) == (bases > 10**6)
     names = {path.name for path in (tmp_path / "train").iterdir() if path.is_dir()}
     assert names == {shard_name(number + 1) for number in range(info["shard_count"])}
     for shard in info["shards"]:
-        assert json.loads((tmp_path / "train" / shard_name(shard["number"]) / MANIFEST).read_text()) == shard
+        assert (
+            json.loads(
+                (
+                    tmp_path / "train" / shard_name(shard["number"]) / MANIFEST
+                ).read_text()
+            )
+            == shard
+        )
         read = shard["bases"] + shard["skipped_bases"]
         assert read >= bases or shard["number"] == info["shard_count"]
         assert read < bases + 9 * 80
@@ -123,11 +183,22 @@ def test_shards_hold_the_documents_in_order(
 
 @pytest.mark.parametrize(("jobs", "workers"), [(1, 1), (2, 2), (3, 1), (40, 1)])
 def test_any_number_of_jobs_writes_the_same_bytes(
-    stores: Path, tmp_path: Path, reference: Reference, tokenizer: DnaTokenizer, jobs: int, workers: int
+    stores: Path,
+    tmp_path: Path,
+    reference: Reference,
+    tokenizer: DnaTokenizer,
+    jobs: int,
+    workers: int,
 ) -> None:
     """Also more jobs than shards, given in any order."""
     pieces = [
-        build(tmp_path / f"{number}", reference, tokenizer, shard=Shard(number + 1, jobs), workers=workers)
+        build(
+            tmp_path / f"{number}",
+            reference,
+            tokenizer,
+            shard=Shard(number + 1, jobs),
+            workers=workers,
+        )
         for number in range(jobs)
     ]
     for _ in range(2):  # also in place of merged stores
@@ -142,17 +213,25 @@ def test_any_number_of_jobs_writes_the_same_bytes(
 
 def last_shard(piece: Path) -> int:
     """Number of the last shard of a piece's training store."""
-    return max(int(path.name.partition("-")[2]) for path in (piece / "train").glob("shard-*"))
+    return max(
+        int(path.name.partition("-")[2]) for path in (piece / "train").glob("shard-*")
+    )
 
 
 def test_parts_of_other_stores_missing_and_repeated_ones_are_refused(
     tmp_path: Path, reference: Reference, tokenizer: DnaTokenizer
 ) -> None:
     one, two, three = (
-        build(tmp_path / f"{number}", reference, tokenizer, shard=Shard(number, 3)) for number in (1, 2, 3)
+        build(tmp_path / f"{number}", reference, tokenizer, shard=Shard(number, 3))
+        for number in (1, 2, 3)
     )
     other = build(tmp_path / "other", reference, tokenizer, shard=Shard(3, 3), seed=4)
-    for pieces in ([one, two], [one, two, two, three], [one, two, other], [one, tmp_path]):
+    for pieces in (
+        [one, two],
+        [one, two, two, three],
+        [one, two, other],
+        [one, tmp_path],
+    ):
         with fails(DataError):
             merge_stores(pieces, tmp_path / "merged")
     shutil.rmtree(three / "train" / shard_name(last_shard(three)))
@@ -202,8 +281,15 @@ def test_stores_that_are_read_as_one(stores: Path) -> None:
     """The arrays are those of the documents of one store after those of the other."""
     first, second = (TokenStore.open(stores / split) for split in ("train", "valid"))
     both = TokenShards(stores, [*first.shards, *second.shards])
-    for name, more in (("tokens", None), ("sentences", first.tokens), ("documents", first.sentences)):
-        one, two = (np.asarray(getattr(store, name)).astype(np.int64) for store in (first, second))
+    for name, more in (
+        ("tokens", None),
+        ("sentences", first.tokens),
+        ("documents", first.sentences),
+    ):
+        one, two = (
+            np.asarray(getattr(store, name)).astype(np.int64)
+            for store in (first, second)
+        )
         shift = 0 if more is None else len(more) - (name == "documents")
         expected = [*one[: len(one) - (more is not None)], *(two + shift)]
         assert np.asarray(getattr(both, name)).tolist() == expected

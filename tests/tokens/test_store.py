@@ -25,20 +25,40 @@ from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import BigBirdDnaError, DataError
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, fraction_n, reverse_complement, whole_contigs
+from bigbird_dna.genome.sequence import (
+    Interval,
+    fraction_n,
+    reverse_complement,
+    whole_contigs,
+)
 from bigbird_dna.tokens.build import build_store
 from bigbird_dna.tokens.corpus import DocumentPlan, iter_documents, ordered_map
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.tokens.shard import FILES, MANIFEST, DocumentLengths, own_checksum, shard_name
+from bigbird_dna.tokens.shard import (
+    FILES,
+    MANIFEST,
+    DocumentLengths,
+    own_checksum,
+    shard_name,
+)
 from bigbird_dna.tokens.store import TokenStore
 from tests.golden.messages import fails
 
 SHARD = shard_name(1)
-PLAN = DocumentPlan(passes=2, max_start_offset=300, sentence_bases=(40, 80), sentences_per_document=(5, 9))
+PLAN = DocumentPlan(
+    passes=2,
+    max_start_offset=300,
+    sentence_bases=(40, 80),
+    sentences_per_document=(5, 9),
+)
 
 
 def expected_documents(
-    reference: Reference, segments: list[Interval], plan: DocumentPlan, seed: int, max_n: float
+    reference: Reference,
+    segments: list[Interval],
+    plan: DocumentPlan,
+    seed: int,
+    max_n: float,
 ) -> list[list[str]]:
     """Documents as lists of sentences, divided where a sentence is left out."""
     documents: list[list[str]] = []
@@ -56,22 +76,35 @@ def expected_documents(
 
 
 def text(store: TokenStore, tokenizer: DnaTokenizer) -> list[list[str]]:
-    ends, documents = np.asarray(store.sentences).tolist(), np.asarray(store.documents).tolist()
-    sentences = [tokenizer.decode(store.tokens[a:b]) for a, b in itertools.pairwise(ends)]
+    ends, documents = (
+        np.asarray(store.sentences).tolist(),
+        np.asarray(store.documents).tolist(),
+    )
+    sentences = [
+        tokenizer.decode(store.tokens[a:b]) for a, b in itertools.pairwise(ends)
+    ]
     return [sentences[a:b] for a, b in itertools.pairwise(documents)]
 
 
 def files(directory: Path) -> dict[str, str]:
     """Checksums of all files by their paths in a directory."""
     return {
-        f"{path.relative_to(directory)}": checksum(path) for path in directory.rglob("*") if path.is_file()
+        f"{path.relative_to(directory)}": checksum(path)
+        for path in directory.rglob("*")
+        if path.is_file()
     }
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory, reference: Reference, tokenizer: DnaTokenizer) -> Path:
+def built(
+    tmp_path_factory: pytest.TempPathFactory,
+    reference: Reference,
+    tokenizer: DnaTokenizer,
+) -> Path:
     path = tmp_path_factory.mktemp("store") / "train"
-    build_store(path, reference, whole_contigs(reference.contigs), tokenizer, PLAN, seed=3)
+    build_store(
+        path, reference, whole_contigs(reference.contigs), tokenizer, PLAN, seed=3
+    )
     return path
 
 
@@ -92,7 +125,13 @@ def test_a_store_holds_the_documents(
 ) -> None:
     path = tmp_path_factory.mktemp("store") / "train"
     info = build_store(
-        path, reference, whole_contigs(reference.contigs), tokenizer, PLAN, seed=seed, max_n=max_n
+        path,
+        reference,
+        whole_contigs(reference.contigs),
+        tokenizer,
+        PLAN,
+        seed=seed,
+        max_n=max_n,
     )
     store = TokenStore.open(path, tokenizer, verify=True)
     contigs = whole_contigs(reference.contigs)
@@ -104,10 +143,16 @@ def test_a_store_holds_the_documents(
     assert info["documents"] == len(documents) == len(store.documents) - 1
     assert info["sentences"] == len(kept) == len(store.sentences) - 1
     assert info["bases"] == sum(map(len, kept))
-    assert info["skipped_sentences"] == sum(len(d.sentence_ends) for d in drawn) - len(kept)
+    assert info["skipped_sentences"] == sum(len(d.sentence_ends) for d in drawn) - len(
+        kept
+    )
     assert info["skipped_bases"] == sum(len(d.interval) for d in drawn) - info["bases"]
     assert (info["skipped_sentences"] > 0) == (max_n < 1)
-    assert info["tokens"] == len(store.tokens) == sum(len(tokenizer.encode(s)) for s in kept)
+    assert (
+        info["tokens"]
+        == len(store.tokens)
+        == sum(len(tokenizer.encode(s)) for s in kept)
+    )
     sentences, ends = np.asarray(store.sentences), np.asarray(store.documents)
     assert (np.diff(sentences) > 0).all() and (np.diff(ends) > 0).all()
     assert store.document_lengths == DocumentLengths.of(np.diff(sentences[ends]))
@@ -119,11 +164,16 @@ def test_a_store_of_segments_says_which_bases(
     segments = [Interval("a", 0, 2000), Interval("a", 5000, 9000), Interval("c", 0, 50)]
     plan = replace(PLAN, strands="both")
     info = build_store(tmp_path / "store", reference, segments, tokenizer, plan, seed=3)
-    assert (info["contigs"], info["stretches"]) == (["a", "c"], ["a:1-2000", "a:5001-9000"])
+    assert (info["contigs"], info["stretches"]) == (
+        ["a", "c"],
+        ["a:1-2000", "a:5001-9000"],
+    )
     store = TokenStore.open(tmp_path / "store", tokenizer, verify=True)
     assert store.info == info
     # Each document of the other strand is the reverse complement of its segment.
-    assert text(store, tokenizer) == expected_documents(reference, segments, plan, 3, 1.0)
+    assert text(store, tokenizer) == expected_documents(
+        reference, segments, plan, 3, 1.0
+    )
     sign(tmp_path / "store", stretches="a:1-2000")
     with fails(DataError):
         TokenStore.open(tmp_path / "store")
@@ -133,7 +183,13 @@ def test_bytes_do_not_depend_on_processes(
     built: Path, tmp_path: Path, reference: Reference, tokenizer: DnaTokenizer
 ) -> None:
     build_store(
-        tmp_path / "two", reference, whole_contigs(reference.contigs), tokenizer, PLAN, seed=3, workers=2
+        tmp_path / "two",
+        reference,
+        whole_contigs(reference.contigs),
+        tokenizer,
+        PLAN,
+        seed=3,
+        workers=2,
     )
     assert {path.name for path in built.iterdir()} == {SHARD, "store.json", MARKER}
     assert files(tmp_path / "two") == files(built)
@@ -153,10 +209,15 @@ def test_two_bytes_a_token_plain_arrays_and_pickled_by_path(built: Path) -> None
 
 
 def test_four_bytes_a_token_for_large_vocabularies(
-    tmp_path: Path, reference: Reference, tokenizer: DnaTokenizer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    reference: Reference,
+    tokenizer: DnaTokenizer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tokenizer, "vocabulary", 65_537)
-    build_store(tmp_path / "store", reference, whole_contigs({"a": 9000}), tokenizer, PLAN)
+    build_store(
+        tmp_path / "store", reference, whole_contigs({"a": 9000}), tokenizer, PLAN
+    )
     store = TokenStore.open(tmp_path / "store")
     assert store.tokens.dtype == np.uint32
     ids = store.tokens[: store.sentences[1]]
@@ -164,16 +225,25 @@ def test_four_bytes_a_token_for_large_vocabularies(
 
 
 def test_no_contigs_make_an_empty_store_and_those_of_n_alone_none(
-    tmp_path: Path, make_reference: Callable[..., Reference], reference: Reference, tokenizer: DnaTokenizer
+    tmp_path: Path,
+    make_reference: Callable[..., Reference],
+    reference: Reference,
+    tokenizer: DnaTokenizer,
 ) -> None:
     gap = make_reference(gap="N" * 5000)
     with fails(DataError):
-        build_store(tmp_path / "store", gap, whole_contigs(gap.contigs), tokenizer, PLAN)
+        build_store(
+            tmp_path / "store", gap, whole_contigs(gap.contigs), tokenizer, PLAN
+        )
     assert not list(tmp_path.iterdir())
     build_store(tmp_path / "store", reference, [], tokenizer, PLAN)
     store = TokenStore.open(tmp_path / "store", tokenizer, verify=True)
     assert store.info["documents"] == store.info["sentences"] == len(store.tokens) == 0
-    assert np.asarray(store.sentences).tolist() == np.asarray(store.documents).tolist() == [0]
+    assert (
+        np.asarray(store.sentences).tolist()
+        == np.asarray(store.documents).tolist()
+        == [0]
+    )
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -183,7 +253,9 @@ def test_an_error_on_the_way_leaves_an_older_store(
     before = files(damaged)
     contigs = {"a": 9000, "unheard-of": 9000}
     with fails(DataError):
-        build_store(damaged, reference, whole_contigs(contigs), tokenizer, PLAN, workers=workers)
+        build_store(
+            damaged, reference, whole_contigs(contigs), tokenizer, PLAN, workers=workers
+        )
     assert files(damaged) == before
     assert [path.name for path in damaged.parent.iterdir()] == ["store"]
 
@@ -201,9 +273,15 @@ def sign(store: Path, **keys: Any) -> None:
     (shard,) = info["shards"]
     for name in FILES:
         shard[f"{Path(name).stem}_sha256"] = checksum(store / SHARD / name)
-    shard |= {key: keys[key] for key in keys if key in shard and (key not in info or type(keys[key]) is int)}
+    shard |= {
+        key: keys[key]
+        for key in keys
+        if key in shard and (key not in info or type(keys[key]) is int)
+    }
     info["shards"] = [{key: value for key, value in shard.items() if value is not ...}]
-    info |= {key: value for key, value in keys.items() if key in info or key not in shard}
+    info |= {
+        key: value for key, value in keys.items() if key in info or key not in shard
+    }
     info = {key: value for key, value in info.items() if value is not ...}
     if keys.get("sha256") is not ...:
         info["sha256"] = own_checksum(info)
@@ -237,13 +315,17 @@ def garble(path: Path) -> None:
 
 OFFSETS = (f"{SHARD}/sentences.npy", f"{SHARD}/documents.npy")
 DAMAGED = [
-    *itertools.product((f"{SHARD}/tokens.bin", *OFFSETS, "store.json"), (Path.unlink, cut, garble)),
+    *itertools.product(
+        (f"{SHARD}/tokens.bin", *OFFSETS, "store.json"), (Path.unlink, cut, garble)
+    ),
     *itertools.product(OFFSETS, (zero, as_float)),
 ]
 
 
 @pytest.mark.parametrize(("name", "damage"), DAMAGED)
-def test_missing_and_damaged_files(damaged: Path, name: str, damage: Callable[[Path], None]) -> None:
+def test_missing_and_damaged_files(
+    damaged: Path, name: str, damage: Callable[[Path], None]
+) -> None:
     damage(damaged / name)
     with fails(DataError, damaged):
         read_all(damaged)
@@ -264,13 +346,24 @@ def test_missing_and_damaged_files(damaged: Path, name: str, damage: Callable[[P
         ("documents", 10**18),
         *(("contigs", value) for value in (None, ["a", 1], [["\x1b" * 999]])),
         ("dtype", "float16"),
-        *((key, ...) for key in ("seed", "documents_sha256", "sha256", "first_documents", "strands")),
+        *(
+            (key, ...)
+            for key in (
+                "seed",
+                "documents_sha256",
+                "sha256",
+                "first_documents",
+                "strands",
+            )
+        ),
         ("color", "red"),
         ("vocabulary", 97),
         ("tokenizer_sha256", "\x07" * 999),
     ],
 )
-def test_descriptions_that_are_wrong(damaged: Path, tokenizer: DnaTokenizer, key: str, value: Any) -> None:
+def test_descriptions_that_are_wrong(
+    damaged: Path, tokenizer: DnaTokenizer, key: str, value: Any
+) -> None:
     """Also where they have the checksum that they should have."""
     sign(damaged, **{key: value})
     with fails(DataError, damaged) as caught:
@@ -282,19 +375,29 @@ def test_a_changed_bit_is_always_found(damaged: Path) -> None:
     """In any file of a store; what is accepted says the same as before."""
     names = (*(f"{SHARD}/{name}" for name in (*FILES, MANIFEST)), "store.json")
     contents = {name: (damaged / name).read_bytes() for name in names}
-    places = [(name, place) for name, content in contents.items() for place in range(len(content))]
+    places = [
+        (name, place)
+        for name, content in contents.items()
+        for place in range(len(content))
+    ]
     info = TokenStore.open(damaged, verify=True).info
     draw = random.Random(3)
     accepted = 0
     # Every file is hit, and the small ones more often than by their size.
     chosen = [draw.choice(places) for _ in range(600)]
-    chosen += [(name, draw.randrange(len(contents[name]))) for name in names for _ in range(100)]
+    chosen += [
+        (name, draw.randrange(len(contents[name])))
+        for name in names
+        for _ in range(100)
+    ]
     for name, place in chosen:
         changed = bytearray(contents[name])
         changed[place] ^= 1 << draw.randrange(8)
         (damaged / name).write_bytes(changed)
         try:
-            accepted += TokenStore.open(damaged, verify=True).info != info or not name.endswith(".json")
+            accepted += TokenStore.open(
+                damaged, verify=True
+            ).info != info or not name.endswith(".json")
         except DataError as error:
             assert f"{damaged}" in str(error)
         (damaged / name).write_bytes(contents[name])
@@ -312,7 +415,9 @@ def test_changed_tokens_are_found_where_all_is_read(damaged: Path) -> None:
 
 
 @pytest.mark.parametrize("name", OFFSETS)
-def test_offsets_that_do_not_ascend_are_found_where_all_is_read(damaged: Path, name: str) -> None:
+def test_offsets_that_do_not_ascend_are_found_where_all_is_read(
+    damaged: Path, name: str
+) -> None:
     offsets = np.load(damaged / name)
     offsets[2] = offsets[1]
     np.save(damaged / name, offsets)
@@ -380,14 +485,19 @@ def say_numbers() -> None:
     try:
         for number in ordered_map(own_number, repeat(None), 2):
             print(number, flush=True)
-    except BaseException as error:  # CPython raises a RuntimeError if the interrupt comes inside a lock
+    except (
+        BaseException
+    ) as error:  # CPython raises a RuntimeError if the interrupt comes inside a lock
         print(repr(error), repr(error.__context__), file=sys.stderr)
 
 
 def lives(process: int) -> bool:
     """Whether it runs; a dead one may be listed until somebody asks how it ended."""
     try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return (
+            Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+            not in "ZX"
+        )
     except OSError:
         return False
 
@@ -410,7 +520,10 @@ def test_processes_end_with_their_parent(number: int) -> None:
         workers.add(int(parent.stdout.readline()))
     (os.killpg if number == signal.SIGINT else os.kill)(parent.pid, number)
     _, said = parent.communicate(timeout=30)
-    assert ("KeyboardInterrupt" in said, "Traceback" in said) == (number == signal.SIGINT, False), said
+    assert ("KeyboardInterrupt" in said, "Traceback" in said) == (
+        number == signal.SIGINT,
+        False,
+    ), said
     deadline = time.monotonic() + 20
     while any(lives(worker) for worker in workers):
         assert time.monotonic() < deadline

@@ -34,9 +34,10 @@ LIBRARY: dict[str, dict[str, Any]] = {
     "fusing": {"letters": "ACGT", "fuse_unk": True},
 }
 # Segments of one kind of letter, so that runs of Ns of every length are drawn.
-dna = st.lists(st.one_of(st.text("ACGT", max_size=60), st.integers(0, 40).map("N".__mul__)), max_size=8).map(
-    "".join
-)
+dna = st.lists(
+    st.one_of(st.text("ACGT", max_size=60), st.integers(0, 40).map("N".__mul__)),
+    max_size=8,
+).map("".join)
 
 
 def content(letters: str = "ABCGKMNRSTWY", *, gaps: bool = True, **model: Any) -> bytes:
@@ -87,8 +88,14 @@ def full() -> Tokenizer:
 def test_tokens_cover_every_base_once(name: str, sequence: str) -> None:
     tokenizer = opened(name)
     ids, offsets = tokenizer.encode_with_offsets(sequence)
-    assert offsets[0] == 0 and offsets[-1] == len(sequence) and len(offsets) == len(ids) + 1
-    assert ids.dtype == np.int32 and not {*ids.tolist()} & {*tokenizer.specials} - {tokenizer.unk_id}
+    assert (
+        offsets[0] == 0
+        and offsets[-1] == len(sequence)
+        and len(offsets) == len(ids) + 1
+    )
+    assert ids.dtype == np.int32 and not {*ids.tolist()} & {*tokenizer.specials} - {
+        tokenizer.unk_id
+    }
     for index, start, end in zip(ids.tolist(), offsets[:-1], offsets[1:], strict=True):
         covered, piece = sequence[start:end], tokenizer.pieces[index]
         if index == tokenizer.unk_id:
@@ -110,7 +117,10 @@ def test_copies_and_files_are_the_same(name: str, tmp_path: Path) -> None:
     own.save(tmp_path / own.file_name)
     described = [own.description(), *([None] if own.is_dna else [])]
     copies = [pickle.loads(pickle.dumps(own))]
-    for copy in [*copies, *(load_tokenizer(tmp_path / own.file_name, one) for one in described)]:
+    for copy in [
+        *copies,
+        *(load_tokenizer(tmp_path / own.file_name, one) for one in described),
+    ]:
         assert copy.sha256 == own.sha256 and copy.description() == own.description()
         assert copy.encode("ACGTTNACG").tolist() == own.encode("ACGTTNACG").tolist()
 
@@ -126,7 +136,13 @@ def test_ids_outside_the_vocabulary_are_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ["tokenizer.model", "tokenizer.json"])
 def test_files_that_are_no_tokenizer_are_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    for written in (None, b"", b"hello", b"\x0a\x03abc", b'{"model": {"vocab": {"A": 0, "[CLS]": 1}}}'):
+    for written in (
+        None,
+        b"",
+        b"hello",
+        b"\x0a\x03abc",
+        b'{"model": {"vocab": {"A": 0, "[CLS]": 1}}}',
+    ):
         if written is not None:
             path.write_bytes(written)
         with fails(ModelError, path) as caught:
@@ -143,7 +159,10 @@ def test_tokenizers_of_text_have_no_bases(name: str) -> None:
     assert not own.is_dna and own.decode(own.encode(text)) == text
     for call in (
         *(lambda: own.piece_lengths, lambda: own.base_ids, lambda: require_dna(own)),
-        *(lambda: own.encode_with_offsets("ACGT"), lambda: own.offsets(own.encode(text))),
+        *(
+            lambda: own.encode_with_offsets("ACGT"),
+            lambda: own.offsets(own.encode(text)),
+        ),
         lambda: window_rows(own, ["ACGT"], 16, 0.5),
     ):
         with fails(ModelError):
@@ -155,9 +174,13 @@ def test_tokenizers_of_text_have_no_bases(name: str) -> None:
 
 @settings(deadline=None)
 @given(st.text("ACGT", max_size=120))
-def test_same_pieces_as_a_plain_implementation_of_bpe(tokenizer: DnaTokenizer, sequence: str) -> None:
+def test_same_pieces_as_a_plain_implementation_of_bpe(
+    tokenizer: DnaTokenizer, sequence: str
+) -> None:
     learned = [piece for piece in tokenizer.pieces if {*piece} <= {*"ACGT"}]
-    assert [tokenizer.pieces[i] for i in tokenizer.encode(sequence)] == merge_by_hand(sequence, learned)
+    assert [tokenizer.pieces[i] for i in tokenizer.encode(sequence)] == merge_by_hand(
+        sequence, learned
+    )
 
 
 @settings(deadline=None)
@@ -166,16 +189,22 @@ def test_n_separates_bases_and_is_cut_into_runs(
     tokenizer: DnaTokenizer, left: str, count: int, right: str
 ) -> None:
     run = tokenizer.encode("N" * count)
-    assert len(run) == count // 6 + count % 6  # the longest piece of this tokenizer has 6 bp
+    assert (
+        len(run) == count // 6 + count % 6
+    )  # the longest piece of this tokenizer has 6 bp
     whole = [*tokenizer.encode(left), *run, *tokenizer.encode(right)]
     assert tokenizer.encode(left + "N" * count + right).tolist() == whole
 
 
 @settings(deadline=None, max_examples=20)
 @given(st.lists(dna, max_size=6), st.integers(1, 3))
-def test_a_batch_is_its_sequences(tokenizer: DnaTokenizer, sequences: list[str], threads: int) -> None:
+def test_a_batch_is_its_sequences(
+    tokenizer: DnaTokenizer, sequences: list[str], threads: int
+) -> None:
     rows = tokenizer.encode_batch(sequences, threads)
-    assert [row.tolist() for row in rows] == [tokenizer.encode(s).tolist() for s in sequences]
+    assert [row.tolist() for row in rows] == [
+        tokenizer.encode(s).tolist() for s in sequences
+    ]
 
 
 def test_pieces_have_their_places(tokenizer: DnaTokenizer) -> None:
@@ -183,9 +212,14 @@ def test_pieces_have_their_places(tokenizer: DnaTokenizer) -> None:
     assert tokenizer.pieces[:5] == SPECIAL_PIECES
     special = [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id]
     assert [*special, tokenizer.mask_id] == [0, 1, 2, 3, 4]
-    assert tokenizer.piece_lengths.tolist() == [0] * 5 + [len(p) for p in tokenizer.pieces[5:]]
+    assert tokenizer.piece_lengths.tolist() == [0] * 5 + [
+        len(p) for p in tokenizer.pieces[5:]
+    ]
     assert tokenizer.piece_lengths.max() == 6
-    assert {tokenizer.pieces[i] for i in set(range(5, 96)) - set(tokenizer.base_ids.tolist())} == {
+    assert {
+        tokenizer.pieces[i]
+        for i in set(range(5, 96)) - set(tokenizer.base_ids.tolist())
+    } == {
         "N",
         "NNNNNN",
     }
@@ -199,7 +233,9 @@ def test_threads_share_a_tokenizer(tokenizer: DnaTokenizer) -> None:
     assert [tokenizer.decode(row) for row in rows] == sequences
 
 
-def test_training_is_deterministic_and_gives_every_letter_a_piece(tmp_path: Path) -> None:
+def test_training_is_deterministic_and_gives_every_letter_a_piece(
+    tmp_path: Path,
+) -> None:
     sentences = ["ACGGT" * 40, "TTTTAACCA" * 30]
     first = DnaTokenizer.train(iter(sentences), tmp_path / "first", 24)
     second = DnaTokenizer.train(sentences, tmp_path / "second", 24)
@@ -217,7 +253,9 @@ def test_the_largest_possible_vocabulary_is_named_and_right(tmp_path: Path) -> N
         DnaTokenizer.train(sentences, tmp_path / "model", 5000)
     assert not list(tmp_path.iterdir())
     largest = int(str(error.value).split()[-1])
-    assert DnaTokenizer.train(sentences, tmp_path / "model", largest).vocabulary == largest
+    assert (
+        DnaTokenizer.train(sentences, tmp_path / "model", largest).vocabulary == largest
+    )
     with fails(ConfigError):
         DnaTokenizer.train(sentences, tmp_path / "model", largest + 1)
 
@@ -235,7 +273,12 @@ def test_the_largest_possible_vocabulary_is_named_and_right(tmp_path: Path) -> N
     ],
 )
 def test_bad_training_input(
-    tmp_path: Path, sentences: list[str], vocabulary: int, longest: int, error: type[Exception], named: Any
+    tmp_path: Path,
+    sentences: list[str],
+    vocabulary: int,
+    longest: int,
+    error: type[Exception],
+    named: Any,
 ) -> None:
     with fails(error, *named):
         DnaTokenizer.train(sentences, tmp_path / "model", vocabulary, longest)
@@ -244,9 +287,18 @@ def test_bad_training_input(
 
 @pytest.mark.parametrize(
     ("sequence", "position"),
-    [("ACGTa", 5), ("ACUT", 3), ("AC GT", 3), ("AC\u2581GT", 3), ("[MASK]", 1), ("ACé", 3)],
+    [
+        ("ACGTa", 5),
+        ("ACUT", 3),
+        ("AC GT", 3),
+        ("AC\u2581GT", 3),
+        ("[MASK]", 1),
+        ("ACé", 3),
+    ],
 )
-def test_other_letters_are_refused(tokenizer: DnaTokenizer, sequence: str, position: int) -> None:
+def test_other_letters_are_refused(
+    tokenizer: DnaTokenizer, sequence: str, position: int
+) -> None:
     with fails(DataError, repr(sequence[position - 1]), f"position {position}"):
         tokenizer.encode(sequence)
     with fails(DataError, "sequence 2", f"position {position}"):
@@ -255,7 +307,10 @@ def test_other_letters_are_refused(tokenizer: DnaTokenizer, sequence: str, posit
 
 @pytest.mark.parametrize(
     ("corpus", "pieces"),
-    [(["A" * 55_000 + "CG" * 20_000], ("AA", "AAAA", "CG")), (["GNG", "C"] * 50 + ["TT"], ("TT",))],
+    [
+        (["A" * 55_000 + "CG" * 20_000], ("AA", "AAAA", "CG")),
+        (["GNG", "C"] * 50 + ["TT"], ("TT",)),
+    ],
 )
 def test_long_sentences_are_not_dropped_and_no_merge_leaves_one(
     tmp_path: Path, corpus: list[str], pieces: tuple[str, ...]
@@ -267,8 +322,17 @@ def test_long_sentences_are_not_dropped_and_no_merge_leaves_one(
 
 @pytest.mark.parametrize("names", [{}, {"pad_piece": "[PAD]", "unk_piece": "[UNK]"}])
 def test_tokenizers_of_something_else_are_refused(names: dict[str, str]) -> None:
-    ids = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3, "bos_piece": "[CLS]", "eos_piece": "[SEP]"}
-    model = text_model(TEXT, 30, model_type="bpe", user_defined_symbols=["[MASK]"], **ids, **names)
+    ids = {
+        "pad_id": 0,
+        "unk_id": 1,
+        "bos_id": 2,
+        "eos_id": 3,
+        "bos_piece": "[CLS]",
+        "eos_piece": "[SEP]",
+    }
+    model = text_model(
+        TEXT, 30, model_type="bpe", user_defined_symbols=["[MASK]"], **ids, **names
+    )
     with fails(ModelError, "here"):
         DnaTokenizer(model, "here")
 
@@ -283,13 +347,18 @@ def test_specials_are_found() -> None:
     assert tokenizer.vocabulary == len(tokenizer.pieces) == 64
     expected = sentencepiece.SentencePieceProcessor(model_proto=model).encode(TEXT)
     ids = tokenizer.encode(TEXT)
-    assert ids.tolist() == expected and tokenizer.encode_batch([TEXT])[0].tolist() == expected
+    assert (
+        ids.tolist() == expected
+        and tokenizer.encode_batch([TEXT])[0].tolist() == expected
+    )
     assert tokenizer.decode([tokenizer.cls_id, *ids, tokenizer.sep_id, 60]) == TEXT
 
 
 def test_found_in_a_checkpoint_by_the_names_of_its_settings(tmp_path: Path) -> None:
     (tmp_path / "spiece.model").write_bytes(opened("text").content)
-    (tmp_path / "tokenizer_config.json").write_text('{"cls_token": {"content": "[SEP]"}, "mask_token": "▁"}')
+    (tmp_path / "tokenizer_config.json").write_text(
+        '{"cls_token": {"content": "[SEP]"}, "mask_token": "▁"}'
+    )
     tokenizer = find_tokenizer(tmp_path, 30)
     assert (tokenizer.cls_id, tokenizer.sep_id) == (5, 5)
     assert tokenizer.pieces[tokenizer.mask_id] == "▁"
@@ -314,13 +383,25 @@ def test_ids_are_the_librarys(full: Tokenizer) -> None:
 
 
 def test_members(full: Tokenizer) -> None:
-    assert (full.unk_id, full.cls_id, full.sep_id, full.pad_id, full.mask_id) == (0, 1, 2, 3, 4)
+    assert (full.unk_id, full.cls_id, full.sep_id, full.pad_id, full.mask_id) == (
+        0,
+        1,
+        2,
+        3,
+        4,
+    )
     assert full.is_dna and full.vocabulary == len(full) == 120
     bases = {full.pieces[index] for index in full.base_ids}
     assert bases and all(set(piece) <= set("ACGT") for piece in bases)
     assert {*"ACGT"} <= bases and not {GAP, "N", "R", *SPECIALS} & bases
     lengths = dict(zip(full.pieces, full.piece_lengths.tolist(), strict=True))
-    assert [lengths[name] for name in ("[UNK]", "[CLS]", GAP, "N", "R")] == [1, 0, 0, 1, 1]
+    assert [lengths[name] for name in ("[UNK]", "[CLS]", GAP, "N", "R")] == [
+        1,
+        0,
+        0,
+        1,
+        1,
+    ]
     assert opened("without N").encode("ANNC").tolist()[1:3] == [0, 0]
     with fails(DataError):
         full.offsets(full.encode("A" + "N" * 12))
@@ -332,18 +413,29 @@ def test_members(full: Tokenizer) -> None:
 def test_a_model_may_have_more_ids_than_pieces(full: Tokenizer) -> None:
     wide = JsonTokenizer(content(), None, 128)
     assert len(wide.piece_lengths) == wide.vocabulary == 128
-    assert wide.base_ids.tolist() == full.base_ids.tolist() and wide.piece_lengths[120:].sum() == 0
+    assert (
+        wide.base_ids.tolist() == full.base_ids.tolist()
+        and wide.piece_lengths[120:].sum() == 0
+    )
     with fails(ModelError):
         JsonTokenizer(content(), None, 100)
 
 
 def test_truncation_padding_and_dropout_of_the_file_are_off() -> None:
     values = json.loads(content(dropout=0.5))
-    values["truncation"] = {"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
+    values["truncation"] = {
+        "direction": "Right",
+        "max_length": 8,
+        "strategy": "LongestFirst",
+        "stride": 0,
+    }
     tokenizer = JsonTokenizer(json.dumps(values).encode())
     sequence = random_dna(500, 3)
     assert tokenizer.decode(tokenizer.encode(sequence)) == sequence
-    assert tokenizer.encode(sequence).tolist() == JsonTokenizer(content()).encode(sequence).tolist()
+    assert (
+        tokenizer.encode(sequence).tolist()
+        == JsonTokenizer(content()).encode(sequence).tolist()
+    )
 
 
 # Masks of masked-language modeling
@@ -361,12 +453,19 @@ VOCABULARY = 96  # of the fixture
     mean_span=st.sampled_from([1.0, 3.0, 50.0]),
 )
 def test_masks_keep_their_promises(
-    tokenizer: DnaTokenizer, ids: list[int], fraction: float, seed: int, dtype: type, mean_span: float
+    tokenizer: DnaTokenizer,
+    ids: list[int],
+    fraction: float,
+    seed: int,
+    dtype: type,
+    mean_span: float,
 ) -> None:
     original = np.array(ids, dtype)
     original.flags.writeable = False
     rng = np.random.default_rng(seed)
-    inputs, labels = mask_tokens(original, rng, fraction, tokenizer, mean_span=mean_span)
+    inputs, labels = mask_tokens(
+        original, rng, fraction, tokenizer, mean_span=mean_span
+    )
     chosen = labels != -100
     candidates = np.isin(original, tokenizer.base_ids)
     assert inputs.dtype == dtype and labels.dtype == np.int64
@@ -391,7 +490,9 @@ def test_each_sequence_of_a_batch_has_its_share(tokenizer: DnaTokenizer) -> None
     assert (counts[1] == 9).all()  # 8.85 of 59
 
 
-def test_four_fifths_masked_a_tenth_replaced_a_tenth_kept(tokenizer: DnaTokenizer) -> None:
+def test_four_fifths_masked_a_tenth_replaced_a_tenth_kept(
+    tokenizer: DnaTokenizer,
+) -> None:
     rng = np.random.default_rng(1)
     ids = rng.choice(tokenizer.base_ids, 200_000)
     inputs, labels = mask_tokens(ids, rng, 0.5, tokenizer)
@@ -409,7 +510,9 @@ def test_four_fifths_masked_a_tenth_replaced_a_tenth_kept(tokenizer: DnaTokenize
     assert uses.min() > 0.5 * uses.mean()
 
 
-def test_every_place_is_chosen_equally_often_and_all_may_be_hidden(tokenizer: DnaTokenizer) -> None:
+def test_every_place_is_chosen_equally_often_and_all_may_be_hidden(
+    tokenizer: DnaTokenizer,
+) -> None:
     ids = np.full((5000, 10), tokenizer.base_ids[0])
     _, labels = mask_tokens(ids, np.random.default_rng(2), 0.3, tokenizer)
     assert (labels != -100).mean(0) == pytest.approx(np.full(10, 0.3), abs=0.03)
@@ -419,26 +522,39 @@ def test_every_place_is_chosen_equally_often_and_all_may_be_hidden(tokenizer: Dn
     usual = mask_tokens(ids, np.random.default_rng(7), 0.15, tokenizer)
     chosen = hidden.labels != -100
     assert (hidden.inputs[chosen] == tokenizer.mask_id).all() and chosen.any()
-    assert (hidden.inputs[~chosen] == ids[~chosen]).all() and hidden.inputs.dtype == ids.dtype
+    assert (
+        hidden.inputs[~chosen] == ids[~chosen]
+    ).all() and hidden.inputs.dtype == ids.dtype
     np.testing.assert_array_equal(hidden.labels, usual.labels)
 
 
 @pytest.mark.parametrize("mean", [1, 2, 4])
-def test_spans_have_their_mean_length_and_every_place_its_share(tokenizer: DnaTokenizer, mean: float) -> None:
+def test_spans_have_their_mean_length_and_every_place_its_share(
+    tokenizer: DnaTokenizer, mean: float
+) -> None:
     ids = np.full((200, 2000), tokenizer.base_ids[0])
-    _, labels = mask_tokens(ids, np.random.default_rng(2), 0.1, tokenizer, mean_span=mean)
+    _, labels = mask_tokens(
+        ids, np.random.default_rng(2), 0.1, tokenizer, mean_span=mean
+    )
     hidden = labels != -100
     assert (hidden.sum(-1) == 200).all()
     assert hidden.mean(0) == pytest.approx(np.full(2000, 0.1), abs=0.12)
     starts = hidden & ~np.pad(hidden, ((0, 0), (1, 0)))[:, :-1]
     # A run goes on by its own length, or where the next one is hidden as well.
     stays = 1 - 1 / mean
-    assert hidden.sum() / starts.sum() == pytest.approx(1 / (1 - stays - (1 - stays) * 0.1), rel=0.06)
+    assert hidden.sum() / starts.sum() == pytest.approx(
+        1 / (1 - stays - (1 - stays) * 0.1), rel=0.06
+    )
 
 
-def test_deterministic_by_generator_and_refused_by_fraction(tokenizer: DnaTokenizer) -> None:
+def test_deterministic_by_generator_and_refused_by_fraction(
+    tokenizer: DnaTokenizer,
+) -> None:
     ids = np.tile(tokenizer.base_ids, 3)
-    masks = [mask_tokens(ids, np.random.default_rng(seed), 0.15, tokenizer) for seed in (3, 3, 4)]
+    masks = [
+        mask_tokens(ids, np.random.default_rng(seed), 0.15, tokenizer)
+        for seed in (3, 3, 4)
+    ]
     np.testing.assert_array_equal(masks[0], masks[1])
     assert (masks[0].labels != masks[2].labels).any()
     for fraction in (0, 1, -0.1, 1.5):

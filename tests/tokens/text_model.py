@@ -12,10 +12,23 @@ import sentencepiece
 def text_model(text: str, vocabulary: int, **changes: Any) -> bytes:
     """Padding, end, begin, unknown; then [CLS] [SEP] [MASK]; then up to `vocabulary` pieces in all."""
     stream = io.BytesIO()
-    options: dict[str, Any] = {"pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3, "minloglevel": 2}
-    options |= {"user_defined_symbols": ["[CLS]", "[SEP]", "[MASK]"], "hard_vocab_limit": False, **changes}
+    options: dict[str, Any] = {
+        "pad_id": 0,
+        "eos_id": 1,
+        "bos_id": 2,
+        "unk_id": 3,
+        "minloglevel": 2,
+    }
+    options |= {
+        "user_defined_symbols": ["[CLS]", "[SEP]", "[MASK]"],
+        "hard_vocab_limit": False,
+        **changes,
+    }
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([text] * 20), model_writer=stream, vocab_size=vocabulary, **options
+        sentence_iterator=iter([text] * 20),
+        model_writer=stream,
+        vocab_size=vocabulary,
+        **options,
     )
     return stream.getvalue()
 
@@ -25,7 +38,13 @@ def unigram(pieces: Sequence[str]) -> bytes:
     sign = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}
     vocabulary = [[piece, -float(index)] for index, piece in enumerate(pieces)]
     model = {"type": "Unigram", "unk_id": 0, "vocab": vocabulary}
-    values = {"version": "1.0", "added_tokens": [], "pre_tokenizer": sign, "decoder": sign, "model": model}
+    values = {
+        "version": "1.0",
+        "added_tokens": [],
+        "pre_tokenizer": sign,
+        "decoder": sign,
+        "model": model,
+    }
     return json.dumps(values).encode()
 
 
@@ -34,7 +53,10 @@ def merge_by_hand(text: str, learned: Sequence[str]) -> list[str]:
     rank = {piece: number for number, piece in enumerate(learned)}
     parts = list(text)
     while True:
-        joined = [rank.get(left + right, len(rank)) for left, right in itertools.pairwise(parts)]
+        joined = [
+            rank.get(left + right, len(rank))
+            for left, right in itertools.pairwise(parts)
+        ]
         if not joined or min(joined) == len(rank):
             return parts
         first = joined.index(min(joined))

@@ -40,7 +40,12 @@ class Curve:
     ) -> None:
         """`change` makes another loss of a step's, counted from 1; after `spoiled` a weight is no number;
         `figures` are held-out ones."""
-        self.end, self.change, self.spoiled, self.figures = end, change, spoiled, figures
+        self.end, self.change, self.spoiled, self.figures = (
+            end,
+            change,
+            spoiled,
+            figures,
+        )
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         x = torch.arange(first, first + count, dtype=torch.float32)[:, None] / 4 + step
@@ -49,10 +54,14 @@ class Curve:
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"rows": float(len(batch["ids"]))}
 
-    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+    def loss(
+        self, network: nn.Module, batch: Batch, totals: dict[str, float]
+    ) -> Tensor:
         if batch["step"] >= self.end:
             raise KeyboardInterrupt
-        loss = (network(batch["ids"]) - batch["ids"].sin()).square().sum() / totals["rows"]
+        loss = (network(batch["ids"]) - batch["ids"].sin()).square().sum() / totals[
+            "rows"
+        ]
         step = int(batch["step"]) + 1
         if step == self.spoiled:
             network.state_dict()["2.bias"].fill_(math.nan)
@@ -69,7 +78,9 @@ def fresh(config: TrainingConfig = CONFIG) -> tuple[nn.Module, torch.optim.Optim
 
 
 def weights(network: nn.Module) -> list[float]:
-    return [x for value in network.state_dict().values() for x in value.flatten().tolist()]
+    return [
+        x for value in network.state_dict().values() for x in value.flatten().tolist()
+    ]
 
 
 def run(
@@ -91,5 +102,7 @@ def opened(directory: Path) -> CheckpointStore:
 
 def state_of(store: CheckpointStore) -> dict[str, Any]:
     content = store.path.read_bytes()
-    found: dict[str, Any] = torch.load(io.BytesIO(content[content.index(b"PK") :]), weights_only=True)
+    found: dict[str, Any] = torch.load(
+        io.BytesIO(content[content.index(b"PK") :]), weights_only=True
+    )
     return found

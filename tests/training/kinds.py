@@ -42,14 +42,29 @@ def make_chromatin(home: Path) -> Path:
     home.mkdir()
     write_motif_genome(home, {"a": 12_000, "b": 4_000, "c": 3_000}, spacing=170)
     reference = Reference(home / "reference.fa.gz")
-    pieces = (reference.fetch(Interval("a", start, start + 500)) for start in range(0, 11_000, 500))
+    pieces = (
+        reference.fetch(Interval("a", start, start + 500))
+        for start in range(0, 11_000, 500)
+    )
     DnaTokenizer.train(pieces, home / "tokenizer.model", 24, 4)
-    label_bins(home, {name: home / f"peaks/{name}.bed" for name in MOTIFS}, "b", "c", negatives=0.4)
+    label_bins(
+        home,
+        {name: home / f"peaks/{name}.bed" for name in MOTIFS},
+        "b",
+        "c",
+        negatives=0.4,
+    )
     return home
 
 
 def train(
-    kind: str, tiny: Path, chromatin: Path, home: Path, checkpoints: Path, world: World, **more: Any
+    kind: str,
+    tiny: Path,
+    chromatin: Path,
+    home: Path,
+    checkpoints: Path,
+    world: World,
+    **more: Any,
 ) -> None:
     """Train a model of a kind into `home/kind`."""
     train_task(task_of(kind, tiny, chromatin, **more), home / kind, checkpoints, world)
@@ -60,7 +75,9 @@ def task_of(kind: str, tiny: Path, chromatin: Path, **more: Any) -> Task[Any, An
     are keys of its training."""
     config = load_config(tiny)
     results = config.paths
-    values = config.model_dump(mode="json", include={"genome", "tokens", "encoder", "pretraining"})
+    values = config.model_dump(
+        mode="json", include={"genome", "tokens", "encoder", "pretraining"}
+    )
     values["encoder"]["dropout"] = 0.0
     training = {**TRAINING, **more}
     if kind == "pretraining":
@@ -103,9 +120,13 @@ def task_of(kind: str, tiny: Path, chromatin: Path, **more: Any) -> Task[Any, An
 
 def logged(model: Path) -> tuple[dict[int, float], dict[int, Mapping[str, float]]]:
     """The losses and the held-out figures of a trained model, by step."""
-    lines = [json.loads(line) for line in (model / "training.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (model / "training.jsonl").read_text().splitlines()
+    ]
     losses = {line["step"]: line["loss"] for line in lines if "loss" in line}
-    return losses, {line["step"]: line["evaluation"] for line in lines if "evaluation" in line}
+    return losses, {
+        line["step"]: line["evaluation"] for line in lines if "evaluation" in line
+    }
 
 
 # Trainings of all kinds by the processes of `torchrun`: `-m tests.training.kinds TINY CHROMATIN HOME`
@@ -127,10 +148,16 @@ class Watch:
     def __init__(self, here: World) -> None:
         self.here, self.left = here, 0
         self.backward = loop.backward
-        loop.LOG_STEPS, loop.check_figures, loop.backward = 1, self.compared, self.stepped
+        loop.LOG_STEPS, loop.check_figures, loop.backward = (
+            1,
+            self.compared,
+            self.stepped,
+        )
 
     def compared(self, figures: Mapping[str, float], step: int) -> None:
-        assert self.here.gather(figures) == [figures] * self.here.size, "they differ between processes"
+        assert self.here.gather(figures) == [figures] * self.here.size, (
+            "they differ between processes"
+        )
 
     def stepped(self, *given: Any) -> Any:
         self.left -= 1
@@ -143,7 +170,9 @@ def main(tiny: Path, chromatin: Path, home: Path) -> None:
     with world("cpu") as here:
         watch = Watch(here)
 
-        def one(kind: str, name: str, stop: int = 0, checkpoints: Path | None = None) -> None:
+        def one(
+            kind: str, name: str, stop: int = 0, checkpoints: Path | None = None
+        ) -> None:
             watch.left = stop
             with ExitStack() as at_end:
                 own = Staying(here.rank, here.size, here.device, at_end=at_end)
@@ -160,7 +189,11 @@ def main(tiny: Path, chromatin: Path, home: Path) -> None:
             one(kind, "undisturbed")
             one(kind, "stopped", LAST)
             one(kind, "resumed", LAST)
-            one(kind, "resumed", checkpoints=None if here.is_first else home / "elsewhere")
+            one(
+                kind,
+                "resumed",
+                checkpoints=None if here.is_first else home / "elsewhere",
+            )
 
 
 if __name__ == "__main__":

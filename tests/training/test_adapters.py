@@ -24,7 +24,13 @@ from bigbird_dna.training.adapters import ADAPTER, adapt
 from bigbird_dna.training.loop import make_optimizer
 from tests.cli.command import invoke
 from tests.golden.messages import fails
-from tests.toys import random_dna, random_model, small_encoder, small_tokenizer, update_json
+from tests.toys import (
+    random_dna,
+    random_model,
+    small_encoder,
+    small_tokenizer,
+    update_json,
+)
 
 MATRICES = ("query", "key", "value", "attention_output", "intermediate", "output")
 SIZES: dict[str, Any] = {"layers": 3, "position_encoding": "rotary"}
@@ -39,12 +45,16 @@ def network(seed: int = 0) -> Classifier:
 
 
 def config(adapt: str, **lora: Any) -> FinetuningConfig:
-    return FinetuningConfig.model_validate({"adapt": adapt, "lora": {"rank": 2, **lora}})
+    return FinetuningConfig.model_validate(
+        {"adapt": adapt, "lora": {"rank": 2, **lora}}
+    )
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:
     rng = np.random.default_rng(1)
-    return torch.from_numpy(rng.integers(5, 40, (6, 30))), torch.tensor([30, 28, 9, 30, 17, 22])
+    return torch.from_numpy(rng.integers(5, 40, (6, 30))), torch.tensor(
+        [30, 28, 9, 30, 17, 22]
+    )
 
 
 def step(of: nn.Module, rate: float = 0.05) -> torch.optim.Optimizer:
@@ -58,7 +68,9 @@ def step(of: nn.Module, rate: float = 0.05) -> torch.optim.Optimizer:
 
 
 @pytest.mark.parametrize("matrices", [("query",), ("query", "value"), MATRICES])
-def test_low_rank_updates_begin_at_nothing_and_are_merged(matrices: tuple[str, ...]) -> None:
+def test_low_rank_updates_begin_at_nothing_and_are_merged(
+    matrices: tuple[str, ...],
+) -> None:
     before, ours = network(), network()
     found = adapt(ours, config("lora", matrices=matrices))
     assert found is not None and len(found.updates) == 3 * len(matrices)
@@ -75,8 +87,14 @@ def test_low_rank_updates_begin_at_nothing_and_are_merged(matrices: tuple[str, .
     first, last = before.state_dict(), ours.state_dict()
     assert first.keys() == last.keys()
     changed = {name for name in first if not torch.equal(first[name], last[name])}
-    updated = {f"encoder.layers.{number}.{matrix}.weight" for number in range(3) for matrix in matrices}
-    assert changed == updated | {name for name in first if not name.startswith("encoder.")}
+    updated = {
+        f"encoder.layers.{number}.{matrix}.weight"
+        for number in range(3)
+        for matrix in matrices
+    }
+    assert changed == updated | {
+        name for name in first if not name.startswith("encoder.")
+    }
     for name in updated:
         change = (last[name] - first[name]).double()
         assert torch.linalg.matrix_rank(change, rtol=1e-4) <= 2
@@ -105,7 +123,9 @@ def test_memory_of_what_is_trained() -> None:
         found = adapt(ours, config(kind))
         trained = sum(one.numel() for one in ours.parameters() if one.requires_grad)
         optimizer = step(ours)
-        moments = [t for one in optimizer.state.values() for t in one.values() if t.dim()]
+        moments = [
+            t for one in optimizer.state.values() for t in one.values() if t.dim()
+        ]
         assert sum(t.numel() for t in moments) == 2 * trained
         assert found is None or found.trained == trained
         with torch.autograd.graph.saved_tensors_hooks(
@@ -114,7 +134,11 @@ def test_memory_of_what_is_trained() -> None:
             ours.train()(*batch())
         kept[kind] = sum(sizes)
     assert kept["frozen"] < kept["full"] / 10
-    head = sum(p.numel() for name, p in network().named_parameters() if not name.startswith("encoder."))
+    head = sum(
+        p.numel()
+        for name, p in network().named_parameters()
+        if not name.startswith("encoder.")
+    )
     ours = network()
     adapted = adapt(ours, config("lora", rank=3))
     assert adapted is not None and adapted.trained == head + 3 * 2 * 3 * (16 + 16)
@@ -135,13 +159,24 @@ def test_rates_decrease_from_the_head_to_the_embeddings() -> None:
     for decay in (1.0, 0.5):
         groups = make_optimizer(ours, OptimizerConfig(layer_decay=decay)).param_groups
         rates = {id(p): group["scale"] for group in groups for p in group["params"]}
-        assert len(rates) == sum(len(group["params"]) for group in groups) == len(list(ours.parameters()))
+        assert (
+            len(rates)
+            == sum(len(group["params"]) for group in groups)
+            == len(list(ours.parameters()))
+        )
         for name, parameter in ours.named_parameters():
             place = name.removeprefix("encoder.").split(".")
-            distance = {"layers": 3 - int(place[1]) if place[0] == "layers" else 0, "embeddings": 4}
-            expected = decay ** distance.get(place[0], 0) if name.startswith("encoder.") else 1
+            distance = {
+                "layers": 3 - int(place[1]) if place[0] == "layers" else 0,
+                "embeddings": 4,
+            }
+            expected = (
+                decay ** distance.get(place[0], 0) if name.startswith("encoder.") else 1
+            )
             assert rates[id(parameter)] == expected, name
-    assert [group["scale"] for group in make_optimizer(ours, OptimizerConfig()).param_groups] == [1, 1]
+    assert [
+        group["scale"] for group in make_optimizer(ours, OptimizerConfig()).param_groups
+    ] == [1, 1]
 
 
 # By the commands
@@ -152,17 +187,34 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An initial model, and a table with a motif."""
     path, tokenizer = tmp_path_factory.mktemp("adapters"), small_tokenizer()
     encoder = small_encoder(tokenizer.vocabulary, **SIZES)
-    model = random_model(tokenizer, encoder, PretrainingSettings(next_sentence=False), scale=3)
+    model = random_model(
+        tokenizer, encoder, PretrainingSettings(next_sentence=False), scale=3
+    )
     save(path / "base", model, {}, {}, {})
     rows = [
         ("TATA" * (number % 2) + random_dna(60 - 4 * (number % 2), number), number % 2)
         for number in range(80)
     ]
-    (path / "x.csv").write_text("sequence,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
-    training = {"steps": 6, "batch_size": 8, "evaluate_every": 3, "checkpoint_minutes": 0}
-    training |= {"precision": "float32", "adapt": "lora", "lora": {"rank": 3, "alpha": 3.0}}
+    (path / "x.csv").write_text(
+        "sequence,label\n" + "".join(f"{text},{label}\n" for text, label in rows)
+    )
+    training = {
+        "steps": 6,
+        "batch_size": 8,
+        "evaluate_every": 3,
+        "checkpoint_minutes": 0,
+    }
+    training |= {
+        "precision": "float32",
+        "adapt": "lora",
+        "lora": {"rank": 3, "alpha": 3.0},
+    }
     training["optimizer"] = {"layer_decay": 0.7, "learning_rate": 1e-2}
-    section = {"training": training, "baselines": {"cnn": False}, "model": {"pooling": "mean"}}
+    section = {
+        "training": training,
+        "baselines": {"cnn": False},
+        "model": {"pooling": "mean"},
+    }
     (path / "mine.yaml").write_text(yaml.safe_dump({"sequences": section}))
     trained(path, path / "model")
     return path
@@ -174,27 +226,42 @@ def trained(home: Path, output: Path, *words: object) -> Path:
     return output
 
 
-def test_the_adapter_and_the_initial_model_are_the_model(home: Path, tmp_path: Path) -> None:
+def test_the_adapter_and_the_initial_model_are_the_model(
+    home: Path, tmp_path: Path
+) -> None:
     alone = tmp_path / "alone"
     alone.mkdir()
     for path in (home / "model").iterdir():
         if path.name != "model.safetensors":
             (alone / path.name).write_bytes(path.read_bytes())
     merge_adapter(alone, home / "base", tmp_path / "merged")
-    whole, again = (load_file(path / "model.safetensors") for path in (home / "model", tmp_path / "merged"))
+    whole, again = (
+        load_file(path / "model.safetensors")
+        for path in (home / "model", tmp_path / "merged")
+    )
     assert whole.keys() == again.keys()
     assert all((whole[name] - again[name]).abs().max() < 1e-6 for name in whole)
     texts = [random_dna(60, number) for number in range(5)]
     expected = load(home / "model").predict(texts, device="cpu")
-    np.testing.assert_allclose(load(tmp_path / "merged").predict(texts, device="cpu"), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        load(tmp_path / "merged").predict(texts, device="cpu"), expected, atol=1e-6
+    )
     base = load(home / "base").one_encoder().state_dict()
     fixed = [name for name in base if torch.equal(base[name], whole[f"encoder.{name}"])]
     assert len(base) - len(fixed) == 6  # queries and values of three layers
     small = load_file(home / "model" / ADAPTER)
-    assert not [name for name in small if name.startswith("encoder.") and "lora" not in name]
+    assert not [
+        name for name in small if name.startswith("encoder.") and "lora" not in name
+    ]
     effort = json.loads((home / "model/metrics.json").read_text())["training"]
-    head = sum(t.numel() for name, t in whole.items() if name.startswith(("dense", "output", "base")))
-    assert effort["trained_parameters"] == head + 6 * 3 * (16 + 16) < effort["parameters"]
+    head = sum(
+        t.numel()
+        for name, t in whole.items()
+        if name.startswith(("dense", "output", "base"))
+    )
+    assert (
+        effort["trained_parameters"] == head + 6 * 3 * (16 + 16) < effort["parameters"]
+    )
     compact_model(home / "model", tmp_path / "half")
     assert not (tmp_path / "half" / ADAPTER).exists()
 
@@ -222,7 +289,9 @@ def test_a_stopped_training_of_updates_resumes(
 def test_what_does_not_fit_is_refused(home: Path, tmp_path: Path) -> None:
     tokenizer = small_tokenizer()
     encoder = small_encoder(tokenizer.vocabulary, **SIZES)
-    other = random_model(tokenizer, encoder, PretrainingSettings(next_sentence=False), seed=7)
+    other = random_model(
+        tokenizer, encoder, PretrainingSettings(next_sentence=False), seed=7
+    )
     save(tmp_path / "other", other, {}, {}, {})
     with fails(ModelError, tmp_path / "other", home / "model"):
         merge_adapter(home / "model", tmp_path / "other", tmp_path / "merged")
@@ -232,7 +301,9 @@ def test_what_does_not_fit_is_refused(home: Path, tmp_path: Path) -> None:
         (damaged / path.name).write_bytes(path.read_bytes())
     for name in (ADAPTER, "config.json", "tokenizer.model"):
         content = (damaged / name).read_bytes()
-        (damaged / name).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])  # a flipped bit
+        (damaged / name).write_bytes(
+            content[:-2] + bytes([content[-2] ^ 1]) + content[-1:]
+        )  # a flipped bit
         with fails(ModelError, damaged / name):
             merge_adapter(damaged, home / "base", tmp_path / "merged")
         (damaged / name).write_bytes(content)
@@ -242,7 +313,11 @@ def test_what_does_not_fit_is_refused(home: Path, tmp_path: Path) -> None:
     assert about["base_sha256"] == checksum(home / "base/model.safetensors")
     tensors = load_file(damaged / ADAPTER)
     update_json(damaged / "provenance.json", files={})
-    save_file(tensors, damaged / ADAPTER, metadata={"adapter": json.dumps(about | {"base_sha256": "0" * 64})})
+    save_file(
+        tensors,
+        damaged / ADAPTER,
+        metadata={"adapter": json.dumps(about | {"base_sha256": "0" * 64})},
+    )
     with fails(ModelError, damaged / ADAPTER, home / "base"):
         merge_adapter(damaged, home / "base", tmp_path / "merged")
     about = {"adapter": json.dumps(about)}
@@ -259,7 +334,11 @@ def test_what_does_not_fit_is_refused(home: Path, tmp_path: Path) -> None:
         save_file(tensors | change, damaged / ADAPTER, metadata=about)
         with fails(ModelError, damaged / ADAPTER):
             merge_adapter(damaged, home / "base", tmp_path / "merged")
-    save_file({key: t for key, t in tensors.items() if key != name}, damaged / ADAPTER, metadata=about)
+    save_file(
+        {key: t for key, t in tensors.items() if key != name},
+        damaged / ADAPTER,
+        metadata=about,
+    )
     with fails(ModelError):
         merge_adapter(damaged, home / "base", tmp_path / "merged")
     (damaged / ADAPTER).write_bytes(b"no tensors")
@@ -272,7 +351,14 @@ def test_what_does_not_fit_is_refused(home: Path, tmp_path: Path) -> None:
 
 
 def test_the_configuration_names_matrices_of_a_layer() -> None:
-    assert LoraConfig().matrices == ("query", "value") and set(MATRICES) >= {*LoraConfig().matrices}
-    for wrong in ({"matrices": ["queries"]}, {"matrices": []}, {"matrices": ["key", "key"]}, {"rank": 0}):
+    assert LoraConfig().matrices == ("query", "value") and set(MATRICES) >= {
+        *LoraConfig().matrices
+    }
+    for wrong in (
+        {"matrices": ["queries"]},
+        {"matrices": []},
+        {"matrices": ["key", "key"]},
+        {"rank": 0},
+    ):
         with pytest.raises(ValueError):
             LoraConfig.model_validate(wrong)

@@ -50,7 +50,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     }.items():
         monkeypatch.setattr(torch.cuda, name, value)
     monkeypatch.setattr(gpu_check, "find_spec", lambda name: name)
-    monkeypatch.setattr(gpu_check, "check_training", lambda *_: GpuCheck("training", "done"))
+    monkeypatch.setattr(
+        gpu_check, "check_training", lambda *_: GpuCheck("training", "done")
+    )
     monkeypatch.setattr(gpu_check, "sysconfig", Headers(Path(__file__).parent))
     return monkeypatch
 
@@ -75,34 +77,70 @@ def test_a_machine_without_faults_is_described(
     (tmp_path / "Python.h").touch()
     machine.setattr(gpu_check, "sysconfig", Headers(tmp_path))
     found = checked(tiny_config, output=tmp_path / "gpu.tsv")
-    names = ["PyTorch", "driver", "GPUs", "architecture", "memory", "compiler", "training"]
-    assert [check.name for check in found] == names and not any(check.fault for check in found)
+    names = [
+        "PyTorch",
+        "driver",
+        "GPUs",
+        "architecture",
+        "memory",
+        "compiler",
+        "training",
+    ]
+    assert [check.name for check in found] == names and not any(
+        check.fault for check in found
+    )
     assert found[2].found == "2 × NVIDIA H100"
-    rows = [line.split("\t") for line in (tmp_path / "gpu.tsv").read_text().splitlines()]
+    rows = [
+        line.split("\t") for line in (tmp_path / "gpu.tsv").read_text().splitlines()
+    ]
     assert rows == [[check.name, check.found] for check in found]
 
 
 FAULTS: dict[str, tuple[str, Patch]] = {
     "build": ("PyTorch", lambda patch: patch.setattr(torch.version, "cuda", None)),
-    "no driver": ("driver", lambda patch: patch.setattr(gpu_check, "driver_version", lambda: 0)),
-    "old driver": ("driver", lambda patch: patch.setattr(gpu_check, "driver_version", lambda: 12020)),
-    "broken driver": ("GPUs", lambda patch: patch.setattr(torch.cuda, "init", without_gpu)),
+    "no driver": (
+        "driver",
+        lambda patch: patch.setattr(gpu_check, "driver_version", lambda: 0),
+    ),
+    "old driver": (
+        "driver",
+        lambda patch: patch.setattr(gpu_check, "driver_version", lambda: 12020),
+    ),
+    "broken driver": (
+        "GPUs",
+        lambda patch: patch.setattr(torch.cuda, "init", without_gpu),
+    ),
     "few": ("GPUs", lambda patch: patch.setattr(torch.cuda, "device_count", lambda: 1)),
     "old GPU": (
         "architecture",
-        lambda patch: patch.setattr(torch.cuda, "get_device_capability", lambda number: (9 - 3 * number, 1)),
+        lambda patch: patch.setattr(
+            torch.cuda, "get_device_capability", lambda number: (9 - 3 * number, 1)
+        ),
     ),
-    "no code": ("architecture", lambda patch: patch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_80"])),
+    "no code": (
+        "architecture",
+        lambda patch: patch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_80"]),
+    ),
     "memory": (
         "memory",
-        lambda patch: patch.setattr(torch.cuda, "mem_get_info", lambda number: (GB >> (20 * number), GB)),
+        lambda patch: patch.setattr(
+            torch.cuda, "mem_get_info", lambda number: (GB >> (20 * number), GB)
+        ),
     ),
-    "Triton": ("compiler", lambda patch: patch.setattr(gpu_check, "find_spec", lambda name: None)),
-    "compiler": ("compiler", lambda patch: patch.setattr(shutil, "which", lambda name: None)),
+    "Triton": (
+        "compiler",
+        lambda patch: patch.setattr(gpu_check, "find_spec", lambda name: None),
+    ),
+    "compiler": (
+        "compiler",
+        lambda patch: patch.setattr(shutil, "which", lambda name: None),
+    ),
     "headers": ("compiler", lambda patch: None),
     "training": (
         "training",
-        lambda patch: patch.setattr(gpu_check, "check_training", lambda *_: GpuCheck("training", "", "late")),
+        lambda patch: patch.setattr(
+            gpu_check, "check_training", lambda *_: GpuCheck("training", "", "late")
+        ),
     ),
 }
 
@@ -124,15 +162,23 @@ def test_a_fault_is_a_sentence_and_what_depends_on_it_is_not_checked(
     message(fault.fault.replace(str(tmp_path), "HERE"))
 
 
-def test_the_training_is_that_of_the_configuration_in_a_process_per_gpu(tiny_config: Path) -> None:
+def test_the_training_is_that_of_the_configuration_in_a_process_per_gpu(
+    tiny_config: Path,
+) -> None:
     check = check_training(load_config(tiny_config), 2, "cpu")
-    assert not check.fault and "pretraining: " in check.found and "tokens/s" in check.found
+    assert (
+        not check.fault and "pretraining: " in check.found and "tokens/s" in check.found
+    )
     # An error of the training is the fault's reason.
-    few = load_config(tiny_config, ["pretraining.batch_size=2", "pretraining.grad_accumulation=2"])
+    few = load_config(
+        tiny_config, ["pretraining.batch_size=2", "pretraining.grad_accumulation=2"]
+    )
     message(check_training(few, 2, "cpu").fault, "batch_size 2")
 
 
-def test_memory_is_that_of_as_many_processes(machine: pytest.MonkeyPatch, tiny_config: Path) -> None:
+def test_memory_is_that_of_as_many_processes(
+    machine: pytest.MonkeyPatch, tiny_config: Path
+) -> None:
     """The file of a stage, which the workflow gives, has no number of GPUs."""
     needed = []
     for count in (1, 2):
@@ -143,19 +189,30 @@ def test_memory_is_that_of_as_many_processes(machine: pytest.MonkeyPatch, tiny_c
     machine.setattr(torch.cuda, "mem_get_info", lambda number: (sum(needed) / 2, GB))
     for count, fault in ((1, True), (2, False)):
         given = load_config(tiny_config, ["num_gpus=1", LARGE])
-        (memory,) = (check for check in check_gpu(given, count) if check.name == "memory")
+        (memory,) = (
+            check for check in check_gpu(given, count) if check.name == "memory"
+        )
         assert bool(memory.fault) == fault
 
 
 def test_the_largest_training_is_checked(tiny_config: Path) -> None:
     assert load_config(tiny_config).largest_training == "pretraining"
     genome = {"assembly": "custom", "name": "own", "reference": "x.fa", "test": ["a"]}
-    random = {"promoters": {"model": {"initial": "random"}}, "chromatin": {"model": {"initial": "random"}}}
+    random = {
+        "promoters": {"model": {"initial": "random"}},
+        "chromatin": {"model": {"initial": "random"}},
+    }
     for values, name in (
-        ({"chromatin": {"data": {"tracks": "tracks.tsv"}} | random["chromatin"]}, "chromatin"),
+        (
+            {"chromatin": {"data": {"tracks": "tracks.tsv"}} | random["chromatin"]},
+            "chromatin",
+        ),
         ({"sequences": {"data": "x.csv", "model": {"initial": "random"}}}, "sequences"),
     ):
-        assert parse_config({"genome": genome, **random, **values}).largest_training == name
+        assert (
+            parse_config({"genome": genome, **random, **values}).largest_training
+            == name
+        )
 
 
 def test_the_command_ends_with_an_error_or_writes_what_it_found(
@@ -166,7 +223,9 @@ def test_the_command_ends_with_an_error_or_writes_what_it_found(
         result = run("check-gpu", tiny_config, "-o", output)
         assert result.out.startswith("FAULT\tPyTorch\t") and not output.exists()
         refused(result._replace(out=""), 1, "PyTorch")
-    assert run("check-gpu", tiny_config, "--device", "cpu", "-o", output).out.startswith("ok\tdevice\tcpu")
+    assert run(
+        "check-gpu", tiny_config, "--device", "cpu", "-o", output
+    ).out.startswith("ok\tdevice\tcpu")
     assert output.read_text().startswith("device\tcpu")
 
 
@@ -194,7 +253,11 @@ def test_the_least_number_of_micro_batches_that_fits_is_found(
     if each == 0 or rows == 1 or (configured == 1 and 2 * (fixed + each) > free):
         assert found is None
         return
-    fit = [n for n in range(1, rows + 1) if rows % n == 0 and fixed + each * (rows // n) <= FILLED * free]
+    fit = [
+        n
+        for n in range(1, rows + 1)
+        if rows % n == 0 and fixed + each * (rows // n) <= FILLED * free
+    ]
     assert (found.parts if found else None) == (fit[0] if fit else None)
     if found:
         assert found.sequences * found.parts == rows
@@ -205,7 +268,9 @@ def test_memory_is_measured_with_two_sizes_of_micro_batches(
     tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A CPU in place of the GPU: trainings are real, and memory grows with the tokens of a micro-batch."""
-    config = load_config(tiny_config, ["pretraining.batch_size=8", "pretraining.grad_accumulation=2"])
+    config = load_config(
+        tiny_config, ["pretraining.batch_size=8", "pretraining.grad_accumulation=2"]
+    )
     largest: list[int] = []
 
     class Objective(gpu_check.RandomTokensObjective):
@@ -217,7 +282,9 @@ def test_memory_is_measured_with_two_sizes_of_micro_batches(
     monkeypatch.setattr(gpu_check, "MEASURED", ("cpu",))
     monkeypatch.setattr(gpu_check, "available_memory", lambda _: 100 * GB)
     monkeypatch.setattr(gpu_check, "begin_memory_peak", lambda _: largest.append(0))
-    monkeypatch.setattr(gpu_check, "memory_peak", lambda _: (10 + 10 * largest[-1]) * GB)
+    monkeypatch.setattr(
+        gpu_check, "memory_peak", lambda _: (10 + 10 * largest[-1]) * GB
+    )
     measured = Measurement(config, World(0, 1, torch.device("cpu")), tmp_path).results()
     assert largest == [4, 2] and measured["peak"] == 50 * GB
     assert measured["fits"] == (1, 8, 90 * GB) and measured["free"] == 100 * GB

@@ -14,16 +14,34 @@ from bigbird_dna.config.training import ShorterConfig
 from bigbird_dna.errors import UsageError
 from bigbird_dna.model import kernels
 from bigbird_dna.model.heads import PretrainingNetwork
-from bigbird_dna.training.gpu_time import GPUS, GpuPlan, operations_per_token, plan, planned_work
+from bigbird_dna.training.gpu_time import (
+    GPUS,
+    GpuPlan,
+    operations_per_token,
+    plan,
+    planned_work,
+)
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
 
-ENCODER: dict[str, Any] = {"vocabulary": 500, "layers": 2, "hidden": 64, "heads": 2, "max_length": 256}
+ENCODER: dict[str, Any] = {
+    "vocabulary": 500,
+    "layers": 2,
+    "hidden": 64,
+    "heads": 2,
+    "max_length": 256,
+}
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"feed_forward": "gated"}, {"intermediate": 96}, {"gradient_checkpointing": True}]
+    "changes",
+    [
+        {},
+        {"feed_forward": "gated"},
+        {"intermediate": 96},
+        {"gradient_checkpointing": True},
+    ],
 )
 @pytest.mark.parametrize("length", [64, 256])
 def test_operations_are_those_that_torch_counts(
@@ -44,9 +62,13 @@ def test_operations_are_those_that_torch_counts(
 
 
 def test_sparse_attention_has_operations_by_its_blocks() -> None:
-    sparse = EncoderConfig(attention="bigbird", block_size=16, **ENCODER | {"max_length": 4096})
+    sparse = EncoderConfig(
+        attention="bigbird", block_size=16, **ENCODER | {"max_length": 4096}
+    )
     full = sparse.model_copy(update={"attention": "full"})
-    assert operations_per_token(sparse, 128) == operations_per_token(full, 128)  # 8 blocks are all
+    assert operations_per_token(sparse, 128) == operations_per_token(
+        full, 128
+    )  # 8 blocks are all
     few = operations_per_token(sparse, 2048)
     assert few < operations_per_token(full, 2048) / 3
     # A query of the many sees 8 blocks, one of the 32 global ones everything.
@@ -63,25 +85,37 @@ def test_hours_by_operations_and_gpus() -> None:
         *("pretraining", "promoters", "chromatin-8000", "chromatin-8000")
     ]
     assert stages[0].tokens == 1e6 * 256 * 4096
-    of = {name: sum(stage.hours(gpu, 8) for stage in stages) for name, gpu in GPUS.items()}
+    of = {
+        name: sum(stage.hours(gpu, 8) for stage in stages) for name, gpu in GPUS.items()
+    }
     assert of["a100"] > of["h100"] == of["h200"] and of["h100"] / 24 <= 4.5
     (one, two, more) = (stages[0].hours(GPUS["h100"], count) for count in (1, 2, 256))
     assert one == 2 * two and one / 256 < more < one / 200
     # Layers that aren't compiled take longer; stages on shorter inputs have the same tokens.
     plainly = config.pretraining.model_copy(update={"torch_compile": False})
-    assert planned_work(config.model_copy(update={"pretraining": plainly}))[0].hours(GPUS["h100"], 1) > one
+    assert (
+        planned_work(config.model_copy(update={"pretraining": plainly}))[0].hours(
+            GPUS["h100"], 1
+        )
+        > one
+    )
     shorter = config.pretraining.model_copy(
         update={"length_curriculum": (ShorterConfig(steps=1000, tokens=512),)}
     )
     curriculum = planned_work(config.model_copy(update={"pretraining": shorter}))[0]
-    assert curriculum.tokens == stages[0].tokens and curriculum.operations < stages[0].operations
+    assert (
+        curriculum.tokens == stages[0].tokens
+        and curriculum.operations < stages[0].operations
+    )
 
 
 def test_memory_is_that_of_the_configured_way(tiny_config: Path) -> None:
     config = load_config(tiny_config)
     found = plan(config, gpu="a100", count=1)
     assert isinstance(found, GpuPlan)
-    assert all(0 < found.memory[stage.stage] < 1e9 for stage in found.work if stage.training)
+    assert all(
+        0 < found.memory[stage.stage] < 1e9 for stage in found.work if stage.training
+    )
     with fails(UsageError):
         plan(config, gpu="v100")
     with fails(UsageError):
@@ -93,7 +127,14 @@ def test_the_command_says_days_and_assumptions(run: Run, tiny_config: Path) -> N
     assert result.code == 0
     table, _, below = result.out.partition("\n\n")
     rows = [line.split("\t") for line in table.splitlines()]
-    assert {len(row) for row in rows} == {6} and rows[0][0] == "stage" and rows[-1][0] == "all"
+    assert (
+        {len(row) for row in rows} == {6}
+        and rows[0][0] == "stage"
+        and rows[-1][0] == "all"
+    )
     (days, *assumed) = below.splitlines()
-    assert days.startswith("0.0 days on 256 H100s") and sum("was not" in line for line in assumed) == 1
+    assert (
+        days.startswith("0.0 days on 256 H100s")
+        and sum("was not" in line for line in assumed) == 1
+    )
     refused(run("plan", tiny_config, "--gpu", "tpu"), 2, "--gpu 'tpu'")

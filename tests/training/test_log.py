@@ -26,12 +26,23 @@ from bigbird_dna.gpus import freed_memory_kept
 from bigbird_dna.model import inference as compiled
 from bigbird_dna.model.base_positions import BaseOffsets
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.heads import ChromatinEnsemble, ChromatinNetwork, Classifier, PretrainingNetwork
+from bigbird_dna.model.heads import (
+    ChromatinEnsemble,
+    ChromatinNetwork,
+    Classifier,
+    PretrainingNetwork,
+)
 from bigbird_dna.pretraining.task import PretrainingObjective
 from bigbird_dna.training import log, loop
 from bigbird_dna.training.checkpoints import CheckpointStore
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.log import Progress, TrainingLog, duration, matrix_rate, training_seconds
+from bigbird_dna.training.log import (
+    Progress,
+    TrainingLog,
+    duration,
+    matrix_rate,
+    training_seconds,
+)
 from bigbird_dna.training.loop import Batch, train_network
 from bigbird_dna.training.losses import LabelLoss
 from tests.golden.messages import fails, message
@@ -63,7 +74,9 @@ def test_seconds_are_those_of_training_and_go_on_after_a_break(tmp_path, clock):
     clock.now += 70.0  # held-out figures of step 10
     writer.evaluation(Progress(step=10), {"bits_per_base": 1.9})
     train(writer, clock, 20, 5.0)
-    clock.now += 70.0  # five more steps, at the pace of those before, and held-out figures
+    clock.now += (
+        70.0  # five more steps, at the pace of those before, and held-out figures
+    )
     writer.evaluation(Progress(step=25), {"bits_per_base": 1.9})
     assert seconds(path) == [5.0, 5.0, 10.0, 12.5]
     clock.now += 1000.0
@@ -76,7 +89,9 @@ def test_seconds_are_those_of_training_and_go_on_after_a_break(tmp_path, clock):
 
 
 def test_the_count_is_that_of_the_products_with_weights() -> None:
-    network = nn.Sequential(nn.Embedding(1000, 8), nn.Linear(8, 32), nn.LayerNorm(32), nn.Linear(32, 1))
+    network = nn.Sequential(
+        nn.Embedding(1000, 8), nn.Linear(8, 32), nn.LayerNorm(32), nn.Linear(32, 1)
+    )
     expected = 6 * (8 * 32 + 32) * 50 * 7 / (1e9 * 0.5)
     assert training_seconds(network, 50, 7, 1e9) == pytest.approx(expected)
     assert 1e8 < matrix_rate() < 1e14
@@ -104,7 +119,14 @@ def test_durations(seconds: float, text: str) -> None:
     [
         (1e12, []),
         (32.0, ["about 3 minutes on this CPU"]),
-        (1e-2, ["warning: 12 steps of 4 tokens with 16 parameters will take about", "days", "minimal.yaml"]),
+        (
+            1e-2,
+            [
+                "warning: 12 steps of 4 tokens with 16 parameters will take about",
+                "days",
+                "minimal.yaml",
+            ],
+        ),
     ],
 )
 def test_a_training_says_it_before_its_first_step(
@@ -118,20 +140,34 @@ def test_a_training_says_it_before_its_first_step(
     network, _ = fresh()
     store = CheckpointStore(tmp_path, {})
     with pytest.raises(KeyboardInterrupt):
-        loop.train_network(network, Curve(0), TrainingConfig(steps=12, batch_size=4), store, ALONE)
+        loop.train_network(
+            network, Curve(0), TrainingConfig(steps=12, batch_size=4), store, ALONE
+        )
     store.lock.release()
     said = capsys.readouterr().err
     assert ("on this CPU" in said) == bool(parts)
     assert all(part in said for part in parts), said
 
 
-def test_a_damaged_line_of_the_log_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_line_of_the_log_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "training.jsonl"
     good = ['{"step": 1, "loss": NaN}\n', '{"step": 2}\n', '{"step": 3}\n']
-    bad = ["{\n", "[]\n", '{"stop": 1}\n', '{"step": true}\n', "[" * 99_999 + "\n", "\x85{}\n", "\n"]
+    bad = [
+        "{\n",
+        "[]\n",
+        '{"stop": 1}\n',
+        '{"step": true}\n',
+        "[" * 99_999 + "\n",
+        "\x85{}\n",
+        "\n",
+    ]
     # A return within a line would end it for those who read the log later.
     bad += ['{"step": 2,\r"a": 1}\n', '{"step": 2']
-    path.write_bytes("".join([*good[:1], *bad[:-1], *good[1:], bad[-1]]).encode("latin-1"))
+    path.write_bytes(
+        "".join([*good[:1], *bad[:-1], *good[1:], bad[-1]]).encode("latin-1")
+    )
     TrainingLog(path, Progress(step=2), 10)
     assert path.read_text() == "".join(good[:2])
     message(capsys.readouterr().err.partition("  ")[2], path, 8)
@@ -141,7 +177,9 @@ def test_a_damaged_line_of_the_log_is_left_out(tmp_path: Path, capsys: pytest.Ca
 
 
 # torch's own, while it traces.
-REMARKS = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore::UserWarning:torch")
+REMARKS = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning:torch", "ignore::UserWarning:torch"
+)
 
 
 class Rows(Curve):
@@ -153,7 +191,9 @@ class Rows(Curve):
         ids = torch.randint(5, 40, (count, int(lengths.max())), generator=generator)
         return {"ids": ids, "lengths": lengths}
 
-    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+    def loss(
+        self, network: nn.Module, batch: Batch, totals: dict[str, float]
+    ) -> Tensor:
         hidden = network(batch["ids"], batch["lengths"])
         there = torch.arange(hidden.shape[1]) < batch["lengths"][:, None]
         wanted = torch.linspace(-1, 1, hidden.shape[1])[None, :, None]
@@ -161,7 +201,9 @@ class Rows(Curve):
 
 
 def trained(home: Path, encoder: EncoderConfig = ENCODER, **more: Any) -> Encoder:
-    config = TrainingConfig(**({"steps": 4, "batch_size": 6, "precision": "float32"} | more))
+    config = TrainingConfig(
+        **({"steps": 4, "batch_size": 6, "precision": "float32"} | more)
+    )
     torch.manual_seed(0)
     network = Encoder(encoder)
     store = CheckpointStore(home, {"a": 1})
@@ -180,19 +222,27 @@ def test_a_training_logs_its_routes_once_and_takes_slower_ones_on_a_cpu(
 ) -> None:
     logged = []
     for route in ("blocked", "auto"):
-        trained(tmp_path / route, ENCODER.model_copy(update={"attention_backend": route}))
+        trained(
+            tmp_path / route, ENCODER.model_copy(update={"attention_backend": route})
+        )
         lines = capsys.readouterr().err.splitlines()
-        logged += [line.split("attention: ")[1] for line in lines if "attention" in line]
+        logged += [
+            line.split("attention: ")[1] for line in lines if "attention" in line
+        ]
     slower = ["blocked (native: no compiler)", "masked (the sequence is short)"]
     assert logged == ["blocked (requested)", *slower]
 
 
 @pytest.mark.usefixtures("without_kernel")
-def test_the_backends_of_a_training_are_recorded_also_those_before_an_interruption(tmp_path: Path) -> None:
+def test_the_backends_of_a_training_are_recorded_also_those_before_an_interruption(
+    tmp_path: Path,
+) -> None:
     def backends(steps: int, route: str) -> str:
         network = Encoder(ENCODER.model_copy(update={"attention_backend": route}))
         config = TrainingConfig(steps=steps, batch_size=6)
-        return train_network(network, Rows(), config, CheckpointStore(tmp_path, {"a": 1}), ALONE).backends
+        return train_network(
+            network, Rows(), config, CheckpointStore(tmp_path, {"a": 1}), ALONE
+        ).backends
 
     assert backends(2, "dense") == "dense"
     assert backends(4, "auto") == "blocked dense masked"
@@ -206,9 +256,13 @@ def test_on_a_gpu_it_is_refused_unless_allowed(
     monkeypatch.setattr(log, "STRICT", ("cpu",))
     with fails(ConfigError, "blocked", "native", "allow_slow_attention: true"):
         trained(tmp_path)
-    assert "attention: blocked" not in capsys.readouterr().err and not list(tmp_path.rglob("*.pt"))
+    assert "attention: blocked" not in capsys.readouterr().err and not list(
+        tmp_path.rglob("*.pt")
+    )
     # What was asked for, and what gives way to nothing, is no fall-back.
-    trained(tmp_path / "asked", ENCODER.model_copy(update={"attention_backend": "blocked"}))
+    trained(
+        tmp_path / "asked", ENCODER.model_copy(update={"attention_backend": "blocked"})
+    )
     trained(tmp_path / "full", ENCODER.model_copy(update={"attention": "full"}))
     trained(tmp_path / "allowed", allow_slow_attention=True)
     assert "attention: blocked (native: no compiler)" in capsys.readouterr().err
@@ -220,7 +274,8 @@ def test_on_a_gpu_it_is_refused_unless_allowed(
     [
         {},
         pytest.param(
-            {"position": "rotary", "gradient_checkpointing": True, "dropout": 0.2}, marks=pytest.mark.slow
+            {"position": "rotary", "gradient_checkpointing": True, "dropout": 0.2},
+            marks=pytest.mark.slow,
         ),
     ],
     ids=str,
@@ -231,13 +286,20 @@ def test_compiled_layers_train_as_others_do_and_are_compiled_a_few_times(
     torch.compiler.reset()
     counter = CompileCounterWithBackend("aot_eager")
     torch_compile = compiled.compiled_layers
-    monkeypatch.setattr(log, "compiled_layers", lambda network: torch_compile(network, counter))
+    monkeypatch.setattr(
+        log, "compiled_layers", lambda network: torch_compile(network, counter)
+    )
     encoder = ENCODER.model_copy(update={"layers": 3, **changes})
-    networks = [trained(tmp_path / str(on), encoder, torch_compile=on, steps=6) for on in (False, True)]
+    networks = [
+        trained(tmp_path / str(on), encoder, torch_compile=on, steps=6)
+        for on in (False, True)
+    ]
     # Before and after attention; once for whatever lengths, and perhaps once more for the first ones.
     assert 2 <= counter.frame_count <= 4
     plain, own = (network.state_dict() for network in networks)
-    assert [*plain] == [*own] and all(layer.compiled is None for layer in networks[1].layers)
+    assert [*plain] == [*own] and all(
+        layer.compiled is None for layer in networks[1].layers
+    )
     if not encoder.dropout:
         for name, value in plain.items():
             # Attention is the same whatever is added to all keys: that gradient is rounding.
@@ -251,11 +313,18 @@ def test_compiled_layers_stay_whole_with_several_processes(tmp_path: Path) -> No
     """DDP would have graphs divided whose weights are larger than its first bucket, of a mebibyte."""
     torch.compiler.reset()
     counter = CompileCounterWithBackend("eager")
-    encoder = ENCODER.model_copy(update={"hidden": 256, "intermediate": 1024, "dropout": 0.0})
+    encoder = ENCODER.model_copy(
+        update={"hidden": 256, "intermediate": 1024, "dropout": 0.0}
+    )
     network, alone = Encoder(encoder).train(), Encoder(encoder).train()
     alone.load_state_dict(network.state_dict())
-    ids, lengths = torch.arange(48).view(2, 24) % encoder.vocabulary, torch.tensor([24, 24])
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    ids, lengths = (
+        torch.arange(48).view(2, 24) % encoder.vocabulary,
+        torch.tensor([24, 24]),
+    )
+    dist.init_process_group(
+        "gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1
+    )
     try:
         with compiled.compiled_layers(network, counter):
             DistributedDataParallel(network)(ids, lengths).square().sum().backward()
@@ -263,7 +332,9 @@ def test_compiled_layers_stay_whole_with_several_processes(tmp_path: Path) -> No
         dist.destroy_process_group()
     alone(ids, lengths).square().sum().backward()
     assert counter.frame_count == 2
-    for (name, one), other in zip(network.named_parameters(), alone.parameters(), strict=True):
+    for (name, one), other in zip(
+        network.named_parameters(), alone.parameters(), strict=True
+    ):
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-3, msg=name)
     torch.compiler.reset()
 
@@ -272,7 +343,9 @@ def test_compiled_layers_stay_whole_with_several_processes(tmp_path: Path) -> No
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch's compiler needs g++")
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_what_torch_compiles_by_itself_trains_as_others_do(precision: str, tmp_path: Path) -> None:
+def test_what_torch_compiles_by_itself_trains_as_others_do(
+    precision: str, tmp_path: Path
+) -> None:
     torch.compiler.reset()
     plain, own = (
         trained(tmp_path / str(on), torch_compile=on, precision=precision).state_dict()
@@ -309,7 +382,9 @@ def faults_of_a_buffer() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="another C library")
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "mallopt"), reason="another C library"
+)
 def test_freed_memory_is_kept_in_the_block() -> None:
     with freed_memory_kept():
         # Where in the heap a buffer comes to lie settles after a few.
@@ -345,12 +420,16 @@ class Refusing(TorchDispatchMode):
         super().__init__()
         self.copies, self.products = 0, []  # type: ignore[var-annotated]
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or {}
         waits = between = False
         if func is torch.ops.aten._to_copy.default:
             target = kwargs.get("device")
-            between = target is not None and torch.device(target).type != args[0].device.type
+            between = (
+                target is not None and torch.device(target).type != args[0].device.type
+            )
             waits = not kwargs.get("non_blocking")
         elif func is torch.ops.aten.copy_.default:
             between = args[0].device.type != args[1].device.type
@@ -364,12 +443,24 @@ class Refusing(TorchDispatchMode):
 
 def pretraining() -> tuple[nn.Module, Any, Batch]:
     masked = torch.tensor([3, 100, 200])
-    more = {"segments": torch.zeros(5, 96, dtype=torch.long), "masked": masked, "labels": masked % 40}
-    return PretrainingNetwork(CONFIG), PretrainingObjective, {**more, "next_sentence": torch.tensor([0] * 5)}
+    more = {
+        "segments": torch.zeros(5, 96, dtype=torch.long),
+        "masked": masked,
+        "labels": masked % 40,
+    }
+    return (
+        PretrainingNetwork(CONFIG),
+        PretrainingObjective,
+        {**more, "next_sentence": torch.tensor([0] * 5)},
+    )
 
 
 def promoters() -> tuple[nn.Module, Any, Batch]:
-    return Classifier(CONFIG, 1, "mean"), ClassifierObjective, {"labels": torch.ones(5, 1)}
+    return (
+        Classifier(CONFIG, 1, "mean"),
+        ClassifierObjective,
+        {"labels": torch.ones(5, 1)},
+    )
 
 
 def aligned_promoters() -> tuple[nn.Module, Any, Batch]:
@@ -382,8 +473,16 @@ def aligned_promoters() -> tuple[nn.Module, Any, Batch]:
 
 def chromatin() -> tuple[nn.Module, Any, Batch]:
     spans = torch.tensor([[1, 4], [4, 9], [9, 11]]).repeat(5, 1, 1)
-    more = {"spans": spans, "labels": torch.ones(5, 3, 2), "present": torch.ones(5, 3, dtype=torch.bool)}
-    return ChromatinEnsemble([ChromatinNetwork(CONFIG, 2, "bin", bin_layers=1)]), ChromatinObjective, more
+    more = {
+        "spans": spans,
+        "labels": torch.ones(5, 3, 2),
+        "present": torch.ones(5, 3, dtype=torch.bool),
+    }
+    return (
+        ChromatinEnsemble([ChromatinNetwork(CONFIG, 2, "bin", bin_layers=1)]),
+        ChromatinObjective,
+        more,
+    )
 
 
 @pytest.mark.usefixtures("autocast_knows_the_device")
@@ -415,7 +514,9 @@ def test_no_step_waits_for_the_device_by_the_route_of_gpus(
     """All but the kernel itself: lists of tiles are made, put together and moved."""
     made_tiles: list[tiles.Tiles] = []
 
-    def kernel(q: Tensor, k: Tensor, v: Tensor, made: tiles.Tiles, *_: object) -> Tensor:
+    def kernel(
+        q: Tensor, k: Tensor, v: Tensor, made: tiles.Tiles, *_: object
+    ) -> Tensor:
         made_tiles.append(made)
         return q + k + v
 
@@ -440,7 +541,9 @@ def assert_no_wait(network: nn.Module, objective: Any, more: Batch) -> None:
     optimizer = torch.optim.AdamW(network.parameters())
     with Refusing() as refusing:
         for _ in range(2):  # what is kept from the first step, and what isn't
-            loss = loop.backward(network, losing, [batch, batch], totals, AWAY, nullcontext())  # type: ignore[arg-type]
+            loss = loop.backward(
+                network, losing, [batch, batch], totals, AWAY, nullcontext()
+            )  # type: ignore[arg-type]
             nn.utils.clip_grad_norm_(network.parameters(), 1.0)
             optimizer.step()
     assert loss.device.type == "meta" and refusing.copies

@@ -38,7 +38,16 @@ from bigbird_dna.training.loop import (
 )
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails, message
-from tests.training.curve import ALONE, CONFIG, Curve, fresh, opened, run, state_of, weights
+from tests.training.curve import (
+    ALONE,
+    CONFIG,
+    Curve,
+    fresh,
+    opened,
+    run,
+    state_of,
+    weights,
+)
 from tests.training.kinds import KINDS
 from tests.training.kinds import train as train_kind
 
@@ -52,15 +61,35 @@ def heard() -> Iterator[list[int]]:
     signal.signal(signal.SIGTERM, before)
 
 
-def test_time_limits_and_the_end_of_a_slurm_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = {"00:00:30": 30, "23:30:00": 84_600, "2-12:00:00": 216_000, "100:00:01": 360_001}
+def test_time_limits_and_the_end_of_a_slurm_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits = {
+        "00:00:30": 30,
+        "23:30:00": 84_600,
+        "2-12:00:00": 216_000,
+        "100:00:01": 360_001,
+    }
     for limit, seconds in limits.items():
         assert time_of_end(limit) - time.time() == pytest.approx(seconds, abs=1)
-    for limit in ("", "30", "1:2:3", "00:60:00", "00:00:75", "-1:00:00", "1 day", "٣:00:00"):
+    for limit in (
+        "",
+        "30",
+        "1:2:3",
+        "00:60:00",
+        "00:00:75",
+        "-1:00:00",
+        "1 day",
+        "٣:00:00",
+    ):
         with fails(UsageError):
             time_of_end(limit)
     end = int(time.time()) + 3600
-    for text, expected in ((str(end), end), ("0", float("inf")), ("Unknown", float("inf"))):
+    for text, expected in (
+        (str(end), end),
+        ("0", float("inf")),
+        ("Unknown", float("inf")),
+    ):
         monkeypatch.setenv("SLURM_JOB_END_TIME", text)
         assert time_of_end(None) == expected
     assert time_of_end("00:10:00") < end
@@ -89,9 +118,13 @@ def test_sigterm_is_a_wish_and_one_that_comes_later_ends_at_once(
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
 
 
-def test_there_is_time_for_a_step_as_long_as_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_time_for_a_step_as_long_as_the_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = 1000.0
-    monkeypatch.setattr(distributed, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: now))
+    monkeypatch.setattr(
+        distributed, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: now)
+    )
     wish = Stopping(2000.0)
     for took in (0.0, 400.0, 10.0, 100.0, 20.0):  # the first step compiles
         now += took
@@ -104,7 +137,9 @@ def test_there_is_time_for_a_step_as_long_as_the_longest(monkeypatch: pytest.Mon
 
 
 def terminated(
-    step: int, then: Callable[[int, Tensor], Tensor] = lambda step, loss: loss, spoiled: int = 0
+    step: int,
+    then: Callable[[int, Tensor], Tensor] = lambda step, loss: loss,
+    spoiled: int = 0,
 ) -> Curve:
     """A training that gets SIGTERM in the middle of a step."""
 
@@ -120,7 +155,10 @@ def lines(store: CheckpointStore) -> list[dict[str, object]]:
     """The log, without what says how long it took."""
     timed = ("seconds", "tokens_per_second")
     found = [json.loads(line) for line in store.log_path.read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key not in timed} for line in found]
+    return [
+        {key: value for key, value in line.items() if key not in timed}
+        for line in found
+    ]
 
 
 def test_checkpoints_are_written_by_minutes_and_the_first_process_decides(
@@ -151,12 +189,16 @@ def test_checkpoints_are_written_by_minutes_and_the_first_process_decides(
             assert not values.get("due")
             return values
 
-    second = Second(0, 1, torch.device("cpu"))  # its own clock is not asked, and it writes nothing
+    second = Second(
+        0, 1, torch.device("cpu")
+    )  # its own clock is not asked, and it writes nothing
     run(Watched(tmp_path / "second", {"a": 1}), Curve(change=later), config, second)
     assert saved == []
 
 
-def test_steps_go_on_while_a_checkpoint_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_go_on_while_a_checkpoint_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file has what the training had when it was saved."""
     begun, waited = threading.Event(), []
 
@@ -174,14 +216,19 @@ def test_steps_go_on_while_a_checkpoint_is_written(tmp_path: Path, monkeypatch: 
         store = opened(tmp_path / f"{steps}")
         run(store, Curve(steps, change))
         expected, _ = fresh()
-        assert store.restore(expected, make_optimizer(expected, CONFIG.optimizer)).step == steps
+        assert (
+            store.restore(expected, make_optimizer(expected, CONFIG.optimizer)).step
+            == steps
+        )
         assert all(waited) and waited
     network, optimizer = fresh()
     assert opened(tmp_path / "3").restore(network, optimizer).step == 3
     previous = read_checkpoint(opened(tmp_path / "3").previous)["network"]
     two, _ = fresh()
     opened(tmp_path / "2").restore(two, make_optimizer(two, CONFIG.optimizer))
-    assert weights(two) == [x for value in previous.values() for x in value.flatten().tolist()]
+    assert weights(two) == [
+        x for value in previous.values() for x in value.flatten().tolist()
+    ]
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_the_training(
@@ -197,7 +244,9 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_training(
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[float], list[dict[str, object]]]:
+def undisturbed(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[list[float], list[dict[str, object]]]:
     store = opened(tmp_path_factory.mktemp("undisturbed"))
     return run(store), lines(store)
 
@@ -250,16 +299,32 @@ def test_a_step_has_one_reduction_beside_the_gradients(tmp_path: Path) -> None:
     assert sums[0]["loss"] == 0 and all(value["loss"] > 0 for value in sums[1:])
 
 
-def test_the_command_stops_in_time(tiny_config: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_the_command_stops_in_time(
+    tiny_config: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     command: Run = request.getfixturevalue("run")
-    words = ["pretrain", tiny_config, "--checkpoint-dir", tmp_path / "checkpoints", "--threads", 1]
+    words = [
+        "pretrain",
+        tiny_config,
+        "--checkpoint-dir",
+        tmp_path / "checkpoints",
+        "--threads",
+        1,
+    ]
     words += ["--set", "encoder.dropout=0.0"]
-    refused(command(*words, "-o", tmp_path / "m", "--time-limit", "soon"), 2, "--time-limit 'soon': expected")
+    refused(
+        command(*words, "-o", tmp_path / "m", "--time-limit", "soon"),
+        2,
+        "--time-limit 'soon': expected",
+    )
     result = command(*words, "-o", tmp_path / "m", "--time-limit", "00:00:30")
     assert (result.code, result.out) == (75, "")
     *log, sentence = result.err.splitlines()
     assert sentence.startswith("bigbird-dna: stopped after step 1 of 24 (")
-    assert not any("bigbird-dna: " in line for line in log) and not (tmp_path / "m").exists()
+    assert (
+        not any("bigbird-dna: " in line for line in log)
+        and not (tmp_path / "m").exists()
+    )
 
 
 # Divergence
@@ -269,7 +334,9 @@ Change = Callable[[int, Tensor], Tensor]
 
 def falling(first: int, *others: int) -> Change:
     """The loss of these steps is a number, and its gradient is none."""
-    return lambda now, loss: loss + (0 * loss).sqrt() if now in (first, *others) else loss
+    return lambda now, loss: (
+        loss + (0 * loss).sqrt() if now in (first, *others) else loss
+    )
 
 
 def broken(step: int) -> Change:
@@ -277,7 +344,9 @@ def broken(step: int) -> Change:
     return lambda now, loss: loss / float(now < step)
 
 
-def ended(objective: Curve, directory: Path, step: int, *named: object, **changes: Any) -> None:
+def ended(
+    objective: Curve, directory: Path, step: int, *named: object, **changes: Any
+) -> None:
     """Let a training fail by a step."""
     here = changes.pop("here", ALONE)
     with fails(DataError, f"step {step}: ", *named):
@@ -313,10 +382,14 @@ def test_nothing_is_saved_of_them_when_the_training_is_stopped(tmp_path: Path) -
 
 @pytest.mark.parametrize("name", ["loss", "bits_per_base", "bits_per_character"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_figures_that_are_no_numbers_end_a_training(tmp_path: Path, name: str, value: float) -> None:
+def test_figures_that_are_no_numbers_end_a_training(
+    tmp_path: Path, name: str, value: float
+) -> None:
     ended(Curve(auroc=0.5, **{name: value}), tmp_path, 4, name, value, evaluate_every=4)
     assert left(tmp_path) == 3
-    run(opened(tmp_path), Curve(loss=1.0, auroc=math.nan))  # where validation holds one class
+    run(
+        opened(tmp_path), Curve(loss=1.0, auroc=math.nan)
+    )  # where validation holds one class
 
 
 @pytest.mark.parametrize("method", ["adamw", "adafactor"])
@@ -324,7 +397,9 @@ def test_steps_without_a_finite_gradient_are_skipped(
     method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The others are as if these had not been: also after a stop between them."""
-    config = CONFIG.model_copy(update={"optimizer": CONFIG.optimizer.model_copy(update={"method": method})})
+    config = CONFIG.model_copy(
+        update={"optimizer": CONFIG.optimizer.model_copy(update={"method": method})}
+    )
     network, optimizer = fresh(config)
     for step in range(config.steps):
         batch = Curve().batch(step, 0, 4)
@@ -375,7 +450,11 @@ def test_weights_whose_next_losses_are_no_numbers_are_not_gone_on_from(
 @pytest.mark.usefixtures("heard")
 def test_a_stop_between_skipped_steps_starts_no_new_count(tmp_path: Path) -> None:
     with pytest.raises(Stopped):
-        run(opened(tmp_path), terminated(8, broken(5)), CONFIG.model_copy(update={"steps": 20}))
+        run(
+            opened(tmp_path),
+            terminated(8, broken(5)),
+            CONFIG.model_copy(update={"steps": 20}),
+        )
     ended(Curve(change=broken(5)), tmp_path, 14, steps=20)
     assert left(tmp_path) == 4
 
@@ -410,7 +489,12 @@ def test_a_checkpoint_of_such_weights_is_not_taken(
 @pytest.mark.parametrize("rate", [1e12, 1e38])
 @pytest.mark.parametrize("steps", [1, 6])
 def test_models_that_diverge_are_said_to_and_not_published(
-    kind: str, rate: float, steps: int, tiny_config: Path, chromatin: Path, tmp_path: Path
+    kind: str,
+    rate: float,
+    steps: int,
+    tiny_config: Path,
+    chromatin: Path,
+    tmp_path: Path,
 ) -> None:
     """Whether it is seen by a loss, by the weights or by held-out figures."""
     more = {"steps": steps, "evaluate_every": 1, "checkpoint_minutes": 0}
@@ -419,7 +503,16 @@ def test_models_that_diverge_are_said_to_and_not_published(
 
     def train(**otherwise: Any) -> str:
         with world("cpu") as here, pytest.raises(DataError) as found:
-            train_kind(kind, tiny_config, chromatin, tmp_path / "out", checkpoints, here, **more, **otherwise)
+            train_kind(
+                kind,
+                tiny_config,
+                chromatin,
+                tmp_path / "out",
+                checkpoints,
+                here,
+                **more,
+                **otherwise,
+            )
         return str(found.value)
 
     first = train()
@@ -442,19 +535,34 @@ def test_models_that_diverge_are_said_to_and_not_published(
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=30), st.integers(1, 6))
 @settings(max_examples=100, deadline=None)
-def test_rows_are_cut_by_length_and_none_is_lost(lengths: list[int], parts: int) -> None:
+def test_rows_are_cut_by_length_and_none_is_lost(
+    lengths: list[int], parts: int
+) -> None:
     parts = min(parts, len(lengths))
     bounds = [len(lengths) * part // parts for part in range(parts + 1)]
     sizes = [end - first for first, end in pairwise(bounds)]
-    ids = torch.randint(1, 100, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(
+        1, 100, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(0)
+    )
     ids *= torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    whole = {"ids": ids, "lengths": torch.tensor(lengths), "labels": torch.arange(len(lengths))}
+    whole = {
+        "ids": ids,
+        "lengths": torch.tensor(lengths),
+        "labels": torch.arange(len(lengths)),
+    }
     made = [take_rows(whole, rows) for rows in by_length(whole["lengths"], sizes)]
     assert [len(part["ids"]) for part in made] == sizes
-    assert sorted(torch.cat([part["labels"] for part in made]).tolist()) == [*range(len(lengths))]
+    assert sorted(torch.cat([part["labels"] for part in made]).tolist()) == [
+        *range(len(lengths))
+    ]
     for part in made:
-        assert part["ids"].shape[1] == part["lengths"].max() and part["ids"].is_contiguous()
-        for ids, length, label in zip(part["ids"], part["lengths"], part["labels"], strict=True):
+        assert (
+            part["ids"].shape[1] == part["lengths"].max()
+            and part["ids"].is_contiguous()
+        )
+        for ids, length, label in zip(
+            part["ids"], part["lengths"], part["labels"], strict=True
+        ):
             assert torch.equal(ids[:length], whole["ids"][label, : lengths[label]])
             assert not ids[length:].any()
     padded = sum(part["ids"].numel() for part in made)
@@ -465,7 +573,9 @@ def test_rows_are_cut_by_length_and_none_is_lost(lengths: list[int], parts: int)
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("accumulate", [1, 3])
-def test_shares_of_a_batch_are_all_of_it_and_as_even_as_they_can_be(size: int, accumulate: int) -> None:
+def test_shares_of_a_batch_are_all_of_it_and_as_even_as_they_can_be(
+    size: int, accumulate: int
+) -> None:
     parts: list[list[int]] = []
 
     class Numbered(Curve):
@@ -489,32 +599,47 @@ def test_shares_of_a_batch_are_all_of_it_and_as_even_as_they_can_be(size: int, a
 
 
 @given(st.integers(1, 400), st.integers(0, 500))
-def test_rate_rises_to_its_peak_and_falls_to_almost_zero(steps: int, warmup: int) -> None:
+def test_rate_rises_to_its_peak_and_falls_to_almost_zero(
+    steps: int, warmup: int
+) -> None:
     config = OptimizerConfig(learning_rate=2.0, warmup_steps=warmup)
     rates = [learning_rate(step, steps, config) for step in range(steps)]
     peak = min(warmup, steps)
     assert all(0 < rate <= 2.0 for rate in rates)
     assert max(rates) == 2.0
-    assert rates[:peak] == sorted(rates[:peak]) and rates[peak:] == sorted(rates[peak:], reverse=True)
+    assert rates[:peak] == sorted(rates[:peak]) and rates[peak:] == sorted(
+        rates[peak:], reverse=True
+    )
     if steps > peak:
         assert rates[-1] <= 2.0 / (steps - peak) + 1e-12
 
 
 def test_only_matrices_decay_and_moments_are_what_the_optimizer_makes() -> None:
     network = nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2))
-    decayed, others = make_optimizer(network, OptimizerConfig(weight_decay=0.1)).param_groups
+    decayed, others = make_optimizer(
+        network, OptimizerConfig(weight_decay=0.1)
+    ).param_groups
     assert (decayed["weight_decay"], others["weight_decay"]) == (0.1, 0.0)
-    assert [p.dim() for p in decayed["params"]] == [2] and {p.dim() for p in others["params"]} == {1}
+    assert [p.dim() for p in decayed["params"]] == [2] and {
+        p.dim() for p in others["params"]
+    } == {1}
     for method in ("adamw", "adafactor"):
         network = nn.Sequential(nn.Embedding(4, 3), nn.Conv1d(3, 2, 5), nn.Linear(7, 2))
-        optimizer = make_optimizer(network, OptimizerConfig.model_validate({"method": method}))
+        optimizer = make_optimizer(
+            network, OptimizerConfig.model_validate({"method": method})
+        )
         for parameter in network.parameters():
             parameter.grad = torch.ones_like(parameter)
         optimizer.step()
         for parameter in network.parameters():
-            made, expected = optimizer.state[parameter], fresh_moments(optimizer, parameter)
+            made, expected = (
+                optimizer.state[parameter],
+                fresh_moments(optimizer, parameter),
+            )
             assert [*made] == [*expected]
-            assert all(made[name].shape == value.shape for name, value in expected.items())
+            assert all(
+                made[name].shape == value.shape for name, value in expected.items()
+            )
 
 
 def test_adafactor_takes_steps_as_its_paper_says() -> None:
@@ -525,7 +650,10 @@ def test_adafactor_takes_steps_as_its_paper_says() -> None:
     network = nn.ParameterList([weights])
     config = OptimizerConfig(method="adafactor", learning_rate=0.05, weight_decay=0.0)
     optimizer = make_optimizer(network, config)
-    rows, columns = torch.zeros(4, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    rows, columns = (
+        torch.zeros(4, dtype=torch.float64),
+        torch.zeros(3, dtype=torch.float64),
+    )
     for step in range(1, 6):
         gradient = torch.randn(4, 3, dtype=torch.float64)
         weights.grad = gradient.clone()

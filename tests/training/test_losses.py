@@ -21,8 +21,12 @@ def labels_of(kind: LabelKind, count: int = 60, outputs: int = 3) -> np.ndarray:
     if kind == "regression":
         return rng.normal(5, 3, (count, outputs)).astype(np.float32)
     if kind == "multiclass":
-        return np.eye(outputs, dtype=np.float32)[rng.choice(outputs, count, p=[0.6, 0.3, 0.1])]
-    return (rng.random((count, 1 if kind == "binary" else outputs)) < 0.2).astype(np.float32)
+        return np.eye(outputs, dtype=np.float32)[
+            rng.choice(outputs, count, p=[0.6, 0.3, 0.1])
+        ]
+    return (rng.random((count, 1 if kind == "binary" else outputs)) < 0.2).astype(
+        np.float32
+    )
 
 
 def outputs_for(labels: np.ndarray) -> np.ndarray:
@@ -40,9 +44,13 @@ def test_losses_are_their_formulas(kind: LabelKind) -> None:
     p = expit(logits.astype(float))
     expected = {
         "multiclass": -(labels * log_softmax(logits.astype(float), axis=1)).sum(1),
-        "regression": ((logits - (labels - labels.mean(0)) / labels.std(0)) ** 2).mean(1),
+        "regression": ((logits - (labels - labels.mean(0)) / labels.std(0)) ** 2).mean(
+            1
+        ),
     }.get(kind, -(labels * np.log(p) + (1 - labels) * np.log(1 - p)).mean(1))
-    np.testing.assert_allclose(rows(loss, logits, labels), expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        rows(loss, logits, labels), expected, rtol=1e-4, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("kind", ["binary", "multiclass"])
@@ -67,7 +75,11 @@ def test_the_constant_is_the_best_one(kind: Any, positive_weight: float) -> None
     best = loss.constant(labels.mean(0)).numpy()
 
     def mean(constant: np.ndarray) -> float:
-        return float(rows(loss, np.tile(constant, (len(labels), 1)).astype(np.float32), labels).mean())
+        return float(
+            rows(
+                loss, np.tile(constant, (len(labels), 1)).astype(np.float32), labels
+            ).mean()
+        )
 
     for step in np.random.default_rng(1).normal(0, 0.3, (20, labels.shape[1])):
         assert mean(best) <= mean(best + step) + 1e-6
@@ -91,7 +103,9 @@ def test_predictions_have_logits_and_metrics(kind: LabelKind) -> None:
     assert label_metric(kind, perfect, labels) == pytest.approx(1)
     if kind == "regression":
         pairs = zip(logits.T, labels.T, strict=True)
-        assert found["pearson"] == pytest.approx(np.mean([pearsonr(a, b)[0] for a, b in pairs]))
+        assert found["pearson"] == pytest.approx(
+            np.mean([pearsonr(a, b)[0] for a, b in pairs])
+        )
         assert np.isnan(label_metric(kind, np.ones_like(labels), labels))
     broken = loss.metrics(np.full_like(logits, np.nan), labels)
     assert all(np.isnan(value) for value in broken.values())
@@ -103,16 +117,25 @@ def test_missing_labels_count_in_neither_loss_nor_metric(kind: LabelKind) -> Non
     labels = labels_of(kind)
     missing = rng.random(labels.shape) < 0.3
     given = np.where(missing, np.nan, labels).astype(np.float32)
-    loss, logits = LabelLoss.of(kind, given, False), outputs_for(labels).astype(np.float32)
+    loss, logits = (
+        LabelLoss.of(kind, given, False),
+        outputs_for(labels).astype(np.float32),
+    )
     columns = [labels[~rows, t].astype(float) for t, rows in enumerate(missing.T)]
     outputs = [logits[~rows, t].astype(float) for t, rows in enumerate(missing.T)]
     if kind == "regression":
         columns = [(y - y.mean()) / y.std() for y in columns]
         terms = [(x - y) ** 2 for x, y in zip(outputs, columns, strict=True)]
-        metric = np.mean([pearsonr(x, y)[0] for x, y in zip(outputs, columns, strict=True)])
+        metric = np.mean(
+            [pearsonr(x, y)[0] for x, y in zip(outputs, columns, strict=True)]
+        )
     else:
-        terms = [np.logaddexp(0, x) - x * y for x, y in zip(outputs, columns, strict=True)]
-        metric = np.median([roc_auc_score(y, x) for x, y in zip(outputs, columns, strict=True)])
+        terms = [
+            np.logaddexp(0, x) - x * y for x, y in zip(outputs, columns, strict=True)
+        ]
+        metric = np.median(
+            [roc_auc_score(y, x) for x, y in zip(outputs, columns, strict=True)]
+        )
     found = loss.metrics(logits, given)
     assert found["loss"] == pytest.approx(np.concatenate(terms).mean(), rel=1e-5)
     assert [*found.values()][1] == pytest.approx(metric, rel=1e-9)
@@ -138,20 +161,29 @@ def test_missing_labels_count_in_neither_loss_nor_metric(kind: LabelKind) -> Non
         ("regression", [[2.5], [2.5], [2.5]]),
     ],
 )
-def test_a_metric_of_a_single_class_is_undefined(kind: LabelKind, labels: list[list[float]]) -> None:
+def test_a_metric_of_a_single_class_is_undefined(
+    kind: LabelKind, labels: list[list[float]]
+) -> None:
     outputs = np.random.default_rng(1).normal(size=np.shape(labels))
     assert np.isnan(label_metric(kind, outputs, np.array(labels)))
 
 
 def test_few_of_a_class_have_an_auroc() -> None:
     """Of a single label any number counts, of several those with at least five of both classes."""
-    labels, outputs = np.array([1, 0, 0, 1, 0, 0]), np.array([0.9, 0.1, 0.4, 0.3, 0.2, 0.8])
+    labels, outputs = (
+        np.array([1, 0, 0, 1, 0, 0]),
+        np.array([0.9, 0.1, 0.4, 0.3, 0.2, 0.8]),
+    )
     expected = roc_auc_score(labels, outputs)
-    assert label_metric("binary", outputs[:, None], labels[:, None]) == pytest.approx(expected)
+    assert label_metric("binary", outputs[:, None], labels[:, None]) == pytest.approx(
+        expected
+    )
     many = np.tile(np.arange(20) % 2, (2, 1)).T
     many[4:, 1] = 0
     scores = np.random.default_rng(2).normal(size=(20, 2))
-    assert label_metric("multilabel", scores, many) == pytest.approx(roc_auc_score(many[:, 0], scores[:, 0]))
+    assert label_metric("multilabel", scores, many) == pytest.approx(
+        roc_auc_score(many[:, 0], scores[:, 0])
+    )
 
 
 @pytest.mark.parametrize("ones", [3, 20, 45, 57])
@@ -162,7 +194,10 @@ def test_epochs_of_two_classes_are_balanced(ones: int) -> None:
     config: Any = type("Config", (), {"seed": 1, "batch_size": 4, "crop_jitter_bp": 0})
     draws = WindowDraws(always, variants, config)
     rare = min(ones, 60 - ones)
-    drawn = [draws.epochs.indices(number * draws.epochs.size, draws.epochs.size) for number in range(40)]
+    drawn = [
+        draws.epochs.indices(number * draws.epochs.size, draws.epochs.size)
+        for number in range(40)
+    ]
     for epoch in drawn:
         counts = np.bincount(labels[epoch].astype(int), minlength=2)
         assert counts.min() == rare and counts.max() < 2 * rare

@@ -16,7 +16,14 @@ from tests.toys import written
 
 VALUES: dict[str, Any] = {
     "tokens": {"vocabulary": 256},
-    "encoder": {"layers": 6, "hidden": 192, "heads": 4, "max_length": 512, "block_size": 32, "dropout": 0.1},
+    "encoder": {
+        "layers": 6,
+        "hidden": 192,
+        "heads": 4,
+        "max_length": 512,
+        "block_size": 32,
+        "dropout": 0.1,
+    },
     "sequences": {"training": {"batch_size": 24, "precision": "float32"}},
     "genome": {"reference": "genome.fa", "valid": ["a"]},
 }
@@ -62,11 +69,17 @@ print(json.dumps(peak() - before))
 
 def planned() -> dict[tuple[str, bool], TrainingMemory]:
     found = plan_memory(parse_config(VALUES), BASES)
-    return {(one.adapt, one.gradient_checkpointing): one for one in found if one.training == "sequences"}
+    return {
+        (one.adapt, one.gradient_checkpointing): one
+        for one in found
+        if one.training == "sequences"
+    }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", [("full", False), ("lora", False), ("full", True), ("frozen", False)])
+@pytest.mark.parametrize(
+    "way", [("full", False), ("lora", False), ("full", True), ("frozen", False)]
+)
 def test_a_training_needs_what_is_planned(way: tuple[str, bool]) -> None:
     plan = planned()[way]
     encoder = {**VALUES["encoder"], "vocabulary": 256, "gradient_checkpointing": way[1]}
@@ -77,7 +90,10 @@ def test_a_training_needs_what_is_planned(way: tuple[str, bool]) -> None:
         text=True,
         check=True,
         cwd=REPOSITORY,
-        env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"},  # freed memory is given back at once
+        env={
+            **os.environ,
+            "MALLOC_MMAP_THRESHOLD_": "65536",
+        },  # freed memory is given back at once
     )
     measured = json.loads(run.stdout)
     # Temporary results come on top: those of a layer's attention and feed-forward, and memory in pieces.
@@ -90,18 +106,47 @@ def test_less_is_trained_and_less_is_kept() -> None:
     full, lora, frozen = (plan[way, False] for way in ("full", "lora", "frozen"))
     assert full.gradients == 4 * full.trained and full.moments == 8 * full.trained
     assert full.weights == full.gradients and lora.trained == 6 * 2 * 8 * (192 + 192)
-    assert full.total > lora.total > frozen.total and frozen.activations == frozen.trained == 0
+    assert (
+        full.total > lora.total > frozen.total
+        and frozen.activations == frozen.trained == 0
+    )
     assert plan["full", True].activations < full.activations / 2
-    (again,) = [one for one in plan_memory(parse_config(VALUES), BASES // 2) if one[:3] == full[:3]]
+    (again,) = [
+        one
+        for one in plan_memory(parse_config(VALUES), BASES // 2)
+        if one[:3] == full[:3]
+    ]
     assert again.rows == full.rows and 1.8 < full.activations / again.activations < 2.2
-    factored = {**VALUES, "sequences": {"training": {"batch_size": 24, "optimizer": {"method": "adafactor"}}}}
-    (small,) = [one for one in plan_memory(parse_config(factored), BASES) if one[:3] == full[:3]]
+    factored = {
+        **VALUES,
+        "sequences": {
+            "training": {"batch_size": 24, "optimizer": {"method": "adafactor"}}
+        },
+    }
+    (small,) = [
+        one for one in plan_memory(parse_config(factored), BASES) if one[:3] == full[:3]
+    ]
     assert small.moments < full.moments / 50
 
 
 def test_the_command(tmp_path: Any, run: Run) -> None:
-    text = json.dumps({"encoder": {"layers": 1, "hidden": 16, "heads": 2, "max_length": 64, "block_size": 8}})
-    ended = run("plan", written(tmp_path / "mine.yaml", text), "--set", "pretraining.sequence_tokens=64")
+    text = json.dumps(
+        {
+            "encoder": {
+                "layers": 1,
+                "hidden": 16,
+                "heads": 2,
+                "max_length": 64,
+                "block_size": 8,
+            }
+        }
+    )
+    ended = run(
+        "plan",
+        written(tmp_path / "mine.yaml", text),
+        "--set",
+        "pretraining.sequence_tokens=64",
+    )
     assert ended.code == 0
     header, *rows = [line.split("\t") for line in ended.out.splitlines()]
     assert header[0] == "training" and header[-1] == "total_gb"

@@ -36,20 +36,36 @@ from tests.toys import small_encoder
 from tests.training.curve import ALONE
 from tests.training.kinds import KINDS, LAST, STEPS, logged, task_of, train
 
-LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+LAUNCHER = [
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--nproc-per-node=2",
+]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture(scope="module")
-def pair(tiny_config: Path, chromatin: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pair(
+    tiny_config: Path, chromatin: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """What two processes have trained, and have left where they were stopped."""
     home = tmp_path_factory.mktemp("pair")
     words = [*LAUNCHER, "-m", "tests.training.kinds", tiny_config, chromatin, home]
     ended = subprocess.run(
-        words, cwd=REPOSITORY, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=240
+        words,
+        cwd=REPOSITORY,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
     )
     assert ended.returncode == 0, ended.stderr
-    assert not (home / "elsewhere").exists()  # only the first process looks for checkpoints, and writes
+    assert not (
+        home / "elsewhere"
+    ).exists()  # only the first process looks for checkpoints, and writes
     return home
 
 
@@ -91,7 +107,9 @@ def test_two_processes_have_the_losses_of_one_and_one_goes_on_where_they_stop(
             assert (value - weights[key]).abs().max() < bound, (name, key)
 
 
-def begun(home: Path, size: int, encoder: EncoderConfig, **training: Any) -> CheckpointStore:
+def begun(
+    home: Path, size: int, encoder: EncoderConfig, **training: Any
+) -> CheckpointStore:
     """The checkpoints of a pretraining, as the first of so many processes has them."""
     own = {
         "config": PretrainingConfig(steps=10, keep="last", **training),
@@ -104,21 +122,40 @@ def begun(home: Path, size: int, encoder: EncoderConfig, **training: Any) -> Che
 def test_checkpoints_are_named_by_what_decides_the_weights(tmp_path: Path) -> None:
     encoder = small_encoder()
     place = begun(tmp_path, 1, encoder).directory
-    otherwise = encoder.model_copy(update={"attention_backend": "dense", "gradient_checkpointing": True})
-    computing: dict[str, Any] = {"grad_accumulation": 4, "precision": "bfloat16", "evaluate_every": 3}
+    otherwise = encoder.model_copy(
+        update={"attention_backend": "dense", "gradient_checkpointing": True}
+    )
+    computing: dict[str, Any] = {
+        "grad_accumulation": 4,
+        "precision": "bfloat16",
+        "evaluate_every": 3,
+    }
     assert begun(tmp_path, 1, encoder, torch_compile=True).directory == place
     assert begun(tmp_path, 1, encoder, allow_slow_attention=True).directory == place
     store = begun(tmp_path, 3, otherwise, **computing)
     assert store.directory == place
     assert store.computed == {
-        **{"processes": 3, "grad_accumulation": 4, "precision": "bfloat16", "attention_backend": "dense"},
+        **{
+            "processes": 3,
+            "grad_accumulation": 4,
+            "precision": "bfloat16",
+            "attention_backend": "dense",
+        },
         "torch_compile": "false",
-        **{"gradient_checkpointing": "true", "device": "cpu", "threads": torch.get_num_threads()},
+        **{
+            "gradient_checkpointing": "true",
+            "device": "cpu",
+            "threads": torch.get_num_threads(),
+        },
     }
     for key, value in (("seed", 2), ("batch_size", 16), ("mask_fraction", 0.2)):
         assert begun(tmp_path, 1, encoder, **{key: value}).directory != place
     assert begun(tmp_path, 1, small_encoder(dropout=0.2)).directory != place
-    assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1}) != fingerprint({"a": 2, "b": 1})
+    assert (
+        fingerprint({"a": 1, "b": 2})
+        == fingerprint({"b": 2, "a": 1})
+        != fingerprint({"a": 2, "b": 1})
+    )
 
 
 def test_what_is_to_be_done_at_the_end_is_done_after_an_error() -> None:
@@ -141,11 +178,20 @@ def test_what_is_to_be_done_at_the_end_is_done_after_an_error() -> None:
     ],
 )
 def test_a_gpu_is_taken_only_where_each_process_has_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpus: int, processes: int, asked: str, taken: str | None
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    gpus: int,
+    processes: int,
+    asked: str,
+    taken: str | None,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
-    shared = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS")
+    shared = (
+        "TORCHINDUCTOR_CACHE_DIR",
+        "TRITON_CACHE_DIR",
+        "TORCHINDUCTOR_COMPILE_THREADS",
+    )
     for key in shared:
         monkeypatch.delenv(key, raising=False)
     monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "cache"))
@@ -154,22 +200,34 @@ def test_a_gpu_is_taken_only_where_each_process_has_one(
         assert choose_device(asked).type == taken
     # Compiled kernels are for all jobs of this user, and made by this process's part of the cores.
     found = [os.environ.pop(key, None) for key in shared]
-    on_gpu = [f"{tmp_path}/cache/torch", f"{tmp_path}/cache/triton", str(7 // processes)]
+    on_gpu = [
+        f"{tmp_path}/cache/torch",
+        f"{tmp_path}/cache/triton",
+        str(7 // processes),
+    ]
     assert found == (on_gpu if taken == "cuda" else [None] * 3)
     if taken == "cuda":
         monkeypatch.setenv("TRITON_CACHE_DIR", "mine")
-        monkeypatch.setenv("BIGBIRD_DNA_CACHE", "/dev/null/cache")  # torch's own place, then
+        monkeypatch.setenv(
+            "BIGBIRD_DNA_CACHE", "/dev/null/cache"
+        )  # torch's own place, then
         choose_device(asked)
         found = [os.environ.pop(key, None) for key in shared]
         assert found == [None, "mine", str(7 // processes)]
         monkeypatch.undo()
 
 
-def test_processes_wait_for_the_first_one_longer_than_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_wait_for_the_first_one_longer_than_it_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Ten minutes are too short for the checksums of a corpus: so long does NCCL wait by itself."""
     given: dict[str, Any] = {}
     monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setattr(torch.distributed, "init_process_group", lambda _, **options: given.update(options))
+    monkeypatch.setattr(
+        torch.distributed,
+        "init_process_group",
+        lambda _, **options: given.update(options),
+    )
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
     with world("cpu") as here:
         assert (here.rank, here.size) == (1, 2)
@@ -178,10 +236,18 @@ def test_processes_wait_for_the_first_one_longer_than_it_reads(monkeypatch: pyte
 
 @pytest.mark.parametrize("kind", ["promoters", "chromatin"])
 def test_a_training_on_other_sequence_has_other_checkpoints(
-    kind: str, tiny_config: Path, chromatin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    tiny_config: Path,
+    chromatin: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Windows, bins and labels are the same, and what is learned from isn't."""
-    path = chromatin / "reference.fa.gz" if kind == "chromatin" else load_config(tiny_config).paths.reference
+    path = (
+        chromatin / "reference.fa.gz"
+        if kind == "chromatin"
+        else load_config(tiny_config).paths.reference
+    )
 
     def directory(reference: Path) -> Path:
         task = task_of(kind, tiny_config, chromatin)
@@ -189,8 +255,13 @@ def test_a_training_on_other_sequence_has_other_checkpoints(
         return checkpoint_store(task, tmp_path, ALONE).directory
 
     with Reference(path) as reference:
-        whole = [Interval(name, 0, length) for name, length in reference.contigs.items()]
-        others = {one.contig: reference.fetch(one).translate(str.maketrans("ACGT", "TGCA")) for one in whole}
+        whole = [
+            Interval(name, 0, length) for name, length in reference.contigs.items()
+        ]
+        others = {
+            one.contig: reference.fetch(one).translate(str.maketrans("ACGT", "TGCA"))
+            for one in whole
+        }
     write_fasta(tmp_path / "other.fa.gz", others.items())
     assert directory(path) == directory(path) != directory(tmp_path / "other.fa.gz")
 
@@ -198,7 +269,9 @@ def test_a_training_on_other_sequence_has_other_checkpoints(
 def _failing(rank: int, port: int, errors: Any, received: Any) -> None:
     """One of two processes; the first one fails, and waits till both have said why they end."""
     own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in own.items()}, MASTER_ADDR="127.0.0.1")
+    os.environ.update(
+        {name: str(value) for name, value in own.items()}, MASTER_ADDR="127.0.0.1"
+    )
     with world("cpu") as here:
         for error in (IndexError("defect\nof two lines"), DataError("a.txt: damaged")):
 
@@ -208,7 +281,9 @@ def _failing(rank: int, port: int, errors: Any, received: Any) -> None:
             try:
                 here.first(call)
             except Exception as found:
-                errors.put((type(error).__name__, rank, type(found).__name__, str(found)))
+                errors.put(
+                    (type(error).__name__, rank, type(found).__name__, str(found))
+                )
         received.wait(60)
 
 
@@ -218,7 +293,10 @@ def test_whatever_fails_on_the_first_process_no_other_waits_for_it() -> None:
         port = free.getsockname()[1]
     context = multiprocessing.get_context("spawn")
     errors, received = context.Queue(), context.Event()
-    pair = [context.Process(target=_failing, args=(rank, port, errors, received)) for rank in range(2)]
+    pair = [
+        context.Process(target=_failing, args=(rank, port, errors, received))
+        for rank in range(2)
+    ]
     for process in pair:
         process.start()
     try:
@@ -239,7 +317,14 @@ def test_whatever_fails_on_the_first_process_no_other_waits_for_it() -> None:
 
 def arguments(config: Path, output: Path, *settings: str) -> list[str]:
     words = [word for setting in settings for word in ("--set", setting)]
-    return [str(config), "-o", str(output), "--checkpoint-dir", str(output.parent / "checkpoints"), *words]
+    return [
+        str(config),
+        "-o",
+        str(output),
+        "--checkpoint-dir",
+        str(output.parent / "checkpoints"),
+        *words,
+    ]
 
 
 @pytest.mark.slow
@@ -247,7 +332,9 @@ def test_torchrun_passes_on_that_a_training_shall_stop_and_one_process_goes_on(
     tiny_config: Path, tmp_path: Path, run: Run
 ) -> None:
     output, log = tmp_path / "model", None
-    own = arguments(tiny_config, output, "pretraining.steps=200", "pretraining.checkpoint_minutes=9")
+    own = arguments(
+        tiny_config, output, "pretraining.steps=200", "pretraining.checkpoint_minutes=9"
+    )
     words = [*LAUNCHER, "-m", "bigbird_dna.cli.main", "pretrain", *own]
     first = subprocess.Popen(words, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
     while not (log and log.stat().st_size) and first.poll() is None:
@@ -256,11 +343,16 @@ def test_torchrun_passes_on_that_a_training_shall_stop_and_one_process_goes_on(
     first.terminate()
     _, errors = first.communicate(timeout=120)
     (line,) = (line for line in errors.splitlines() if line.startswith("bigbird-dna: "))
-    match = re.match(r"bigbird-dna: stopped after step (\d+) of 200 \(SIGTERM\): ", line)
+    match = re.match(
+        r"bigbird-dna: stopped after step (\d+) of 200 \(SIGTERM\): ", line
+    )
     assert match and first.returncode != 0, errors
     result = run("pretrain", *own)
     assert result.code == 0, result.err
-    assert f"resuming at step {match[1]} from" in result.err and "processes 2 → 1; data" in result.err
+    assert (
+        f"resuming at step {match[1]} from" in result.err
+        and "processes 2 → 1; data" in result.err
+    )
     assert [*logged(output)[0]] == [*range(10, 210, 10)]
 
 
@@ -268,14 +360,21 @@ def test_an_interrupted_pretraining_ends_with_the_same_weights_and_counts_tokens
     tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where buffers change as it goes, as the directions of clusters do."""
-    settings = ("encoder.attention=combiner_routing", "encoder.attention_options={decay: 0.5, clusters: 4}")
+    settings = (
+        "encoder.attention=combiner_routing",
+        "encoder.attention_options={decay: 0.5, clusters: 4}",
+    )
     counted = []
     monkeypatch.setattr(
-        pretraining, "init_from_counts", lambda *given: counted.append(given) or init_from_counts(*given)
+        pretraining,
+        "init_from_counts",
+        lambda *given: counted.append(given) or init_from_counts(*given),
     )
     draw = PretrainingObjective.batch
 
-    def interrupted(self: PretrainingObjective, step: int, first: int, count: int) -> Batch:
+    def interrupted(
+        self: PretrainingObjective, step: int, first: int, count: int
+    ) -> Batch:
         if step == 7:
             raise DataError("interrupted")
         return draw(self, step, first, count)
@@ -287,6 +386,8 @@ def test_an_interrupted_pretraining_ends_with_the_same_weights_and_counts_tokens
     for home, times in ((tmp_path, 1), (tmp_path / "other", 2)):
         invoke("pretrain", *arguments(tiny_config, home / "model", *settings))
         assert len(counted) == times
-    one, other = (home / "model/model.safetensors" for home in (tmp_path, tmp_path / "other"))
+    one, other = (
+        home / "model/model.safetensors" for home in (tmp_path, tmp_path / "other")
+    )
     assert one.read_bytes() == other.read_bytes()
     assert [*logged(one.parent)[0]] == [*logged(other.parent)[0]]

@@ -45,7 +45,10 @@ class LineTask(Curve, Task[nn.Linear, float]):
     inputs = ()
 
     def __init__(
-        self, losses: list[float] | None = None, fails: int | None = None, start: float = 0.0
+        self,
+        losses: list[float] | None = None,
+        fails: int | None = None,
+        start: float = 0.0,
     ) -> None:
         super().__init__()
         self.losses, self.fails, self.start = losses or [1.0] * 6, fails, start
@@ -91,11 +94,17 @@ class LineTask(Curve, Task[nn.Linear, float]):
         assert torch.is_inference_mode_enabled() and not trained.network.training
         return trained.network.bias.item()
 
-    def write(self, directory: Path, trained: TrainingResult[nn.Linear], measured: float) -> dict[str, Any]:
+    def write(
+        self, directory: Path, trained: TrainingResult[nn.Linear], measured: float
+    ) -> dict[str, Any]:
         self.calls.append("write")
         assert trained.log.is_file() and not [*directory.iterdir()]
         (directory / "bias").write_text(str(measured))
-        return {"bias": measured, "steps": trained.progress.step, "parameters": trained.parameters}
+        return {
+            "bias": measured,
+            "steps": trained.progress.step,
+            "parameters": trained.parameters,
+        }
 
 
 class BestTask(LineTask):
@@ -108,7 +117,9 @@ def trained(task: LineTask, home: Path, output: str = "output") -> dict[str, Any
 
 
 def left(home: Path) -> list[str]:
-    return sorted(path.name for path in (home / "checkpoints").rglob("*") if path.is_file())
+    return sorted(
+        path.name for path in (home / "checkpoints").rglob("*") if path.is_file()
+    )
 
 
 def test_a_task_is_asked_in_its_order_and_nothing_but_the_output_is_left(
@@ -116,17 +127,29 @@ def test_a_task_is_asked_in_its_order_and_nothing_but_the_output_is_left(
 ) -> None:
     task = LineTask()
     found = trained(task, tmp_path)
-    assert task.calls == ["check", "build", "objective", "initialize", "describe", "measure", "write"]
+    assert task.calls == [
+        "check",
+        "build",
+        "objective",
+        "initialize",
+        "describe",
+        "measure",
+        "write",
+    ]
     assert found["steps"] == 6 and found["parameters"] == 2
     assert (tmp_path / "output/bias").read_text() == str(found["bias"])
     assert left(tmp_path) == []
     assert "a line, cpu" in capsys.readouterr().err
 
 
-def test_an_interrupted_training_goes_on_from_its_checkpoint_without_initial_weights(tmp_path: Path) -> None:
+def test_an_interrupted_training_goes_on_from_its_checkpoint_without_initial_weights(
+    tmp_path: Path,
+) -> None:
     with fails(DataError):
         trained(LineTask(fails=4, start=3.0), tmp_path)
-    assert not (tmp_path / "output").exists() and {"state.pt", "training.jsonl"} <= {*left(tmp_path)}
+    assert not (tmp_path / "output").exists() and {"state.pt", "training.jsonl"} <= {
+        *left(tmp_path)
+    }
     task = LineTask(start=3.0)
     again = trained(task, tmp_path)
     assert "initialize" not in task.calls
@@ -169,7 +192,9 @@ def test_a_foreign_output_and_damage_are_found_before_the_directory_of_checkpoin
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_other_processes_write_nothing_and_ask_for_no_initial_weights(tmp_path: Path) -> None:
+def test_other_processes_write_nothing_and_ask_for_no_initial_weights(
+    tmp_path: Path,
+) -> None:
     class Second(World):
         def sum(self, values: dict[str, float]) -> dict[str, float]:
             return values
@@ -178,12 +203,16 @@ def test_other_processes_write_nothing_and_ask_for_no_initial_weights(tmp_path: 
             return None
 
     task, here = LineTask(), Second(1, 1, torch.device("cpu"))
-    with pytest.raises(AttributeError):  # it gets its progress from the first one, which isn't there
+    with pytest.raises(
+        AttributeError
+    ):  # it gets its progress from the first one, which isn't there
         train(task, tmp_path / "output", tmp_path / "checkpoints", here)
     assert task.calls == ["build", "objective"]
 
 
-def test_weights_of_the_least_held_out_loss_stay_if_a_task_asks_for_them(tmp_path: Path) -> None:
+def test_weights_of_the_least_held_out_loss_stay_if_a_task_asks_for_them(
+    tmp_path: Path,
+) -> None:
     losses = [0.9, 0.5, 0.7, 0.5, 0.8, 0.6]
     task, last = BestTask(losses), LineTask(losses)
     assert trained(task, tmp_path)["bias"] == task.seen[1]
@@ -216,7 +245,9 @@ def test_training_ends_early_only_if_the_held_out_loss_stays_a_tenth_above_the_l
 
 
 @pytest.mark.parametrize("fails", [2, 3])
-def test_an_early_end_is_the_same_after_an_interruption(tmp_path: Path, fails: int) -> None:
+def test_an_early_end_is_the_same_after_an_interruption(
+    tmp_path: Path, fails: int
+) -> None:
     losses = [*RISING[:2], 0.45, 0.46]
     undisturbed = trained(PatientTask(losses), tmp_path, "undisturbed")
     with pytest.raises(DataError):
@@ -252,13 +283,18 @@ def test_fitted_weights_keep_their_checkpoints_and_lock(tmp_path: Path) -> None:
 # What fine-tuning is told of a pretrained model that has seen what is held out now
 
 
-def seen(directory: Path, provenance: dict[str, Any], held_out: pd.DataFrame) -> list[str] | None:
+def seen(
+    directory: Path, provenance: dict[str, Any], held_out: pd.DataFrame
+) -> list[str] | None:
     (directory / "provenance.json").write_text(json.dumps(provenance))
     none: Any = None
     return Initialization(none, none, none, directory).seen(held_out)
 
 
-PLACES = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 90), st.integers(1, 30)), max_size=8)
+PLACES = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(0, 90), st.integers(1, 30)),
+    max_size=8,
+)
 
 
 @given(PLACES, PLACES, st.booleans())
@@ -269,12 +305,21 @@ def test_what_was_trained_on_and_is_held_out_is_named(
     categories: bool,
 ) -> None:
     """Base by base: `a` was trained on whole, `b` and `c` in stretches, and `d` is not known."""
-    stretches = [(contig, start, start + size) for contig, start, size in trained if contig != "a"]
+    stretches = [
+        (contig, start, start + size)
+        for contig, start, size in trained
+        if contig != "a"
+    ]
     rows = pd.DataFrame(
-        [(contig, start, start + size) for contig, start, size in held_out] + [("d", 0, 5)],
+        [(contig, start, start + size) for contig, start, size in held_out]
+        + [("d", 0, 5)],
         columns=["contig", "start", "end"],
     )
-    bases = {(row.contig, base) for row in rows.itertuples() for base in range(row.start, row.end)}
+    bases = {
+        (row.contig, base)
+        for row in rows.itertuples()
+        for base in range(row.start, row.end)
+    }
     expected = ["a"] * any(contig == "a" for contig, _ in bases)
     expected += [
         f"{contig}:{start + 1}-{end}"
@@ -285,7 +330,9 @@ def test_what_was_trained_on_and_is_held_out_is_named(
         rows["contig"] = pd.Categorical(rows["contig"], categories=["z", *"dcba"])
     provenance = {
         "contigs": ["a", *dict.fromkeys(contig for contig, _, _ in stretches)],
-        "stretches": [f"{contig}:{start + 1}-{end}" for contig, start, end in stretches],
+        "stretches": [
+            f"{contig}:{start + 1}-{end}" for contig, start, end in stretches
+        ],
     }
     found = seen(tmp_path_factory.mktemp("model"), provenance, rows)
     assert sorted(found) == sorted(expected)
@@ -294,12 +341,16 @@ def test_what_was_trained_on_and_is_held_out_is_named(
 def test_a_model_of_whole_contigs_names_them_and_wrong_regions_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = pd.DataFrame({"contig": ["22", "1"], "start": np.array([5, 6]), "end": np.array([9, 9])})
+    rows = pd.DataFrame(
+        {"contig": ["22", "1"], "start": np.array([5, 6]), "end": np.array([9, 9])}
+    )
     assert seen(tmp_path, {"contigs": ["22", "X"]}, rows) == ["22"]
     message(capsys.readouterr().err.partition("  ")[2], tmp_path, "22")
     assert seen(tmp_path, {}, rows) is None
     message(capsys.readouterr().err.partition("  ")[2], tmp_path)
-    assert seen(tmp_path, {"contigs": ["X"]}, rows) == [] and capsys.readouterr().err == ""
+    assert (
+        seen(tmp_path, {"contigs": ["X"]}, rows) == [] and capsys.readouterr().err == ""
+    )
     for stretches in ("22:1-5", ["22"], ["22:5-1"], [5]):
         with fails(ModelError):
             seen(tmp_path, {"contigs": ["22"], "stretches": stretches}, rows)
@@ -313,7 +364,11 @@ def begun(tmp_path: Path) -> CheckpointStore:
     """A training that was ended after step 6, with the checkpoints of steps 5 and 6."""
     run(opened(tmp_path), Curve(6))
     store = opened(tmp_path)
-    assert {path.name for path in store.directory.iterdir()} == {"previous.pt", "state.pt", "training.jsonl"}
+    assert {path.name for path in store.directory.iterdir()} == {
+        "previous.pt",
+        "state.pt",
+        "training.jsonl",
+    }
     return store
 
 
@@ -356,7 +411,10 @@ def test_a_changed_bit_is_always_found_and_the_checkpoint_before_is_taken(
             continue
         assert begun.restore(network, optimizer).step == 5
         warning, resumed = capsys.readouterr().err.splitlines()
-        assert f"warning: {begun.path}: " in warning and f" 5 from {begun.previous}" in resumed
+        assert (
+            f"warning: {begun.path}: " in warning
+            and f" 5 from {begun.previous}" in resumed
+        )
     begun.path.write_bytes(content)
     assert begun.restore(network, optimizer).step == 6
 
@@ -369,16 +427,24 @@ def test_a_training_that_goes_on_from_the_checkpoint_before_ends_in_the_same_wei
     if damage == "missing":
         begun.path.unlink()
     else:
-        changed = {"flip": content[:-900] + b"x" + content[-899:], "cut": content[:-9], "empty": b""}
+        changed = {
+            "flip": content[:-900] + b"x" + content[-899:],
+            "cut": content[:-9],
+            "empty": b"",
+        }
         changed["no checksum"] = saved(state_of(begun))
         assert changed[damage] != content
         begun.path.write_bytes(changed[damage])
     assert run(opened(tmp_path)) == undisturbed
-    steps = [json.loads(line)["step"] for line in begun.log_path.read_text().splitlines()]
+    steps = [
+        json.loads(line)["step"] for line in begun.log_path.read_text().splitlines()
+    ]
     assert steps == sorted(set(steps)) or steps == [10, 12, 12]
 
 
-def test_a_damaged_checkpoint_does_not_take_the_place_of_a_good_one(begun: CheckpointStore) -> None:
+def test_a_damaged_checkpoint_does_not_take_the_place_of_a_good_one(
+    begun: CheckpointStore,
+) -> None:
     """Ended again at any moment, there is still one to go on from."""
     good = begun.previous.read_bytes()
     flip(begun.path, 8000)
@@ -389,7 +455,10 @@ def test_a_damaged_checkpoint_does_not_take_the_place_of_a_good_one(begun: Check
     assert begun.previous.read_bytes() == good
     begun.save(network, optimizer, Progress(step=6))
     begun.wait()
-    assert [read_checkpoint(path)["progress"]["step"] for path in (begun.path, begun.previous)] == [6, 5]
+    assert [
+        read_checkpoint(path)["progress"]["step"]
+        for path in (begun.path, begun.previous)
+    ] == [6, 5]
     # Without a good one a line says what to do.
     flip(begun.path, 9000)
     begun.previous.write_bytes(b"noise" * 100)
@@ -407,10 +476,14 @@ class Code:
         return os.mkdir, (str(self.path),)
 
 
-ADAFACTOR = CONFIG.model_copy(update={"optimizer": OptimizerConfig(method="adafactor", learning_rate=0.1)})
+ADAFACTOR = CONFIG.model_copy(
+    update={"optimizer": OptimizerConfig(method="adafactor", learning_rate=0.1)}
+)
 
 
-def test_adafactor_goes_on_from_its_checkpoint_and_from_no_other_optimizer_s(tmp_path: Path) -> None:
+def test_adafactor_goes_on_from_its_checkpoint_and_from_no_other_optimizer_s(
+    tmp_path: Path,
+) -> None:
     whole = run(opened(tmp_path / "whole"), config=ADAFACTOR)
     run(opened(tmp_path), Curve(6), ADAFACTOR)
     store = opened(tmp_path)
@@ -444,7 +517,11 @@ CHANGES: list[tuple[tuple[str | int, ...], object]] = [
     (("optimizer", "state"), []),
     (("optimizer", "state", 9), {}),
     (("optimizer", "state", 0), None),
-    *(moment(exp_avg=torch.zeros(3)), moment(step=torch.zeros(5, 1)), moment(exp_avg_sq=...)),
+    *(
+        moment(exp_avg=torch.zeros(3)),
+        moment(step=torch.zeros(5, 1)),
+        moment(exp_avg_sq=...),
+    ),
     *(moment(step=torch.tensor(value)) for value in (-4e6, float("nan"), 1e30)),
     (("optimizer", "param_groups", 0), ...),
     (("optimizer", "param_groups", 0, "params"), [0, 0]),
@@ -459,7 +536,10 @@ CHANGES: list[tuple[tuple[str | int, ...], object]] = [
 
 @pytest.mark.parametrize(("keys", "value"), CHANGES, ids=range(len(CHANGES)))
 def test_a_checkpoint_that_does_not_fit_is_left_for_the_one_before(
-    begun: CheckpointStore, undisturbed: list[float], keys: tuple[str | int, ...], value: object
+    begun: CheckpointStore,
+    undisturbed: list[float],
+    keys: tuple[str | int, ...],
+    value: object,
 ) -> None:
     """Though it has its checksum: nothing of it is loaded."""
     state = place = state_of(begun)
@@ -476,12 +556,17 @@ def test_a_checkpoint_that_does_not_fit_is_left_for_the_one_before(
     with fails(ModelError) as caught:
         begun.restore(network, optimizer)
     assert str(caught.value).isprintable() and len(str(caught.value)) < 600
-    assert all(map(torch.equal, before, network.state_dict().values())) and not optimizer.state
+    assert (
+        all(map(torch.equal, before, network.state_dict().values()))
+        and not optimizer.state
+    )
     (begun.directory / "away").rename(begun.previous)
     assert run(opened(begun.directory.parent)) == undisturbed
 
 
-def test_settings_of_the_optimizer_are_those_of_the_configuration(begun: CheckpointStore) -> None:
+def test_settings_of_the_optimizer_are_those_of_the_configuration(
+    begun: CheckpointStore,
+) -> None:
     state = state_of(begun)
     state["optimizer"]["param_groups"][0].update(weight_decay="much", betas=None)
     sign(begun.path, saved(state))
@@ -525,8 +610,15 @@ def test_what_is_computed_otherwise_is_said(
         store.save(network, optimizer, store.restore(network, optimizer))
         store.wait()
         capsys.readouterr()
-        assert CheckpointStore(begun.directory.parent, {"a": 1}, computed=now).restore(*fresh()).step == 6
-        _, *log = (line.split("  ", 1)[1] for line in capsys.readouterr().err.splitlines())
+        assert (
+            CheckpointStore(begun.directory.parent, {"a": 1}, computed=now)
+            .restore(*fresh())
+            .step
+            == 6
+        )
+        _, *log = (
+            line.split("  ", 1)[1] for line in capsys.readouterr().err.splitlines()
+        )
         assert len(log) == bool(said)
         if said:
             message(log[0], said)
@@ -536,7 +628,9 @@ def test_what_is_computed_otherwise_is_said(
     assert run(opened(begun.directory.parent)) == undisturbed  # from the one before it
 
 
-def test_what_is_not_of_the_training_stays_when_its_checkpoints_go(begun: CheckpointStore) -> None:
+def test_what_is_not_of_the_training_stays_when_its_checkpoints_go(
+    begun: CheckpointStore,
+) -> None:
     (begun.directory / "notes").write_text("")
     begun.remove()
     assert [path.name for path in begun.directory.iterdir()] == ["notes"]
@@ -563,10 +657,16 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_lock_is_of_one_process_and_freed_when_it_is_killed(path: Path) -> None:
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE
+    )
     try:
         assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
-        with fails(ModelError, path.parent, f"(process {holder.pid} on {os.uname().nodename} since 20"):
+        with fails(
+            ModelError,
+            path.parent,
+            f"(process {holder.pid} on {os.uname().nodename} since 20",
+        ):
             Lock(path).take("the training")
         before = path.read_text()
     finally:
@@ -616,7 +716,10 @@ def test_a_file_that_is_removed_while_it_is_locked_is_made_anew(
 
 
 def test_without_locks_a_line_of_the_log_says_so_and_an_unwritable_one_is_refused(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def none(handle: int, how: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))

@@ -36,13 +36,17 @@ COMMON = once(
     "report_plot_scores report_summary report_run score_promoters evaluate_scan"
 ) | {"finetune_promoter": 8, "train_baseline_promoter": 3, "stage_config": 7}
 # With `start_sites`, the dense model scans all test contigs; without, a promoter model the first one.
-START_SITES = once("prepare_start_sites finetune_start_sites model_calibrate_start_sites call_promoters") | {
+START_SITES = once(
+    "prepare_start_sites finetune_start_sites model_calibrate_start_sites call_promoters"
+) | {
     "prepare_held_out": 1,
     "stage_config": 11,
 }
 FIRST_CONTIG = {"prepare_contig": 1}
 # With `chromatin.data.tracks`: two windows, the baseline, a report, variants where there are any.
-CHROMATIN = once("prepare_chromatin train_baseline_chromatin model_calibrate_chromatin auc_report") | {
+CHROMATIN = once(
+    "prepare_chromatin train_baseline_chromatin model_calibrate_chromatin auc_report"
+) | {
     "evaluate_test_bins": 2,
     "finetune_chromatin": 2,
 }
@@ -51,14 +55,25 @@ CHROMATIN_ALONE = (
     once("all check_gpu prepare_reference prepare_tokenizer prepare_token_stats")
     | once("report_plot_attention report_summary")
     | CHROMATIN
-    | {"report_run": 1, "evaluate_test_bins": 1, "finetune_chromatin": 1, "stage_config": 7}
+    | {
+        "report_run": 1,
+        "evaluate_test_bins": 1,
+        "finetune_chromatin": 1,
+        "stage_config": 7,
+    }
 )
 SOURCE_JOBS = {
     # No control, and chromatin models of one window.
     "demo": START_SITES
-    | {"simulate": 1, "finetune_promoter": 3, "evaluate_test_bins": 1, "finetune_chromatin": 1},
+    | {
+        "simulate": 1,
+        "finetune_promoter": 3,
+        "evaluate_test_bins": 1,
+        "finetune_chromatin": 1,
+    },
     # A fourth negative set, intergenic, with the annotation that it needs.
-    "yeast": START_SITES | {"prepare_fetch": 3, "finetune_promoter": 9, "train_baseline_promoter": 4},
+    "yeast": START_SITES
+    | {"prepare_fetch": 3, "finetune_promoter": 9, "train_baseline_promoter": 4},
     # With DeepSEA's data, two models of one window, and no variants.
     "chr22": {},
     "grch37": FIRST_CONTIG
@@ -87,12 +102,24 @@ ONE_STUDY = STUDY | {
 }
 
 
-def snakemake(directory: Path, *arguments: str | Path, snakefile: Path = REPOSITORY / "Snakefile") -> Ended:
+def snakemake(
+    directory: Path, *arguments: str | Path, snakefile: Path = REPOSITORY / "Snakefile"
+) -> Ended:
     """Run Snakemake in a directory, on the repository's Snakefile or another; jobs have the same Python."""
-    words = ["--snakefile", snakefile, "--cores", "32", "--directory", directory, *arguments]
+    words = [
+        "--snakefile",
+        snakefile,
+        "--cores",
+        "32",
+        "--directory",
+        directory,
+        *arguments,
+    ]
     path = os.pathsep.join([str(BIN), *os.get_exec_path()])
     with TemporaryDirectory() as home:
-        return _nursery().run(words, Path(home), environment={"PATH": path, "PYTHONPATH": str(REPOSITORY)})
+        return _nursery().run(
+            words, Path(home), environment={"PATH": path, "PYTHONPATH": str(REPOSITORY)}
+        )
 
 
 @cache
@@ -125,7 +152,9 @@ def jobs(text: str) -> dict[str, int]:
 
 def stage_configs(text: str) -> dict[str, dict[str, Any]]:
     """The configuration of each stage, from the commands of a dry run."""
-    written = re.findall(r"printf '%s\\n' '(\{.*?\n\})' > \S*/config/([\w-]+)\.yaml", text, re.DOTALL)
+    written = re.findall(
+        r"printf '%s\\n' '(\{.*?\n\})' > \S*/config/([\w-]+)\.yaml", text, re.DOTALL
+    )
     return {stage: json.loads(values) for values, stage in written}
 
 
@@ -139,9 +168,15 @@ def own_genome(directory: Path, **changes: Any) -> list[str | Path]:
     """Arguments for the configuration of chr22 with stand-ins for its files, and a few changed keys."""
     local = directory / "local data"
     (local / "peaks").mkdir(parents=True)
-    for name in ("chr22_1-22000000.fa.gz", "chr22_17442913-17680545.1000G_sites.vcf.gz", "my.sga"):
+    for name in (
+        "chr22_1-22000000.fa.gz",
+        "chr22_17442913-17680545.1000G_sites.vcf.gz",
+        "my.sga",
+    ):
         (local / name).write_bytes(b"")
-    path = written(directory / "changed.yaml", yaml.safe_dump({"data_dir": str(local), **changes}))
+    path = written(
+        directory / "changed.yaml", yaml.safe_dump({"data_dir": str(local), **changes})
+    )
     return ["--configfile", REPOSITORY / "workflow/config/chr22.yaml", path]
 
 
@@ -151,18 +186,24 @@ def own_sequences(directory: Path, **changes: Any) -> list[str | Path]:
     local.mkdir()
     for name in ("promoters.fa", "others.fa", "splits.tsv", "genome.fa"):
         (local / name).touch()
-    path = written(directory / "changed.yaml", yaml.safe_dump({"data_dir": str(local), **changes}))
+    path = written(
+        directory / "changed.yaml", yaml.safe_dump({"data_dir": str(local), **changes})
+    )
     return ["--configfile", REPOSITORY / "workflow/config/sequences.yaml", path]
 
 
 def rules() -> dict[str, dict[str, str]]:
     """The directives of every rule, with those that it has of another rule."""
-    included = re.findall(r'include: "(.*)"', (REPOSITORY / "workflow/Snakefile").read_text())
+    included = re.findall(
+        r'include: "(.*)"', (REPOSITORY / "workflow/Snakefile").read_text()
+    )
     text = "".join((REPOSITORY / "workflow" / path).read_text() for path in included)
     found: dict[str, dict[str, str]] = {}
     head = r"^( *)(?:rule (\w+)|use rule (\w+) as (\w+) with):\n((?:\1    .*\n|\n)+)"
     for _, name, base, derived, body in re.findall(head, text, re.MULTILINE):
-        directives = dict(re.findall(r"^(\w+):(.*\n(?: .*\n|\n)*)", dedent(body), re.MULTILINE))
+        directives = dict(
+            re.findall(r"^(\w+):(.*\n(?: .*\n|\n)*)", dedent(body), re.MULTILINE)
+        )
         found[name or derived] = found.get(base, {}) | directives
     return found
 
@@ -170,6 +211,10 @@ def rules() -> dict[str, dict[str, str]]:
 def asking() -> set[str]:
     """The rules that ask for GPUs."""
     resources = {name: rule.get("resources", "") for name, rule in rules().items()}
-    asking = {name for name, text in resources.items() if "gpu=" in text or "**training(" in text}
+    asking = {
+        name
+        for name, text in resources.items()
+        if "gpu=" in text or "**training(" in text
+    }
     experiments = (REPOSITORY / "workflow/rules/experiments.smk").read_text()
     return asking | {*re.findall(r'gpu=int\(_experiment == "(\w+)"\)', experiments)}

@@ -28,7 +28,13 @@ from bigbird_dna.workflow import (
 from tests.conftest import REPOSITORY
 from tests.docs.blocks import parse
 from tests.toys import written
-from tests.workflow.dry_runs import dry_run, overlay, own_genome, own_sequences, snakemake
+from tests.workflow.dry_runs import (
+    dry_run,
+    overlay,
+    own_genome,
+    own_sequences,
+    snakemake,
+)
 from tests.workflow.test_slurm_profile import DENSITY, LANGUAGE_MODELS, STUDIED, TARGETS
 
 
@@ -39,21 +45,38 @@ class Resources(SimpleNamespace):
         return getattr(self, name, default)
 
 
-def test_the_program_that_trains_and_its_threads_go_by_the_processes_and_nodes_of_the_job() -> None:
+def test_the_program_that_trains_and_its_threads_go_by_the_processes_and_nodes_of_the_job() -> (
+    None
+):
     one, many = Resources(processes=1), Resources(processes=8, nodes=2)
     assert launcher("")({}, 4, one) == ["bigbird-dna"] and threads_each({}, 4, one) == 4
-    expected = ["python", "-P", "-m", "bigbird_dna.cli.launch", "--processes=8", "--nodes=2", "--cpus=4"]
-    assert launcher("")({}, 4, many) == [*expected, "--"] and threads_each({}, 4, many) == 1
+    expected = [
+        "python",
+        "-P",
+        "-m",
+        "bigbird_dna.cli.launch",
+        "--processes=8",
+        "--nodes=2",
+        "--cpus=4",
+    ]
+    assert (
+        launcher("")({}, 4, many) == [*expected, "--"]
+        and threads_each({}, 4, many) == 1
+    )
     assert launcher("a b")({}, 4, many) == [*expected, "--container-command=a b", "--"]
 
 
-def test_a_job_asks_for_more_each_time_and_a_training_stops_before_its_time_is_over() -> None:
+def test_a_job_asks_for_more_each_time_and_a_training_stops_before_its_time_is_over() -> (
+    None
+):
     asked: dict[str, Any] = job(2000, 15, gpu=1)
-    assert asked["gpu"] == 1 and [asked["mem_mb"]({}, attempt) for attempt in (1, 2, 3, 4)] == [
-        *(2000, 3000, 4000, 4000)
-    ]
+    assert asked["gpu"] == 1 and [
+        asked["mem_mb"]({}, attempt) for attempt in (1, 2, 3, 4)
+    ] == [*(2000, 3000, 4000, 4000)]
     for minutes, limit in ((1440, "23:55:00"), (3, "0:02:00")):
-        assert time_limit({}, Resources(runtime=minutes, slurm_partition="gpu")) == [f"--time-limit={limit}"]
+        assert time_limit({}, Resources(runtime=minutes, slurm_partition="gpu")) == [
+            f"--time-limit={limit}"
+        ]
     assert time_limit({}, Resources(runtime=3)) == []
 
 
@@ -66,9 +89,14 @@ def test_inputs_that_a_run_has_are_options() -> None:
 
 def test_effects_are_known_on_the_test_contigs_of_the_simulation() -> None:
     genome = {"valid": ["demo1"], "test": ["demo[56]", "other"]}
-    config = parse_config({"genome": genome, "chromatin": {"data": {"tracks": "simulated"}}})
+    config = parse_config(
+        {"genome": genome, "chromatin": {"data": {"tracks": "simulated"}}}
+    )
     assert simulated_test_contigs(config) == ["demo5", "demo6", "other"]
-    assert simulated_test_contigs(parse_config({"chromatin": {"data": {"tracks": None}}})) == []
+    assert (
+        simulated_test_contigs(parse_config({"chromatin": {"data": {"tracks": None}}}))
+        == []
+    )
 
 
 def record(event: str | None, **values: object) -> logging.LogRecord:
@@ -77,21 +105,33 @@ def record(event: str | None, **values: object) -> logging.LogRecord:
 
 def test_a_finished_job_is_one_line_and_what_else_is_said_of_it_is_not_shown() -> None:
     lines = JobLines()
-    begun = record("job_info", jobid=3, rule_name="finetune_promoter", wildcards={"of": "genomic", "seed": 2})
+    begun = record(
+        "job_info",
+        jobid=3,
+        rule_name="finetune_promoter",
+        wildcards={"of": "genomic", "seed": 2},
+    )
     other = record("job_info", jobid=4, rule_name="simulate", wildcards={})
-    assert not any(map(lines.filter, (begun, other, record("shellcmd"), record("job_started"))))
+    assert not any(
+        map(lines.filter, (begun, other, record("shellcmd"), record("job_started")))
+    )
     assert not lines.filter(record("job_finished", job_id=3))
     assert not lines.filter(record("job_finished", job_id=4))
     shown = record("progress", done=5, total=52)
     assert lines.filter(shown) and shown.event is None
-    assert shown.msg == "[5/52] finetune_promoter genomic 2  0:00\n[5/52] simulate  0:00"
+    assert (
+        shown.msg == "[5/52] finetune_promoter genomic 2  0:00\n[5/52] simulate  0:00"
+    )
     assert not lines.filter(record("progress", done=5, total=52))
     assert lines.filter(record("job_error", jobid=3)) and lines.filter(record("error"))
-    assert lines.filter(record(None)) and not lines.filter(record(None, msg="Select jobs to execute..."))
+    assert lines.filter(record(None)) and not lines.filter(
+        record(None, msg="Select jobs to execute...")
+    )
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3600, "1:00:00")]
+    ("seconds", "text"),
+    [(0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3600, "1:00:00")],
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
@@ -106,13 +146,19 @@ def test_files_keep_the_blocks(tmp_path: Path) -> None:
     logger.handlers[1].close()
 
 
-def test_the_log_of_a_failed_job_is_shown_and_the_configuration_is_not(tmp_path: Path) -> None:
+def test_the_log_of_a_failed_job_is_shown_and_the_configuration_is_not(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "own.fa").write_text(">one\nACGTACGTAC\n>abrB\nACGT\n>abrB\nACGA\n")
     values = {
         "results": "results",
         "promoters": {"source": str(tmp_path / "tss.bed")},
         "genome": {
-            **{"assembly": "custom", "name": "own", "reference": str(tmp_path / "own.fa")},
+            **{
+                "assembly": "custom",
+                "name": "own",
+                "reference": str(tmp_path / "own.fa"),
+            },
             **{"valid": ["two"], "test": ["one"]},
         },
     }
@@ -133,9 +179,18 @@ def test_a_plan_is_made_without_torch(tmp_path: Path) -> None:
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
         "sys.exit(sorted({'torch', 'sklearn', 'matplotlib', 'transformers'} & set(sys.modules)) or 0)\n"
     )
-    words = ("--snakefile", REPOSITORY / "Snakefile", "--dry-run", "--directory", tmp_path, "--quiet")
+    words = (
+        "--snakefile",
+        REPOSITORY / "Snakefile",
+        "--dry-run",
+        "--directory",
+        tmp_path,
+        "--quiet",
+    )
     command = [sys.executable, tmp_path / "plan.py", *words, "--cores", "1"]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -155,14 +210,24 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     homes = [tmp_path_factory.mktemp("words") for _ in range(5)]
     runs: list[list[str | Path]] = [
         [*overlay(homes[0], CHANGED | STUDIED | LANGUAGE_MODELS | DENSITY), *TARGETS],
-        ["--configfile", REPOSITORY / "workflow/config/grch37.yaml", "--config", f"data_dir={homes[1]}"],
+        [
+            "--configfile",
+            REPOSITORY / "workflow/config/grch37.yaml",
+            "--config",
+            f"data_dir={homes[1]}",
+        ],
         own_sequences(homes[2]),
         own_genome(homes[3]),
         ["nlp_demo"],
     ]
-    text = "".join(dry_run(home, *words) for home, words in zip(homes, runs, strict=True))
+    text = "".join(
+        dry_run(home, *words) for home, words in zip(homes, runs, strict=True)
+    )
     written = r"^Shell command: (?:print(?:f|env) .*?; )?"
-    program = written + r"(?:bigbird-dna|python -P -m bigbird_dna\.cli\.launch .*? --) (.*?) 2?> "
+    program = (
+        written
+        + r"(?:bigbird-dna|python -P -m bigbird_dna\.cli\.launch .*? --) (.*?) 2?> "
+    )
     return set(re.findall(program, text, re.MULTILINE))
 
 
@@ -174,11 +239,19 @@ def test_the_command_line_knows_every_command_and_option(commands: set[str]) -> 
             pytest.fail(f"{command}: {error!r}")
 
 
-def test_every_key_that_a_command_sets_is_one_of_the_configuration(commands: set[str]) -> None:
-    keys = {key for command in commands for key in re.findall(r"--set '?([a-z_.]+)=", command)}
+def test_every_key_that_a_command_sets_is_one_of_the_configuration(
+    commands: set[str],
+) -> None:
+    keys = {
+        key
+        for command in commands
+        for key in re.findall(r"--set '?([a-z_.]+)=", command)
+    }
     for key in keys:
         section: Any = Config()
         for name in key.split("."):
             if section is not None:  # a section that the defaults don't have
-                assert isinstance(section, Section) and name in type(section).model_fields, key
+                assert (
+                    isinstance(section, Section) and name in type(section).model_fields
+                ), key
                 section = getattr(section, name)

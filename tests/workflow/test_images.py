@@ -37,7 +37,11 @@ def apptainer() -> Image:
         for name, body in zip(parts[::2], parts[1::2], strict=True)
     }
     assert set(sections) == {"files", "post", "test", "labels"}
-    keys = dict(line.split(": ") for line in head.splitlines() if line and not line.startswith("#"))
+    keys = dict(
+        line.split(": ")
+        for line in head.splitlines()
+        if line and not line.startswith("#")
+    )
     assert keys["Bootstrap"] == "docker" and set(keys) == {"Bootstrap", "From"}
     pairs = [line.split(maxsplit=1) for line in sections["labels"]]
     return Image(
@@ -50,34 +54,59 @@ def apptainer() -> Image:
 
 def docker() -> Image:
     text = re.sub(r"\\\n\s*", "", (ENVS / "Dockerfile").read_text())
-    lines = [line.split(" ", 1) for line in text.splitlines() if line and not line.startswith("#")]
-    assert lines[0][0] == "FROM" and {word for word, _ in lines} == {"FROM", "COPY", "RUN", "LABEL"}
+    lines = [
+        line.split(" ", 1)
+        for line in text.splitlines()
+        if line and not line.startswith("#")
+    ]
+    assert lines[0][0] == "FROM" and {word for word, _ in lines} == {
+        "FROM",
+        "COPY",
+        "RUN",
+        "LABEL",
+    }
     (run,) = (rest for word, rest in lines if word == "RUN")
     (labels,) = (rest for word, rest in lines if word == "LABEL")
     return Image(
         lines[0][1],
         dict(rest.split() for word, rest in lines if word == "COPY"),
-        [command for command in run.split(" && ") if command != "bigbird-dna --version"],
+        [
+            command
+            for command in run.split(" && ")
+            if command != "bigbird-dna --version"
+        ],
         dict(re.findall(r'(\S+?)="([^"]*)"', labels)),
     )
 
 
 def pinned(name: str) -> str:
-    found = re.search(rf"^{name}==(\S+)$", (REPOSITORY / "constraints.txt").read_text(), re.MULTILINE)
+    found = re.search(
+        rf"^{name}==(\S+)$", (REPOSITORY / "constraints.txt").read_text(), re.MULTILINE
+    )
     assert found
     return found[1]
 
 
 def test_both_definitions_make_the_same_image() -> None:
     one, other = apptainer(), docker()
-    assert one == other._replace(commands=[command.strip() for command in other.commands])
+    assert one == other._replace(
+        commands=[command.strip() for command in other.commands]
+    )
     assert re.fullmatch(r"python:3\.11-slim-\w+", one.base)
     assert "g++" in " ".join(one.commands)
-    assert one.commands[-1].endswith("-c /opt/bigbird-dna/constraints.txt /opt/bigbird-dna")
+    assert one.commands[-1].endswith(
+        "-c /opt/bigbird-dna/constraints.txt /opt/bigbird-dna"
+    )
     for source, target in one.files.items():
         assert (REPOSITORY / source).exists() and target == f"/opt/bigbird-dna/{source}"
     # What the build of the package reads.
-    assert {"pyproject.toml", "README.md", "LICENSE", "bigbird_dna", "resources"} <= set(one.files)
+    assert {
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "bigbird_dna",
+        "resources",
+    } <= set(one.files)
 
 
 @pytest.mark.parametrize("image", [apptainer, docker])
@@ -96,12 +125,22 @@ def test_an_image_says_the_torch_and_the_driver_of_its_pins(image: object) -> No
 
 
 def test_the_workflow_names_the_image() -> None:
-    (path,) = re.findall(r'^IMAGE = "(.*)"$', (REPOSITORY / "workflow/Snakefile").read_text(), re.MULTILINE)
+    (path,) = re.findall(
+        r'^IMAGE = "(.*)"$',
+        (REPOSITORY / "workflow/Snakefile").read_text(),
+        re.MULTILINE,
+    )
     assert "\ncontainer: IMAGE\n" in (REPOSITORY / "workflow/Snakefile").read_text()
-    assert f"apptainer build {path} workflow/envs/bigbird-dna.def" in (ENVS / "bigbird-dna.def").read_text()
+    assert (
+        f"apptainer build {path} workflow/envs/bigbird-dna.def"
+        in (ENVS / "bigbird-dna.def").read_text()
+    )
     page = (REPOSITORY / "docs/howto/containers.md").read_text(encoding="utf-8")
     assert f"apptainer build {path} workflow/envs/bigbird-dna.def" in page
-    assert "docker build -f workflow/envs/Dockerfile" in page and "conda env create -f workflow/envs/" in page
+    assert (
+        "docker build -f workflow/envs/Dockerfile" in page
+        and "conda env create -f workflow/envs/" in page
+    )
 
 
 def test_the_conda_environment_has_the_pinned_versions() -> None:
@@ -112,7 +151,10 @@ def test_the_conda_environment_has_the_pinned_versions() -> None:
     assert packages == ["python=3.11", "gxx", "pip"]
     constraint, package = last["pip"]
     option, path = constraint.split()
-    assert option == "--constraint" and (ENVS / path).resolve() == REPOSITORY / "constraints.txt"
+    assert (
+        option == "--constraint"
+        and (ENVS / path).resolve() == REPOSITORY / "constraints.txt"
+    )
     assert (ENVS / package.removesuffix("[slurm]")).resolve() == REPOSITORY
 
 
@@ -138,7 +180,13 @@ def test_trainings_enter_the_image_by_themselves_with_the_words_of_other_rules(
     tables = {"models": [{"name": "longer", "tokens": 256}]}
     labeled = {"data": str(TABLE)}
     config = overlay(
-        home, {"num_gpus": 2, "pretraining_study": ONE_STUDY, "tables": tables, "sequences": labeled}
+        home,
+        {
+            "num_gpus": 2,
+            "pretraining_study": ONE_STUDY,
+            "tables": tables,
+            "sequences": labeled,
+        },
     )
     text = dry_run(home, *DEPLOYED, *config, "--", "all", "table5", "ablation")
     monkeypatch.chdir(home)
@@ -160,9 +208,14 @@ def test_trainings_enter_the_image_by_themselves_with_the_words_of_other_rules(
             )
             assert shlex.split(inside) == expected
             found[job.split(":")[0]] = "--processes=2" in words
-    launched = {name for name, rule in rules().items() if "{params.launch:q}" in rule["shell"]}
+    launched = {
+        name for name, rule in rules().items() if "{params.launch:q}" in rule["shell"]
+    }
     assert set(found) == launched
-    assert {name for name, several in found.items() if several} == {"pretrain", "arm_pretraining"}
+    assert {name for name, several in found.items() if several} == {
+        "pretrain",
+        "arm_pretraining",
+    }
     assert all("AROUND_TRAINING" in rules()[name]["container"] for name in found)
 
 
@@ -177,16 +230,27 @@ def test_a_run_in_the_image_ends_in_the_same_model(
         home.mkdir()
         told = home / "told"
         monkeypatch.setenv("TOLD", str(told))
-        (home / "run.yaml").write_text(yaml.safe_dump({**tiny_run.WHOLE, "results": "out"}))
-        done = snakemake(home, "--configfile", home / "run.yaml", "--until", "pretrain", *words)
+        (home / "run.yaml").write_text(
+            yaml.safe_dump({**tiny_run.WHOLE, "results": "out"})
+        )
+        done = snakemake(
+            home, "--configfile", home / "run.yaml", "--until", "pretrain", *words
+        )
         assert done.code == 0, done.out + done.err
         found.append(files(home / "out/models/pretrained"))
         lines = told.read_text().splitlines() if told.exists() else []
-        entered = [line for line in lines if line.startswith(f"exec\t--home\t{home}\t--nv\t")]
-        trained = [line for line in lines if "\tpretrain\t" in line and "\t--checkpoint-dir\t" in line]
+        entered = [
+            line for line in lines if line.startswith(f"exec\t--home\t{home}\t--nv\t")
+        ]
+        trained = [
+            line
+            for line in lines
+            if "\tpretrain\t" in line and "\t--checkpoint-dir\t" in line
+        ]
         assert len(trained) == len(words[:1]) and (not words or len(entered) > 4)
         assert all(f"\t{IMAGE}\t" in line for line in entered)
         assert all(
-            f"\t{IMAGE}\tpython\t-m\ttorch.distributed.run\t--standalone\t" in line for line in trained
+            f"\t{IMAGE}\tpython\t-m\ttorch.distributed.run\t--standalone\t" in line
+            for line in trained
         )
     assert found[0] == found[1] and len(found[0]) > 3

@@ -21,8 +21,27 @@ from tests.workflow.dry_runs import snakemake
 
 PLAIN = "ordinary"
 RESULTS = [
-    *("my run", "a'b", 'a"b', "a;touch PWNED", "r$(touch PWNED)", "a`touch PWNED`b", "a|touch PWNED"),
-    *("a&touch PWNED&b", "a*b?[c]", "é🧬", "a\\b", "#x", "%s%d", "$HOME", "a,b=c", "!x", "../up"),
+    *(
+        "my run",
+        "a'b",
+        'a"b',
+        "a;touch PWNED",
+        "r$(touch PWNED)",
+        "a`touch PWNED`b",
+        "a|touch PWNED",
+    ),
+    *(
+        "a&touch PWNED&b",
+        "a*b?[c]",
+        "é🧬",
+        "a\\b",
+        "#x",
+        "%s%d",
+        "$HOME",
+        "a,b=c",
+        "!x",
+        "../up",
+    ),
 ]
 CONTIGS = ["$(touch${IFS}PWNED)", "HLA🧬A*01:01';touch${IFS}PWNED;'{stage}"]
 OWN = "it's $(touch PWNED) & %s"
@@ -36,7 +55,9 @@ python() { bigbird-dna python "$@"; }
 
 def demo(**changed: Any) -> dict[str, Any]:
     """The demo's configuration with other values for whole keys."""
-    values: dict[str, Any] = yaml.safe_load((REPOSITORY / "workflow/config/demo.yaml").read_text())
+    values: dict[str, Any] = yaml.safe_load(
+        (REPOSITORY / "workflow/config/demo.yaml").read_text()
+    )
     return values | changed
 
 
@@ -56,7 +77,10 @@ def own_files(home: Path, name: str, contigs: list[str]) -> dict[str, Any]:
     }
     values["promoters"] |= {"source": "GRCh38.promoters", "chain": "GRCh37.chain"}
     values["chromatin"] |= {"variants": f"{name}.vcf"}
-    values["chromatin"]["data"] |= {"tracks": f"{name}.peaks", "blacklist": f"{name}.bed"}
+    values["chromatin"]["data"] |= {
+        "tracks": f"{name}.peaks",
+        "blacklist": f"{name}.bed",
+    }
     return values
 
 
@@ -73,7 +97,9 @@ class Workflow:
             f"    config: RUNS[{number}]\nuse rule * from run{number} as run{number}_*\n"
             for number in range(self.count)
         ]
-        self.path.write_text("\n".join(["import json", "RUNS = json.load(open('runs.json'))", *modules]))
+        self.path.write_text(
+            "\n".join(["import json", "RUNS = json.load(open('runs.json'))", *modules])
+        )
 
     def run(self, *arguments: str) -> str:
         outcome = snakemake(self.home, *arguments, snakefile=self.path)
@@ -83,12 +109,16 @@ class Workflow:
     def commands(self) -> list[dict[str, str]]:
         """The shell commands of each run's whole workflow, by the name of the job's log."""
         text = self.run(
-            "--dry-run", "--printshellcmds", *(f"run{number}_all" for number in range(self.count))
+            "--dry-run",
+            "--printshellcmds",
+            *(f"run{number}_all" for number in range(self.count)),
         )
         found: list[dict[str, str]] = [{} for _ in range(self.count)]
         for job in re.split(r"^(?:local)?rule (?=run)", text, flags=re.MULTILINE)[1:]:
             rule = re.match(r"run(\d+)_(\w+):\n", job)
-            command = re.search(r"^Shell command: (.*?)\n\n", job, re.DOTALL | re.MULTILINE)
+            command = re.search(
+                r"^Shell command: (.*?)\n\n", job, re.DOTALL | re.MULTILINE
+            )
             log = re.search(r"^    log: .*/(.*)$", job, re.MULTILINE)
             assert rule
             if rule[2] != "all":
@@ -107,7 +137,11 @@ def words(commands: dict[str, str], results: str, home: Path) -> dict[str, list[
     for number, command in enumerate(commands.values()):
         script.append(f"RECORD={number}.words; : > $RECORD; {command}")
     subprocess.run(
-        ["bash", "-euo", "pipefail"], input="\n".join(script), text=True, cwd=directory, check=True
+        ["bash", "-euo", "pipefail"],
+        input="\n".join(script),
+        text=True,
+        cwd=directory,
+        check=True,
     )
     for number, name in enumerate(commands):
         told[name] = (directory / f"{number}.words").read_text().split("\0")[:-1]
@@ -118,7 +152,9 @@ def words(commands: dict[str, str], results: str, home: Path) -> dict[str, list[
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workflow, list[dict[str, str]]]:
+def runs(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Workflow, list[dict[str, str]]]:
     """Runs with every name of a directory, and the commands of each; the first has a plain one."""
     home = tmp_path_factory.mktemp("names of runs") / "in"
     home.mkdir()
@@ -132,36 +168,65 @@ def test_every_command_is_told_the_name_of_the_directory_and_runs_nothing_of_it(
     _, commands = runs
     expected = words(commands[0], PLAIN, tmp_path / PLAIN)
     assert expected["simulate.log"][:2] == ["simulate", f"{PLAIN}/simulated"]
-    assert all(line[-1] == "\1" or line[-1].endswith("}\n") for line in expected.values())
+    assert all(
+        line[-1] == "\1" or line[-1].endswith("}\n") for line in expected.values()
+    )
     for number, name in enumerate(RESULTS, 1):
         told = words(commands[number], name, tmp_path / str(number))
-        assert told == {log: [word.replace(PLAIN, name) for word in line] for log, line in expected.items()}
+        assert told == {
+            log: [word.replace(PLAIN, name) for word in line]
+            for log, line in expected.items()
+        }
     assert not list(tmp_path.rglob("PWNED"))
 
 
-def test_files_and_logs_of_such_names_are_made(runs: tuple[Workflow, list[dict[str, str]]]) -> None:
+def test_files_and_logs_of_such_names_are_made(
+    runs: tuple[Workflow, list[dict[str, str]]],
+) -> None:
     workflow, _ = runs
     workflow.run("--quiet", "--", *(f"{name}/config/encoder.yaml" for name in RESULTS))
     for name in RESULTS:
         directory = workflow.home / name
-        made = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
-        assert made == {"config/encoder.yaml", "logs/config-encoder.log", "benchmarks/config-encoder.tsv"}
+        made = {
+            str(path.relative_to(directory))
+            for path in directory.rglob("*")
+            if path.is_file()
+        }
+        assert made == {
+            "config/encoder.yaml",
+            "logs/config-encoder.log",
+            "benchmarks/config-encoder.tsv",
+        }
         assert stage_values(load_config(directory / "config/encoder.yaml"), "encoder")
     assert not list(workflow.home.parent.rglob("PWNED"))
 
 
-def test_names_of_the_user_s_own_files_and_contigs_are_whole_words(tmp_path: Path) -> None:
+def test_names_of_the_user_s_own_files_and_contigs_are_whole_words(
+    tmp_path: Path,
+) -> None:
     runs = {PLAIN: ["contig-of-validation", "contig-of-test"], OWN: CONTIGS}
     home = tmp_path / "in"
     home.mkdir()
-    commands = Workflow(home, [own_files(home, *run) for run in runs.items()]).commands()
-    expected, told = (words(each, name, tmp_path / name) for each, name in zip(commands, runs, strict=True))
-    meant = {PLAIN: OWN, "contig-of-validation": CONTIGS[0], "contig-of-test": CONTIGS[1]}
+    commands = Workflow(
+        home, [own_files(home, *run) for run in runs.items()]
+    ).commands()
+    expected, told = (
+        words(each, name, tmp_path / name)
+        for each, name in zip(commands, runs, strict=True)
+    )
+    meant = {
+        PLAIN: OWN,
+        "contig-of-validation": CONTIGS[0],
+        "contig-of-test": CONTIGS[1],
+    }
     for log, line in expected.items():
         for plain, own in meant.items():
             line = [word.replace(plain, own) for word in line]
         assert told[log] == line
-    assert f"--local-data={home}/{OWN} data" in told["prepare-fetch-hg38ToHg19.over.chain.gz.log"]
+    assert (
+        f"--local-data={home}/{OWN} data"
+        in told["prepare-fetch-hg38ToHg19.over.chain.gz.log"]
+    )
     assert f"{home}/{OWN} data/{OWN}.tsv" in told["prepare-reference.log"]
     assert f'genome.aliases="{home}/{OWN} data/{OWN}.tsv"' in told["prepare-tokens.log"]
     assert not list(tmp_path.rglob("PWNED"))
@@ -172,19 +237,32 @@ def test_names_of_the_user_s_own_files_and_contigs_are_whole_words(tmp_path: Pat
 def test_a_whole_run_of_sequences_without_a_genome(tmp_path: Path) -> None:
     own = "it's $(touch PWNED) & 1.fa"
     for name, seed in ((own, 0), ("n.fa", 1000)):
-        records = (f">{name[0]}{number}\n{random_dna(100, seed + number)}\n" for number in range(60))
+        records = (
+            f">{name[0]}{number}\n{random_dna(100, seed + number)}\n"
+            for number in range(60)
+        )
         (tmp_path / name).write_text("".join(records))
-    promoters = {"sequences": {"positives": own, "negatives": "n.fa"}, "model": {"initial": "random"}}
+    promoters = {
+        "sequences": {"positives": own, "negatives": "n.fa"},
+        "model": {"initial": "random"},
+    }
     values = {"tokens": tiny_run.WHOLE["tokens"], "encoder": tiny_run.WHOLE["encoder"]}
-    values["promoters"] = promoters | {"training": tiny_run.STEPS, "evaluation": {"baseline_kmer": 2}}
+    values["promoters"] = promoters | {
+        "training": tiny_run.STEPS,
+        "evaluation": {"baseline_kmer": 2},
+    }
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"results": "out", **values}))
     for arguments in ((), ("--report", "out/report.html")):
-        outcome = snakemake(tmp_path, "--cores", "2", "--configfile", tmp_path / "mine.yaml", *arguments)
+        outcome = snakemake(
+            tmp_path, "--cores", "2", "--configfile", tmp_path / "mine.yaml", *arguments
+        )
         assert outcome.code == 0, outcome.out + outcome.err
     assert "Promoters, user" in (tmp_path / "out/report/summary.txt").read_text()
     assert (tmp_path / "out/report.html").stat().st_size > 1_000_000
     scores = (tmp_path / "out/scores/promoters.tsv").read_text().splitlines()
-    assert len([line for line in scores if not line.startswith(("#", "contig\t"))]) == 12
+    assert (
+        len([line for line in scores if not line.startswith(("#", "contig\t"))]) == 12
+    )
     assert not list(tmp_path.rglob("PWNED"))
 
 
@@ -197,25 +275,40 @@ def test_a_whole_run_in_a_directory_of_such_a_name(tmp_path: Path) -> None:
     (home / "mine.yaml").write_text(yaml.safe_dump({"results": name, **tiny_run.WHOLE}))
     configured = ("--configfile", home / "mine.yaml")
     report = home / name / "report.html"
-    for arguments in (configured, (*configured, "--report", home / name / "snakemake.html")):
+    for arguments in (
+        configured,
+        (*configured, "--report", home / name / "snakemake.html"),
+    ):
         outcome = snakemake(home, "--cores", "2", *arguments)
         assert outcome.code == 0, outcome.out + outcome.err
-    assert (home / name / "report/summary.txt").read_text().endswith(f"Report: {name}/report.html\n")
-    assert "my run" not in report.read_text() and "<h2>Chromatin</h2>" in report.read_text()
+    assert (
+        (home / name / "report/summary.txt")
+        .read_text()
+        .endswith(f"Report: {name}/report.html\n")
+    )
+    assert (
+        "my run" not in report.read_text()
+        and "<h2>Chromatin</h2>" in report.read_text()
+    )
     assert (home / name / "snakemake.html").stat().st_size > 1_000_000
     assert not list(tmp_path.rglob("PWNED"))
 
 
 def described(config: dict[str, Any]) -> str:
     """What Snakemake's report says of a run with this configuration."""
-    template = jinja2.Template((REPOSITORY / "workflow/report/workflow.rst").read_text())
+    template = jinja2.Template(
+        (REPOSITORY / "workflow/report/workflow.rst").read_text()
+    )
     return template.render(snakemake=SimpleNamespace(config=config))
 
 
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"genome": {"assembly": "custom", "name": "my.yeast_2"}}, "pretrained on **my.yeast_2**"),
+        (
+            {"genome": {"assembly": "custom", "name": "my.yeast_2"}},
+            "pretrained on **my.yeast_2**",
+        ),
         ({"genome": {"assembly": "GRCh37", "name": None}}, "pretrained on **GRCh37**"),
         ({"genome": {}}, "pretrained on **demo**"),
         *(
@@ -230,7 +323,9 @@ def described(config: dict[str, Any]) -> str:
         ),
     ],
 )
-def test_the_report_says_what_genome_or_sequences_it_is_of(config: dict[str, Any], said: str) -> None:
+def test_the_report_says_what_genome_or_sequences_it_is_of(
+    config: dict[str, Any], said: str
+) -> None:
     text = described(config).replace("``", "")
     assert said in " ".join(text.split())
     if "promoters" in config:
@@ -241,7 +336,9 @@ def test_every_interpolation_is_quoted_or_a_number() -> None:
     """What a shell reads as more than data must not be left to the values that a rule happens to have."""
     fields = []
     for path in (REPOSITORY / "workflow/rules").glob("*.smk"):
-        for command in re.findall(r"^    shell:\n((?: {8}.*\n)+)", path.read_text(), re.MULTILINE):
+        for command in re.findall(
+            r"^    shell:\n((?: {8}.*\n)+)", path.read_text(), re.MULTILINE
+        ):
             fields += re.findall(r"\{([^{}]*)\}", command)
     numbers = {"threads", "resources.processes"}
     options = {"resources.data_dir"}  # quoted where it is made
@@ -253,11 +350,26 @@ def test_every_interpolation_is_quoted_or_a_number() -> None:
     "ignore::DeprecationWarning", "ignore::PendingDeprecationWarning"
 )  # docutils' own
 def test_the_description_shows_contigs_as_they_are() -> None:
-    contigs = ["*a", "|x|", "x_", "<javascript:1>", "<script>", "a\\", "'q'", "[1]_", "HLA-A*01:01"]
+    contigs = [
+        "*a",
+        "|x|",
+        "x_",
+        "<javascript:1>",
+        "<script>",
+        "a\\",
+        "'q'",
+        "[1]_",
+        "HLA-A*01:01",
+    ]
     for contig in contigs:
         values = demo(genome={"valid": ["other"], "test": [contig]})
         assert parse_config(values).genome.test == (contig,)
-        page = docutils.core.publish_doctree(described(values), settings_overrides={"report_level": 1})
+        page = docutils.core.publish_doctree(
+            described(values), settings_overrides={"report_level": 1}
+        )
         literals = {node.astext() for node in page.findall(docutils.nodes.literal)}
         assert contig in literals
-        assert not [*page.findall(docutils.nodes.system_message), *page.findall(docutils.nodes.reference)]
+        assert not [
+            *page.findall(docutils.nodes.system_message),
+            *page.findall(docutils.nodes.reference),
+        ]

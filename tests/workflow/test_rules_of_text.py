@@ -18,8 +18,12 @@ SHIPPED = REPOSITORY / "workflow/config/nlp.yaml"
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The dry run of all tasks of the shipped configuration."""
-    targets = [f"results/nlp/{name}/evaluation.json" for name in read_config(SHIPPED).tasks]
-    return dry_run(tmp_path_factory.mktemp("text"), "--configfile", SHIPPED, "--", *targets)
+    targets = [
+        f"results/nlp/{name}/evaluation.json" for name in read_config(SHIPPED).tasks
+    ]
+    return dry_run(
+        tmp_path_factory.mktemp("text"), "--configfile", SHIPPED, "--", *targets
+    )
 
 
 def test_every_setting_has_a_plan_and_a_file_of_its_own(plan: str) -> None:
@@ -27,14 +31,18 @@ def test_every_setting_has_a_plan_and_a_file_of_its_own(plan: str) -> None:
     count = len(config.tasks)
     evaluated = sum(task.kind != "pretraining" for task in config.tasks.values())
     assert jobs(plan) == {
-        **dict.fromkeys(("nlp_config", "nlp_prepare", "nlp_train", "nlp_evaluate"), count),
+        **dict.fromkeys(
+            ("nlp_config", "nlp_prepare", "nlp_train", "nlp_evaluate"), count
+        ),
         "nlp_predict": evaluated,
     }
     found = stage_configs(plan)
     assert set(found) == set(config.tasks)
     for name, values in found.items():
         # What is written is read as the same task.
-        assert NlpConfig.model_validate_json(json.dumps(values)).tasks == {name: config.tasks[name]}
+        assert NlpConfig.model_validate_json(json.dumps(values)).tasks == {
+            name: config.tasks[name]
+        }
 
 
 def test_what_is_published_is_named_and_the_demo_is_not() -> None:
@@ -45,10 +53,14 @@ def test_what_is_published_is_named_and_the_demo_is_not() -> None:
         assert small == (task.start.model is None), name
         assert not (small and task.published), name
         # The demo runs anywhere: it fetches nothing.
-        assert name not in config.demo or (task.data.hub is None and task.data.files is None)
+        assert name not in config.demo or (
+            task.data.hub is None and task.data.files is None
+        )
 
 
-def test_the_demo_is_the_default_of_its_configuration_and_a_target(tmp_path: Path) -> None:
+def test_the_demo_is_the_default_of_its_configuration_and_a_target(
+    tmp_path: Path,
+) -> None:
     by_target = dry_run(tmp_path, "nlp_demo")
     by_file = dry_run(tmp_path, "--configfile", SHIPPED)
     assert jobs(by_target) == jobs(by_file)
@@ -69,7 +81,11 @@ def test_a_faulty_configuration_is_one_sentence(
     tmp_path: Path, changed: dict[str, Any], named: tuple[str, ...]
 ) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump({"tasks": {"a": {"kind": "classification", "data": {}, **changed}}}))
+    path.write_text(
+        yaml.safe_dump(
+            {"tasks": {"a": {"kind": "classification", "data": {}, **changed}}}
+        )
+    )
     message(refused(snakemake(tmp_path, "--dry-run", "--configfile", path)), *named)
 
 
@@ -82,11 +98,26 @@ def test_small_tasks_run_to_their_page(tmp_path: Path) -> None:
     python = {"installed": {"text": "python", "valid": ["import"], "test": ["objects"]}}
     start = {"start": {"vocabulary": 400}, "encoder": tiny}
     tasks = {
-        "far": {"kind": "classification", "data": far, "length": 96, "training": steps, **start},
-        "text": {"kind": "pretraining", "data": python, "training": {**steps, **masked}, **start},
+        "far": {
+            "kind": "classification",
+            "data": far,
+            "length": 96,
+            "training": steps,
+            **start,
+        },
+        "text": {
+            "kind": "pretraining",
+            "data": python,
+            "training": {**steps, **masked},
+            **start,
+        },
     }
     path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump({"results": "results/mine", "demo": ["far", "text"], "tasks": tasks}))
+    path.write_text(
+        yaml.safe_dump(
+            {"results": "results/mine", "demo": ["far", "text"], "tasks": tasks}
+        )
+    )
     outcome = snakemake(tmp_path, "--configfile", path)
     assert outcome.code == 0, outcome.err
     page = (tmp_path / "results/mine/report.html").read_text()

@@ -68,11 +68,16 @@ def laid_over(name: str) -> tuple[Config, Config]:
     """A configuration, and what it is once an overlay's keys have replaced its own."""
 
     def merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-        both = {key for key in over if isinstance(over[key], dict) and isinstance(under.get(key), dict)}
+        both = {
+            key
+            for key in over
+            if isinstance(over[key], dict) and isinstance(under.get(key), dict)
+        }
         return under | over | {key: merged(under[key], over[key]) for key in both}
 
     under, over = (
-        read_values(REPOSITORY / f"workflow/config/{each}.yaml") for each in (OVERLAYS[name], name)
+        read_values(REPOSITORY / f"workflow/config/{each}.yaml")
+        for each in (OVERLAYS[name], name)
     )
     return parse_config(under), parse_config(merged(under, over))
 
@@ -87,7 +92,9 @@ def test_studies_of_yeast_are_laid_over_its_configuration(overlay: str) -> None:
     assert both.pretraining_study.steps == one.pretraining_study.steps and {
         *both.pretraining_study.seeds
     } <= {*one.pretraining_study.seeds}
-    assert {*one.pretraining_study.train_fractions} <= {*both.pretraining_study.train_fractions}
+    assert {*one.pretraining_study.train_fractions} <= {
+        *both.pretraining_study.train_fractions
+    }
     both.check_targets()
 
 
@@ -113,22 +120,45 @@ def test_configurations_of_other_settings_write_other_files() -> None:
     owners: dict[str, str] = {}
     for name, config in runs.items():
         owner = runs[owners.setdefault(config.results, name)]
-        assert all(stage_values(config, stage) == stage_values(owner, stage) for stage in stages), name
-    assert (owners["results/yeast_study"], owners["results/yeast_tables"]) == ("yeast_study", "yeast_tables")
+        assert all(
+            stage_values(config, stage) == stage_values(owner, stage)
+            for stage in stages
+        ), name
+    assert (owners["results/yeast_study"], owners["results/yeast_tables"]) == (
+        "yeast_study",
+        "yeast_tables",
+    )
 
 
 def test_the_study_of_chr22_has_its_data_and_results_of_its_own(tmp_path: Path) -> None:
     one, both = laid_over("chr22_study")
-    assert both.pretraining_study is not None and one.pretraining_study is None and not one.has_pretraining
+    assert (
+        both.pretraining_study is not None
+        and one.pretraining_study is None
+        and not one.has_pretraining
+    )
     assert (one.results, both.results) == ("results/chr22", "results/chr22_study")
     assert stage_values(both, "chromatin-data") == stage_values(one, "chromatin-data")
-    assert one.chromatin.training == both.chromatin.training and one.encoder == both.encoder
+    assert (
+        one.chromatin.training == both.chromatin.training
+        and one.encoder == both.encoder
+    )
     command, below, changed = own_genome(tmp_path)
-    text = dry_run(tmp_path, command, below, REPOSITORY / "workflow/config/chr22_study.yaml", changed)
+    text = dry_run(
+        tmp_path,
+        command,
+        below,
+        REPOSITORY / "workflow/config/chr22_study.yaml",
+        changed,
+    )
     found = jobs(text)
     assert (found["pretrain"], found["arm"], found["arm_predictions"]) == (1, 6, 6)
     assert "promoters-" not in text and "layer_probes" not in found
-    held_out = {"valid": ["22:19,000,001-20,000,000"], "test": ["22:20,500,001-"], "exclude": []}
+    held_out = {
+        "valid": ["22:19,000,001-20,000,000"],
+        "test": ["22:20,500,001-"],
+        "exclude": [],
+    }
     genome = stage_configs(text)["tokens"]["genome"]
     assert {key: genome[key] for key in held_out} == held_out
 
@@ -143,32 +173,59 @@ def test_demo_explains_every_key() -> None:
             found |= keys(value, f"{prefix}{key}.") if inner else {prefix + key}
         return found
 
-    assert keys(yaml.safe_load(path.read_text())) == keys(Config(start_sites=StartSitesConfig()))
+    assert keys(yaml.safe_load(path.read_text())) == keys(
+        Config(start_sites=StartSitesConfig())
+    )
 
 
 def test_the_paper_s_values() -> None:
     config = load_config(REPOSITORY / "workflow/config/grch37.yaml")
-    encoder, pretraining, promoters = config.encoder, config.pretraining, config.promoters
+    encoder, pretraining, promoters = (
+        config.encoder,
+        config.pretraining,
+        config.promoters,
+    )
     assert (encoder.layers, encoder.hidden, encoder.heads) == (12, 768, 12)
     assert (encoder.max_length, encoder.block_size) == (4096, 64)
-    assert (encoder.global_blocks, encoder.window_blocks, encoder.random_blocks) == (2, 3, 3)
+    assert (encoder.global_blocks, encoder.window_blocks, encoder.random_blocks) == (
+        2,
+        3,
+        3,
+    )
     assert (pretraining.steps, pretraining.batch_size) == (1_000_000, 256)
-    assert (pretraining.optimizer.warmup_steps, pretraining.optimizer.learning_rate) == (10_000, 1e-4)
+    assert (
+        pretraining.optimizer.warmup_steps,
+        pretraining.optimizer.learning_rate,
+    ) == (10_000, 1e-4)
     windows, training = promoters.windows, promoters.training
-    assert (windows.upstream, windows.downstream, promoters.model.pooling) == (5000, 3000, "cls")
+    assert (windows.upstream, windows.downstream, promoters.model.pooling) == (
+        5000,
+        3000,
+        "cls",
+    )
     assert (training.steps, training.batch_size) == (711, 256)
     assert config.tokens.vocabulary == 32_000
     chromatin = config.chromatin
     data, model, training = chromatin.data, chromatin.model, chromatin.training
     assert (data.tracks, data.window, data.compare_window) == ("deepsea", 8000, None)
-    assert (model.pooling, model.initial, training.bins_per_window) == ("cls", "pretrained", 1)
-    assert (chromatin.models, training.positive_weight, chromatin.evaluation.test_bins) == (2, 8, 0)
+    assert (model.pooling, model.initial, training.bins_per_window) == (
+        "cls",
+        "pretrained",
+        1,
+    )
+    assert (
+        chromatin.models,
+        training.positive_weight,
+        chromatin.evaluation.test_bins,
+    ) == (2, 8, 0)
     assert (training.steps, training.batch_size) == (500_000, 256)
 
 
 def test_the_demo_is_the_default(demo_run: str) -> None:
     variants = {"score_variants": 3, "evaluate_variants": 1}
-    assert jobs(demo_run) == (COMMON | CHROMATIN | SOURCE_JOBS["demo"] | variants | {"stage_config": 15})
+    assert jobs(demo_run) == (
+        COMMON | CHROMATIN | SOURCE_JOBS["demo"] | variants | {"stage_config": 15}
+    )
     assert "results/demo/report/summary.txt" in demo_run
 
 
@@ -180,7 +237,10 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
         *("--config", f"data_dir={tmp_path}"),
     )
     study = {"arm": 10, "pretraining_study": 1, "layer_probes": 1}
-    similarity = {"evaluate_nearest_promoters": 4, "evaluate_promoters_by_similarity": 1}
+    similarity = {
+        "evaluate_nearest_promoters": 4,
+        "evaluate_promoters_by_similarity": 1,
+    }
     more = study | similarity if name == "yeast" else {}
     assert jobs(text) == COMMON | SOURCE_JOBS[name] | more
     assert (
@@ -214,7 +274,9 @@ def test_each_stage_gets_its_sections(demo_run: str) -> None:
     config = load_config(REPOSITORY / "workflow/config/demo.yaml")
     own = ("long-range", "density", "sequences")  # targets and models of their own
     there = [stage for stage in STAGES if stage not in own]
-    assert stage_configs(demo_run) == {stage: stage_values(config, stage) for stage in there}
+    assert stage_configs(demo_run) == {
+        stage: stage_values(config, stage) for stage in there
+    }
 
 
 # A wrong configuration is one line, before any job: the demo's, a genome's, one of sequences
@@ -234,10 +296,16 @@ DEMO: dict[str, tuple[dict[str, Any], str]] = {
         {"promoters": {**PERMUTED, "shuffled_label_control": None}},
         "example_scan.negative_set 'genomic'",
     ),
-    "bundle-is-published": ({"chromatin": {"data": {"tracks": "deepsea"}}}, "negative_fraction"),
+    "bundle-is-published": (
+        {"chromatin": {"data": {"tracks": "deepsea"}}},
+        "negative_fraction",
+    ),
     "no-local-data": (YEAST | {"data_dir": "nowhere"}, "nowhere"),
     "study-set": (
-        {"pretraining_study": {"seeds": [1]}, "promoters": {**PERMUTED, "shuffled_label_control": None}}
+        {
+            "pretraining_study": {"seeds": [1]},
+            "promoters": {**PERMUTED, "shuffled_label_control": None},
+        }
         | {"example_scan": {"negative_set": "permuted"}},
         "pretraining_study.negative_set 'genomic'",
     ),
@@ -247,32 +315,57 @@ DEMO: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "study-no-longer": ({"pretraining_study": RANDOM}, "study"),
     "study-task": (
-        {"pretraining_study": {"tasks": ["chromatin"]}, "chromatin": {"data": {"tracks": None}}},
+        {
+            "pretraining_study": {"tasks": ["chromatin"]},
+            "chromatin": {"data": {"tracks": None}},
+        },
         "pretraining_study.tasks",
     ),
     "study-seeds": ({"pretraining_study": {"seeds": [1, 1]}}, "seeds"),
-    "study-shares": ({"pretraining_study": {"train_fractions": [0.2, 0.20000001]}}, "train_fractions"),
-    "no-tracks": ({"chromatin": {"data": {"tracks": "my.tsv"}}}, "chromatin.data.tracks: 'my.tsv'"),
-    "no-blacklist": ({"chromatin": {"data": {"blacklist": "x.bed"}}}, "chromatin.data.blacklist: 'x.bed'"),
-    "no-variants": ({"data_dir": "data", "chromatin": {"variants": "x.vcf"}}, "chromatin.variants: 'x.vcf'"),
+    "study-shares": (
+        {"pretraining_study": {"train_fractions": [0.2, 0.20000001]}},
+        "train_fractions",
+    ),
+    "no-tracks": (
+        {"chromatin": {"data": {"tracks": "my.tsv"}}},
+        "chromatin.data.tracks: 'my.tsv'",
+    ),
+    "no-blacklist": (
+        {"chromatin": {"data": {"blacklist": "x.bed"}}},
+        "chromatin.data.blacklist: 'x.bed'",
+    ),
+    "no-variants": (
+        {"data_dir": "data", "chromatin": {"variants": "x.vcf"}},
+        "chromatin.variants: 'x.vcf'",
+    ),
     "template": ({"results": "r{wildcards.y}"}, "'r{wildcards.y}'"),
 }
 NO_REGION: dict[str, Any] = {"genome": {"valid": []}}
 GENOME: dict[str, tuple[dict[str, Any], str]] = {
-    "nothing-to-do": ({"chromatin": {"data": {"tracks": None}}}, "chromatin.data.tracks"),
+    "nothing-to-do": (
+        {"chromatin": {"data": {"tracks": None}}},
+        "chromatin.data.tracks",
+    ),
     "pretraining-contig": (
         NO_REGION | {"chromatin": {"model": {"initial": "pretrained"}}},
         "chromatin.data.valid_regions",
     ),
     "no-test-region": ({"genome": {"test": []}}, "chromatin.data.test_regions"),
     "promoter-contig": (
-        NO_REGION | {"promoters": {"source": "my.sga"}, "chromatin": {"data": {"valid_regions": ["22:5-"]}}},
+        NO_REGION
+        | {
+            "promoters": {"source": "my.sga"},
+            "chromatin": {"data": {"valid_regions": ["22:5-"]}},
+        },
         "genome.valid",
     ),
     "no-aliases": ({"genome": {"aliases": "gone.tsv"}}, "genome.aliases: 'gone.tsv'"),
 }
 SEQUENCES: dict[str, tuple[dict[str, Any], str]] = {
-    "no-positives": ({"promoters": {"sequences": {"positives": "gone.fa"}}}, "positives: 'gone.fa'")
+    "no-positives": (
+        {"promoters": {"sequences": {"positives": "gone.fa"}}},
+        "positives: 'gone.fa'",
+    )
 }
 
 
@@ -282,17 +375,23 @@ def test_a_fault_is_one_line(tmp_path: Path, name: str) -> None:
     if name in DEMO:
         arguments = overlay(tmp_path, changed)
     else:
-        arguments = (own_genome if name in GENOME else own_sequences)(tmp_path, **changed)
+        arguments = (own_genome if name in GENOME else own_sequences)(
+            tmp_path, **changed
+        )
     message(refused(snakemake(tmp_path, "--dry-run", *arguments)), named)
 
 
 def test_a_number_with_an_exponent_is_one(tmp_path: Path) -> None:
     """Snakemake's reader of YAML takes it for a text."""
     rate = {"pretraining": {"optimizer": {"learning_rate": "1e-3"}}}
-    (tmp_path / "mine.yaml").write_text("pretraining: {optimizer: {learning_rate: 1e-3}}")
+    (tmp_path / "mine.yaml").write_text(
+        "pretraining: {optimizer: {learning_rate: 1e-3}}"
+    )
     assert yaml.safe_load((tmp_path / "mine.yaml").read_text()) == rate
     demo = REPOSITORY / "workflow/config/demo.yaml"
-    done = snakemake(tmp_path, "--dry-run", "--configfile", demo, tmp_path / "mine.yaml")
+    done = snakemake(
+        tmp_path, "--dry-run", "--configfile", demo, tmp_path / "mine.yaml"
+    )
     assert done.code == 0, done
 
 
@@ -305,6 +404,10 @@ def test_a_number_with_an_exponent_is_one(tmp_path: Path) -> None:
     ],
     ids=["twice", "template", "sixties"],
 )
-def test_a_file_that_snakemake_reads_otherwise_is_refused(tmp_path: Path, text: str, named: str) -> None:
+def test_a_file_that_snakemake_reads_otherwise_is_refused(
+    tmp_path: Path, text: str, named: str
+) -> None:
     path = written(tmp_path / "mine.yaml", text)
-    message(refused(snakemake(tmp_path, "--dry-run", "--configfile", path)), path, named)
+    message(
+        refused(snakemake(tmp_path, "--dry-run", "--configfile", path)), path, named
+    )

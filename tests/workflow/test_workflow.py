@@ -41,7 +41,11 @@ from tests.workflow.dry_runs import (
 
 def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
     """Each kind of training has its own number of them, and what they need with it."""
-    changes = {"promoters": {"num_gpus": 3}, "chromatin": {"num_gpus": 4}, "pretraining_study": ONE_STUDY}
+    changes = {
+        "promoters": {"num_gpus": 3},
+        "chromatin": {"num_gpus": 4},
+        "pretraining_study": ONE_STUDY,
+    }
     resources = ("--workflow-profile", "none", "--resources", "gpu=9")
     text = dry_run(tmp_path, *resources, *overlay(tmp_path, {"num_gpus": 2, **changes}))
     found: dict[str, set[tuple[str, ...]]] = {}
@@ -54,35 +58,61 @@ def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
             threads = re.search(r"^    threads: (\d+)$", job, re.MULTILINE)
             given = re.search(r"processes=(\d), gpu=(\d), .*mem_mb=(\d+)000,", job)
             assert threads and given, job
-            counts = (launched[2], launched[1], launched[3], threads[1], *given.groups())
+            counts = (
+                launched[2],
+                launched[1],
+                launched[3],
+                threads[1],
+                *given.groups(),
+            )
             found.setdefault(job.split(":")[0], set()).add(counts)
     assert found == {
         "pretrain": {("pretrain", "2", "4", "8", "2", "2", "32")},
         "finetune_promoter": {("finetune-promoter", "3", "1", "3", "3", "3", "48")},
         "finetune_chromatin": {("finetune-chromatin", "4", "1", "4", "4", "4", "64")},
-        "arm": {("experiment", "3", "1", "3", "3", "3", "48"), ("experiment", "4", "1", "4", "4", "4", "64")},
+        "arm": {
+            ("experiment", "3", "1", "3", "3", "3", "48"),
+            ("experiment", "4", "1", "4", "4", "4", "64"),
+        },
     }
-    nodes = ("--set-resources", "pretrain:nodes=2", "--set-threads", "pretrain=6", "--cores", "6")
+    nodes = (
+        "--set-resources",
+        "pretrain:nodes=2",
+        "--set-threads",
+        "pretrain=6",
+        "--cores",
+        "6",
+    )
     spread = dry_run(tmp_path, *resources, *nodes, *overlay(tmp_path, {"num_gpus": 4}))
     words = "--processes=4 --nodes=2 --cpus=6 -- pretrain "
-    assert re.search(rf"python -P -m bigbird_dna\.cli\.launch {words}.* --threads 3 +--device cuda ", spread)
+    assert re.search(
+        rf"python -P -m bigbird_dna\.cli\.launch {words}.* --threads 3 +--device cuda ",
+        spread,
+    )
     single = dry_run(tmp_path, *overlay(tmp_path, {"num_gpus": 1}))
     assert "launch" not in single and "Shell command: bigbird-dna pretrain " in single
 
 
-def test_another_version_does_not_make_again_what_took_a_gpu_days(demo_run: str, study_run: str) -> None:
+def test_another_version_does_not_make_again_what_took_a_gpu_days(
+    demo_run: str, study_run: str
+) -> None:
     """Nor what that was made from, which would be newer then."""
     slow = asking()
     assert {"pretrain", "finetune_promoter", "finetune_chromatin", "arm"} < slow
     makers, readers = {}, {}
-    for job in re.split(r"^(?:local)?rule ", demo_run + study_run, flags=re.MULTILINE)[1:]:
+    for job in re.split(r"^(?:local)?rule ", demo_run + study_run, flags=re.MULTILINE)[
+        1:
+    ]:
         name = job.split(":")[0]
         for files, kind in ((makers, "output"), (readers, "input")):
             for file in re.findall(rf"^    {kind}: (.*)$", job, re.MULTILINE):
                 for one in file.split(", "):
                     files.setdefault(one, set()).add(name)
     before = {
-        (maker, reader) for file, own in makers.items() for maker in own for reader in readers.get(file, ())
+        (maker, reader)
+        for file, own in makers.items()
+        for maker in own
+        for reader in readers.get(file, ())
     }
     while more := {maker for maker, reader in before if reader in slow} - slow:
         slow |= more
@@ -93,13 +123,19 @@ def test_another_version_does_not_make_again_what_took_a_gpu_days(demo_run: str,
         "prepare_chromatin",
         "prepare_promoter_windows",
     } < slow
-    versioned = {name for name, rule in rules().items() if "VERSION" in rule.get("params", "")}
+    versioned = {
+        name for name, rule in rules().items() if "VERSION" in rule.get("params", "")
+    }
     assert not versioned & slow and "evaluate_promoters" in versioned
 
 
 @pytest.mark.parametrize("profile", ["default", "slurm"])
-def test_neither_the_words_of_a_command_nor_a_container_make_a_model_again(profile: str) -> None:
-    values = yaml.safe_load((REPOSITORY / f"profiles/{profile}/config.yaml").read_text())
+def test_neither_the_words_of_a_command_nor_a_container_make_a_model_again(
+    profile: str,
+) -> None:
+    values = yaml.safe_load(
+        (REPOSITORY / f"profiles/{profile}/config.yaml").read_text()
+    )
     assert set(values["rerun-triggers"]) == {"mtime", "params", "input"}
 
 
@@ -115,15 +151,24 @@ def test_with_a_control_and_without_pretraining(demo_run: str, tmp_path: Path) -
         "chromatin": {"model": {"initial": "random"}},
     }
     text = dry_run(tmp_path, *overlay(tmp_path, changed))
-    assert jobs(text)["finetune_promoter"] == 3 and jobs(text)["train_baseline_promoter"] == 1
+    assert (
+        jobs(text)["finetune_promoter"] == 3
+        and jobs(text)["train_baseline_promoter"] == 1
+    )
     assert "train baseline-promoter" in text
     assert (
         "--promoter-baseline=genomic/position=results/demo/promoters/baselines-genomic/position.parquet"
         in text
     )
-    assert "--negative-set genomic --shuffle-labels" in text and "--shuffle-labels" not in demo_run
+    assert (
+        "--negative-set genomic --shuffle-labels" in text
+        and "--shuffle-labels" not in demo_run
+    )
     for control, seed in (("control", 1), ("control-2", 2)):
-        assert f"--control=results/demo/models/promoter-{control}/predictions.parquet" in text
+        assert (
+            f"--control=results/demo/models/promoter-{control}/predictions.parquet"
+            in text
+        )
         assert f"--shuffle-labels --set=promoters.training.seed={seed} " in text
     assert "--pretrained" not in text
     for values in stage_configs(text).values():
@@ -131,34 +176,52 @@ def test_with_a_control_and_without_pretraining(demo_run: str, tmp_path: Path) -
 
 
 def test_captions_exist() -> None:
-    stored = {path.stem for path in (REPOSITORY / "bigbird_dna/reporting/captions").glob("*.rst")}
+    stored = {
+        path.stem
+        for path in (REPOSITORY / "bigbird_dna/reporting/captions").glob("*.rst")
+    }
     assert stored == {item.caption for part in PARTS.values() for item in part} - {""}
 
 
-def test_the_page_of_the_run_shows_every_figure_of_the_reports(demo_run: str, study_run: str) -> None:
-    for text, parts in ((study_run, PARTS), (demo_run, {**PARTS, "Effect of pretraining": ()})):
+def test_the_page_of_the_run_shows_every_figure_of_the_reports(
+    demo_run: str, study_run: str
+) -> None:
+    for text, parts in (
+        (study_run, PARTS),
+        (demo_run, {**PARTS, "Effect of pretraining": ()}),
+    ):
         (command,) = re.findall("bigbird-dna report run (.*) --benchmarks", text)
         config, *shown = command.split()
         assert config == "results/demo/config/report.yaml"
         names = [Path(path).name for path in shown]
         known = {item.name for part in parts.values() for item in part}
         # Those by similarity are shown where splits.similarity_strata asks for them.
-        assert sorted(names) == sorted(name for name in known if "similarity" not in name)
+        assert sorted(names) == sorted(
+            name for name in known if "similarity" not in name
+        )
 
 
 def test_every_rule_has_a_log_and_a_benchmark() -> None:
-    assert all({"log", "benchmark", "shell"} <= rule.keys() for rule in rules().values())
+    assert all(
+        {"log", "benchmark", "shell"} <= rule.keys() for rule in rules().values()
+    )
 
 
-def test_rules_that_ask_for_gpus_run_on_them_where_there_are_any(demo_run: str, tmp_path: Path) -> None:
-    assert {name for name, rule in rules().items() if "device=" in rule.get("params", "")} <= asking()
+def test_rules_that_ask_for_gpus_run_on_them_where_there_are_any(
+    demo_run: str, tmp_path: Path
+) -> None:
+    assert {
+        name for name, rule in rules().items() if "device=" in rule.get("params", "")
+    } <= asking()
     count = sum(jobs(demo_run).get(name, 0) for name in asking())
     # The default profile has none, which caps what a rule asks for.
     assert demo_run.count(" --device cpu > ") == count
     assert dry_run(tmp_path, "--resources", "gpu=2").count(" --device cuda > ") == count
 
 
-def test_the_jobs_that_the_section_splits_asks_for(demo_run: str, tmp_path: Path) -> None:
+def test_the_jobs_that_the_section_splits_asks_for(
+    demo_run: str, tmp_path: Path
+) -> None:
     splits = {"max_train_test_similarity": 0.5, "similarity_strata": [0.3, 0.5]}
     shards = {"chromatin": {"shards": {"data": 2}}}
     text = dry_run(tmp_path, *overlay(tmp_path, {**shards, "splits": splits}))
@@ -168,15 +231,25 @@ def test_the_jobs_that_the_section_splits_asks_for(demo_run: str, tmp_path: Path
         "evaluate_promoters_by_similarity": 1,
         "evaluate_nearest_bins": 1,
     }
-    assert jobs(text) == before | more | {"evaluate_bins_by_similarity": 1, "prepare_filter_bins": 1}
+    assert jobs(text) == before | more | {
+        "evaluate_bins_by_similarity": 1,
+        "prepare_filter_bins": 1,
+    }
     home = "results/demo/chromatin"
     assert f"prepare filter-bins {home}/labeled --reference" in text
     assert f"--similarity 0.5 -o {home}/data >" in text
-    assert re.search(f"merge-shards {home}/labeled.piece-1-of-2 .* -o {home}/labeled >", text)
+    assert re.search(
+        f"merge-shards {home}/labeled.piece-1-of-2 .* -o {home}/labeled >", text
+    )
     assert text.count("--similarity-bins=0.3,0.5 ") == 2
-    assert "--predictions=genomic/nearest=results/demo/promoters/nearest-genomic.parquet" in text
+    assert (
+        "--predictions=genomic/nearest=results/demo/promoters/nearest-genomic.parquet"
+        in text
+    )
     for name in ("similarity.svg", "similarity.tsv", "bin_similarity.tsv"):
-        assert f" results/demo/report/{name} " in text.split("bigbird-dna report run")[1]
+        assert (
+            f" results/demo/report/{name} " in text.split("bigbird-dna report run")[1]
+        )
 
 
 # Jobs in shards: which jobs there are, and that a whole run ends in the same files
@@ -211,8 +284,14 @@ def test_the_jobs_of_a_run_in_shards(demo_run: str, tmp_path: Path) -> None:
     assert "-o results/demo/chromatin/data.piece-1-of-3 >" in text
     assert "--shard=2/2 -o results/demo/tokens.piece-2-of-2 --threads" in text
     assert "-of-2 -o results/demo/tokens >" in text
-    variants = [f"results/demo/chromatin/variants.vcf.gz.piece-{number}-of-5" for number in range(1, 6)]
-    assert f"merge-shards {' '.join(variants)} -o results/demo/chromatin/variants.vcf.gz" in text
+    variants = [
+        f"results/demo/chromatin/variants.vcf.gz.piece-{number}-of-5"
+        for number in range(1, 6)
+    ]
+    assert (
+        f"merge-shards {' '.join(variants)} -o results/demo/chromatin/variants.vcf.gz"
+        in text
+    )
     assert {*variants} < {*re.findall(r"temporary output (\S+)", text)}
 
 
@@ -223,19 +302,29 @@ def test_a_whole_run_in_shards_ends_in_the_same_files(tmp_path: Path) -> None:
     for name, changed in (("whole", {}), ("pieces", PIECES)):
         home = tmp_path / name
         home.mkdir()
-        (home / "run.yaml").write_text(yaml.safe_dump({**tiny_run.WHOLE, "results": "out", "num_gpus": 1}))
+        (home / "run.yaml").write_text(
+            yaml.safe_dump({**tiny_run.WHOLE, "results": "out", "num_gpus": 1})
+        )
         (home / "changed.yaml").write_text(yaml.safe_dump(changed))
         files = (home / "run.yaml", home / "changed.yaml")
         outcome = snakemake(home, "--cores", "2", "--configfile", *files)
         assert outcome.code == 0, outcome.out + outcome.err
         out = home / "out"
-        files = [*(out / "scores").iterdir(), *(out / "chromatin").rglob("*"), out / "report/summary.txt"]
-        kept = [path for path in files if path.is_file() and not path.name.startswith(".")]
+        files = [
+            *(out / "scores").iterdir(),
+            *(out / "chromatin").rglob("*"),
+            out / "report/summary.txt",
+        ]
+        kept = [
+            path for path in files if path.is_file() and not path.name.startswith(".")
+        ]
         found.append({str(path.relative_to(out)): path.read_bytes() for path in kept})
     assert found[0].keys() == found[1].keys()
-    assert {"scores/promoters.tsv", "chromatin/data/labels.npz", "chromatin/variants.vcf.gz"} < found[
-        0
-    ].keys()
+    assert {
+        "scores/promoters.tsv",
+        "chromatin/data/labels.npz",
+        "chromatin/variants.vcf.gz",
+    } < found[0].keys()
     assert [name for name in found[0] if found[0][name] != found[1][name]] == []
 
 
@@ -244,16 +333,24 @@ def test_a_whole_run_in_shards_ends_in_the_same_files(tmp_path: Path) -> None:
 
 def test_chromatin_of_the_simulation(demo_run: str) -> None:
     # Variants on sequence that no training saw.
-    assert "results/demo/simulated/variants.vcf.gz --contig=demo6 --reference" in demo_run
-    assert "results/demo/simulated/random-variants.vcf.gz --contig=demo6 --reference" in demo_run
     assert (
-        "score-variants results/demo/chromatin/kmers.npz results/demo/simulated/variants.vcf.gz" in demo_run
+        "results/demo/simulated/variants.vcf.gz --contig=demo6 --reference" in demo_run
+    )
+    assert (
+        "results/demo/simulated/random-variants.vcf.gz --contig=demo6 --reference"
+        in demo_run
+    )
+    assert (
+        "score-variants results/demo/chromatin/kmers.npz results/demo/simulated/variants.vcf.gz"
+        in demo_run
     )
     own, random, kmers = (
-        f"results/demo/chromatin/{kind}variants.vcf.gz" for kind in ("", "random-", "kmers-")
+        f"results/demo/chromatin/{kind}variants.vcf.gz"
+        for kind in ("", "random-", "kmers-")
     )
     assert (
-        f"evaluate variants {own} --null {random} --compare kmers={kmers} -o results/demo/report" in demo_run
+        f"evaluate variants {own} --null {random} --compare kmers={kmers} -o results/demo/report"
+        in demo_run
     )
     report = "results/demo/report"
     assert (
@@ -268,7 +365,10 @@ def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
     data = {"tracks": "peaks", "blacklist": "black.bed"}
     changes = {"data_dir": str(tmp_path), "chromatin": {"models": 2, "data": data}}
     text = dry_run(tmp_path, *overlay(tmp_path, changes))
-    assert f"--track-table {tmp_path}/peaks " in text and f"--blacklist {tmp_path}/black.bed " in text
+    assert (
+        f"--track-table {tmp_path}/peaks " in text
+        and f"--blacklist {tmp_path}/black.bed " in text
+    )
     expected = {"finetune_chromatin": 2, "model_ensemble": 1, "stage_config": 15}
     assert jobs(text) == COMMON | CHROMATIN | SOURCE_JOBS["demo"] | expected
     assert "--compare=window" not in text
@@ -282,7 +382,10 @@ def test_chromatin_of_a_genome_of_the_user_s_own(tmp_path: Path) -> None:
     assert f"--track-table {local}/peaks'" in text
     assert f"{local}/chr22_17442913-17680545.1000G_sites.vcf.gz'  --reference" in text
     # Not the promoters of a run in the default directory.
-    assert """--set 'results="results/chr22"' -o results/chr22/tokens/statistics.json""" in text
+    assert (
+        """--set 'results="results/chr22"' -o results/chr22/tokens/statistics.json"""
+        in text
+    )
     (summary,) = re.findall("bigbird-dna report summary .*", text)
     assert "--pretraining" not in summary and "--promoters" not in summary
     assert "--statistics results/chr22/tokens/statistics.json" in summary
@@ -291,17 +394,28 @@ def test_chromatin_of_a_genome_of_the_user_s_own(tmp_path: Path) -> None:
 
 def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> None:
     """Pretraining is measured on the regions that are held out for chromatin, where that is all there is."""
-    regions = {"valid_regions": ["22:19,000,001-20,000,000"], "test_regions": ["22:20500001-"]}
+    regions = {
+        "valid_regions": ["22:19,000,001-20,000,000"],
+        "test_regions": ["22:20500001-"],
+    }
     changes = {
         "genome": {"valid": [], "test": []},
         "chromatin": {"model": {"initial": "pretrained"}, "data": regions},
     }
     text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
     assert stage_configs(text)["tokens"]["chromatin"] == {"data": regions}
-    pretraining = {"prepare_tokens": 1, "pretrain": 1, "evaluate_pretraining": 1, "report_pretraining": 1}
+    pretraining = {
+        "prepare_tokens": 1,
+        "pretrain": 1,
+        "evaluate_pretraining": 1,
+        "report_pretraining": 1,
+    }
     pretraining |= {"train_baseline_language": 1, "stage_config": 8}
     assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1} | pretraining
-    assert "report summary --pretraining=results/chr22/models/pretrained/metrics.json " in text
+    assert (
+        "report summary --pretraining=results/chr22/models/pretrained/metrics.json "
+        in text
+    )
 
 
 def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
@@ -315,7 +429,13 @@ def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
         tmp_path,
         *("--configfile", REPOSITORY / "workflow/config/grch37.yaml"),
         *("--config", f"data_dir={local}", f"results={results}"),
-        *("--allowed-rules", "prepare_fetch", "stage_config", "prepare_deepsea", "prepare_chromatin"),
+        *(
+            "--allowed-rules",
+            "prepare_fetch",
+            "stage_config",
+            "prepare_deepsea",
+            "prepare_chromatin",
+        ),
         *("--", results / "chromatin/data/bins.parquet"),
     )
     assert outcome.code == 0, outcome.out + outcome.err
@@ -346,17 +466,36 @@ def test_promoters_as_sequences_without_a_genome(tmp_path: Path) -> None:
         "--negatives-per-positive=4 --similarity=0.2 --seed=1"
         f" --negative-set=substituted --output {data}"
     ) in text
-    assert f"--reference {data}/training.fa.gz -o results/sequences/tokens/tokenizer.model" in text
+    assert (
+        f"--reference {data}/training.fa.gz -o results/sequences/tokens/tokenizer.model"
+        in text
+    )
     assert text.count(f"--windows {data} --reference {data}/sequences.fa.gz") == 7
-    assert f"models/promoter-substituted {data}/test.fa.gz -o" in text and "--strand=+" in text
+    assert (
+        f"models/promoter-substituted {data}/test.fa.gz -o" in text
+        and "--strand=+" in text
+    )
     (summary,) = re.findall("bigbird-dna report summary .*", text)
     assert "--statistics" not in summary and "--pretraining" not in summary
-    for missing in ("simulated", "bedgraph", "report plot-scores", "evaluate scan", "--pretrained"):
+    for missing in (
+        "simulated",
+        "bedgraph",
+        "report plot-scores",
+        "evaluate scan",
+        "--pretrained",
+    ):
         assert missing not in text
 
 
-def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: Path) -> None:
-    sequences = {"negatives": "others.fa", "splits": "splits.tsv", "length": 80, "min_shared_kmers": 0.5}
+def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(
+    tmp_path: Path,
+) -> None:
+    sequences = {
+        "negatives": "others.fa",
+        "splits": "splits.tsv",
+        "length": 80,
+        "min_shared_kmers": 0.5,
+    }
     text = dry_run(
         tmp_path,
         *own_sequences(
@@ -374,7 +513,10 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: P
         "evaluate_pretraining report_pretraining"
     )
     # Sequences that are trimmed around their middle are not aligned at the start site.
-    assert jobs(text) == SEQUENCES | pretraining | {"stage_config": 6, "train_baseline_promoter": 1}
+    assert jobs(text) == SEQUENCES | pretraining | {
+        "stage_config": 6,
+        "train_baseline_promoter": 1,
+    }
     assert "user/position" not in text and "user/orf" in text
     local = f"'{tmp_path}/local data"
     assert (
@@ -382,7 +524,10 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: P
         f" '--splits={tmp_path}/local data/splits.tsv' --length=80 --upstream=60 --negatives-per-positive=4"
         " --similarity=0.5 --seed=1 --negative-set=user --output"
     ) in text
-    assert "--reference results/sequences/genome/reference.fa.gz -o results/sequences/tokens/tok" in text
+    assert (
+        "--reference results/sequences/genome/reference.fa.gz -o results/sequences/tokens/tok"
+        in text
+    )
     assert text.count("--pretrained results/sequences/models/pretrained") == 6
 
 
@@ -390,20 +535,37 @@ def test_a_model_of_labeled_sequences(tmp_path: Path) -> None:
     """Alone, or with a genome to pretrain on; a fault in the table is on the terminal."""
     rows = "".join(f"{random_dna(40, number)},{number % 2}\n" for number in range(40))
     (tmp_path / "x.csv").write_text(f"sequence,label\n{rows}")
-    training = {"steps": 2, "batch_size": 4, "evaluate_every": 1, "checkpoint_minutes": 0}
+    training = {
+        "steps": 2,
+        "batch_size": 4,
+        "evaluate_every": 1,
+        "checkpoint_minutes": 0,
+    }
     labeled = {"data": "x.csv", "model": {"initial": "random"}, "training": training}
-    small = {"tokens": {"vocabulary": 24, "max_piece_length": 4}, "encoder": tiny_run.SETTINGS["encoder"]}
-    config = written(tmp_path / "mine.yaml", yaml.safe_dump({"results": "r", **small, "sequences": labeled}))
+    small = {
+        "tokens": {"vocabulary": 24, "max_piece_length": 4},
+        "encoder": tiny_run.SETTINGS["encoder"],
+    }
+    config = written(
+        tmp_path / "mine.yaml",
+        yaml.safe_dump({"results": "r", **small, "sequences": labeled}),
+    )
     words = ("--configfile", config)
-    assert jobs(dry_run(tmp_path, *words)) == once("all check_gpu finetune_sequences stage_config")
+    assert jobs(dry_run(tmp_path, *words)) == once(
+        "all check_gpu finetune_sequences stage_config"
+    )
     outcome = snakemake(tmp_path, *words)
     assert outcome.code == 0, outcome.err
     assert (tmp_path / "r/models/sequences/report.html").is_file()
     (tmp_path / "x.csv").write_text(f"sequence,label\n{rows}ACGT,high\n")
-    outcome = snakemake(tmp_path, *words, "--config", "sequences={task: regression}", "results=other")
+    outcome = snakemake(
+        tmp_path, *words, "--config", "sequences={task: regression}", "results=other"
+    )
     assert outcome.code == 1
     text = outcome.out + outcome.err
-    (line,) = {line.strip() for line in text.splitlines() if "bigbird-dna: error" in line}
+    (line,) = {
+        line.strip() for line in text.splitlines() if "bigbird-dna: error" in line
+    }
     message(line)
     (tmp_path / "x.csv").write_text(f"sequence,label\n{rows}")
     pretrained = {"sequences": {"data": str(tmp_path / "x.csv")}}
@@ -420,34 +582,59 @@ def test_a_model_from_elsewhere_takes_the_place_of_pretraining(tmp_path: Path) -
         (tmp_path / name).touch()
     own = written(tmp_path / "mine.yaml", yaml.safe_dump(values | start))
     text = dry_run(tmp_path, "--configfile", own)
-    absent = once("prepare_tokenizer prepare_tokens pretrain train_baseline_language evaluate_pretraining")
+    absent = once(
+        "prepare_tokenizer prepare_tokens pretrain train_baseline_language evaluate_pretraining"
+    )
     found = jobs(text)
     assert found["prepare_start"] == 1 and not absent.keys() & found.keys()
     assert "report_pretraining" not in found
-    assert """--set 'pretraining.start_from="yeast"' -o results/minimal/models/pretrained""" in text
+    assert (
+        """--set 'pretraining.start_from="yeast"' -o results/minimal/models/pretrained"""
+        in text
+    )
     models = "--tokenizer results/minimal/models/pretrained --pretrained results/minimal/models/pretrained"
-    assert text.count(models) == found["finetune_promoter"] + found["finetune_start_sites"] == 3
+    assert (
+        text.count(models)
+        == found["finetune_promoter"] + found["finetune_start_sites"]
+        == 3
+    )
     assert "--start-model results/minimal/models/pretrained" in text
-    stored = read_encoder_config(REPOSITORY / "resources/models/yeast").model_dump(mode="json")
+    stored = read_encoder_config(REPOSITORY / "resources/models/yeast").model_dump(
+        mode="json"
+    )
     assert stage_configs(text)["promoters"]["encoder"] == stored
     sequences = {"promoters": {"sequences": {"positives": "promoters.fa"}}}
     alone = written(tmp_path / "alone.yaml", yaml.safe_dump(start | sequences))
     found = jobs(dry_run(tmp_path, "--configfile", alone))
     assert found["prepare_start"] == 1 and "prepare_tokenizer" not in found
-    refused(snakemake(tmp_path, "--configfile", own, "--config", "encoder={layers: 3}"), "encoder.layers 3")
+    refused(
+        snakemake(tmp_path, "--configfile", own, "--config", "encoder={layers: 3}"),
+        "encoder.layers 3",
+    )
 
 
 def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:
-    changes = {"promoters": {"source": "my.sga"}, "chromatin": {"data": {"tracks": None}}}
+    changes = {
+        "promoters": {"source": "my.sga"},
+        "chromatin": {"data": {"tracks": None}},
+    }
     whole = {"example_scan": {"max_megabases": None}}
     text = dry_run(tmp_path, *own_genome(tmp_path, **changes, **whole))
     assert jobs(text) == COMMON | FIRST_CONTIG
     assert f"prepare promoters '{tmp_path}/local data/my.sga' " in text
     assert "--promoters results/chr22/genome/promoters.tsv" in text
     # The example of scoring is the test region, here all of it; its calls are compared with the promoters.
-    assert "reference.fa.gz 22:20,500,001- --exclude=22:19,000,001-20,000,000 --assembly GRCh37" in text
-    assert re.search(r"evaluate scan --scores model=\S+/scores/promoters.tsv\s+--promoters \S+ -o", text)
-    assert float(re.findall(r" --megabases (\S+) -o results/chr22/scores", text)[0]) > 1000
+    assert (
+        "reference.fa.gz 22:20,500,001- --exclude=22:19,000,001-20,000,000 --assembly GRCh37"
+        in text
+    )
+    assert re.search(
+        r"evaluate scan --scores model=\S+/scores/promoters.tsv\s+--promoters \S+ -o",
+        text,
+    )
+    assert (
+        float(re.findall(r" --megabases (\S+) -o results/chr22/scores", text)[0]) > 1000
+    )
 
 
 def test_start_sites_scan_the_held_out_contigs(demo_run: str, tmp_path: Path) -> None:
@@ -477,12 +664,23 @@ def test_start_sites_scan_the_held_out_contigs(demo_run: str, tmp_path: Path) ->
     assert stages["chromatin"]["chromatin"]["data"]["tracks"] == "simulated"
     # Without them, the promoter model scores the start of the first contig.
     text = dry_run(tmp_path, *overlay(tmp_path, {"start_sites": None}))
-    removed = {name for name, count in (START_SITES | {"stage_config": 0}).items() if count}
+    removed = {
+        name for name, count in (START_SITES | {"stage_config": 0}).items() if count
+    }
     assert jobs(text).keys() == jobs(demo_run).keys() - removed | FIRST_CONTIG.keys()
-    assert "score-promoters results/demo/models/promoter-genomic results/demo/scores/contig.fa.gz " in text
+    assert (
+        "score-promoters results/demo/models/promoter-genomic results/demo/scores/contig.fa.gz "
+        in text
+    )
     assert "--scan" not in text
-    changes = {"promoters": {"sequences": {"positives": "promoters.fa"}}, "start_sites": {}}
-    refused(snakemake(tmp_path, *own_sequences(tmp_path, **changes)), "start_sites needs promoters.source")
+    changes = {
+        "promoters": {"sequences": {"positives": "promoters.fa"}},
+        "start_sites": {},
+    }
+    refused(
+        snakemake(tmp_path, *own_sequences(tmp_path, **changes)),
+        "start_sites needs promoters.source",
+    )
 
 
 def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
@@ -494,7 +692,10 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
     path = tmp_path / "changed.yaml"
     genome = {"aliases": "names.tsv", "test": ["chr*"], "exclude": ["chrM"]}
     changes: dict[str, Any] = {"data_dir": str(local), "genome": genome}
-    changes["chromatin"] = {"variants": "x.vcf", "data": {"tracks": "peaks", "compare_window": None}}
+    changes["chromatin"] = {
+        "variants": "x.vcf",
+        "data": {"tracks": "peaks", "compare_window": None},
+    }
     path.write_text(yaml.safe_dump(changes))
     minimal = REPOSITORY / "workflow/config/minimal.yaml"
     text = dry_run(tmp_path, "--configfile", minimal, path)
@@ -505,7 +706,9 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
             re.MULTILINE,
         )
     )
-    assert text.count("my-genome") == 10  # in the files of the stages that read the genome's section
+    assert (
+        text.count("my-genome") == 10
+    )  # in the files of the stages that read the genome's section
     aliases = f"--aliases '{local}/names.tsv'"
     named = {name for name, words in commands.items() if aliases in words}
     assert named == {"prepare reference", "prepare promoters", "score-variants"}
@@ -528,4 +731,7 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump({"data_dir": str(local)}))
     text = dry_run(tmp_path, "--configfile", minimal, path)
     assert "aliases" not in re.sub('"aliases": null', "", text)
-    assert jobs(text) == COMMON | START_SITES | {"finetune_promoter": 2, "train_baseline_promoter": 1}
+    assert jobs(text) == COMMON | START_SITES | {
+        "finetune_promoter": 2,
+        "train_baseline_promoter": 1,
+    }

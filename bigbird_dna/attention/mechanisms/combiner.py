@@ -72,7 +72,9 @@ def pool(x: Tensor, present: Tensor, largest: bool) -> Tensor:
     """Maximum, or mean, over present tokens, (…, S, K) → (…, K)."""
     if largest:
         return _filled(x.masked_fill(~present[..., None], -math.inf).amax(-2))
-    return x.masked_fill(~present[..., None], 0).sum(-2) / present.sum(-1, keepdim=True).clamp(min=1)
+    return x.masked_fill(~present[..., None], 0).sum(-2) / present.sum(
+        -1, keepdim=True
+    ).clamp(min=1)
 
 
 def pool_others(x: Tensor, present: Tensor, largest: bool) -> Tensor:
@@ -108,10 +110,14 @@ def block_attention(inputs: Heads, by_column: bool = False) -> Tensor:
     """
     q, v, present = inputs.q, inputs.v, inputs.present
     blocks, size = q.shape[2:4]
-    span_k, span_v = _summary(*inputs[1:7], q if by_column else None)  # (B, H, N, K), (B, H, N, 1 or S, K)
+    span_k, span_v = _summary(
+        *inputs[1:7], q if by_column else None
+    )  # (B, H, N, K), (B, H, N, 1 or S, K)
 
     near = sparse.own_block_scores(inputs)
-    seen = present.any(-1)[:, :, None] & sparse.other_blocks(inputs)  # (B, 1 or H, N, N)
+    seen = present.any(-1)[:, :, None] & sparse.other_blocks(
+        inputs
+    )  # (B, 1 or H, N, N)
     far = torch.unflatten(scores(q.flatten(2, 3), span_k), 2, (blocks, size))
     far = hide(far, seen[..., None, :])  # (B, H, N, S, N)
 
@@ -140,15 +146,21 @@ def _attention_over_columns(inputs: Heads, prefixes: bool) -> Tensor:
         aside = triangle(columns, q, -1)
     through = hide(scores(q, span_k), exists[..., None, :] & aside)  # (B, H, R, C, C)
     weights = weigh(torch.cat([along_row, along_column, through], -1), inputs.dropout)
-    along_row, along_column, through = torch.split(weights, [columns, rows, columns], -1)
-    return sparse.row_and_column_sum(along_row, along_column, inputs.v) + through @ span_v
+    along_row, along_column, through = torch.split(
+        weights, [columns, rows, columns], -1
+    )
+    return (
+        sparse.row_and_column_sum(along_row, along_column, inputs.v) + through @ span_v
+    )
 
 
 def _summaries(inputs: Heads, prefixes: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Keys and values of spans by row and column, (B, H, R, C, K), and which have tokens, (B, 1, R, C)."""
     _, k, v, pooled_q, pooled_k, present, largest, _, _, _ = inputs
     rows = k.shape[2]
-    pooled_q, pooled_k, k, v = map(sparse.turned, (pooled_q, pooled_k, k, v))  # (B, H, C, R, K)
+    pooled_q, pooled_k, k, v = map(
+        sparse.turned, (pooled_q, pooled_k, k, v)
+    )  # (B, H, C, R, K)
     present = sparse.turned(present)  # (B, 1, C, R)
     if prefixes:  # if a token is present, all earlier rows are full
         before = (pool_up_to(x, largest)[..., :-1, :] for x in (pooled_q, pooled_k))
@@ -156,7 +168,9 @@ def _summaries(inputs: Heads, prefixes: bool) -> tuple[Tensor, Tensor, Tensor]:
         seen = triangle(rows, k, -1)
         exists = (torch.arange(rows, device=k.device) > 0).expand_as(present)
     else:
-        span_q, span_k = (pool_others(x, present, largest) for x in (pooled_q, pooled_k))
+        span_q, span_k = (
+            pool_others(x, present, largest) for x in (pooled_q, pooled_k)
+        )
         seen = present[..., None, :] & others(rows, k)
         exists = seen.any(-1)
     span_v = attended(span_q, k, v, seen)
@@ -188,7 +202,9 @@ def _summary(
     query = pool(pooled_q, present, largest)[..., None, :]
     if queries is not None:
         query = torch.where(present[..., None], queries, query)
-    return pool(pooled_k, present, largest), attended(query, k, v, present[..., None, :])
+    return pool(pooled_k, present, largest), attended(
+        query, k, v, present[..., None, :]
+    )
 
 
 # Clusters. Axes: P chunks, S tokens of a chunk, N blocks of M queries. Time per head is P S (S + P) K, causal
@@ -211,20 +227,28 @@ def _up_to_each(inputs: Heads, laid: Heads, chunks: ClusterChunks) -> Tensor:
     """Attention to the earlier tokens of each chunk: each token has a summary of its chunk up to it."""
     tokens, size = inputs.q.shape[2], chunks.size
     before = triangle(size, laid.q)
-    span_q, span_k = (pool_up_to(x, laid.largest) for x in (laid.pooled_q, laid.pooled_k))
+    span_q, span_k = (
+        pool_up_to(x, laid.largest) for x in (laid.pooled_q, laid.pooled_k)
+    )
     span_v = attended(span_q, laid.k, laid.v, before)  # (B, H, P, S, K)
     near = chunks.collect(hide(scores(laid.q, laid.k), before))  # (B, H, L, S)
     count = min(QUERIES, tokens)
     slots, seen = _summaries_up_to_each(chunks, count)
 
-    def attend(q: Tensor, near: Tensor, span_k: Tensor, span_v: Tensor) -> tuple[Tensor, Tensor]:
+    def attend(
+        q: Tensor, near: Tensor, span_k: Tensor, span_v: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Weights of direct keys, (B, H, L, S), and the output through summaries, (B, H, L, K)."""
-        far = hide(scores(in_blocks(q, count), _taken(span_k, slots)), seen)  # (B, H, N, M, P + M)
+        far = hide(
+            scores(in_blocks(q, count), _taken(span_k, slots)), seen
+        )  # (B, H, N, M, P + M)
         weights = weigh(torch.cat([in_blocks(near, count), far], -1), inputs.dropout)
         near, far = torch.split(weights, [size, far.shape[-1]], -1)
         return joined(near, inputs), joined(far @ _taken(span_v, slots), inputs)
 
-    near, through = recomputed(attend, inputs.q, near, span_k.flatten(2, 3), span_v.flatten(2, 3))
+    near, through = recomputed(
+        attend, inputs.q, near, span_k.flatten(2, 3), span_v.flatten(2, 3)
+    )
     return through + chunks.collect(chunks.spread(near) @ laid.v)  # type: ignore[no-any-return]
 
 
@@ -237,10 +261,14 @@ def _summaries_up_to_each(chunks: ClusterChunks, count: int) -> tuple[Tensor, Te
     total, size = chunks.total, chunks.size
     missing = (0, -chunks.number.shape[2] % count)
     number = pad(chunks.number, missing, value=total)
-    slot = torch.unflatten(pad(chunks.slots[..., 0], missing, value=total * size), 2, (-1, count))
+    slot = torch.unflatten(
+        pad(chunks.slots[..., 0], missing, value=total * size), 2, (-1, count)
+    )
     every = torch.arange(total, device=number.device)
     own = number[..., None] == every
-    met = torch.unflatten(own.cumsum(2), 2, (-1, count))  # tokens of each chunk up to each query
+    met = torch.unflatten(
+        own.cumsum(2), 2, (-1, count)
+    )  # tokens of each chunk up to each query
     number, own = (torch.unflatten(x, 2, (-1, count)) for x in (number, own))
     held = (met - own.long())[:, :, :, :1]  # before the block, (B, H, N, 1, P)
     earlier = (met == held) & (held > 0) & ~own
@@ -266,16 +294,22 @@ def axial(columns: int, vertical: bool) -> PlannedAttention:
         columns = grid.map(sparse.turned)._replace(present=sparse.turned(grid.present))
         return sparse.turned(_attention_over_columns(columns, False))
 
-    return plan_of_blocks(attend, columns, lambda rows, row: row + rows + (row if vertical else rows))
+    return plan_of_blocks(
+        attend, columns, lambda rows, row: row + rows + (row if vertical else rows)
+    )
 
 
 class Combiner(PlannedLayer):
     """One plan for partitioning keys, with the pooling of a span's tokens to one query and one key."""
 
-    def __init__(self, shape: LayerShape, plan: PlannedAttention, pooling: Pooling) -> None:
+    def __init__(
+        self, shape: LayerShape, plan: PlannedAttention, pooling: Pooling
+    ) -> None:
         super().__init__(shape, plan)
         self.largest = pooling.endswith("max")
-        self.features = _Features(shape.width) if pooling.startswith("deepsets") else None
+        self.features = (
+            _Features(shape.width) if pooling.startswith("deepsets") else None
+        )
 
     def pooled(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Tensors to pool: queries and keys, or learned features of them."""
@@ -293,7 +327,9 @@ class _Features(nn.Module):
         self.key = nn.Parameter(torch.empty(width, width).normal_(std=deviation))
 
     def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        return (q @ self.query.to(q.dtype).T).relu(), (k @ self.key.to(k.dtype).T).relu()
+        return (q @ self.query.to(q.dtype).T).relu(), (
+            k @ self.key.to(k.dtype).T
+        ).relu()
 
 
 class Mixture(PlannedLayer):
@@ -304,7 +340,9 @@ class Mixture(PlannedLayer):
             outs = []
             for part in parts:
                 pooled_q, pooled_k = part.pooled(inputs.q, inputs.k)
-                own = inputs._replace(pooled_q=pooled_q, pooled_k=pooled_k, largest=part.largest)
+                own = inputs._replace(
+                    pooled_q=pooled_q, pooled_k=pooled_k, largest=part.largest
+                )
                 outs.append(recomputed(part.plan.attend, own))
             return sum(outs[1:], outs[0]) / len(outs)  # type: ignore[no-any-return]
 
@@ -317,7 +355,9 @@ class Mixture(PlannedLayer):
         self.parts = nn.ModuleList(parts)
 
 
-PlanName = Literal["fixed", "logsparse", "axial_vertical", "axial_horizontal", "axial_rowmajor"]
+PlanName = Literal[
+    "fixed", "logsparse", "axial_vertical", "axial_horizontal", "axial_rowmajor"
+]
 
 
 class CombinerOptions(Section):
@@ -356,8 +396,12 @@ def _routing(shape: LayerShape, options: CombinerRoutingOptions) -> nn.Module:
     def scores(tokens: int, chunks: int, size: int) -> int:
         return chunks + size + (min(QUERIES, tokens) if shape.causal else 0)
 
-    layer = Combiner(shape, plan_of_clusters(cluster_attention, options, scores), options.pooling)
-    layer.centroids = Centroids(shape, options.clusters, options.decay)  # drawn after the features
+    layer = Combiner(
+        shape, plan_of_clusters(cluster_attention, options, scores), options.pooling
+    )
+    layer.centroids = Centroids(
+        shape, options.clusters, options.decay
+    )  # drawn after the features
     return layer
 
 
@@ -366,16 +410,32 @@ _ROUTING_COST = "(L + clusters · span) · (K + span + clusters + L / span)"
 _PLANS: dict[PlanName, tuple[type[Section], Callable[[Any], PlannedAttention], str]] = {
     "fixed": (
         CombinerFixedOptions,
-        lambda of: plan_of_blocks(block_attention, of.span, lambda blocks, size: size + blocks),
+        lambda of: plan_of_blocks(
+            block_attention, of.span, lambda blocks, size: size + blocks
+        ),
         "L · (K + span + L / span)",
     ),
-    "logsparse": (CombinerOptions, lambda _: sparse.plan_of_levels(summaries), "L · K · log L"),
-    "axial_vertical": (CombinerAxialOptions, lambda of: axial(of.columns, True), _AXIAL_COST),
-    "axial_horizontal": (CombinerAxialOptions, lambda of: axial(of.columns, False), _AXIAL_COST),
+    "logsparse": (
+        CombinerOptions,
+        lambda _: sparse.plan_of_levels(summaries),
+        "L · K · log L",
+    ),
+    "axial_vertical": (
+        CombinerAxialOptions,
+        lambda of: axial(of.columns, True),
+        _AXIAL_COST,
+    ),
+    "axial_horizontal": (
+        CombinerAxialOptions,
+        lambda of: axial(of.columns, False),
+        _AXIAL_COST,
+    ),
     "axial_rowmajor": (  # rows, summarized separately for each column
         CombinerAxialOptions,
         lambda of: plan_of_blocks(
-            partial(block_attention, by_column=True), of.columns, lambda rows, row: row + rows
+            partial(block_attention, by_column=True),
+            of.columns,
+            lambda rows, row: row + rows,
         ),
         _AXIAL_COST,
     ),
@@ -387,11 +447,17 @@ def _build(part: PlanName, shape: LayerShape, options: Any) -> Combiner:
 
 
 def _mixture(shape: LayerShape, options: CombinerMixtureOptions) -> Mixture:
-    return Mixture(shape, [_build(part, shape, options) for part in (options.first, options.second)])
+    return Mixture(
+        shape,
+        [_build(part, shape, options) for part in (options.first, options.second)],
+    )
 
 
 MECHANISMS = (
-    *(Mechanism(f"combiner_{one}", of, partial(_build, one), cost) for one, (of, _, cost) in _PLANS.items()),
+    *(
+        Mechanism(f"combiner_{one}", of, partial(_build, one), cost)
+        for one, (of, _, cost) in _PLANS.items()
+    ),
     Mechanism("combiner_mixture", CombinerMixtureOptions, _mixture, "of both plans"),
     Mechanism("combiner_routing", CombinerRoutingOptions, _routing, _ROUTING_COST),
 )

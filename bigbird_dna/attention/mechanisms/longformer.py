@@ -45,7 +45,9 @@ TOGETHER = 1024
 """Tokens of the blocks that are processed at once, and again in the backward pass."""
 
 
-def window_attention(inputs: Heads, reach: int, dilation: int = 1, globals_: int = 0) -> Tensor:
+def window_attention(
+    inputs: Heads, reach: int, dilation: int = 1, globals_: int = 0
+) -> Tensor:
     """Window attention of a sequence, (B, H, L, K) → (B, H, L, K).
 
     A query attends to `reach` · `dilation` tokens on each side, every `dilation`-th one, and to the first
@@ -60,10 +62,16 @@ def window_attention(inputs: Heads, reach: int, dilation: int = 1, globals_: int
     front = slice(0, min(globals_, tokens))
 
     blocks = _blocks(q, dilation, size)  # (B, H, D, N, S, K)
-    keys, values = (_around(x, dilation, size, reach, after) for x in (k, v))  # (B, H, D, N, W, K)
+    keys, values = (
+        _around(x, dilation, size, reach, after) for x in (k, v)
+    )  # (B, H, D, N, W, K)
     near_present = (present & (place >= globals_))[..., None]
-    seen = _around(near_present, dilation, size, reach, after)[..., 0]  # (B, 1, D, N, W)
-    key, query = (torch.arange(count, device=q.device) for count in (size + reach + after, size))
+    seen = _around(near_present, dilation, size, reach, after)[
+        ..., 0
+    ]  # (B, 1, D, N, W)
+    key, query = (
+        torch.arange(count, device=q.device) for count in (size + reach + after, size)
+    )
     offset = key - query[:, None]
     band = (offset >= 0) & (offset <= reach + after)
     far = blocks[..., :0]  # scores of global tokens, (B, H, D, N, S, G)
@@ -73,7 +81,9 @@ def window_attention(inputs: Heads, reach: int, dilation: int = 1, globals_: int
             seen_far = seen_far & (place[:, None] >= place[front])
         far = _blocks(hide(scores(q, k[:, :, front]), seen_far), dilation, size)
 
-    def attend(blocks: Tensor, keys: Tensor, values: Tensor, seen: Tensor, far: Tensor) -> Tensor:
+    def attend(
+        blocks: Tensor, keys: Tensor, values: Tensor, seen: Tensor, far: Tensor
+    ) -> Tensor:
         """Output of the windows, concatenated with the weights of global tokens."""
         near = hide(scores(blocks, keys), seen[..., None, :] & band)
         weights = weigh(torch.cat([near, far], -1), inputs.dropout)
@@ -81,8 +91,13 @@ def window_attention(inputs: Heads, reach: int, dilation: int = 1, globals_: int
         return torch.cat([near @ values, far], -1)
 
     some = max(1, TOGETHER // size)
-    groups = zip(*(torch.split(x, some, 3) for x in (blocks, keys, values, seen, far)), strict=True)
-    out = torch.cat([recomputed(attend, *group) for group in groups], 3)  # (B, H, D, N, S, …)
+    groups = zip(
+        *(torch.split(x, some, 3) for x in (blocks, keys, values, seen, far)),
+        strict=True,
+    )
+    out = torch.cat(
+        [recomputed(attend, *group) for group in groups], 3
+    )  # (B, H, D, N, S, …)
     out = out.flatten(3, 4).transpose(2, 3).flatten(2, 3)[:, :, :tokens]
     out, far = torch.split(out, [v.shape[3], far.shape[-1]], -1)
     return out + far @ v[:, :, front] if globals_ else out
@@ -117,8 +132,12 @@ class LongformerOptions(Section):
     """Options of the window and the global tokens."""
 
     window: int = Field(default=64, ge=1, description="tokens attended to on each side")
-    dilation: int = Field(default=1, ge=1, description="distance between keys of the window, in tokens")
-    global_tokens: int = Field(default=1, ge=0, description="first tokens that attend to all and vice versa")
+    dilation: int = Field(
+        default=1, ge=1, description="distance between keys of the window, in tokens"
+    )
+    global_tokens: int = Field(
+        default=1, ge=0, description="first tokens that attend to all and vice versa"
+    )
 
 
 class Longformer(nn.Module):
@@ -126,7 +145,11 @@ class Longformer(nn.Module):
 
     def __init__(self, shape: LayerShape, options: LongformerOptions) -> None:
         super().__init__()
-        window, dilation, globals_ = options.window, options.dilation, options.global_tokens
+        window, dilation, globals_ = (
+            options.window,
+            options.dilation,
+            options.global_tokens,
+        )
         self.shape, self.globals = shape, globals_
 
         def attend(inputs: Heads) -> Tensor:
@@ -141,7 +164,10 @@ class Longformer(nn.Module):
             return tokens + -tokens % (apart * max(reach, SMALLEST))
 
         self.local = PlannedLayer(shape, PlannedAttention(attend, scores, places))
-        own = [nn.Linear(shape.hidden, shape.hidden) if globals_ else None for _ in range(3)]
+        own = [
+            nn.Linear(shape.hidden, shape.hidden) if globals_ else None
+            for _ in range(3)
+        ]
         self.query, self.key, self.value = own
 
     def forward(
@@ -166,38 +192,53 @@ class Longformer(nn.Module):
             by_head = torch.unflatten(
                 self.value.weight.to(seen.dtype), 0, (self.shape.heads, -1)
             )  # (H, K, D)
-            bias = torch.unflatten(self.value.bias.to(seen.dtype), 0, (self.shape.heads, 1, -1))  # (H, 1, K)
+            bias = torch.unflatten(
+                self.value.bias.to(seen.dtype), 0, (self.shape.heads, 1, -1)
+            )  # (H, 1, K)
             first = seen @ by_head.mT + weights.sum(-1, keepdim=True) * bias
         else:
             first = weights @ self._by_head(self.value(hidden)).to(weights.dtype)
         if lengths is not None:
-            present = torch.arange(front, device="cpu") < torch.as_tensor(lengths, device="cpu")[:, None]
+            present = (
+                torch.arange(front, device="cpu")
+                < torch.as_tensor(lengths, device="cpu")[:, None]
+            )
             first = first.masked_fill(~present[:, None, :, None].to(first.device), 0)
         out[:, :, :front] = first.to(out.dtype)
         return out
 
     def _by_head(self, x: Tensor) -> Tensor:
-        return torch.unflatten(x, 2, (self.shape.heads, -1)).transpose(1, 2)  # (B, L, D) → (B, H, L, K)
+        return torch.unflatten(x, 2, (self.shape.heads, -1)).transpose(
+            1, 2
+        )  # (B, L, D) → (B, H, L, K)
 
-    def global_weights(self, hidden: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:
+    def global_weights(
+        self, hidden: Tensor, lengths: Tensor | Sequence[int] | None
+    ) -> Tensor:
         """Attention weights of the global tokens, from the layer's input (B, L, D): (B, H, G, L)."""
         assert self.query is not None and self.key is not None
         tokens, heads = hidden.shape[1], self.shape.heads
         front = min(self.globals, tokens)
         first = hidden[:, :front]
         if is_plain(self.query, nn.Linear):
-            query = first @ self.query.weight.to(hidden.dtype).T + self.query.bias.to(hidden.dtype)
+            query = first @ self.query.weight.to(hidden.dtype).T + self.query.bias.to(
+                hidden.dtype
+            )
         else:
             query = self.query(first).to(hidden.dtype)
         query = self._by_head(query) / math.sqrt(self.shape.width)  # (B, H, G, K)
         if is_plain(self.key, nn.Linear):
-            by_head = torch.unflatten(self.key.weight.to(hidden.dtype), 0, (heads, -1))  # (H, K, D)
+            by_head = torch.unflatten(
+                self.key.weight.to(hidden.dtype), 0, (heads, -1)
+            )  # (H, K, D)
             score = torch.einsum("bhgd,bld->bhgl", query @ by_head, hidden)
         else:
             score = query @ self._by_head(self.key(hidden)).to(query.dtype).mT
         place = torch.arange(tokens, device=hidden.device)
         ends = [tokens] * len(hidden) if lengths is None else lengths
-        seen = (place < torch.as_tensor(ends, device=place.device)[:, None])[:, None, None]  # (B, 1, 1, L)
+        seen = (place < torch.as_tensor(ends, device=place.device)[:, None])[
+            :, None, None
+        ]  # (B, 1, 1, L)
         if self.shape.causal:
             seen = seen & (place <= place[:front, None])
         return weigh(hide(score, seen))
@@ -211,4 +252,8 @@ class Longformer(nn.Module):
         return torch.cat([first, local[:, :, first.shape[2] :]], 2)
 
 
-MECHANISMS = (Mechanism("longformer", LongformerOptions, Longformer, "L · (K + window + global_tokens)"),)
+MECHANISMS = (
+    Mechanism(
+        "longformer", LongformerOptions, Longformer, "L · (K + window + global_tokens)"
+    ),
+)

@@ -21,7 +21,13 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import pad
 
-from bigbird_dna.attention.mechanism import AttentionLayer, HeadSlice, by_parts, recomputed, triangle
+from bigbird_dna.attention.mechanism import (
+    AttentionLayer,
+    HeadSlice,
+    by_parts,
+    recomputed,
+    triangle,
+)
 from bigbird_dna.attention.recompute import Redrawn, standing
 from bigbird_dna.config import LayerShape, Mechanism, Section
 
@@ -39,8 +45,15 @@ class Directions(Redrawn):
         groups = -(-features // width)
         square = super().draw((heads, groups, width, width), generator)
         turned, triangular = torch.linalg.qr(square.double())
-        turned = turned * triangular.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]  # uniformly distributed
-        lengths = super().draw((heads, groups, width, width), generator).double().norm(dim=-1, keepdim=True)
+        turned = (
+            turned * triangular.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]
+        )  # uniformly distributed
+        lengths = (
+            super()
+            .draw((heads, groups, width, width), generator)
+            .double()
+            .norm(dim=-1, keepdim=True)
+        )
         directions: Tensor = (turned.mT * lengths).flatten(1, 2)[:, :features].float()
         return directions
 
@@ -48,8 +61,14 @@ class Directions(Redrawn):
 class PerformerOptions(Section):
     """Options of the random features."""
 
-    features: int = Field(default=256, ge=1, description="number of random features per head")
-    redraw: int = Field(default=1000, ge=0, description="training passes between redraws; 0: never redraw")
+    features: int = Field(
+        default=256, ge=1, description="number of random features per head"
+    )
+    redraw: int = Field(
+        default=1000,
+        ge=0,
+        description="training passes between redraws; 0: never redraw",
+    )
     seed: int = Field(default=0, ge=0, description="seed of the random features")
 
 
@@ -62,15 +81,24 @@ class Performer(AttentionLayer):
         drawn = (shape.heads, options.features, shape.width)
         self.directions = Directions(drawn, options.seed, shape.layer, options.redraw)
 
-    def attended(self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float) -> Tensor:
+    def attended(
+        self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
+    ) -> Tensor:
         """Attention by the current features; `dropout` is ignored because no weights are computed."""
         tokens, width = q.shape[2:]
         present = present[..., None]  # (B, 1, L, 1)
         directions = standing(self.directions.drawn)
 
-        def attend(part: HeadSlice, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        def attend(
+            part: HeadSlice, query: Tensor, key: Tensor, value: Tensor
+        ) -> Tensor:
             wide = torch.promote_types(value.dtype, torch.float32)
-            given = (query.to(wide), key.to(wide), value.to(wide), directions[part[1]].to(wide))
+            given = (
+                query.to(wide),
+                key.to(wide),
+                value.to(wide),
+                directions[part[1]].to(wide),
+            )
             if self.shape.causal:
                 return prefix_attention(*given).to(value.dtype)
             return whole_attention(*given, present[part[0]]).to(value.dtype)
@@ -87,7 +115,9 @@ def exponents(x: Tensor, directions: Tensor) -> Tensor:
     return x @ directions.mT - x.square().sum(-1, keepdim=True) / 2
 
 
-def whole_attention(q: Tensor, k: Tensor, v: Tensor, directions: Tensor, present: Tensor) -> Tensor:
+def whole_attention(
+    q: Tensor, k: Tensor, v: Tensor, directions: Tensor, present: Tensor
+) -> Tensor:
     """Attention to all keys, (B, H, L, K); `directions` (H, F, K), `present` (B, 1, L, 1): not padding.
 
     Features are computed for `TOGETHER` tokens at a time, and again in the backward pass.
@@ -102,7 +132,9 @@ def whole_attention(q: Tensor, k: Tensor, v: Tensor, directions: Tensor, present
 
     def of_keys(k: Tensor, v: Tensor, present: Tensor) -> Tensor:
         keys = (_hidden(exponents(k, directions), present) - largest).exp()
-        return keys.mT @ pad(v, (0, 1), value=1)  # (B, H, F, K + 1): the denominator is the last component
+        return keys.mT @ pad(
+            v, (0, 1), value=1
+        )  # (B, H, F, K + 1): the denominator is the last component
 
     def of_queries(q: Tensor, sums: Tensor) -> Tensor:
         a = exponents(q, directions) + largest
@@ -110,7 +142,9 @@ def whole_attention(q: Tensor, k: Tensor, v: Tensor, directions: Tensor, present
         # Each query has a feature with exponent 0, as does some key, so no denominator is below 1.
         return out[..., :-1] / out[..., -1:]
 
-    sums = sum(recomputed(of_keys, k, v, seen) for _, k, v, seen in zip(*parts, strict=True))
+    sums = sum(
+        recomputed(of_keys, k, v, seen) for _, k, v, seen in zip(*parts, strict=True)
+    )
     return torch.cat([recomputed(of_queries, q, sums) for q in parts[0]], 2)
 
 
@@ -129,19 +163,33 @@ def prefix_attention(q: Tensor, k: Tensor, v: Tensor, directions: Tensor) -> Ten
     counted = pad(v, (0, 1), value=1)  # (B, H, L, K + 1), as in `of_keys`
     missing = -tokens % CHUNK
     if missing:
-        keys, queries, counted = (pad(x, (0, 0, 0, missing)) for x in (keys, queries, counted))
-        own, largest = (torch.cat([x, x[..., -1:].expand(-1, -1, missing)], 2) for x in (own, largest))
+        keys, queries, counted = (
+            pad(x, (0, 0, 0, missing)) for x in (keys, queries, counted)
+        )
+        own, largest = (
+            torch.cat([x, x[..., -1:].expand(-1, -1, missing)], 2)
+            for x in (own, largest)
+        )
     keys, queries, counted, own, largest = (
-        torch.unflatten(x, 2, (-1, CHUNK)) for x in (keys, queries, counted, own, largest)
+        torch.unflatten(x, 2, (-1, CHUNK))
+        for x in (keys, queries, counted, own, largest)
     )
-    scale = (own[..., None, :] - largest[..., None]).masked_fill(~triangle(CHUNK, v), -torch.inf).exp()
+    scale = (
+        (own[..., None, :] - largest[..., None])
+        .masked_fill(~triangle(CHUNK, v), -torch.inf)
+        .exp()
+    )
     within = ((queries @ keys.mT) * scale) @ counted  # (B, H, N, C, K + 1)
-    out = torch.cat([within[:, :, :1], _before(queries, keys, counted, own, largest, within)], 2)
+    out = torch.cat(
+        [within[:, :, :1], _before(queries, keys, counted, own, largest, within)], 2
+    )
     out = out.flatten(2, 3)[:, :, :tokens]
     return out[..., :-1] / out[..., -1:].clamp(min=torch.finfo(out.dtype).tiny)
 
 
-def _before(q: Tensor, k: Tensor, v: Tensor, own: Tensor, largest: Tensor, within: Tensor) -> Tensor:
+def _before(
+    q: Tensor, k: Tensor, v: Tensor, own: Tensor, largest: Tensor, within: Tensor
+) -> Tensor:
     """For all chunks but the first, sums within and over earlier chunks, (B, H, N - 1, C, K + 1)."""
     ends = largest[..., -1]  # (B, H, N)
     sums = k.mT @ (v * (own - ends[..., None]).exp()[..., None])  # (B, H, N, F, K + 1)
@@ -149,8 +197,15 @@ def _before(q: Tensor, k: Tensor, v: Tensor, own: Tensor, largest: Tensor, withi
     for chunk in range(1, q.shape[2]):
         scale = (ends[:, :, chunk - 1, None] - largest[:, :, chunk]).exp()
         parts.append(within[:, :, chunk] + (q[:, :, chunk] @ total) * scale[..., None])
-        total = total * (ends[:, :, chunk - 1] - ends[:, :, chunk]).exp()[..., None, None] + sums[:, :, chunk]
+        total = (
+            total * (ends[:, :, chunk - 1] - ends[:, :, chunk]).exp()[..., None, None]
+            + sums[:, :, chunk]
+        )
     return torch.stack(parts, 2) if parts else within[:, :, 1:]
 
 
-MECHANISMS = (Mechanism("performer", PerformerOptions, Performer, "L · (K + features)", drops=False),)
+MECHANISMS = (
+    Mechanism(
+        "performer", PerformerOptions, Performer, "L · (K + features)", drops=False
+    ),
+)

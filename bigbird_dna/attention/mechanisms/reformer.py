@@ -26,7 +26,14 @@ from torch import Tensor
 from torch.nn.functional import dropout as drop
 from torch.nn.functional import normalize, pad
 
-from bigbird_dna.attention.mechanism import AttentionLayer, HeadSlice, blocks_of, by_parts, hide, recomputed
+from bigbird_dna.attention.mechanism import (
+    AttentionLayer,
+    HeadSlice,
+    blocks_of,
+    by_parts,
+    hide,
+    recomputed,
+)
 from bigbird_dna.attention.recompute import Redrawn, selected
 from bigbird_dna.config import LayerShape, Mechanism, Section
 
@@ -47,12 +54,16 @@ def hashed_attention(
     ranks = torch.arange(tokens, device=q.device).expand_as(order)
     place = torch.empty_like(order).scatter_(3, order, ranks)
     chunk = place // size
-    codes = (buckets * (tokens // size + 3) + chunk).masked_fill(~present[:, :, None], NOWHERE)
+    codes = (buckets * (tokens // size + 3) + chunk).masked_fill(
+        ~present[:, :, None], NOWHERE
+    )
     codes = pad(codes, (0, 1), value=NOWHERE)
     order = pad(order, (0, -tokens % size), value=tokens)
     keys = normalize(q, dim=-1) * math.sqrt(q.shape[-1])
     outs, totals = [], []
-    for number, (own, where) in enumerate(zip(order.unbind(2), place.unbind(2), strict=True)):
+    for number, (own, where) in enumerate(
+        zip(order.unbind(2), place.unbind(2), strict=True)
+    ):
         chunks = torch.unflatten(own, 2, (-1, size))  # (B, H, N, M)
         out, total = recomputed(_one_round, q, keys, v, chunks, codes, number, dropout)
         outs.append(out.gather(2, where[..., None].expand_as(v)))
@@ -62,7 +73,13 @@ def hashed_attention(
 
 
 def _one_round(
-    q: Tensor, k: Tensor, v: Tensor, own: Tensor, codes: Tensor, number: int, dropout: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    own: Tensor,
+    codes: Tensor,
+    number: int,
+    dropout: float,
 ) -> tuple[Tensor, Tensor]:
     """Results (B, H, N M, K) and log-sum-exps (B, H, N M, 1), in the order of chunks; see `_meetings`."""
     times, here = _meetings(codes, own, number)
@@ -70,10 +87,14 @@ def _one_round(
     wide = torch.promote_types(q.dtype, torch.float32)
     score = ((row_q / math.sqrt(q.shape[-1])) @ _with_before(row_k, 0).mT).to(wide)
     itself = own[..., None] == _with_before(own, -1)[..., None, :]
-    score = hide(score.masked_fill(itself, ITSELF) - times.clamp(min=1).to(wide).log(), here)
+    score = hide(
+        score.masked_fill(itself, ITSELF) - times.clamp(min=1).to(wide).log(), here
+    )
     weights = score.softmax(-1)
     # The log-sum-exp without torch's function, whose exp is ten times slower on CPUs where it returns 0.
-    total = score.amax(-1, keepdim=True) - weights.amax(-1, keepdim=True).log()  # (B, H, N, M, 1)
+    total = (
+        score.amax(-1, keepdim=True) - weights.amax(-1, keepdim=True).log()
+    )  # (B, H, N, M, 1)
     weights = weights.to(v.dtype)
     weights = drop(weights, dropout) if dropout else weights
     return (weights @ _with_before(row_v, 0)).flatten(2, 3), total.flatten(2, 3)
@@ -100,7 +121,9 @@ def _meetings(codes: Tensor, own: Tensor, number: int) -> tuple[Tensor, Tensor]:
 def _chunked(x: Tensor, own: Tensor) -> Tensor:
     """Tokens (B, H, L, K) arranged in chunks, (B, H, N, M, K)."""
     index = own.flatten(2)[..., None].expand(-1, -1, -1, x.shape[3])
-    return torch.unflatten(pad(x, (0, 0, 0, 1)).gather(2, index), 2, tuple(own.shape[2:]))
+    return torch.unflatten(
+        pad(x, (0, 0, 0, 1)).gather(2, index), 2, tuple(own.shape[2:])
+    )
 
 
 def _with_before(x: Tensor, nothing: int) -> Tensor:
@@ -113,9 +136,13 @@ class ReformerOptions(Section):
     """Options of the hashes."""
 
     buckets: int = Field(default=64, ge=2, description="number of hash buckets; even")
-    chunk: int = Field(default=64, ge=1, description="tokens per chunk; attention spans two chunks")
+    chunk: int = Field(
+        default=64, ge=1, description="tokens per chunk; attention spans two chunks"
+    )
     rounds: int = Field(default=2, ge=1, le=16, description="number of hash rounds")
-    redraw: int = Field(default=1, ge=0, description="training passes between redraws; 0: never redraw")
+    redraw: int = Field(
+        default=1, ge=0, description="training passes between redraws; 0: never redraw"
+    )
     seed: int = Field(default=0, ge=0, description="seed of the hashes")
 
     @model_validator(mode="after")
@@ -134,14 +161,20 @@ class Reformer(AttentionLayer):
         drawn = (shape.heads, options.rounds, shape.width, options.buckets // 2)
         self.rotations = Redrawn(drawn, options.seed, shape.layer, options.redraw)
 
-    def attended(self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float) -> Tensor:
+    def attended(
+        self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
+    ) -> Tensor:
         """Attention of q and v by the current hashes; `k` equals q."""
         tokens, width = q.shape[2:]
         with torch.no_grad():
             buckets = selected(lambda: self._hashed(q), self.buckets)
 
-        def attend(part: HeadSlice, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            return hashed_attention(query, value, buckets[part], present[part[0]], self.chunk, dropout)
+        def attend(
+            part: HeadSlice, query: Tensor, key: Tensor, value: Tensor
+        ) -> Tensor:
+            return hashed_attention(
+                query, value, buckets[part], present[part[0]], self.chunk, dropout
+            )
 
         chunks, size = blocks_of(tokens, self.chunk)
         each = chunks * size * buckets.shape[2] * (10 * size + 6 * width)
@@ -155,8 +188,14 @@ class Reformer(AttentionLayer):
             turned = query[:, :, None] @ rotations[part[1]].to(query.dtype)
             return torch.cat([turned, -turned], -1).argmax(-1)
 
-        return by_parts(choose, (q,), 2 * q.shape[2] * rotations.shape[1] * self.buckets)
+        return by_parts(
+            choose, (q,), 2 * q.shape[2] * rotations.shape[1] * self.buckets
+        )
 
 
 _COST = "L · rounds · (K + chunk · rounds + buckets)"
-MECHANISMS = (Mechanism("reformer", ReformerOptions, Reformer, _COST, causal=False, shares_keys=True),)
+MECHANISMS = (
+    Mechanism(
+        "reformer", ReformerOptions, Reformer, _COST, causal=False, shares_keys=True
+    ),
+)

@@ -53,10 +53,14 @@ def last_tokens_attention(inputs: Heads, last: int) -> Tensor:
     q, k, v, *_ = inputs
     blocks, size = q.shape[2:4]
     last = min(last, size)
-    last_k, last_v = (x[:, :, :, size - last :].flatten(2, 3) for x in (k, v))  # (B, H, N C, K)
+    last_k, last_v = (
+        x[:, :, :, size - last :].flatten(2, 3) for x in (k, v)
+    )  # (B, H, N C, K)
     near = own_block_scores(inputs)
     further = other_blocks(inputs)
-    seen = inputs.present[:, :, None, :, size - last :] & further[..., None]  # (B, 1, N, N, C)
+    seen = (
+        inputs.present[:, :, None, :, size - last :] & further[..., None]
+    )  # (B, 1, N, N, C)
     far = torch.unflatten(scores(q.flatten(2, 3), last_k), 2, (blocks, size))
     far = hide(far, seen.flatten(3)[..., None, :])  # (B, H, N, S, N C)
     weights = weigh(torch.cat([near, far], -1), inputs.dropout)
@@ -92,7 +96,10 @@ def row_and_column_scores(inputs: Heads) -> tuple[Tensor, Tensor]:
     R)."""
     q, k, present = inputs.q, inputs.k, inputs.present
     rows, columns = q.shape[2:4]
-    in_row, in_column = present[..., None, :], turned(present)[..., None, :] & others(rows, q)
+    in_row, in_column = (
+        present[..., None, :],
+        turned(present)[..., None, :] & others(rows, q),
+    )
     if inputs.causal:
         in_row = in_row & triangle(columns, q)
         in_column = in_column & triangle(rows, q)
@@ -110,8 +117,12 @@ def turned(x: Tensor) -> Tensor:
     return x.transpose(2, 3)
 
 
-Level = tuple[Tensor, Tensor, Tensor]  # keys and values (B, H, N, K) of blocks, and which exist (B, 1, N)
-OfLevels = Callable[[Heads, int], Iterable[Level]]  # returns the given number of levels, from 0 on
+Level = tuple[
+    Tensor, Tensor, Tensor
+]  # keys and values (B, H, N, K) of blocks, and which exist (B, 1, N)
+OfLevels = Callable[
+    [Heads, int], Iterable[Level]
+]  # returns the given number of levels, from 0 on
 
 
 def _levels(tokens: int) -> int:
@@ -137,7 +148,9 @@ def sibling_attention(inputs: Heads, of_levels: OfLevels) -> Tensor:
         inputs = inputs.map(lambda x: pad(x, (0, 0, 0, missing)))
         inputs = inputs._replace(present=pad(inputs.present, (0, missing)))
     q = inputs.q
-    columns = [_products(q, inputs.k / math.sqrt(q.shape[3]))]  # (B, H, L, 1) each: the query's own token
+    columns = [
+        _products(q, inputs.k / math.sqrt(q.shape[3]))
+    ]  # (B, H, L, 1) each: the query's own token
     values = [inputs.v]  # (B, H, N, K)
     for key, value, present in of_levels(inputs, count):
         blocks = key.shape[2]
@@ -158,9 +171,14 @@ def nearest_tokens(inputs: Heads, count: int) -> Iterator[Level]:
     present = inputs.present[..., None]
     first = last = [inputs.k, inputs.v, present]
     for _ in range(count):
-        first, last = ([torch.unflatten(x, 2, (-1, 2)) for x in ends] for ends in (first, last))
+        first, last = (
+            [torch.unflatten(x, 2, (-1, 2)) for x in ends] for ends in (first, last)
+        )
         pairs = zip(first, last, strict=True)
-        key, value, found = (torch.stack([y[:, :, :, 0], x[:, :, :, 1]], 3).flatten(2, 3) for x, y in pairs)
+        key, value, found = (
+            torch.stack([y[:, :, :, 0], x[:, :, :, 1]], 3).flatten(2, 3)
+            for x, y in pairs
+        )
         yield key, value, found[..., 0]
         first, last = [x[:, :, :, 0] for x in first], [y[:, :, :, 1] for y in last]
 
@@ -169,15 +187,28 @@ def power_attention(inputs: Heads) -> Tensor:
     """Attention to i and i ± 2^t (causal: only earlier ones), (B, H, L, K) → (B, H, L, K)."""
     q, k, v = inputs.q, inputs.k / math.sqrt(inputs.q.shape[3]), inputs.v
     distances = [1 << t for t in range((q.shape[2] - 1).bit_length())]
-    back = distances if inputs.causal else [*distances, *(-distance for distance in distances)]
+    back = (
+        distances
+        if inputs.causal
+        else [*distances, *(-distance for distance in distances)]
+    )
     columns = [_products(q, k)]
     for distance in back:
         seen = _moved(inputs.present[..., None], distance)
-        columns.append(hide(recomputed(lambda q, k, by: _products(q, _moved(k, by)), q, k, distance), seen))
+        columns.append(
+            hide(
+                recomputed(
+                    lambda q, k, by: _products(q, _moved(k, by)), q, k, distance
+                ),
+                seen,
+            )
+        )
     weights = torch.split(weigh(torch.cat(columns, -1), inputs.dropout), 1, -1)
     out = weights[0] * v
     for weight, distance in zip(weights[1:], back, strict=True):
-        out = out + recomputed(lambda weight, v, by: weight * _moved(v, by), weight, v, distance)
+        out = out + recomputed(
+            lambda weight, v, by: weight * _moved(v, by), weight, v, distance
+        )
     return out
 
 
@@ -193,12 +224,16 @@ def _moved(x: Tensor, distance: int) -> Tensor:
     return pad(x[:, :, : x.shape[2] - distance], (0, 0, distance, 0))
 
 
-def _summed(columns: Sequence[Tensor], values: Sequence[Tensor], dropout: float) -> Tensor:
+def _summed(
+    columns: Sequence[Tensor], values: Sequence[Tensor], dropout: float
+) -> Tensor:
     """Values (B, H, N, K), weighted by the softmax of scores (B, H, L, 1); each covers L / N tokens."""
     weights = weigh(torch.cat(list(columns), -1), dropout)
     out: Tensor | None = None
     for weight, value in zip(torch.split(weights, 1, -1), values, strict=True):
-        part = (torch.unflatten(weight, 2, (value.shape[2], -1)) * value[..., None, :]).flatten(2, 3)
+        part = (
+            torch.unflatten(weight, 2, (value.shape[2], -1)) * value[..., None, :]
+        ).flatten(2, 3)
         out = part if out is None else out + part
     assert out is not None
     return out
@@ -217,7 +252,9 @@ def cluster_attention(inputs: Heads, options: ClusterOptions) -> Tensor:
     def with_before(x: Tensor) -> Tensor:
         """(B, H, P, S, …) → (B, H, P, 2 S, …), previous chunk first, zero if there is none."""
         flat = pad(x.flatten(3), (0, 0, 0, 1))
-        before = flat.gather(2, chunks.before[..., None].expand(-1, -1, -1, flat.shape[3]))
+        before = flat.gather(
+            2, chunks.before[..., None].expand(-1, -1, -1, flat.shape[3])
+        )
         return torch.cat([torch.unflatten(before, 3, tuple(x.shape[3:])), x], 3)
 
     seen = with_before(laid.present)[..., None, :]
@@ -232,7 +269,9 @@ class SparseFixedOptions(Section):
     """Options of sparse_fixed."""
 
     span: int = Field(default=64, ge=1, description="tokens per block")
-    last: int = Field(default=1, ge=1, description="last tokens per block that all tokens attend to")
+    last: int = Field(
+        default=1, ge=1, description="last tokens per block that all tokens attend to"
+    )
 
 
 class AxialOptions(Section):
@@ -245,20 +284,26 @@ def _fixed(options: SparseFixedOptions) -> PlannedAttention:
     def scores(blocks: int, size: int) -> int:
         return size + min(options.last, size) * blocks
 
-    return plan_of_blocks(partial(last_tokens_attention, last=options.last), options.span, scores)
+    return plan_of_blocks(
+        partial(last_tokens_attention, last=options.last), options.span, scores
+    )
 
 
 _PLANS: dict[str, tuple[type[Section], Callable[[Any], PlannedAttention], str]] = {
     "sparse_fixed": (SparseFixedOptions, _fixed, "L · (K + span + last · L / span)"),
     "axial": (
         AxialOptions,
-        lambda of: plan_of_blocks(row_and_column_attention, of.columns, lambda rows, row: row + rows),
+        lambda of: plan_of_blocks(
+            row_and_column_attention, of.columns, lambda rows, row: row + rows
+        ),
         "L · (K + columns + L / columns)",
     ),
     "logsparse": (Section, lambda _: plan_of_levels(nearest_tokens), "L · K · log L"),
     "logsparse_powers": (
         Section,
-        lambda _: PlannedAttention(power_attention, lambda tokens: 2 * tokens.bit_length()),
+        lambda _: PlannedAttention(
+            power_attention, lambda tokens: 2 * tokens.bit_length()
+        ),
         "L · K · log L",
     ),
 }
@@ -269,12 +314,17 @@ def _build(part: str, shape: LayerShape, options: Any) -> nn.Module:
 
 
 def _routing(shape: LayerShape, options: ClusterOptions) -> nn.Module:
-    plan = plan_of_clusters(cluster_attention, options, lambda tokens, chunks, size: 4 * size)
+    plan = plan_of_clusters(
+        cluster_attention, options, lambda tokens, chunks, size: 4 * size
+    )
     return PlannedLayer(shape, plan, Centroids(shape, options.clusters, options.decay))
 
 
 _ROUTING_COST = "(L + clusters · span) · (K + span) + L · clusters"
 MECHANISMS = (
-    *(Mechanism(one, of, partial(_build, one), cost) for one, (of, _, cost) in _PLANS.items()),
+    *(
+        Mechanism(one, of, partial(_build, one), cost)
+        for one, (of, _, cost) in _PLANS.items()
+    ),
     Mechanism("routing", ClusterOptions, _routing, _ROUTING_COST),
 )

@@ -103,14 +103,20 @@ def source_entry(path: Path) -> dict[str, str]:
     return {"file": path.name, "sha256": checksum(path)}
 
 
-def split_counts(bins: pd.DataFrame, labels: PackedLabels) -> dict[Split, npt.NDArray[np.int64]]:
+def split_counts(
+    bins: pd.DataFrame, labels: PackedLabels
+) -> dict[Split, npt.NDArray[np.int64]]:
     """Return the positives of each track (T,) per split."""
     codes = bins["split"].cat.codes.to_numpy()
     return {split: labels.positives(codes == code) for code, split in enumerate(SPLITS)}
 
 
 def write_dataset(
-    directory: Path, bins: pd.DataFrame, labels: PackedLabels, tracks: Sequence[Track], info: dict[str, Any]
+    directory: Path,
+    bins: pd.DataFrame,
+    labels: PackedLabels,
+    tracks: Sequence[Track],
+    info: dict[str, Any],
 ) -> ChromatinData:
     """Write a data set atomically, and read it back."""
     counts = split_counts(bins, labels)
@@ -121,13 +127,19 @@ def write_dataset(
         "tracks": len(tracks),
         **info,
     }
-    positives = {f"positives_{split}": found.tolist() for split, found in counts.items()}
+    positives = {
+        f"positives_{split}": found.tolist() for split, found in counts.items()
+    }
     with atomic_directory(directory) as temporary:
         bins.to_parquet(temporary / "bins.parquet", index=False)
         labels.save(temporary / "labels.npz")
         # A path to the peak files would become wrong when the directory is moved: dataset.json has their
         # names and checksums.
-        write_tracks(temporary / "tracks.tsv", [replace(track, file=None) for track in tracks], positives)
+        write_tracks(
+            temporary / "tracks.tsv",
+            [replace(track, file=None) for track in tracks],
+            positives,
+        )
         write_json(temporary / "dataset.json", info)
     return read_dataset(directory)
 
@@ -137,11 +149,19 @@ def read_dataset(directory: Path) -> ChromatinData:
     directory = Path(directory)
     for name in FILES:
         if not (directory / name).is_file():
-            raise DataError(f"{directory / name}: no such file; {directory} must be a chromatin data set")
+            raise DataError(
+                f"{directory / name}: no such file; {directory} must be a chromatin data set"
+            )
     info = read_json(directory / "dataset.json")
-    size = info.get("bin_size") if isinstance(info, dict) and info.get("format") == FORMAT else None
+    size = (
+        info.get("bin_size")
+        if isinstance(info, dict) and info.get("format") == FORMAT
+        else None
+    )
     if type(size) is not int or not 0 < size < 2**31:
-        raise DataError(f"{directory / 'dataset.json'}: not the description of a chromatin data set")
+        raise DataError(
+            f"{directory / 'dataset.json'}: not the description of a chromatin data set"
+        )
     path = directory / "bins.parquet"
     bins = read_frame(path)
     if list(bins.columns) != COLUMNS:
@@ -149,9 +169,13 @@ def read_dataset(directory: Path) -> ChromatinData:
     check_cells(path, bins, ("contig", "split"), ("start", "end"))
     strange = set(bins["split"].unique()) - set(SPLITS)
     if strange:
-        raise DataError(f"{path}: split {min(strange)!r:.60} is not one of {', '.join(SPLITS)}")
+        raise DataError(
+            f"{path}: split {min(strange)!r:.60} is not one of {', '.join(SPLITS)}"
+        )
     if (bins["end"] - bins["start"] != info["bin_size"]).any():
-        raise DataError(f"{path}: a bin does not have {info['bin_size']} bp, the bin size in dataset.json")
+        raise DataError(
+            f"{path}: a bin does not have {info['bin_size']} bp, the bin size in dataset.json"
+        )
     labels = PackedLabels.load(directory / "labels.npz", len(bins))
     tracks = read_tracks(directory / "tracks.tsv")
     if labels.shape != (len(bins), len(tracks)):
@@ -163,7 +187,9 @@ def read_dataset(directory: Path) -> ChromatinData:
 
 
 KIND = "labeled bins"
-_TYPES = [np.dtype(kind) for kind in ("int64", "int64", "int8", "bool", "uint8", "int64")]
+_TYPES = [
+    np.dtype(kind) for kind in ("int64", "int64", "int8", "bool", "uint8", "int64")
+]
 _SHOWN = 5  # excluded tracks that are named in the log
 
 _MEANING = {
@@ -200,7 +226,10 @@ def write_label_shard(output: Path, shard: Shard, source: BinSource) -> int:
     bins = map(source.labeling.bins, source.reference.contigs.values())
     job, labeled = _label(source, shard.rows(sum(bins)))
     # The locations of the peak files do not matter: `sources` has their checksums.
-    tracks = [asdict(replace(track, file=None, extra=dict(track.extra))) for track in job.tracks]
+    tracks = [
+        asdict(replace(track, file=None, extra=dict(track.extra)))
+        for track in job.tracks
+    ]
     stored = job._asdict() | {"labeling": asdict(job.labeling), "tracks": tracks}
     with write_shard(output, KIND, shard, stored) as writer:
         for name, array in labeled._asdict().items():
@@ -220,11 +249,15 @@ def _read_shard(shard: ShardFile, contigs: int, tracks: int) -> LabeledBins:
     found = LabeledBins(*shard.arrays(*LabeledBins._fields))
     rows = (len(found.owners) if found.owners.ndim else 0,)
     shapes = [*[rows] * 4, (*rows, -(-tracks // 8)), (len(DROPPED),)]
-    fits = [array.dtype for array in found] == _TYPES and [array.shape for array in found] == shapes
+    fits = [array.dtype for array in found] == _TYPES and [
+        array.shape for array in found
+    ] == shapes
     for numbers, count in ((found.owners, contigs), (found.splits, len(SPLITS))):
         fits = fits and bool(((numbers >= 0) & (numbers < count)).all())
     if not fits:
-        raise DataError(f"{shard.path}: the shard is damaged: its arrays are not those of labeled bins")
+        raise DataError(
+            f"{shard.path}: the shard is damaged: its arrays are not those of labeled bins"
+        )
     PackedLabels(found.packed, tracks)
     return found
 
@@ -232,11 +265,14 @@ def _read_shard(shard: ShardFile, contigs: int, tracks: int) -> LabeledBins:
 def _job(stored: dict[str, Any]) -> LabelJob:
     job = LabelJob(**stored)
     return job._replace(
-        tracks=[Track(**track) for track in stored["tracks"]], labeling=Labeling(**stored["labeling"])
+        tracks=[Track(**track) for track in stored["tracks"]],
+        labeling=Labeling(**stored["labeling"]),
     )
 
 
-def _label(source: BinSource, numbers: range | None = None) -> tuple[LabelJob, LabeledBins]:
+def _label(
+    source: BinSource, numbers: range | None = None
+) -> tuple[LabelJob, LabeledBins]:
     """Return the description of the data set, and all candidate bins or those with the given numbers."""
     reference, assembly, tracks, splits, labeling, blacklist = source
     if not tracks:
@@ -244,14 +280,18 @@ def _label(source: BinSource, numbers: range | None = None) -> tuple[LabelJob, L
     contigs = reference.contigs
     peaks, sources = _place_tracks(tracks, contigs, assembly, labeling.widen)
     if not any(peaks):
-        raise DataError(f"{reference.path}: no track has peaks on the reference's contigs ({shown(contigs)})")
+        raise DataError(
+            f"{reference.path}: no track has peaks on the reference's contigs ({shown(contigs)})"
+        )
     banned: Mapping[str, Intervals] = {}
     if blacklist is not None:
         found = place_peaks(read_peaks(blacklist), contigs, assembly)
         banned = found.contigs
         sources["blacklist"] = {**source_entry(blacklist), **found.counts}
     sources = {"reference": source_entry(reference.path), **sources}
-    job = LabelJob(sources, labeling, assembly.name, splits.describe(), list(contigs), tracks)
+    job = LabelJob(
+        sources, labeling, assembly.name, splits.describe(), list(contigs), tracks
+    )
     labeled = label_contigs(source, peaks, banned, numbers)
     return job, LabeledBins.joined(labeled, len(tracks))
 
@@ -259,14 +299,18 @@ def _label(source: BinSource, numbers: range | None = None) -> tuple[LabelJob, L
 def _write(out: Path, job: LabelJob, labeled: LabeledBins) -> ChromatinData:
     """Write the data set of the bins that are sampled, or positive in a track that is kept."""
     labeling = job.labeling
-    bins = make_bins(job.contigs, labeled.owners, labeled.starts, labeled.splits, labeling.bin_size)
+    bins = make_bins(
+        job.contigs, labeled.owners, labeled.starts, labeled.splits, labeling.bin_size
+    )
     labels = PackedLabels(labeled.packed, len(job.tracks))
     kept, left_out = _choose_tracks(job, split_counts(bins, labels))
     labels = labels.select(kept)
     rows = labels.any() | labeled.sampled
     bins = bins[rows].reset_index(drop=True)
     if not (bins["split"] == "train").any():
-        raise DataError("no bin is left for training: held-out regions and gaps cover all bins")
+        raise DataError(
+            "no bin is left for training: held-out regions and gaps cover all bins"
+        )
     info = {
         **asdict(job.labeling),
         "assembly": job.assembly,
@@ -275,7 +319,9 @@ def _write(out: Path, job: LabelJob, labeled: LabeledBins) -> ChromatinData:
         "left_out": left_out,
         "sources": job.sources,
     }
-    data = write_dataset(out, bins, labels.take(rows), [job.tracks[number] for number in kept], info)
+    data = write_dataset(
+        out, bins, labels.take(rows), [job.tracks[number] for number in kept], info
+    )
     _report(data)
     return data
 
@@ -315,7 +361,9 @@ def _choose_tracks(
     job: LabelJob, counts: Mapping[Split, npt.NDArray[np.int64]]
 ) -> tuple[npt.NDArray[np.intp], list[dict[str, Any]]]:
     """Return the indices of the tracks with enough positives, and the other tracks with the reason."""
-    least = dict.fromkeys(SPLITS, job.labeling.min_held_out) | {"train": job.labeling.min_positives}
+    least = dict.fromkeys(SPLITS, job.labeling.min_held_out) | {
+        "train": job.labeling.min_positives
+    }
     used = [split for split in SPLITS if split == "train" or counts[split].any()]
     too_few = {
         track.name: [split for split in used if counts[split][number] < least[split]]
@@ -334,9 +382,12 @@ def _choose_tracks(
             reason = f"its opposite, track {track.opposite}, is excluded"
         else:
             reason = "; ".join(
-                f"{counts[split][number]} positive bins in {split}, {least[split]} needed" for split in short
+                f"{counts[split][number]} positive bins in {split}, {least[split]} needed"
+                for split in short
             )
-        left_out.append({"track": track.name, "group": track.group, **found, "reason": reason})
+        left_out.append(
+            {"track": track.name, "group": track.group, **found, "reason": reason}
+        )
     if not kept:
         raise DataError(
             f"no track has {least['train']} positive bins for training"
@@ -358,4 +409,6 @@ def _report(data: ChromatinData) -> None:
     for track in info["left_out"][:_SHOWN]:
         log(f"track {track['track']} is excluded: {track['reason']}")
     if len(info["left_out"]) > _SHOWN:
-        log(f"{len(info['left_out']):,} tracks are excluded in total; dataset.json lists them")
+        log(
+            f"{len(info['left_out']):,} tracks are excluded in total; dataset.json lists them"
+        )

@@ -25,7 +25,12 @@ from bigbird_dna.disk.atomic import atomic_path, reading, scratch_directory
 from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.assembly import Assembly, shown
-from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins, source_entry, write_dataset
+from bigbird_dna.genome.chromatin.dataset import (
+    ChromatinData,
+    make_bins,
+    source_entry,
+    write_dataset,
+)
 from bigbird_dna.genome.chromatin.labels import Bytes, PackedLabels
 from bigbird_dna.genome.chromatin.matlab import MatArray, open_mat
 from bigbird_dna.genome.chromatin.tracks import Track
@@ -82,14 +87,21 @@ def unpack_bundle(archive: Path, directory: Path) -> None:
     size are a `UsageError`.
     """
     found = set()
-    with reading(archive, "not a complete tar archive", Exception), tarfile.open(archive, "r|*") as tar:
+    with (
+        reading(archive, "not a complete tar archive", Exception),
+        tarfile.open(archive, "r|*") as tar,
+    ):
         for member in tar:
             name = Path(member.name).name
             if name not in MEMBERS or not member.isfile():
                 continue
             target = directory / name
-            if target.exists() and not (target.is_file() and target.stat().st_size == member.size):
-                raise UsageError(f"{target} exists with another size than in the archive; move it away")
+            if target.exists() and not (
+                target.is_file() and target.stat().st_size == member.size
+            ):
+                raise UsageError(
+                    f"{target} exists with another size than in the archive; move it away"
+                )
             if not target.exists():
                 log(f"unpacking {name} ({member.size / 1e6:,.0f} MB)")
                 with atomic_path(target) as temporary:
@@ -101,10 +113,14 @@ def unpack_bundle(archive: Path, directory: Path) -> None:
     raise DataError(f"{archive}: the archive does not contain {missing}")
 
 
-def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, archive: Path, target: Path) -> None:
+def _unpack(
+    tar: tarfile.TarFile, member: tarfile.TarInfo, archive: Path, target: Path
+) -> None:
     """Write a file of an archive; a size that the archive cannot hold is a `DataError`."""
     if member.issparse() or member.size > _SMALLEST * archive.stat().st_size:
-        raise DataError(f"{archive}: {member.name}: the archive cannot hold {member.size:,} bytes")
+        raise DataError(
+            f"{archive}: {member.name}: the archive cannot hold {member.size:,} bytes"
+        )
     source = tar.extractfile(member)
     assert source is not None, "a regular file has content"
     with target.open("wb") as stream:
@@ -117,12 +133,18 @@ def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, archive: Path, target
 @contextmanager
 def unpacked(bundle: Path, out: Path) -> Iterator[dict[Split, Path]]:
     """Yield the bundle's files by split; an archive is unpacked to a temporary directory next to `out`."""
-    with nullcontext(bundle) if bundle.is_dir() else scratch_directory(out.parent) as directory:
+    with (
+        nullcontext(bundle)
+        if bundle.is_dir()
+        else scratch_directory(out.parent) as directory
+    ):
         if directory != bundle:
             unpack_bundle(bundle, directory)
         files: dict[Split, Path] = {}
         for split, name in zip(SPLITS, MEMBERS, strict=True):
-            found = sorted(directory.rglob(name), key=lambda path: (len(path.parts), path))
+            found = sorted(
+                directory.rglob(name), key=lambda path: (len(path.parts), path)
+            )
             if not found:
                 raise DataError(f"{directory}: the directory does not contain {name}")
             files[split] = found[0]
@@ -139,7 +161,11 @@ def bundle_arrays(
     names = f"{split}xdata", f"{split}data"
     for name in names:
         if name not in arrays:
-            there = f"its arrays are {', '.join(arrays)}" if arrays else "it has no numeric arrays"
+            there = (
+                f"its arrays are {', '.join(arrays)}"
+                if arrays
+                else "it has no numeric arrays"
+            )
             raise DataError(f"{path}: no array {name!r} in the file; {there}")
     windows, labels = arrays[names[0]], arrays[names[1]]
     wanted = (len(CHANNELS), WINDOW)
@@ -150,7 +176,9 @@ def bundle_arrays(
             + ("; its axes are in another order (already transposed?)" if axes else "")
         )
     if len(labels.shape) != 2:
-        raise DataError(f"{path}: {labels.name} has shape {labels.shape}, expected (rows, tracks)")
+        raise DataError(
+            f"{path}: {labels.name} has shape {labels.shape}, expected (rows, tracks)"
+        )
     rows = windows.shape[0]
     if labels.shape[0] != rows:
         turned = " (axes in another order?)" if labels.shape[1] == rows else ""
@@ -158,7 +186,9 @@ def bundle_arrays(
             f"{path}: {labels.name} has MATLAB shape {labels.shape}, expected {rows:,} rows{turned}"
         )
     if rows % 2 or not rows:
-        raise DataError(f"{path}: {rows:,} rows; the forward strand needs as many rows as the reverse strand")
+        raise DataError(
+            f"{path}: {rows:,} rows; the forward strand needs as many rows as the reverse strand"
+        )
     if tracks is not None and labels.shape[1] != tracks:
         raise DataError(
             f"{path}: {labels.name} has {labels.shape[1]:,} tracks, the table of tracks has {tracks:,}"
@@ -179,16 +209,22 @@ def _plain_bed(path: Path) -> Iterator[Path]:
         with reading(path, fault, Exception), tarfile.open(path) as tar:
             # The archive may also contain the file's macOS resource fork (._name).
             members = [
-                member for member in tar if member.isfile() and not Path(member.name).name.startswith(".")
+                member
+                for member in tar
+                if member.isfile() and not Path(member.name).name.startswith(".")
             ]
             if len(members) != 1:
-                raise DataError(f"{path}: the archive contains {len(members)} files, expected one")
+                raise DataError(
+                    f"{path}: the archive contains {len(members)} files, expected one"
+                )
             target = directory / Path(members[0].name).name
             _unpack(tar, members[0], path, target)
         try:
             yield target
         except DataError as error:
-            raise DataError(str(error).replace(str(target), f"{path}: {target.name}")) from None
+            raise DataError(
+                str(error).replace(str(target), f"{path}: {target.name}")
+            ) from None
 
 
 _RUN = 16  # consecutive rows per check
@@ -212,12 +248,19 @@ def check_rows(
     """
     half = len(rows)
     # About `samples` rows in runs of consecutive rows, including the first and the last row.
-    starts = np.linspace(0, max(0, half - _RUN), max(1, -(-min(samples, half) // _RUN))).astype(np.intp)
+    starts = np.linspace(
+        0, max(0, half - _RUN), max(1, -(-min(samples, half) // _RUN))
+    ).astype(np.intp)
     chosen = np.unique(starts[:, None] + np.arange(_RUN))
     chosen = chosen[chosen < half]
-    forward, backward = np.split(windows.pick(np.concatenate([chosen, chosen + half])), 2)
+    forward, backward = np.split(
+        windows.pick(np.concatenate([chosen, chosen + half])), 2
+    )
     first, second = np.split(labels.pick(np.concatenate([chosen, chosen + half])), 2)
-    for what, one, other in ((windows, forward, backward[:, ::-1, ::-1]), (labels, first, second)):
+    for what, one, other in (
+        (windows, forward, backward[:, ::-1, ::-1]),
+        (labels, first, second),
+    ):
         unequal = np.flatnonzero((one != other).reshape(len(chosen), -1).any(axis=1))
         if len(unequal):
             row = int(chosen[unequal[0]])
@@ -247,9 +290,12 @@ def check_prevalence(data: ChromatinData) -> None:
     test = data.rows("test")
     found = data.labels.positives(test) / max(len(test), 1)
     listed = pd.to_numeric(
-        pd.Series([track.extra.get("published_prevalence") for track in data.tracks]), "coerce"
+        pd.Series([track.extra.get("published_prevalence") for track in data.tracks]),
+        "coerce",
     ).to_numpy(np.float64)
-    unlike = np.flatnonzero(np.abs(found - listed) > 0.01 * listed)  # False without a listed value
+    unlike = np.flatnonzero(
+        np.abs(found - listed) > 0.01 * listed
+    )  # False without a listed value
     if len(unlike):
         first = int(unlike[0])
         log(
@@ -264,7 +310,9 @@ def one_hot(sequence: str) -> Bytes:
     return _CODED[base_codes(sequence)]
 
 
-def _describe_difference(found: Bytes, expected: str, place: Interval, reference: Reference) -> str:
+def _describe_difference(
+    found: Bytes, expected: str, place: Interval, reference: Reference
+) -> str:
     """Describe how a window (4, L) of the bundle differs from the reference sequence at its location."""
     if (found.sum(axis=0) > 1).any():
         return "is not one-hot: a base has more than one channel"
@@ -315,16 +363,23 @@ def build_deepsea(
             with open_mat(path := files[split]) as arrays:
                 windows, labels = bundle_arrays(path, arrays, split, len(tracks))
                 checked = check_rows(windows, labels, samples, bins, chosen, reference)
-                log(f"{path}: {checked:,} of {len(chosen):,} windows match the reference")
+                log(
+                    f"{path}: {checked:,} of {len(chosen):,} windows match the reference"
+                )
                 marked = PackedLabels.empty(len(chosen), len(tracks))
                 for first, row, part in labels.parts(len(chosen)):
                     for track, values in enumerate(part, first):
                         marked.mark(track, row + np.flatnonzero(values))
             packed.append(np.ascontiguousarray(marked.packed))
-        sources = {"reference": source_entry(reference.path), "bins": source_entry(Path(bed))}
+        sources = {
+            "reference": source_entry(reference.path),
+            "bins": source_entry(Path(bed)),
+        }
         sources |= {split: source_entry(path) for split, path in files.items()}
     order = np.concatenate(list(rows.values()))
-    splits = np.repeat(np.arange(len(SPLITS)), [len(chosen) for chosen in rows.values()])
+    splits = np.repeat(
+        np.arange(len(SPLITS)), [len(chosen) for chosen in rows.values()]
+    )
     table = make_bins(bins.contigs, bins.codes[order], bins.starts[order], splits, BIN)
     info: dict[str, Any] = {
         "bin_size": BIN,
@@ -336,7 +391,9 @@ def build_deepsea(
         "bins_of_no_split": len(bins.starts) - len(table),
         "sources": sources,
     }
-    data = write_dataset(out, table, PackedLabels(np.concatenate(packed), len(tracks)), tracks, info)
+    data = write_dataset(
+        out, table, PackedLabels(np.concatenate(packed), len(tracks)), tracks, info
+    )
     check_prevalence(data)
     return data
 
@@ -359,7 +416,9 @@ def _split_rows(
     ends = sizes["train"], sizes["train"] + sizes["valid"]
     names = " and ".join(_TEST_CONTIGS)
     if ends[1] > len(for_test):
-        raise DataError(f"{bed}: {len(for_test):,} bins, but {ends[1]:,} windows in train.mat and valid.mat")
+        raise DataError(
+            f"{bed}: {len(for_test):,} bins, but {ends[1]:,} windows in train.mat and valid.mat"
+        )
     if for_test[: ends[1]].any():
         row = int(np.argmax(for_test[: ends[1]]))
         raise DataError(

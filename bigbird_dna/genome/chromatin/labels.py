@@ -19,14 +19,22 @@ from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.assembly import Assembly
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import NO_INTERVALS, Interval, Intervals, Positions, unknown_runs
+from bigbird_dna.genome.sequence import (
+    NO_INTERVALS,
+    Interval,
+    Intervals,
+    Positions,
+    unknown_runs,
+)
 from bigbird_dna.genome.splits import EXCLUDED, GAP, RegionSplits, window_start
 
 Bytes = npt.NDArray[np.uint8]
 
 _ROWS = 65_536  # unpacked per batch
 # Row b contains the bits of byte b.
-_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+_BITS = np.unpackbits(
+    np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +46,11 @@ class PackedLabels:
 
     def __post_init__(self) -> None:
         wanted = (self.packed.shape[0], -(-self.tracks // 8))
-        if self.packed.ndim != 2 or self.packed.dtype != np.uint8 or self.packed.shape != wanted:
+        if (
+            self.packed.ndim != 2
+            or self.packed.dtype != np.uint8
+            or self.packed.shape != wanted
+        ):
             raise ValueError(
                 f"packed labels of {self.tracks} tracks must be uint8 {wanted}, "
                 f"not {self.packed.dtype} {self.packed.shape}"
@@ -69,7 +81,9 @@ class PackedLabels:
 
     def rows(self, index: Any = slice(None)) -> Bytes:
         """Return the labels of rows given by indices, a mask or a slice, (n, T) uint8."""
-        return np.unpackbits(self.packed[index], axis=1, count=self.tracks, bitorder="little")
+        return np.unpackbits(
+            self.packed[index], axis=1, count=self.tracks, bitorder="little"
+        )
 
     def positives(self, index: Any = None) -> npt.NDArray[np.int64]:
         """Return the number of positive rows of each track, among all rows or those of `index`, (T,)."""
@@ -98,12 +112,17 @@ class PackedLabels:
     def save(self, path: Path) -> None:
         """Write `packed` and `tracks` as a compressed `.npz`; the same labels give the same bytes."""
         with atomic_path(path) as temporary:
-            np.savez_compressed(temporary, packed=self.packed, tracks=np.array(self.tracks))
+            np.savez_compressed(
+                temporary, packed=self.packed, tracks=np.array(self.tracks)
+            )
 
     @classmethod
     def load(cls, path: Path, rows: int | None = None) -> Self:
         """Read a file of `save`; `rows`, if given, is checked before the labels are read."""
-        with reading(path, "damaged or not a file of packed labels", Exception), open_npz(path) as stored:
+        with (
+            reading(path, "damaged or not a file of packed labels", Exception),
+            open_npz(path) as stored,
+        ):
             found = stored.header("packed").shape[:1]
             if rows is not None and found != (rows,):
                 count = found[0] if found else 0
@@ -113,7 +132,9 @@ class PackedLabels:
             labels = cls(stored.read("packed"), int(stored.read("tracks")))
         spare = labels.tracks % 8
         if spare and labels.packed.size and (labels.packed[:, -1] >> spare).any():
-            raise DataError(f"{path}: the file is damaged: bits are set beyond track {labels.tracks}")
+            raise DataError(
+                f"{path}: the file is damaged: bits are set beyond track {labels.tracks}"
+            )
         return labels
 
 
@@ -153,13 +174,19 @@ class Labeling:
 
     def __post_init__(self) -> None:
         if self.bin_size < 1 or self.stride < 0:
-            raise ConfigError(f"invalid grid: bins of {self.bin_size} bp every {self.stride} bp")
+            raise ConfigError(
+                f"invalid grid: bins of {self.bin_size} bp every {self.stride} bp"
+            )
         object.__setattr__(self, "stride", self.stride or self.bin_size)
         if not 1 <= self.least_bases <= self.bin_size:
-            raise ConfigError(f"label rule {self.rule!r}: must be 1 to the bin size ({self.bin_size} bp)")
+            raise ConfigError(
+                f"label rule {self.rule!r}: must be 1 to the bin size ({self.bin_size} bp)"
+            )
         for name in ("max_n", "negative_fraction"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{name} must be a fraction from 0 to 1, not {getattr(self, name)}")
+                raise ConfigError(
+                    f"{name} must be a fraction from 0 to 1, not {getattr(self, name)}"
+                )
         if self.window < 1:
             raise ConfigError(f"window must be at least 1 bp, not {self.window}")
 
@@ -176,17 +203,25 @@ class Labeling:
 
     def positive_bins(self, intervals: Intervals, length: int) -> Positions:
         """Return the indices of the positive bins of a contig of `length` bp, ascending."""
-        margin, width = (self.bin_size // 2, 1) if self.rule == "center" else (0, self.bin_size)
+        margin, width = (
+            (self.bin_size // 2, 1) if self.rule == "center" else (0, self.bin_size)
+        )
         # The part of bin i that counts is [margin + i * stride, … + width). It can overlap the interval if
         # margin + i * stride + width > start and margin + i * stride < end.
         first = np.maximum(-((margin + width - 1 - intervals.starts) // self.stride), 0)
-        last = np.minimum((intervals.ends - 1 - margin) // self.stride, self.bins(length) - 1)
+        last = np.minimum(
+            (intervals.ends - 1 - margin) // self.stride, self.bins(length) - 1
+        )
         touched = np.maximum(last - first + 1, 0)
         before = np.repeat(first - (np.cumsum(touched) - touched), touched)
-        numbers = np.sort(before + np.arange(len(before)), kind="stable")  # `np.unique` is much slower
+        numbers = np.sort(
+            before + np.arange(len(before)), kind="stable"
+        )  # `np.unique` is much slower
         numbers = numbers[np.diff(numbers, prepend=-1) > 0]
         begin = margin + numbers * self.stride
-        return np.asarray(numbers[intervals.covered(begin, begin + width) >= self.least_bases])
+        return np.asarray(
+            numbers[intervals.covered(begin, begin + width) >= self.least_bases]
+        )
 
 
 class BinSource(NamedTuple):
@@ -219,7 +254,14 @@ class LabeledBins(NamedTuple):
         """Concatenate the bins of several contigs."""
         none = np.zeros(0, np.int64)
         unlabeled = np.zeros((0, -(-tracks // 8)), np.uint8)
-        empty = cls(none, none, np.zeros(0, np.int8), none > 0, unlabeled, np.zeros(len(DROPPED), np.int64))
+        empty = cls(
+            none,
+            none,
+            np.zeros(0, np.int8),
+            none > 0,
+            unlabeled,
+            np.zeros(len(DROPPED), np.int64),
+        )
         *columns, dropped = zip(empty, *parts, strict=True)
         return cls._make([*map(np.concatenate, columns), np.sum(dropped, axis=0)])
 
@@ -239,7 +281,9 @@ def label_contigs(
     reference, labeling = source.reference, source.labeling
     contigs, size = reference.contigs, labeling.bin_size
     before = 0  # bins of the previous contigs
-    for number, (contig, length) in enumerate(progress(contigs.items(), "labeling bins", len(contigs))):
+    for number, (contig, length) in enumerate(
+        progress(contigs.items(), "labeling bins", len(contigs))
+    ):
         count = labeling.bins(length)
         here = range(count)
         if numbers is not None:
@@ -260,17 +304,27 @@ def label_contigs(
         starts = (wanted + here.start) * labeling.stride
         assigned = source.splits.assign(contig, starts, size, labeling.window)
         free = np.flatnonzero(assigned >= 0)
-        overlap = banned.get(contig, NO_INTERVALS).overlap(starts[free], starts[free] + size)
+        overlap = banned.get(contig, NO_INTERVALS).overlap(
+            starts[free], starts[free] + size
+        )
         allowed = free[~overlap]
         kept = allowed[_known_enough(reference, contig, starts[allowed], labeling)]
-        outside = (int(np.count_nonzero(assigned == which)) for which in (EXCLUDED, GAP))
-        dropped = np.array([*outside, len(free) - len(allowed), len(allowed) - len(kept)])
+        outside = (
+            int(np.count_nonzero(assigned == which)) for which in (EXCLUDED, GAP)
+        )
+        dropped = np.array(
+            [*outside, len(free) - len(allowed), len(allowed) - len(kept)]
+        )
         rows = wanted[kept]
         owners, packed = np.full(len(rows), number, np.int64), labels.take(rows).packed
-        yield LabeledBins(owners, starts[kept], assigned[kept], sampled[rows], packed, dropped)
+        yield LabeledBins(
+            owners, starts[kept], assigned[kept], sampled[rows], packed, dropped
+        )
 
 
-def _known_enough(reference: Reference, contig: str, starts: Positions, labeling: Labeling) -> Flags:
+def _known_enough(
+    reference: Reference, contig: str, starts: Positions, labeling: Labeling
+) -> Flags:
     """Return whether the fraction of N in the window of each bin is at most `max_n`."""
     if labeling.max_n == 1 or not len(starts):
         return np.ones(len(starts), np.bool_)
@@ -282,10 +336,14 @@ def _known_enough(reference: Reference, contig: str, starts: Positions, labeling
     return np.asarray(window - known <= labeling.max_n * window)
 
 
-def unknown_bases(reference: Reference, contig: str, start: int, stop: int) -> Intervals:
+def unknown_bases(
+    reference: Reference, contig: str, start: int, stop: int
+) -> Intervals:
     """Return the runs of N in `[start, stop)` of a contig."""
     found = [NO_INTERVALS]
     for begin in range(start, stop, CHUNK):
-        runs = unknown_runs(reference.fetch(Interval(contig, begin, min(begin + CHUNK, stop))))
+        runs = unknown_runs(
+            reference.fetch(Interval(contig, begin, min(begin + CHUNK, stop)))
+        )
         found.append(Intervals(runs.starts + begin, runs.ends + begin))
     return Intervals.union(*map(np.concatenate, zip(*found, strict=True)))

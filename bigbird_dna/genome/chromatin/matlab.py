@@ -31,13 +31,27 @@ BUDGET = 1 << 26  # bytes of an HDF5 array in memory at a time
 
 # Version 5: codes of data elements, and of the types and classes of numeric arrays.
 _COMPRESSED = 15
-_TYPES = {1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 7: 4, 9: 8, 12: 8, 13: 8}  # type code → bytes per value
+_TYPES = {
+    1: 1,
+    2: 1,
+    3: 2,
+    4: 2,
+    5: 4,
+    6: 4,
+    7: 4,
+    9: 8,
+    12: 8,
+    13: 8,
+}  # type code → bytes per value
 _NUMERIC_CLASSES = range(6, 16)
 _OPAQUE = 17  # class without dimensions and name
 _COMPLEX = 0x0800  # flag
 _SMALLEST = 1032  # maximum compression factor of deflate
 _HEADER = 1024  # maximum bytes of an array's flags, dimensions and name
-_BYTE_ORDERS = {b"\x00\x01IM": "<", b"\x01\x00MI": ">"}  # bytes 124 to 127 of a file of version 5
+_BYTE_ORDERS = {
+    b"\x00\x01IM": "<",
+    b"\x01\x00MI": ">",
+}  # bytes 124 to 127 of a file of version 5
 _NUMERIC = {"double", "single", "logical"} | {
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
@@ -50,7 +64,9 @@ class MatArray:
     path: Path
     name: str
     shape: tuple[int, ...]
-    open: Callable[[], Any]  # returns the values, axes reversed; HDF5 is read when indexed
+    open: Callable[
+        [], Any
+    ]  # returns the values, axes reversed; HDF5 is read when indexed
 
     def pick(self, rows: npt.NDArray[np.intp]) -> Bytes:
         """Return rows, given in ascending order, (n, *shape[1:]); each chunk is read once."""
@@ -75,13 +91,17 @@ class MatArray:
         for row in range(0, rows, width):
             for track in range(0, tracks, height):
                 with _faults(self.path):
-                    values = dataset[track : track + height, row : min(row + width, rows)]
+                    values = dataset[
+                        track : track + height, row : min(row + width, rows)
+                    ]
                 yield track, row, self._binary(values)
 
     def _binary(self, values: npt.NDArray[Any]) -> Bytes:
         small = values.astype(np.uint8)
         if small.size and (small.max() > 1 or not np.array_equal(small, values)):
-            raise DataError(f"{self.path}: {self.name} contains values other than 0 and 1")
+            raise DataError(
+                f"{self.path}: {self.name} contains values other than 0 and 1"
+            )
         return small
 
 
@@ -99,7 +119,12 @@ def open_mat(path: Path) -> Iterator[dict[str, MatArray]]:
             with h5py.File(path, "r") as file:
                 with _faults(path):
                     found = {
-                        name: MatArray(path, name, item.shape[::-1], partial(_checked, path, name, item))
+                        name: MatArray(
+                            path,
+                            name,
+                            item.shape[::-1],
+                            partial(_checked, path, name, item),
+                        )
                         for name, item in own_arrays(file)
                         if "/" not in name and item.dtype.kind in "buif"
                     }
@@ -109,7 +134,9 @@ def open_mat(path: Path) -> Iterator[dict[str, MatArray]]:
             _check_elements(path)
             listed = scipy.io.whosmat(path)
         yield {
-            name: MatArray(path, name, shape, partial(_read_version5, path, name, shape))
+            name: MatArray(
+                path, name, shape, partial(_read_version5, path, name, shape)
+            )
             for name, shape, kind in listed
             if kind in _NUMERIC
         }
@@ -124,7 +151,9 @@ def _read_version5(path: Path, name: str, shape: tuple[int, ...]) -> npt.NDArray
     with _faults(path):
         found = scipy.io.loadmat(path, variable_names=[name])[name]
     if found.shape != shape or found.dtype.kind not in "buif":
-        raise DataError(f"{path}: {name} is {found.dtype} {found.shape}, expected numbers {shape}")
+        raise DataError(
+            f"{path}: {name} is {found.dtype} {found.shape}, expected numbers {shape}"
+        )
     return np.asarray(found).transpose()
 
 
@@ -163,15 +192,25 @@ def _check_array(start: bytes, order: str, largest: int) -> None:
         return
     position = 0
     shape: tuple[int, ...] = ()
-    for what, type_, most in (("flags", 6, 8), ("dimensions", 5, 4 * 32), ("name", 1, 256)):
+    for what, type_, most in (
+        ("flags", 6, 8),
+        ("dimensions", 5, 4 * 32),
+        ("name", 1, 256),
+    ):
         kind, size = struct.unpack_from(f"{order}2I", start, position)
         small = kind >> 16
         size = small or size
         # SciPy ignores the first of these tags, so another reader could see a different array.
-        if kind & 0xFFFF != type_ or size > (4 if small else most) or (what == "flags" and size != 8):
+        if (
+            kind & 0xFFFF != type_
+            or size > (4 if small else most)
+            or (what == "flags" and size != 8)
+        ):
             raise ValueError(f"the {what} of an array have {size:,} bytes")
         if what == "dimensions":
-            shape = struct.unpack_from(f"{order}{size // 4}i", start, position + (4 if small else 8))
+            shape = struct.unpack_from(
+                f"{order}{size // 4}i", start, position + (4 if small else 8)
+            )
         # An element of up to 4 bytes is stored inside its tag, with the size before the type.
         position += 8 if small else 8 + -(-size // 8) * 8
     if flags & 0xFF not in _NUMERIC_CLASSES:
@@ -180,7 +219,10 @@ def _check_array(start: bytes, order: str, largest: int) -> None:
     if kind >> 16:
         kind, size = kind & 0xFFFF, kind >> 16
     if kind not in _TYPES or flags & _COMPLEX:
-        raise ValueError(f"an array has type {kind}" + " with imaginary parts" * bool(flags & _COMPLEX))
+        raise ValueError(
+            f"an array has type {kind}"
+            + " with imaginary parts" * bool(flags & _COMPLEX)
+        )
     if size != math.prod(shape) * _TYPES[kind] or size > largest:
         raise ValueError(f"an array {shape} has {size:,} bytes")
 
@@ -189,5 +231,7 @@ def _check_array(start: bytes, order: str, largest: int) -> None:
 def _faults(path: Path) -> Iterator[None]:
     """Convert all exceptions and warnings of a parser on a damaged file to `DataError`."""
     with reading(path, _DAMAGED, Exception), warnings.catch_warnings():
-        warnings.simplefilter("error")  # SciPy warns and returns text for an array that it cannot read
+        warnings.simplefilter(
+            "error"
+        )  # SciPy warns and returns text for an array that it cannot read
         yield

@@ -42,18 +42,30 @@ _RENAMED = {"auc_deepsea": "published_auroc", **_SUPPLEMENT, **_FIGURES}
 _MARK = re.compile(r"H(2A|2B|3|4)(K\d+(ac|me[123])|Z)")
 
 
-def _from_deepsea(row: dict[str, str], expected: int, where: str, indexed: bool) -> dict[str, str]:
+def _from_deepsea(
+    row: dict[str, str], expected: int, where: str, indexed: bool
+) -> dict[str, str]:
     """Convert a row of DeepSEA's list to columns of a table of tracks; `expected` is its index, from 0."""
     values = {_RENAMED.get(key, key): text for key, text in row.items()}
     target = values["target"]
     if indexed:
         if values.pop("index") != str(expected):
-            raise DataError(f"{where}: expected index {expected}; labels are in the order of the rows")
+            raise DataError(
+                f"{where}: expected index {expected}; labels are in the order of the rows"
+            )
         kind = values.pop("class")
         if kind not in _GROUPS:
-            raise DataError(f"{where}: class {kind!r} is not one of {', '.join(_GROUPS)}")
+            raise DataError(
+                f"{where}: class {kind!r} is not one of {', '.join(_GROUPS)}"
+            )
     else:
-        kind = "DNase" if target == "DNase" else "Histone" if _MARK.fullmatch(target) else "TF"
+        kind = (
+            "DNase"
+            if target == "DNase"
+            else "Histone"
+            if _MARK.fullmatch(target)
+            else "TF"
+        )
         for key in {"published_auroc", *_FIGURES.values()} & values.keys():
             values[key] = values[key].replace(",", ".")
     name = "|".join(values[key] for key in ("cell", "target", "treatment"))
@@ -79,12 +91,16 @@ class Track:
     description: str = ""
     opposite: str = ""  # track of the other strand; "": peaks have no strand
     published_auroc: float | None = None
-    extra: Mapping[str, str] = field(default_factory=dict)  # further columns of the table
+    extra: Mapping[str, str] = field(
+        default_factory=dict
+    )  # further columns of the table
 
     def peak_file(self) -> Path:
         """Return the existing file of the peaks; `.gz` is appended if only that file exists."""
         if self.file is None:
-            raise DataError(f"track {self.name!r}: the table of tracks specifies no peak file")
+            raise DataError(
+                f"track {self.name!r}: the table of tracks specifies no peak file"
+            )
         for path in (self.file, self.file.with_name(f"{self.file.name}.gz")):
             if path.is_file():
                 return path
@@ -158,15 +174,22 @@ def tss_tracks(loci: Iterable[Locus], directory: Path) -> tuple[Track, ...]:
     """Return the tracks of start sites; those of each strand are written to a BED file in `directory`."""
     sites = list(loci)
     tracks = []
-    for (strand, name), opposite in zip(TSS_TRACKS.items(), reversed(TSS_TRACKS.values()), strict=True):
+    for (strand, name), opposite in zip(
+        TSS_TRACKS.items(), reversed(TSS_TRACKS.values()), strict=True
+    ):
         own = [one for one in sites if one.strand == strand]
-        write_rows(path := directory / f"{name}.bed", ((x.contig, x.position, x.position + 1) for x in own))
+        write_rows(
+            path := directory / f"{name}.bed",
+            ((x.contig, x.position, x.position + 1) for x in own),
+        )
         tracks.append(Track(name, "TSS", file=path, opposite=opposite))
     return tuple(tracks)
 
 
 def write_tracks(
-    path: Path, tracks: Sequence[Track], columns: Mapping[str, Sequence[object]] | None = None
+    path: Path,
+    tracks: Sequence[Track],
+    columns: Mapping[str, Sequence[object]] | None = None,
 ) -> None:
     """Write a table for `read_tracks`, atomically.
 
@@ -182,10 +205,12 @@ def write_tracks(
     table |= {name: [getattr(track, name) for track in tracks] for name in TEXTS}
     home = path.absolute().parent
     table["file"] = [
-        "" if track.file is None else os.path.relpath(track.file.absolute(), home) for track in tracks
+        "" if track.file is None else os.path.relpath(track.file.absolute(), home)
+        for track in tracks
     ]
     table["published_auroc"] = [
-        "" if track.published_auroc is None else repr(track.published_auroc) for track in tracks
+        "" if track.published_auroc is None else repr(track.published_auroc)
+        for track in tracks
     ]
     for name in dict.fromkeys(name for track in tracks for name in track.extra):
         table[name] = [track.extra.get(name, "") for track in tracks]
@@ -212,16 +237,24 @@ def select_tracks(tracks: Sequence[Track], pattern: str) -> tuple[Track, ...]:
     elements = [element.strip() for element in pattern.split(",") if element.strip()]
     if not elements:
         raise UsageError(f"tracks {pattern!r}: the list is empty")
-    folded = [(track.name, track.name.casefold(), track.group.casefold()) for track in tracks]
+    folded = [
+        (track.name, track.name.casefold(), track.group.casefold()) for track in tracks
+    ]
     for element, wanted in zip(elements, map(str.casefold, elements), strict=True):
         # Names take precedence over groups, and groups over patterns.
         found = (
             {track for track, name, _ in folded if name == wanted}
             or {track for track, _, group in folded if group == wanted}
-            or {track for track, *texts in folded if any(fnmatchcase(text, wanted) for text in texts)}
+            or {
+                track
+                for track, *texts in folded
+                if any(fnmatchcase(text, wanted) for text in texts)
+            }
         )
         if not found:
-            raise UsageError(f"tracks: {element!r} is not a track, group or pattern{_near(tracks, element)}")
+            raise UsageError(
+                f"tracks: {element!r} is not a track, group or pattern{_near(tracks, element)}"
+            )
         chosen |= found
     return tuple(track for track in tracks if track.name in chosen)
 
@@ -230,21 +263,34 @@ def make_track(values: dict[str, str], directory: Path, where: str) -> Track:
     """Return a track from the columns of its row; `where` names the row in errors."""
     name, group = values.pop("track"), values.pop("group")
     if not name or "," in name:
-        raise DataError(f"{where}: track {quoted(name)}: the name must not be empty or contain a comma")
+        raise DataError(
+            f"{where}: track {quoted(name)}: the name must not be empty or contain a comma"
+        )
     if not group or "," in group:
-        raise DataError(f"{where}: track {quoted(name)}: group {quoted(group)} is empty or contains a comma")
+        raise DataError(
+            f"{where}: track {quoted(name)}: group {quoted(group)} is empty or contains a comma"
+        )
     check_name(name, "track", where)
     for key, text in {"group": group, **values}.items():
         if found := control_character(text):
-            raise DataError(f"{where}: {key} {quoted(text)} contains a control character ({found})")
+            raise DataError(
+                f"{where}: {key} {quoted(text)} contains a control character ({found})"
+            )
     file, figure = values.pop("file", ""), values.pop("published_auroc", "")
     texts = {key: values.pop(key, "") for key in TEXTS}
     known = figure and not figure.startswith("NA")
     auroc = decimal(figure) if known else None
     if known and (auroc is None or not 0 <= auroc <= 1):
-        raise DataError(f"{where}: published AUROC {quoted(figure)} must be a number from 0 to 1")
+        raise DataError(
+            f"{where}: published AUROC {quoted(figure)} must be a number from 0 to 1"
+        )
     return Track(
-        name, group, file=directory / file if file else None, published_auroc=auroc, extra=values, **texts
+        name,
+        group,
+        file=directory / file if file else None,
+        published_auroc=auroc,
+        extra=values,
+        **texts,
     )
 
 
@@ -259,14 +305,19 @@ def distinct(tracks: Sequence[Track], mark: str) -> tuple[Track, ...]:
         if seen[name] > 1:
             name = f"{name}{mark}{seen[name]}"
             if name in taken:
-                raise DataError(f"two tracks would have the name {name!r}; rename one of them")
+                raise DataError(
+                    f"two tracks would have the name {name!r}; rename one of them"
+                )
         result.append(replace(track, name=name))
     return tuple(result)
 
 
 def _near(tracks: Sequence[Track], element: str) -> str:
     # A cell or target alone, also misspelled, suggests the tracks whose names contain it.
-    parts = {text for track in tracks for text in (track.cell, track.target)} - {"", "None"}
+    parts = {text for track in tracks for text in (track.cell, track.target)} - {
+        "",
+        "None",
+    }
     known = {text: f"*{text}*" for text in sorted(parts)}
     known |= {text: text for track in tracks for text in (track.group, track.name)}
     if near := [known[text] for text in nearest(element, known, 3)]:
@@ -274,10 +325,14 @@ def _near(tracks: Sequence[Track], element: str) -> str:
     return f"; groups are {', '.join(sorted({track.group for track in tracks}))}"
 
 
-_PEAK_FILE = re.compile(r"(?!\.)(.+)\.(narrowPeak|broadPeak|bed)(\.gz)?", re.IGNORECASE | re.DOTALL)
+_PEAK_FILE = re.compile(
+    r"(?!\.)(.+)\.(narrowPeak|broadPeak|bed)(\.gz)?", re.IGNORECASE | re.DOTALL
+)
 
 
-def tracks_from_folder(folder: Path, group: str, names: str | None = None) -> tuple[Track, ...]:
+def tracks_from_folder(
+    folder: Path, group: str, names: str | None = None
+) -> tuple[Track, ...]:
     """Return the tracks of the peak files (`.bed`, `.narrowPeak`, `.broadPeak`, also `.gz`) of a folder.
 
     Tracks are sorted by file name. A track's name is its file's name without suffixes; a name of the form
@@ -289,11 +344,17 @@ def tracks_from_folder(folder: Path, group: str, names: str | None = None) -> tu
     if not folder.is_dir():
         raise DataError(f"{folder}: no such directory")
     try:
-        scheme = re.compile(r"(?P<cell>[^.]+)\.(?P<target>[^.]+)" if names is None else names)
+        scheme = re.compile(
+            r"(?P<cell>[^.]+)\.(?P<target>[^.]+)" if names is None else names
+        )
     except re.error as error:
-        raise ConfigError(f"names {names!r} is not a regular expression: {error}") from None
+        raise ConfigError(
+            f"names {names!r} is not a regular expression: {error}"
+        ) from None
     if not scheme.groupindex.keys() & {"track", "cell", "target", "treatment"}:
-        raise ConfigError(f"names {names!r} needs a group named track, cell, target or treatment")
+        raise ConfigError(
+            f"names {names!r} needs a group named track, cell, target or treatment"
+        )
     tracks = []
     for path in sorted(folder.iterdir(), key=lambda path: path.name):
         peak_file = _PEAK_FILE.fullmatch(path.name)
@@ -302,11 +363,30 @@ def tracks_from_folder(folder: Path, group: str, names: str | None = None) -> tu
         stem = peak_file[1]
         match = scheme.fullmatch(stem)
         if match is None and names is not None:
-            raise DataError(f"{folder}: file {quoted(path.name)}: its name does not match {names!r}")
-        parts = {key: text for key, text in match.groupdict().items() if text} if match else {}
-        fallback = ".".join(parts[k] for k in ("cell", "target", "treatment") if k in parts)
-        values = {**parts, "track": parts.get("track", fallback or stem), "group": group}
-        tracks.append(replace(make_track(values, folder, f"{folder}: file {quoted(path.name)}"), file=path))
+            raise DataError(
+                f"{folder}: file {quoted(path.name)}: its name does not match {names!r}"
+            )
+        parts = (
+            {key: text for key, text in match.groupdict().items() if text}
+            if match
+            else {}
+        )
+        fallback = ".".join(
+            parts[k] for k in ("cell", "target", "treatment") if k in parts
+        )
+        values = {
+            **parts,
+            "track": parts.get("track", fallback or stem),
+            "group": group,
+        }
+        tracks.append(
+            replace(
+                make_track(values, folder, f"{folder}: file {quoted(path.name)}"),
+                file=path,
+            )
+        )
     if not tracks:
-        raise DataError(f"{folder}: the folder contains no .bed, .narrowPeak or .broadPeak file (or .gz)")
+        raise DataError(
+            f"{folder}: the folder contains no .bed, .narrowPeak or .broadPeak file (or .gz)"
+        )
     return distinct(tracks, ".")

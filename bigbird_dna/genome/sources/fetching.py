@@ -41,7 +41,11 @@ _HEAD = 512  # bytes checked for a web page
 
 
 def download(
-    url: str, part: Part, source: Source, limits: Limits = LIMITS, deadline: float | None = None
+    url: str,
+    part: Part,
+    source: Source,
+    limits: Limits = LIMITS,
+    deadline: float | None = None,
 ) -> tuple[bool, bool]:
     """Fetch a source from `url` into `part`; return whether it was resumed, and whether its end is certain.
 
@@ -60,7 +64,11 @@ def download(
             futile = 1 if part.size >= most + enough else futile + 1
             most = max(most, part.size)
             if futile == limits.futile:
-                tried = f" ({futile} attempts in a row received almost nothing)" if futile > 1 else ""
+                tried = (
+                    f" ({futile} attempts in a row received almost nothing)"
+                    if futile > 1
+                    else ""
+                )
                 raise DownloadError(f"{error}{tried}") from None
             if attempt == limits.attempts:
                 raise DownloadError(f"{error} ({attempt} attempts)") from None
@@ -69,18 +77,24 @@ def download(
 
 
 def _pause(url: str, error: Cut, futile: int, limits: Limits, deadline: float) -> None:
-    seconds = max(min(limits.pause * 2 ** (futile - 1), limits.longest_pause), error.wait or 0)
+    seconds = max(
+        min(limits.pause * 2 ** (futile - 1), limits.longest_pause), error.wait or 0
+    )
     if seconds > limits.longest_pause:
         raise DownloadError(
             f"{error}; the server asks to wait {seconds:,.0f} s, the limit is {limits.longest_pause:g} s"
         )
     if time.monotonic() + seconds >= deadline:
-        raise DownloadError(f"{error}; not complete within the limit of {limits.seconds:g} s per address")
+        raise DownloadError(
+            f"{error}; not complete within the limit of {limits.seconds:g} s per address"
+        )
     log(f"{url}: {error}; trying again")
     time.sleep(seconds)
 
 
-def _attempt(url: str, part: Part, source: Source, limits: Limits, deadline: float) -> tuple[bool, bool]:
+def _attempt(
+    url: str, part: Part, source: Source, limits: Limits, deadline: float
+) -> tuple[bool, bool]:
     """Request the missing bytes of `part` once."""
     headers = {"User-Agent": "bigbird-dna", "Accept-Encoding": "identity"}
     have, version = part.resume(url, any_server=source.checksum is not None)
@@ -93,7 +107,9 @@ def _attempt(url: str, part: Part, source: Source, limits: Limits, deadline: flo
             if is_complete(answer.headers, have, version):
                 return True, True
             part.clear()
-            raise Cut(f"the {have:,} bytes from an earlier download belong to another file")
+            raise Cut(
+                f"the {have:,} bytes from an earlier download belong to another file"
+            )
         try:
             body = read_answer(answer, have, version, source.file)
         except OtherVersion:
@@ -105,7 +121,9 @@ def _attempt(url: str, part: Part, source: Source, limits: Limits, deadline: flo
         check_room(part.path, (source.size if total is None else total) - part.size)
         part.begin(body.start, url, body.version)
         left = None if total is None else (total - body.start) // CHUNK
-        received = _receive(answer, chunks, part, body.start, most if total is None else total, source)
+        received = _receive(
+            answer, chunks, part, body.start, most if total is None else total, source
+        )
         for _ in progress(received, source.file, left):
             pass
     if total is not None and part.size < total:
@@ -114,11 +132,18 @@ def _attempt(url: str, part: Part, source: Source, limits: Limits, deadline: flo
 
 
 def _too_large(found: str, source: Source) -> DownloadError:
-    return DownloadError(f"wrong file: the server sends {found}, expected about {source.size / 1e6:g} MB")
+    return DownloadError(
+        f"wrong file: the server sends {found}, expected about {source.size / 1e6:g} MB"
+    )
 
 
 def _receive(
-    answer: HttpResponse, chunks: Iterator[bytes], part: Part, shown: int, most: int, source: Source
+    answer: HttpResponse,
+    chunks: Iterator[bytes],
+    part: Part,
+    shown: int,
+    most: int,
+    source: Source,
 ) -> Iterator[None]:
     """Write the received chunks, and yield once per `CHUNK` bytes beyond the first `shown`."""
     head = b""
@@ -141,7 +166,9 @@ def _receive(
             yield
 
 
-def fetch(key: str, output: Path, data_dir: Path | None = None, limits: Limits = LIMITS) -> None:
+def fetch(
+    key: str, output: Path, data_dir: Path | None = None, limits: Limits = LIMITS
+) -> None:
     """Write the file of a source to `output`, from `data_dir` if found, else by download.
 
     `data_dir` is searched recursively for the file's name, or that of its gzip, which is unpacked; files
@@ -208,7 +235,9 @@ def _check_copy(source: Source, copy: Path, local: Path) -> None:
         raise DataError(f"{local} (source {source.key}): {fault}")
 
 
-def download_any(source: Source, part: Part, limits: Limits, what: str, instead: str = "") -> None:
+def download_any(
+    source: Source, part: Part, limits: Limits, what: str, instead: str = ""
+) -> None:
     """Download a source completely and checked into its part, from the first address that works.
 
     `DataError` calls the source `what` and ends with the alternative `instead`; the part keeps the bytes with
@@ -224,8 +253,14 @@ def download_any(source: Source, part: Part, limits: Limits, what: str, instead:
             failures.append(f"{url}: {error}")
         else:
             return
-    kept = f"; {part.path} keeps the {part.size:,} received bytes for the next fetch" if part.size else ""
-    raise DataError(f"cannot download {what} ({'; '.join(failures)}){kept}{'; ' if instead else ''}{instead}")
+    kept = (
+        f"; {part.path} keeps the {part.size:,} received bytes for the next fetch"
+        if part.size
+        else ""
+    )
+    raise DataError(
+        f"cannot download {what} ({'; '.join(failures)}){kept}{'; ' if instead else ''}{instead}"
+    )
 
 
 def _download_from(source: Source, url: str, part: Part, limits: Limits) -> None:
@@ -238,7 +273,12 @@ def _download_from(source: Source, url: str, part: Part, limits: Limits) -> None
         part.clear()
         _, ends = download(url, part, source, limits, deadline)
         fault = source.fault(part.path)
-    if fault is None and not ends and source.checksum is None and not shows_its_end(source.file):
+    if (
+        fault is None
+        and not ends
+        and source.checksum is None
+        and not shows_its_end(source.file)
+    ):
         fault = "it may be truncated: plain text without a size from the server or a published checksum"
     if fault is not None:
         part.clear()

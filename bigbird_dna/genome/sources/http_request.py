@@ -56,8 +56,14 @@ class Cut(Exception):
 
 def one_line(text: object) -> str:
     """Return a server's text or an error on one line, without characters that control a terminal."""
-    line = error_text(text) if isinstance(text, BaseException) else " ".join(str(text).split())
-    line = "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in line)
+    line = (
+        error_text(text)
+        if isinstance(text, BaseException)
+        else " ".join(str(text).split())
+    )
+    line = "".join(
+        letter if letter.isascii() and letter.isprintable() else "?" for letter in line
+    )
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
 
 
@@ -84,7 +90,9 @@ def unreachable(reason: object, url: str, silence: float) -> Exception:
             whose = "proxy" if via else "server"
             text = f"cannot look up the name of the {whose}: no network, or no DNS"
         case ConnectionRefusedError():
-            text = "no server listens on this port, or a firewall rejects the connection"
+            text = (
+                "no server listens on this port, or a firewall rejects the connection"
+            )
         case TimeoutError():
             text = f"no connection within {silence:g} s: possibly a firewall in between"
         case ssl.SSLCertVerificationError():
@@ -151,7 +159,10 @@ class HttpResponse(NamedTuple):
 
 @contextmanager
 def ask(
-    url: str, headers: Mapping[str, str], limits: Limits = LIMITS, deadline: float = float("inf")
+    url: str,
+    headers: Mapping[str, str],
+    limits: Limits = LIMITS,
+    deadline: float = float("inf"),
 ) -> Iterator[tuple[HttpResponse, Iterator[bytes]]]:
     """Yield the beginning of a server's response and an iterator over its bytes.
 
@@ -160,7 +171,9 @@ def ask(
     """
     inbox: queue.Queue[Any] = queue.Queue(maxsize=4)
     enough = threading.Event()
-    threading.Thread(target=_listen, args=(url, headers, limits, inbox, enough), daemon=True).start()
+    threading.Thread(
+        target=_listen, args=(url, headers, limits, inbox, enough), daemon=True
+    ).start()
     try:
         until = time.monotonic() + limits.answer
         answer = _take(inbox, min(until, deadline))
@@ -174,10 +187,14 @@ def ask(
 
 
 def _out_of_time(limits: Limits) -> DownloadError:
-    return DownloadError(f"not complete within the limit of {limits.seconds:g} s per address")
+    return DownloadError(
+        f"not complete within the limit of {limits.seconds:g} s per address"
+    )
 
 
-def _chunks(inbox: queue.Queue[Any], limits: Limits, deadline: float) -> Iterator[bytes]:
+def _chunks(
+    inbox: queue.Queue[Any], limits: Limits, deadline: float
+) -> Iterator[bytes]:
     start, received = time.monotonic(), 0
     while True:
         end = start + limits.window
@@ -192,14 +209,18 @@ def _chunks(inbox: queue.Queue[Any], limits: Limits, deadline: float) -> Iterato
             yield chunk
         if now >= end:
             if received < limits.rate * limits.window:
-                raise Cut(f"slower than {limits.rate:g} bytes per second for {limits.window:g} s")
+                raise Cut(
+                    f"slower than {limits.rate:g} bytes per second for {limits.window:g} s"
+                )
             start, received = now, 0
 
 
 def _take(inbox: queue.Queue[Any], until: float) -> Any:
     """Return the next item from the thread, or None if none arrives in time; raise the thread's errors."""
     try:
-        item = inbox.get(timeout=max(0.0, min(until - time.monotonic(), threading.TIMEOUT_MAX)))
+        item = inbox.get(
+            timeout=max(0.0, min(until - time.monotonic(), threading.TIMEOUT_MAX))
+        )
     except queue.Empty:
         return None
     if isinstance(item, Exception):
@@ -208,7 +229,11 @@ def _take(inbox: queue.Queue[Any], until: float) -> Any:
 
 
 def _listen(
-    url: str, headers: Mapping[str, str], limits: Limits, inbox: queue.Queue[Any], enough: threading.Event
+    url: str,
+    headers: Mapping[str, str],
+    limits: Limits,
+    inbox: queue.Queue[Any],
+    enough: threading.Event,
 ) -> None:
     """Put the response, its bytes and an empty chunk into the inbox, or an error (runs in the thread)."""
 
@@ -223,7 +248,13 @@ def _listen(
         response, url = _open(url, headers, limits, enough)
         with response:
             # FTP has no status code.
-            put(HttpResponse(url, getattr(response, "status", None) or http.HTTPStatus.OK, response.headers))
+            put(
+                HttpResponse(
+                    url,
+                    getattr(response, "status", None) or http.HTTPStatus.OK,
+                    response.headers,
+                )
+            )
             try:
                 while put(chunk := response.read1(CHUNK)) and chunk:
                     pass
@@ -233,7 +264,9 @@ def _listen(
         put(error)
 
 
-def _open(url: str, headers: Mapping[str, str], limits: Limits, enough: threading.Event) -> tuple[Any, str]:
+def _open(
+    url: str, headers: Mapping[str, str], limits: Limits, enough: threading.Event
+) -> tuple[Any, str]:
     """Send requests until the response is not a redirect; return the response and its address."""
     # Without handlers for errors and redirects, responses are returned unchanged. File URLs have no handler.
     opener = urllib.request.OpenerDirector()
@@ -254,21 +287,30 @@ def _open(url: str, headers: Mapping[str, str], limits: Limits, enough: threadin
             url = redirected(url, status, response.headers.get("Location"))
         if enough.is_set():
             break
-    raise DownloadError(f"more than {limits.redirects} redirects, the last one to {one_line(url)}")
+    raise DownloadError(
+        f"more than {limits.redirects} redirects, the last one to {one_line(url)}"
+    )
 
 
 def _request(
-    opener: urllib.request.OpenerDirector, url: str, headers: Mapping[str, str], limits: Limits
+    opener: urllib.request.OpenerDirector,
+    url: str,
+    headers: Mapping[str, str],
+    limits: Limits,
 ) -> Any:
     try:
-        return opener.open(urllib.request.Request(url, headers=dict(headers)), timeout=limits.silence)
+        return opener.open(
+            urllib.request.Request(url, headers=dict(headers)), timeout=limits.silence
+        )
     except urllib.error.URLError as error:
         raise unreachable(error.reason, url, limits.silence) from None
     except (http.client.InvalidURL, ValueError):
         # Python's message may contain the proxy's password.
         proxy = proxy_of(url)
         what = "the proxy from the environment has" if proxy else "the server has"
-        raise DownloadError(f"cannot send a request: {what} an invalid address") from None
+        raise DownloadError(
+            f"cannot send a request: {what} an invalid address"
+        ) from None
     except (ssl.SSLError, socket.gaierror) as error:
         raise unreachable(error, url, limits.silence) from None
     except http.client.BadStatusLine as error:
@@ -288,7 +330,9 @@ def redirected(url: str, status: int, location: str | None) -> str:
     if not location:
         raise DownloadError(f"HTTP {status}: a redirect without an address")
     try:
-        quoted = urllib.parse.quote(location, encoding="latin-1", safe=string.punctuation)
+        quoted = urllib.parse.quote(
+            location, encoding="latin-1", safe=string.punctuation
+        )
         target = urllib.parse.urldefrag(urllib.parse.urljoin(url, quoted)).url
         parts = urllib.parse.urlsplit(target)
         usable = bool(parts.hostname) and parts.port != 0

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+)
 
 from bigbird_dna.config import DEEPSEA, NOT_FILES, SIMULATED, TSS
 from bigbird_dna.config.safe_yaml import plain, read_yaml, shown
@@ -25,7 +32,9 @@ if TYPE_CHECKING:  # the whole configuration, which loading a model does not nee
 _SCHEMES = ("https", "http", "ftp")
 _ALGORITHMS = ("md5", "sha1", "sha256", "sha512")
 _MOST_MEGABYTES = 1e9
-_MOST_BYTES = 1 << 18  # maximum size of the list; YAML is read at a quarter of a megabyte per second
+_MOST_BYTES = (
+    1 << 18
+)  # maximum size of the list; YAML is read at a quarter of a megabyte per second
 _KEY = "(key)"  # not a field name of an entry
 
 T = TypeVar("T")
@@ -49,7 +58,9 @@ def check_addresses(urls: object) -> object:
         raise ValueError("must be a list of addresses")
     for url in urls:
         if not _is_address(url):
-            raise ValueError(f"{shown(url)} is not a web or FTP address in ASCII without spaces")
+            raise ValueError(
+                f"{shown(url)} is not a web or FTP address in ASCII without spaces"
+            )
     return urls
 
 
@@ -67,9 +78,14 @@ def _checksum(text: str | None) -> str | None:
     algorithm, _, digest = (text or "").partition(":")
     known = algorithm in _ALGORITHMS
     if text is not None and not (
-        known and re.fullmatch(f"[0-9a-f]{{{2 * hashlib.new(algorithm).digest_size}}}", digest)
+        known
+        and re.fullmatch(
+            f"[0-9a-f]{{{2 * hashlib.new(algorithm).digest_size}}}", digest
+        )
     ):
-        raise ValueError(f"must be {' or '.join(_ALGORITHMS)}, a colon and the digest in lower case")
+        raise ValueError(
+            f"must be {' or '.join(_ALGORITHMS)}, a colon and the digest in lower case"
+        )
     return text
 
 
@@ -114,7 +130,10 @@ def read_sources(path: Path) -> dict[str, Source]:
     """Read a file of sources; `ConfigError` names the invalid entry and field."""
     entries = read_entries(path, "sources")
     where = {key: f"{path}: source {shown(key)}" for key in entries}
-    return {key: check_entry(Source, entry, where[key], {_KEY: key}) for key, entry in entries.items()}
+    return {
+        key: check_entry(Source, entry, where[key], {_KEY: key})
+        for key, entry in entries.items()
+    }
 
 
 def read_entries(path: Path, what: str, most: int = _MOST_BYTES) -> dict[str, Any]:
@@ -123,7 +142,9 @@ def read_entries(path: Path, what: str, most: int = _MOST_BYTES) -> dict[str, An
         with path.open("rb") as stream:
             text = stream.read(most + 1)
         if len(text) > most:
-            raise ConfigError(f"{path}: a list of {what} must have at most {most:,} bytes")
+            raise ConfigError(
+                f"{path}: a list of {what} must have at most {most:,} bytes"
+            )
         entries = read_yaml(text.decode(), str(path))
     except OSError as error:
         raise ConfigError(f"{path}: cannot read the file: {error.strerror}") from None
@@ -136,7 +157,9 @@ def read_entries(path: Path, what: str, most: int = _MOST_BYTES) -> dict[str, An
     return entries
 
 
-def check_entry(kind: type[T], entry: object, where: str, more: Mapping[str, str] = {}) -> T:
+def check_entry(
+    kind: type[T], entry: object, where: str, more: Mapping[str, str] = {}
+) -> T:
     """Return an entry with the additional fields `more`; `ConfigError` names an invalid field."""
     if not isinstance(entry, dict):
         raise ConfigError(f"{where}: must be a mapping of fields")
@@ -148,7 +171,9 @@ def check_entry(kind: type[T], entry: object, where: str, more: Mapping[str, str
         case "missing":
             raise ConfigError(f"{where}: missing field {key!r}")
         case "extra_forbidden" | "unexpected_keyword_argument":
-            raise ConfigError(f"{where}: unknown field {shown(key)}{meant(key, kind.__annotations__)}")
+            raise ConfigError(
+                f"{where}: unknown field {shown(key)}{meant(key, kind.__annotations__)}"
+            )
     raise ConfigError(f"{where}: {key}: {reason} (found {shown(value)})")
 
 
@@ -184,7 +209,9 @@ def is_directory(path: Path) -> bool:
 def find_assembly(config: "Config") -> Assembly:
     """Return the assembly of a configuration, with the names of its alias file."""
     genome = config.genome
-    aliases = None if genome.aliases is None else locate(genome.aliases, config.data_dir)
+    aliases = (
+        None if genome.aliases is None else locate(genome.aliases, config.data_dir)
+    )
     return open_assembly(genome.assembly, aliases, genome.title)
 
 
@@ -209,23 +236,36 @@ def _named(config: "Config") -> dict[str, tuple[str, str]]:
         "chain": ("promoters.chain", promoters.chain),
         "annotation": ("promoters.annotation", promoters.annotation),
         **{
-            role: (f"promoters.sequences.{role}", getattr(promoters.sequences, role, None))
+            role: (
+                f"promoters.sequences.{role}",
+                getattr(promoters.sequences, role, None),
+            )
             for role in ("negatives", "splits")
         },
         **{
             sequence_role(number): ("promoters.sequences.positives", name)
-            for number, name in enumerate(promoters.sequences.files if promoters.sequences else ())
+            for number, name in enumerate(
+                promoters.sequences.files if promoters.sequences else ()
+            )
         },
         **{
             f"labeled_{role}": (f"sequences.{role}", getattr(labeled, role))
             for role in ("negatives", "splits")
         },
-        **{labeled_role(number): ("sequences.data", name) for number, name in enumerate(labeled.files)},
-        "tracks": ("chromatin.data.tracks", None if data.tracks in NOT_FILES else data.tracks),
+        **{
+            labeled_role(number): ("sequences.data", name)
+            for number, name in enumerate(labeled.files)
+        },
+        "tracks": (
+            "chromatin.data.tracks",
+            None if data.tracks in NOT_FILES else data.tracks,
+        ),
         "blacklist": ("chromatin.data.blacklist", data.blacklist),
         "variants": ("chromatin.variants", config.chromatin.variants),
     }
-    return {role: (key, name) for role, (key, name) in roles.items() if name is not None}
+    return {
+        role: (key, name) for role, (key, name) in roles.items() if name is not None
+    }
 
 
 def chromatin_files(config: "Config") -> dict[str, Path]:
@@ -235,7 +275,11 @@ def chromatin_files(config: "Config") -> dict[str, Path]:
     files of the public bundle are omitted. The caller checks whether user-supplied files exist.
     """
     named, paths = _named(config), config.paths
-    found = {role: locate(named[role][1], config.data_dir) for role in _CHROMATIN if role in named}
+    found = {
+        role: locate(named[role][1], config.data_dir)
+        for role in _CHROMATIN
+        if role in named
+    }
     if config.chromatin.data.tracks == SIMULATED:
         found["tracks"], found["peaks"] = paths.simulated_tracks, paths.simulated_peaks
         found["variants"] = paths.simulated_variants
@@ -244,7 +288,11 @@ def chromatin_files(config: "Config") -> dict[str, Path]:
     return found
 
 
-DEEPSEA_KEYS = {"bundle": "DeepSEA.bundle", "bins": "DeepSEA.bins", "tracks": "DeepSEA.tracks"}
+DEEPSEA_KEYS = {
+    "bundle": "DeepSEA.bundle",
+    "bins": "DeepSEA.bins",
+    "tracks": "DeepSEA.tracks",
+}
 
 
 def find_source(key: str) -> Source:
@@ -264,7 +312,9 @@ def deepsea_sources(assembly: str) -> dict[str, Source]:
     sources = {role: find_source(key) for role, key in DEEPSEA_KEYS.items()}
     theirs = sources["bundle"].assembly
     if assembly != theirs:
-        raise ConfigError(f"chromatin.data.tracks: {DEEPSEA} is on {theirs}, but the genome is {assembly}")
+        raise ConfigError(
+            f"chromatin.data.tracks: {DEEPSEA} is on {theirs}, but the genome is {assembly}"
+        )
     return sources
 
 
@@ -275,12 +325,22 @@ def check_sources(config: "Config") -> dict[str, Source]:
     different assemblies without a chain, and a `data_dir` that is not a directory are a `ConfigError`.
     """
     genome = config.genome
-    if config.chromatin.data.tracks == TSS and (config.has_sequences or not config.has_promoters):
-        raise ConfigError(f"chromatin.data.tracks: {TSS} needs promoters.source, the annotated start sites")
-    deepsea = deepsea_sources(genome.assembly) if config.chromatin.data.tracks == DEEPSEA else {}
+    if config.chromatin.data.tracks == TSS and (
+        config.has_sequences or not config.has_promoters
+    ):
+        raise ConfigError(
+            f"chromatin.data.tracks: {TSS} needs promoters.source, the annotated start sites"
+        )
+    deepsea = (
+        deepsea_sources(genome.assembly)
+        if config.chromatin.data.tracks == DEEPSEA
+        else {}
+    )
     if genome.reference is None:
         if genome.assembly != DEMO:
-            raise ConfigError(f"genome.reference: assembly {genome.assembly} needs a source or a file")
+            raise ConfigError(
+                f"genome.reference: assembly {genome.assembly} needs a source or a file"
+            )
         for role, (key, name) in _named(config).items():
             if role in _GENOME:
                 raise ConfigError(f"{key}: {name} needs genome.reference")
@@ -289,17 +349,31 @@ def check_sources(config: "Config") -> dict[str, Source]:
         raise ConfigError(f"data_dir: {config.data_dir} is not a directory")
     own = own_files(config)
     named = _named(config)
-    sources = {role: find_source(named[role][1]) for role in _GENOME if role in named and role not in own}
-    reference, promoters, chain = (sources.get(role) for role in ("reference", "promoters", "chain"))
+    sources = {
+        role: find_source(named[role][1])
+        for role in _GENOME
+        if role in named and role not in own
+    }
+    reference, promoters, chain = (
+        sources.get(role) for role in ("reference", "promoters", "chain")
+    )
     if reference is not None and reference.assembly != genome.assembly:
-        raise ConfigError(f"genome.reference: {reference.key} is {reference.assembly}, not {genome.assembly}")
+        raise ConfigError(
+            f"genome.reference: {reference.key} is {reference.assembly}, not {genome.assembly}"
+        )
     if chain is not None and config.promoters.source is None:
-        raise ConfigError(f"promoters.chain: {chain.key} lifts promoters, but promoters.source is missing")
+        raise ConfigError(
+            f"promoters.chain: {chain.key} lifts promoters, but promoters.source is missing"
+        )
     # Files have no assembly: a reference file is on the genome's, a promoter file where the chain starts.
     start = (chain.from_assembly or "") if chain else genome.assembly
     theirs = promoters.assembly if promoters else start
     if theirs != start or (chain and chain.assembly != genome.assembly):
-        joined = f"{chain.key} maps {start} to {chain.assembly}" if chain else "promoters.chain is missing"
+        joined = (
+            f"{chain.key} maps {start} to {chain.assembly}"
+            if chain
+            else "promoters.chain is missing"
+        )
         raise ConfigError(
             f"promoters.source: {config.promoters.source} is on {theirs}, but the genome is "
             f"{genome.assembly}, and {joined}"
@@ -307,7 +381,9 @@ def check_sources(config: "Config") -> dict[str, Source]:
     annotation = sources.get("annotation")
     if "annotation" in named and config.promoters.source is None:
         key, name = named["annotation"]
-        raise ConfigError(f"{key}: {name} is for promoter windows, but promoters.source is missing")
+        raise ConfigError(
+            f"{key}: {name} is for promoter windows, but promoters.source is missing"
+        )
     if annotation is not None and annotation.assembly != genome.assembly:
         raise ConfigError(
             f"promoters.annotation: {annotation.key} is on {annotation.assembly}, but the genome is "
@@ -325,7 +401,11 @@ def annotation_file(config: "Config") -> Path | None:
     if name is None:
         return None
     source = load_sources().get(name)
-    return locate(name, config.data_dir) if source is None else config.paths.download(source.file)
+    return (
+        locate(name, config.data_dir)
+        if source is None
+        else config.paths.download(source.file)
+    )
 
 
 def own_files(config: "Config", data_sets: bool = False) -> dict[str, Path]:
@@ -338,16 +418,24 @@ def own_files(config: "Config", data_sets: bool = False) -> dict[str, Path]:
         if not (role in _GENOME or data_sets):
             continue
         is_public = role in _GENOME and role != "aliases"
-        if (is_public and name in load_sources()) or (role in _CHROMATIN and not config.has_chromatin):
+        if (is_public and name in load_sources()) or (
+            role in _CHROMATIN and not config.has_chromatin
+        ):
             continue
         # The assembly that a chain starts from is only known for sources.
         if role == "chain":
             raise ConfigError(f"{key}: {_unknown(name)}")
-        also = f", nor a known source ({', '.join(sorted(load_sources()))})" if is_public else ""
+        also = (
+            f", nor a known source ({', '.join(sorted(load_sources()))})"
+            if is_public
+            else ""
+        )
         found[role] = path = locate(name, config.data_dir)
         if not (is_file(path) or (role == "tracks" and is_directory(path))):
             kind = "file or folder" if role == "tracks" else "file"
-            raise ConfigError(f"{key}: {name!r} is not a {kind} {searched(config)}{also}")
+            raise ConfigError(
+                f"{key}: {name!r} is not a {kind} {searched(config)}{also}"
+            )
     return found
 
 
@@ -374,7 +462,10 @@ def find_inputs(config: "Config") -> Inputs:
     files = {role: paths.download(source.file) for role, source in sources.items()}
     files |= own_files(config, data_sets=True)
     if config.is_simulated:
-        files |= {"reference": paths.simulated_reference, "promoters": paths.simulated_promoters}
+        files |= {
+            "reference": paths.simulated_reference,
+            "promoters": paths.simulated_promoters,
+        }
     if config.has_chromatin:
         files |= chromatin_files(config)
     return Inputs(files, sources)

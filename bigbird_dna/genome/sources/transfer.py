@@ -21,12 +21,20 @@ from typing import NamedTuple
 from bigbird_dna.disk.atomic import checksum, lock_file, move, write_json
 from bigbird_dna.disk.compression import open_bytes
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.sources.http_request import Cut, DownloadError, HttpResponse, one_line, refused
+from bigbird_dna.genome.sources.http_request import (
+    Cut,
+    DownloadError,
+    HttpResponse,
+    one_line,
+    refused,
+)
 
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _RANGE = re.compile(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15}|\*)")
 _LONGEST_MARK = 1000
-_PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*(<!doctype\s+html|<html|<head|<\?xml)", re.IGNORECASE)
+_PAGE = re.compile(
+    rb"(\xef\xbb\xbf)?\s*(<!doctype\s+html|<html|<head|<\?xml)", re.IGNORECASE
+)
 GZIP_NAMES = (".gz", ".tgz", ".bgz")
 
 
@@ -66,10 +74,15 @@ def read_answer(answer: HttpResponse, have: int, version: Version, file: str) ->
     end = int(found[2]) + 1
     total = end if found[3] == "*" else int(found[3])
     if not have < end <= total or (length is not None and length != end - have):
-        raise DownloadError(f"the response is inconsistent: Content-Range {stated}, Content-Length {length}")
+        raise DownloadError(
+            f"the response is inconsistent: Content-Range {stated}, Content-Length {length}"
+        )
     new = Version(mark, total)
     # A response with the rest may omit the mark.
-    if any(None not in (old, now) and old != now for old, now in zip(version, new, strict=True)):
+    if any(
+        None not in (old, now) and old != now
+        for old, now in zip(version, new, strict=True)
+    ):
         raise OtherVersion("the file has changed since its first part was received")
     return Body(have, Version(mark or version.mark, total), True)
 
@@ -109,7 +122,9 @@ def _length(headers: Message) -> int | None:
         return None
     length = min(lengths)
     if len(lengths) > 1 or not _NUMBER.fullmatch(length):
-        raise DownloadError(f"invalid length: Content-Length {one_line(', '.join(sorted(lengths)))!r}")
+        raise DownloadError(
+            f"invalid length: Content-Length {one_line(', '.join(sorted(lengths)))!r}"
+        )
     return int(length)
 
 
@@ -117,9 +132,15 @@ def _check_encoding(headers: Message, file: str) -> None:
     transfer = headers.get("Transfer-Encoding", "chunked").strip().lower()
     if transfer != "chunked":
         raise DownloadError(f"unsupported transfer encoding: {one_line(transfer)!r}")
-    encodings = [one.strip().lower() for one in headers.get("Content-Encoding", "").split(",")]
+    encodings = [
+        one.strip().lower() for one in headers.get("Content-Encoding", "").split(",")
+    ]
     # Some servers give this header for files that are compressed themselves, and send them unchanged.
-    ours = ("", "identity", "gzip", "x-gzip") if file.endswith(GZIP_NAMES) else ("", "identity")
+    ours = (
+        ("", "identity", "gzip", "x-gzip")
+        if file.endswith(GZIP_NAMES)
+        else ("", "identity")
+    )
     if not all(encoding in ours for encoding in encodings):
         raise DownloadError(
             f"the server sends the file compressed ({one_line(', '.join(encodings))}) without a request"
@@ -132,7 +153,9 @@ def _retry_after(headers: Message) -> float | None:
     if _NUMBER.fullmatch(value):
         return float(value)
     try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+        return max(
+            0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+        )
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
 
@@ -154,7 +177,11 @@ def find_fault(path: Path, file: str, published: str | None) -> str | None:
     if published is not None:
         algorithm, expected = published.split(":")
         found = checksum(path, algorithm)
-        return None if found == expected else f"its {algorithm} is {found}, expected {expected}"
+        return (
+            None
+            if found == expected
+            else f"its {algorithm} is {found}, expected {expected}"
+        )
     if not start:
         return "the file is empty"
     if is_page(start):
@@ -219,7 +246,11 @@ class Part:
         if not self.size or marks is None or marks.whole != self._whole:
             return 0, Version()
         version = Version(marks.mark, marks.total) if marks.url == url else Version()
-        return (self.size, version) if any_server or version.mark is not None else (0, Version())
+        return (
+            (self.size, version)
+            if any_server or version.mark is not None
+            else (0, Version())
+        )
 
     def begin(self, have: int, url: str, version: Version) -> None:
         """Prepare for the bytes after the first `have`, which are kept."""
@@ -248,7 +279,9 @@ class Part:
         with self._faults():
             os.fsync(self._descriptor)
             if not _is_at(self.path, self._descriptor):
-                raise DataError(f"{self.path}: the file was removed or replaced while it was written")
+                raise DataError(
+                    f"{self.path}: the file was removed or replaced while it was written"
+                )
             move(self.path, output)
         self.marks.unlink(missing_ok=True)
 
@@ -267,7 +300,9 @@ def check_room(output: Path, size: int) -> None:
     """Raise `DataError` if the disk of `output` does not have room for `size` more bytes."""
     usage = shutil.disk_usage(output.parent)
     if usage.total and size > usage.free:
-        raise DataError(f"{output}: {size / 1e6:,.1f} MB needed, {usage.free / 1e6:,.1f} MB free on its disk")
+        raise DataError(
+            f"{output}: {size / 1e6:,.1f} MB needed, {usage.free / 1e6:,.1f} MB free on its disk"
+        )
 
 
 @contextmanager
@@ -295,16 +330,28 @@ def _lock(path: Path) -> int:
     """Open and lock the file of this name, which another process may rename or remove at any time."""
     while True:
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+            descriptor = os.open(
+                path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666
+            )
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-                raise UsageError(f"{path}: not written by an earlier fetch; move it away") from None
-            raise UsageError(f"{path}: cannot write the file: {error.strerror}") from None
+                raise UsageError(
+                    f"{path}: not written by an earlier fetch; move it away"
+                ) from None
+            raise UsageError(
+                f"{path}: cannot write the file: {error.strerror}"
+            ) from None
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UsageError(f"{path}: not written by an earlier fetch; move it away")
-            if not lock_file(descriptor, path, "do not fetch it twice at the same time"):
-                raise DataError(f"{path}: another process is fetching this file; wait until it is done")
+                raise UsageError(
+                    f"{path}: not written by an earlier fetch; move it away"
+                )
+            if not lock_file(
+                descriptor, path, "do not fetch it twice at the same time"
+            ):
+                raise DataError(
+                    f"{path}: another process is fetching this file; wait until it is done"
+                )
             if _is_at(path, descriptor):
                 return descriptor
             os.close(descriptor)
@@ -330,7 +377,9 @@ def read_marks(path: Path) -> Marks | None:
     good = (
         isinstance(marks.whole, str)
         and isinstance(marks.url, str)
-        and (marks.mark is None or (isinstance(marks.mark, str) and is_mark(marks.mark)))
+        and (
+            marks.mark is None or (isinstance(marks.mark, str) and is_mark(marks.mark))
+        )
         and (marks.total is None or type(marks.total) is int)
     )
     return marks if good else None

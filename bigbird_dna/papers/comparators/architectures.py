@@ -49,11 +49,21 @@ class DeePromoter(nn.Module):
     shortest = _DEEPROMOTER_POOLED
 
     def __init__(
-        self, length: int, labels: int, *, filters: int = 32, units: int = 32, dense: int = 128
+        self,
+        length: int,
+        labels: int,
+        *,
+        filters: int = 32,
+        units: int = 32,
+        dense: int = 128,
     ) -> None:
         super().__init__()
-        self.motifs = nn.ModuleList(nn.Conv1d(4, filters, width, padding=width // 2) for width in _WIDTHS)
-        self.recurrent = nn.LSTM(filters * len(_WIDTHS), units, batch_first=True, bidirectional=True)
+        self.motifs = nn.ModuleList(
+            nn.Conv1d(4, filters, width, padding=width // 2) for width in _WIDTHS
+        )
+        self.recurrent = nn.LSTM(
+            filters * len(_WIDTHS), units, batch_first=True, bidirectional=True
+        )
         self.dense = nn.Linear(2 * units * (length // _DEEPROMOTER_POOLED), dense)
         self.dropout = nn.Dropout(_DROPPED)
         self.output = nn.Linear(dense, labels)
@@ -62,8 +72,12 @@ class DeePromoter(nn.Module):
         length = windows.shape[2]  # even widths add one position
         places = [F.relu(motifs(windows)[..., :length]) for motifs in self.motifs]
         found = [self.dropout(F.max_pool1d(one, _DEEPROMOTER_POOLED)) for one in places]
-        read, _ = self.recurrent(torch.cat(found, 1).transpose(1, 2))  # (B, P, 2 × units)
-        logits: Tensor = self.output(self.dropout(F.relu(self.dense(self.dropout(read.flatten(1))))))
+        read, _ = self.recurrent(
+            torch.cat(found, 1).transpose(1, 2)
+        )  # (B, P, 2 × units)
+        logits: Tensor = self.output(
+            self.dropout(F.relu(self.dense(self.dropout(read.flatten(1)))))
+        )
         return logits
 
 
@@ -77,7 +91,12 @@ class DeepSea(nn.Module):
     shortest = 163  # bp, which leave one position after the convolutions
 
     def __init__(
-        self, length: int, labels: int, *, filters: Sequence[int] = (320, 480, 960), dense: int = 925
+        self,
+        length: int,
+        labels: int,
+        *,
+        filters: Sequence[int] = (320, 480, 960),
+        dense: int = 925,
     ) -> None:
         super().__init__()
         first, second, third = filters
@@ -87,9 +106,15 @@ class DeepSea(nn.Module):
             layers += [nn.Conv1d(inner, outer, _DEEPSEA_FILTER), nn.ReLU()]
             layers += [nn.MaxPool1d(_DEEPSEA_POOLED), nn.Dropout(0.2)]
             places = (places - _DEEPSEA_FILTER + 1) // _DEEPSEA_POOLED
-        layers += [nn.Conv1d(second, third, _DEEPSEA_FILTER), nn.ReLU(), nn.Dropout(0.5)]
+        layers += [
+            nn.Conv1d(second, third, _DEEPSEA_FILTER),
+            nn.ReLU(),
+            nn.Dropout(0.5),
+        ]
         self.convolutions = nn.Sequential(*layers)
-        self.dense = nn.Sequential(nn.Linear(third * (places - _DEEPSEA_FILTER + 1), dense), nn.ReLU())
+        self.dense = nn.Sequential(
+            nn.Linear(third * (places - _DEEPSEA_FILTER + 1), dense), nn.ReLU()
+        )
         self.output = nn.Linear(dense, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
@@ -106,7 +131,13 @@ class DanQ(nn.Module):
     shortest = _DANQ_FILTER + _DANQ_POOLED - 1
 
     def __init__(
-        self, length: int, labels: int, *, filters: int = 320, units: int = 320, dense: int = 925
+        self,
+        length: int,
+        labels: int,
+        *,
+        filters: int = 320,
+        units: int = 320,
+        dense: int = 925,
     ) -> None:
         super().__init__()
         places = (length - _DANQ_FILTER + 1) // _DANQ_POOLED
@@ -117,9 +148,13 @@ class DanQ(nn.Module):
         self.output = nn.Linear(dense, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
-        found = self.after_motifs(F.max_pool1d(F.relu(self.motifs(windows)), _DANQ_POOLED))
+        found = self.after_motifs(
+            F.max_pool1d(F.relu(self.motifs(windows)), _DANQ_POOLED)
+        )
         read, _ = self.recurrent(found.transpose(1, 2))  # (B, P, 2 × units)
-        logits: Tensor = self.output(F.relu(self.dense(self.after_reading(read).flatten(1))))
+        logits: Tensor = self.output(
+            F.relu(self.dense(self.after_reading(read).flatten(1)))
+        )
         return logits
 
 
@@ -129,7 +164,9 @@ class _DilatedBlock(nn.Module):
     def __init__(self, channels: int, dilation: int, dropout: float) -> None:
         super().__init__()
         self.norm = nn.GroupNorm(1, channels)
-        self.around = nn.Conv1d(channels, channels, _RESIDUAL_TAPS, dilation=dilation, padding="same")
+        self.around = nn.Conv1d(
+            channels, channels, _RESIDUAL_TAPS, dilation=dilation, padding="same"
+        )
         self.mixed = nn.Conv1d(channels, channels, 1)
         self.dropout = nn.Dropout(dropout)
 
@@ -150,19 +187,31 @@ class ResidualCnn(nn.Module):
     shortest = 1
 
     def __init__(
-        self, length: int, labels: int, *, channels: int = 128, means: int = 8, dropout: float = 0.1
+        self,
+        length: int,
+        labels: int,
+        *,
+        channels: int = 128,
+        means: int = 8,
+        dropout: float = 0.1,
     ) -> None:
         super().__init__()
         self.motifs = nn.Conv1d(4, channels, _RESIDUAL_FILTER, padding="same")
-        self.blocks = nn.Sequential(*(_DilatedBlock(channels, dilation, dropout) for dilation in _DILATIONS))
+        self.blocks = nn.Sequential(
+            *(_DilatedBlock(channels, dilation, dropout) for dilation in _DILATIONS)
+        )
         self.norm = nn.GroupNorm(1, channels)
         self.weights = nn.Conv1d(channels, means, 1)
-        self.where = nn.Parameter(torch.zeros(means, -(-length // _RESIDUAL_POOLED)))  # (H, P)
+        self.where = nn.Parameter(
+            torch.zeros(means, -(-length // _RESIDUAL_POOLED))
+        )  # (H, P)
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(channels * means, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
-        found = F.gelu(F.max_pool1d(self.motifs(windows), _RESIDUAL_POOLED, ceil_mode=True))
+        found = F.gelu(
+            F.max_pool1d(self.motifs(windows), _RESIDUAL_POOLED, ceil_mode=True)
+        )
         places = self.norm(self.blocks(found))  # (B, C, P)
         weights = (self.weights(places) + self.where).softmax(2)  # (B, H, P)
         means = weights @ places.transpose(1, 2)  # (B, H, C)

@@ -65,18 +65,24 @@ _AT_ONCE = 4096  # bins whose sequences are in memory at a time
 class DrawnBins(BinWindows):
     """Windows around bins, drawn for networks as for the models: shifted, and from a random strand."""
 
-    def __init__(self, data: ChromatinData, reference: Reference, length: int, draws: BinDraws) -> None:
+    def __init__(
+        self, data: ChromatinData, reference: Reference, length: int, draws: BinDraws
+    ) -> None:
         super().__init__(data, reference, length, draws.training)
         self.draws = draws
         self.shares = data.labels.positives(draws.training) / len(draws.training)
 
-    def draw(self, step: int, first: int, count: int) -> tuple[list[str], npt.NDArray[np.uint8]]:
+    def draw(
+        self, step: int, first: int, count: int
+    ) -> tuple[list[str], npt.NDArray[np.uint8]]:
         rows, shifts, turned = self.draws.at(step, first, count)
         chosen = np.array(rows, np.intp)
         windows = self.data.windows(self.length, self.rows[chosen])
         texts = []
         for one, shift, reverse in zip(windows, shifts.tolist(), turned, strict=True):
-            moved = Interval(one.contig, one.start + shift, one.end + shift, "-" if reverse else "+")
+            moved = Interval(
+                one.contig, one.start + shift, one.end + shift, "-" if reverse else "+"
+            )
             texts.append(self.reference.fetch(moved))
         return texts, self.labels(chosen)
 
@@ -98,12 +104,18 @@ class PromoterData:
     @property
     def settings(self) -> NetworkSettings:
         """Training settings of a network."""
-        return NetworkSettings(self.config.promoters.training, evaluated=VALIDATION_WINDOWS)
+        return NetworkSettings(
+            self.config.promoters.training, evaluated=VALIDATION_WINDOWS
+        )
 
     @property
     def share(self) -> float:
         """Fraction of the training promoters used for fitting."""
-        return self.config.promoters.training.train_fraction if self.name in NETWORK_NAMES else 1
+        return (
+            self.config.promoters.training.train_fraction
+            if self.name in NETWORK_NAMES
+            else 1
+        )
 
     @cached_property
     def data(self) -> WindowSet:
@@ -129,12 +141,16 @@ class PromoterData:
 
     @cached_property
     def held_out(self) -> LabeledWindows:
-        return self._checked(np.flatnonzero(self.data.rows["split"] == "valid"), "validation")
+        return self._checked(
+            np.flatnonzero(self.data.rows["split"] == "valid"), "validation"
+        )
 
     def _checked(self, rows: npt.NDArray[np.intp], what: str) -> TextWindows:
         labels = self.data.labels[rows]
         if len(np.unique(labels)) < 2:
-            raise DataError(f"{self.windows}: the {what} windows must be of both classes, found only one")
+            raise DataError(
+                f"{self.windows}: the {what} windows must be of both classes, found only one"
+            )
         texts = [self.sequences[row] for row in rows]
         lengths = {len(text) for text in texts}
         if len(lengths) > 1:
@@ -148,7 +164,11 @@ class PromoterData:
         """Return the keys of a `ComparatorRequest` that depend on the data."""
         # Position of the TSS in a window, as a fraction of its length.
         origin = read_origin(self.windows)
-        sides = (origin.upstream, origin.downstream) if origin else self.config.promoters.windows.sides
+        sides = (
+            (origin.upstream, origin.downstream)
+            if origin
+            else self.config.promoters.windows.sides
+        )
         return {
             "directed": True,
             "seed": self.config.promoters.evaluation.seed,
@@ -159,7 +179,10 @@ class PromoterData:
                 "windows": checksum(self.windows / "windows.parquet"),
                 "reference": checksum(self.reference.path),
                 **{"negative_set": self.negative_set, "seed": self.config.seed},
-                **{"examples": self.share, "examples_seed": self.config.promoters.training.seed},
+                **{
+                    "examples": self.share,
+                    "examples_seed": self.config.promoters.training.seed,
+                },
             },
             "anchor": sides[0] / sum(sides),
         }
@@ -170,11 +193,18 @@ class PromoterData:
 
         return held_out_predictions(self.data, self.sequences, predicted)
 
-    def write(self, directory: Path, predictions: pd.DataFrame, comparator: Comparator) -> dict[str, Any]:
+    def write(
+        self, directory: Path, predictions: pd.DataFrame, comparator: Comparator
+    ) -> dict[str, Any]:
         """Write `predictions.parquet` as in fine-tuning, and return further facts for the description."""
         write_predictions(directory / "predictions.parquet", predictions)
-        metrics = {split: split_metrics(predictions, split) for split in ("valid", "test")}
-        shape = {"negative_set": self.negative_set, "training_windows": self.learned.shape[0]}
+        metrics = {
+            split: split_metrics(predictions, split) for split in ("valid", "test")
+        }
+        shape = {
+            "negative_set": self.negative_set,
+            "training_windows": self.learned.shape[0],
+        }
         return {**shape, "metrics": metrics}
 
 
@@ -186,7 +216,9 @@ class TrackData:
     name: str  # name of the comparator
     data: Path
     path: Path  # path of the reference
-    window: int | None = None  # bp around a bin; None: 1,000, or the bin alone for motifs and gapped k-mers
+    window: int | None = (
+        None  # bp around a bin; None: 1,000, or the bin alone for motifs and gapped k-mers
+    )
 
     @property
     def inputs(self) -> Sequence[Path]:
@@ -207,7 +239,10 @@ class TrackData:
     @cached_property
     def bins(self) -> ChromatinData:
         bins = read_dataset(self.data)
-        for name, rows in (("training", bins.rows("train")), ("validation", bins.rows("valid"))):
+        for name, rows in (
+            ("training", bins.rows("train")),
+            ("validation", bins.rows("valid")),
+        ):
             if not len(rows):
                 raise DataError(f"{self.data}: contains no {name} bins")
         return bins
@@ -229,7 +264,9 @@ class TrackData:
         if self.name in NETWORK_NAMES:
             draws = BinDraws(self.bins, self.section)
             return DrawnBins(self.bins, Reference(self.path), self.length, draws)
-        return self._windows(sample(self.bins.rows("train"), BASELINE_BINS, (evaluation.seed, 8)))
+        return self._windows(
+            sample(self.bins.rows("train"), BASELINE_BINS, (evaluation.seed, 8))
+        )
 
     @cached_property
     def held_out(self) -> LabeledWindows:
@@ -239,7 +276,9 @@ class TrackData:
         """Return the keys of a `ComparatorRequest` that depend on the data."""
         size, training = self.bins.bin_size, self.config.chromatin.training
         count, tracks = self.learned.shape
-        log(f"{self.name}: {count:,} training bins, {tracks:,} tracks, windows of {self.length:,} bp")
+        log(
+            f"{self.name}: {count:,} training bins, {tracks:,} tracks, windows of {self.length:,} bp"
+        )
         return {
             "directed": False,
             "seed": self.config.chromatin.evaluation.seed,
@@ -266,7 +305,9 @@ class TrackData:
         windows = self._windows(self.test)
         values = np.empty(windows.shape, np.float32)
         count = len(values)
-        for rows in progress(blocks(count, _AT_ONCE), "predicting", -(-count // _AT_ONCE), "parts"):
+        for rows in progress(
+            blocks(count, _AT_ONCE), "predicting", -(-count // _AT_ONCE), "parts"
+        ):
             values[rows] = comparator.predict(windows.sequences(rows))
         return values
 
@@ -276,13 +317,23 @@ class TrackData:
         """Write `predictions.npy` of the predictable tracks, with bins, labels and tracks."""
         bins, can = self.bins, comparator.covered(len(self.bins.tracks))
         covered = np.flatnonzero(can)
-        write_array(directory / "predictions.npy", np.ascontiguousarray(values[:, covered]))
+        write_array(
+            directory / "predictions.npy", np.ascontiguousarray(values[:, covered])
+        )
         bins.bins.iloc[self.test].to_parquet(directory / "bins.parquet", index=False)
         bins.labels.take(self.test).select(covered).save(directory / "labels.npz")
-        write_tracks(directory / "tracks.tsv", [bins.tracks[one] for one in covered.tolist()])
+        write_tracks(
+            directory / "tracks.tsv", [bins.tracks[one] for one in covered.tolist()]
+        )
         return {
-            **{"window": self.length, "training_bins": self.learned.shape[0], "tracks": len(covered)},
-            "tracks_left_out": [bins.tracks[one].name for one in np.flatnonzero(~can).tolist()],
+            **{
+                "window": self.length,
+                "training_bins": self.learned.shape[0],
+                "tracks": len(covered),
+            },
+            "tracks_left_out": [
+                bins.tracks[one].name for one in np.flatnonzero(~can).tolist()
+            ],
         }
 
 

@@ -38,12 +38,18 @@ from bigbird_dna.papers.comparators.interface import (
 # Axes: N windows, L bases, F features: characters that vary at most at k positions.
 
 LONGEST_WORD = 11
-STRENGTHS = (0.1, 1.0, 10.0)  # weight of the loss per window, relative to half the squared weights
+STRENGTHS = (
+    0.1,
+    1.0,
+    10.0,
+)  # weight of the loss per window, relative to half the squared weights
 MOST = 5000  # most training windows of a class per label
 _ITERATIONS = 200
 _PRECISION = 1e-9  # relative change of the loss per step at which the optimizer stops
 
-_ONE_PLACE = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]) / 2
+_ONE_PLACE = (
+    np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]) / 2
+)
 _TWO_PLACES = np.kron(_ONE_PLACE, _ONE_PLACE)
 
 
@@ -56,11 +62,16 @@ class GappedKmers:
                 f"gapped k-mers need 1 <= known <= length <= {LONGEST_WORD}, found {known} and {length}"
             )
         self.length, self.known = length, known
-        digits = np.zeros(1, np.int64)  # number of positions at which each character varies
+        digits = np.zeros(
+            1, np.int64
+        )  # number of positions at which each character varies
         for _ in range(length):
             digits = (digits + np.array([[0], [1], [1], [1]])).ravel()
         self._characters = np.flatnonzero(digits <= known)
-        values = [4.0 ** (length - known) * comb(length - j, known - j) for j in range(known + 1)]
+        values = [
+            4.0 ** (length - known) * comb(length - j, known - j)
+            for j in range(known + 1)
+        ]
         self._roots = np.sqrt(values)[digits[self._characters]]  # (F,)
 
     @property
@@ -75,7 +86,9 @@ class GappedKmers:
 
     def of_words(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Convert counts of words (4^length,) to features (F,): Λ^½ H c."""
-        return np.asarray(self._roots * _transformed(sums, self.length)[self._characters])
+        return np.asarray(
+            self._roots * _transformed(sums, self.length)[self._characters]
+        )
 
     def count(self, sequences: Sequence[str], *, both_strands: bool) -> Any:
         """Count the words without N in windows, (N, 4^length), as a SciPy CSR matrix of float64."""
@@ -84,7 +97,9 @@ class GappedKmers:
         codes = base_codes(sequences)
         strands = (codes, other_strand(codes)) if both_strands else (codes,)
         parts = [self._numbers(one) for one in strands]
-        numbers, known = (np.concatenate(column, axis=1) for column in zip(*parts, strict=True))
+        numbers, known = (
+            np.concatenate(column, axis=1) for column in zip(*parts, strict=True)
+        )
         ends = np.concatenate([[0], np.cumsum(known.sum(axis=1))])
         shape = (len(codes), 4**self.length)
         matrix = csr_matrix((np.ones(ends[-1]), numbers[known], ends), shape=shape)
@@ -93,7 +108,10 @@ class GappedKmers:
 
     def norms(self, counts: Any) -> NDArray[np.float64]:
         """Return the norm (N,) of each window's vector of gapped k-mers; 1 if it has none."""
-        shared = np.array([comb(max(self.length - m, 0), self.known) for m in range(self.length + 1)], float)
+        shared = np.array(
+            [comb(max(self.length - m, 0), self.known) for m in range(self.length + 1)],
+            float,
+        )
         low_bits = int("01" * self.length, 2)
         found = np.ones(counts.shape[0])
         for row in range(counts.shape[0]):
@@ -106,7 +124,9 @@ class GappedKmers:
                 found[row] = np.sqrt(square)
         return found
 
-    def _numbers(self, codes: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    def _numbers(
+        self, codes: NDArray[np.uint8]
+    ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         """Return the word at each position, (N, L − length + 1), and whether it has no N."""
         places = max(codes.shape[1] - self.length + 1, 0)
         numbers = np.zeros((len(codes), places), np.int32)
@@ -152,11 +172,15 @@ def fit_svms(
     signs = np.where(labels == 1, 1.0, -1.0)
     transposed = counts.T.tocsr()
 
-    def loss(values: NDArray[np.float64], strength: float) -> tuple[float, NDArray[np.float64]]:
+    def loss(
+        values: NDArray[np.float64], strength: float
+    ) -> tuple[float, NDArray[np.float64]]:
         weights, offset = values[:-1], values[-1]
         scores = counts @ kmers.words(weights) / norms + offset
         short = np.maximum(0, 1 - signs * scores)
-        slope = -2 * strength * signs * short  # gradient of the loss with respect to the score
+        slope = (
+            -2 * strength * signs * short
+        )  # gradient of the loss with respect to the score
         along = weights + kmers.of_words(transposed @ (slope / norms))
         value = 0.5 * float(weights @ weights) + strength * float(short @ short)
         return value, np.append(along, slope.sum())
@@ -164,7 +188,9 @@ def fit_svms(
     found = np.zeros(kmers.features + 1)
     options = {"maxiter": _ITERATIONS, "maxcor": 10, "ftol": _PRECISION, "gtol": 1e-6}
     for strength in strengths:
-        found = minimize(loss, found, (strength,), jac=True, method="L-BFGS-B", options=options).x
+        found = minimize(
+            loss, found, (strength,), jac=True, method="L-BFGS-B", options=options
+        ).x
         yield SvmModel(kmers.words(found[:-1]).astype(np.float32), float(found[-1]))
 
 
@@ -176,7 +202,12 @@ class GkmSvm(ScoringComparator):
     """
 
     def __init__(
-        self, length: int = 11, known: int = 7, *, both_strands: bool = False, seed: int = 1
+        self,
+        length: int = 11,
+        known: int = 7,
+        *,
+        both_strands: bool = False,
+        seed: int = 1,
     ) -> None:
         super().__init__()
         self.kmers = GappedKmers(length, known)
@@ -212,7 +243,9 @@ class GkmSvm(ScoringComparator):
             raise DataError("gkm-svm: all training windows are of one class")
         return self
 
-    def scores(self, sequences: Sequence[str]) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    def scores(
+        self, sequences: Sequence[str]
+    ) -> Iterator[tuple[int, NDArray[np.float64]]]:
         counts = self.kmers.count(sequences, both_strands=self.both_strands)
         norms = self.kmers.norms(counts)
         for label, svm in self._svms.items():
@@ -220,13 +253,21 @@ class GkmSvm(ScoringComparator):
 
     def chosen(self) -> dict[str, Any]:
         strengths = [self._strengths.get(label) for label in range(self.labels)]
-        return {"word": self.kmers.length, "known": self.kmers.known, "strengths": strengths}
+        return {
+            "word": self.kmers.length,
+            "known": self.kmers.known,
+            "strengths": strengths,
+        }
 
-    def _counted(self, windows: LabeledWindows, rows: Rows) -> tuple[Any, NDArray[np.float64]]:
+    def _counted(
+        self, windows: LabeledWindows, rows: Rows
+    ) -> tuple[Any, NDArray[np.float64]]:
         from scipy.sparse import vstack
 
         parts = [
-            self.kmers.count(windows.sequences(rows[part]), both_strands=self.both_strands)
+            self.kmers.count(
+                windows.sequences(rows[part]), both_strands=self.both_strands
+            )
             for part in blocks(len(rows), self.AT_ONCE)
         ]
         counts = vstack(parts, format="csr")
@@ -240,7 +281,9 @@ def _drawn(labels: NDArray[np.uint8], seed: tuple[int, ...]) -> Rows:
     if not len(positive) or not len(negative):
         return np.zeros(0, np.intp)
     most = min(MOST, len(positive))
-    return np.sort(np.concatenate([rng.permutation(rows)[:most] for rows in (positive, negative)]))
+    return np.sort(
+        np.concatenate([rng.permutation(rows)[:most] for rows in (positive, negative)])
+    )
 
 
 def make(request: ComparatorRequest) -> Comparator:

@@ -25,7 +25,11 @@ if TYPE_CHECKING:  # plans are made without torch
 
 KMERS, GC, GKM, NEAREST = "k-mers", "gc", "gkm-svm", "nearest"
 DYADS, MOTIFS = "dyads", "motifs"  # of bins only
-DIRECTED = POSITION, ORF, COMPOSITION = "position", "orf", "composition"  # of promoter windows only
+DIRECTED = POSITION, ORF, COMPOSITION = (
+    "position",
+    "orf",
+    "composition",
+)  # of promoter windows only
 NETWORK_NAMES: tuple[str, ...] = get_args(NetworkName)
 DESCRIPTION = "comparator.json"
 PROBE = "probe"  # in tables, a probe has the name of its language model
@@ -96,7 +100,9 @@ class ScoringComparator(Comparator):
         self.sigmoids: dict[int, Sigmoid] = {}  # label → its map to probabilities
 
     @abstractmethod
-    def scores(self, sequences: Sequence[str]) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    def scores(
+        self, sequences: Sequence[str]
+    ) -> Iterator[tuple[int, NDArray[np.float64]]]:
         """Yield each covered label with its scores (n,)."""
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
@@ -116,7 +122,9 @@ class ComparatorRequest:
 
     name: str
     directed: bool  # windows have a direction and one label, like promoters; otherwise both strands are used
-    sizes: Sequence[int]  # central bp of a window from which k-mers and GC content are computed
+    sizes: Sequence[
+        int
+    ]  # central bp of a window from which k-mers and GC content are computed
     kmer: int
     dyads: int  # of a label
     seed: int
@@ -137,5 +145,9 @@ def make_comparator(request: ComparatorRequest) -> Comparator:
     """Make an unfitted comparator by name, or with the user's function `MODULE:FUNCTION`; `UsageError` if
     unknown."""
     module, own = _MODULES.get(request.name), "bigbird_dna.papers.comparators"
-    make = resolve_name(f"{own}.{module}:make") if module else check_import("comparator", request.name)
+    make = (
+        resolve_name(f"{own}.{module}:make")
+        if module
+        else check_import("comparator", request.name)
+    )
     return make(request)  # type: ignore[no-any-return]

@@ -12,9 +12,21 @@ import torch
 from numpy.typing import NDArray
 
 from bigbird_dna.baselines.dyads import TrackWords
-from bigbird_dna.baselines.kmers import KmerTracks, Probe, base_codes, fit_probe, probabilities
+from bigbird_dna.baselines.kmers import (
+    KmerTracks,
+    Probe,
+    base_codes,
+    fit_probe,
+    probabilities,
+)
 from bigbird_dna.baselines.promoters import LogisticBaseline, promoter_regression
-from bigbird_dna.baselines.windows import LabeledWindows, NearestWindow, Probabilities, all_labels, blocks
+from bigbird_dna.baselines.windows import (
+    LabeledWindows,
+    NearestWindow,
+    Probabilities,
+    all_labels,
+    blocks,
+)
 from bigbird_dna.config import PRETRAINED
 from bigbird_dna.console import progress
 from bigbird_dna.data.chromatin import sample
@@ -25,7 +37,14 @@ from bigbird_dna.model.embedding import layer_means
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.kmers import attach_tokenizer
-from bigbird_dna.papers.comparators.interface import DYADS, GC, NEAREST, PROBE, Comparator, ComparatorRequest
+from bigbird_dna.papers.comparators.interface import (
+    DYADS,
+    GC,
+    NEAREST,
+    PROBE,
+    Comparator,
+    ComparatorRequest,
+)
 
 _AT_ONCE = 1024  # windows whose sequences or tokens are in memory at a time
 
@@ -38,7 +57,9 @@ class GcContent(Comparator):
     def __init__(self, sizes: Sequence[int], *, balanced: bool = False) -> None:
         self.sizes, self.balanced = tuple(sizes), balanced
         self.model = KmerTracks()
-        self._odds: NDArray[np.float64] = np.ones(0)  # odds of each label in the training windows
+        self._odds: NDArray[np.float64] = np.ones(
+            0
+        )  # odds of each label in the training windows
 
     def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
         (x, y), (x_valid, y_valid) = (
@@ -51,7 +72,9 @@ class GcContent(Comparator):
 
     def _of(self, windows: LabeledWindows) -> NDArray[np.float32]:
         parts = blocks(windows.shape[0], _AT_ONCE)
-        return np.concatenate([self.features(windows.sequences(rows)) for rows in parts])
+        return np.concatenate(
+            [self.features(windows.sequences(rows)) for rows in parts]
+        )
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
         chances = self.model.predict(self.features(sequences))
@@ -90,7 +113,11 @@ class TrackKmers(Comparator):
         return probabilities(self.words.log_odds(sequences)[1])
 
     def chosen(self) -> dict[str, Any]:
-        return {"k": self.words.k, "dyads": self.words.each, "bases": list(self.words.sizes)}
+        return {
+            "k": self.words.k,
+            "dyads": self.words.each,
+            "bases": list(self.words.sizes),
+        }
 
 
 class PromoterLogistic(Comparator):
@@ -168,7 +195,9 @@ class FrozenEncoder:
         else:
             starts = centered_bins(len(sequences[0]), self.size, 1)
             bins = np.tile(starts, (len(sequences), 1))
-            rows, found = bin_rows(self.tokenizer, sequences, bins, self.size, positions)
+            rows, found = bin_rows(
+                self.tokenizer, sequences, bins, self.size, positions
+            )
             spans = found[:, 0]
         return layer_means(
             self.encoder,
@@ -196,13 +225,18 @@ class EncoderProbe(Comparator):
         device: str = "auto",
     ) -> None:
         fresh = None if weights == PRETRAINED else seed
-        self.frozen = FrozenEncoder(model, fresh=fresh, size=size, anchor=anchor, device=device)
+        self.frozen = FrozenEncoder(
+            model, fresh=fresh, size=size, anchor=anchor, device=device
+        )
         self.weights, self.seed, self.layer = weights, seed, 0
         self._read: Probe | KmerTracks | None = None
 
     def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
         rng = np.random.default_rng((self.seed, 10))
-        chosen = [sample(np.arange(one.shape[0]), MOST_WINDOWS, rng) for one in (learned, held_out)]
+        chosen = [
+            sample(np.arange(one.shape[0]), MOST_WINDOWS, rng)
+            for one in (learned, held_out)
+        ]
         (y, x), (y_valid, x_valid) = (
             (windows.labels(rows), self._of(windows, rows))
             for windows, rows in zip((learned, held_out), chosen, strict=True)
@@ -211,9 +245,13 @@ class EncoderProbe(Comparator):
         for layer in range(x.shape[1]):
             own, own_valid = x[:, layer], x_valid[:, layer]
             if y.shape[1] == 1:
-                read: Probe | KmerTracks = fit_probe(own, y[:, 0], own_valid, y_valid[:, 0])
+                read: Probe | KmerTracks = fit_probe(
+                    own, y[:, 0], own_valid, y_valid[:, 0]
+                )
             else:
-                read = KmerTracks().fit(*map(np.ascontiguousarray, (own, y, own_valid, y_valid)))
+                read = KmerTracks().fit(
+                    *map(np.ascontiguousarray, (own, y, own_valid, y_valid))
+                )
             if (area := _mean_auroc(y_valid, _read(read, own_valid))) > best:
                 best, self.layer, self._read = area, layer, read
         return self
@@ -223,7 +261,10 @@ class EncoderProbe(Comparator):
         parts = blocks(len(sequences), _AT_ONCE)
         return np.concatenate(
             [
-                _read(self._read, self.frozen.features([sequences[n] for n in rows])[:, self.layer])
+                _read(
+                    self._read,
+                    self.frozen.features([sequences[n] for n in rows])[:, self.layer],
+                )
                 for rows in parts
             ]
         )
@@ -238,7 +279,9 @@ class EncoderProbe(Comparator):
     def _of(self, windows: LabeledWindows, rows: NDArray[np.intp]) -> Features:
         parts = [rows[part] for part in blocks(len(rows), _AT_ONCE)]
         shown = progress(parts, f"{self.weights} weights", len(parts), "parts")
-        return np.concatenate([self.frozen.features(windows.sequences(part)) for part in shown])
+        return np.concatenate(
+            [self.frozen.features(windows.sequences(part)) for part in shown]
+        )
 
 
 def _read(probe: Probe | KmerTracks, x: Features) -> Probabilities:

@@ -51,7 +51,12 @@ BUILDING_BLOCKS: Mapping[str, str] = {
 }
 """Mechanism → its name in Table 1 of Zaheer et al. (2020), which has no row of all three kinds."""
 # Table 1: accuracy on masked tokens of text, %, at 512 tokens.
-MASKED_ACCURACY: Mapping[str, float] = {"full": 64.2, "random": 60.1, "window": 58.3, "random_window": 62.7}
+MASKED_ACCURACY: Mapping[str, float] = {
+    "full": 64.2,
+    "random": 60.1,
+    "window": 58.3,
+    "random_window": 62.7,
+}
 # Ren et al. (2021): perplexity of masked tokens on C4, by input length in tokens.
 PERPLEXITY: Mapping[str, Mapping[int, float]] = {
     "full": {2048: 4.552},
@@ -65,7 +70,11 @@ ABLATION_NOTE = (
     "tokens on C4 (Ren et al. 2021; with axial spans, 8,192 tokens: 4.190)."
 )
 
-TITLE, SEEDS, LENGTHS = "Attention mechanisms on the same DNA", "Each seed", "Longer inputs"
+TITLE, SEEDS, LENGTHS = (
+    "Attention mechanisms on the same DNA",
+    "Each seed",
+    "Longer inputs",
+)
 
 
 def ablation_report(
@@ -86,17 +95,24 @@ def ablation_report(
     found = AblationResult(
         section,
         compare_bits(time, section.tokens, reference),
-        {tokens: compare_bits(files, tokens, reference) for tokens, files in sorted(lengths.items())},
+        {
+            tokens: compare_bits(files, tokens, reference)
+            for tokens, files in sorted(lengths.items())
+        },
         reached,
         notes,
         _read_costs(section, costs),
     )
     schemas = ablation_schemas([*found.tracks])
-    table = pd.DataFrame([_row(found, name) for name in found.names], columns=schemas["mechanisms"].names)
+    table = pd.DataFrame(
+        [_row(found, name) for name in found.names], columns=schemas["mechanisms"].names
+    )
     further = {"seeds": (SEEDS, seed_table(found))} if table["seeds"].max() > 1 else {}
     further |= {"lengths": (LENGTHS, length_table(found))} if len(lengths) > 1 else {}
     bits = [path for files in (*lengths.values(), time) for path in files.values()]
-    with into_directory(output, [*bits, *costs.values(), *(tracks.files if tracks else ())]) as files:
+    with into_directory(
+        output, [*bits, *costs.values(), *(tracks.files if tracks else ())]
+    ) as files:
         write_table(files / "ablation.tsv", table, schemas["mechanisms"])
         content: dict[str, Any] = {
             "title": TITLE,
@@ -114,14 +130,21 @@ def ablation_report(
         if "lengths" in further:
             length_figure(found, files / "ablation_lengths.svg")
         write_json(files / "ablation.json", content)
-        (files / "ablation.md").write_text("\n".join([*pages, _notes(found)]), encoding="utf-8")
+        (files / "ablation.md").write_text(
+            "\n".join([*pages, _notes(found)]), encoding="utf-8"
+        )
     return table
 
 
 def ablation_schemas(tracks: Sequence[str]) -> dict[str, Schema]:
     """Return the schemas of `ablation.tsv` ("mechanisms") and of the tables of seeds and lengths."""
-    bits, cost = "estimate bits_per_base difference", "metric tokens_per_second seconds_per_step peak_mib"
-    names = [f"{of}auroc_{track}" for track in tracks for of in ("", "delta_")]  # may contain spaces
+    bits, cost = (
+        "estimate bits_per_base difference",
+        "metric tokens_per_second seconds_per_step peak_mib",
+    )
+    names = [
+        f"{of}auroc_{track}" for track in tracks for of in ("", "delta_")
+    ]  # may contain spaces
     mechanisms = Schema.of(
         f"text mechanism attention paper_table1_row; count seeds steps; {bits}; number seconds",
         "count matched_time_steps; estimate matched_time_bits_per_base matched_time_difference",
@@ -144,7 +167,9 @@ def _read_costs(section: AblationConfig, costs: Mapping[str, Path]) -> dict[str,
         cost = found[name] = Cost.read(path)
         attention, other = section.changes(name)["attention"], next(iter(found))
         if cost.attention != attention:
-            raise DataError(f"{path}: attention must be {attention!r}, found {cost.attention!r:.60}")
+            raise DataError(
+                f"{path}: attention must be {attention!r}, found {cost.attention!r:.60}"
+            )
         if cost.clock != found[other].clock:
             raise DataError(
                 f"{path}: clock is {cost.clock!r:.60}, but {costs[other]} has {found[other].clock!r:.60}"
@@ -185,7 +210,13 @@ def length_table(found: AblationResult) -> pd.DataFrame:
             published = PERPLEXITY.get(_alike(found, name), {}).get(tokens, math.nan)
             rows.append(
                 (
-                    *(tokens, name, reached[name].steps, *reached[name].value, *reached[name].difference),
+                    *(
+                        tokens,
+                        name,
+                        reached[name].steps,
+                        *reached[name].value,
+                        *reached[name].difference,
+                    ),
                     *(*found.cost(name, tokens).values(), published),
                 )
             )
@@ -208,7 +239,13 @@ def _row(found: AblationResult, name: str) -> tuple[object, ...]:
     alike = _alike(found, name)
     tracks = [reached.get(name, _NOTHING) for reached in found.tracks.values()]
     return (
-        *(name, found.costs[name].attention, BUILDING_BLOCKS.get(alike, ""), len(steps.by_seed), steps.steps),
+        *(
+            name,
+            found.costs[name].attention,
+            BUILDING_BLOCKS.get(alike, ""),
+            len(steps.by_seed),
+            steps.steps,
+        ),
         *(*steps.value, *steps.difference, steps.seconds),
         *(time.steps, *time.value, *time.difference, time.seconds),
         *found.cost(name, found.section.tokens).values(),
@@ -219,12 +256,17 @@ def _row(found: AblationResult, name: str) -> tuple[object, ...]:
 
 def _alike(found: AblationResult, name: str) -> str:
     """Return the published mechanism equal to a row, "" if it has other options or encoder keys."""
-    cost, altered = found.costs[name], {one.name for one in found.section.mechanisms if one.encoder}
+    cost, altered = (
+        found.costs[name],
+        {one.name for one in found.section.mechanisms if one.encoder},
+    )
     own = cost.attention != name or cost.has_own_options or name in altered
     return "" if own or name not in PUBLISHED else name
 
 
-def compare_bits(files: ModelFiles, tokens: int, reference: str) -> dict[str, ModelComparison]:
+def compare_bits(
+    files: ModelFiles, tokens: int, reference: str
+) -> dict[str, ModelComparison]:
     """Return bits per base of each mechanism, in the order of its files."""
     bits, arms = read_model_bits(files, tokens), by_arm(files, [*files.values()])
     rates = sampled_rates(list(bits.bits), bits.bases, bits.blocks)
@@ -234,12 +276,18 @@ def compare_bits(files: ModelFiles, tokens: int, reference: str) -> dict[str, Mo
         models = list(arms[name].values())
         steps = set(bits.steps[models].tolist())
         seconds = float(bits.seconds[models].mean())
-        found[name] = replace(one, steps=steps.pop() if len(steps) == 1 else 0, seconds=seconds)
+        found[name] = replace(
+            one, steps=steps.pop() if len(steps) == 1 else 0, seconds=seconds
+        )
     return found
 
 
-def _compare(reference: str, evaluated: EvaluatedModels, arms: Arms[str]) -> dict[str, ModelComparison]:
-    return compare_arms(evaluated, arms, lambda name: None if name == reference else reference)
+def _compare(
+    reference: str, evaluated: EvaluatedModels, arms: Arms[str]
+) -> dict[str, ModelComparison]:
+    return compare_arms(
+        evaluated, arms, lambda name: None if name == reference else reference
+    )
 
 
 # Axes: M models, N bins.
@@ -260,7 +308,9 @@ class AblationTracks(NamedTuple):
         return [*self.predictions.values(), self.labels, self.bins, self.table]
 
 
-def compare_tracks(tracks: AblationTracks, reference: str) -> tuple[dict[str, ByMechanism], dict[str, str]]:
+def compare_tracks(
+    tracks: AblationTracks, reference: str
+) -> tuple[dict[str, ByMechanism], dict[str, str]]:
     """Return the AUROC of each mechanism on test bins, and notes, by track; `DataError` if files have
     different bins. Neighboring bins are correlated: intervals are over blocks of 10 kb. A track of one class,
     or with too few positives, is excluded and logged."""
@@ -270,7 +320,9 @@ def compare_tracks(tracks: AblationTracks, reference: str) -> tuple[dict[str, By
             raise DataError(f"{tracks.table}: no track {name!r}: {one_of(name, known)}")
     truth, arrays = open_test_bins(tracks.labels, list(tracks.predictions.values()))
     if truth.tracks != len(known):
-        raise DataError(f"{tracks.labels}: {truth.tracks} tracks, but {tracks.table} has {len(known)}")
+        raise DataError(
+            f"{tracks.labels}: {truth.tracks} tracks, but {tracks.table} has {len(known)}"
+        )
     blocks = read_blocks(tracks.bins, truth)
     assert blocks is not None  # the table of bins has their positions
     arms = by_arm(tracks.predictions, [*tracks.predictions])
@@ -282,7 +334,11 @@ def compare_tracks(tracks: AblationTracks, reference: str) -> tuple[dict[str, By
         there = part.labels[0] != UNMEASURED
         target = part.labels[0][there]
         positives, negatives = int(target.sum()), int((1 - target).sum())
-        note = auroc_note(positives, negatives, UNDEFINED) if not positives or not negatives else ""
+        note = (
+            auroc_note(positives, negatives, UNDEFINED)
+            if not positives or not negatives
+            else ""
+        )
         if not note and positives < tracks.min_positives:
             note = f"{positives:,} positives, fewer than {tracks.min_positives:,}"
         reached[name] = {}
@@ -292,7 +348,11 @@ def compare_tracks(tracks: AblationTracks, reference: str) -> tuple[dict[str, By
             scores = np.stack([row[0][there] for row in part.scores]).astype(np.float64)
             evaluated = evaluate_rows(target, scores, blocks[there])
             if min(evaluated.class_blocks) < FEWEST_UNITS:
-                kind = "positives" if evaluated.class_blocks[0] < FEWEST_UNITS else "negatives"
+                kind = (
+                    "positives"
+                    if evaluated.class_blocks[0] < FEWEST_UNITS
+                    else "negatives"
+                )
                 note = auroc_note(positives, negatives, Estimate(0.5, 0.0, 1.0)) or (
                     f"all {kind} are within one segment of {BLOCK_BASES:,} bp: no interval of AUROC"
                 )

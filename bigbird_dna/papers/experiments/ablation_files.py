@@ -50,7 +50,9 @@ class Cost(StoredValues):
     attention: str
     clock: str  # processor, wall
     lengths: tuple[CostAt, ...] = Field(min_length=1)  # distinct input lengths
-    attention_options: dict[str, Any]  # all options of the mechanism, including defaults
+    attention_options: dict[
+        str, Any
+    ]  # all options of the mechanism, including defaults
     device: str  # torch device name
     threads: _Count
 
@@ -58,7 +60,9 @@ class Cost(StoredValues):
     def _each_once(self) -> Self:
         for number, row in enumerate(self.lengths):
             if any(row.tokens == other.tokens for other in self.lengths[:number]):
-                raise ValueError(f"contains two measurements for inputs of {row.tokens:,} tokens")
+                raise ValueError(
+                    f"contains two measurements for inputs of {row.tokens:,} tokens"
+                )
         return self
 
     def at(self, tokens: int) -> CostAt | None:
@@ -74,8 +78,12 @@ class Cost(StoredValues):
 
         try:
             mechanism = find_mechanism(self.attention)
-            return bool(mechanism.checked(self.attention_options) != mechanism.checked({}))
-        except ValueError:  # the mechanism is not installed here, or no longer has such an option
+            return bool(
+                mechanism.checked(self.attention_options) != mechanism.checked({})
+            )
+        except (
+            ValueError
+        ):  # the mechanism is not installed here, or no longer has such an option
             return True
 
 
@@ -96,13 +104,22 @@ class Bits(NamedTuple):
 def read_model_bits(files: ModelFiles, tokens: int) -> Bits:
     """Read files of `experiment run --part predictions` for models with inputs of `tokens` tokens;
     `DataError` if a file has another model or length, or other masked tokens than the first file."""
-    parts = [_read_model(path, f"{name}-{seed}", tokens) for (name, seed), path in files.items()]
+    parts = [
+        _read_model(path, f"{name}-{seed}", tokens)
+        for (name, seed), path in files.items()
+    ]
     bases, blocks = parts[0]["bases"], parts[0]["blocks"]
     for path, one in zip(files.values(), parts, strict=True):
-        if not (np.array_equal(one["bases"], bases) and np.array_equal(one["blocks"], blocks)):
-            raise DataError(f"{path}: masked tokens differ from those of {next(iter(files.values()))}")
+        if not (
+            np.array_equal(one["bases"], bases)
+            and np.array_equal(one["blocks"], blocks)
+        ):
+            raise DataError(
+                f"{path}: masked tokens differ from those of {next(iter(files.values()))}"
+            )
     steps, seconds, bits = (
-        np.concatenate([one[key] for one in parts]) for key in ("steps", "seconds", "bits")
+        np.concatenate([one[key] for one in parts])
+        for key in ("steps", "seconds", "bits")
     )
     whole = (values.astype(np.int64) for values in (steps, bases, blocks))
     return Bits(next(whole), seconds, bits, *whole)
@@ -113,32 +130,58 @@ def _read_model(path: Path, name: str, length: int) -> dict[str, NDArray[Any]]:
         reading(path, "damaged, or not a file of experiment score-masked", Exception),
         open_npz(path) as file,
     ):
-        keys = ("names", "bits", "seconds", "steps", "bases", "blocks", "sequence_tokens")
+        keys = (
+            "names",
+            "bits",
+            "seconds",
+            "steps",
+            "bases",
+            "blocks",
+            "sequence_tokens",
+        )
         found = {key: file.read(key) for key in keys}
     names, bits, bases = found["names"], found["bits"], found["bases"]
     if names.tolist() != [name]:
-        raise DataError(f"{path}: expected model {name!r}, found {names.tolist()!r:.60}")
+        raise DataError(
+            f"{path}: expected model {name!r}, found {names.tolist()!r:.60}"
+        )
     for key in ("steps", "bases", "blocks", "sequence_tokens"):
         _check_row(path, key, found[key])
     _check_row(path, "seconds", found["seconds"], "f")
-    if not len(found["steps"]) == len(found["seconds"]) == 1 or len(found["blocks"]) != len(bases):
+    if not len(found["steps"]) == len(found["seconds"]) == 1 or len(
+        found["blocks"]
+    ) != len(bases):
         raise DataError(f"{path}: arrays have different lengths")
     if not bases.sum() > 0:
         raise DataError(f"{path}: contains no masked tokens")
-    right = bits.shape == (1, len(bases)) and bits.dtype == np.float64 and np.isfinite(bits).all()
+    right = (
+        bits.shape == (1, len(bases))
+        and bits.dtype == np.float64
+        and np.isfinite(bits).all()
+    )
     if not right or bits.min() < -_ROUNDING:
-        raise DataError(f"{path}: bits must be {len(bases)} finite numbers of at least 0")
+        raise DataError(
+            f"{path}: bits must be {len(bases)} finite numbers of at least 0"
+        )
     if found["sequence_tokens"].tolist() != [length]:
         tokens = ", ".join(f"{one:,}" for one in found["sequence_tokens"].tolist()[:3])
-        raise DataError(f"{path}: inputs must have {length:,} tokens, found {tokens or 'none'}")
+        raise DataError(
+            f"{path}: inputs must have {length:,} tokens, found {tokens or 'none'}"
+        )
     return found
 
 
 def _check_row(path: Path, key: str, values: NDArray[Any], kinds: str = "iu") -> None:
     """Raise `DataError` unless values are 1-D and from 0 to 2^31 - 1, integers unless `kinds` differs."""
-    if values.ndim != 1 or values.dtype.kind not in kinds or not ((values >= 0) & (values <= _MOST)).all():
+    if (
+        values.ndim != 1
+        or values.dtype.kind not in kinds
+        or not ((values >= 0) & (values <= _MOST)).all()
+    ):
         what = "whole numbers" if kinds == "iu" else "numbers"
-        raise DataError(f"{path}: {key} must be a 1-D array of {what} from 0 to {_MOST:,}")
+        raise DataError(
+            f"{path}: {key} must be a 1-D array of {what} from 0 to {_MOST:,}"
+        )
 
 
 ByMechanism = Mapping[str, ModelComparison]
@@ -166,5 +209,15 @@ class AblationResult:
     def cost(self, name: str, tokens: int) -> dict[str, float]:
         """Return the cost of a step at a length; NaN if not measured."""
         found = self.costs[name].at(tokens)
-        values = (found.tokens_per_second, found.seconds, found.peak) if found else [math.nan] * 3
-        return dict(zip(("tokens_per_second", "seconds_per_step", "peak_mib"), values, strict=True))
+        values = (
+            (found.tokens_per_second, found.seconds, found.peak)
+            if found
+            else [math.nan] * 3
+        )
+        return dict(
+            zip(
+                ("tokens_per_second", "seconds_per_step", "peak_mib"),
+                values,
+                strict=True,
+            )
+        )

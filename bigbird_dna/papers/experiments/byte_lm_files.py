@@ -50,10 +50,14 @@ def read_cifar10(path: Path, most: int) -> Bytes:
             )
         stream.seek(0)
         count = min(most, size // _CIFAR_RECORD)
-        records = np.frombuffer(stream.read(count * _CIFAR_RECORD), np.uint8).reshape(count, _CIFAR_RECORD)
+        records = np.frombuffer(stream.read(count * _CIFAR_RECORD), np.uint8).reshape(
+            count, _CIFAR_RECORD
+        )
     wrong = np.flatnonzero(records[:, 0] >= _CIFAR_CLASSES)
     if len(wrong):
-        raise DataError(f"{path}: image {wrong[0] + 1}: label {records[wrong[0], 0]}: must be from 0 to 9")
+        raise DataError(
+            f"{path}: image {wrong[0] + 1}: label {records[wrong[0], 0]}: must be from 0 to 9"
+        )
     return _by_pixel(records[:, 1:], CIFAR_SIDE)
 
 
@@ -64,8 +68,15 @@ def read_imagenet64(path: Path, most: int) -> Bytes:
         if "data" not in arrays.names:
             raise DataError(f"{path}: no array 'data'")
         header = arrays.header("data")
-        whole = len(header.shape) == 2 and header.shape[0] > 0 and header.shape[1] == width
-        if not whole or header.dtype != np.uint8 or header.fortran or header.nbytes > _MOST_BYTES:
+        whole = (
+            len(header.shape) == 2 and header.shape[0] > 0 and header.shape[1] == width
+        )
+        if (
+            not whole
+            or header.dtype != np.uint8
+            or header.fortran
+            or header.nbytes > _MOST_BYTES
+        ):
             raise DataError(
                 f"{path}: data of shape {header.shape} and type {header.dtype}: expected images of "
                 f"{width:,} bytes each"
@@ -89,7 +100,14 @@ LONGEST_RECORD = 1 << 26
 
 _MASK = 0xA282EAD8  # TFRecord stores checksums rotated by 15 bits, plus this constant
 _POLYNOMIAL = 0x82F63B78  # CRC-32C, bits reversed
-_FEATURES, _FEATURE, _KEY, _VALUE, _BYTES_LIST, _ITEM = 1, 1, 1, 2, 1, 1  # field numbers in `Example`
+_FEATURES, _FEATURE, _KEY, _VALUE, _BYTES_LIST, _ITEM = (
+    1,
+    1,
+    1,
+    2,
+    1,
+    1,
+)  # field numbers in `Example`
 
 
 def read_wiki40b(path: Path) -> Iterator[bytes]:
@@ -103,7 +121,9 @@ def read_wiki40b(path: Path) -> Iterator[bytes]:
             text = _text_of(record)
             text.decode()
         except ValueError as error:
-            raise DataError(f"{path}: record {number}: not an article: {error_text(error)}") from None
+            raise DataError(
+                f"{path}: record {number}: not an article: {error_text(error)}"
+            ) from None
         yield text
 
 
@@ -118,21 +138,29 @@ def read_c4(path: Path) -> Iterator[bytes]:
         for number, ended in enumerate(lines, start=1):
             line = ended.removesuffix(b"\n").removesuffix(b"\r")
             if len(line) > LONGEST_LINE:
-                raise DataError(f"{path}: line {number}: longer than {LONGEST_LINE:,} bytes")
+                raise DataError(
+                    f"{path}: line {number}: longer than {LONGEST_LINE:,} bytes"
+                )
             try:
                 # The first line may start with a byte order mark.
-                values = parse_json(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+                values = parse_json(
+                    line.decode("utf-8-sig" if number == 1 else "utf-8")
+                )
             except UnicodeDecodeError:
                 raise DataError(f"{path}: line {number}: not UTF-8 text") from None
             except ValueError as error:
-                raise DataError(f"{path}: line {number}: not JSON: {error_text(error)}") from None
+                raise DataError(
+                    f"{path}: line {number}: not JSON: {error_text(error)}"
+                ) from None
             text = values.get("text") if isinstance(values, dict) else None
             if not isinstance(text, str):
                 raise DataError(f"{path}: line {number}: key 'text' must be a string")
             try:
                 found = text.encode()
             except UnicodeEncodeError:  # an unpaired surrogate, which JSON can encode
-                raise DataError(f"{path}: line {number}: text is not valid Unicode") from None
+                raise DataError(
+                    f"{path}: line {number}: text is not valid Unicode"
+                ) from None
             yield found
 
 
@@ -144,7 +172,9 @@ def read_records(path: Path) -> Iterator[bytes]:
             where = f"{path}: record {number}"
             (size,) = struct.unpack("<Q", _checked(head, 8, where))
             if size > LONGEST_RECORD:
-                raise DataError(f"{where}: {size:,} bytes, expected at most {LONGEST_RECORD:,}")
+                raise DataError(
+                    f"{where}: {size:,} bytes, expected at most {LONGEST_RECORD:,}"
+                )
             yield _checked(stream.read(size + 4), size, where)
         if not number:
             raise DataError(f"{path}: the file is empty")
@@ -198,5 +228,7 @@ def _inner(message: bytes, number: int) -> list[bytes]:
     return [
         field.value
         for field in read_fields(message)
-        if field.number == number and field.wire == BYTES and isinstance(field.value, bytes)
+        if field.number == number
+        and field.wire == BYTES
+        and isinstance(field.value, bytes)
     ]

@@ -55,7 +55,10 @@ _IMAGES: dict[str, Callable[[Path, int], npt.NDArray[np.uint8]]] = {
     "cifar10": read_cifar10,
     "imagenet64": read_imagenet64,
 }
-_DOCUMENTS: dict[str, Callable[[Path], Iterator[bytes]]] = {"wiki40b": read_wiki40b, "c4": read_c4}
+_DOCUMENTS: dict[str, Callable[[Path], Iterator[bytes]]] = {
+    "wiki40b": read_wiki40b,
+    "c4": read_c4,
+}
 
 
 class ByteStream(NamedTuple):
@@ -102,7 +105,9 @@ class ByteStream(NamedTuple):
         return hashlib.sha256(self.symbols.astype("<u2").tobytes()).hexdigest()
 
 
-def read_stream(format: ByteLmFormat, files: Iterable[Path], length: int, most: int) -> ByteStream:
+def read_stream(
+    format: ByteLmFormat, files: Iterable[Path], length: int, most: int
+) -> ByteStream:
     """Read files in order, up to `most` bytes; images are complete, the last document may be cut; `length` is
     the input length in bytes for documents."""
     paths = list(files)
@@ -133,17 +138,25 @@ def read_stream(format: ByteLmFormat, files: Iterable[Path], length: int, most: 
 def simple_bits(train: ByteStream, test: ByteStream) -> tuple[float, float]:
     """Return bits per byte of a stream by symbol frequencies, and by frequencies after the byte `lag` before,
     separately for each input. Counts are from the first `COUNTED` symbols."""
-    kinds, symbols, lag = train.kinds, train.symbols[:COUNTED].astype(np.int64), test.lag
+    kinds, symbols, lag = (
+        train.kinds,
+        train.symbols[:COUNTED].astype(np.int64),
+        test.lag,
+    )
     share = np.bincount(symbols, minlength=kinds) + 1.0
     share /= share.sum()
     pairs = symbols[: -train.lag] * kinds + symbols[train.lag :]
     counts = np.bincount(pairs, minlength=kinds**2).reshape(kinds, kinds)
     after = (counts + _WEIGHT * share) / (counts.sum(1, keepdims=True) + _WEIGHT)
-    order0, order1 = (-np.log2(values).astype(np.float32) for values in (share, after))  # (V,), (V, V)
+    order0, order1 = (
+        -np.log2(values).astype(np.float32) for values in (share, after)
+    )  # (V,), (V, V)
     totals = [0.0, 0.0]
     for one in map(test.input, range(test.inputs)):
         totals[0] += float(order0[one].sum())
-        totals[1] += float(order0[one[:lag]].sum() + order1[one[:-lag], one[lag:]].sum())
+        totals[1] += float(
+            order0[one[:lag]].sum() + order1[one[:-lag], one[lag:]].sum()
+        )
     count = int((test.symbols != END).sum())
     return totals[0] / count, totals[1] / count
 
@@ -155,10 +168,17 @@ class CausalNetwork(nn.Module):
 
     def __init__(self, config: EncoderConfig, symbols: int) -> None:
         super().__init__()
-        absent = {"convolution": 0, "kmers": 0, "num_global_tokens": 0, "compatibility": "none"}
+        absent = {
+            "convolution": 0,
+            "kmers": 0,
+            "num_global_tokens": 0,
+            "compatibility": "none",
+        }
         for key, without in absent.items():
             if getattr(config, key) != without:
-                raise ConfigError(f"encoder.{key} {getattr(config, key)}: lets tokens depend on later tokens")
+                raise ConfigError(
+                    f"encoder.{key} {getattr(config, key)}: lets tokens depend on later tokens"
+                )
         config.check_no_bases()
         # `model_copy` does not validate.
         causal = config.model_copy(update={"vocabulary": symbols + 1, "causal": True})
@@ -181,19 +201,27 @@ class CausalNetwork(nn.Module):
 class NextSymbol(Objective):
     """Cross-entropy of every symbol, given the preceding symbols of its input."""
 
-    def __init__(self, learned: ByteStream, held_out: ByteStream, config: TrainingConfig) -> None:
+    def __init__(
+        self, learned: ByteStream, held_out: ByteStream, config: TrainingConfig
+    ) -> None:
         self.learned, self.held_out, self.config = learned, held_out, config
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         rng = np.random.default_rng((self.config.seed, 7, step))
-        drawn = rng.integers(0, self.learned.starts, self.config.batch_size)[first : first + count]
+        drawn = rng.integers(0, self.learned.starts, self.config.batch_size)[
+            first : first + count
+        ]
         return _batch([self.learned.at(int(start)) for start in drawn])
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"symbols": float(batch["lengths"].sum())}
 
-    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
-        return _nats(network, batch["symbols"], batch["lengths"]).sum() / totals["symbols"]
+    def loss(
+        self, network: nn.Module, batch: Batch, totals: dict[str, float]
+    ) -> Tensor:
+        return (
+            _nats(network, batch["symbols"], batch["lengths"]).sum() / totals["symbols"]
+        )
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         count = min(EVALUATED_INPUTS, self.held_out.inputs)
@@ -205,7 +233,9 @@ class NextSymbol(Objective):
 def bits_per_byte(network: nn.Module, stream: ByteStream, world: World) -> Interval:
     """Return bits per byte over all inputs of a stream, with 95 % interval (none for a single input)."""
     bits = world.divide(range(stream.inputs), lambda rows: _bits(network, stream, rows))
-    counts = np.array([(stream.input(number) != END).sum() for number in range(stream.inputs)])
+    counts = np.array(
+        [(stream.input(number) != END).sum() for number in range(stream.inputs)]
+    )
     mean = float(bits.sum() / counts.sum())
     if len(bits) < 2:
         return mean, None, None
@@ -219,7 +249,9 @@ def _bits(network: nn.Module, stream: ByteStream, numbers: Any) -> Floats:
     size = max(1, _SYMBOLS_AT_ONCE // stream.length)
     found = [np.zeros(0)]
     for start in range(0, len(numbers), size):
-        batch = _batch([stream.input(number) for number in numbers[start : start + size]])
+        batch = _batch(
+            [stream.input(number) for number in numbers[start : start + size]]
+        )
         nats = _nats(network, batch["symbols"].to(device), batch["lengths"])
         found.append(nats.cpu().double().sum(1).numpy() / math.log(2))
     return np.concatenate(found)
@@ -235,7 +267,10 @@ def _nats(network: nn.Module, symbols: Tensor, lengths: Tensor) -> Tensor:
     whole = bool((lengths == symbols.shape[1]).all())
     logits = network(symbols, None if whole else lengths).float()
     nats = F.cross_entropy(logits.transpose(1, 2), symbols, reduction="none")
-    there = torch.arange(symbols.shape[1], device=nats.device) < lengths.to(nats.device)[:, None]
+    there = (
+        torch.arange(symbols.shape[1], device=nats.device)
+        < lengths.to(nats.device)[:, None]
+    )
     return nats * there
 
 
@@ -264,11 +299,16 @@ class BytesTask(Task[CausalNetwork, Interval]):
         return self._read(self.section.test, self.section.test_bytes)
 
     def _read(self, names: Iterable[str], most: int) -> ByteStream:
-        return read_stream(self.section.format, map(Path, names), self.section.input_bytes, most)
+        return read_stream(
+            self.section.format, map(Path, names), self.section.input_bytes, most
+        )
 
     @cached_property
     def encoder(self) -> EncoderConfig:
-        shape = {"max_length": max(16, self.learned.length), "vocabulary": self.learned.kinds + 1}
+        shape = {
+            "max_length": max(16, self.learned.length),
+            "vocabulary": self.learned.kinds + 1,
+        }
         return self.section.encoder.model_copy(update={**shape, "causal": True})
 
     @cached_property
@@ -286,26 +326,43 @@ class BytesTask(Task[CausalNetwork, Interval]):
 
     def describe(self, network: CausalNetwork) -> str:
         parameters = sum(parameter.numel() for parameter in network.parameters())
-        stream = f"{len(self.learned.symbols):,} symbols, inputs of {self.learned.length:,}"
+        stream = (
+            f"{len(self.learned.symbols):,} symbols, inputs of {self.learned.length:,}"
+        )
         return f"{self.section.format}: {stream}, {parameters:,} parameters"
 
     def measure(self, trained: TrainingResult[CausalNetwork]) -> Interval:
         return bits_per_byte(trained.network, self.held_out, trained.world)
 
     def write(
-        self, directory: Path, trained: TrainingResult[CausalNetwork], measured: Interval
+        self,
+        directory: Path,
+        trained: TrainingResult[CausalNetwork],
+        measured: Interval,
     ) -> dict[str, Any]:
         (bits, low, high), test = measured, self.held_out
         order0, order1 = simple_bits(self.learned, test)
         result = {
-            **{"format": self.section.format, "attention": self.section.encoder.attention},
-            **{"bits_per_byte": bits, "bits_per_byte_low": low, "bits_per_byte_high": high},
+            **{
+                "format": self.section.format,
+                "attention": self.section.encoder.attention,
+            },
+            **{
+                "bits_per_byte": bits,
+                "bits_per_byte_low": low,
+                "bits_per_byte_high": high,
+            },
             **{"by_frequency": order0, "by_frequency_after_a_byte": order1},
-            **{"test_inputs": test.inputs, "test_bytes": int((test.symbols != END).sum())},
+            **{
+                "test_inputs": test.inputs,
+                "test_bytes": int((test.symbols != END).sum()),
+            },
             **{"input_symbols": self.learned.length, "parameters": trained.parameters},
             "steps": trained.progress.step,
             **{f"{split}_sha256": digest for split, digest in self.digests.items()},
         }
         write_network(directory, self.encoder, trained, result)
-        log(f"held out: {bits:.4f} bits per byte; by frequency {order0:.4f}, after a byte {order1:.4f}")
+        log(
+            f"held out: {bits:.4f} bits per byte; by frequency {order0:.4f}, after a byte {order1:.4f}"
+        )
         return result

@@ -58,7 +58,9 @@ class Measure(NamedTuple):
 
 AUROC = Measure("auroc", "logit", (0.0, 1.0), (-1.0, 1.0))
 MEDIAN_AUROC = Measure("median_auroc", "plain", (0.0, 1.0), (-1.0, 1.0))
-BITS_PER_BASE = Measure("bits_per_base", "plain", (0.0, np.inf), (-np.inf, np.inf), zero_width=True)
+BITS_PER_BASE = Measure(
+    "bits_per_base", "plain", (0.0, np.inf), (-np.inf, np.inf), zero_width=True
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,9 @@ class EvaluatedModels:
 
     measure: Measure
     found: SampledMetrics
-    class_blocks: tuple[int, ...] = ()  # AUROC over blocks only: those with positives, and with negatives
+    class_blocks: tuple[
+        int, ...
+    ] = ()  # AUROC over blocks only: those with positives, and with negatives
 
     def mean(self, models: Sequence[int]) -> Estimate:
         """Return the mean of models, one per seed."""
@@ -97,7 +101,9 @@ class ModelComparison:
     by_seed: Mapping[int, float]  # metric per seed
     pairs: int = 0  # number of common seeds
     steps: int = 0  # steps of each training; 0 if they differ or are unknown
-    seconds: float = float("nan")  # time of the steps from the logs, mean over seeds; NaN if unknown
+    seconds: float = float(
+        "nan"
+    )  # time of the steps from the logs, mean over seeds; NaN if unknown
 
 
 class ArmModel(NamedTuple):
@@ -111,17 +117,26 @@ class ArmModel(NamedTuple):
     @classmethod
     def of(cls, job: ArmJob) -> ArmModel:
         inside = job.model / PREDICTIONS[job.arm.task]
-        return cls(job.arm.row, job.seed, job.model, job.predictions if job.arm.predictions else inside)
+        return cls(
+            job.arm.row,
+            job.seed,
+            job.model,
+            job.predictions if job.arm.predictions else inside,
+        )
 
 
-def by_arm(models: Iterable[tuple[Arm, int]], names: Sequence[object]) -> dict[Arm, dict[int, int]]:
+def by_arm(
+    models: Iterable[tuple[Arm, int]], names: Sequence[object]
+) -> dict[Arm, dict[int, int]]:
     """Return the indices of models by arm and seed, in order; `DataError`, with their `names`, for
     duplicates."""
     found: dict[Arm, dict[int, int]] = {}
     for place, (arm, seed) in enumerate(models):
         other = found.setdefault(arm, {}).setdefault(seed, place)
         if other != place:
-            raise DataError(f"{names[place]}: same predictor and seed as {names[other]}")
+            raise DataError(
+                f"{names[place]}: same predictor and seed as {names[other]}"
+            )
     return found
 
 
@@ -147,7 +162,9 @@ def compare_arms(
             difference = evaluated.difference(first, second)
             if evaluated.separated(means[arm], means[reference]):
                 difference = Estimate(difference.value)
-        by_seed = {seed: float(evaluated.found.values[model]) for seed, model in models.items()}
+        by_seed = {
+            seed: float(evaluated.found.values[model]) for seed, model in models.items()
+        }
         found[arm] = ModelComparison(means[arm], difference, by_seed, len(seeds))
     return found
 
@@ -164,7 +181,9 @@ def check_comparable(models: Sequence[tuple[Path, Mapping[str, object]]]) -> Non
                 )
 
 
-def evaluate_rows(labels: NDArray[np.integer], scores: Floats, blocks: NDArray[np.int64]) -> EvaluatedModels:
+def evaluate_rows(
+    labels: NDArray[np.integer], scores: Floats, blocks: NDArray[np.int64]
+) -> EvaluatedModels:
     """Return the AUROC of models with scores (M, N) of the same rows, with variation over blocks (N,)."""
     class_blocks = tuple(len(np.unique(blocks[labels == label])) for label in (1, 0))
     return EvaluatedModels(AUROC, sampled_aurocs(labels, scores, blocks), class_blocks)
@@ -175,11 +194,18 @@ def evaluate_windows(
 ) -> Iterator[tuple[str, EvaluatedModels, NDArray[np.int64], Floats]]:
     """Yield the AUROC of models on the same test windows, with labels (N,) and scores (M, N): of all windows,
     then of other strata with windows of both classes."""
-    lined = compare(negative_set, {str(number): path for number, path in enumerate(files)})
+    lined = compare(
+        negative_set, {str(number): path for number, path in enumerate(files)}
+    )
     for stratum, part in lined.strata():
         if stratum == ALL or len(np.unique(part.labels)) == 2:
             scores = np.stack(list(part.scores.values()))
-            yield stratum, evaluate_rows(part.labels, scores, part.blocks), part.labels, scores
+            yield (
+                stratum,
+                evaluate_rows(part.labels, scores, part.blocks),
+                part.labels,
+                scores,
+            )
 
 
 def evaluate_medians(aurocs: Floats) -> EvaluatedModels:
@@ -189,10 +215,15 @@ def evaluate_medians(aurocs: Floats) -> EvaluatedModels:
     return EvaluatedModels(MEDIAN_AUROC, medians)
 
 
-def open_test_bins(labels: Path, predictions: Sequence[Path]) -> tuple[TrackArray, list[TrackArray]]:
+def open_test_bins(
+    labels: Path, predictions: Sequence[Path]
+) -> tuple[TrackArray, list[TrackArray]]:
     """Open labels and predictions of test bins; `DataError` if their shapes differ."""
     truth = open_array(str(labels), "labels")
-    return truth, [open_predictions(path, labels, (truth.rows, truth.tracks)) for path in predictions]
+    return truth, [
+        open_predictions(path, labels, (truth.rows, truth.tracks))
+        for path in predictions
+    ]
 
 
 def track_aurocs(
@@ -210,7 +241,10 @@ def track_aurocs(
 # Keys in which the models of a study may differ; all other keys must be equal.
 _FREE = (
     *("model.initial", "training.train_fraction", "training.seed", "training.steps"),
-    *("training.evaluate_every", "training.checkpoint_minutes"),  # do not affect weights
+    *(
+        "training.evaluate_every",
+        "training.checkpoint_minutes",
+    ),  # do not affect weights
     *("training.allow_slow_attention", "training.torch_compile"),
 )
 
@@ -285,7 +319,13 @@ def read_models(models: Sequence[ArmModel]) -> dict[str, list[FineTunedModel]]:
             continue
         tasks[task] = own
         check_comparable([(one.of.path, one.settings) for one in own])
-        check_comparable([(one.of.path, {"weights": one.pretrained}) for one in own if one.pretrained])
+        check_comparable(
+            [
+                (one.of.path, {"weights": one.pretrained})
+                for one in own
+                if one.pretrained
+            ]
+        )
         for longer in (False, True):
             alike = [one for one in own if (one.of.row.start == LONGER) == longer]
             check_comparable([(one.of.path, {"steps": one.steps}) for one in alike])
@@ -312,21 +352,35 @@ def pretraining_seconds(model: Path) -> float:
 def read_model(model: ArmModel) -> FineTunedModel:
     """Read a fine-tuned model; `DataError` if the directory is damaged or has another model."""
     path, row = model.path, model.row
-    provenance, metrics = read_object(path / "provenance.json"), read_object(path / "metrics.json")
+    provenance, metrics = (
+        read_object(path / "provenance.json"),
+        read_object(path / "metrics.json"),
+    )
     where = path / "provenance.json"
     own = _object(_object(provenance, "configuration", where), row.task, where)
     training = _object(own, "training", where)
     counts = _object(metrics, "training", path / "metrics.json")
-    steps, examples = (whole_number(counts, key, path / "metrics.json") for key in ("steps", "examples"))
+    steps, examples = (
+        whole_number(counts, key, path / "metrics.json")
+        for key in ("steps", "examples")
+    )
     curves = read_training_log(path / "training.jsonl")
     if "auroc" not in curves.evaluation:
-        raise DataError(f"{path / 'training.jsonl'}: contains no AUROC on validation data")
+        raise DataError(
+            f"{path / 'training.jsonl'}: contains no AUROC on validation data"
+        )
     free = {f"{row.task}.{key}" for key in _FREE}
     (leaves,) = pd.json_normalize(provenance["configuration"]).to_dict("records")
     started = provenance.get("pretrained_sha256")
-    made = number(training, "train_fraction", where), whole_number(training, "seed", where), started is None
+    made = (
+        number(training, "train_fraction", where),
+        whole_number(training, "seed", where),
+        started is None,
+    )
     if made != (row.share, model.seed, row.start != PRETRAINED):
-        raise DataError(f"{path}: expected {row.share:g} of the examples, {row.start} and seed {model.seed}")
+        raise DataError(
+            f"{path}: expected {row.share:g} of the examples, {row.start} and seed {model.seed}"
+        )
     return FineTunedModel(
         of=model,
         steps=steps,

@@ -51,16 +51,26 @@ class Arm:
     name: str  # directory name, unique within an experiment
     task: ArmTask
     seeds: Sequence[int]
-    set: Keys = field(default_factory=dict)  # configuration keys that differ from the run's
+    set: Keys = field(
+        default_factory=dict
+    )  # configuration keys that differ from the run's
     predictor: str = "model"  # or name of a comparator
-    options: Keys = field(default_factory=dict)  # of training or comparator, outside the configuration
+    options: Keys = field(
+        default_factory=dict
+    )  # of training or comparator, outside the configuration
     initialization: Path | None = None  # pretrained model; None: random weights
     data: str = ""  # data set specific to the experiment; "": that of the run
     predictions: str = ""  # extension of the file of predictions; "": no file
-    measured: Sequence[int] = ()  # input lengths at which the cost of training steps is measured
-    costs: Sequence[Path] = ()  # costs that determine the number of steps: its own, and the reference's
+    measured: Sequence[
+        int
+    ] = ()  # input lengths at which the cost of training steps is measured
+    costs: Sequence[
+        Path
+    ] = ()  # costs that determine the number of steps: its own, and the reference's
     row: Any = None  # key of the comparison
-    rate: float | None = None  # peak learning rate, if arms that differ only by it are compared
+    rate: float | None = (
+        None  # peak learning rate, if arms that differ only by it are compared
+    )
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,9 @@ class ArmJob:
 
     @property
     def directory(self) -> Path:
-        return self.run.paths.experiment(self.experiment) / self.arm.name / str(self.seed)
+        return (
+            self.run.paths.experiment(self.experiment) / self.arm.name / str(self.seed)
+        )
 
     @property
     def model(self) -> Path:
@@ -98,7 +110,13 @@ class ArmJob:
     @property
     def checkpoints(self) -> Path:
         """Separate for each arm, because two arms can have the same settings."""
-        return self.run.paths.checkpoints / "experiments" / self.experiment / self.arm.name / str(self.seed)
+        return (
+            self.run.paths.checkpoints
+            / "experiments"
+            / self.experiment
+            / self.arm.name
+            / str(self.seed)
+        )
 
     @property
     def data(self) -> Path:
@@ -129,8 +147,15 @@ class ArmJob:
         if task in _SEED_KEYS:
             keys[_SEED_KEYS[task]] = self.seed
         if not self.is_model:  # a training's stage has no evaluation keys
-            keys[f"{task}.evaluation"] = getattr(self.run, task).evaluation.model_dump(mode="json")
-        return with_keys(self.run, _STAGES.get(task, task), keys, f"{self.experiment}: {self.arm.name}")
+            keys[f"{task}.evaluation"] = getattr(self.run, task).evaluation.model_dump(
+                mode="json"
+            )
+        return with_keys(
+            self.run,
+            _STAGES.get(task, task),
+            keys,
+            f"{self.experiment}: {self.arm.name}",
+        )
 
     @property
     def settings(self) -> str:
@@ -150,16 +175,23 @@ class ArmJob:
             found += [self.data / name for name in ("windows.parquet", "labels.npz")]
         elif task == "chromatin":
             found += [
-                self.data / name for name in ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")
+                self.data / name
+                for name in ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")
             ]
         elif task == "pretraining":
             found += [paths.token_store(split) for split in ("train", "valid", "test")]
         elif task == "bytes":
-            found += [Path(name) for name in (*self.config.byte_lm.train, *self.config.byte_lm.test)]  # type: ignore[union-attr]
+            assert self.config.byte_lm is not None
+            found += map(Path, self.config.byte_lm.train)
+            found += map(Path, self.config.byte_lm.test)
         if task in ("promoters", "chromatin"):
-            found += [Path(f"{self.reference}{ending}") for ending in ("", *INDEX_ENDINGS)]
+            found += [
+                Path(f"{self.reference}{ending}") for ending in ("", *INDEX_ENDINGS)
+            ]
         if self.is_model and task in _SEED_KEYS:
-            found.append(paths.tokenizer if task == "pretraining" else self.run.model_tokenizer)
+            found.append(
+                paths.tokenizer if task == "pretraining" else self.run.model_tokenizer
+            )
         found += [self.arm.initialization] if self.arm.initialization else []
         return found
 
@@ -181,7 +213,13 @@ class Experiment(ABC):
 
     @abstractmethod
     def compare(
-        self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
+        self,
+        run: Config,
+        jobs: Sequence[ArmJob],
+        output: Path,
+        *,
+        benchmarks: Path | None,
+        device: str,
     ) -> list[str]:
         """Write the report of all finished jobs into a directory; return lines for the log."""
 
@@ -218,7 +256,9 @@ def plan(experiment: Experiment, run: Config) -> list[ArmJob]:
     experiment.check(run)
     arms = experiment.arms(run)
     assert len({arm.name for arm in arms}) == len(arms)
-    return [ArmJob(experiment.name, arm, seed, run) for arm in arms for seed in arm.seeds]
+    return [
+        ArmJob(experiment.name, arm, seed, run) for arm in arms for seed in arm.seeds
+    ]
 
 
 def with_keys(run: Config, stage: str, keys: Keys, source: str) -> Config:
@@ -246,7 +286,11 @@ class StoredValues(BaseModel):
             return cls.model_validate_json(json.dumps(read_object(path)))
         except ValidationError as error:
             key, kind, reason, value = first_fault(error)
-        found = "" if kind in ("missing", "value_error") else f", not {shortened(repr(value))}"
+        found = (
+            ""
+            if kind in ("missing", "value_error")
+            else f", not {shortened(repr(value))}"
+        )
         raise DataError(f"{path}: {key and f'{key!r}: '}{reason}{found}")
 
 

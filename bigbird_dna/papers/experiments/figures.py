@@ -29,7 +29,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from bigbird_dna.reporting.training import LogCurve
-from bigbird_dna.papers.experiments.comparing import FINE_TUNED, PROBED, StudyArm, mean_curve
+from bigbird_dna.papers.experiments.comparing import (
+    FINE_TUNED,
+    PROBED,
+    StudyArm,
+    mean_curve,
+)
 
 LOOKS = {
     PRETRAINED: ("pretrained weights", BLUE, "o"),
@@ -49,7 +54,11 @@ def share_figure(arms: Sequence[StudyArm], path: Path) -> None:
             shares = sorted({arm.row.share for arm in of_task})
             width = max(np.log(shares[-1] / shares[0]), 1.0)
             axis.set_xscale("log")
-            starts = [start for start in LOOKS if any(arm.row.start == start for arm in of_task)]
+            starts = [
+                start
+                for start in LOOKS
+                if any(arm.row.start == start for arm in of_task)
+            ]
             for place, start in enumerate(starts):
                 label, color, marker = LOOKS[start]
                 own = [arm for arm in of_task if arm.row.start == start]
@@ -58,16 +67,32 @@ def share_figure(arms: Sequence[StudyArm], path: Path) -> None:
                 for at, arm in zip(x, own, strict=True):
                     many = np.full(len(arm.aurocs), at)
                     axis.plot(
-                        many, arm.aurocs, marker, color=color, markersize=5, alpha=0.55, markeredgewidth=0
+                        many,
+                        arm.aurocs,
+                        marker,
+                        color=color,
+                        markersize=5,
+                        alpha=0.55,
+                        markeredgewidth=0,
                     )
                 axis.plot(x, [arm.auroc for arm in own], "-", color=color)
                 # The legend shows line and point.
-                axis.plot([], [], "-", marker=marker, color=color, markersize=5, label=label)
+                axis.plot(
+                    [], [], "-", marker=marker, color=color, markersize=5, label=label
+                )
             axis.set_xticks(shares, [f"{100 * share:g} %" for share in shares])
             axis.minorticks_off()
-            axis.set_xlim(shares[0] * np.exp(-0.12 * width), shares[-1] * np.exp(0.12 * width))
-            axis.set(title=task.capitalize(), xlabel="fraction of the training examples")
-            axis.set_ylabel("AUROC, test" if task == "promoters" else "median AUROC of the tracks, test")
+            axis.set_xlim(
+                shares[0] * np.exp(-0.12 * width), shares[-1] * np.exp(0.12 * width)
+            )
+            axis.set(
+                title=task.capitalize(), xlabel="fraction of the training examples"
+            )
+            axis.set_ylabel(
+                "AUROC, test"
+                if task == "promoters"
+                else "median AUROC of the tracks, test"
+            )
         axes[0].legend(loc="best")
         save_figure(figure, path)
 
@@ -79,7 +104,10 @@ def steps_figure(arms: Sequence[StudyArm], path: Path) -> None:
     with panels(len(tasks), len(shares), 3.6, 3.2, sharey="row") as (figure, axes):
         for row, task in enumerate(tasks):
             line = axes[row * len(shares) :]
-            of_shares = [[c for c in arms if (c.row.task, c.row.share) == (task, share)] for share in shares]
+            of_shares = [
+                [c for c in arms if (c.row.task, c.row.share) == (task, share)]
+                for share in shares
+            ]
             for axis, own in zip(line, of_shares, strict=False):
                 axis.set_visible(bool(own))
                 for arm in own:
@@ -88,9 +116,15 @@ def steps_figure(arms: Sequence[StudyArm], path: Path) -> None:
                     axis.set_title(f"{100 * arm.row.share:g} %: {examples}")
                 axis.set(xlabel="optimizer step")
                 axis.set_xlim(left=0)
-            first = next(axis for axis, own in zip(line, of_shares, strict=False) if own)
+            first = next(
+                axis for axis, own in zip(line, of_shares, strict=False) if own
+            )
             first.tick_params(labelleft=True)
-            first.set_ylabel("AUROC, validation" if task == "promoters" else "median AUROC, validation")
+            first.set_ylabel(
+                "AUROC, validation"
+                if task == "promoters"
+                else "median AUROC, validation"
+            )
             add_legend(first)
         save_figure(figure, path)
 
@@ -101,16 +135,33 @@ def _draw_steps(axis: Axes, arm: StudyArm) -> None:
     mean = mean_curve(curves)
     if not len(mean.steps):
         return
-    values = np.stack([curve.values[np.isin(curve.steps, mean.steps)] for curve in curves])
+    values = np.stack(
+        [curve.values[np.isin(curve.steps, mean.steps)] for curve in curves]
+    )
     axis.fill_between(
-        mean.steps, values.min(axis=0), values.max(axis=0), color=color, alpha=0.18, linewidth=0
+        mean.steps,
+        values.min(axis=0),
+        values.max(axis=0),
+        color=color,
+        alpha=0.18,
+        linewidth=0,
     )
     # Longer runs are drawn below the random ones, with which they coincide initially.
     order = 1.9 if arm.row.start == LONGER else 2.0
-    axis.plot(mean.steps, mean.values, color=color, marker="o", markersize=3, label=label, zorder=order)
+    axis.plot(
+        mean.steps,
+        mean.values,
+        color=color,
+        marker="o",
+        markersize=3,
+        label=label,
+        zorder=order,
+    )
 
 
-def trainings_figure(table: pd.DataFrame, curves: Sequence[LogCurve], path: Path) -> None:
+def trainings_figure(
+    table: pd.DataFrame, curves: Sequence[LogCurve], path: Path
+) -> None:
     """Plot validation AUROC over steps at the chosen learning rates, one panel per window and negative set.
 
     Rows of `table` have a curve each; language models from random weights are dashed.
@@ -118,18 +169,39 @@ def trainings_figure(table: pd.DataFrame, curves: Sequence[LogCurve], path: Path
     chosen = table[table["chosen"] == "yes"]
     # Windows of tracks differ by predictor: one panel has all.
     sets = chosen["negative_set"] + chosen["window"].map(", {:.0f} bp".format)
-    groups = list(chosen.groupby(sets.where(chosen["negative_set"] != "", ""), sort=False))
+    groups = list(
+        chosen.groupby(sets.where(chosen["negative_set"] != "", ""), sort=False)
+    )
     columns = max(1, min(_COLUMNS, len(groups)))
-    with panels(max(1, -(-len(groups) // columns)), columns, 5.6, 3.8) as (figure, axes):
+    with panels(max(1, -(-len(groups) // columns)), columns, 5.6, 3.8) as (
+        figure,
+        axes,
+    ):
         names = list(dict.fromkeys(chosen["predictor"]))
         for axis, (title, rows) in zip(axes, groups, strict=False):
-            named = zip(rows.index.tolist(), rows["predictor"], rows["weights"], strict=True)
+            named = zip(
+                rows.index.tolist(), rows["predictor"], rows["weights"], strict=True
+            )
             for index, name, weights in named:
-                style, color = "--" if weights == RANDOM else "-", SERIES[names.index(name) % len(SERIES)]
+                style, color = (
+                    "--" if weights == RANDOM else "-",
+                    SERIES[names.index(name) % len(SERIES)],
+                )
                 label, curve = f"{name} {weights}".strip(), curves[index]
-                axis.plot(curve.steps, curve.values, style, color=color, linewidth=1.4, label=label)
+                axis.plot(
+                    curve.steps,
+                    curve.values,
+                    style,
+                    color=color,
+                    linewidth=1.4,
+                    label=label,
+                )
             what = "AUROC" if title else "median AUROC"
-            axis.set(title=title or "Tracks", xlabel="optimizer step", ylabel=f"{what}, validation")
+            axis.set(
+                title=title or "Tracks",
+                xlabel="optimizer step",
+                ylabel=f"{what}, validation",
+            )
             axis.set_xlim(left=0)
             axis.legend(loc="best", fontsize=8)
         for axis in axes[len(groups) :]:
@@ -146,8 +218,16 @@ _SPLITS = {"valid": "validation"}
 
 def bits_figure(table: pd.DataFrame, path: Path) -> None:
     with panels(1, 1, 7.2, 1.2 + _LINE * len(table)) as (figure, axes):
-        colors = [BLUE if str(name).startswith("model") else GRAY for name in table["predictor"]]
-        _intervals(axes[0], table["predictor"].tolist(), table[["bits_per_base", "low", "high"]], colors)
+        colors = [
+            BLUE if str(name).startswith("model") else GRAY
+            for name in table["predictor"]
+        ]
+        _intervals(
+            axes[0],
+            table["predictor"].tolist(),
+            table[["bits_per_base", "low", "high"]],
+            colors,
+        )
         split = str(table[SPLIT].iloc[0])
         axes[0].set(xlabel=f"bits per base, {_SPLITS.get(split, split)}")
         axes[0].set_title("Bits per base of held-out sequence")
@@ -172,8 +252,13 @@ def promoters_figure(table: pd.DataFrame, path: Path) -> None:
         for axis, ((window, negative_set), group) in zip(axes, groups, strict=False):
             figures = group[["auroc", "auroc_low", "auroc_high"]]
             colors = [known.get(weights, GREEN) for weights in group["weights"]]
-            _intervals(axis, [_label(row) for row in group.to_dict("records")], figures, colors)
-            axis.set(xlabel="AUROC, test", title=f"{negative_set}, {window:,} bp".replace("_", " "))
+            _intervals(
+                axis, [_label(row) for row in group.to_dict("records")], figures, colors
+            )
+            axis.set(
+                xlabel="AUROC, test",
+                title=f"{negative_set}, {window:,} bp".replace("_", " "),
+            )
         save_figure(figure, path)
 
 
@@ -184,25 +269,43 @@ def tracks_figure(table: pd.DataFrame, path: Path) -> None:
     """
     table = table.fillna({"window": 0})  # missing windows must compare equal
     areas: dict[Any, pd.Series[float]] = {
-        row: part.set_index("track")["auroc"] for row, part in table.groupby(_KEY, sort=False)
+        row: part.set_index("track")["auroc"]
+        for row, part in table.groupby(_KEY, sort=False)
     }
-    own = next((row for row in areas if row[1:3] == (PRETRAINED, FINE_TUNED)), next(iter(areas)))
-    others = sorted((row for row in areas if row != own), key=lambda row: _order(row, own))[:_SCATTERS]
+    own = next(
+        (row for row in areas if row[1:3] == (PRETRAINED, FINE_TUNED)),
+        next(iter(areas)),
+    )
+    others = sorted(
+        (row for row in areas if row != own), key=lambda row: _order(row, own)
+    )[:_SCATTERS]
     kinds = _kinds(table)
     columns = min(_COLUMNS, max(1, len(others)))
-    with panels(-(-max(1, len(others)) // columns), columns, 3.6, 3.6) as (figure, axes):
+    with panels(-(-max(1, len(others)) // columns), columns, 3.6, 3.6) as (
+        figure,
+        axes,
+    ):
         for axis in axes[max(1, len(others)) :]:
             axis.set_visible(False)
         for axis, other in zip(axes, others, strict=False):
-            both = areas[own].to_frame("own").join(areas[other].rename("other"), how="inner")
+            both = (
+                areas[own]
+                .to_frame("own")
+                .join(areas[other].rename("other"), how="inner")
+            )
             for color, (kind, tracks) in zip(SERIES, kinds.items(), strict=False):
                 some = both[both.index.isin(tracks)]
-                (dots,) = axis.plot(some["other"], some["own"], "o", color=color, label=kind)
+                (dots,) = axis.plot(
+                    some["other"], some["own"], "o", color=color, label=kind
+                )
                 dots.set(markersize=3, alpha=0.6)
             low = float(min(0.5, both.min().min())) if len(both) else 0.5
             axis.plot([low, 1], [low, 1], "-", color=GRAY, linewidth=0.8)
             won = int((both["own"] > both["other"]).sum())
-            axis.set(xlabel=_label(_named(other)), title=f"above on {won:,} of {len(both):,} tracks")
+            axis.set(
+                xlabel=_label(_named(other)),
+                title=f"above on {won:,} of {len(both):,} tracks",
+            )
         axes[0].set_ylabel(_label(_named(own)))
         if not others:
             show_text(axes[0], "no other predictor to compare with")
@@ -219,7 +322,10 @@ def _order(row: tuple[Any, ...], own: tuple[Any, ...]) -> int:
 
 def _kinds(table: pd.DataFrame) -> dict[str, set[str]]:
     """Return the names of tracks by color class."""
-    groups = {str(name): set(part["track"]) for name, part in table.groupby("group", sort=False)}
+    groups = {
+        str(name): set(part["track"])
+        for name, part in table.groupby("group", sort=False)
+    }
     words = {"yes": "with a known motif", "no": "without"}
     motifs = {
         word: set(table["track"][table["known_motif"] == cell])
@@ -242,10 +348,14 @@ def _label(row: Mapping[Any, object]) -> str:
     return ", ".join(words)
 
 
-def _intervals(axis: Axes, names: Sequence[str], figures: pd.DataFrame, colors: Sequence[str]) -> None:
+def _intervals(
+    axis: Axes, names: Sequence[str], figures: pd.DataFrame, colors: Sequence[str]
+) -> None:
     """Plot one line per predictor from top to bottom, with its interval."""
     values = figures.to_numpy(dtype=float)  # (N, 3): value, low, high
-    for place, ((value, low, high), color) in enumerate(zip(values, colors, strict=True)):
+    for place, ((value, low, high), color) in enumerate(
+        zip(values, colors, strict=True)
+    ):
         if low == low:
             axis.plot([low, high], [place, place], "-", color=color, linewidth=1.2)
         axis.plot([value], [place], "o", color=color, markersize=5)
@@ -268,12 +378,20 @@ def mechanism_figure(found: AblationResult, path: Path) -> None:
     """Plot one line per mechanism: bits per base at equal steps and time, speed, memory, AUROC of tracks."""
     names = found.names
     tracks = {name: reached for name, reached in found.tracks.items() if reached}
-    with panels(1, 3 + bool(tracks), 3.4, 1.7 + 0.26 * len(names), sharey=True) as (figure, axes):
+    with panels(1, 3 + bool(tracks), 3.4, 1.7 + 0.26 * len(names), sharey=True) as (
+        figure,
+        axes,
+    ):
         groups = {"equal steps": found.steps, "equal time": found.time}
         _points(axes[0], names, groups, (BLUE, VERMILION))
         axes[0].set(xlabel="bits per base, test", title="Masked tokens")
         axes[0].locator_params(axis="x", nbins=5)
-        axes[0].axvline(found.steps[found.section.reference].value.value, color=GRAY, linewidth=0.8, zorder=1)
+        axes[0].axvline(
+            found.steps[found.section.reference].value.value,
+            color=GRAY,
+            linewidth=0.8,
+            zorder=1,
+        )
         axes[1].xaxis.set_major_formatter("{x:,.0f}")
         axes[1].locator_params(axis="x", nbins=4)  # more labels would overlap
         for axis, key, label in (
@@ -302,17 +420,34 @@ def length_figure(found: AblationResult, path: Path) -> None:
             axes[0].plot(*zip(*reached, strict=True), label=name, **looks)
             rows = found.costs[name].lengths
             measured = [row.tokens for row in rows]
-            axes[1].plot(measured, [1e6 / row.tokens_per_second for row in rows], **looks)
+            axes[1].plot(
+                measured, [1e6 / row.tokens_per_second for row in rows], **looks
+            )
             axes[2].plot(measured, [row.peak for row in rows], **looks)
-        labels = ("bits per base, test", "training time per token (µs)", "peak memory per step (MiB)")
+        labels = (
+            "bits per base, test",
+            "training time per token (µs)",
+            "peak memory per step (MiB)",
+        )
         for place, (axis, label) in enumerate(zip(axes, labels, strict=True)):
             axis.set(xscale="log", xlabel="input length (tokens)", ylabel=label)
             # Unmeasured memory has no line, and a logarithmic axis needs at least one value.
-            if any(np.nan_to_num(line.get_ydata()).max(initial=0) > 0 for line in axis.lines) and place:
+            if (
+                any(
+                    np.nan_to_num(line.get_ydata()).max(initial=0) > 0
+                    for line in axis.lines
+                )
+                and place
+            ):
                 axis.set_yscale("log")
-                for formatter in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
+                for formatter in (
+                    axis.yaxis.set_major_formatter,
+                    axis.yaxis.set_minor_formatter,
+                ):
                     formatter("{x:g}")
-            axis.set_xticks(sorted(lengths), [f"{tokens:,}" for tokens in sorted(lengths)])
+            axis.set_xticks(
+                sorted(lengths), [f"{tokens:,}" for tokens in sorted(lengths)]
+            )
             axis.xaxis.minorticks_off()
         handles, names = axes[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=5)
@@ -320,7 +455,10 @@ def length_figure(found: AblationResult, path: Path) -> None:
 
 
 def _points(
-    axis: Axes, names: Sequence[str], groups: Mapping[str, ByMechanism], colors: Sequence[str]
+    axis: Axes,
+    names: Sequence[str],
+    groups: Mapping[str, ByMechanism],
+    colors: Sequence[str],
 ) -> None:
     """Plot a point with its interval per mechanism with a value, and a ring per seed if there are several
     seeds."""
@@ -329,9 +467,15 @@ def _points(
     for number, (label, reached) in enumerate(groups.items()):
         color = colors[number % len(colors)]
         aside = (number - (len(groups) - 1) / 2) * 2 * _LINES_APART
-        rows = [(place + aside, reached[name].value) for place, name in enumerate(names) if name in reached]
+        rows = [
+            (place + aside, reached[name].value)
+            for place, name in enumerate(names)
+            if name in reached
+        ]
         height, values = [row[0] for row in rows], [row[1].value for row in rows]
-        ends = np.array([[one.value - one.low, one.high - one.value] for _, one in rows]).T
+        ends = np.array(
+            [[one.value - one.low, one.high - one.value] for _, one in rows]
+        ).T
         axis.errorbar(
             values,
             height,
@@ -346,8 +490,21 @@ def _points(
             seeds = list(reached[name].by_seed.values()) if name in reached else []
             if len(seeds) > 1:
                 heights = [place + aside] * len(seeds)
-                axis.scatter(seeds, heights, s=12, facecolors="none", edgecolors=color, linewidths=0.8)
+                axis.scatter(
+                    seeds,
+                    heights,
+                    s=12,
+                    facecolors="none",
+                    edgecolors=color,
+                    linewidths=0.8,
+                )
     figure = axis.get_figure()
     assert figure is not None
     below = axis.transAxes + ScaledTranslation(0, _BELOW, figure.dpi_scale_trans)
-    axis.legend(loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=below, ncols=2, fontsize=8)
+    axis.legend(
+        loc="upper left",
+        bbox_to_anchor=(0, 0),
+        bbox_transform=below,
+        ncols=2,
+        fontsize=8,
+    )

@@ -35,7 +35,12 @@ BYTE_LM = Schema.of(
 )
 # Published accuracy.
 LONG_RANGE = {"Transformer": 0.5787, "BigBird": 0.5759, "Combiner-Fixed": 0.5834}
-_SAME = {"test_sequences", "parameters", "steps", "data"}  # equal for all seeds of an arm
+_SAME = {
+    "test_sequences",
+    "parameters",
+    "steps",
+    "data",
+}  # equal for all seeds of an arm
 LONG_RANGE_SOURCE = "published (Ren et al. 2021): mean of all five tasks, not comparable with a single task"
 
 
@@ -66,7 +71,10 @@ class LongRangeArena(Experiment):
         return with_keys(run, "long-range", {}, self.name)
 
     def make_data(self, run: Config, data: str, output: Path) -> None:
-        from bigbird_dna.papers.experiments.long_range_sequences import write_listops, write_pathfinder
+        from bigbird_dna.papers.experiments.long_range_sequences import (
+            write_listops,
+            write_pathfinder,
+        )
 
         section = _section(run)
         with atomic_directory(output) as directory:
@@ -76,7 +84,13 @@ class LongRangeArena(Experiment):
                 write_pathfinder(directory, section.pathfinder, section.data_seed)
 
     def compare(
-        self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
+        self,
+        run: Config,
+        jobs: Sequence[ArmJob],
+        output: Path,
+        *,
+        benchmarks: Path | None,
+        device: str,
     ) -> list[str]:
         return write_report([job.model for job in jobs], output)
 
@@ -116,12 +130,23 @@ def table(paths: Sequence[Path]) -> list[dict[str, Any]]:
     rows = []
     for seeds in arms.values():
         numbers = list(seeds.values())
-        check_comparable([(paths[number], found[number].model_dump(include=_SAME)) for number in numbers])
+        check_comparable(
+            [
+                (paths[number], found[number].model_dump(include=_SAME))
+                for number in numbers
+            ]
+        )
         rows.append(_row([found[number] for number in numbers]))
     rows.sort(key=lambda row: (row["task"], -row["accuracy"], row["attention"]))
     empty = dict.fromkeys(SCHEMA.names)
     return rows + [
-        {**empty, "task": "all five", "attention": name, "accuracy": value, "source": LONG_RANGE_SOURCE}
+        {
+            **empty,
+            "task": "all five",
+            "attention": name,
+            "accuracy": value,
+            "source": LONG_RANGE_SOURCE,
+        }
         for name, value in LONG_RANGE.items()
     ]
 
@@ -149,7 +174,9 @@ def write_report(directories: Sequence[Path], output: Path) -> list[str]:
     result = ResultTable("Long-Range Arena", SCHEMA, frame)
     with into_directory(output, directories) as directory:
         write_table(directory / "long_range.tsv", frame, SCHEMA)
-        page = result_page(result, lambda value: f"{value:.{0 if value.is_integer() else 3}f}")
+        page = result_page(
+            result, lambda value: f"{value:.{0 if value.is_integer() else 3}f}"
+        )
         (directory / "long_range.md").write_text(page, encoding="utf-8")
     return [
         f"{row['task']} with {row['attention']}: accuracy {row['accuracy']:.4f}, "
@@ -171,14 +198,28 @@ class ByteLm(Experiment):
 
     def arms(self, run: Config) -> Sequence[Arm]:
         assert run.byte_lm is not None
-        return [Arm(run.byte_lm.encoder.attention, "bytes", (run.byte_lm.training.seed,))]
+        return [
+            Arm(run.byte_lm.encoder.attention, "bytes", (run.byte_lm.training.seed,))
+        ]
 
     def compare(
-        self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
+        self,
+        run: Config,
+        jobs: Sequence[ArmJob],
+        output: Path,
+        *,
+        benchmarks: Path | None,
+        device: str,
     ) -> list[str]:
         path = jobs[0].model / RESULT
         result = read_object(path)
         bits, simple, after = (number(result, key, path) for key in _BITS)
         with into_directory(output, [jobs[0].model]) as files:
-            write_table(files / self.files[0], pd.DataFrame([result], columns=BYTE_LM.names), BYTE_LM)
-        return [f"{bits:.4f} bits per byte; by frequency {simple:.4f}, after a byte {after:.4f}"]
+            write_table(
+                files / self.files[0],
+                pd.DataFrame([result], columns=BYTE_LM.names),
+                BYTE_LM,
+            )
+        return [
+            f"{bits:.4f} bits per byte; by frequency {simple:.4f}, after a byte {after:.4f}"
+        ]

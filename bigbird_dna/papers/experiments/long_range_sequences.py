@@ -26,7 +26,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bigbird_dna.config.long_range import MOST_EXAMPLES, MOST_SIDE, ListOpsConfig, PathfinderConfig
+from bigbird_dna.config.long_range import (
+    MOST_EXAMPLES,
+    MOST_SIDE,
+    ListOpsConfig,
+    PathfinderConfig,
+)
 from bigbird_dna.console import progress
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.compression import read_lines
@@ -49,7 +54,9 @@ class Sequences:
 
     rows: Sequence[npt.NDArray[np.uint8]]
     targets: npt.NDArray[np.int64]  # (N,)
-    giveaway: npt.NDArray[Any]  # (N,) feature used by the baselines, which do not read the sequence
+    giveaway: npt.NDArray[
+        Any
+    ]  # (N,) feature used by the baselines, which do not read the sequence
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -60,7 +67,10 @@ class Sequences:
 
     def batch(self, numbers: Sequence[int]) -> dict[str, Tensor]:
         """Return `ids` (B, L) with the first token prepended, right-padded, and `lengths`, `targets` (B,)."""
-        rows = [np.append(FIRST, self.rows[number].astype(np.int64) + OFFSET) for number in numbers]
+        rows = [
+            np.append(FIRST, self.rows[number].astype(np.int64) + OFFSET)
+            for number in numbers
+        ]
         ids, lengths = pad(rows, PAD)
         targets = torch.from_numpy(self.targets[np.asarray(numbers, np.intp)])
         return {"ids": ids, "lengths": lengths, "targets": targets}
@@ -72,7 +82,9 @@ class Sequences:
 OPERATORS: dict[str, Callable[[list[int]], int]] = {
     "[MAX": max,
     "[MIN": min,
-    "[MED": lambda values: int(median(values)),  # even number: the mean of the central two, rounded down
+    "[MED": lambda values: int(
+        median(values)
+    ),  # even number: the mean of the central two, rounded down
     "[SM": lambda values: sum(values) % 10,
 }
 END = "]"
@@ -135,7 +147,9 @@ def generate(config: ListOpsConfig, seed: int) -> Iterator[tuple[str, str, int]]
             yield split, text, value
 
 
-def _grow(source: random.Random, config: ListOpsConfig, depth: int, tokens: list[str]) -> int:
+def _grow(
+    source: random.Random, config: ListOpsConfig, depth: int, tokens: list[str]
+) -> int:
     """Append an expression to `tokens`, and return its value."""
     if len(tokens) > config.longest:
         raise _TooLong
@@ -145,7 +159,10 @@ def _grow(source: random.Random, config: ListOpsConfig, depth: int, tokens: list
         return value
     operator = source.choice(_NAMES)
     tokens.append(operator)
-    values = [_grow(source, config, depth + 1, tokens) for _ in range(source.randint(2, config.arguments))]
+    values = [
+        _grow(source, config, depth + 1, tokens)
+        for _ in range(source.randint(2, config.arguments))
+    ]
     tokens.append(END)
     if len(tokens) > config.longest:
         raise _TooLong
@@ -155,7 +172,9 @@ def _grow(source: random.Random, config: ListOpsConfig, depth: int, tokens: list
 def write_listops(directory: Path, config: ListOpsConfig, seed: int) -> None:
     """Write `train.tsv.gz`, `valid.tsv.gz` and `test.tsv.gz`, with Source and Target, into a directory."""
     count = sum(getattr(config.examples, split) for split in SPLITS)
-    examples = progress(generate(config, seed), "writing expressions", count, "expressions")
+    examples = progress(
+        generate(config, seed), "writing expressions", count, "expressions"
+    )
     row = next(examples, None)
     for split in reversed(SPLITS):
         with open_text(directory / f"{split}.tsv.gz") as stream:
@@ -174,29 +193,42 @@ def read_listops(path: Path) -> Sequences:
     for line, text in read_lines(path):
         columns = text.split("\t")
         if line == 1 and tuple(columns) != HEADER:
-            raise DataError(f"{path}: line 1: {quoted(text)} is not the header {' '.join(HEADER)}")
+            raise DataError(
+                f"{path}: line 1: {quoted(text)} is not the header {' '.join(HEADER)}"
+            )
         if line == 1:
             continue
         if len(columns) != len(HEADER) or columns[1] not in TOKENS[-DIGITS:]:
-            raise DataError(f"{path}: line {line}: {quoted(text)} is not an expression, a tab and a digit")
-        tokens = [token for token in columns[0].split(" ") if token not in ("", "(", ")")]
+            raise DataError(
+                f"{path}: line {line}: {quoted(text)} is not an expression, a tab and a digit"
+            )
+        tokens = [
+            token for token in columns[0].split(" ") if token not in ("", "(", ")")
+        ]
         try:
             value = evaluate(tokens)
         except ValueError as error:
             raise DataError(f"{path}: line {line}: {error}") from None
         if value != int(columns[1]):
-            raise DataError(f"{path}: line {line}: the value is {value}, not {columns[1]}")
+            raise DataError(
+                f"{path}: line {line}: the value is {value}, not {columns[1]}"
+            )
         found.append(np.array([numbers[token] for token in tokens], np.uint8))
         targets.append(value)
     if not found:
         raise DataError(f"{path}: contains no expressions")
-    return Sequences(found, np.array(targets, np.int64), np.array([row[0] for row in found]))
+    return Sequences(
+        found, np.array(targets, np.int64), np.array([row[0] for row in found])
+    )
 
 
 def root_baseline(train: Sequences, test: Sequences) -> float:
     """Return the fraction of test expressions with the most frequent value of their first operator."""
     first, values = train.giveaway, train.targets
-    best = {one: np.bincount(values[first == one], minlength=DIGITS).argmax() for one in np.unique(first)}
+    best = {
+        one: np.bincount(values[first == one], minlength=DIGITS).argmax()
+        for one in np.unique(first)
+    }
     guess = np.array([best.get(one, 0) for one in test.giveaway])
     return float((guess == test.targets).mean())
 
@@ -208,14 +240,25 @@ def root_baseline(train: Sequences, test: Sequences) -> float:
 
 CLASSES = 2
 _DASH, _GAP = 2.2, 1.6  # pixels
-_SCALES = (0.85, 1.2)  # scale of both per drawing, to vary the distance of connected circles
+_SCALES = (
+    0.85,
+    1.2,
+)  # scale of both per drawing, to vary the distance of connected circles
 _APART = 2.6  # least distance in pixels between paths, and between non-adjacent dashes of a path
 _TURN = 0.55  # radians, largest change of direction between dashes
-_RADIUS, _MARGIN = 1.7, 2.2  # pixels: radius of circles, distance of paths from the border
+_RADIUS, _MARGIN = (
+    1.7,
+    2.2,
+)  # pixels: radius of circles, distance of paths from the border
 _ALIKE = 0.25  # pixels: largest difference between the circle distances of both classes
-_MOST_TRIES, _SECOND_TRIES = 20_000, 200  # tries of paths in total, and of a second path for a first path
+_MOST_TRIES, _SECOND_TRIES = (
+    20_000,
+    200,
+)  # tries of paths in total, and of a second path for a first path
 _SCALE_TRIES = 2_000  # tries per scale: the largest scales may leave hardly any room
-_MOST_PIXELS = MOST_EXAMPLES * MOST_SIDE**2  # per file; the most that a configuration can request
+_MOST_PIXELS = (
+    MOST_EXAMPLES * MOST_SIDE**2
+)  # per file; the most that a configuration can request
 
 Point = tuple[float, float]
 Dashes = list[tuple[Point, Point]]  # dashes, from one end to the other
@@ -239,7 +282,11 @@ def draw(source: random.Random, config: PathfinderConfig) -> Drawing:
             scale = source.uniform(*_SCALES)
         if one is None or number % _SECOND_TRIES == 0:
             one = _path(source, config.size, config.dashes, scale, [])
-        other = None if one is None else _path(source, config.size, config.dashes, scale, [one])
+        other = (
+            None
+            if one is None
+            else _path(source, config.size, config.dashes, scale, [one])
+        )
         circles = None if one is None or other is None else _circles(one, other, joined)
         if one is None or other is None or circles is None:
             continue
@@ -261,12 +308,17 @@ def _circles(one: Dashes, other: Dashes, joined: bool) -> tuple[Point, Point] | 
     ends, others = ((path[0][0], path[-1][1]) for path in (one, other))
     apart = math.dist(*ends)
     nearest = min(product(ends, others), key=lambda pair: abs(math.dist(*pair) - apart))
-    if abs(math.dist(*nearest) - apart) >= _ALIKE or min(apart, math.dist(*nearest)) < 3 * _RADIUS:
+    if (
+        abs(math.dist(*nearest) - apart) >= _ALIKE
+        or min(apart, math.dist(*nearest)) < 3 * _RADIUS
+    ):
         return None
     return ends if joined else nearest
 
 
-def _path(source: random.Random, size: int, dashes: int, scale: float, others: list[Dashes]) -> Dashes | None:
+def _path(
+    source: random.Random, size: int, dashes: int, scale: float, others: list[Dashes]
+) -> Dashes | None:
     """Return a path with the required distances from border, itself and others; None if it gets stuck."""
     low, high = _MARGIN, size - 1 - _MARGIN
     x, y = source.uniform(low, high), source.uniform(low, high)
@@ -276,7 +328,10 @@ def _path(source: random.Random, size: int, dashes: int, scale: float, others: l
     while len(path) < dashes:
         for _ in range(6):
             turned = angle + source.uniform(-_TURN, _TURN)
-            end = (x + scale * _DASH * math.cos(turned), y + scale * _DASH * math.sin(turned))
+            end = (
+                x + scale * _DASH * math.cos(turned),
+                y + scale * _DASH * math.sin(turned),
+            )
             dash = ((x, y), end)
             before = [point for earlier in path[:-1] for point in _points(earlier)]
             inside = all(low <= value <= high for value in end)
@@ -286,7 +341,10 @@ def _path(source: random.Random, size: int, dashes: int, scale: float, others: l
             return None
         path.append(dash)
         angle = turned
-        x, y = end[0] + scale * _GAP * math.cos(angle), end[1] + scale * _GAP * math.sin(angle)
+        x, y = (
+            end[0] + scale * _GAP * math.cos(angle),
+            end[1] + scale * _GAP * math.sin(angle),
+        )
     return path
 
 
@@ -297,7 +355,11 @@ def _points(dash: tuple[Point, Point]) -> tuple[Point, Point, Point]:
 
 def _is_apart(dash: tuple[Point, Point], others: list[Point]) -> bool:
     least = _APART**2
-    return all((x - a) ** 2 + (y - b) ** 2 >= least for x, y in _points(dash) for a, b in others)
+    return all(
+        (x - a) ** 2 + (y - b) ** 2 >= least
+        for x, y in _points(dash)
+        for a, b in others
+    )
 
 
 def rendered(drawing: Drawing, size: int) -> npt.NDArray[np.uint8]:
@@ -328,25 +390,35 @@ def write_pathfinder(directory: Path, config: PathfinderConfig, seed: int) -> No
         images = np.empty((count, config.size, config.size), np.uint8)
         labels = np.empty(count, np.uint8)
         distances = np.empty(count, np.float32)
-        found = progress(drawings(config, split, seed), f"drawing {split}", count, "images")
+        found = progress(
+            drawings(config, split, seed), f"drawing {split}", count, "images"
+        )
         for number, one in enumerate(found):
             images[number] = rendered(one, config.size)
             labels[number], distances[number] = one.joined, math.dist(*one.circles)
         with (directory / f"{split}.npz").open("wb") as stream:
-            np.savez_compressed(stream, images=images, labels=labels, distances=distances)
+            np.savez_compressed(
+                stream, images=images, labels=labels, distances=distances
+            )
 
 
 def read_pathfinder(path: Path) -> Sequences:
     """Read a file of `write_pathfinder`, or of the same format, as pixels in row-major order; `DataError`
     names the file."""
-    wanted = {"images": (3, np.uint8), "labels": (1, np.uint8), "distances": (1, np.float32)}
+    wanted = {
+        "images": (3, np.uint8),
+        "labels": (1, np.uint8),
+        "distances": (1, np.float32),
+    }
     with reading(path, "not readable as .npz", Exception), open_npz(path) as arrays:
         headers = {name: arrays.header(name) for name in wanted if name in arrays.names}
         for name, (axes, kind) in wanted.items():
             if name not in headers:
                 raise DataError(f"{path}: no array {name!r}")
             if len(headers[name].shape) != axes or headers[name].dtype != kind:
-                raise DataError(f"{path}: {name} must be an array of {axes} axes of {np.dtype(kind).name}")
+                raise DataError(
+                    f"{path}: {name} must be an array of {axes} axes of {np.dtype(kind).name}"
+                )
         count, side, other = headers["images"].shape
         if not count or not 1 <= side <= MOST_SIDE or side != other:
             raise DataError(
@@ -357,11 +429,15 @@ def read_pathfinder(path: Path) -> Sequences:
                 f"{path}: {count:,} images of {side} × {side} pixels exceed {_MOST_PIXELS:,} pixels"
             )
         if {headers["labels"].shape, headers["distances"].shape} != {(count,)}:
-            raise DataError(f"{path}: labels, distances and images must have equal numbers")
+            raise DataError(
+                f"{path}: labels, distances and images must have equal numbers"
+            )
         images, labels, distances = (arrays.read(name) for name in wanted)
     if labels.max() >= CLASSES or not np.isfinite(distances).all():
         raise DataError(f"{path}: labels must be 0 or 1, and distances finite")
-    return Sequences(list(images.reshape(count, -1)), labels.astype(np.int64), distances)
+    return Sequences(
+        list(images.reshape(count, -1)), labels.astype(np.int64), distances
+    )
 
 
 def distance_baseline(train: Sequences, test: Sequences) -> float:

@@ -12,7 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.config import EncoderConfig, TrainingConfig
-from bigbird_dna.config.long_range import LONG_RANGE_TASKS, LongRangeConfig, LongRangeTask
+from bigbird_dna.config.long_range import (
+    LONG_RANGE_TASKS,
+    LongRangeConfig,
+    LongRangeTask,
+)
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import UsageError, check_choice
@@ -53,10 +57,20 @@ class SequenceKind(NamedTuple):
 
 _KINDS: Mapping[str, SequenceKind] = {
     "listops": SequenceKind(
-        read_listops, ".tsv.gz", DIGITS, len(TOKENS), root_baseline, "first operator alone"
+        read_listops,
+        ".tsv.gz",
+        DIGITS,
+        len(TOKENS),
+        root_baseline,
+        "first operator alone",
     ),
     "pathfinder": SequenceKind(
-        read_pathfinder, ".npz", CLASSES, 256, distance_baseline, "distance of the circles alone"
+        read_pathfinder,
+        ".npz",
+        CLASSES,
+        256,
+        distance_baseline,
+        "distance of the circles alone",
     ),
 }
 
@@ -64,19 +78,30 @@ _KINDS: Mapping[str, SequenceKind] = {
 class ClassObjective(Objective):
     """Cross-entropy over classes, with a new order in each epoch."""
 
-    def __init__(self, learned: Sequences, held_out: Sequences, config: TrainingConfig) -> None:
+    def __init__(
+        self, learned: Sequences, held_out: Sequences, config: TrainingConfig
+    ) -> None:
         self.learned, self.held_out, self.config = learned, held_out, config
-        self.epochs = Epochs(config.seed, len(learned), lambda _: np.arange(len(learned)))
+        self.epochs = Epochs(
+            config.seed, len(learned), lambda _: np.arange(len(learned))
+        )
 
     def batch(self, step: int, first: int, count: int) -> Batch:
-        return self.learned.batch(self.epochs.indices(step * self.config.batch_size + first, count))
+        return self.learned.batch(
+            self.epochs.indices(step * self.config.batch_size + first, count)
+        )
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"sequences": float(len(batch["targets"]))}
 
-    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+    def loss(
+        self, network: nn.Module, batch: Batch, totals: dict[str, float]
+    ) -> Tensor:
         logits = network(batch["ids"], batch["lengths"]).float()
-        return F.cross_entropy(logits, batch["targets"], reduction="sum") / totals["sequences"]
+        return (
+            F.cross_entropy(logits, batch["targets"], reduction="sum")
+            / totals["sequences"]
+        )
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         device = next(network.parameters()).device
@@ -133,11 +158,16 @@ class SequenceTask(Task[Classifier, Accuracy]):
 
     @property
     def files(self) -> dict[str, Path]:
-        return {split: self.directory / f"{split}{_KINDS[self.task].suffix}" for split in SPLITS}
+        return {
+            split: self.directory / f"{split}{_KINDS[self.task].suffix}"
+            for split in SPLITS
+        }
 
     @cached_property
     def data(self) -> dict[str, Sequences]:
-        return {split: _KINDS[self.task].read(path) for split, path in self.files.items()}
+        return {
+            split: _KINDS[self.task].read(path) for split, path in self.files.items()
+        }
 
     @cached_property
     def longest(self) -> int:
@@ -145,14 +175,20 @@ class SequenceTask(Task[Classifier, Accuracy]):
 
     @cached_property
     def encoder(self) -> EncoderConfig:
-        return self.section.encoder_of(self.attention, _KINDS[self.task].symbols + OFFSET, self.longest)
+        return self.section.encoder_of(
+            self.attention, _KINDS[self.task].symbols + OFFSET, self.longest
+        )
 
     @cached_property
     def checksums(self) -> dict[str, str]:
         return {split: checksum(path) for split, path in self.files.items()}
 
     def identity(self) -> dict[str, Any]:
-        of = {"task": self.task, "pooling": self.section.pooling, "classes": _KINDS[self.task].classes}
+        of = {
+            "task": self.task,
+            "pooling": self.section.pooling,
+            "classes": _KINDS[self.task].classes,
+        }
         return {**of, "data": self.checksums}
 
     def build(self) -> Classifier:
@@ -187,14 +223,25 @@ class SequenceTask(Task[Classifier, Accuracy]):
         accuracy, (low, high) = right / count, wilson_interval(right, count)
         frequent = np.bincount(data["train"].targets).argmax()
         result = {
-            **{"task": self.task, "attention": self.attention, "seed": self.seed, "accuracy": accuracy},
+            **{
+                "task": self.task,
+                "attention": self.attention,
+                "seed": self.seed,
+                "accuracy": accuracy,
+            },
             **{"accuracy_low": low, "accuracy_high": high, "test_sequences": count},
             "baseline": kind.baseline(data["train"], data["test"]),
             "baseline_name": kind.baseline_name,
             "most_frequent": float((data["test"].targets == frequent).mean()),
-            **{"longest": self.longest, "parameters": trained.parameters, "steps": trained.progress.step},
+            **{
+                "longest": self.longest,
+                "parameters": trained.parameters,
+                "steps": trained.progress.step,
+            },
             "data": self.checksums,
         }
         write_network(directory, self.encoder, trained, result)
-        log(f"{self.task} with {self.attention}: accuracy {accuracy:.4f} ({low:.4f} to {high:.4f})")
+        log(
+            f"{self.task} with {self.attention}: accuracy {accuracy:.4f} ({low:.4f} to {high:.4f})"
+        )
         return result

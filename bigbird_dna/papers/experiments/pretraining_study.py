@@ -10,7 +10,14 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
-from bigbird_dna.config import LONGER, PRETRAINED, RANDOM, STUDY_TASKS, Config, share_name
+from bigbird_dna.config import (
+    LONGER,
+    PRETRAINED,
+    RANDOM,
+    STUDY_TASKS,
+    Config,
+    share_name,
+)
 from bigbird_dna.data.predictions import ALL, negative_set_of
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
@@ -37,8 +44,23 @@ from bigbird_dna.reporting.run_page import processor_seconds
 
 # Name of the benchmark file of pretraining.
 _PRETRAINING = "pretrain"
-_NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-_WHERE = {"promoters": "on the test windows", "chromatin": "in the median over the tracks, on the test bins"}
+_NUMBERS = [
+    "no",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+]
+_WHERE = {
+    "promoters": "on the test windows",
+    "chromatin": "in the median over the tracks, on the test bins",
+}
 _EXAMPLES = {"promoters": "promoters", "chromatin": "bins"}
 _UNITS = {"promoters": "windows", "chromatin": "tracks"}  # resampled units
 STUDY = Schema.of(
@@ -51,10 +73,18 @@ class PretrainingStudy(Experiment):
     """The section `pretraining_study`: one model per task, initialization, fraction and seed."""
 
     name: ClassVar[str] = "pretraining_study"
-    files: ClassVar[Sequence[str]] = ("study.tsv", "study.svg", "study_steps.svg", "study.txt")
+    files: ClassVar[Sequence[str]] = (
+        "study.tsv",
+        "study.svg",
+        "study_steps.svg",
+        "study.txt",
+    )
 
     def check(self, run: Config) -> None:
-        require(run.pretraining_study, "pretraining_study: the configuration has no such section")
+        require(
+            run.pretraining_study,
+            "pretraining_study: the configuration has no such section",
+        )
 
     def arms(self, run: Config) -> Sequence[Arm]:
         study = run.pretraining_study
@@ -66,7 +96,9 @@ class PretrainingStudy(Experiment):
                     keys = {
                         "model.initial": PRETRAINED if start == PRETRAINED else RANDOM,
                         "training.train_fraction": float(share),
-                        "training.steps": study.random_long_steps if start == LONGER else study.steps,
+                        "training.steps": study.random_long_steps
+                        if start == LONGER
+                        else study.steps,
                         "training.evaluate_every": study.evaluate_every,
                         # Calibration of these models is not evaluated.
                         "calibration.negatives": 0 if task == "promoters" else None,
@@ -76,9 +108,15 @@ class PretrainingStudy(Experiment):
                             f"{task}-{start}-{share}",
                             task,
                             study.seeds,
-                            {f"{task}.{key}": value for key, value in keys.items() if value is not None},
+                            {
+                                f"{task}.{key}": value
+                                for key, value in keys.items()
+                                if value is not None
+                            },
                             options={"negative_set": study.negative_set},
-                            initialization=run.paths.pretrained if start == PRETRAINED else None,
+                            initialization=run.paths.pretrained
+                            if start == PRETRAINED
+                            else None,
                             predictions="npy" if task == "chromatin" else "",
                             row=StudyRow(task, float(share), start),
                         )
@@ -88,12 +126,20 @@ class PretrainingStudy(Experiment):
     def inputs(self, run: Config) -> Sequence[Path]:
         assert run.pretraining_study is not None
         labels = (
-            [run.paths.held_out_bins / "labels.npz"] if "chromatin" in run.pretraining_study.tasks else []
+            [run.paths.held_out_bins / "labels.npz"]
+            if "chromatin" in run.pretraining_study.tasks
+            else []
         )
         return [*labels, *([run.paths.pretrained] if run.studies(PRETRAINED) else [])]
 
     def compare(
-        self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
+        self,
+        run: Config,
+        jobs: Sequence[ArmJob],
+        output: Path,
+        *,
+        benchmarks: Path | None,
+        device: str,
     ) -> list[str]:
         return study_report(
             [ArmModel.of(job) for job in jobs],
@@ -101,7 +147,9 @@ class PretrainingStudy(Experiment):
             labels=run.paths.held_out_bins / "labels.npz",
             pretrained=run.paths.pretrained if run.studies(PRETRAINED) else None,
             benchmarks=benchmarks,
-            min_positives=run.pretraining_study.min_positives_report if run.pretraining_study else 1,
+            min_positives=run.pretraining_study.min_positives_report
+            if run.pretraining_study
+            else 1,
         )
 
 
@@ -119,7 +167,11 @@ def study_report(
     and Snakemake's tables in `benchmarks` contain the times."""
     tasks = read_models(models)
     seconds = None if pretrained is None else pretraining_seconds(pretrained)
-    found = [arm for task_models in tasks.values() for arm in study_arms(task_models, labels, min_positives)]
+    found = [
+        arm
+        for task_models in tasks.values()
+        for arm in study_arms(task_models, labels, min_positives)
+    ]
     whole = [arm for arm in found if arm.stratum == ALL]
     sentences = write_sentences(whole, seconds, benchmarks)
     inputs = [model.path for model in models] + ([pretrained] if pretrained else [])
@@ -139,14 +191,20 @@ def study_arms(
     files = [model.of.predictions for model in models]
     if models[0].of.row.task == "promoters":
         strata = {}
-        for stratum, evaluated, classes, _ in evaluate_windows(files, negative_set_of(files[0])):
+        for stratum, evaluated, classes, _ in evaluate_windows(
+            files, negative_set_of(files[0])
+        ):
             if len(np.unique(classes)) < 2:
-                raise DataError(f"{files[0]}: AUROC needs test windows of both classes, found only one")
+                raise DataError(
+                    f"{files[0]}: AUROC needs test windows of both classes, found only one"
+                )
             strata[stratum] = evaluated
     else:
         assert labels is not None
         strata = {ALL: _evaluate_chromatin(files, labels, min_positives)}
-    arms = by_arm(((one.of.row, one.of.seed) for one in models), [one.of.path for one in models])
+    arms = by_arm(
+        ((one.of.row, one.of.seed) for one in models), [one.of.path for one in models]
+    )
 
     def pretrained(row: StudyRow) -> StudyRow | None:
         return None if row.start == PRETRAINED else row._replace(start=PRETRAINED)
@@ -158,18 +216,24 @@ def study_arms(
     ]
 
 
-def _evaluate_chromatin(files: Sequence[Path], labels: Path, min_positives: int) -> EvaluatedModels:
+def _evaluate_chromatin(
+    files: Sequence[Path], labels: Path, min_positives: int
+) -> EvaluatedModels:
     truth, arrays = open_test_bins(labels, files)
     names = [f"track {number + 1}" for number in range(truth.tracks)]
     tracks = [track_aurocs(truth, array, names) for array in arrays]
     aurocs, positives = (np.stack(column) for column in zip(*tracks, strict=True))
     counting = (positives[0] >= min_positives) & ~np.isnan(aurocs).any(axis=0)
     if not counting.any():
-        raise DataError(f"{labels}: no track has negatives and {min_positives:,} positive bins")
+        raise DataError(
+            f"{labels}: no track has negatives and {min_positives:,} positive bins"
+        )
     return evaluate_medians(aurocs[:, counting])
 
 
-def study_table(arms: Sequence[StudyArm], pretraining_seconds: float | None) -> pd.DataFrame:
+def study_table(
+    arms: Sequence[StudyArm], pretraining_seconds: float | None
+) -> pd.DataFrame:
     """Return one row per task, stratum, fraction and initialization; the gain is the pretrained AUROC minus
     the row's."""
     rows = []
@@ -177,15 +241,28 @@ def study_table(arms: Sequence[StudyArm], pretraining_seconds: float | None) -> 
         before = pretraining_seconds if arm.row.start == PRETRAINED else None
         rows.append(
             (
-                *(*arm.row, arm.stratum, len(arm.models), arm.examples, arm.models[0].steps),
-                *(arm.auroc, float(arm.aurocs.min()), float(arm.aurocs.max()), *arm.gain),
+                *(
+                    *arm.row,
+                    arm.stratum,
+                    len(arm.models),
+                    arm.examples,
+                    arm.models[0].steps,
+                ),
+                *(
+                    arm.auroc,
+                    float(arm.aurocs.min()),
+                    float(arm.aurocs.max()),
+                    *arm.gain,
+                ),
                 *(arm.seconds / 60, float("nan") if before is None else before / 60),
             )
         )
     return pd.DataFrame(rows, columns=STUDY.names)
 
 
-def _describe_times(pretraining: float | None, by_start: Mapping[str, float], what: str) -> str:
+def _describe_times(
+    pretraining: float | None, by_start: Mapping[str, float], what: str
+) -> str:
     """Describe the times of pretraining and fine-tuning in seconds; "" if one of them is unknown."""
     if pretraining is None or PRETRAINED not in by_start:
         return ""
@@ -214,7 +291,11 @@ def _means(seconds: Sequence[tuple[str, float | None]]) -> dict[str, float]:
 def minutes(seconds: float) -> str:
     if seconds < 90:
         return "a minute" if seconds >= 30 else "less than a minute"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+    return (
+        f"{seconds / 60:.0f} minutes"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} hours"
+    )
 
 
 def write_sentences(
@@ -227,18 +308,25 @@ def write_sentences(
         own = [arm for arm in arms if arm.row.task == task]
         paragraphs.append(_verdict(task, own))
         for share in dict.fromkeys(arm.row.share for arm in own):
-            paragraphs.append(_at_share(share, [arm for arm in own if arm.row.share == share]))
+            paragraphs.append(
+                _at_share(share, [arm for arm in own if arm.row.share == share])
+            )
         logged = _means([(arm.row.start, arm.seconds) for arm in own])
         what = "according to the training logs, without evaluations"
         paragraphs.append(_describe_times(pretraining, logged, what))
         if benchmarks is not None:
             # Models are below experiments/NAME/ARM/SEED, which are the wildcards of the rule `arm`.
             jobs = [
-                (arm.row.start, benchmarks / f"arm-{'-'.join(model.of.path.parts[-4:-1])}.tsv")
+                (
+                    arm.row.start,
+                    benchmarks / f"arm-{'-'.join(model.of.path.parts[-4:-1])}.tsv",
+                )
                 for arm in own
                 for model in arm.models
             ]
-            measured = _means([(start, processor_seconds(path)) for start, path in jobs])
+            measured = _means(
+                [(start, processor_seconds(path)) for start, path in jobs]
+            )
             before = processor_seconds(benchmarks / f"{_PRETRAINING}.tsv")
             what = "in CPU time of complete jobs"
             paragraphs.append(_describe_times(before, measured, what))
@@ -246,7 +334,11 @@ def write_sentences(
 
 
 def _verdict(task: str, arms: Sequence[StudyArm]) -> str:
-    against = [arm for arm in arms if arm.row.start == RANDOM and not math.isnan(arm.gain.value)]
+    against = [
+        arm
+        for arm in arms
+        if arm.row.start == RANDOM and not math.isnan(arm.gain.value)
+    ]
     if not against:
         return f"{task.capitalize()}: no models of both initializations to compare."
     if all(_kind(arm) == "unknown" for arm in against):
@@ -254,10 +346,19 @@ def _verdict(task: str, arms: Sequence[StudyArm]) -> str:
             f"{task.capitalize()}: the test {_UNITS[task]} are too few, or too similar, for an interval of "
             "the difference, so no conclusion on a gain is possible."
         )
-    kinds = {kind: [arm.row.share for arm in against if _kind(arm) == kind] for kind in _VERDICTS}
-    statements = [text.format(_shares(kinds[kind])) for kind, text in _VERDICTS.items() if kinds[kind]]
+    kinds = {
+        kind: [arm.row.share for arm in against if _kind(arm) == kind]
+        for kind in _VERDICTS
+    }
+    statements = [
+        text.format(_shares(kinds[kind]))
+        for kind, text in _VERDICTS.items()
+        if kinds[kind]
+    ]
     if len(against) == len(kinds["open"]):
-        statements = [f"no significant gain at {_shares(kinds['open'])} of the examples"]
+        statements = [
+            f"no significant gain at {_shares(kinds['open'])} of the examples"
+        ]
     return f"{task.capitalize()}: {'; '.join(statements)}."
 
 
@@ -316,7 +417,10 @@ def _gain(arm: StudyArm) -> str:
 
 def _soon(first: StudyArm, second: StudyArm) -> str:
     """Return how soon pretrained weights reach the final validation AUROC of random weights."""
-    ours, theirs = mean_curve([m.valid for m in first.models]), mean_curve([m.valid for m in second.models])
+    ours, theirs = (
+        mean_curve([m.valid for m in first.models]),
+        mean_curve([m.valid for m in second.models]),
+    )
     if not len(ours.steps) or not len(theirs.steps):
         return ""
     reached = ours.steps[ours.values >= theirs.values[-1]]

@@ -27,7 +27,9 @@ Graph = npt.NDArray[np.bool_]
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 Indices = npt.NDArray[np.intp]
 
-SHARPNESS = 1e8  # β: softmax selects only the largest product if products differ by 1e-6
+SHARPNESS = (
+    1e8  # β: softmax selects only the largest product if products differ by 1e-6
+)
 
 
 class ReceptiveField(NamedTuple):
@@ -58,7 +60,11 @@ def receptive_field(
     def graph(layer: int) -> Graph:
         seen = layer_graph(deeper, layer, tokens)
         # The first layer attends to vectors that already contain the convolution's neighborhood.
-        return _product(seen, _convolved(deeper, tokens)) if layer == 0 and encoder.convolution else seen
+        return (
+            _product(seen, _convolved(deeper, tokens))
+            if layer == 0 and encoder.convolution
+            else seen
+        )
 
     return reached(graph, layers)
 
@@ -95,7 +101,9 @@ def _product(one: Graph, other: Graph) -> Graph:
     return found
 
 
-def reached(graphs: Callable[[int], Graph], most_layers: int) -> Iterator[ReceptiveField]:
+def reached(
+    graphs: Callable[[int], Graph], most_layers: int
+) -> Iterator[ReceptiveField]:
     """Yield the receptive field of 1, 2, … layers with the given graphs (L, L), until it is complete.
 
     Row i after l layers: the receptive fields, after l − 1 layers, of all tokens in row i of the last graph.

@@ -17,7 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from bigbird_dna.config import Config, EncoderConfig, LongRangeConfig, PretrainingConfig, complete
+from bigbird_dna.config import (
+    Config,
+    EncoderConfig,
+    LongRangeConfig,
+    PretrainingConfig,
+    complete,
+)
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path, check_writable, read_object, write_json
 from bigbird_dna.disk.tables import whole_number
@@ -30,12 +36,21 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.directory import build_network, encoder_for, load_pretrained
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.papers.comparators.fitting import PromoterData, TrackData, fit_comparator
+from bigbird_dna.papers.comparators.fitting import (
+    PromoterData,
+    TrackData,
+    fit_comparator,
+)
 from bigbird_dna.papers.experiments.ablation_arms import steps_in_time
 from bigbird_dna.papers.experiments.ablation_files import FORMAT
 from bigbird_dna.papers.experiments.byte_lm_training import BytesTask
 from bigbird_dna.papers.experiments.comparing import pretraining_seconds
-from bigbird_dna.papers.experiments.experiment import ArmJob, find_experiment, plan, with_keys
+from bigbird_dna.papers.experiments.experiment import (
+    ArmJob,
+    find_experiment,
+    plan,
+    with_keys,
+)
 from bigbird_dna.papers.experiments.long_range_training import SequenceTask
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
 from bigbird_dna.pretraining.held_out import HeldOut
@@ -48,8 +63,14 @@ from bigbird_dna.training.loop import Batch, backward, make_optimizer, prefetche
 from bigbird_dna.training.task import Task, train
 
 ARM = "arm.json"
-_FEWEST, _MOST, _SECONDS = 3, 30, 2.0  # limits of the number of measured steps, and of their total time
-_FIRST_TOKENS = 64  # input length of a warm-up step, which loads or compiles what all steps need
+_FEWEST, _MOST, _SECONDS = (
+    3,
+    30,
+    2.0,
+)  # limits of the number of measured steps, and of their total time
+_FIRST_TOKENS = (
+    64  # input length of a warm-up step, which loads or compiles what all steps need
+)
 _MIB = 2**20
 
 
@@ -63,7 +84,9 @@ def find_job(run: Config, experiment: str, arm: str, seed: int | None) -> ArmJob
     for job in jobs:
         if seed in (None, job.seed):
             return job
-    raise UsageError(f"seed {seed}: arm {arm} has the seeds {', '.join(str(job.seed) for job in jobs)}")
+    raise UsageError(
+        f"seed {seed}: arm {arm} has the seeds {', '.join(str(job.seed) for job in jobs)}"
+    )
 
 
 def check_part(job: ArmJob, part: str) -> None:
@@ -87,7 +110,10 @@ def run_job(job: ArmJob, output: Path, checkpoints: Path, world: World) -> None:
         found = _fit(job, output, checkpoints, world.device.type)
     if world.is_first:
         identity = {"experiment": job.experiment, "arm": job.arm.name, "seed": job.seed}
-        write_json(output.parent / ARM, {**identity, "set": dict(job.arm.set), "metrics": found})
+        write_json(
+            output.parent / ARM,
+            {**identity, "set": dict(job.arm.set), "metrics": found},
+        )
 
 
 def _task(job: ArmJob) -> Task[Any, Any]:
@@ -95,24 +121,46 @@ def _task(job: ArmJob) -> Task[Any, Any]:
     match arm.task:
         case "pretraining":
             if arm.costs:  # the number of steps follows from the arm's time
-                steps = steps_in_time(config, *arm.costs, seconds=arm.options.get("seconds"))
-                config = with_keys(config, "pretraining", {"pretraining.steps": steps}, arm.name)
+                steps = steps_in_time(
+                    config, *arm.costs, seconds=arm.options.get("seconds")
+                )
+                config = with_keys(
+                    config, "pretraining", {"pretraining.steps": steps}, arm.name
+                )
             return PretrainingTask(config, job.data, paths.tokenizer)
         case "promoters":
-            read = (job.run.model_tokenizer, arm.initialization, job.data, Reference(job.reference))
+            read = (
+                job.run.model_tokenizer,
+                arm.initialization,
+                job.data,
+                Reference(job.reference),
+            )
             return PromoterTask(config, *read, arm.options["negative_set"], False)
         case "chromatin":
             path = job.data / "tracks.tsv"
             known = [track.name for track in read_tracks(path)]
             for name in arm.options.get("tracks", ()):  # check before training
                 if name not in known:
-                    raise ConfigError(f"{path}: no track {name!r}: {one_of(name, known)}")
+                    raise ConfigError(
+                        f"{path}: no track {name!r}: {one_of(name, known)}"
+                    )
             window = arm.options.get("window") or config.chromatin.data.window
-            read = (job.run.model_tokenizer, arm.initialization, job.data, Reference(job.reference))
+            read = (
+                job.run.model_tokenizer,
+                arm.initialization,
+                job.data,
+                Reference(job.reference),
+            )
             return ChromatinTask(config, *read, window, 0)
         case "sequences":
             section = config.long_range_arena or LongRangeConfig()
-            return SequenceTask(section, arm.options["task"], arm.options["attention"], job.seed, job.data)
+            return SequenceTask(
+                section,
+                arm.options["task"],
+                arm.options["attention"],
+                job.seed,
+                job.data,
+            )
         case "bytes":
             assert config.byte_lm is not None
             return BytesTask(config.byte_lm)
@@ -122,7 +170,9 @@ def _fit(job: ArmJob, output: Path, checkpoints: Path, device: str) -> Any:
     arm, given = job.arm, dict(job.arm.options)
     window, negative_set = given.pop("window", None), given.pop("negative_set", "")
     data = (
-        PromoterData(job.config, arm.predictor, negative_set, job.data, Reference(job.reference))
+        PromoterData(
+            job.config, arm.predictor, negative_set, job.data, Reference(job.reference)
+        )
         if arm.task == "promoters"
         else TrackData(job.config, arm.predictor, job.data, job.reference, window)
     )
@@ -146,10 +196,22 @@ def predict(job: ArmJob, output: Path, device: str = "auto") -> None:
             )
         case "npz":
             name = f"{arm.options['mechanism']}-{job.seed}"
-            score_masked_tokens(name, job.model, paths.tokens, output, sequence_tokens=length, device=device)
+            score_masked_tokens(
+                name,
+                job.model,
+                paths.tokens,
+                output,
+                sequence_tokens=length,
+                device=device,
+            )
         case "tsv":
             evaluate_pretraining(
-                job.model, paths.tokens, output, sequence_tokens=length, alone=True, device=device
+                job.model,
+                paths.tokens,
+                output,
+                sequence_tokens=length,
+                alone=True,
+                device=device,
             )
 
 
@@ -187,7 +249,9 @@ def score_masked_tokens(
     check_writable(output)
     place, model = choose_device(device), load_pretrained(path)
     if sequence_tokens > model.config.max_length:
-        raise UsageError(f"{path}: accepts at most {model.config.max_length} tokens, not {sequence_tokens}")
+        raise UsageError(
+            f"{path}: accepts at most {model.config.max_length} tokens, not {sequence_tokens}"
+        )
     assert isinstance(model.settings, PretrainingSettings)
     held_out = HeldOut.draw(
         TokenStore.open(tokens / "test", model.tokenizer),
@@ -203,7 +267,9 @@ def score_masked_tokens(
     metrics = path / "metrics.json"
     arrays: dict[str, NDArray[np.generic]] = {
         "names": np.array([name]),
-        "steps": np.array([whole_number(read_object(metrics), "steps", metrics)], np.int64),
+        "steps": np.array(
+            [whole_number(read_object(metrics), "steps", metrics)], np.int64
+        ),
         "seconds": np.array([pretraining_seconds(path)], np.float64),
         "sequence_tokens": np.array([sequence_tokens], np.int64),
         "bits": bits[None],
@@ -232,15 +298,22 @@ def measure_training(
     lengths = sorted({*tokens})
     positions = max(config.encoder.max_length, *lengths)
     reader = load_tokenizer(tokenizer)
-    encoder = encoder_for(config.encoder.model_copy(update={"max_length": positions}), reader)
-    place, task = choose_device(device), PretrainingSettings(next_sentence=settings.next_sentence)
+    encoder = encoder_for(
+        config.encoder.model_copy(update={"max_length": positions}), reader
+    )
+    place, task = (
+        choose_device(device),
+        PretrainingSettings(next_sentence=settings.next_sentence),
+    )
     build = partial(build_network, encoder, task, reader)
     _measure(build, encoder, settings, (1, _FIRST_TOKENS), place, steps=1)
     rows = []
     for length in lengths:
         count = max(1, batch_tokens // length)
         rows.append(_measure(build, encoder, settings, (count, length), place))
-        log(f"{length:,} tokens × {count:,}: {rows[-1]['tokens_per_second']:,.0f} tokens/s")
+        log(
+            f"{length:,} tokens × {count:,}: {rows[-1]['tokens_per_second']:,.0f} tokens/s"
+        )
     found = {
         "format": FORMAT,
         "attention": encoder.attention,
@@ -268,15 +341,22 @@ def _measure(
     network = build().to(device).train()
     objective, world = RandomTokens(encoder, settings, shape), World(0, 1, device)
     # Each micro-batch needs at least one input.
-    sizes = {"batch_size": shape[0], "grad_accumulation": min(settings.grad_accumulation, shape[0])}
-    _, batches = next(prefetched(objective, settings.model_copy(update=sizes), world, 0))
+    sizes = {
+        "batch_size": shape[0],
+        "grad_accumulation": min(settings.grad_accumulation, shape[0]),
+    }
+    _, batches = next(
+        prefetched(objective, settings.model_copy(update=sizes), world, 0)
+    )
     counts = [objective.counts(batch) for batch in batches]
     totals = {key: sum(one[key] for one in counts) for key in counts[0]}
     optimizer = make_optimizer(network, settings.optimizer)
     cast = autocast(device, settings.precision)
     seconds: list[float] = []
     with chosen_kernels(network, settings, world):
-        while len(seconds) <= steps and (len(seconds) <= _FEWEST or sum(seconds) < _SECONDS):
+        while len(seconds) <= steps and (
+            len(seconds) <= _FEWEST or sum(seconds) < _SECONDS
+        ):
             began = _clock(device)
             backward(network, objective, batches, totals, world, cast)
             nn.utils.clip_grad_norm_(network.parameters(), settings.optimizer.clip_norm)
@@ -286,21 +366,30 @@ def _measure(
     highest = memory_peak(device)
     del batches, objective, optimizer, network
     gc.collect()
-    middle = float(np.median(seconds[1:] or seconds))  # the first step includes initialization
+    middle = float(
+        np.median(seconds[1:] or seconds)
+    )  # the first step includes initialization
     return {
         "tokens": shape[1],
         "sequences": shape[0],
         "seconds": middle,
         "seconds_of_steps": seconds[1:],
         "tokens_per_second": shape[0] * shape[1] / middle,
-        "peak_mib": None if before is None or highest is None else (highest - before) / _MIB,
+        "peak_mib": None
+        if before is None or highest is None
+        else (highest - before) / _MIB,
     }
 
 
 class RandomTokens(PretrainingObjective):
     """Pretraining on the same random tokens (B, L) in each step."""
 
-    def __init__(self, encoder: EncoderConfig, settings: PretrainingConfig, shape: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        encoder: EncoderConfig,
+        settings: PretrainingConfig,
+        shape: tuple[int, int],
+    ) -> None:
         generator = torch.Generator().manual_seed(settings.seed)
         ids = torch.randint(encoder.vocabulary, shape, generator=generator)
         # A causal model predicts every token.
@@ -309,7 +398,11 @@ class RandomTokens(PretrainingObjective):
         hidden[0, 0] = True
         masked = hidden.flatten().nonzero()[:, 0]
         self.tokens = {
-            **{"ids": ids, "segments": torch.zeros_like(ids), "lengths": torch.full(shape[:1], shape[1])},
+            **{
+                "ids": ids,
+                "segments": torch.zeros_like(ids),
+                "lengths": torch.full(shape[:1], shape[1]),
+            },
             **{
                 "masked": masked,
                 "labels": ids.flatten()[masked],

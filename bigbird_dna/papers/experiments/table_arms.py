@@ -12,8 +12,18 @@ from bigbird_dna.config import PRETRAINED, Config
 from bigbird_dna.config.experiments import OWN_MODEL, TableModel
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.sources.inputs import annotation_file, locate
-from bigbird_dna.papers.comparators.interface import MOTIFS, NETWORK_NAMES, POSITION, PROBE
-from bigbird_dna.papers.experiments.comparing import FINE_TUNED, FITTED, PROBED, ArmModel
+from bigbird_dna.papers.comparators.interface import (
+    MOTIFS,
+    NETWORK_NAMES,
+    POSITION,
+    PROBE,
+)
+from bigbird_dna.papers.experiments.comparing import (
+    FINE_TUNED,
+    FITTED,
+    PROBED,
+    ArmModel,
+)
 from bigbird_dna.papers.experiments.experiment import (
     INDEX_ENDINGS,
     Arm,
@@ -37,10 +47,19 @@ class _Table(Experiment):
     def given(self, run: Config, jobs: Sequence[ArmJob]) -> Keys:
         """Return the inputs of the report."""
         trainings = read_trainings(jobs)
-        return {"models": [ArmModel.of(job) for job in trainings.jobs], "trainings": trainings}
+        return {
+            "models": [ArmModel.of(job) for job in trainings.jobs],
+            "trainings": trainings,
+        }
 
     def compare(
-        self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
+        self,
+        run: Config,
+        jobs: Sequence[ArmJob],
+        output: Path,
+        *,
+        benchmarks: Path | None,
+        device: str,
     ) -> list[str]:
         table = table_report(self.name, output=output, **self.given(run, jobs))
         return [f"{self.name}: {len(table):,} rows"]
@@ -81,14 +100,19 @@ class Table5(_Table):
 
     def given(self, run: Config, jobs: Sequence[ArmJob]) -> Keys:
         own = run.paths.pretraining_bits
-        return {"models": (), "bits": {"": own, **{job.arm.name: job.predictions for job in jobs}}}
+        return {
+            "models": (),
+            "bits": {"": own, **{job.arm.name: job.predictions for job in jobs}},
+        }
 
 
 class Table6(_Table):
     """Promoters: one part per negative set in the run's windows, and one per additional window."""
 
     name: ClassVar[str] = "table6"
-    files: ClassVar[Sequence[str]] = [f"tables/table6{ending}" for ending in (*_ENDINGS, *_OF_TRAININGS)]
+    files: ClassVar[Sequence[str]] = [
+        f"tables/table6{ending}" for ending in (*_ENDINGS, *_OF_TRAININGS)
+    ]
 
     def check(self, run: Config) -> None:
         require(run.has_promoters, "table6: needs promoters in this run")
@@ -100,9 +124,15 @@ class Table6(_Table):
         single = "custom sequences have no windows of other lengths"
         require(not tables.windows, f"tables.windows: {single}")
         for model in tables.models:
-            require(model.window is None, f"tables.models: {model.name}: window {model.window}: {single}")
+            require(
+                model.window is None,
+                f"tables.models: {model.name}: window {model.window}: {single}",
+            )
         for name in tables.negative_sets or ():
-            require(name in own, f"tables.negative_sets: {name!r} must be in promoters.windows.negative_sets")
+            require(
+                name in own,
+                f"tables.negative_sets: {name!r} must be in promoters.windows.negative_sets",
+            )
         start = PRETRAINED not in tables.initializations and not tables.linear_probes
         require(
             run.has_genome or start,
@@ -116,7 +146,14 @@ class Table6(_Table):
             return [
                 arm
                 for name in sets
-                for arm in _arms(run, "promoters", [OWN_MODEL], f"{name}-", {}, {"negative_set": name})
+                for arm in _arms(
+                    run,
+                    "promoters",
+                    [OWN_MODEL],
+                    f"{name}-",
+                    {},
+                    {"negative_set": name},
+                )
             ]
         return [
             arm
@@ -143,13 +180,19 @@ class Table6(_Table):
     def data_inputs(self, run: Config) -> Sequence[Path]:
         paths, annotation = run.paths, annotation_file(run)
         named = [*([annotation] if annotation else []), *_aliases(run)]
-        return [*(Path(f"{paths.reference}{end}") for end in ("", *INDEX_ENDINGS)), paths.promoters, *named]
+        return [
+            *(Path(f"{paths.reference}{end}") for end in ("", *INDEX_ENDINGS)),
+            paths.promoters,
+            *named,
+        ]
 
     def make_data(self, run: Config, data: str, output: Path) -> None:
         from bigbird_dna.data.promoter_windows import prepare_windows
 
         paths, config = run.paths, self.data_config(run, data)
-        prepare_windows(config, paths.reference, paths.promoters, output, annotation_file(run))
+        prepare_windows(
+            config, paths.reference, paths.promoters, output, annotation_file(run)
+        )
 
 
 class Table7(_Table):
@@ -160,7 +203,9 @@ class Table7(_Table):
     ]
 
     def check(self, run: Config) -> None:
-        require(run.has_chromatin, "table7: needs tracks, but chromatin.data.tracks is null")
+        require(
+            run.has_chromatin, "table7: needs tracks, but chromatin.data.tracks is null"
+        )
         size = run.chromatin.data.bin
         for model in run.tables.models:
             if model.window and (model.window < size or (model.window - size) % 2):
@@ -170,24 +215,38 @@ class Table7(_Table):
                 )
 
     def arms(self, run: Config) -> Sequence[Arm]:
-        models = [OWN_MODEL, *(model.name for model in run.tables.models if model.window)]
+        models = [
+            OWN_MODEL,
+            *(model.name for model in run.tables.models if model.window),
+        ]
         return list(_arms(run, "chromatin", models, "", {}, {}))
 
     def inputs(self, run: Config) -> Sequence[Path]:
-        return [run.paths.held_out_bins / "labels.npz", run.paths.chromatin_data / "tracks.tsv"]
+        return [
+            run.paths.held_out_bins / "labels.npz",
+            run.paths.chromatin_data / "tracks.tsv",
+        ]
 
     def given(self, run: Config, jobs: Sequence[ArmJob]) -> Keys:
         labels, tracks = self.inputs(run)
         least = run.chromatin.min_positives_report
-        return super().given(run, jobs) | {"labels": labels, "tracks": tracks, "min_positives": least}
+        return super().given(run, jobs) | {
+            "labels": labels,
+            "tracks": tracks,
+            "min_positives": least,
+        }
 
 
 def _parts(run: Config) -> dict[tuple[int, str], list[str]]:
     """Return the language models of each part of Table 6, by window size in bp and negative set."""
     tables, windows = run.tables, run.promoters.windows
     sets = tables.negative_sets or windows.negative_sets
-    parts: dict[tuple[int, str], list[str]] = {(windows.length, name): [OWN_MODEL] for name in sets}
-    seen = [(bases, OWN_MODEL) for bases in tables.windows or () if bases != windows.length]
+    parts: dict[tuple[int, str], list[str]] = {
+        (windows.length, name): [OWN_MODEL] for name in sets
+    }
+    seen = [
+        (bases, OWN_MODEL) for bases in tables.windows or () if bases != windows.length
+    ]
     seen += [(model.window, model.name) for model in tables.models if model.window]
     for bases, model in seen:
         parts.setdefault((bases, tables.context_negative_set), []).append(model)
@@ -195,13 +254,18 @@ def _parts(run: Config) -> dict[tuple[int, str], list[str]]:
 
 
 def _aliases(run: Config) -> list[Path]:
-    return [] if run.genome.aliases is None else [locate(run.genome.aliases, run.data_dir)]
+    return (
+        [] if run.genome.aliases is None else [locate(run.genome.aliases, run.data_dir)]
+    )
 
 
 def _sides(run: Config, bases: int) -> Keys:
     windows = run.promoters.windows
     upstream = round(bases * windows.sides[0] / windows.length)
-    return {"promoters.windows.upstream": upstream, "promoters.windows.downstream": bases - upstream}
+    return {
+        "promoters.windows.upstream": upstream,
+        "promoters.windows.downstream": bases - upstream,
+    }
 
 
 def _encoder(run: Config, model: TableModel) -> Keys:
@@ -220,13 +284,22 @@ def _pretrained(run: Config, model: str) -> Path:
 
 
 def _arms(
-    run: Config, task: ArmTask, models: Sequence[str], prefix: str, keys: Keys, options: Keys, **common: Any
+    run: Config,
+    task: ArmTask,
+    models: Sequence[str],
+    prefix: str,
+    keys: Keys,
+    options: Keys,
+    **common: Any,
 ) -> Iterator[Arm]:
     """Yield the arms of a table, or of a part of Table 6: fine-tuned models, probes, and comparators."""
     tables, of_bins = run.tables, task == "chromatin"
     named = {one.name: one for one in tables.models}
     started = [(model, start) for model in models for start in tables.initializations]
-    attentions = {OWN_MODEL: run.encoder.attention, **{one.name: one.attention for one in tables.models}}
+    attentions = {
+        OWN_MODEL: run.encoder.attention,
+        **{one.name: one.attention for one in tables.models},
+    }
     windows = {one.name: one.window for one in tables.models if of_bins}
     own = run.chromatin.data.window if of_bins else None
     for (model, start), (rate, training) in product(started, _trainings(run, task)):
@@ -243,7 +316,9 @@ def _arms(
             options=options | _known(window=windows.get(model)),
             initialization=_pretrained(run, model) if start == PRETRAINED else None,
             predictions="npy" if of_bins else "",
-            row=PredictorRow(attentions[model], start, FINE_TUNED, windows.get(model) or own),
+            row=PredictorRow(
+                attentions[model], start, FINE_TUNED, windows.get(model) or own
+            ),
             rate=rate,
             **common,
         )
@@ -253,7 +328,9 @@ def _arms(
         yield Arm(
             f"{prefix}{model}-{start}-{PROBE}",
             task,
-            tables.seeds[: 1 if start == PRETRAINED else None],  # one pretraining, hence one probe
+            tables.seeds[
+                : 1 if start == PRETRAINED else None
+            ],  # one pretraining, hence one probe
             predictor=PROBE,
             options=options | {"weights": start} | _known(window=window),
             initialization=_pretrained(run, model),
@@ -267,7 +344,11 @@ def _comparators(
     run: Config, task: ArmTask, prefix: str, keys: Keys, options: Keys, **common: Any
 ) -> Iterator[Arm]:
     tables = run.tables
-    names = [one for one in getattr(tables, task) if not (run.has_unaligned_sequences and one == POSITION)]
+    names = [
+        one
+        for one in getattr(tables, task)
+        if not (run.has_unaligned_sequences and one == POSITION)
+    ]
     for comparator, network in ((one, one in NETWORK_NAMES) for one in names):
         for rate, training in _trainings(run, task) if network else [(None, {})]:
             yield Arm(
@@ -288,9 +369,15 @@ def _trainings(run: Config, task: ArmTask) -> list[tuple[float | None, Keys]]:
     """Return each learning rate (None: that of the task) with the keys of a training, the same for language
     models and networks: the weights with the lowest validation loss are kept."""
     steps = getattr(run.tables.steps, task)
-    common = {f"{task}.training.keep": "best", **_known(**{f"{task}.training.steps": steps})}
+    common = {
+        f"{task}.training.keep": "best",
+        **_known(**{f"{task}.training.steps": steps}),
+    }
     return [
-        (rate, {**common, **_known(**{f"{task}.training.optimizer.learning_rate": rate})})
+        (
+            rate,
+            {**common, **_known(**{f"{task}.training.optimizer.learning_rate": rate})},
+        )
         for rate in run.tables.learning_rates or (None,)
     ]
 

@@ -49,9 +49,15 @@ def read_trainings(jobs: Sequence[ArmJob]) -> Trainings:
         rows.append(values)
         curves.append(curve)
     table = pd.DataFrame(rows, columns=TRAININGS.names)
-    best = table.groupby(_CONTENDER, dropna=False, sort=False)["validation_loss"].idxmin()
+    best = table.groupby(_CONTENDER, dropna=False, sort=False)[
+        "validation_loss"
+    ].idxmin()
     table["chosen"] = np.where(table.index.isin(best), "yes", "no")
-    left = {name for name, chosen in zip(arms, table["chosen"], strict=True) if chosen == "no"}
+    left = {
+        name
+        for name, chosen in zip(arms, table["chosen"], strict=True)
+        if chosen == "no"
+    }
     return Trainings(table, [job for job in jobs if job.arm.name not in left], curves)
 
 
@@ -68,9 +74,16 @@ def _of_arm(jobs: Sequence[ArmJob]) -> tuple[tuple[Any, ...], LogCurve]:
         best = int(loss.values.argmin())
         curves.append(auroc)
         measured.append(
-            (training_seconds(log, path), loss.steps[best], loss.values[best], auroc.values[best])
+            (
+                training_seconds(log, path),
+                loss.steps[best],
+                loss.values[best],
+                auroc.values[best],
+            )
         )
-    name, key = ("metrics.json", "training") if jobs[0].is_model else (DESCRIPTION, "chosen")
+    name, key = (
+        ("metrics.json", "training") if jobs[0].is_model else (DESCRIPTION, "chosen")
+    )
     file = jobs[0].model / name
     parameters = whole_number(read_object(file).get(key), "parameters", file)
     promoters = arm.task == "promoters"
@@ -78,11 +91,28 @@ def _of_arm(jobs: Sequence[ArmJob]) -> tuple[tuple[Any, ...], LogCurve]:
     window = arm.row.window
     if promoters:
         origin = read_origin(jobs[0].data)  # of custom sequences
-        window = origin.upstream + origin.downstream if origin else config.promoters.windows.length
-    examples = training.steps * training.batch_size * getattr(training, "bins_per_window", 1)
+        window = (
+            origin.upstream + origin.downstream
+            if origin
+            else config.promoters.windows.length
+        )
+    examples = (
+        training.steps * training.batch_size * getattr(training, "bins_per_window", 1)
+    )
     row = (
-        *(np.nan if window is None else window, arm.options.get("negative_set", ""), *arm.row[:2]),
-        *(training.optimizer.learning_rate, "", len(jobs), parameters, training.steps, examples),
+        *(
+            np.nan if window is None else window,
+            arm.options.get("negative_set", ""),
+            *arm.row[:2],
+        ),
+        *(
+            training.optimizer.learning_rate,
+            "",
+            len(jobs),
+            parameters,
+            training.steps,
+            examples,
+        ),
         *np.mean(measured, axis=0).tolist(),
     )
     return row, mean_curve(curves)

@@ -57,7 +57,11 @@ BITS: Mapping[str, tuple[str, float]] = {
     "model": ("BigBird, 4,096 tokens", 1.12),
 }
 # Table 6: F1 on human promoters of 8,000 bp, `substituted` negatives.
-PROMOTERS: Mapping[str, float] = {"cnnprom": 0.697, "deepromoter": 0.956, "bigbird": 0.999}
+PROMOTERS: Mapping[str, float] = {
+    "cnnprom": 0.697,
+    "deepromoter": 0.956,
+    "bigbird": 0.999,
+}
 # Table 7: median AUROC over DeepSEA's tracks, by group.
 CHROMATIN: Mapping[str, Mapping[str, float]] = {
     "gkm-svm": {"TF": 0.896},
@@ -72,7 +76,10 @@ TITLES = {
     "table7": "Table 7: chromatin",
 }
 # Pivot table shown before the full table: a metric, and the keys of its columns.
-_SIDES = {"table6": ("auroc", ("negative_set", "window")), "table7": ("median_auroc", ("group", "tracks"))}
+_SIDES = {
+    "table6": ("auroc", ("negative_set", "window")),
+    "table7": ("median_auroc", ("group", "tracks")),
+}
 _PREDICTOR = ("predictor", "weights", "training", "window")
 _ARM = "text predictor weights training; count seeds"
 _BITS = "text split predictor; number bits_per_base; metric low high; text note"
@@ -87,7 +94,9 @@ TABLES = {
         "estimate median_auroc; metric published_median",
     ),
 }
-TRACKS = Schema.of(f"text track group known_motif; count positives; {_ARM}; optional window; number auroc")
+TRACKS = Schema.of(
+    f"text track group known_motif; count positives; {_ARM}; optional window; number auroc"
+)
 _INTERVALS = {
     "table5": f"over blocks of {BLOCK_BASES // 1000} kb of sequence",
     "table6": f"over blocks of {BLOCK_BASES // 1000} kb of sequence with their windows, and seeds",
@@ -101,7 +110,9 @@ class PredictorRow(NamedTuple):
     name: str  # name of the comparator, or attention mechanism of a language model
     weights: str  # of a language model: pretrained or random; "" for comparators
     training: str  # fine-tuned, probed, fitted
-    window: int | None = None  # bp around a bin used as input; None for promoters, where windows define it
+    window: int | None = (
+        None  # bp around a bin used as input; None for promoters, where windows define it
+    )
 
 
 def table_report(
@@ -134,20 +145,32 @@ def table_report(
     notes = [TABLES_NOTE, f"Intervals are 95 %, {_INTERVALS[name]}."]
     result = ResultTable(TITLES[name], TABLES[name], table, notes)
     with into_directory(output, inputs) as files:
-        write_result(files, name, result, lambda _, path: draw(path), page=lambda one: _page(name, one))
+        write_result(
+            files,
+            name,
+            result,
+            lambda _, path: draw(path),
+            page=lambda one: _page(name, one),
+        )
         if chromatin is not None:
             write_table(files / f"{name}_tracks.tsv", chromatin.tracks, TRACKS)
         if trainings is not None:
             write_table(files / f"{name}_training.tsv", trainings.table, TRAININGS)
-            trainings_figure(trainings.table, trainings.curves, files / f"{name}_training.svg")
+            trainings_figure(
+                trainings.table, trainings.curves, files / f"{name}_training.svg"
+            )
     return table
 
 
 def _page(name: str, result: ResultTable) -> str:
-    table = result.frame.rename(columns={"low": "bits_per_base_low", "high": "bits_per_base_high"})
+    table = result.frame.rename(
+        columns={"low": "bits_per_base_low", "high": "bits_per_base_high"}
+    )
     shown = readable(table, "{:.3f}".format)
     if "window" in table:  # missing values make integers floats
-        shown["window"] = ["" if size != size else f"{size:.0f}" for size in table["window"]]
+        shown["window"] = [
+            "" if size != size else f"{size:.0f}" for size in table["window"]
+        ]
     parts = [f"# {result.title}"]
     if name in _SIDES:
         figure, sides = _SIDES[name]
@@ -155,23 +178,44 @@ def _page(name: str, result: ResultTable) -> str:
         beside = shown
         if name == "table6":
             beside = shown.assign(negative_set=negative_windows(table))
-        if name == "table7":  # omit medians over fewer tracks than those of other predictors
+        if (
+            name == "table7"
+        ):  # omit medians over fewer tracks than those of other predictors
             whole = (table["n_tracks"] == table["n_tracks_in_median"]).tolist()
-            figures = [text if all_ else "" for text, all_ in zip(shown[figure], whole, strict=True)]
+            figures = [
+                text if all_ else ""
+                for text, all_ in zip(shown[figure], whole, strict=True)
+            ]
             beside = shown.assign(**{figure: figures})
-        parts += [f"{title}, compared:", markdown(_side_by_side(beside, figure, sides)), "All metrics:"]
+        parts += [
+            f"{title}, compared:",
+            markdown(_side_by_side(beside, figure, sides)),
+            "All metrics:",
+        ]
     parts += [markdown(shown), f"† {result.note}"]
     return "\n\n".join(parts) + "\n"
 
 
-def _side_by_side(cells: pd.DataFrame, figure: str, sides: Sequence[str]) -> pd.DataFrame:
+def _side_by_side(
+    cells: pd.DataFrame, figure: str, sides: Sequence[str]
+) -> pd.DataFrame:
     """Return a metric with one row per predictor and one column per value of `sides`; "" if missing."""
     own = [column for column in _PREDICTOR if column in cells and column not in sides]
-    first, second = (cells[name] + (" bp" if name == "window" else "") for name in sides)
+    first, second = (
+        cells[name] + (" bp" if name == "window" else "") for name in sides
+    )
     table = cells.assign(side=first + ", " + second).set_index([*own, "side"])
     # pandas 2 assigns wrong rows with `sort=False`.
-    rows, columns = pd.MultiIndex.from_frame(cells[own].drop_duplicates()), table.index.unique("side")
-    return table[figure].unstack("side", fill_value="").reindex(rows)[columns].reset_index()
+    rows, columns = (
+        pd.MultiIndex.from_frame(cells[own].drop_duplicates()),
+        table.index.unique("side"),
+    )
+    return (
+        table[figure]
+        .unstack("side", fill_value="")
+        .reindex(rows)[columns]
+        .reset_index()
+    )
 
 
 # Axes: S seeds, R resamples, T tracks.
@@ -193,12 +237,17 @@ def bits_table(files: Mapping[str, Path]) -> pd.DataFrame:
             raise DataError(
                 f"{path}: split {theirs!r:.60} cannot be compared with split {split!r:.60} of {bits}"
             )
-        further.append(own[own["predictor"] == MODEL][columns].assign(predictor=f"{MODEL} {name}"))
+        further.append(
+            own[own["predictor"] == MODEL][columns].assign(predictor=f"{MODEL} {name}")
+        )
     if further:
         place = int(np.flatnonzero(table["predictor"] == MODEL)[0]) + 1
         table = pd.concat([table[:place], *further, table[place:]], ignore_index=True)
     alike = [BITS.get(name, ("", np.nan)) for name in table["predictor"]]
-    return table.assign(published=[value for _, value in alike], published_row=[name for name, _ in alike])
+    return table.assign(
+        published=[value for _, value in alike],
+        published_row=[name for name, _ in alike],
+    )
 
 
 def promoter_table(models: Sequence[ArmModel]) -> pd.DataFrame:
@@ -208,7 +257,9 @@ def promoter_table(models: Sequence[ArmModel]) -> pd.DataFrame:
     for predictor in models:
         frame = read_predictions(predictor.predictions)
         size = int((frame["end"] - frame["start"]).iloc[0])
-        groups.setdefault((size, negative_set_of(predictor.predictions)), []).append(predictor)
+        groups.setdefault((size, negative_set_of(predictor.predictions)), []).append(
+            predictor
+        )
     rows = []
     parts = (
         (group, predictors, part)
@@ -217,7 +268,11 @@ def promoter_table(models: Sequence[ArmModel]) -> pd.DataFrame:
     )
     for (size, negative_set), predictors, (stratum, evaluated, labels, scores) in parts:
         true, called = labels == 1, scores >= THRESHOLD
-        f1 = 2 * (true & called).sum(axis=1) / np.maximum(called.sum(axis=1) + true.sum(), 1)
+        f1 = (
+            2
+            * (true & called).sum(axis=1)
+            / np.maximum(called.sum(axis=1) + true.sum(), 1)
+        )
         arms = _arms(predictors)
         first = next((arms[arm] for arm in arms if arm.training == FINE_TUNED), {})
         for arm, seeds in arms.items():
@@ -227,13 +282,18 @@ def promoter_table(models: Sequence[ArmModel]) -> pd.DataFrame:
             common = [seed for seed in first if seed in others and seeds is not first]
             sides = ([own[seed] for seed in common] for own in (first, others))
             difference = evaluated.difference(*sides) if common else UNDEFINED
-            alike = (negative_set, stratum) == ("substituted", ALL) and _as_published(arm)
+            alike = (negative_set, stratum) == ("substituted", ALL) and _as_published(
+                arm
+            )
             published = PROMOTERS.get(arm.name) if alike else None
             rows.append(
                 (
                     *(size, negative_set, stratum, *arm[:3], len(seeds), len(labels)),
                     *(*evaluated.mean(numbers), *difference),
-                    *(float(f1[numbers].mean()), np.nan if published is None else published),
+                    *(
+                        float(f1[numbers].mean()),
+                        np.nan if published is None else published,
+                    ),
                 )
             )
     return pd.DataFrame(rows, columns=TABLES["table6"].names)
@@ -256,10 +316,15 @@ def chromatin_tables(
     predictors, known = [_with_window(model) for model in models], read_tracks(tracks)
     evaluated, arms = _evaluate(predictors, labels, known), _arms(predictors)
     areas = evaluated.areas
-    scanned = [n for n, predictor in enumerate(predictors) if predictor.row.name == "motifs"]
+    scanned = [
+        n for n, predictor in enumerate(predictors) if predictor.row.name == "motifs"
+    ]
     has = np.asarray(~np.isnan(areas[scanned]).all(axis=0))
     enough = evaluated.positives.max(axis=0) >= min_positives
-    parts = {EVERY: np.full(len(known), True), **({KNOWN: has, UNKNOWN: ~has} if scanned else {})}
+    parts = {
+        EVERY: np.full(len(known), True),
+        **({KNOWN: has, UNKNOWN: ~has} if scanned else {}),
+    }
     rows = []
     for group in dict.fromkeys(track.group for track in known):
         members = np.array([track.group == group for track in known]) & enough
@@ -272,16 +337,28 @@ def chromatin_tables(
                 if not values.shape[1]:
                     continue
                 median = evaluate_medians(values).mean(range(len(values)))
-                published = CHROMATIN.get(arm.name, {}).get(group) if _as_published(arm) else None
+                published = (
+                    CHROMATIN.get(arm.name, {}).get(group)
+                    if _as_published(arm)
+                    else None
+                )
                 rows.append(
                     (
-                        *(group, part, *arm[:3], len(seeds), np.nan if arm.window is None else arm.window),
+                        *(
+                            group,
+                            part,
+                            *arm[:3],
+                            len(seeds),
+                            np.nan if arm.window is None else arm.window,
+                        ),
                         *(values.shape[1], there, *median),
                         np.nan if published is None or part != EVERY else published,
                     )
                 )
     if not rows:
-        raise DataError(f"{labels}: no predicted track has negatives and {min_positives:,} positive bins")
+        raise DataError(
+            f"{labels}: no predicted track has negatives and {min_positives:,} positive bins"
+        )
     whole = _each_track(arms, evaluated, known, has if scanned else None)
     counting = [track.name for track, some in zip(known, enough, strict=True) if some]
     medians = pd.DataFrame(rows, columns=TABLES["table7"].names)
@@ -292,11 +369,16 @@ class _Tracks(NamedTuple):
     """Results of M predictors for each of the data set's T tracks."""
 
     areas: Floats  # (M, T) AUROC; NaN if the predictor lacks the track, or the track has a single class
-    positives: NDArray[np.int64]  # (M, T) positive test bins; 0 if the predictor lacks the track
+    positives: NDArray[
+        np.int64
+    ]  # (M, T) positive test bins; 0 if the predictor lacks the track
 
 
 def _each_track(
-    arms: Arms[PredictorRow], evaluated: _Tracks, tracks: Sequence[Track], has_motif: NDArray[np.bool_] | None
+    arms: Arms[PredictorRow],
+    evaluated: _Tracks,
+    tracks: Sequence[Track],
+    has_motif: NDArray[np.bool_] | None,
 ) -> pd.DataFrame:
     """Return the AUROC of each track and arm, means over seeds; undefined values are omitted."""
     rows = []
@@ -308,8 +390,18 @@ def _each_track(
             motif = "" if has_motif is None else "yes" if has_motif[number] else "no"
             rows.append(
                 (
-                    *(track.name, track.group, motif, int(evaluated.positives[numbers[0], number])),
-                    *(*arm[:3], len(models), np.nan if arm.window is None else arm.window, means[number]),
+                    *(
+                        track.name,
+                        track.group,
+                        motif,
+                        int(evaluated.positives[numbers[0], number]),
+                    ),
+                    *(
+                        *arm[:3],
+                        len(models),
+                        np.nan if arm.window is None else arm.window,
+                        means[number],
+                    ),
                 )
             )
     return pd.DataFrame(rows, columns=TRACKS.names)
@@ -317,7 +409,9 @@ def _each_track(
 
 def _as_published(arm: PredictorRow) -> bool:
     """Return whether a row was trained like the published model of its name."""
-    return arm.training == FITTED or (arm.training == FINE_TUNED and arm.weights == PRETRAINED)
+    return arm.training == FITTED or (
+        arm.training == FINE_TUNED and arm.weights == PRETRAINED
+    )
 
 
 def _arms(models: Sequence[ArmModel]) -> dict[PredictorRow, dict[int, int]]:
@@ -329,10 +423,14 @@ def _with_window(model: ArmModel) -> ArmModel:
     if model.row.training == FINE_TUNED:
         return model
     path = model.path / "comparator.json"
-    return model._replace(row=model.row._replace(window=whole_number(read_object(path), "window", path)))
+    return model._replace(
+        row=model.row._replace(window=whole_number(read_object(path), "window", path))
+    )
 
 
-def _evaluate(predictors: Sequence[ArmModel], labels: Path, tracks: Sequence[Track]) -> _Tracks:
+def _evaluate(
+    predictors: Sequence[ArmModel], labels: Path, tracks: Sequence[Track]
+) -> _Tracks:
     bins = open_array(str(labels), "labels").rows
     place = {track.name: number for number, track in enumerate(tracks)}
     shape = (len(predictors), len(tracks))
@@ -340,15 +438,26 @@ def _evaluate(predictors: Sequence[ArmModel], labels: Path, tracks: Sequence[Tra
     for number, predictor in enumerate(predictors):
         own, of_own = tracks, labels
         if predictor.row.training != FINE_TUNED:
-            of_own, own = predictor.path / "labels.npz", read_tracks(predictor.path / "tracks.tsv")
+            of_own, own = (
+                predictor.path / "labels.npz",
+                read_tracks(predictor.path / "tracks.tsv"),
+            )
         if unknown := [track.name for track in own if track.name not in place]:
-            raise DataError(f"{predictor.path}: predicts track {unknown[0]!r}, which is not in the data set")
+            raise DataError(
+                f"{predictor.path}: predicts track {unknown[0]!r}, which is not in the data set"
+            )
         truth, (array,) = open_test_bins(of_own, [predictor.predictions])
         if truth.rows != bins:
-            raise DataError(f"{predictor.path}: predicts {truth.rows:,} bins, but {labels} has {bins:,}")
+            raise DataError(
+                f"{predictor.path}: predicts {truth.rows:,} bins, but {labels} has {bins:,}"
+            )
         if truth.tracks != len(own):
-            raise DataError(f"{of_own}: {truth.tracks} tracks, but the track table has {len(own)}")
+            raise DataError(
+                f"{of_own}: {truth.tracks} tracks, but the track table has {len(own)}"
+            )
         names = [track.name for track in own]
         places = [place[name] for name in names]
-        found.areas[number, places], found.positives[number, places] = track_aurocs(truth, array, names)
+        found.areas[number, places], found.positives[number, places] = track_aurocs(
+            truth, array, names
+        )
     return found

@@ -57,12 +57,18 @@ class Machine:
     def __post_init__(self) -> None:
         for what, names in (("states", self.states), ("symbols", self.symbols)):
             if not names or len(set(names)) < len(names):
-                raise ValueError(f"{what} {names}: need at least one name, without duplicates")
+                raise ValueError(
+                    f"{what} {names}: need at least one name, without duplicates"
+                )
         for (state, symbol), action in self.actions.items():
             if not {state, action.state} <= set(self.states):
-                raise ValueError(f"state {state!r} or {action.state!r} is not one of {self.states}")
+                raise ValueError(
+                    f"state {state!r} or {action.state!r} is not one of {self.states}"
+                )
             if not {symbol, action.symbol} <= set(self.symbols):
-                raise ValueError(f"symbol {symbol!r} or {action.symbol!r} is not one of {self.symbols}")
+                raise ValueError(
+                    f"symbol {symbol!r} or {action.symbol!r} is not one of {self.symbols}"
+                )
             if action.move not in (LEFT, STAY, RIGHT):
                 raise ValueError(f"move {action.move}: must be -1, 0 or 1")
 
@@ -107,7 +113,9 @@ def written(machine: Machine, tape: Sequence[str], steps: Sequence[Step]) -> str
     used = [cell for cell, symbol in cells.items() if symbol != machine.blank]
     if not used:
         return ""
-    return "".join(cells.get(cell, machine.blank) for cell in range(min(used), max(used) + 1))
+    return "".join(
+        cells.get(cell, machine.blank) for cell in range(min(used), max(used) + 1)
+    )
 
 
 def increment() -> Machine:
@@ -126,7 +134,10 @@ def increment() -> Machine:
 def palindromes() -> Machine:
     """Return a machine that tests whether a word of a and b is a palindrome; final state `yes` or `no`."""
     letters = "ab"
-    actions = {("begin", "_"): Action("yes", "_", STAY), ("back", "_"): Action("begin", "_", RIGHT)}
+    actions = {
+        ("begin", "_"): Action("yes", "_", STAY),
+        ("back", "_"): Action("begin", "_", RIGHT),
+    }
     for letter in letters:
         actions["begin", letter] = Action(f"right {letter}", "_", RIGHT)
         actions[f"right {letter}", "_"] = Action(f"last {letter}", "_", LEFT)
@@ -134,9 +145,15 @@ def palindromes() -> Machine:
         actions["back", letter] = Action("back", letter, LEFT)
     for letter, other in product(letters, letters):
         actions[f"right {letter}", other] = Action(f"right {letter}", other, RIGHT)
-        same = Action("back", "_", LEFT) if letter == other else Action("no", other, STAY)
+        same = (
+            Action("back", "_", LEFT) if letter == other else Action("no", other, STAY)
+        )
         actions[f"last {letter}", other] = same
-    states = ("begin", "back", *(f"{word} {letter}" for word in ("right", "last") for letter in letters))
+    states = (
+        "begin",
+        "back",
+        *(f"{word} {letter}" for word in ("right", "last") for letter in letters),
+    )
     return Machine((*states, "yes", "no"), ("_", *letters), actions)
 
 
@@ -149,7 +166,10 @@ def shown(run: TapeRun, most: int = 12) -> list[str]:
     more = len(run.steps) - most
     if more > 0:
         lines.append(f"      … and {more} more")
-    return [*lines, f"      {'halted' if run.halted else 'stopped'} in state {run.state}"]
+    return [
+        *lines,
+        f"      {'halted' if run.halted else 'stopped'} in state {run.state}",
+    ]
 
 
 # Axes: N nodes, D width, S states, A symbols, P positions of the input.
@@ -201,14 +221,18 @@ class TapeDecoder:
         self.machine = machine
         states, symbols = machine.states, machine.symbols
         self.units = [(state, symbol) for state in states for symbol in symbols]
-        actions = [machine.actions.get(unit, Action(*unit, 0)) for unit in self.units]  # no action: keep all
+        actions = [
+            machine.actions.get(unit, Action(*unit, 0)) for unit in self.units
+        ]  # no action: keep all
         self.of_state = _one_hot([unit[0] for unit in self.units], states)  # (S A, S)
         self.of_symbol = _one_hot([unit[1] for unit in self.units], symbols)  # (S A, A)
         self.to_state = _one_hot([action.state for action in actions], states)
         self.to_symbol = _one_hot([action.symbol for action in actions], symbols)
         self.to_move = np.array([action.move for action in actions], dtype=np.float64)
         # The encoder's output: a key and a value per token, with the blank token last.
-        self.input_keys = np.stack([*(_key(place) for place in range(len(tape))), _ANYWHERE])
+        self.input_keys = np.stack(
+            [*(_key(place) for place in range(len(tape))), _ANYWHERE]
+        )
         self.input_values = _one_hot([*tape, machine.blank], symbols)
 
     def steps(self) -> Iterator[tuple[Step, TapeAttention]]:
@@ -228,9 +252,14 @@ class TapeDecoder:
             layer.keys.append(_key(cell) if acts else _ANYWHERE)
             layer.values.append(symbol)
             seen = [other - 1 for other in neighbors(node)]
-            keys, values = (np.stack([kept[one] for one in seen]) for kept in (layer.keys, layer.values))
+            keys, values = (
+                np.stack([kept[one] for one in seen])
+                for kept in (layer.keys, layer.values)
+            )
             layer.attended.append(_attend(layer.queries[-1], keys, values))
-            vector = np.concatenate([vector[: len(machine.states) + 1], layer.attended[-1]])
+            vector = np.concatenate(
+                [vector[: len(machine.states) + 1], layer.attended[-1]]
+            )
             if acts:
                 yield self._step(read, vector), layer
 
@@ -243,15 +272,23 @@ class TapeDecoder:
         """Layer 1: the first node after a step (and node 1) reads the input's symbol at its cell."""
         state, cell, symbol = self._parts(vector)
         found = _attend(_query(cell), self.input_keys, self.input_values)
-        return np.concatenate([state, [cell], _relu(symbol - first) + _relu(found + first - 1)])
+        return np.concatenate(
+            [state, [cell], _relu(symbol - first) + _relu(found + first - 1)]
+        )
 
     def _act(self, vector: Floats, acts: bool) -> tuple[Floats, float, Floats]:
         """Layer 2: the transition table, at nodes of steps. Return vector, cell before, and symbol after."""
         state, cell, symbol = self._parts(vector)
-        fired = _relu(self.of_state @ state + self.of_symbol @ symbol + acts - 2)  # (S A,)
+        fired = _relu(
+            self.of_state @ state + self.of_symbol @ symbol + acts - 2
+        )  # (S A,)
         state = _relu(state - acts) + fired @ self.to_state
         symbol = _relu(symbol - acts) + fired @ self.to_symbol
-        return np.concatenate([state, [cell + fired @ self.to_move], symbol]), cell, symbol
+        return (
+            np.concatenate([state, [cell + fired @ self.to_move], symbol]),
+            cell,
+            symbol,
+        )
 
     def _step(self, before: Floats, after: Floats) -> Step:
         """Return the step represented by the vectors before and after its node."""
@@ -282,7 +319,9 @@ def run_on_decoder(machine: Machine, tape: Sequence[str], most_steps: int) -> Ta
 
 
 def _one_hot(names: Sequence[str], among: Sequence[str]) -> Floats:
-    return np.array([[float(name == one) for one in among] for name in names]).reshape(len(names), len(among))
+    return np.array([[float(name == one) for one in among] for name in names]).reshape(
+        len(names), len(among)
+    )
 
 
 def _query(cell: float) -> Floats:

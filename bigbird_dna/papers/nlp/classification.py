@@ -28,7 +28,9 @@ from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch
 
 
-def class_metrics(true: Sequence[str], predicted: Sequence[str], positive: str | None) -> Metrics:
+def class_metrics(
+    true: Sequence[str], predicted: Sequence[str], positive: str | None
+) -> Metrics:
     """Return accuracy, micro-averaged F1 and Matthews' correlation; for two classes also the F1 of one class.
 
     `positive` is the class of this F1; None: the last by name, as for GLUE's "0" and "1". With a single
@@ -40,7 +42,9 @@ def class_metrics(true: Sequence[str], predicted: Sequence[str], positive: str |
     figures: dict[str, float | None] = {
         "accuracy": float(accuracy_score(true, predicted)),
         "micro_f1": float(f1_score(true, predicted, average="micro", zero_division=0)),
-        "matthews": float(matthews_corrcoef(true, predicted)) if len(classes) > 1 else 0.0,
+        "matthews": float(matthews_corrcoef(true, predicted))
+        if len(classes) > 1
+        else 0.0,
     }
     if positive is None and len(classes) == 2:
         positive = classes[-1]
@@ -77,10 +81,14 @@ class TextRows(NamedTuple):
 
     def segments(self, chosen: NDArray[np.integer], width: int) -> Tensor:
         """Return the segments of the chosen rows (n, width): 0 for the first text, 1 for the second."""
-        return (torch.arange(width)[None] >= torch.from_numpy(self.firsts[chosen])[:, None]).long()
+        return (
+            torch.arange(width)[None] >= torch.from_numpy(self.firsts[chosen])[:, None]
+        ).long()
 
 
-def text_rows(tokenizer: Tokenizer, records: Sequence[ClassificationRecord], length: int) -> TextRows:
+def text_rows(
+    tokenizer: Tokenizer, records: Sequence[ClassificationRecord], length: int
+) -> TextRows:
     """Return rows [CLS] text [SEP], or [CLS] text [SEP] pair [SEP], of at most `length` tokens.
 
     Longer texts are truncated at the end; of a pair, the longer text is truncated first.
@@ -88,7 +96,9 @@ def text_rows(tokenizer: Tokenizer, records: Sequence[ClassificationRecord], len
     rows, firsts = [], []
     specials = tokenizer.specials
     for record in records:
-        parts = [tokenizer.encode(record.text)[: length - 2 if record.pair is None else None]]
+        parts = [
+            tokenizer.encode(record.text)[: length - 2 if record.pair is None else None]
+        ]
         if record.pair is not None:
             a, b = parts[0], tokenizer.encode(record.pair)
             short, room = min(len(a), len(b)), length - 3
@@ -102,7 +112,11 @@ def text_rows(tokenizer: Tokenizer, records: Sequence[ClassificationRecord], len
 
 
 def outputs_of(
-    network: nn.Module, rows: TextRows, tokenizer: Tokenizer, device: torch.device, batch_size: int
+    network: nn.Module,
+    rows: TextRows,
+    tokenizer: Tokenizer,
+    device: torch.device,
+    batch_size: int,
 ) -> NDArray[np.float32]:
     """Return logits (N, T) of rows, which do not depend on batch composition."""
 
@@ -111,7 +125,13 @@ def outputs_of(
         return network(ids, lengths, segments)  # type: ignore[no-any-return]
 
     return run_rows(
-        network, rows.ids, run, pad_id=tokenizer.pad_id, batch_size=batch_size, device=device, empty=(1,)
+        network,
+        rows.ids,
+        run,
+        pad_id=tokenizer.pad_id,
+        batch_size=batch_size,
+        device=device,
+        empty=(1,),
     )
 
 
@@ -127,7 +147,9 @@ class ClassificationObjective(RecordsObjective["TextClassification"]):
     def batch(self, step: int, first: int, count: int) -> Batch:
         """Return records of a training step, in an order drawn per epoch."""
         chosen = self.drawn(step, first, count)
-        rows = text_rows(self.tokenizer, [self.train[index] for index in chosen], self.length)
+        rows = text_rows(
+            self.tokenizer, [self.train[index] for index in chosen], self.length
+        )
         ids, lengths = pad(rows.ids, self.tokenizer.pad_id)
         segments = rows.segments(np.arange(len(chosen)), ids.shape[1])
         return {
@@ -140,7 +162,9 @@ class ClassificationObjective(RecordsObjective["TextClassification"]):
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"records": float(len(batch["targets"]))}
 
-    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+    def loss(
+        self, network: nn.Module, batch: Batch, totals: dict[str, float]
+    ) -> Tensor:
         """Return the mean loss over the global batch; in nats for classes."""
         outputs = network(batch["ids"], batch["lengths"], batch["segments"]).float()
         if self.labels:
@@ -150,15 +174,25 @@ class ClassificationObjective(RecordsObjective["TextClassification"]):
         return loss / totals["records"]
 
     def metrics(self, network: nn.Module) -> Metrics:
-        outputs = outputs_of(network, self.rows, self.tokenizer, self.world.device, self.config.batch_size)
+        outputs = outputs_of(
+            network,
+            self.rows,
+            self.tokenizer,
+            self.world.device,
+            self.config.batch_size,
+        )
         if not self.labels:
-            return score_metrics(targets(self.valid, ()).tolist(), outputs[:, 0].tolist())
+            return score_metrics(
+                targets(self.valid, ()).tolist(), outputs[:, 0].tolist()
+            )
         predicted = [self.labels[index] for index in outputs.argmax(1)]
         true = [str(record.label) for record in self.valid]
         return class_metrics(true, predicted, self.task.section.positive)
 
 
-def targets(records: Sequence[ClassificationRecord], labels: Sequence[str]) -> NDArray[np.generic]:
+def targets(
+    records: Sequence[ClassificationRecord], labels: Sequence[str]
+) -> NDArray[np.generic]:
     """Return the numbers of the records' classes (N,), or their scores if there are no classes."""
     if not labels:
         return np.array([record.score for record in records], np.float64)
@@ -183,7 +217,9 @@ class ClassPrediction(Record):
     probabilities: dict[str, float] | None = None
 
 
-class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord, ClassPrediction]):
+class TextClassification(
+    TextTask[ClassificationTaskConfig, ClassificationRecord, ClassPrediction]
+):
     """Predicts a class, or a score, for each record."""
 
     kind = "classification"
@@ -200,14 +236,18 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
             return ()
         labels = tuple(sorted({str(record.label) for record in self.records}))
         if len(labels) == 1:
-            raise DataError(f"{self.files['train']}: all records are of the class {labels[0]!r}")
+            raise DataError(
+                f"{self.files['train']}: all records are of the class {labels[0]!r}"
+            )
         check_positive(self.section.positive, labels)
         return labels
 
     @property
     def settings(self) -> ClassificationSettings:
         labels, head = self.labels, self.section.head
-        return ClassificationSettings(outputs=len(labels) or 1, labels=labels, pooling="cls", head=head)
+        return ClassificationSettings(
+            outputs=len(labels) or 1, labels=labels, pooling="cls", head=head
+        )
 
     def identity(self) -> dict[str, Any]:
         own = {"settings": self.settings.as_json(), "length": self.section.length}
@@ -234,11 +274,16 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
         # Test rows of GLUE have the label -1.
         if label is None or (type(label) is int and label < 0):
             return found
-        return {**found, "label": str(label).lower() if isinstance(label, bool) else str(label)}
+        return {
+            **found,
+            "label": str(label).lower() if isinstance(label, bool) else str(label),
+        }
 
     def generate(self, generated: GeneratedConfig, split: str) -> Lines:
         if self.section.regression:
-            raise ConfigError("regression: generated documents have classes, not scores")
+            raise ConfigError(
+                "regression: generated documents have classes, not scores"
+            )
         return generate_documents(generated, split)
 
     @property
@@ -246,40 +291,64 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
         return "score" if self.section.regression else "label"
 
     def lacking(self, record: ClassificationRecord) -> str | None:
-        return self.predicted_key if getattr(record, self.predicted_key) is None else None
+        return (
+            self.predicted_key if getattr(record, self.predicted_key) is None else None
+        )
 
     def open(self, directory: Path) -> LoadedModel:
         """Open a classifier of ordinary text."""
         model = super().open(directory)
         if model.tokenizer.is_dna:
-            raise ModelError(f"{directory}: needs a tokenizer of ordinary text, found a DNA tokenizer")
+            raise ModelError(
+                f"{directory}: needs a tokenizer of ordinary text, found a DNA tokenizer"
+            )
         return model
 
-    def predictions(self, model: Any, records: Any, source: Path, device: Any, batch_size: int) -> Lines:
+    def predictions(
+        self, model: Any, records: Any, source: Path, device: Any, batch_size: int
+    ) -> Lines:
         """Yield each record's class with the probabilities of all classes, or its score."""
         labels = model.settings.labels
-        rows = text_rows(model.tokenizer, records, min(self.section.length, model.config.max_length))
-        outputs = outputs_of(model.network, rows, model.tokenizer, device, batch_size).astype(np.float64)
+        rows = text_rows(
+            model.tokenizer, records, min(self.section.length, model.config.max_length)
+        )
+        outputs = outputs_of(
+            model.network, rows, model.tokenizer, device, batch_size
+        ).astype(np.float64)
         shares = np.exp(outputs - outputs.max(1, keepdims=True))
         shares /= shares.sum(1, keepdims=True)
         for record, row, share in zip(records, outputs, shares, strict=True):
             if labels:
                 chances = dict(zip(labels, share.tolist(), strict=True))
-                yield {"id": record.id, "label": labels[int(share.argmax())], "probabilities": chances}
+                yield {
+                    "id": record.id,
+                    "label": labels[int(share.argmax())],
+                    "probabilities": chances,
+                }
             else:
                 yield {"id": record.id, "score": float(row[0])}
 
     def metrics(
-        self, records: Sequence[ClassificationRecord], predictions: Sequence[ClassPrediction]
+        self,
+        records: Sequence[ClassificationRecord],
+        predictions: Sequence[ClassPrediction],
     ) -> Metrics:
         """Return accuracy, micro F1, Matthews' correlation and F1; or Pearson and Spearman correlations."""
         if self.section.regression:
             scores = [float(record.score or 0.0) for record in records]
-            return score_metrics(scores, [float(one.score or 0.0) for one in predictions])
+            return score_metrics(
+                scores, [float(one.score or 0.0) for one in predictions]
+            )
         names = [str(record.label) for record in records]
-        found = {name for one in predictions for name in (str(one.label), *(one.probabilities or ()))}
+        found = {
+            name
+            for one in predictions
+            for name in (str(one.label), *(one.probabilities or ()))
+        }
         check_positive(self.section.positive, sorted({*names, *found}))
-        return class_metrics(names, [str(one.label) for one in predictions], self.section.positive)
+        return class_metrics(
+            names, [str(one.label) for one in predictions], self.section.positive
+        )
 
 
 def check_positive(positive: str | None, labels: Sequence[str]) -> None:

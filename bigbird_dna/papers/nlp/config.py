@@ -11,7 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, field_serializer
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_serializer,
+)
 
 from bigbird_dna.config import EncoderConfig, PretrainingConfig, Section, TrainingConfig
 from bigbird_dna.config.reading import apply_override, checked, named, values_and_text
@@ -27,7 +32,9 @@ PART = re.compile(r"([\w.-]+)\[(-?\d+%?)?:(-?\d+%?)?\]")
 
 def _split(name: str) -> str:
     if "[" in name and not PART.fullmatch(name):
-        raise ValueError("a part of a split must have the form train[:90%] or train[1000:]")
+        raise ValueError(
+            "a part of a split must have the form train[:90%] or train[1000:]"
+        )
     return name
 
 
@@ -43,7 +50,9 @@ class HubConfig(Section):
 
     name: str = Field(description="name of the data set")
     subset: str | None = field(None, "subset of the data set; null: the only one")
-    train: SplitName = field("train", "split for training, or a part of it such as train[:90%]")
+    train: SplitName = field(
+        "train", "split for training, or a part of it such as train[:90%]"
+    )
     valid: SplitName = field("validation", "split for validation")
     test: SplitName = field("test", "split for testing")
 
@@ -72,8 +81,12 @@ class InstalledConfig(Section):
     text: Literal["bible", "python"] = Field(
         description="bible: the King James Bible of Debian's bible-kjv; python: Python's own documentation"
     )
-    valid: tuple[str, ...] = Field(min_length=1, description="books or topics for validation")
-    test: tuple[str, ...] = Field(min_length=1, description="books or topics for testing")
+    valid: tuple[str, ...] = Field(
+        min_length=1, description="books or topics for validation"
+    )
+    test: tuple[str, ...] = Field(
+        min_length=1, description="books or topics for testing"
+    )
 
 
 class DataConfig(Section):
@@ -85,7 +98,9 @@ class DataConfig(Section):
     installed: InstalledConfig | None = field(None, "installed text, for pretraining")
 
     def _faults(self) -> Iterator[str]:
-        given = [key for key in type(self).model_fields if getattr(self, key) is not None]
+        given = [
+            key for key in type(self).model_fields if getattr(self, key) is not None
+        ]
         if len(given) != 1:
             yield f"give exactly one of files, hub, generated, installed, not {' and '.join(given) or 'none'}"
 
@@ -99,19 +114,25 @@ class TextStartConfig(Section):
         "summaries); null: random weights",
     )
     tokenizer: FileName | None = field(
-        None, "tokenizer.json or a SentencePiece model; null: that of the model, or one trained on the text"
+        None,
+        "tokenizer.json or a SentencePiece model; null: that of the model, or one trained on the text",
     )
     vocabulary: int = field(2000, "vocabulary size of a trained tokenizer", ge=300)
     compatibility: Literal["huggingface", "none"] = field(
-        "none", "attention of a checkpoint; huggingface: as in its evaluation mode; none: as in the paper"
+        "none",
+        "attention of a checkpoint; huggingface: as in its evaluation mode; none: as in the paper",
     )
 
 
 class TextTrainingConfig(TrainingConfig):
     """Training on text; the paper specifies epochs and fractions of them."""
 
-    epochs: float | None = field(None, "passes over the training records, instead of steps", gt=0)
-    warmup_share: float | None = field(None, "warm-up steps as a fraction of all steps", ge=0, le=1)
+    epochs: float | None = field(
+        None, "passes over the training records, instead of steps", gt=0
+    )
+    warmup_share: float | None = field(
+        None, "warm-up steps as a fraction of all steps", ge=0, le=1
+    )
 
     @property
     def steps_hold(self) -> bool:
@@ -127,12 +148,16 @@ class TextTrainingConfig(TrainingConfig):
         if self.epochs is not None:
             steps = max(1, math.ceil(self.epochs * count / self.batch_size))
         if self.warmup_share is not None:
-            optimizer = optimizer.model_copy(update={"warmup_steps": round(self.warmup_share * steps)})
+            optimizer = optimizer.model_copy(
+                update={"warmup_steps": round(self.warmup_share * steps)}
+            )
         found = self.model_copy(update={"steps": steps, "optimizer": optimizer})
         try:
             found.check_steps()
         except ValueError as error:
-            raise ConfigError(f"training.{error} (epochs {self.epochs}, records {count})") from None
+            raise ConfigError(
+                f"training.{error} (epochs {self.epochs}, records {count})"
+            ) from None
         return found
 
 
@@ -140,7 +165,9 @@ class RecordsTrainingConfig(TextTrainingConfig):
     """Training on records, with validation records for monitoring."""
 
     evaluation_records: Annotated[int, MONITORING] = field(
-        1000, "most validation records for monitoring, in a fixed random selection", ge=1
+        1000,
+        "most validation records for monitoring, in a fixed random selection",
+        ge=1,
     )
 
 
@@ -151,16 +178,24 @@ class TextTaskConfig(Section):
     start: TextStartConfig = TextStartConfig()
     encoder: EncoderConfig = EncoderConfig()
     training: TextTrainingConfig = TextTrainingConfig()
-    published: dict[str, float] = field({}, "published values by metric, which the report marks as published")
+    published: dict[str, float] = field(
+        {}, "published values by metric, which the report marks as published"
+    )
 
     @field_serializer("start", "encoder", mode="wrap")
-    def _as_given(self, section: Section, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _as_given(
+        self, section: Section, dump: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
         # With a model, only the given keys count, and a copy must not contain more. With random weights, all
         # keys of the encoder are stored with their current defaults.
         values: dict[str, Any] = dump(section)
         if isinstance(section, EncoderConfig) and self.start.model is None:
             return values
-        return {key: value for key, value in values.items() if key in section.model_fields_set}
+        return {
+            key: value
+            for key, value in values.items()
+            if key in section.model_fields_set
+        }
 
 
 class TextPretrainingConfig(PretrainingConfig, TextTrainingConfig):
@@ -172,7 +207,9 @@ class PretrainingTaskConfig(TextTaskConfig):
 
     kind: Literal["pretraining"]
     training: TextPretrainingConfig = TextPretrainingConfig()
-    character_order: int = field(8, "longest n-gram of the character baseline", ge=1, le=12)
+    character_order: int = field(
+        8, "longest n-gram of the character baseline", ge=1, le=12
+    )
 
 
 ClassMetric = Literal["accuracy", "micro_f1", "f1", "matthews", "pearson", "spearman"]
@@ -182,11 +219,16 @@ class ClassificationTaskConfig(TextTaskConfig):
     """A head on [CLS] for the classes of the training records, or for a score."""
 
     kind: Literal["classification"]
-    length: int = field(4096, "most tokens per input; longer inputs are truncated", ge=16)
+    length: int = field(
+        4096, "most tokens per input; longer inputs are truncated", ge=16
+    )
     regression: bool = field(False, "predict a score instead of a class (STS-B)")
-    positive: str | None = field(None, "class for the metric f1; null: the last of two classes by name")
+    positive: str | None = field(
+        None, "class for the metric f1; null: the last of two classes by name"
+    )
     head: Literal["linear", "dense"] = field(
-        "linear", "linear: one layer on [CLS], as in the paper; dense: two layers, as in HuggingFace"
+        "linear",
+        "linear: one layer on [CLS], as in the paper; dense: two layers, as in HuggingFace",
     )
     metric: ClassMetric = field("accuracy", "metric that the report shows first")
     training: RecordsTrainingConfig = RecordsTrainingConfig()
@@ -209,18 +251,33 @@ class AnswersTaskConfig(TextTaskConfig):
         "span",
         "expected output and its metrics: span (an answer in the text), or those of one of the data sets",
     )
-    public: bool = field(False, "data.files are the data set's original files, not files of records")
+    public: bool = field(
+        False, "data.files are the data set's original files, not files of records"
+    )
     length: int = field(4096, "tokens per input, including the question", ge=32)
-    stride: int = field(2048, "distance in tokens between inputs of a long document", ge=1)
-    question_tokens: int = field(64, "most tokens of a question; longer questions are truncated", ge=1)
+    stride: int = field(
+        2048, "distance in tokens between inputs of a long document", ge=1
+    )
+    question_tokens: int = field(
+        64, "most tokens of a question; longer questions are truncated", ge=1
+    )
     answer_words: int = field(30, "most words of an answer", ge=1)
-    unanswerable: bool = field(False, "form span: documents may have no answer, which is then the empty text")
-    hops: Literal[1, 2] = field(1, "generated documents: number of facts from the question to the answer")
-    facts_weight: float = field(1.0, "weight of the supporting facts' loss (answer: 1)", ge=0)
+    unanswerable: bool = field(
+        False, "form span: documents may have no answer, which is then the empty text"
+    )
+    hops: Literal[1, 2] = field(
+        1, "generated documents: number of facts from the question to the answer"
+    )
+    facts_weight: float = field(
+        1.0, "weight of the supporting facts' loss (answer: 1)", ge=0
+    )
     training: RecordsTrainingConfig = RecordsTrainingConfig()
 
     def _faults(self) -> Iterator[str]:
-        given, extra = f"question_tokens {self.question_tokens}", self.encoder.num_global_tokens
+        given, extra = (
+            f"question_tokens {self.question_tokens}",
+            self.encoder.num_global_tokens,
+        )
         if self.length > self.encoder.max_length:
             yield f"length {self.length}: must be at most encoder.max_length {self.encoder.max_length}"
         if self.question_tokens + LEAST_CONTEXT > self.length:
@@ -241,14 +298,18 @@ class DecoderShape(Section):
 
     layers: int = Field(ge=1, description="decoder layers")
     heads: int = Field(ge=1, description="attention heads per layer")
-    intermediate: int = Field(ge=1, description="width between the two feed-forward layers")
+    intermediate: int = Field(
+        ge=1, description="width between the two feed-forward layers"
+    )
 
 
 class SearchConfig(Section):
     """Search for summaries. Lengths include the start token."""
 
     beams: int = field(5, "number of beams; 1: greedy search", ge=1, le=100)
-    length_penalty: float = field(0.8, "exponent of the length that divides a summary's log-probability")
+    length_penalty: float = field(
+        0.8, "exponent of the length that divides a summary's log-probability"
+    )
     early_stopping: bool | Literal["never"] = field(
         True,
         "true: stop with as many finished summaries as beams; false: when no open beam scores better "
@@ -256,7 +317,9 @@ class SearchConfig(Section):
     )
     min_length: int = field(0, "least tokens of a summary", ge=0)
     max_length: int = field(256, "most tokens of a summary", ge=2)
-    no_repeat: int = field(0, "length of token sequences that must not be repeated; 0: no limit", ge=0)
+    no_repeat: int = field(
+        0, "length of token sequences that must not be repeated; 0: no limit", ge=0
+    )
 
 
 class SpecialIds(Section):
@@ -266,14 +329,19 @@ class SpecialIds(Section):
     end: int = Field(ge=0, description="end token")
     pad: int = Field(ge=0, description="padding token")
     forced_first: int | None = field(None, "required first token of a summary", ge=0)
-    forced_last: int | None = field(None, "required last token of a summary of max_length", ge=0)
+    forced_last: int | None = field(
+        None, "required last token of a summary of max_length", ge=0
+    )
 
 
 class SummariesTrainingConfig(RecordsTrainingConfig):
     """Training of a summarizer."""
 
     label_smoothing: float = field(
-        0.0, "fraction of a token's probability that is spread over all tokens", ge=0, lt=1
+        0.0,
+        "fraction of a token's probability that is spread over all tokens",
+        ge=0,
+        lt=1,
     )
     length_curriculum: tuple[ShorterConfig, ...] = field(
         (), "initial steps on shorter documents, in consecutive stages"
@@ -312,10 +380,15 @@ class SummariesTaskConfig(TextTaskConfig):
         "pegasus: LayerNorm before each part and a separate decoder, as in BigBird-Pegasus",
     )
     decoder: DecoderShape | None = field(
-        None, "shape of the decoder of form pegasus; null: that of the encoder, or of the checkpoint"
+        None,
+        "shape of the decoder of form pegasus; null: that of the encoder, or of the checkpoint",
     )
-    document_tokens: int = field(3072, "most tokens of a document; longer documents are truncated", ge=16)
-    keep: Literal["first", "last"] = field("first", "part of a longer document that is kept")
+    document_tokens: int = field(
+        3072, "most tokens of a document; longer documents are truncated", ge=16
+    )
+    keep: Literal["first", "last"] = field(
+        "first", "part of a longer document that is kept"
+    )
     search: SearchConfig = SearchConfig()
     training: SummariesTrainingConfig = SummariesTrainingConfig()
 
@@ -327,7 +400,12 @@ class SummariesTaskConfig(TextTaskConfig):
             yield f"search: {lengths}: min_length must be below max_length"
 
 
-AnyTask = PretrainingTaskConfig | ClassificationTaskConfig | AnswersTaskConfig | SummariesTaskConfig
+AnyTask = (
+    PretrainingTaskConfig
+    | ClassificationTaskConfig
+    | AnswersTaskConfig
+    | SummariesTaskConfig
+)
 
 
 class TextPaths:
@@ -335,26 +413,45 @@ class TextPaths:
 
     def __init__(self, results: Path, name: str) -> None:
         home = results / name
-        self.data, self.model, self.checkpoints = home / "data", home / "model", home / "checkpoints"
-        self.predictions, self.evaluation = home / "predictions.jsonl", home / "evaluation.json"
+        self.data, self.model, self.checkpoints = (
+            home / "data",
+            home / "model",
+            home / "checkpoints",
+        )
+        self.predictions, self.evaluation = (
+            home / "predictions.jsonl",
+            home / "evaluation.json",
+        )
 
     def split(self, split: str) -> Path:
         return self.data / f"{split}.jsonl"
 
 
 def _name(text: str) -> str:
-    if not text.replace("-", "").replace("_", "").isalnum() or not text.isascii() or text[0] in "-_":
-        raise ValueError("a task name has letters, digits, '-' and '_', and begins with a letter or digit")
+    if (
+        not text.replace("-", "").replace("_", "").isalnum()
+        or not text.isascii()
+        or text[0] in "-_"
+    ):
+        raise ValueError(
+            "a task name has letters, digits, '-' and '_', and begins with a letter or digit"
+        )
     return text
 
 
-Tasks = dict[Annotated[str, AfterValidator(_name)], Annotated[AnyTask, Field(discriminator="kind")]]
+Tasks = dict[
+    Annotated[str, AfterValidator(_name)],
+    Annotated[AnyTask, Field(discriminator="kind")],
+]
 
 
 class NlpConfig(Section):
     """All tasks, by name."""
 
-    KINDS: ClassVar = {get_args(one.model_fields["kind"].annotation)[0]: one for one in get_args(AnyTask)}
+    KINDS: ClassVar = {
+        get_args(one.model_fields["kind"].annotation)[0]: one
+        for one in get_args(AnyTask)
+    }
     """Kind of a task → class of its section."""
 
     results: DirectoryName = field("results/nlp", "directory of all outputs")
@@ -374,7 +471,10 @@ class NlpConfig(Section):
 
     def task_text(self, name: str) -> str:
         """Return a task's section with all keys, as the text of a configuration file (JSON is YAML)."""
-        values = {"results": self.results, "tasks": {name: self.task(name).model_dump(mode="json")}}
+        values = {
+            "results": self.results,
+            "tasks": {name: self.task(name).model_dump(mode="json")},
+        }
         return json.dumps(values, indent=1, ensure_ascii=False)
 
     def paths(self, name: str) -> TextPaths:
@@ -389,6 +489,8 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> NlpConfig:
     return parse_config(values, named(path), text)
 
 
-def parse_config(values: Mapping[str, Any], source: str = "configuration", text: str = "") -> NlpConfig:
+def parse_config(
+    values: Mapping[str, Any], source: str = "configuration", text: str = ""
+) -> NlpConfig:
     """Validate a mapping of keys; `ConfigError` as in `checked`."""
     return checked(NlpConfig, values, source, text)

@@ -25,7 +25,13 @@ from bigbird_dna.errors import ConfigError, DataError, ModelError, shortened
 from bigbird_dna.huggingface.configuration import MODEL_TYPE as BIGBIRD
 from bigbird_dna.huggingface.exchange import import_huggingface
 from bigbird_dna.huggingface.tensors import read_tensors
-from bigbird_dna.model.directory import Extension, encoder_for, extend_positions, extended_table, load
+from bigbird_dna.model.directory import (
+    Extension,
+    encoder_for,
+    extend_positions,
+    extended_table,
+    load,
+)
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.papers.nlp.config import TextStartConfig
@@ -35,16 +41,33 @@ from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer
 from bigbird_dna.training.initialization import FREE
 
 ROBERTA = "roberta"
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+)
 _HEAD = {
     "lm_head.dense": "cls.predictions.transform.dense",
     "lm_head.layer_norm": "cls.predictions.transform.LayerNorm",
 }
 # Tensors not used by BigBird: RoBERTa's pooler, and tensors that are tied or follow from the configuration.
-_LEFT_OUT = re.compile(r"roberta\.(pooler\.|embeddings\.position_ids)|lm_head\.decoder\.")
+_LEFT_OUT = re.compile(
+    r"roberta\.(pooler\.|embeddings\.position_ids)|lm_head\.decoder\."
+)
 _KEPT = (
-    *("vocab_size", "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"),
-    *("hidden_dropout_prob", "attention_probs_dropout_prob", "hidden_act", "layer_norm_eps"),
+    *(
+        "vocab_size",
+        "num_hidden_layers",
+        "hidden_size",
+        "num_attention_heads",
+        "intermediate_size",
+    ),
+    *(
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+        "hidden_act",
+        "layer_norm_eps",
+    ),
 )
 
 
@@ -58,18 +81,32 @@ def write_bigbird(directory: Path, output: Path, positions: int) -> None:
         raise ModelError(f"{directory / 'config.json'}: model_type must be {ROBERTA!r}")
     pad = values.get("pad_token_id", 1)
     if type(pad) is not int or not 0 <= pad < 1000:
-        raise ModelError(f"{directory / 'config.json'}: pad_token_id {shortened(repr(pad))}: invalid id")
+        raise ModelError(
+            f"{directory / 'config.json'}: pad_token_id {shortened(repr(pad))}: invalid id"
+        )
     if positions < 16:
         raise ModelError(f"positions {positions}: must be at least 16")
     tensors = _renamed(directory)
     tensors |= _embeddings(tensors, directory, pad + 1, positions)
     # RoBERTa's defaults, where they differ from BigBird's.
-    kept: dict[str, Any] = {"vocab_size": 50265, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
+    kept: dict[str, Any] = {
+        "vocab_size": 50265,
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+    }
     ids = ("pad_token_id", "bos_token_id", "eos_token_id")
     kept |= {key: values[key] for key in (*_KEPT, *ids) if key in values}
     kept |= {
-        **{"model_type": "big_bird", "architectures": ["BigBirdForMaskedLM"], "use_bias": True},
-        **{"max_position_embeddings": positions, "type_vocab_size": 2, "rescale_embeddings": False},
+        **{
+            "model_type": "big_bird",
+            "architectures": ["BigBirdForMaskedLM"],
+            "use_bias": True,
+        },
+        **{
+            "max_position_embeddings": positions,
+            "type_vocab_size": 2,
+            "rescale_embeddings": False,
+        },
         **{"attention_type": "block_sparse", "block_size": 64, "num_random_blocks": 3},
         "sep_token_id": values.get("eos_token_id", 2),
     }
@@ -94,7 +131,9 @@ def _renamed(directory: Path) -> dict[str, Tensor]:
         elif name.startswith("roberta."):
             new = "bert." + name.removeprefix("roberta.")
         else:
-            raise ModelError(f"{directory}: tensor {shortened(repr(name))} is not of a RobertaForMaskedLM")
+            raise ModelError(
+                f"{directory}: tensor {shortened(repr(name))} is not of a RobertaForMaskedLM"
+            )
         tensors[new] = stored.read().contiguous()
     return tensors
 
@@ -103,13 +142,19 @@ def _embeddings(
     tensors: dict[str, Tensor], directory: Path, offset: int, positions: int
 ) -> dict[str, Tensor]:
     """Return tiled positions without the unused rows, and the token type for both sentences."""
-    place, kind = (f"embeddings.{name}_embeddings.weight" for name in ("position", "token_type"))
+    place, kind = (
+        f"embeddings.{name}_embeddings.weight" for name in ("position", "token_type")
+    )
     for name in (place, kind):
         if f"bert.{name}" not in tensors or tensors[f"bert.{name}"].dim() != 2:
-            raise ModelError(f"{directory}: tensor 'roberta.{name}' is missing, or not a table")
+            raise ModelError(
+                f"{directory}: tensor 'roberta.{name}' is missing, or not a table"
+            )
     table, types = tensors[f"bert.{place}"], tensors[f"bert.{kind}"]
     if len(table) <= offset:
-        raise ModelError(f"{directory}: the position table has {len(table)} rows, {offset} of them unused")
+        raise ModelError(
+            f"{directory}: the position table has {len(table)} rows, {offset} of them unused"
+        )
     return {
         f"bert.{place}": extended_table(table[offset:], positions, "tile"),
         f"bert.{kind}": torch.cat([types, types])[:2].contiguous(),
@@ -118,7 +163,15 @@ def _embeddings(
 
 # Keys in which a configuration may differ from the initial model.
 _FREE = {
-    *(*FREE, "attention", "compatibility", "block_size", "global_blocks", "window_blocks", "random_blocks"),
+    *(
+        *FREE,
+        "attention",
+        "compatibility",
+        "block_size",
+        "global_blocks",
+        "window_blocks",
+        "random_blocks",
+    ),
     *("random_seed", "num_global_tokens", "relative_max_distance"),
 }
 
@@ -142,7 +195,11 @@ class TextStart(NamedTuple):
             return
         own = network.state_dict()
         like = {name: own[name].shape for name in own.keys() & self.weights.keys()}
-        taken = {name: value for name, value in self.weights.items() if like.get(name) == value.shape}
+        taken = {
+            name: value
+            for name, value in self.weights.items()
+            if like.get(name) == value.shape
+        }
         if not any(name.startswith("encoder.") for name in taken):
             raise ModelError(f"{self.source}: none of the weights fit the network")
         network.load_state_dict({**own, **taken})
@@ -161,7 +218,11 @@ def make_text_start(
     if start.model is None:
         _check_effect(start, ("tokenizer", "vocabulary"), "start.model is not given")
         if start.tokenizer:
-            _check_effect(start, ("tokenizer",), "start.tokenizer is used, and no tokenizer is trained")
+            _check_effect(
+                start,
+                ("tokenizer",),
+                "start.tokenizer is used, and no tokenizer is trained",
+            )
             tokenizer = open_tokenizer(Path(start.tokenizer))
         else:
             tokenizer = learn_tokenizer(texts(), start.vocabulary)
@@ -172,15 +233,23 @@ def make_text_start(
         sha256 = model.sha256
         config = _joined(model, encoder, directory)
     log(f"{directory}: used as initial weights")
-    return TextStart(config, model.tokenizer, model.network.state_dict(), sha256, str(model.name))
+    return TextStart(
+        config, model.tokenizer, model.network.state_dict(), sha256, str(model.name)
+    )
 
 
 def check_effect(start: TextStartConfig, *, ours: bool) -> None:
     """Raise `ConfigError` for a key without effect with `start.model`, a model directory or a checkpoint."""
     if ours:
-        _check_effect(start, (), f"{start.model} is a model directory, which defines tokenizer and attention")
+        _check_effect(
+            start,
+            (),
+            f"{start.model} is a model directory, which defines tokenizer and attention",
+        )
     else:
-        _check_effect(start, ("tokenizer", "compatibility"), f"{start.model} has a tokenizer")
+        _check_effect(
+            start, ("tokenizer", "compatibility"), f"{start.model} has a tokenizer"
+        )
 
 
 def _check_effect(start: TextStartConfig, used: Container[str], why: str) -> None:
@@ -189,10 +258,14 @@ def _check_effect(start: TextStartConfig, used: Container[str], why: str) -> Non
             raise ConfigError(f"start.{key} {value} has no effect: {why}; remove it")
 
 
-def _opened(directory: Path, start: TextStartConfig, encoder: EncoderConfig, scratch: Path) -> LoadedModel:
+def _opened(
+    directory: Path, start: TextStartConfig, encoder: EncoderConfig, scratch: Path
+) -> LoadedModel:
     """Open the model of a directory of any supported format."""
     if not (directory / "config.json").is_file():
-        raise ModelError(f"{directory}: not a model directory or checkpoint: config.json is missing")
+        raise ModelError(
+            f"{directory}: not a model directory or checkpoint: config.json is missing"
+        )
     values: Mapping[str, Any] = read_mapping(directory / "config.json")
     if "format" in values and "encoder" in values:
         check_effect(start, ours=True)
@@ -206,8 +279,12 @@ def _opened(directory: Path, start: TextStartConfig, encoder: EncoderConfig, scr
         log(f"{directory}: RoBERTa's positions tiled to {encoder.max_length:,}")
         directory = scratch / "checkpoint"
     elif kind != BIGBIRD:
-        raise ModelError(f"{directory}: model_type {str(kind)!r:.80}: must be {ROBERTA!r} or {BIGBIRD!r}")
-    return import_huggingface(directory, scratch / "model", start.compatibility, tokenizer)
+        raise ModelError(
+            f"{directory}: model_type {str(kind)!r:.80}: must be {ROBERTA!r} or {BIGBIRD!r}"
+        )
+    return import_huggingface(
+        directory, scratch / "model", start.compatibility, tokenizer
+    )
 
 
 def free_changes(
@@ -217,11 +294,15 @@ def free_changes(
     values = given.model_dump(include=given.model_fields_set)
     for key, value in values.items():
         if key not in free and value != getattr(config, key):
-            raise ConfigError(f"encoder.{key} {value}: the model {directory} has {getattr(config, key)}")
+            raise ConfigError(
+                f"encoder.{key} {value}: the model {directory} has {getattr(config, key)}"
+            )
     return {key: value for key, value in values.items() if key in free}
 
 
-def _joined(model: LoadedModel, encoder: EncoderConfig, directory: Path) -> EncoderConfig:
+def _joined(
+    model: LoadedModel, encoder: EncoderConfig, directory: Path
+) -> EncoderConfig:
     """Return the model's configuration with the section's changes, after extending its positions."""
     changes = free_changes(model.config, encoder, _FREE, directory)
     wanted = cast(int, changes.pop("max_length", model.config.max_length))
@@ -229,10 +310,14 @@ def _joined(model: LoadedModel, encoder: EncoderConfig, directory: Path) -> Enco
     own = next((part for part in network.modules() if isinstance(part, Encoder)), None)
     assert own is not None
     # Rotary models have no position table; `bigbird-dna model extend-context` offers other methods.
-    method: Extension = "interpolate" if own.config.position_encoding == "rotary" else "tile"
+    method: Extension = (
+        "interpolate" if own.config.position_encoding == "rotary" else "tile"
+    )
     extend_positions(own, wanted, method)
     if wanted != model.config.max_length:
-        log(f"{directory}: {model.config.max_length:,} positions extended to {wanted:,} ({method})")
+        log(
+            f"{directory}: {model.config.max_length:,} positions extended to {wanted:,} ({method})"
+        )
     try:
         return EncoderConfig(**{**own.config.model_dump(), **changes})
     except ValueError as error:
@@ -273,7 +358,9 @@ def open_tokenizer(
     `vocabulary` is that of the model to which it belongs; `names` are those of special tokens.
     """
     kind: Any = JsonTokenizer if Path(path).suffix == ".json" else TextTokenizer
-    found: Tokenizer = kind(read_content(path), None, vocabulary, names=names, source=str(path))
+    found: Tokenizer = kind(
+        read_content(path), None, vocabulary, names=names, source=str(path)
+    )
     return found
 
 

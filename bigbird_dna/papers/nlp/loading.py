@@ -70,7 +70,9 @@ def rows_of(name: str, count: int) -> NDArray[np.int64]:
     """Return the rows of a part of a split of `count` rows, ascending; `name` matches `config.PART`."""
     part = PART.fullmatch(name)
     assert part is not None
-    return np.sort(_order(count)[slice(*(_bound(text, count) for text in part.groups()[1:]))])
+    return np.sort(
+        _order(count)[slice(*(_bound(text, count) for text in part.groups()[1:]))]
+    )
 
 
 def some_of(records: Sequence[T], most: int) -> list[T]:
@@ -92,7 +94,9 @@ _VERSE = re.compile(r"(\w+?)(\d+):\d+ (.*)")
 _SECONDS = 60
 
 
-def installed_documents(config: InstalledConfig, split: str) -> Iterator[dict[str, Any]]:
+def installed_documents(
+    config: InstalledConfig, split: str
+) -> Iterator[dict[str, Any]]:
     """Yield the documents of a split: chapters of books, or topics of Python's documentation.
 
     `DataError` if the text is not installed; `ConfigError` for an unknown book or topic.
@@ -100,10 +104,14 @@ def installed_documents(config: InstalledConfig, split: str) -> Iterator[dict[st
     groups = _bible() if config.text == "bible" else _python()
     for held_out in (*config.valid, *config.test):
         if held_out not in groups:
-            raise ConfigError(f"data.installed: {held_out!r}: {one_of(held_out, groups)}")
+            raise ConfigError(
+                f"data.installed: {held_out!r}: {one_of(held_out, groups)}"
+            )
     chosen = {"valid": config.valid, "test": config.test}.get(split)
     if chosen is None:
-        chosen = tuple(name for name in groups if name not in {*config.valid, *config.test})
+        chosen = tuple(
+            name for name in groups if name not in {*config.valid, *config.test}
+        )
     for name in chosen:
         for number, text in groups[name].items():
             yield {"id": f"{name}{number}", "text": text}
@@ -118,14 +126,19 @@ def _bible() -> dict[str, dict[str, str]]:
         )
     command = [program, "-f", "gen1:1-rev22:21"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True).stdout
+        found = subprocess.run(
+            command, capture_output=True, text=True, timeout=_SECONDS, check=True
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         raise DataError(f"{program}: printing the text failed") from None
     books: dict[str, dict[str, list[str]]] = {}
     for line in found.splitlines():
         if match := _VERSE.fullmatch(line):
             books.setdefault(match[1], {}).setdefault(match[2], []).append(match[3])
-    return {book: {number: " ".join(verses) for number, verses in own.items()} for book, own in books.items()}
+    return {
+        book: {number: " ".join(verses) for number, verses in own.items()}
+        for book, own in books.items()
+    }
 
 
 def _python() -> dict[str, dict[str, str]]:
@@ -152,7 +165,9 @@ def hub_rows(hub: HubConfig, split: str) -> Iterator[Mapping[str, Any]]:
     name = getattr(hub, split)
     part = PART.fullmatch(name)
     try:
-        found = datasets.load_dataset(hub.name, hub.subset, split=part[1] if part else name, streaming=False)
+        found = datasets.load_dataset(
+            hub.name, hub.subset, split=part[1] if part else name, streaming=False
+        )
     except Exception as error:  # errors of library and network
         raise DataError(
             f"data set {hub.name} ({name}): cannot be loaded: {error_text(error)}; use data.files, or run "
@@ -167,10 +182,14 @@ def _words(first: str, second: str) -> tuple[str, ...]:
 
 SPEAKERS = ("mother", "father")
 PLACES = ("harbour", "mountain")
-FILLERS = _words("ba de fi go ku la me no ri tu", "ber dan kil mos pun sel tir vok wan zed")  # uninformative
+FILLERS = _words(
+    "ba de fi go ku la me no ri tu", "ber dan kil mos pun sel tir vok wan zed"
+)  # uninformative
 
 
-def generate_documents(generated: GeneratedConfig, split: str) -> Iterator[dict[str, Any]]:
+def generate_documents(
+    generated: GeneratedConfig, split: str
+) -> Iterator[dict[str, Any]]:
     """Yield the records of a split with equally frequent classes, determined by `generated.seed` and `split`.
 
     The class depends on two facts farther apart than the attention window, among uninformative words: who
@@ -201,7 +220,11 @@ SHORTEST = 3
 
 
 def generate_questions(
-    generated: GeneratedConfig, split: str, form: AnswerForm, hops: int, unanswerable: bool
+    generated: GeneratedConfig,
+    split: str,
+    form: AnswerForm,
+    hops: int,
+    unanswerable: bool,
 ) -> Iterator[dict[str, Any]]:
     """Yield the records of a split, determined by the arguments.
 
@@ -234,23 +257,45 @@ def _question_record(
         ]
         for chain in range(chains)
     ]
-    count = max(words // 3, 2 * chains * hops)  # number of sentences, of three words each
-    places = rng.permutation(np.arange(count // 3, count))[: chains * hops].reshape(chains, hops)
+    count = max(
+        words // 3, 2 * chains * hops
+    )  # number of sentences, of three words each
+    places = rng.permutation(np.arange(count // 3, count))[: chains * hops].reshape(
+        chains, hops
+    )
     sentences = [
-        " ".join(QUESTION_FILLERS[number] for number in rng.integers(0, len(QUESTION_FILLERS), 3)) + "."
+        " ".join(
+            QUESTION_FILLERS[number]
+            for number in rng.integers(0, len(QUESTION_FILLERS), 3)
+        )
+        + "."
         for _ in range(count)
     ]
-    for chain, sentence in ((chain, hop) for chain in range(chains) for hop in range(hops)):
+    for chain, sentence in (
+        (chain, hop) for chain in range(chains) for hop in range(hops)
+    ):
         sentences[places[chain, sentence]] = sentence_texts[chain][sentence]
-    spaced = [" " * (number % PARAGRAPH_SENTENCES > 0) + one for number, one in enumerate(sentences)]
+    spaced = [
+        " " * (number % PARAGRAPH_SENTENCES > 0) + one
+        for number, one in enumerate(sentences)
+    ]
     parts = range(0, count, PARAGRAPH_SENTENCES)
-    paragraphs = [{"sentences": spaced[first : first + PARAGRAPH_SENTENCES]} for first in parts]
-    record = {"question": names[2 * chains] if null else names[0], "paragraphs": paragraphs}
+    paragraphs = [
+        {"sentences": spaced[first : first + PARAGRAPH_SENTENCES]} for first in parts
+    ]
+    record = {
+        "question": names[2 * chains] if null else names[0],
+        "paragraphs": paragraphs,
+    }
     return {**record, **_known(sentences, places[0], values, form, null)}
 
 
 def _known(
-    sentences: list[str], places: np.ndarray[Any, Any], values: list[str], form: AnswerForm, null: bool
+    sentences: list[str],
+    places: np.ndarray[Any, Any],
+    values: list[str],
+    form: AnswerForm,
+    null: bool,
 ) -> dict[str, Any]:
     """Return the record's answer, which is at the end of the last of `places`."""
     if null:
@@ -264,7 +309,10 @@ def _known(
     known: dict[str, Any] = {"answers": [answer]}
     if form == "hotpotqa":
         facts = [divmod(int(place), PARAGRAPH_SENTENCES) for place in sorted(places)]
-        known |= {"type": "span", "facts": [{"paragraph": one, "sentence": two} for one, two in facts]}
+        known |= {
+            "type": "span",
+            "facts": [{"paragraph": one, "sentence": two} for one, two in facts],
+        }
     if form == "natural_questions":
         known |= {"type": "short", "long_answer": paragraph}
     if form == "wikihop":
@@ -310,12 +358,18 @@ def generate_facts(generated: GeneratedConfig, split: str) -> Iterator[dict[str,
     attributes = sorted(FACTS)
     for _ in range(getattr(generated, split)):
         stray = rng.random(before) < _STRAY
-        fillers, values = rng.integers(0, len(FILLERS), before), rng.integers(0, len(_VALUES), before)
+        fillers, values = (
+            rng.integers(0, len(FILLERS), before),
+            rng.integers(0, len(_VALUES), before),
+        )
         words = [
             _VALUES[value] if out_of_place else FILLERS[filler]
             for out_of_place, filler, value in zip(stray, fillers, values, strict=True)
         ]
-        facts = {name: FACTS[name][int(rng.integers(len(FACTS[name])))] for name in attributes}
+        facts = {
+            name: FACTS[name][int(rng.integers(len(FACTS[name])))]
+            for name in attributes
+        }
         for number in rng.permutation(len(attributes)):
             words += [MARK, attributes[number], facts[attributes[number]]]
         summary = " ".join(f"{name} {value}" for name, value in facts.items())

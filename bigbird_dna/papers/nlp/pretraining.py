@@ -22,7 +22,11 @@ from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.papers.nlp.config import GeneratedConfig, PretrainingTaskConfig, TextPretrainingConfig
+from bigbird_dna.papers.nlp.config import (
+    GeneratedConfig,
+    PretrainingTaskConfig,
+    TextPretrainingConfig,
+)
 from bigbird_dna.papers.nlp.records import TextRecord, read_records
 from bigbird_dna.papers.nlp.task import Metrics, TextTask
 from bigbird_dna.pretraining.evaluation import hidden_in_documents
@@ -56,7 +60,9 @@ class TextTokens(NamedTuple):
 
     def each(self) -> list[NDArray[np.integer]]:
         """Return the tokens of each document."""
-        return [self.tokens[start:end] for start, end in pairwise(self.sentences.tolist())]
+        return [
+            self.tokens[start:end] for start, end in pairwise(self.sentences.tolist())
+        ]
 
 
 def tokenize_records(path: Path, tokenizer: Tokenizer) -> TextTokens:
@@ -74,7 +80,9 @@ def tokenize_records(path: Path, tokenizer: Tokenizer) -> TextTokens:
     bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     if not bounds[-1]:
         raise DataError(f"{path}: the documents have no tokens")
-    return TextTokens(path, np.concatenate(tokens), np.concatenate(widths), bounds, tuple(texts))
+    return TextTokens(
+        path, np.concatenate(tokens), np.concatenate(widths), bounds, tuple(texts)
+    )
 
 
 def characters(pieces: TextPieces, length: int) -> NDArray[np.int64]:
@@ -99,16 +107,23 @@ class CharacterBits(NamedTuple):
     per_character: float  # over all characters of the evaluated documents
 
 
-def character_ngram(train: TextTokens, valid: TextTokens, test: TextTokens, longest: int) -> CharacterBits:
+def character_ngram(
+    train: TextTokens, valid: TextTokens, test: TextTokens, longest: int
+) -> CharacterBits:
     """Fit Kneser–Ney n-grams of characters, choose the order on `valid`, and evaluate on `test`.
 
     Characters not in the training text are one additional symbol. The model reads from left to right. A
     masked-token model sees both sides, but not the other masked tokens, which this model sees.
     """
-    alphabet = {letter: index for index, letter in enumerate(sorted(set().union(*train.texts)))}
+    alphabet = {
+        letter: index for index, letter in enumerate(sorted(set().union(*train.texts)))
+    }
     model = KneserNey(longest, len(alphabet) + 1)
     learned, chosen, asked = (
-        [np.array([alphabet.get(letter, len(alphabet)) for letter in text], np.int32) for text in part.texts]
+        [
+            np.array([alphabet.get(letter, len(alphabet)) for letter in text], np.int32)
+            for text in part.texts
+        ]
         for part in (train, valid, test)
     )
     orders: dict[int, float] = {}
@@ -124,7 +139,9 @@ def character_ngram(train: TextTokens, valid: TextTokens, test: TextTokens, long
     for text, (start, end) in zip(bits, pairwise(test.sentences.tolist()), strict=True):
         ends = np.concatenate([[0], np.cumsum(test.widths[start:end])])
         each.append(np.diff(np.concatenate([[0.0], np.cumsum(text)])[ends]))
-    return CharacterBits(orders, best.order, np.concatenate(each), float(np.concatenate(bits).mean()))
+    return CharacterBits(
+        orders, best.order, np.concatenate(each), float(np.concatenate(bits).mean())
+    )
 
 
 class TextObjective(PretrainingObjective):
@@ -132,7 +149,9 @@ class TextObjective(PretrainingObjective):
 
     def __init__(self, task: "TextPretraining", world: World) -> None:
         train, valid = task.tokens.values()
-        super().__init__(task.tokenizer, train, valid, task.config, world, widths=valid.widths)
+        super().__init__(
+            task.tokenizer, train, valid, task.config, world, widths=valid.widths
+        )
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         """Return bits per character and accuracy over a fixed set of held-out tokens."""
@@ -157,7 +176,10 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
 
     @cached_property
     def tokens(self) -> dict[str, TextTokens]:
-        return {name: tokenize_records(path, self.tokenizer) for name, path in self.files.items()}
+        return {
+            name: tokenize_records(path, self.tokenizer)
+            for name, path in self.files.items()
+        }
 
     @property
     def records(self) -> Sequence[str]:
@@ -166,10 +188,14 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
     def check(self) -> None:
         """Check that inputs fit into the encoder and consist of one document."""
         if self.config.next_sentence:
-            raise ConfigError("training.next_sentence: not supported for documents of text")
+            raise ConfigError(
+                "training.next_sentence: not supported for documents of text"
+            )
         tokens, positions = self.config.sequence_tokens, self.encoder.max_length
         if tokens > positions:
-            raise ConfigError(f"training.sequence_tokens {tokens}: above encoder.max_length {positions}")
+            raise ConfigError(
+                f"training.sequence_tokens {tokens}: above encoder.max_length {positions}"
+            )
 
     @property
     def settings(self) -> PretrainingSettings:
@@ -186,7 +212,9 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
         parameters = sum(parameter.numel() for parameter in network.parameters())
         return f"{parameters:,} parameters, {len(self.tokens['train'].tokens):,} training tokens"
 
-    def write(self, directory: Path, trained: TrainingResult[nn.Module], measured: Metrics) -> dict[str, Any]:
+    def write(
+        self, directory: Path, trained: TrainingResult[nn.Module], measured: Metrics
+    ) -> dict[str, Any]:
         metrics = super().write(directory, trained, measured)
         log(f"held out: {measured['bits_per_character']:.4f} bits per character")
         return metrics
@@ -205,7 +233,9 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
 
     def predict(self, *_: object) -> NoReturn:
         """Raise `UsageError`: nothing is predicted."""
-        raise UsageError("tasks of kind pretraining have no predictions: use `bigbird-dna nlp evaluate`")
+        raise UsageError(
+            "tasks of kind pretraining have no predictions: use `bigbird-dna nlp evaluate`"
+        )
 
     def evaluate(self, records: Path, predictions: Path) -> dict[str, Any]:
         """Return bits per character of masked tokens, for the model directory `predictions` and for n-grams.
@@ -215,11 +245,20 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
         all other tokens known. A character n-gram sees everything to the left.
         """
         model = load_pretrained(predictions)
-        paths = [records.with_name("train.jsonl"), records.with_name("valid.jsonl"), records]
+        paths = [
+            records.with_name("train.jsonl"),
+            records.with_name("valid.jsonl"),
+            records,
+        ]
         train, valid, test = (tokenize_records(path, model.tokenizer) for path in paths)
-        length, count = self.section.training.sequence_tokens, self.section.training.evaluation_sequences
+        length, count = (
+            self.section.training.sequence_tokens,
+            self.section.training.evaluation_sequences,
+        )
         chosen, hidden = (
-            HeldOut.draw(part, model.tokenizer, length, count, pairs=False, widths=part.widths)
+            HeldOut.draw(
+                part, model.tokenizer, length, count, pairs=False, widths=part.widths
+            )
             for part in (valid, test)
         )
         device = choose_device()
@@ -229,16 +268,23 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
             bits = hidden.bits(network, model.tokenizer, device)
             one_by_one = alone.bits(network, model.tokenizer, device)
         letters = character_ngram(train, valid, test, self.section.character_order)
-        masked, asked = hidden_in_documents(valid, chosen), hidden_in_documents(test, hidden)
+        masked, asked = (
+            hidden_in_documents(valid, chosen),
+            hidden_in_documents(test, hidden),
+        )
         first = np.asarray(evenly(len(chosen.labels), CHOOSING / len(chosen.labels)))
         order = self.section.training.ngram_order
-        models = fit_token_models(train.each(), masked, first, model.tokenizer, order, MEMORY)
+        models = fit_token_models(
+            train.each(), masked, first, model.tokenizer, order, MEMORY
+        )
         width, some = hidden.bases.sum(), hidden.bases[of].sum()
         tokens = {}
         for seen, both in VIEWS:
             own = models.bits(asked, (seen, both))
             name = f"token_ngram_{'both_sides' if both else 'left'}"
-            tokens["told_" * seen + name] = float(own[of].sum() / some if seen else own.sum() / width)
+            tokens["told_" * seen + name] = float(
+                own[of].sum() / some if seen else own.sum() / width
+            )
         return {
             "bits_per_character": float(bits.bits.sum() / width),
             "masked_accuracy": float(bits.right.mean()),
@@ -246,7 +292,9 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
             "character_ngram": float(letters.tokens[hidden.tokens].sum() / width),
             "character_ngram_order": letters.order,
             "character_ngram_of_the_whole_text": letters.per_character,
-            "character_ngram_orders": {str(order): value for order, value in letters.orders.items()},
+            "character_ngram_orders": {
+                str(order): value for order, value in letters.orders.items()
+            },
             **tokens,
             "curve": _curve(predictions / "training.jsonl"),
             "hidden_tokens": len(hidden.labels),
@@ -259,7 +307,11 @@ def _curve(log: Path) -> list[tuple[int, float]]:
     """Return steps and bits per character on validation documents from a log; empty without a log."""
     curves = read_training_log(log).evaluation if log.is_file() else {}
     found = curves.get("bits_per_character")
-    return [] if found is None else [*zip(found.steps.tolist(), found.values.tolist(), strict=True)]
+    return (
+        []
+        if found is None
+        else [*zip(found.steps.tolist(), found.values.tolist(), strict=True)]
+    )
 
 
 TASK = TextPretraining

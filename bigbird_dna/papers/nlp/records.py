@@ -26,7 +26,9 @@ R = TypeVar("R", bound="Record")
 class _Strict(BaseModel):
     """Base model that rejects undeclared keys, values of other types, infinity and NaN."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False
+    )
 
 
 class Record(_Strict):
@@ -59,7 +61,9 @@ class ClassificationRecord(Record):
     """
 
     text: str = Field(min_length=1)
-    pair: str | None = Field(default=None, description="second sentence, for tasks on pairs")
+    pair: str | None = Field(
+        default=None, description="second sentence, for tasks on pairs"
+    )
     label: str | None = None
     score: float | None = None
     read = ("text", "pair")
@@ -113,10 +117,14 @@ class QuestionRecord(Record):
     answers: tuple[TrueAnswer, ...] = ()
     facts: tuple[Fact, ...] = ()
     facts_elsewhere: int = Field(
-        default=0, ge=0, description="number of supporting facts missing in the paragraphs"
+        default=0,
+        ge=0,
+        description="number of supporting facts missing in the paragraphs",
     )
     candidates: tuple[str, ...] = ()
-    long_answer: int | None = Field(default=None, ge=0, description="number of its paragraph")
+    long_answer: int | None = Field(
+        default=None, ge=0, description="number of its paragraph"
+    )
     type: Literal["null", "yes", "no", "short", "long", "span"] | None = None
     annotations: tuple[Annotation, ...] = Field(
         default=(), description="results of several annotators, for evaluation"
@@ -124,13 +132,19 @@ class QuestionRecord(Record):
 
     @property
     def texts(self) -> Iterable[str]:
-        return self.question, *("".join(paragraph.sentences) for paragraph in self.paragraphs)
+        return self.question, *(
+            "".join(paragraph.sentences) for paragraph in self.paragraphs
+        )
 
     @model_validator(mode="after")
     def _places_are_there(self) -> "QuestionRecord":
         for answer in self.answers:
-            if answer.paragraph is not None and answer.paragraph >= len(self.paragraphs):
-                raise ValueError(f"answer in paragraph {answer.paragraph}, which does not exist")
+            if answer.paragraph is not None and answer.paragraph >= len(
+                self.paragraphs
+            ):
+                raise ValueError(
+                    f"answer in paragraph {answer.paragraph}, which does not exist"
+                )
             if answer.paragraph is not None and answer.start is not None:
                 text = "".join(self.paragraphs[answer.paragraph].sentences)
                 if not text.startswith(answer.text, answer.start):
@@ -142,9 +156,13 @@ class QuestionRecord(Record):
             if fact.paragraph >= len(self.paragraphs) or fact.sentence >= len(
                 self.paragraphs[fact.paragraph].sentences
             ):
-                raise ValueError(f"paragraph {fact.paragraph} has no sentence {fact.sentence}")
+                raise ValueError(
+                    f"paragraph {fact.paragraph} has no sentence {fact.sentence}"
+                )
         if self.long_answer is not None and self.long_answer >= len(self.paragraphs):
-            raise ValueError(f"long answer in paragraph {self.long_answer}, which does not exist")
+            raise ValueError(
+                f"long answer in paragraph {self.long_answer}, which does not exist"
+            )
         return self
 
 
@@ -162,7 +180,10 @@ def read_records(path: Path, kind: type[R]) -> Iterator[R]:
 
 
 def checked_rows(
-    rows: Iterable[tuple[int, dict[str, Any]]], kind: type[R], source: Path | str, unit: str = "line"
+    rows: Iterable[tuple[int, dict[str, Any]]],
+    kind: type[R],
+    source: Path | str,
+    unit: str = "line",
 ) -> Iterator[R]:
     """Yield the records of numbered objects; errors as in `checked`, or if there are none."""
     number = None
@@ -175,21 +196,33 @@ def checked_rows(
 def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the JSON objects of a file with their line numbers, from 1; errors as in `read_records`."""
     with open_bytes(path) as stream:
-        for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b""), 1):
+        for number, line in enumerate(
+            iter(lambda: stream.readline(LONGEST_LINE + 1), b""), 1
+        ):
             if len(line) > LONGEST_LINE:
-                raise DataError(f"{path}: line {number}: more than {LONGEST_LINE >> 20} MB")
+                raise DataError(
+                    f"{path}: line {number}: more than {LONGEST_LINE >> 20} MB"
+                )
             if not line.strip():
                 continue
             try:
                 values = parse_json(line.decode())
             except ValueError as error:  # not UTF-8, or not JSON
-                raise DataError(f"{path}: line {number}: not JSON: {error_text(error)}") from None
+                raise DataError(
+                    f"{path}: line {number}: not JSON: {error_text(error)}"
+                ) from None
             if not isinstance(values, dict):
                 raise DataError(f"{path}: line {number}: not a JSON object")
             yield number, values
 
 
-def checked(values: dict[str, Any], kind: type[R], number: int, path: Path | str, unit: str = "line") -> R:
+def checked(
+    values: dict[str, Any],
+    kind: type[R],
+    number: int,
+    path: Path | str,
+    unit: str = "line",
+) -> R:
     """Return an object as a record; `DataError` names `path`, line (or `unit`), `number` and invalid key."""
     try:
         # Via JSON, so that lists become tuples and numbers are treated as in a file.
@@ -199,14 +232,19 @@ def checked(values: dict[str, Any], kind: type[R], number: int, path: Path | str
         key, fault, reason, _ = first_fault(error)
     if fault == "extra_forbidden":
         near = meant(key, kind.model_fields)
-        raise DataError(f"{path}: {unit} {number}: unknown key {shortened(repr(key))}{near}")
+        raise DataError(
+            f"{path}: {unit} {number}: unknown key {shortened(repr(key))}{near}"
+        )
     raise DataError(f"{path}: {unit} {number}: {key and f'{key}: '}{reason}")
 
 
 def write_objects(path: Path, values: Iterable[dict[str, Any]]) -> int:
     """Write JSON lines atomically; return their number."""
     count = 0
-    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
+    with (
+        atomic_path(path) as temporary,
+        temporary.open("w", encoding="utf-8") as stream,
+    ):
         for one in values:
             stream.write(json.dumps(one, ensure_ascii=False, allow_nan=False) + "\n")
             count += 1
@@ -216,7 +254,9 @@ def write_objects(path: Path, values: Iterable[dict[str, Any]]) -> int:
 P = TypeVar("P", bound=Record)
 
 
-def read_predictions(path: Path, kind: type[P], key: str, records: Mapping[str, Record]) -> dict[str, P]:
+def read_predictions(
+    path: Path, kind: type[P], key: str, records: Mapping[str, Record]
+) -> dict[str, P]:
     """Read the predictions of a file by record id, in the order of `records`.
 
     `DataError` unless each record has exactly one prediction, and each line has `key`, the predicted value.
@@ -227,12 +267,16 @@ def read_predictions(path: Path, kind: type[P], key: str, records: Mapping[str, 
             raise DataError(f"{path}: line {number}: needs id and {key}")
         one = checked(values, kind, number, path)
         if one.id in found:
-            raise DataError(f"{path}: line {number}: record {one.id!r} is predicted twice")
+            raise DataError(
+                f"{path}: line {number}: record {one.id!r} is predicted twice"
+            )
         found[one.id] = one
     for name in records:
         if name not in found:
             raise DataError(f"{path}: no prediction for record {name!r}")
     for name in found:
         if name not in records:
-            raise DataError(f"{path}: predicts record {name!r}, which is not in the records")
+            raise DataError(
+                f"{path}: predicts record {name!r}, which is not in the records"
+            )
     return {name: found[name] for name in records}

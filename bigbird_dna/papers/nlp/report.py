@@ -28,7 +28,12 @@ def report_tasks(evaluations: Sequence[Path], output: Path) -> None:
         files(f"bigbird_dna.{package}").joinpath(name).read_text(encoding="utf-8")
         for package, name in (("papers.nlp", "report.html"), ("reporting", "page.css"))
     )
-    sizes = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "version": version("bigbird-dna")}
+    sizes = {
+        "width": WIDTH,
+        "height": HEIGHT,
+        "left": LEFT,
+        "version": version("bigbird-dna"),
+    }
     page = (
         Environment(autoescape=True)
         .from_string(template)
@@ -40,9 +45,17 @@ def report_tasks(evaluations: Sequence[Path], output: Path) -> None:
 
 def _rows(values: dict[str, Any]) -> list[dict[str, str]]:
     """Return the measured and published values of a task."""
-    task, kind, figures = str(values["task"]), str(values["kind"]), dict(values["figures"])
+    task, kind, figures = (
+        str(values["task"]),
+        str(values["kind"]),
+        dict(values["figures"]),
+    )
     published = {str(name): float(value) for name, value in values["published"].items()}
-    kept = {name: one for name, one in figures.items() if one is None or isinstance(one, int | float | str)}
+    kept = {
+        name: one
+        for name, one in figures.items()
+        if one is None or isinstance(one, int | float | str)
+    }
     found = {name: _shown(one) for name, one in kept.items()}
     found |= {name: "" for name in published if name not in figures}
     return [
@@ -69,15 +82,27 @@ def _curves(values: dict[str, Any]) -> list[dict[str, Any]]:
         return []
     curve = [(float(step), float(bits)) for step, bits in figures["curve"]]
     level = figures.get("character_ngram")
-    heights = [bits for _, bits in curve] + ([float(level)] if level is not None else [])
+    heights = [bits for _, bits in curve] + (
+        [float(level)] if level is not None else []
+    )
     low, high, last = min(heights) * 0.97, max(heights), max(step for step, _ in curve)
 
     def y_of(bits: float) -> float:
         return round(15 + (HEIGHT - FOOT - 15) * (high - bits) / (high - low), 1)
 
-    points = " ".join(f"{LEFT + (WIDTH - LEFT - 10) * step / last:.1f},{y_of(bits)}" for step, bits in curve)
+    points = " ".join(
+        f"{LEFT + (WIDTH - LEFT - 10) * step / last:.1f},{y_of(bits)}"
+        for step, bits in curve
+    )
     words = [(LEFT - 45, y_of(bits), f"{bits:.2f}") for bits in (high, min(heights))]
     words += [(LEFT, HEIGHT - 8, "0"), (WIDTH - 90, HEIGHT - 8, f"{last:,.0f} steps")]
     labels = [dict(zip(["x", "y", "text"], one, strict=True)) for one in words]
     level = None if level is None else y_of(float(level))
-    return [{"task": str(values["task"]), "points": points, "level": level, "labels": labels}]
+    return [
+        {
+            "task": str(values["task"]),
+            "points": points,
+            "level": level,
+            "labels": labels,
+        }
+    ]

@@ -35,7 +35,12 @@ from bigbird_dna.papers.nlp.config import (
     read_config,
 )
 from bigbird_dna.papers.nlp.initialization import TextStart, make_text_start
-from bigbird_dna.papers.nlp.loading import check_extra, hub_rows, installed_documents, some_of
+from bigbird_dna.papers.nlp.loading import (
+    check_extra,
+    hub_rows,
+    installed_documents,
+    some_of,
+)
 from bigbird_dna.papers.nlp.records import (
     Kind,
     Record,
@@ -104,14 +109,19 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
     def prepare(self, directory: Path) -> dict[str, int]:
         """Write the three splits of checked records atomically; return the number of records of each."""
         files, counts = self.section.data.files, {}
-        given = [] if files is None else [Path(getattr(files, split)) for split in SPLITS]
+        given = (
+            [] if files is None else [Path(getattr(files, split)) for split in SPLITS]
+        )
         with into_directory(directory, given) as temporary:
             for split in SPLITS:
                 lines = (
-                    record.model_dump(exclude_unset=True) | {"id": record.id} for record in self._split(split)
+                    record.model_dump(exclude_unset=True) | {"id": record.id}
+                    for record in self._split(split)
                 )
                 counts[split] = write_objects(temporary / f"{split}.jsonl", lines)
-        log(f"{directory}: {', '.join(f'{counts[split]:,} {split}' for split in SPLITS)} records")
+        log(
+            f"{directory}: {', '.join(f'{counts[split]:,} {split}' for split in SPLITS)} records"
+        )
         return counts
 
     def _split(self, split: str) -> Iterator[Record]:
@@ -126,11 +136,18 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
                 raise ConfigError(
                     f"data.installed: only for tasks of kind pretraining; this task is of kind {self.kind}"
                 )
-            source, rows = f"the text {data.installed.text}", installed_documents(data.installed, split)
+            source, rows = (
+                f"the text {data.installed.text}",
+                installed_documents(data.installed, split),
+            )
         else:
             assert data.hub is not None
             source = f"{data.hub.name} ({split})"
-            rows = (one for row in hub_rows(data.hub, split) if (one := self.record(row)) is not None)
+            rows = (
+                one
+                for row in hub_rows(data.hub, split)
+                if (one := self.record(row)) is not None
+            )
         return checked_rows(enumerate(rows, 1), self.record_type, source)
 
     def lacking(self, record: R) -> str | None:
@@ -153,21 +170,32 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
         """Open a model directory of this kind; `ModelError` if it is of another kind."""
         model = load(directory)
         if not isinstance(model.settings, self.settings_type):
-            raise ModelError(f"{directory}: needs {self.model_name}, found a {model.task} model")
+            raise ModelError(
+                f"{directory}: needs {self.model_name}, found a {model.task} model"
+            )
         return model
 
     def predictions(
-        self, model: LoadedModel, records: Sequence[R], source: Path, device: torch.device, batch_size: int
+        self,
+        model: LoadedModel,
+        records: Sequence[R],
+        source: Path,
+        device: torch.device,
+        batch_size: int,
     ) -> Lines:
         """Yield a model's predictions of the records of the file `source`, in batches of inputs."""
         raise NotImplementedError
 
-    def predict(self, model: Path, records: Path, output: Path, device: str, batch_size: int) -> None:
+    def predict(
+        self, model: Path, records: Path, output: Path, device: str, batch_size: int
+    ) -> None:
         """Write the predictions of a model for a file of records atomically."""
         opened, there = self.open(model), choose_device(device)
         given = [*read_records(records, self.record_type)]
         opened.network.to(there)
-        count = write_objects(output, self.predictions(opened, given, records, there, batch_size))
+        count = write_objects(
+            output, self.predictions(opened, given, records, there, batch_size)
+        )
         log(f"{output}: {count:,} {self.predicted}")
 
     @property
@@ -186,7 +214,9 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
         """
         true = self.labeled(records)
         by_id = {record.id: record for record in true}
-        predicted = read_predictions(predictions, self.prediction_type, self.predicted_key, by_id)
+        predicted = read_predictions(
+            predictions, self.prediction_type, self.predicted_key, by_id
+        )
         return {**self.metrics(true, [*predicted.values()]), "records": len(true)}
 
     @property
@@ -246,7 +276,9 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
         assert self.records and self.watched
         length, most = getattr(self.section, "length", 0), self.encoder.max_length
         if length > most:
-            raise ConfigError(f"length {length}: must be at most encoder.max_length {most}")
+            raise ConfigError(
+                f"length {length}: must be at most encoder.max_length {most}"
+            )
 
     def initialize(self, network: nn.Module) -> None:
         self.start.initialize(network)
@@ -260,12 +292,22 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
 
     def provenance(self) -> dict[str, Any]:
         """Return the content of `provenance.json` on the training."""
-        return {"configuration": self.section.model_dump(mode="json"), "data": self.data}
+        return {
+            "configuration": self.section.model_dump(mode="json"),
+            "data": self.data,
+        }
 
-    def write(self, directory: Path, trained: TrainingResult[nn.Module], measured: Metrics) -> dict[str, Any]:
+    def write(
+        self, directory: Path, trained: TrainingResult[nn.Module], measured: Metrics
+    ) -> dict[str, Any]:
         """Write the model directory; its metrics are those of the validation records."""
         progress = trained.progress
-        metrics = {**measured, "split": "valid", "steps": progress.step, "tokens_seen": progress.tokens}
+        metrics = {
+            **measured,
+            "split": "valid",
+            "steps": progress.step,
+            "tokens_seen": progress.tokens,
+        }
         provenance = {**self.provenance(), "start": self.start.sha256}
         self.write_model(directory, trained, provenance, metrics)
         return metrics
@@ -277,7 +319,9 @@ class RecordsObjective(Objective, ABC, Generic[T]):
     def __init__(self, task: T, world: World) -> None:
         self.task, self.world, self.tokenizer = task, world, task.tokenizer
         self.train, self.valid, self.config = task.records, task.watched, task.config
-        self.epochs = Epochs(self.config.seed, len(self.train), lambda _: np.arange(len(self.train)))
+        self.epochs = Epochs(
+            self.config.seed, len(self.train), lambda _: np.arange(len(self.train))
+        )
 
     def drawn(self, step: int, first: int, count: int) -> list[int]:
         """Return the indices of the records `first … first + count` of a step's batch."""
@@ -292,10 +336,16 @@ class RecordsObjective(Objective, ABC, Generic[T]):
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         """Return the defined metrics on the validation records."""
-        return {name: value for name, value in self.metrics(network).items() if value is not None}
+        return {
+            name: value
+            for name, value in self.metrics(network).items()
+            if value is not None
+        }
 
 
-def open_task(config: Path, overrides: Sequence[str] | None, name: str) -> TextTask[Any, Any, Any]:
+def open_task(
+    config: Path, overrides: Sequence[str] | None, name: str
+) -> TextTask[Any, Any, Any]:
     """Return a task of a configuration; `UsageError` without the extra `nlp`."""
     check_extra()
     return find_task(read_config(config, overrides or ()), name)

@@ -27,7 +27,12 @@ from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
 from bigbird_dna.genome.intervals import place_peaks, read_peaks
 from bigbird_dna.genome.promoters import lift, place, read_loci, read_promoters
-from bigbird_dna.genome.records import common_length, find_copies, read_records, read_splits
+from bigbird_dna.genome.records import (
+    common_length,
+    find_copies,
+    read_records,
+    read_splits,
+)
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
 from bigbird_dna.genome.sequence import Interval, Locus
 from bigbird_dna.genome.sequence_tables import read_labeled_tables
@@ -45,8 +50,14 @@ CONTIGS = {"chr1": 248, "chr2": 81}
 
 def _check_reference(path: Path) -> dict[str, str]:
     """The bases of a reference; they must be those that a reading from the start finds."""
-    with patch.object(proofs, "TICK", 0), Reference(path) as reference:  # nothing changes it meanwhile
-        found = {name: reference.fetch(Interval(name, 0, size)) for name, size in reference.contigs.items()}
+    with (
+        patch.object(proofs, "TICK", 0),
+        Reference(path) as reference,
+    ):  # nothing changes it meanwhile
+        found = {
+            name: reference.fetch(Interval(name, 0, size))
+            for name, size in reference.contigs.items()
+        }
         for name, size in reference.contigs.items():
             middle = Interval(name, size // 3, size // 2, "-")
             assert len(reference.fetch(middle)) == len(middle)
@@ -87,7 +98,9 @@ def _read_promoters(path: Path) -> object:
 def _read_coding(path: Path) -> object:
     found = open_coding(path, CONTIGS, load_assembly("demo"))
     for contig, (starts, ends) in found.items():
-        assert (starts < ends).all() and (ends[:-1] < starts[1:]).all() and starts[0] >= 0, "not disjoint"
+        assert (
+            (starts < ends).all() and (ends[:-1] < starts[1:]).all() and starts[0] >= 0
+        ), "not disjoint"
         assert ends[-1] <= CONTIGS[contig], "beyond the contig"
     return found
 
@@ -120,13 +133,18 @@ def _lift(path: Path) -> object:
 
 
 def _read_vcf(path: Path) -> object:
-    reference = texts(**{name: bases.upper().replace("R", "N") for name, bases in SEQUENCES.items()})
+    reference = texts(
+        **{name: bases.upper().replace("R", "N") for name, bases in SEQUENCES.items()}
+    )
     found = []
     with open_vcf(path) as vcf:
         for record in vcf.records:
             contig = record.contig if record.contig in CONTIGS else None
             reference.contigs = CONTIGS
-            found += [find_change(contig, record.start, record.ref, alt, reference) for alt in record.alts]
+            found += [
+                find_change(contig, record.start, record.ref, alt, reference)
+                for alt in record.alts
+            ]
     return scan_vcf(path), found
 
 
@@ -140,13 +158,19 @@ def _kmer_model(path: Path) -> None:
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(40, 20)).astype(np.float32), rng.integers(0, 2, (40, 2))
     tracks = [Track("a", "TF"), Track("b", "HM")]
-    words = TrackWords(2, 3, (4, 10), KmerTracks().fit(x, y, x, y), TrackDyads.none(2, 3))
+    words = TrackWords(
+        2, 3, (4, 10), KmerTracks().fit(x, y, x, y), TrackDyads.none(2, 3)
+    )
     KmerModel.of(words, tracks).write(path)
 
 
-LABELED = pd.DataFrame({"sequence": ["ACGT", "ggNT"], "label": [1, 0], "split": ["train", "test"]})
+LABELED = pd.DataFrame(
+    {"sequence": ["ACGT", "ggNT"], "label": [1, 0], "split": ["train", "test"]}
+)
 PREDICTIONS = predictions("gc", pairs=12)
-WINDOWS = PREDICTIONS.drop(columns=["label", "probability"]).assign(name="x", homology=0)
+WINDOWS = PREDICTIONS.drop(columns=["label", "probability"]).assign(
+    name="x", homology=0
+)
 
 
 def _packed(frame: pd.DataFrame, compression: Any = "snappy") -> bytes:
@@ -180,7 +204,9 @@ DATASET = ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")
 def _dataset_files() -> dict[str, bytes]:
     def write(home: Path) -> None:
         write_motif_genome(home, {"a": 1200, "b": 600, "c": 600}, spacing=110)
-        label_bins(home, {name: home / f"peaks/{name}.bed" for name in MOTIFS}, "b", "c")
+        label_bins(
+            home, {name: home / f"peaks/{name}.bed" for name in MOTIFS}, "b", "c"
+        )
 
     files = made(write)
     return {name: files[name] for name in DATASET}
@@ -197,7 +223,10 @@ def _read_dataset(directory: Path) -> None:
 @functools.cache
 def _reference() -> Reference:
     directory = tempfile.mkdtemp()
-    write_fasta(Path(directory, "reference.fa.gz"), {"chr1": "ACGT" * 500, "chr8": "ACGT" * 200}.items())
+    write_fasta(
+        Path(directory, "reference.fa.gz"),
+        {"chr1": "ACGT" * 500, "chr8": "ACGT" * 200}.items(),
+    )
     return Reference(Path(directory, "reference.fa.gz"))
 
 
@@ -216,7 +245,12 @@ def _tar(mode: str, **members: bytes) -> bytes:
 
 
 def _archive(mode: str = "") -> bytes:
-    return _tar(mode, deepsea__train_mat=b"x" * 700, deepsea__valid_mat=b"y", deepsea__test_mat=b"z" * 20)
+    return _tar(
+        mode,
+        deepsea__train_mat=b"x" * 700,
+        deepsea__valid_mat=b"y",
+        deepsea__test_mat=b"z" * 20,
+    )
 
 
 def _read_archive(path: Path) -> None:
@@ -235,13 +269,35 @@ READERS = [
     Reader("reference", ".fa", _check_reference, "fasta"),
     Reader("reference-bgzip", ".fa.gz", _check_reference, "fasta"),
     Reader("fai", ".fai", _beside(".fai")),
-    Reader("gzi", ".gzi", _beside(".gzi"), lambda: [struct.pack("<5Q", 2, 60, 100, 120, 200)]),
-    Reader("genbank", ".gb", _read_flat, lambda: [GENBANK.encode()], None, (b"LOCUS       ", b"//\n")),
-    Reader("embl", ".embl", _read_flat, lambda: [EMBL.encode()], None, (b"ID   ", b"//\n", b"SQ   ")),
+    Reader(
+        "gzi",
+        ".gzi",
+        _beside(".gzi"),
+        lambda: [struct.pack("<5Q", 2, 60, 100, 120, 200)],
+    ),
+    Reader(
+        "genbank",
+        ".gb",
+        _read_flat,
+        lambda: [GENBANK.encode()],
+        None,
+        (b"LOCUS       ", b"//\n"),
+    ),
+    Reader(
+        "embl",
+        ".embl",
+        _read_flat,
+        lambda: [EMBL.encode()],
+        None,
+        (b"ID   ", b"//\n", b"SQ   "),
+    ),
     Reader("bed", ".bed", _read_peaks),
     Reader("narrowpeak", ".narrowPeak.gz", _read_peaks),
     Reader("regions", ".bed", lambda path: list(bed_regions(path, texts(**SEQUENCES)))),
-    *(Reader(f"promoters-{form}", f".{form}", _read_promoters) for form in ("bed", "sga", "fps")),
+    *(
+        Reader(f"promoters-{form}", f".{form}", _read_promoters)
+        for form in ("bed", "sga", "fps")
+    ),
     Reader("loci", ".tsv", read_loci),
     Reader("splits", ".tsv", read_splits),
     Reader("records", ".fa", _read_sequences),
@@ -276,8 +332,18 @@ READERS = [
         functools.partial(_read_windows, other="windows.parquet"),
         lambda: file_bytes(".npz", _window_labels),
     ),
-    Reader("kmer-model", ".npz", read_kmer_model, lambda: file_bytes(".npz", _kmer_model)),
-    *(member(f"dataset-{name}", _dataset_files, name, _read_dataset) for name in DATASET),
+    Reader(
+        "kmer-model", ".npz", read_kmer_model, lambda: file_bytes(".npz", _kmer_model)
+    ),
+    *(
+        member(f"dataset-{name}", _dataset_files, name, _read_dataset)
+        for name in DATASET
+    ),
     Reader("bundle-bins", ".bed", _read_bins, _bundle, GZIP),
-    Reader("bundle-archive", ".tar.gz", _read_archive, lambda: [*map(_archive, ("gz", "bz2", ""))]),
+    Reader(
+        "bundle-archive",
+        ".tar.gz",
+        _read_archive,
+        lambda: [*map(_archive, ("gz", "bz2", ""))],
+    ),
 ]

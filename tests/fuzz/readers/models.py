@@ -101,7 +101,10 @@ def _described(path: Path) -> None:
 def _texts() -> list[bytes]:
     """Without and with rules of normalization; these take 240 KB."""
     whole = text_model("the gene begins, then the gene ends", 24)
-    plain = [write_field(f.number, b"" if f.number == 3 else f.value) for f in read_fields(whole)]
+    plain = [
+        write_field(f.number, b"" if f.number == 3 else f.value)
+        for f in read_fields(whole)
+    ]
     return [b"".join(plain), whole]
 
 
@@ -110,7 +113,9 @@ def _description() -> list[bytes]:
 
 
 def _fields(data: bytes) -> list[bytes]:
-    return [field.value for field in read_fields(data) if isinstance(field.value, bytes)]
+    return [
+        field.value for field in read_fields(data) if isinstance(field.value, bytes)
+    ]
 
 
 def _message(data: bytes, members: list[bytes]) -> bytes:
@@ -121,7 +126,9 @@ def _message(data: bytes, members: list[bytes]) -> bytes:
 @functools.cache
 def _model_directory() -> Files:
     """A small promoter model of ours."""
-    settings = PromoterSettings(upstream=30, downstream=10, pooling="cls", jitter=4, views=2)
+    settings = PromoterSettings(
+        upstream=30, downstream=10, pooling="cls", jitter=4, views=2
+    )
     config = small_encoder(40, hidden=8, max_length=64, block_size=4, random_blocks=1)
     model = random_model(small_tokenizer(), config, settings)
     return made(lambda home: save(home / "own", model, {"contigs": ["chr1"]}, {}, {}))
@@ -165,13 +172,18 @@ def _sharded() -> Files:
     tensors = safetensors.load(_hf()[WEIGHTS])
     names = sorted(tensors)
     parts = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
-    shards = {file: safetensors.save({name: tensors[name] for name in part}) for file, part in parts.items()}
+    shards = {
+        file: safetensors.save({name: tensors[name] for name in part})
+        for file, part in parts.items()
+    }
     return {**_hf(), **shards}
 
 
 def _index() -> list[bytes]:
     names = sorted(safetensors.load(_hf()[WEIGHTS]))
-    places = {name: "ab"[number % 2] + ".safetensors" for number, name in enumerate(names)}
+    places = {
+        name: "ab"[number % 2] + ".safetensors" for number, name in enumerate(names)
+    }
     return [json.dumps({"metadata": {"total_size": 1}, "weight_map": places}).encode()]
 
 
@@ -201,8 +213,14 @@ SETTINGS: tuple[Settings, ...] = (
 
 
 def _model(settings: Settings, position: str) -> Files:
-    relative = {"num_global_tokens": 2, "position_encoding": position, "relative_max_distance": 2}
-    config = small_encoder(small_tokenizer().vocabulary, hidden=8, max_length=64, **relative)
+    relative = {
+        "num_global_tokens": 2,
+        "position_encoding": position,
+        "relative_max_distance": 2,
+    }
+    config = small_encoder(
+        small_tokenizer().vocabulary, hidden=8, max_length=64, **relative
+    )
     model = random_model(small_tokenizer(), config, settings)
     return made(lambda home: save(home / "model", model, {}, {}, {}))
 
@@ -237,15 +255,25 @@ def _in_a_model(name: str) -> Callable[[Path], None]:
 @functools.cache
 def _store() -> Files:
     plan = DocumentPlan(
-        passes=1, max_start_offset=100, sentence_bases=(40, 80), sentences_per_document=(2, 5)
+        passes=1,
+        max_start_offset=100,
+        sentence_bases=(40, 80),
+        sentences_per_document=(2, 5),
     )
 
     def write(home: Path) -> None:
         write_fasta(home / "reference.fa.gz", [("a", random_dna(1500, 1))])
-        reference, contigs = Reference(home / "reference.fa.gz"), whole_contigs({"a": 1500})
+        reference, contigs = (
+            Reference(home / "reference.fa.gz"),
+            whole_contigs({"a": 1500}),
+        )
         build_store(home / "store", reference, contigs, small_tokenizer(), plan)
 
-    return {name: content for name, content in made(write).items() if not name.startswith("reference")}
+    return {
+        name: content
+        for name, content in made(write).items()
+        if not name.startswith("reference")
+    }
 
 
 def _in_a_store(name: str, signed: bool = True) -> Callable[[Path], None]:
@@ -267,12 +295,16 @@ def _in_a_store(name: str, signed: bool = True) -> Callable[[Path], None]:
                 for each in FILES:
                     content = (shard / each).read_bytes()
                     shards[0][f"{Path(each).stem}_bytes"] = len(content)
-                    shards[0][f"{Path(each).stem}_sha256"] = hashlib.sha256(content).hexdigest()
+                    shards[0][f"{Path(each).stem}_sha256"] = hashlib.sha256(
+                        content
+                    ).hexdigest()
                 (shard / MANIFEST).write_text(json.dumps(shards[0]))
             description.write_text(json.dumps(info | {"sha256": own_checksum(info)}))
         store = TokenStore.open(directory, small_tokenizer(), verify=True)
         # What is accepted can be gone through.
-        assert int(np.asarray(store.tokens).max(initial=0)) < small_tokenizer().vocabulary
+        assert (
+            int(np.asarray(store.tokens).max(initial=0)) < small_tokenizer().vocabulary
+        )
         assert store.sentences[store.documents[-1]] == len(store.tokens)
 
     return read
@@ -292,10 +324,14 @@ def _calibration(path: Path) -> None:
     """A calibration with the checksum that it should have."""
     _seal(path)
     found = read_calibration(path)
-    values = np.linspace(0, 1, 11, dtype=np.float32)[:, None].repeat(len(found.tracks), 1)
+    values = np.linspace(0, 1, 11, dtype=np.float32)[:, None].repeat(
+        len(found.tracks), 1
+    )
     calibrated = found(values[:, 0] if found.tracks[0].track is None else values)
     # What was accepted keeps the order, and gives probabilities.
-    assert ((calibrated >= 0) & (calibrated <= 1)).all() and (np.diff(calibrated, axis=0) >= 0).all()
+    assert ((calibrated >= 0) & (calibrated <= 1)).all() and (
+        np.diff(calibrated, axis=0) >= 0
+    ).all()
 
 
 def _call_precision(path: Path) -> None:
@@ -303,10 +339,17 @@ def _call_precision(path: Path) -> None:
     _seal(path)
     found = read_call_precision(path)
     expected, low, high = found(np.linspace(0, 1, 11))
-    assert (low >= 0).all() and (low <= expected).all() and (expected <= high).all() and (high <= 1).all()
+    assert (
+        (low >= 0).all()
+        and (low <= expected).all()
+        and (expected <= high).all()
+        and (high <= 1).all()
+    )
     assert (np.diff(expected) >= 0).all()
     chosen = [found.at_rate(rate) for rate in (0.0, 0.5, 1.0)]
-    assert found.best().score in found.scores and (chosen[2] is None or chosen[2].calls > 0)
+    assert found.best().score in found.scores and (
+        chosen[2] is None or chosen[2].calls > 0
+    )
 
 
 def _background(path: Path) -> None:
@@ -316,7 +359,11 @@ def _background(path: Path) -> None:
     for type in found.largest:
         ranks = [found.quantile(type, size) for size in (0.0, 0.5, 1e9)]
         known = [rank for rank in ranks if rank is not None]
-        assert len(known) in (0, 3) and known == sorted(known) and all(0 <= rank <= 1 for rank in known)
+        assert (
+            len(known) in (0, 3)
+            and known == sorted(known)
+            and all(0 <= rank <= 1 for rank in known)
+        )
     assert str(found)
 
 
@@ -347,9 +394,14 @@ def _adapter_files() -> list[bytes]:
     """With and without low-rank updates."""
     files = []
     for kind in ("lora", "frozen"):
-        found = adapt(_adapted(), FinetuningConfig.model_validate({"adapt": kind, "lora": {"rank": 2}}))
+        found = adapt(
+            _adapted(),
+            FinetuningConfig.model_validate({"adapt": kind, "lora": {"rank": 2}}),
+        )
         assert found is not None
-        files += made(lambda home, found=found: found.save(home / ADAPTER, "0" * 64)).values()  # type: ignore[misc]
+        files += made(
+            lambda home, found=found: found.save(home / ADAPTER, "0" * 64)
+        ).values()  # type: ignore[misc]
     return files
 
 
@@ -380,7 +432,10 @@ def _checkpoint() -> bytes:
 def _signed_checkpoint(path: Path) -> None:
     content = path.read_bytes()
     digest = hashlib.sha256(content).hexdigest().encode()
-    _resume(path, _checkpoint()[: _checkpoint().index(b"\n") - 64] + digest + b"\n" + content)
+    _resume(
+        path,
+        _checkpoint()[: _checkpoint().index(b"\n") - 64] + digest + b"\n" + content,
+    )
 
 
 def _resume(path: Path, content: bytes) -> None:
@@ -445,7 +500,13 @@ def _of_models(name: str) -> list[bytes]:
 PROTOBUF = Container(_fields, _message)
 PICKLE = _hf, "pytorch_model.bin", _import, WEIGHTS
 READERS = [
-    Reader("dna-tokenizer", ".model", _tokenizer, lambda: [small_tokenizer().content], PROTOBUF),
+    Reader(
+        "dna-tokenizer",
+        ".model",
+        _tokenizer,
+        lambda: [small_tokenizer().content],
+        PROTOBUF,
+    ),
     Reader("text-tokenizer", ".model", _text_tokenizer, _texts, PROTOBUF),
     Reader("json-tokenizer", ".json", _tokenizer),
     Reader("tokenizer-description", ".json", _described, _description),
@@ -453,15 +514,34 @@ READERS = [
     member("hf-code-config", _with_code, "config.json", _import),
     member("hf-safetensors", _hf, WEIGHTS, _import, good=_safetensors),
     member("hf-pickle", *PICKLE, good=lambda: [_pickled()], container=ZIP),
-    member("hf-old-pickle", *PICKLE, good=lambda: [_pickled(_use_new_zipfile_serialization=False)]),
-    member("hf-index", _sharded, f"{WEIGHTS}.index.json", _import, WEIGHTS, good=_index),
-    member("hf-special-tokens", _hf, "tokenizer_config.json", _import, "bigbird_dna.model"),
+    member(
+        "hf-old-pickle",
+        *PICKLE,
+        good=lambda: [_pickled(_use_new_zipfile_serialization=False)],
+    ),
+    member(
+        "hf-index", _sharded, f"{WEIGHTS}.index.json", _import, WEIGHTS, good=_index
+    ),
+    member(
+        "hf-special-tokens", _hf, "tokenizer_config.json", _import, "bigbird_dna.model"
+    ),
     member("hf-tokenizer", _hf, "tokenizer.json", _import, "bigbird_dna.model"),
     member("hf-export", _imported, "config.json", _export),
-    member("provenance", dict, RECORD, read_provenance, good=lambda: [_imported()[RECORD]]),
+    member(
+        "provenance", dict, RECORD, read_provenance, good=lambda: [_imported()[RECORD]]
+    ),
     *(
-        Reader(f"model-{name}", Path(file).suffix, _in_a_model(file), functools.partial(_of_models, file))
-        for name, file in {"config": CONFIG, "weights": WEIGHTS, "record": RECORD}.items()
+        Reader(
+            f"model-{name}",
+            Path(file).suffix,
+            _in_a_model(file),
+            functools.partial(_of_models, file),
+        )
+        for name, file in {
+            "config": CONFIG,
+            "weights": WEIGHTS,
+            "record": RECORD,
+        }.items()
     ),
     Reader("calibration", ".json", _calibration),
     Reader("call-precision", ".json", _call_precision),
@@ -481,7 +561,13 @@ READERS = [
         }.items()
     ),
     Reader("checkpoint", ".pt", _any_checkpoint, lambda: [_checkpoint()]),
-    Reader("checkpoint-signed", ".pt", _signed_checkpoint, lambda: [_checkpoint().partition(b"\n")[2]], ZIP),
+    Reader(
+        "checkpoint-signed",
+        ".pt",
+        _signed_checkpoint,
+        lambda: [_checkpoint().partition(b"\n")[2]],
+        ZIP,
+    ),
     Reader("training-log-resumed", ".jsonl", _log),
     Reader("kernel-library", ".so", _kernel(LIBRARY), lambda: [_kept()[LIBRARY]]),
     Reader("kernel-digest", ".sha256", _kernel(DIGEST), lambda: [_kept()[DIGEST]]),

@@ -11,9 +11,17 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
-from bigbird_dna.papers.experiments.byte_lm_files import read_c4, read_cifar10, read_imagenet64, read_wiki40b
+from bigbird_dna.papers.experiments.byte_lm_files import (
+    read_c4,
+    read_cifar10,
+    read_imagenet64,
+    read_wiki40b,
+)
 from bigbird_dna.papers.experiments.long_range_arena import table
-from bigbird_dna.papers.experiments.long_range_sequences import read_listops, read_pathfinder
+from bigbird_dna.papers.experiments.long_range_sequences import (
+    read_listops,
+    read_pathfinder,
+)
 from bigbird_dna.papers.nlp.answers.documents import AnswerReader, LongAnswersSettings
 from bigbird_dna.papers.nlp.answers.public import read_public
 from bigbird_dna.papers.nlp.config import AnswerForm, parse_config, read_config
@@ -30,7 +38,9 @@ from tests.papers.experiments import public_files as form
 TASKS: dict[str, dict[str, Any]] = {
     **{kind: {"kind": kind} for kind in ("classification", "summaries")},
     "regression": {"kind": "classification", "regression": True},
-    **{name: {"kind": "qa", "form": name} for name in ("hotpotqa", "natural_questions")},
+    **{
+        name: {"kind": "qa", "form": name} for name in ("hotpotqa", "natural_questions")
+    },
 }
 """Tasks whose predictions are read."""
 
@@ -50,7 +60,10 @@ TFRECORD = Container(_parts, lambda data, members: form.tfrecord(members))
 def _pathfinder(path: Path) -> None:
     images = np.arange(3 * 16, dtype=np.uint8).reshape(3, 4, 4)
     np.savez_compressed(
-        path, images=images, labels=np.array([0, 1, 1], np.uint8), distances=np.ones(3, np.float32)
+        path,
+        images=images,
+        labels=np.array([0, 1, 1], np.uint8),
+        distances=np.ones(3, np.float32),
     )
 
 
@@ -73,7 +86,12 @@ def _task(**keys: Any) -> Any:
 
 
 def _read_records(kind: Kind) -> Callable[[Path], None]:
-    sizes: dict[str, Any] = {"length": 32, "stride": 16, "question_tokens": 8, "answer_words": 30}
+    sizes: dict[str, Any] = {
+        "length": 32,
+        "stride": 16,
+        "question_tokens": 8,
+        "answer_words": 30,
+    }
 
     def read(path: Path) -> None:
         reader = AnswerReader(_tokenizer(), LongAnswersSettings(form="span", **sizes))
@@ -128,8 +146,16 @@ def _roberta_files() -> dict[str, bytes]:
     }
     tensors = {f"roberta.{name}": torch.ones(shape) for name, shape in shapes.items()}
     tensors["lm_head.bias"] = torch.ones(8)
-    config = {"model_type": "roberta", "vocab_size": 8, "hidden_size": 4, "pad_token_id": 1}
-    return {"config.json": json.dumps(config).encode(), "model.safetensors": save(tensors)}
+    config = {
+        "model_type": "roberta",
+        "vocab_size": 8,
+        "hidden_size": 4,
+        "pad_token_id": 1,
+    }
+    return {
+        "config.json": json.dumps(config).encode(),
+        "model.safetensors": save(tensors),
+    }
 
 
 @functools.cache
@@ -147,7 +173,9 @@ def _write_bigbird(directory: Path) -> None:
 
 READERS = [
     Reader("listops", ".tsv", read_listops, tokens=(b"[", b"]", b"[MED")),
-    Reader("pathfinder", ".npz", read_pathfinder, lambda: file_bytes(".npz", _pathfinder)),
+    Reader(
+        "pathfinder", ".npz", read_pathfinder, lambda: file_bytes(".npz", _pathfinder)
+    ),
     Reader(
         "cifar10",
         ".bin",
@@ -160,18 +188,38 @@ READERS = [
         lambda path: read_imagenet64(path, 1000),
         lambda: [form.imagenet64(form.images(1, 64))],
     ),
-    Reader("wiki40b", ".tfrecord", _each(read_wiki40b), lambda: [form.wiki40b(["one", "two"])], TFRECORD),
+    Reader(
+        "wiki40b",
+        ".tfrecord",
+        _each(read_wiki40b),
+        lambda: [form.wiki40b(["one", "two"])],
+        TFRECORD,
+    ),
     Reader("c4", ".json.gz", _each(read_c4), tokens=(b'"text"',)),
     Reader("long-range-result", ".json", lambda path: table([path])),
-    Reader("text-config", ".yaml", _config, lambda: [(REPOSITORY / "workflow/config/nlp.yaml").read_bytes()]),
+    Reader(
+        "text-config",
+        ".yaml",
+        _config,
+        lambda: [(REPOSITORY / "workflow/config/nlp.yaml").read_bytes()],
+    ),
     *(Reader(f"text-{kind}", ".jsonl", _read_records(kind)) for kind in get_args(Kind)),
     *(
-        Reader(f"public-{form}", ".json", _read_public(form), tokens=(b'"Data"', b"../", b"\\u0000"))
+        Reader(
+            f"public-{form}",
+            ".json",
+            _read_public(form),
+            tokens=(b'"Data"', b"../", b"\\u0000"),
+        )
         for form in get_args(AnswerForm)
         if form != "span"
     ),
     *(Reader(f"said-{name}", ".jsonl", _judge(name)) for name in TASKS),
-    Reader("text-figures", ".json", lambda path: report_tasks([path], path.with_name("page.html"))),
+    Reader(
+        "text-figures",
+        ".json",
+        lambda path: report_tasks([path], path.with_name("page.html")),
+    ),
     *(
         member(f"roberta-{Path(name).stem}", _roberta_files, name, _write_bigbird)
         for name in ("config.json", "model.safetensors")

@@ -22,7 +22,11 @@ from tests.genome.formats import bgzip, tar
 from tests.registry.shelf import make_toy
 
 SOURCES = REPOSITORY / "resources/sources.yaml"
-CONTENT = {"MODEL_CARD.md": b"# toy\n", "config.json": b"{}", "model.safetensors": bytes(700)}
+CONTENT = {
+    "MODEL_CARD.md": b"# toy\n",
+    "config.json": b"{}",
+    "model.safetensors": bytes(700),
+}
 _BLOCK = 512
 
 
@@ -33,13 +37,23 @@ def _configuration(path: Path) -> object:
 
 def _configurations() -> list[bytes]:
     # That of the tasks on text has other sections, which others read.
-    paths = [path for path in sorted((REPOSITORY / "workflow/config").glob("*.yaml")) if path.stem != "nlp"]
+    paths = [
+        path
+        for path in sorted((REPOSITORY / "workflow/config").glob("*.yaml"))
+        if path.stem != "nlp"
+    ]
     shipped = [path.read_bytes() for path in paths]
-    return [*shipped, stage_text(Config(), "chromatin").encode(), *stored("configuration")]
+    return [
+        *shipped,
+        stage_text(Config(), "chromatin").encode(),
+        *stored("configuration"),
+    ]
 
 
 def _checked(path: Path) -> None:
-    fault = find_fault(path, f"file{path.suffix}" if path.suffix != ".tgz" else "file.tar.gz", None)
+    fault = find_fault(
+        path, f"file{path.suffix}" if path.suffix != ".tgz" else "file.tar.gz", None
+    )
     if fault is not None:
         raise DataError(f"{path}: {fault}")
 
@@ -74,7 +88,8 @@ def _headers(data: bytes) -> list[bytes]:
 
 def _with_headers(data: bytes, members: list[bytes]) -> bytes:
     name, middle, end = (
-        part.ljust(size, b"\0")[:size] for part, size in zip(members, (100, 48, 356), strict=True)
+        part.ljust(size, b"\0")[:size]
+        for part, size in zip(members, (100, 48, 356), strict=True)
     )
     total = sum(name) + sum(middle) + 8 * ord(" ") + sum(end)
     return name + middle + b"%06o\0 " % total + end + data[_BLOCK:]
@@ -100,14 +115,28 @@ def _card(name: str) -> Callable[[Path], None]:
 
 
 READERS = [
-    Reader("configuration", ".yaml", _configuration, _configurations, tokens=(b"__use_yte__: true\n",)),
-    Reader("sources", ".yaml", read_sources, lambda: [SOURCES.read_bytes(), *stored("sources")]),
+    Reader(
+        "configuration",
+        ".yaml",
+        _configuration,
+        _configurations,
+        tokens=(b"__use_yte__: true\n",),
+    ),
+    Reader(
+        "sources",
+        ".yaml",
+        read_sources,
+        lambda: [SOURCES.read_bytes(), *stored("sources")],
+    ),
     Reader("download-marks", ".json", read_marks),
     Reader(
         "fetched-gzip",
         ".gz",
         _checked,
-        lambda: [gzip.compress(b"chr1\t1\t2\n" * 90, mtime=0), bgzip(b">a\nACGT\n" * 50)],
+        lambda: [
+            gzip.compress(b"chr1\t1\t2\n" * 90, mtime=0),
+            bgzip(b">a\nACGT\n" * 50),
+        ],
     ),
     Reader("fetched-archive", ".tgz", _checked, lambda: [tar(b"")]),
     Reader("fetched-text", ".bed", _checked, tokens=(b"<html>", b"<!DOCTYPE html>")),
@@ -118,8 +147,20 @@ READERS = [
         _archive,
         lambda: [_packed(CONTENT), _packed({"empty": b""})],
         Container(_headers, _with_headers),
-        (b"toy/../x", b"/etc/passwd", b"77777777777", b"\x80\xff\xff\xff", b"ustar  \0", b"toy/a\nb"),
+        (
+            b"toy/../x",
+            b"/etc/passwd",
+            b"77777777777",
+            b"\x80\xff\xff\xff",
+            b"ustar  \0",
+            b"toy/a\nb",
+        ),
     ),
     Reader("card-figures", ".json", _card(METRICS), lambda: [_model()[METRICS]]),
-    Reader("card-origin", ".json", _card("provenance.json"), lambda: [_model()["provenance.json"]]),
+    Reader(
+        "card-origin",
+        ".json",
+        _card("provenance.json"),
+        lambda: [_model()["provenance.json"]],
+    ),
 ]

@@ -44,7 +44,13 @@ def _read_array(path: Path) -> None:
 
 
 def _report(path: Path) -> None:
-    auc_report(scores(), path, path.parent / "report", compare={"kmers": scores()[:, ::-1]}, threads=1)
+    auc_report(
+        scores(),
+        path,
+        path.parent / "report",
+        compare={"kmers": scores()[:, ::-1]},
+        threads=1,
+    )
 
 
 def _read_mat(path: Path) -> None:
@@ -91,7 +97,10 @@ def _frame(of_labels: bool = False) -> pd.DataFrame:
 
 
 def _of(
-    name: str, suffix: str, *writers: Callable[[Path], object], container: Container | None = None
+    name: str,
+    suffix: str,
+    *writers: Callable[[Path], object],
+    container: Container | None = None,
 ) -> Reader:
     """A reader of arrays of a format, whose seeds these write."""
     read = _read_mat if suffix == ".mat" else _read_array
@@ -119,7 +128,11 @@ READERS = [
     _of("matlab5", ".mat", _matlab("packed"), container=MATLAB5),
     _of("matlab5-plain", ".mat", _matlab("plain")),
     _of("matlab73", ".mat", _matlab("hdf5"), _matlab("hdf5", ((2, 2, 4), (2, 4)))),
-    _of("hdf5", ".h5", *(functools.partial(_write_hdf5, chunks=chunks) for chunks in (False, True))),
+    _of(
+        "hdf5",
+        ".h5",
+        *(functools.partial(_write_hdf5, chunks=chunks) for chunks in (False, True)),
+    ),
     _of(
         "npy",
         ".npy",
@@ -129,8 +142,12 @@ READERS = [
     _of(
         "npz",
         ".npz",
-        lambda path: np.savez_compressed(path, predictions=scores(), tracks=np.array(NAMES)),
-        lambda path: np.savez(path, predictions=np.asfortranarray(scores()), other=labels()),
+        lambda path: np.savez_compressed(
+            path, predictions=scores(), tracks=np.array(NAMES)
+        ),
+        lambda path: np.savez(
+            path, predictions=np.asfortranarray(scores()), other=labels()
+        ),
     ),
     _of("npz-labels", ".npz", PackedLabels.from_dense(labels()).save),
     _of(
@@ -140,7 +157,12 @@ READERS = [
         lambda path: _frame(True).to_parquet(path, index=False, compression="none"),
     ),
     Reader("array-tsv", ".tsv", _read_array),
-    Reader("array-csv", ".csv", _read_array, tokens=(b'"', b'""', b",", b"Unnamed: 0", b"\n,")),
+    Reader(
+        "array-csv",
+        ".csv",
+        _read_array,
+        tokens=(b'"', b'""', b",", b"Unnamed: 0", b"\n,"),
+    ),
     Reader("array-tsv.gz", ".tsv.gz", _read_array, "array-tsv"),
     Reader("auc-report", ".tsv", _report, tokens=(b"</script>", b"<!--")),
     Reader("published", ".tsv", lambda path: read_published(path, NAMES)),

@@ -17,7 +17,11 @@ from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin import labels as module
-from bigbird_dna.genome.chromatin.dataset import ChromatinData, build_dataset, read_dataset
+from bigbird_dna.genome.chromatin.dataset import (
+    ChromatinData,
+    build_dataset,
+    read_dataset,
+)
 from bigbird_dna.genome.chromatin.labels import BinSource, Labeling, PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, tracks_from_folder
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
@@ -48,7 +52,9 @@ def rows_of(data: ChromatinData) -> dict[tuple[str, int], tuple[str, tuple[int, 
 @pytest.fixture(scope="module")
 def demo_data(demo, tmp_path_factory) -> ChromatinData:
     reference = Reference(demo.directory / "genome.fa.gz")
-    splits = region_splits(reference.contigs, DEMO, valid=["demo2:20,001-60,000"], test=["demo3"])
+    splits = region_splits(
+        reference.contigs, DEMO, valid=["demo2:20,001-60,000"], test=["demo3"]
+    )
     tracks = read_tracks(demo.directory / "tracks.tsv")
     out = tmp_path_factory.mktemp("chromatin") / "data"
     labeling = Labeling(window=4000, max_n=1.0, min_positives=1)
@@ -56,12 +62,17 @@ def demo_data(demo, tmp_path_factory) -> ChromatinData:
 
 
 def test_labels_agree_with_counting_bases(demo, demo_data):
-    peaks = [read_peaks(demo, track.name) for track in read_tracks(demo.directory / "tracks.tsv")]
+    peaks = [
+        read_peaks(demo, track.name)
+        for track in read_tracks(demo.directory / "tracks.tsv")
+    ]
     expected = {}
     for contig, sequence in demo.sequences.items():
         bins = len(sequence) // 200
         masks = [covered(len(sequence), own[contig])[: bins * 200] for own in peaks]
-        labels = np.array([mask.reshape(bins, 200).sum(axis=1) > 100 for mask in masks]).T
+        labels = np.array(
+            [mask.reshape(bins, 200).sum(axis=1) > 100 for mask in masks]
+        ).T
         for number in np.flatnonzero(labels.any(axis=1)):
             start = int(number) * 200
             split = "test" if contig == "demo3" else "train"
@@ -71,14 +82,19 @@ def test_labels_agree_with_counting_bases(demo, demo_data):
                     split = "valid"
                 elif start - 1_900 < 61_900 and start + 2_100 > 18_100:
                     continue
-            expected[contig, start] = (split, tuple(labels[number].astype(int).tolist()))
+            expected[contig, start] = (
+                split,
+                tuple(labels[number].astype(int).tolist()),
+            )
     assert rows_of(demo_data) == expected
     assert demo_data.info["dropped_bins"]["gap"] > 0
 
 
 def test_rows_are_sorted_and_described_and_in_the_middle_of_windows(demo, demo_data):
     order = list(demo.sequences)
-    places = [(order.index(c), s) for c, s in demo_data.bins[["contig", "start"]].values]
+    places = [
+        (order.index(c), s) for c, s in demo_data.bins[["contig", "start"]].values
+    ]
     assert places == sorted(places)
     for split in ("train", "valid", "test"):
         rows = demo_data.rows(split)
@@ -113,10 +129,17 @@ class Small:
         return Track(name, "TF", file=path)
 
     def build(self, *tracks: Track, **options: object) -> ChromatinData:
-        splits, blacklist = options.pop("splits", self.splits), options.pop("blacklist", None)
-        labeling = Labeling(**{"window": 1000, "max_n": 1.0, "min_positives": 0} | options)
+        splits, blacklist = (
+            options.pop("splits", self.splits),
+            options.pop("blacklist", None),
+        )
+        labeling = Labeling(
+            **{"window": 1000, "max_n": 1.0, "min_positives": 0} | options
+        )
         out = self.directory / "data"
-        return build_dataset(out, BinSource(self.reference, DEMO, tracks, splits, labeling, blacklist))
+        return build_dataset(
+            out, BinSource(self.reference, DEMO, tracks, splits, labeling, blacklist)
+        )
 
 
 @pytest.fixture
@@ -135,7 +158,9 @@ def test_one_base_peaks_are_widened(small):
     data = small.build(peaks, widen=100)
     # 200–401 covers bin 200 whole; 900–1101 has 100 bp of bin 800 and 101 of bin 1000; 0–101 has 101.
     assert starts(data) == [0, 200, 1000]
-    assert starts(data, "b") == [3800]  # 101 bp of the last bin, cut at the contig's end
+    assert starts(data, "b") == [
+        3800
+    ]  # 101 bp of the last bin, cut at the contig's end
     assert starts(small.build(peaks, rule="any", widen=100)) == [0, 200, 400, 800, 1000]
     assert starts(small.build(peaks, rule="center")) == [200]
     assert starts(small.build(peaks, rule=1)) == [0, 200, 1000]
@@ -150,11 +175,16 @@ def test_windows_with_many_n_are_dropped(small):
     kept = []
     for start in range(0, 10_001 - 200, 200):
         opens = start + 100 - 500
-        unknown = sum(not 0 <= p < 10_050 or 3_000 <= p < 4_000 for p in range(opens, opens + 1000))
+        unknown = sum(
+            not 0 <= p < 10_050 or 3_000 <= p < 4_000
+            for p in range(opens, opens + 1000)
+        )
         if unknown <= 100:
             kept.append(start)
     assert starts(data) == kept
-    assert data.info["dropped_bins"]["too many N"] == 50 - len(kept) + 4  # and two at each end of b
+    assert (
+        data.info["dropped_bins"]["too many N"] == 50 - len(kept) + 4
+    )  # and two at each end of b
 
 
 def test_blacklisted_bins_are_dropped(small):
@@ -189,7 +219,9 @@ def test_tracks_with_too_few_positives_are_left_out(small):
     data = small.build(rare, good, unseen, empty, min_positives=3, min_held_out=1)
     assert [track.name for track in data.tracks] == ["good"]
     assert starts(data) == [0, 200, 400, 600, 800]  # none of the bins of rare alone
-    for name, entry in zip(("rare", "unseen", "empty"), data.info["left_out"], strict=True):
+    for name, entry in zip(
+        ("rare", "unseen", "empty"), data.info["left_out"], strict=True
+    ):
         assert entry["track"] == name
         message(entry["reason"])
     with fails(DataError):
@@ -198,7 +230,10 @@ def test_tracks_with_too_few_positives_are_left_out(small):
 
 def test_a_track_without_its_opposite_is_left_out(small):
     good = small.track("good", "a\t0\t1000\n")
-    plus, minus = small.track("plus", "a\t0\t1000\n"), small.track("minus", "a\t8000\t8400\n")
+    plus, minus = (
+        small.track("plus", "a\t0\t1000\n"),
+        small.track("minus", "a\t8000\t8400\n"),
+    )
     pair = replace(plus, opposite="minus"), replace(minus, opposite="plus")
     data = small.build(good, *pair, min_positives=3)
     assert [track.name for track in data.tracks] == ["good"]
@@ -223,11 +258,16 @@ def test_unknown_bases_are_found_across_chunks(small, monkeypatch):
 
 
 def test_the_same_input_gives_the_same_bytes(small, tmp_path):
-    tracks = [small.track("x", "a\t0\t1000\n"), small.track("y", "a\t400\t5000\nb\t0\t700\n")]
+    tracks = [
+        small.track("x", "a\t0\t1000\n"),
+        small.track("y", "a\t400\t5000\nb\t0\t700\n"),
+    ]
     found = []
     for _ in range(2):
         small.build(*tracks, negative_fraction=0.3)
-        found.append({p.name: p.read_bytes() for p in (small.directory / "data").iterdir()})
+        found.append(
+            {p.name: p.read_bytes() for p in (small.directory / "data").iterdir()}
+        )
     assert found[0] == found[1]
     assert str(small.directory) not in json.dumps(json.loads(found[0]["dataset.json"]))
 
@@ -241,7 +281,14 @@ def test_peaks_that_lie_nowhere_are_refused(small):
 
 @pytest.mark.parametrize(
     "options",
-    [{"max_n": 1.5}, {"negative_fraction": -0.1}, {"rule": 300}, {"rule": 0}, {"window": 0}, {"bin_size": 0}],
+    [
+        {"max_n": 1.5},
+        {"negative_fraction": -0.1},
+        {"rule": 300},
+        {"rule": 0},
+        {"window": 0},
+        {"bin_size": 0},
+    ],
 )
 def test_impossible_settings_are_refused(small, options):
     with pytest.raises(ConfigError):
@@ -257,7 +304,10 @@ def test_incomplete_or_mixed_data_sets_are_refused(small):
     assert len(read_dataset(directory)) == 70
     pd.DataFrame({"a": [1]}).to_parquet(small.directory / "other")
     others = [("labels.npz", labels), ("dataset.json", b"{}"), ("bins.parquet", b"no")]
-    for name, content in [*others, ("bins.parquet", (small.directory / "other").read_bytes())]:
+    for name, content in [
+        *others,
+        ("bins.parquet", (small.directory / "other").read_bytes()),
+    ]:
         whole = (directory / name).read_bytes()
         (directory / name).write_bytes(content)
         with fails(DataError):
@@ -279,12 +329,16 @@ def test_yeast_and_human_peaks(shared_data, tmp_path):
         reference, assembly = Reference(tmp_path / "x.fa.gz"), load_assembly(name)
         labeling = Labeling(window=8000, max_n=0.1, **options)
         regions = region_splits(reference.contigs, assembly, **splits)
-        return build_dataset(tmp_path / "data", BinSource(reference, assembly, tracks, regions, labeling))
+        return build_dataset(
+            tmp_path / "data", BinSource(reference, assembly, tracks, regions, labeling)
+        )
 
     tracks = tracks_from_folder(source / "peaks", "TF")
     assert len(tracks) == 109 and all(track.cell and track.target for track in tracks)
     splits = {"valid": ["22:19,000,001-20,000,000"], "test": ["22:20,500,001-"]}
-    data = build(source / "chr22_1-22000000.fa.gz", "GRCh37", tracks, splits, min_positives=20)
+    data = build(
+        source / "chr22_1-22000000.fa.gz", "GRCh37", tracks, splits, min_positives=20
+    )
     assert 60 < len(data.tracks) < 80
     assert min(int(track.extra["positives_train"]) for track in data.tracks) >= 20
     gap = data.bins.loc[data.bins["split"] == "train", "start"]
@@ -326,7 +380,9 @@ def test_packing_keeps_every_label(rows, tracks, seed):
     assert np.array_equal(kept.rows(), dense[index]) and kept.packed.flags.c_contiguous
     chosen = rng.permutation(tracks)[: rng.integers(0, tracks) + 1]
     assert np.array_equal(labels.select(chosen).rows(), dense[:, chosen])
-    bits = dense[:, :8].astype(np.int64) @ 2 ** np.arange(min(tracks, 8))  # counted from the lowest
+    bits = dense[:, :8].astype(np.int64) @ 2 ** np.arange(
+        min(tracks, 8)
+    )  # counted from the lowest
     assert np.array_equal(labels.packed[:, 0], bits)
 
 
@@ -365,7 +421,11 @@ def test_other_files_are_refused(tmp_path, arrays):
 LENGTHS = {"a": 9_000, "b": 30, "c": 4_000, "d": 5_000}
 DATA = {
     **{"bin": 40, "window": 200, "shift_bp": 3, "max_n": 0.3, "negative_fraction": 0.4},
-    **{"min_positives_train": 5, "min_positives_heldout": 1, "valid_regions": ["a:6001-7000"]},
+    **{
+        "min_positives_train": 5,
+        "min_positives_heldout": 1,
+        "valid_regions": ["a:6001-7000"],
+    },
 }
 
 
@@ -377,7 +437,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "peaks/none.bed").write_text("")
     (home / "peaks/rare.bed").write_text("a\t100\t180\n")
     names = [*MOTIFS, "none", "rare"]
-    rows = "".join(f"{name}\tTF\t{'x' * (name == 'one')}\tpeaks/{name}.bed\n" for name in names)
+    rows = "".join(
+        f"{name}\tTF\t{'x' * (name == 'one')}\tpeaks/{name}.bed\n" for name in names
+    )
     (home / "tracks.tsv").write_text(f"track\tgroup\tlab\tfile\n{rows}")
     (home / "bad.bed").write_text("a\t1000\t1400\nd\t0\t50\n")
     values = {
@@ -393,23 +455,42 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = small_tokenizer()
     config = small_encoder(tokenizer.vocabulary, max_length=160)
     tracks = tuple(NamedTrack(track=name, group="TF") for name in MOTIFS)
-    settings = ChromatinSettings(window=200, bin=40, pooling="bin", bin_layers=0, members=1, tracks=tracks)
+    settings = ChromatinSettings(
+        window=200, bin=40, pooling="bin", bin_layers=0, members=1, tracks=tracks
+    )
     for seed, name in enumerate(("first", "second")):
-        save(home / name, random_model(tokenizer, config, settings, seed=seed, scale=4), {}, {}, {})
+        save(
+            home / name,
+            random_model(tokenizer, config, settings, seed=seed, scale=4),
+            {},
+            {},
+            {},
+        )
     return home
 
 
 @pytest.fixture
 def label(run: Run, home: Path) -> Any:
     def call(output: Path, *more: object) -> Any:
-        words = ("--reference", home / "reference.fa.gz", "--blacklist", home / "bad.bed", "-o", output)
+        words = (
+            "--reference",
+            home / "reference.fa.gz",
+            "--blacklist",
+            home / "bad.bed",
+            "-o",
+            output,
+        )
         return run("prepare chromatin", home / "config.yaml", *words, *more)
 
     return call
 
 
 def files(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != MARKER}
+    return {
+        path.name: path.read_bytes()
+        for path in directory.iterdir()
+        if path.name != MARKER
+    }
 
 
 def test_labels_of_any_number_of_shards(run: Run, label: Any, tmp_path: Path) -> None:
@@ -427,7 +508,9 @@ def test_labels_of_any_number_of_shards(run: Run, label: Any, tmp_path: Path) ->
     assert label(tmp_path / "empty", "--shard", "1/600").code == 0  # of fewer bins
 
 
-def test_predictions_of_test_bins(run: Run, label: Any, home: Path, tmp_path: Path) -> None:
+def test_predictions_of_test_bins(
+    run: Run, label: Any, home: Path, tmp_path: Path
+) -> None:
     assert label(tmp_path / "data").code == 0
     models = home / "first", home / "second"
     inputs = ("--data", tmp_path / "data", "--reference", home / "reference.fa.gz")
@@ -436,23 +519,39 @@ def test_predictions_of_test_bins(run: Run, label: Any, home: Path, tmp_path: Pa
     for of in (2, 7):
         shards = [tmp_path / f"{number}.shard" for number in range(1, of + 1)]
         for number, path in enumerate(shards, start=1):
-            assert run(*words, path, "--shard", f"{number}/{of}", "--batch-size", number).code == 0
+            assert (
+                run(
+                    *words, path, "--shard", f"{number}/{of}", "--batch-size", number
+                ).code
+                == 0
+            )
         assert run("merge-shards", *shards, "-o", tmp_path / "merged.npy").code == 0
-        assert (tmp_path / "merged.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes(), of
+        assert (tmp_path / "merged.npy").read_bytes() == (
+            tmp_path / "whole.npy"
+        ).read_bytes(), of
     assert run(*words, tmp_path / "empty", "--shard", "1/60").code == 0  # of fewer bins
     refused(run("merge-shards", *shards), 2)
-    refused(run(*words, shards[0], "--shard", "1/7", "--write-labels", tmp_path / "x"), 2)
+    refused(
+        run(*words, shards[0], "--shard", "1/7", "--write-labels", tmp_path / "x"), 2
+    )
     for key, *other in (
         ("seed", "--set", "chromatin.evaluation.seed=3"),
         ("precision", "--precision", "bfloat16"),
     ):
         assert run(*words, shards[1], "--shard", "2/7", *other).code == 0
-        refused(run("merge-shards", *shards, "-o", tmp_path / "merged.npy"), 1, "2.shard", f"({key})")
+        refused(
+            run("merge-shards", *shards, "-o", tmp_path / "merged.npy"),
+            1,
+            "2.shard",
+            f"({key})",
+        )
     refused(run(*words, tmp_path / "x.npy", "--precision", "float16"), 2, "float16")
     assert not (tmp_path / "x.npy").exists()
 
 
-def test_shards_of_other_labels_are_refused(run: Run, label: Any, home: Path, tmp_path: Path) -> None:
+def test_shards_of_other_labels_are_refused(
+    run: Run, label: Any, home: Path, tmp_path: Path
+) -> None:
     assert label(tmp_path / "1", "--shard", "1/2").code == 0
     shards = tmp_path / "1", tmp_path / "2"
 
@@ -475,9 +574,23 @@ def test_shards_of_other_labels_are_refused(run: Run, label: Any, home: Path, tm
     bundle = ("--deepsea-bundle", home / "none", "-o", tmp_path / "2")
     assert run(*words, "--set", "chromatin.data=null", *bundle).code == 2
     (tmp_path / "deepsea.yaml").write_text(
-        yaml.safe_dump({"genome": {"assembly": "GRCh37"}, "chromatin": {"data": {"tracks": "deepsea"}}})
+        yaml.safe_dump(
+            {
+                "genome": {"assembly": "GRCh37"},
+                "chromatin": {"data": {"tracks": "deepsea"}},
+            }
+        )
     )
     # Published labels are not made in shards.
-    words = ("prepare chromatin", tmp_path / "deepsea.yaml", "--reference", home / "reference.fa.gz")
+    words = (
+        "prepare chromatin",
+        tmp_path / "deepsea.yaml",
+        "--reference",
+        home / "reference.fa.gz",
+    )
     refused(run(*words, "--shard", "1/2", "-o", tmp_path / "1"), 2, "1/2")
-    refused(run(*words, "--set", "chromatin.shards.data=2", "-o", tmp_path / "1"), 2, "shards.data")
+    refused(
+        run(*words, "--set", "chromatin.shards.data=2", "-o", tmp_path / "1"),
+        2,
+        "shards.data",
+    )

@@ -51,12 +51,16 @@ def matrices(world) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def reference(world, tmp_path_factory) -> Reference:
-    return Reference(write_reference(tmp_path_factory.mktemp("reference") / "genome.fa.gz", world))
+    return Reference(
+        write_reference(tmp_path_factory.mktemp("reference") / "genome.fa.gz", world)
+    )
 
 
 @pytest.fixture(scope="module")
 def bundle(matrices, tmp_path_factory) -> Path:
-    return write_bundle(tmp_path_factory.mktemp("bundle") / "deepsea_train", matrices).parent
+    return write_bundle(
+        tmp_path_factory.mktemp("bundle") / "deepsea_train", matrices
+    ).parent
 
 
 @pytest.fixture
@@ -66,9 +70,20 @@ def bed(world, tmp_path) -> Path:
 
 @pytest.fixture
 def build(reference, bed, tmp_path) -> Callable[..., object]:
-    def build(bundle: Path, bins: Path = bed, tracks: tuple[Track, ...] = TRACKS, **options: object):
+    def build(
+        bundle: Path,
+        bins: Path = bed,
+        tracks: tuple[Track, ...] = TRACKS,
+        **options: object,
+    ):
         return build_deepsea(
-            tmp_path / "data", bundle, bins, reference, HUMAN, tracks, **{"samples": 64} | options
+            tmp_path / "data",
+            bundle,
+            bins,
+            reference,
+            HUMAN,
+            tracks,
+            **{"samples": 64} | options,
         )
 
     return build
@@ -77,32 +92,51 @@ def build(reference, bed, tmp_path) -> Callable[..., object]:
 def check(data, world: World) -> None:
     order = [row for split in ("train", "valid", "test") for row in world.rows[split]]
     assert np.array_equal(data.labels.rows(), world.labels[order])
-    expected = [(world.bins[row][0].removeprefix("chr"), world.bins[row][1]) for row in order]
+    expected = [
+        (world.bins[row][0].removeprefix("chr"), world.bins[row][1]) for row in order
+    ]
     assert list(zip(data.bins["contig"], data.bins["start"], strict=True)) == expected
     assert (data.bins["end"] - data.bins["start"] == 200).all()
     assert [len(data.rows(split)) for split in SIZES] == list(SIZES.values())
-    assert data.bins["split"].tolist() == [split for split, n in SIZES.items() for _ in range(n)]
+    assert data.bins["split"].tolist() == [
+        split for split, n in SIZES.items() for _ in range(n)
+    ]
     assert [track.name for track in data.tracks] == [track.name for track in TRACKS]
 
 
 @pytest.mark.parametrize("compress", [False, True])
-def test_a_bundle_of_2000_rows_is_read_back_exactly(world, matrices, reference, build, tmp_path, compress):
+def test_a_bundle_of_2000_rows_is_read_back_exactly(
+    world, matrices, reference, build, tmp_path, compress
+):
     directory = write_bundle(tmp_path / "bundle", matrices, compress)
-    data = build(directory, samples=10_000)  # every window is compared with the reference
+    data = build(
+        directory, samples=10_000
+    )  # every window is compared with the reference
     check(data, world)
     check(read_dataset(tmp_path / "data"), world)
     assert data.info["bins_of_no_split"] == 50
     positives = world.labels[world.rows["test"]].sum(axis=0)
-    assert [int(track.extra["positives_test"]) for track in data.tracks] == positives.tolist()
+    assert [
+        int(track.extra["positives_test"]) for track in data.tracks
+    ] == positives.tolist()
     first = {path.name: path.read_bytes() for path in (tmp_path / "data").iterdir()}
     build(directory, samples=16)
-    assert first == {path.name: path.read_bytes() for path in (tmp_path / "data").iterdir()}
-    for row in (0, 3, 640, 800):  # windows of the data set have the bundle's in their middle
+    assert first == {
+        path.name: path.read_bytes() for path in (tmp_path / "data").iterdir()
+    }
+    for row in (
+        0,
+        3,
+        640,
+        800,
+    ):  # windows of the data set have the bundle's in their middle
         wide, narrow = (data.windows(length, [row])[0] for length in (8000, 1000))
         sequence = reference.fetch(wide)
         assert sequence[3500:4500] == reference.fetch(narrow)
         split = data.bins["split"].iloc[row]
-        found = matrices[f"{split}xdata"][row - {"train": 0, "valid": 600, "test": 700}[split]]
+        found = matrices[f"{split}xdata"][
+            row - {"train": 0, "valid": 600, "test": 700}[split]
+        ]
         assert np.array_equal(one_hot(sequence[3500:4500]).T, found)
 
 
@@ -116,7 +150,10 @@ def test_archives_are_unpacked(world, bundle, build, bed, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {
         *("bundle.tar.gz", "allTFs.pos.bed.tar.gz", "allTFs.pos.bed", "data")
     }
-    check(build(bundle, written(tmp_path / "bins.bed.gz", bed.read_bytes(), packed=True)), world)
+    check(
+        build(bundle, written(tmp_path / "bins.bed.gz", bed.read_bytes(), packed=True)),
+        world,
+    )
 
     unpack_bundle(archive, tmp_path / "kept")
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()}
@@ -127,7 +164,9 @@ def test_archives_are_unpacked(world, bundle, build, bed, tmp_path):
     assert (tmp_path / "kept" / "valid.mat").read_bytes() == b"mine"
     (tmp_path / "kept" / "valid.mat").unlink()
     unpack_bundle(archive, tmp_path / "kept")
-    same = [path.name for path, time in times.items() if path.stat().st_mtime_ns == time]
+    same = [
+        path.name for path, time in times.items() if path.stat().st_mtime_ns == time
+    ]
     assert sorted(same) == ["test.mat", "train.mat"]
     check(build(tmp_path / "kept"), world)
 
@@ -156,7 +195,9 @@ def with_many_channels(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def with_first_label(change: Callable[[int], int]) -> Callable[[np.ndarray], np.ndarray]:
+def with_first_label(
+    change: Callable[[int], int],
+) -> Callable[[np.ndarray], np.ndarray]:
     def changed(array: np.ndarray) -> np.ndarray:
         array = array.copy()
         array[0, 4] = change(int(array[0, 4]))
@@ -213,18 +254,34 @@ def test_missing_truncated_and_other_files_are_refused(bundle, build, tmp_path, 
 
 @pytest.mark.parametrize("moved", [True, False])
 def test_a_reference_of_other_bases_is_refused(world, bundle, bed, tmp_path, moved):
-    sequences = {name: "N" * moved + sequence.upper() for name, sequence in world.sequences.items()}
+    sequences = {
+        name: "N" * moved + sequence.upper()
+        for name, sequence in world.sequences.items()
+    }
     base = sequences["chr8"][500]
-    sequences["chr8"] = sequences["chr8"][:500] + ("A" if base != "A" else "C") + sequences["chr8"][501:]
+    sequences["chr8"] = (
+        sequences["chr8"][:500]
+        + ("A" if base != "A" else "C")
+        + sequences["chr8"][501:]
+    )
     write_fasta(tmp_path / "other.fa.gz", sequences.items())
-    named = ("train.mat: trainxdata: row 1 (chr1:-400-600, 0-based): base 401, at chr1:0",) if moved else ()
-    with Reference(tmp_path / "other.fa.gz") as reference, fails(DataError, reference.path, *named):
+    named = (
+        ("train.mat: trainxdata: row 1 (chr1:-400-600, 0-based): base 401, at chr1:0",)
+        if moved
+        else ()
+    )
+    with (
+        Reference(tmp_path / "other.fa.gz") as reference,
+        fails(DataError, reference.path, *named),
+    ):
         build_deepsea(tmp_path / "data", bundle, bed, reference, HUMAN, TRACKS)
 
 
 def test_shifted_coordinates_are_named(world, matrices, build, tmp_path):
     forward = windows(world, world.rows["valid"], shift=25)
-    content = matrices | {"validxdata": np.concatenate([forward, forward[:, ::-1, ::-1]])}
+    content = matrices | {
+        "validxdata": np.concatenate([forward, forward[:, ::-1, ::-1]])
+    }
     with fails(DataError, "+25 bp"):
         build(write_bundle(tmp_path / "bundle", content))
 
@@ -305,14 +362,22 @@ def check_arrays(path: Path, content: dict[str, np.ndarray]) -> None:
             read = np.full((COLUMNS, rows), 2)
             for track, row, values in found["data"].parts(rows):
                 height, width = values.shape
-                assert (read[track : track + height, row : row + width] == 2).all()  # none twice
+                assert (
+                    read[track : track + height, row : row + width] == 2
+                ).all()  # none twice
                 read[track : track + height, row : row + width] = values
             assert np.array_equal(read.T, content["data"][:rows])
 
 
 @pytest.mark.parametrize("budget", [1, 200, 1 << 26])
 @pytest.mark.parametrize(
-    "chunks", [None, ((25, 4, 1), (COLUMNS, 1)), ((7, 2, 10), (3, 10)), ((1, 1, ROWS), (1, ROWS))]
+    "chunks",
+    [
+        None,
+        ((25, 4, 1), (COLUMNS, 1)),
+        ((7, 2, 10), (3, 10)),
+        ((1, 1, ROWS), (1, ROWS)),
+    ],
 )
 def test_hdf5_whatever_the_chunks(tmp_path, monkeypatch, chunks, budget):
     monkeypatch.setattr(matlab, "BUDGET", budget)
@@ -323,7 +388,9 @@ def test_hdf5_whatever_the_chunks(tmp_path, monkeypatch, chunks, budget):
 @pytest.mark.parametrize("compress", [False, True])
 def test_version_5_whatever_the_type(tmp_path, compress, dtype):
     content = arrays(dtype)
-    scipy.io.savemat(tmp_path / "a.mat", {"note": "text", **content}, do_compression=compress)
+    scipy.io.savemat(
+        tmp_path / "a.mat", {"note": "text", **content}, do_compression=compress
+    )
     check_arrays(tmp_path / "a.mat", content)
 
 
@@ -375,7 +442,9 @@ WRONG_SIZES = [(28, 200), (32, 2**30), (32, 2**32 - 37), (44, 1 << 30)]
         *(("long_name", place, "<I", size) for place, size in WRONG_SIZES),
     ],
 )
-def test_types_and_sizes_that_cannot_be_are_refused(tmp_path, name, place, format, value, compress):
+def test_types_and_sizes_that_cannot_be_are_refused(
+    tmp_path, name, place, format, value, compress
+):
     path = write_mat(tmp_path / "a.mat", {name: arrays()["data"]}, "plain")
     raw = bytearray(path.read_bytes())
     assert place != 48 or raw[176] == 2
@@ -398,7 +467,9 @@ def test_other_content_is_refused(tmp_path, what):
         case "version 4":  # as SciPy takes it
             raw[:1] = b"\0"
         case "complex":
-            raw = bytearray(write_mat(path, {"data": arrays()["data"] * 1j}, "plain").read_bytes())
+            raw = bytearray(
+                write_mat(path, {"data": arrays()["data"] * 1j}, "plain").read_bytes()
+            )
         case _:
             raw = bytearray(b"MATLAB 5.0 MAT-file" * 9 if what == "text" else b"")
     path.write_bytes(raw)
@@ -407,12 +478,17 @@ def test_other_content_is_refused(tmp_path, what):
 
 
 def test_arrays_of_other_files_and_impossible_ones_are_not_read(tmp_path):
-    path, other = (write_mat(tmp_path / name, arrays(), "hdf5") for name in ("a.mat", "other.h5"))
+    path, other = (
+        write_mat(tmp_path / name, arrays(), "hdf5") for name in ("a.mat", "other.h5")
+    )
     with h5py.File(path, "a") as file:
         file["outside"] = h5py.ExternalLink(other.name, "/data")
         file.create_dataset("huge", (919, 10**9), "u1", chunks=(919, 64))
     with open_mat(path) as found:
         assert sorted(found) == ["data", "huge", "xdata"]
-        for read in (lambda: next(found["huge"].parts(10**9)), lambda: found["huge"].pick(np.arange(3))):
+        for read in (
+            lambda: next(found["huge"].parts(10**9)),
+            lambda: found["huge"].pick(np.arange(3)),
+        ):
             with fails(DataError):
                 read()

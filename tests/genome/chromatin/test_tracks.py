@@ -37,7 +37,13 @@ B\tDHS\tK562\tDNase\t\t\tLab 2
 def test_a_table_is_read_with_all_it_says(tmp_path):
     first, second = read_tracks(written(tmp_path / "tracks.tsv", TABLE))
     assert first == Track(
-        "A", "TF", "K562", "CTCF", file=tmp_path / "peaks/a.bed", published_auroc=0.97, extra={"lab": "Lab 1"}
+        "A",
+        "TF",
+        "K562",
+        "CTCF",
+        file=tmp_path / "peaks/a.bed",
+        published_auroc=0.97,
+        extra={"lab": "Lab 1"},
     )
     assert second.file is None
     assert second.published_auroc is None
@@ -51,12 +57,24 @@ def test_what_is_written_is_read_back(tmp_path):
     copy = tmp_path / "other" / "copy.tsv"
     write_tracks(copy, tracks, {"positives_train": [3, 4]})
     assert copy.read_text().splitlines()[0].split("\t") == [
-        *("track", "group", "cell", "target", "file", "published_auroc", "lab", "positives_train")
+        *(
+            "track",
+            "group",
+            "cell",
+            "target",
+            "file",
+            "published_auroc",
+            "lab",
+            "positives_train",
+        )
     ]
     back = read_tracks(copy)
     assert [track.extra["positives_train"] for track in back] == ["3", "4"]
     assert back[0].file.resolve() == (tmp_path / "peaks/a.bed").resolve()
-    assert [(t.name, t.group, t.published_auroc) for t in back] == [("A", "TF", 0.97), ("B", "DHS", None)]
+    assert [(t.name, t.group, t.published_auroc) for t in back] == [
+        ("A", "TF", 0.97),
+        ("B", "DHS", None),
+    ]
 
 
 @given(st.permutations(range(6)), st.integers(0, 3))
@@ -68,13 +86,17 @@ def test_opposites_are_pairs(order, pairs):
     places = exchanged(tracks)
     assert (places is None) == (not pairs)
     if places is not None:
-        assert [tracks[n].name for n in places] == [one.opposite or one.name for one in tracks]
+        assert [tracks[n].name for n in places] == [
+            one.opposite or one.name for one in tracks
+        ]
         assert [places[n] for n in places] == [*range(6)]
 
 
 @pytest.mark.parametrize("opposites", ["A-", "-B", "BB", "AA"])
 def test_opposites_that_are_no_pairs_are_refused(tmp_path, opposites):
-    rows = "".join(f"{n}\tTF\t{o.strip('-')}\n" for n, o in zip("BA", opposites, strict=True))
+    rows = "".join(
+        f"{n}\tTF\t{o.strip('-')}\n" for n, o in zip("BA", opposites, strict=True)
+    )
     with fails(DataError):
         read_tracks(written(tmp_path / "tracks.tsv", f"track\tgroup\topposite\n{rows}"))
 
@@ -82,7 +104,9 @@ def test_opposites_that_are_no_pairs_are_refused(tmp_path, opposites):
 def test_start_sites_become_a_track_per_strand(tmp_path):
     loci = [Locus("c", 3, "+", "a"), Locus("b", 9, "-", "b"), Locus("c", 0, "-", "c")]
     plus, minus = tss_tracks(loci, tmp_path)
-    assert (plus.opposite, minus.opposite) == (minus.name, plus.name) == ("TSS-", "TSS+")
+    assert (
+        (plus.opposite, minus.opposite) == (minus.name, plus.name) == ("TSS-", "TSS+")
+    )
     assert plus.peak_file().read_text() == "c\t3\t4\n"
     assert minus.peak_file().read_text() == "b\t9\t10\nc\t0\t1\n"
 
@@ -90,7 +114,11 @@ def test_start_sites_become_a_track_per_strand(tmp_path):
 def test_the_published_layout_of_deepsea(tmp_path):
     tracks = read_tracks(written(tmp_path / "tracks.tsv", DEEPSEA))
     assert [(track.name, track.group) for track in tracks] == [
-        *(("8988T|DNase|None", "DHS"), ("K562|CTCF|None", "TF"), ("K562|CTCF|None|2", "TF")),
+        *(
+            ("8988T|DNase|None", "DHS"),
+            ("K562|CTCF|None", "TF"),
+            ("K562|CTCF|None|2", "TF"),
+        ),
         ("K562|H3K4me3|None", "HM"),
     ]
     assert [track.published_auroc for track in tracks] == [0.91, 0.98, None, 0.9]
@@ -100,12 +128,26 @@ def test_the_published_layout_of_deepsea(tmp_path):
 def test_deepseas_supplementary_table(tmp_path):
     tracks = read_tracks(written(tmp_path / "tracks.tsv", SUPPLEMENT))
     assert [(track.name, track.group) for track in tracks] == [
-        *(("8988T|DNase|None", "DHS"), ("K562|HNF4A|None", "TF"), ("K562|BRF1|None", "TF")),
+        *(
+            ("8988T|DNase|None", "DHS"),
+            ("K562|HNF4A|None", "TF"),
+            ("K562|BRF1|None", "TF"),
+        ),
         *(("Monocytes-CD14+RO01746|H2AZ|None", "HM"), ("K562|H3K4me3|None", "HM")),
         ("K562|H3K4me3|None|2", "HM"),
     ]
-    assert [track.published_auroc for track in tracks] == [0.91, 0.98, None, 0.88, 0.9, 0.8]
-    assert tracks[1].extra == {"published_auprc": "0.05", "published_prevalence": "8.79E-06"}
+    assert [track.published_auroc for track in tracks] == [
+        0.91,
+        0.98,
+        None,
+        0.88,
+        0.9,
+        0.8,
+    ]
+    assert tracks[1].extra == {
+        "published_auprc": "0.05",
+        "published_prevalence": "8.79E-06",
+    }
     assert tracks[1].file == tmp_path / "b.narrowPeak"
 
 
@@ -113,13 +155,23 @@ def test_both_layouts_of_deepseas_919_tracks_say_the_same(shared_data, tmp_path)
     indexed = shared_data / "deepsea" / "deepsea_919_features.tsv"
     rows = [line.split("\t") for line in indexed.read_text().splitlines()[1:]]
     lines = SUPPLEMENT.splitlines()[:1] + [
-        "\t".join([*row[2:6], row[7] if row[7].startswith("NA") else row[7].replace(".", ","), "0", "0"])
+        "\t".join(
+            [
+                *row[2:6],
+                row[7] if row[7].startswith("NA") else row[7].replace(".", ","),
+                "0",
+                "0",
+            ]
+        )
         for row in rows
     ]
     path = written(tmp_path / "tracks.tsv", "\n".join(lines))
 
     def said(tracks):
-        return [(t.name, t.group, t.cell, t.target, t.treatment, t.published_auroc) for t in tracks]
+        return [
+            (t.name, t.group, t.cell, t.target, t.treatment, t.published_auroc)
+            for t in tracks
+        ]
 
     assert said(read_tracks(path)) == said(read_tracks(indexed))
 
@@ -128,7 +180,9 @@ def test_both_layouts_of_deepseas_919_tracks_say_the_same(shared_data, tmp_path)
     groups = [track.group for track in tracks]
     assert groups == ["DHS"] * 125 + ["TF"] * 690 + ["HM"] * 104
     # The one track without a positive in the test set.
-    assert [n for n, track in enumerate(tracks) if track.published_auroc is None] == [598]
+    assert [n for n, track in enumerate(tracks) if track.published_auroc is None] == [
+        598
+    ]
     assert (tracks[598].cell, tracks[598].target) == ("K562", "BRF1")
 
 
@@ -144,7 +198,12 @@ TRACKS = (
 @pytest.mark.parametrize(
     ("pattern", "chosen"),
     [
-        *(("K562|DNase", [1]), ("dhs", [1, 2]), ("gm12878*,DHS", [0, 1, 2]), ("*", [0, 1, 2, 3, 4])),
+        *(
+            ("K562|DNase", [1]),
+            ("dhs", [1, 2]),
+            ("gm12878*,DHS", [0, 1, 2]),
+            ("*", [0, 1, 2, 3, 4]),
+        ),
         *((" *P300 , GM12878|CTCF ", [0, 3]), ("K562?DNase", [1]), ("oth*", [4])),
         ("odd[1]", [4]),  # a name, not the set of characters
     ],
@@ -163,7 +222,14 @@ def test_a_folder_becomes_a_table(tmp_path):
     for folder in (tmp_path, tmp_path / "none"):
         with fails(DataError):
             tracks_from_folder(folder, "TF")
-    for name in ("K562.CTCF.narrowPeak.gz", "b.bed", "a.BED.gz", "c.broadPeak", "read.me", ".x.bed"):
+    for name in (
+        "K562.CTCF.narrowPeak.gz",
+        "b.bed",
+        "a.BED.gz",
+        "c.broadPeak",
+        "read.me",
+        ".x.bed",
+    ):
         (tmp_path / name).touch()
     (tmp_path / "d.bed").mkdir()
     tracks = tracks_from_folder(tmp_path, "TF")
@@ -176,8 +242,16 @@ def test_names_follow_an_expression(tmp_path):
     for name in ("11_Abf1_x.bed", "12_Abf1_y.bed", "13_Reb1_x.bed"):
         (tmp_path / name).touch()
     tracks = tracks_from_folder(tmp_path, "TF", r"\d+_(?P<target>.+)_[xy]")
-    assert [(t.name, t.target) for t in tracks] == [("Abf1", "Abf1"), ("Abf1.2", "Abf1"), ("Reb1", "Reb1")]
-    for wrong, error in ((r"(?P<target>[a-z]+)", DataError), ("(", ConfigError), (".*", ConfigError)):
+    assert [(t.name, t.target) for t in tracks] == [
+        ("Abf1", "Abf1"),
+        ("Abf1.2", "Abf1"),
+        ("Reb1", "Reb1"),
+    ]
+    for wrong, error in (
+        (r"(?P<target>[a-z]+)", DataError),
+        ("(", ConfigError),
+        (".*", ConfigError),
+    ):
         with fails(error):
             tracks_from_folder(tmp_path, "TF", wrong)
 
@@ -229,7 +303,9 @@ def test_headers_comments_and_line_ends_are_passed_over(tmp_path, packing):
     assert len(peaks) == 5
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"# nothing\n", gzip.compress(b"", mtime=0)])
+@pytest.mark.parametrize(
+    "content", [b"", b"\n", b"# nothing\n", gzip.compress(b"", mtime=0)]
+)
 def test_an_empty_file_has_no_peaks(tmp_path, content):
     peaks = read_peaks(written(tmp_path / "a.bed", content))
     assert len(peaks) == 0
@@ -237,7 +313,9 @@ def test_an_empty_file_has_no_peaks(tmp_path, content):
 
 
 def test_contigs_get_the_references_names(tmp_path):
-    path = written(tmp_path / "a.bed", "chr22\t10\t20\n22\t15\t30\nchr1\t5\t9\nodd\t1\t2\n")
+    path = written(
+        tmp_path / "a.bed", "chr22\t10\t20\n22\t15\t30\nchr1\t5\t9\nodd\t1\t2\n"
+    )
     placed = place_peaks(read_peaks(path), {"22": 51304566}, HUMAN)
     assert plain(Peaks(path, placed.contigs)) == {"22": [(10, 30)]}
     # chr1 is GRCh37's, though not in this reference; "odd" is nobody's.
@@ -252,7 +330,9 @@ def test_peaks_are_widened_clipped_and_joined(tmp_path):
 
 
 def test_a_fragment_of_a_contig_lacks_the_peaks_behind_it(tmp_path):
-    path = written(tmp_path / "a.bed", "chr22\t5\t6\nchr22\t999\t2000\nchr22\t30000000\t30000001\n")
+    path = written(
+        tmp_path / "a.bed", "chr22\t5\t6\nchr22\t999\t2000\nchr22\t30000000\t30000001\n"
+    )
     placed = place_peaks(read_peaks(path), {"22": 1000}, HUMAN)
     assert plain(Peaks(path, placed.contigs)) == {"22": [(5, 6), (999, 1000)]}
     assert placed.counts == {"peaks": 3, "unknown": 0, "absent": 1, "clipped": 1}
@@ -283,7 +363,12 @@ def intervals(pairs: list[tuple[int, int]]) -> Intervals:
     return Intervals.union(starts, ends)
 
 
-@given(PEAKS, st.integers(1, 20), st.integers(0, 25), st.sampled_from(["half", "any", "center", 3]))
+@given(
+    PEAKS,
+    st.integers(1, 20),
+    st.integers(0, 25),
+    st.sampled_from(["half", "any", "center", 3]),
+)
 def test_bins_agree_with_counting_bases(pairs, size, stride, rule):
     if isinstance(rule, int):
         rule = min(rule, size)
@@ -293,34 +378,52 @@ def test_bins_agree_with_counting_bases(pairs, size, stride, rule):
     expected = []
     for number, start in enumerate(range(0, LENGTH - size + 1, stride or size)):
         part = covered[start : start + size]
-        positive = {"half": 2 * part.sum() > size, "any": part.any(), "center": part[size // 2]}.get(
-            rule, part.sum() >= rule if isinstance(rule, int) else None
-        )
+        positive = {
+            "half": 2 * part.sum() > size,
+            "any": part.any(),
+            "center": part[size // 2],
+        }.get(rule, part.sum() >= rule if isinstance(rule, int) else None)
         if positive:
             expected.append(number)
-    labeling = Labeling(bin_size=size, stride=stride, rule=rule, window=1, max_n=1, min_positives=0)
+    labeling = Labeling(
+        bin_size=size, stride=stride, rule=rule, window=1, max_n=1, min_positives=0
+    )
     found = labeling.positive_bins(intervals(pairs), LENGTH)
     assert found.tolist() == expected
 
 
-@given(PEAKS, st.lists(st.tuples(st.integers(-5, LENGTH + 5), st.integers(0, 50)), max_size=8))
+@given(
+    PEAKS,
+    st.lists(st.tuples(st.integers(-5, LENGTH + 5), st.integers(0, 50)), max_size=8),
+)
 def test_the_union_and_the_bases_it_covers_agree_with_counting(pairs, places):
     covered = np.zeros(LENGTH + 100, bool)
     for start, length in pairs:
         covered[5 + start : 5 + min(start + length, LENGTH)] = True
     merged = intervals(pairs)
     edges = np.flatnonzero(np.diff(covered, prepend=False)) - 5
-    assert (merged.starts.tolist(), merged.ends.tolist()) == (edges[::2].tolist(), edges[1::2].tolist())
+    assert (merged.starts.tolist(), merged.ends.tolist()) == (
+        edges[::2].tolist(),
+        edges[1::2].tolist(),
+    )
     starts = np.array([start for start, _ in places], np.int64)
     ends = np.array([start + size for start, size in places], np.int64)
-    expected = [covered[5 + start : 5 + end].sum() for start, end in zip(starts, ends, strict=True)]
+    expected = [
+        covered[5 + start : 5 + end].sum()
+        for start, end in zip(starts, ends, strict=True)
+    ]
     assert intervals(pairs).covered(starts, ends).tolist() == expected
 
 
 REGIONS = st.lists(st.integers(0, 300), min_size=6, max_size=6, unique=True).map(sorted)
 
 
-@given(REGIONS, st.permutations(["valid", "test", "exclude"]), st.integers(1, 9), st.integers(1, 80))
+@given(
+    REGIONS,
+    st.permutations(["valid", "test", "exclude"]),
+    st.integers(1, 9),
+    st.integers(1, 80),
+)
 def test_no_window_reaches_another_splits(edges, kinds, size, window):
     regions = dict(zip(kinds, zip(edges[::2], edges[1::2], strict=True), strict=True))
     names = {kind: [f"c:{start + 1}-{end}"] for kind, (start, end) in regions.items()}

@@ -55,8 +55,19 @@ RECORD: dict[str, Any] = {
     "id": "7",
     "question": "What then?",
     "paragraphs": [
-        {"title": "Dogs", "sentences": ["The quick brown fox  jumps.", " Over\tthe lazy dog, naïve café!"]},
-        {"sentences": [" It was the best of times, ", "it was the worst of times — “paid” $3.50."]},
+        {
+            "title": "Dogs",
+            "sentences": [
+                "The quick brown fox  jumps.",
+                " Over\tthe lazy dog, naïve café!",
+            ],
+        },
+        {
+            "sentences": [
+                " It was the best of times, ",
+                "it was the worst of times — “paid” $3.50.",
+            ]
+        },
         {"title": "Empty", "sentences": [" "]},
     ],
     "answers": [{"text": "naïve café", "paragraph": 0, "start": 47}],
@@ -64,7 +75,9 @@ RECORD: dict[str, Any] = {
 }
 
 
-SETTINGS = LongAnswersSettings(form="hotpotqa", length=48, stride=10, question_tokens=4, answer_words=3)
+SETTINGS = LongAnswersSettings(
+    form="hotpotqa", length=48, stride=10, question_tokens=4, answer_words=3
+)
 
 
 @pytest.fixture
@@ -85,7 +98,11 @@ def test_every_token_stands_for_its_characters(reader: AnswerReader) -> None:
     document = reader.document(record())
     for token in range(len(document.ids)):
         number, sentence = document.paragraph[token], document.sentence[token]
-        text = RECORD["paragraphs"][number]["title"] if sentence == TITLE else document.texts[number]
+        text = (
+            RECORD["paragraphs"][number]["title"]
+            if sentence == TITLE
+            else document.texts[number]
+        )
         piece = text[document.start[token] : document.end[token]]
         assert piece and piece == piece.strip()
         if piece.isascii():
@@ -103,7 +120,9 @@ def test_every_token_stands_for_its_characters(reader: AnswerReader) -> None:
     assert document.span(2, 0, 1) is None  # a paragraph of white space
 
 
-@pytest.mark.parametrize(("length", "stride"), [(20, 3), (20, 100), (14, 1), (500, 250)])
+@pytest.mark.parametrize(
+    ("length", "stride"), [(20, 3), (20, 100), (14, 1), (500, 250)]
+)
 def test_windows_cover_every_token_and_hold_what_is_shorter_than_their_overlap(
     reader: AnswerReader, length: int, stride: int
 ) -> None:
@@ -127,16 +146,27 @@ def test_a_question_with_more_candidates_than_fit_is_told(reader: AnswerReader) 
     taken = reader.row(reader.document(many), Window(0, 1)).asked
     other(reader, length=taken + 14).check_room([record(), many], "a.jsonl")
     # Rows of so many tokens would be read in windows of twelve.
-    named = ("a.jsonl", "'x'", "5 candidates", f"{taken} tokens", f"length {taken + 13}", taken + 14)
+    named = (
+        "a.jsonl",
+        "'x'",
+        "5 candidates",
+        f"{taken} tokens",
+        f"length {taken + 13}",
+        taken + 14,
+    )
     with fails(DataError, *named):
         other(reader, length=taken + 13).check_room([record(), many], "a.jsonl")
     with fails(DataError, taken):
         other(reader, length=taken + 1).windows(reader.document(many))
 
 
-def test_the_best_span_is_the_best_of_all(reader: AnswerReader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_span_is_the_best_of_all(
+    reader: AnswerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     document = reader.document(record())
-    monkeypatch.setattr("bigbird_dna.papers.nlp.answers.reading.BEGINNINGS", len(document.ids))
+    monkeypatch.setattr(
+        "bigbird_dna.papers.nlp.answers.reading.BEGINNINGS", len(document.ids)
+    )
     rng = np.random.default_rng(1)
     size = len(document.ids)
     for _ in range(20):
@@ -155,10 +185,16 @@ def test_the_best_span_is_the_best_of_all(reader: AnswerReader, monkeypatch: pyt
         if expected is None:
             assert found is None
         else:
-            assert found is not None and found[0] == expected[0] and found[1] == pytest.approx(expected[1])
+            assert (
+                found is not None
+                and found[0] == expected[0]
+                and found[1] == pytest.approx(expected[1])
+            )
 
 
-def test_of_several_windows_the_one_that_is_surest_answers(reader: AnswerReader) -> None:
+def test_of_several_windows_the_one_that_is_surest_answers(
+    reader: AnswerReader,
+) -> None:
     document = reader.document(record())
     wanted = document.span(0, 47, 57)
     assert wanted is not None
@@ -173,7 +209,10 @@ def test_of_several_windows_the_one_that_is_surest_answers(reader: AnswerReader)
             marks[row.asked + wanted.last - window.begin, 1] = 4
             expected = 4 + number + 4 - 2 - 2
         else:
-            marks[0], marks[row.asked :] = 30.0, 20.0  # higher scores, below those of no answer
+            marks[0], marks[row.asked :] = (
+                30.0,
+                20.0,
+            )  # higher scores, below those of no answer
         nothing = np.zeros(0, np.float32)
         scored.append(WindowScores(window, row, marks, nothing, nothing))
     said = answer(document, scored, reader.settings)
@@ -187,7 +226,9 @@ def test_of_several_windows_the_one_that_is_surest_answers(reader: AnswerReader)
 def test_a_short_answer_stands_in_the_long_one(reader: AnswerReader) -> None:
     document = reader.document(record())
     reader = other(reader, form="natural_questions", length=500)
-    first, second = (document.span(number, 0, len(document.texts[number])) for number in (0, 1))
+    first, second = (
+        document.span(number, 0, len(document.texts[number])) for number in (0, 1)
+    )
     assert first is not None and second is not None
     scored = []
     # The first window is surest of a short answer, the second of a long one, which begins further on.
@@ -207,18 +248,27 @@ def test_a_short_answer_stands_in_the_long_one(reader: AnswerReader) -> None:
     for order in (scored, scored[::-1]):
         said = answer(document, order, reader.settings)
         assert (said.long, said.long_score, said.type) == (1, 14.0, "short")
-        assert said.span == TokenSpan(second.first + 1, second.first + 2) and said.score == 5.0
+        assert (
+            said.span == TokenSpan(second.first + 1, second.first + 2)
+            and said.score == 5.0
+        )
     alone = answer(document, scored[:1], reader.settings)
     assert (alone.long, alone.span) == (0, TokenSpan(first.first + 1, first.first + 2))
     # Where no paragraph stands in a window as a whole there is no long answer, and no short one.
     part = Window(0, first.last)
     row = reader.row(document, part)
     marks = np.zeros((len(row.ids), 4), np.float32)
-    none = answer(document, [WindowScores(part, row, marks, types, scored[0].anchors)], reader.settings)
+    none = answer(
+        document,
+        [WindowScores(part, row, marks, types, scored[0].anchors)],
+        reader.settings,
+    )
     assert (none.long, none.span, none.type) == (None, None, None)
 
 
-def test_extra_globals_stand_for_question_paragraphs_and_sentences(reader: AnswerReader) -> None:
+def test_extra_globals_stand_for_question_paragraphs_and_sentences(
+    reader: AnswerReader,
+) -> None:
     document = reader.document(record())
     whole = Window(0, len(document.ids))
     row = other(reader, 20).row(document, whole)
@@ -227,7 +277,15 @@ def test_extra_globals_stand_for_question_paragraphs_and_sentences(reader: Answe
     assert kinds[1 : asked + 1] == [QUESTION] * asked
     assert row.global_ids[1 : asked + 1].tolist() == document.question.tolist()
     rest = [kind for kind in kinds[asked + 1 :] if kind]
-    assert rest == [PARAGRAPH, SENTENCE, SENTENCE, PARAGRAPH, SENTENCE, SENTENCE, PARAGRAPH]
+    assert rest == [
+        PARAGRAPH,
+        SENTENCE,
+        SENTENCE,
+        PARAGRAPH,
+        SENTENCE,
+        SENTENCE,
+        PARAGRAPH,
+    ]
     assert row.anchor_of == [(0, 0), (0, 1), (1, 0), (1, 1)]
     for slot, (paragraph, sentence) in zip(row.anchors, row.anchor_of, strict=True):
         own = np.flatnonzero(row.owners == slot) - row.asked
@@ -239,10 +297,16 @@ def test_extra_globals_stand_for_question_paragraphs_and_sentences(reader: Answe
     few = other(reader, asked + 3).row(document, whole)
     assert few.anchor_of == [(0, 0)] and few.anchors == [asked + 2]
     paragraphs = other(reader, 20, form="triviaqa").row(document, whole)
-    assert [kind for kind in paragraphs.global_kinds[asked + 1 :] if kind] == [PARAGRAPH] * 3
+    assert [kind for kind in paragraphs.global_kinds[asked + 1 :] if kind] == [
+        PARAGRAPH
+    ] * 3
     inner = reader.row(document, whole)
     assert [int(inner.ids[place]) for place in inner.anchors] == [
-        int(document.ids[np.flatnonzero((document.paragraph == p) & (document.sentence == s))[0]])
+        int(
+            document.ids[
+                np.flatnonzero((document.paragraph == p) & (document.sentence == s))[0]
+            ]
+        )
         for p, s in inner.anchor_of
     ]
 
@@ -251,7 +315,10 @@ def test_labels_are_where_the_answer_stands_or_on_cls(reader: AnswerReader) -> N
     reader = other(reader, length=30, stride=5)
     document = reader.document(record(type="span"))
     known = known_of(document, reader.settings)
-    rows = [(reader.row(document, window), known, window) for window in reader.windows(document)]
+    rows = [
+        (reader.row(document, window), known, window)
+        for window in reader.windows(document)
+    ]
     batch = labels_of(rows, reader.settings)
     firsts, lasts = unpacked(batch["spans"])
     for number, (row, _, window) in enumerate(rows):
@@ -259,39 +326,69 @@ def test_labels_are_where_the_answer_stands_or_on_cls(reader: AnswerReader) -> N
         inside = window.begin <= span.first and span.last < window.end
         first, last = int(firsts[number, 0]), int(lasts[number, 0])
         if inside:
-            assert row.ids[first : last + 1].tolist() == document.ids[span.first : span.last + 1].tolist()
+            assert (
+                row.ids[first : last + 1].tolist()
+                == document.ids[span.first : span.last + 1].tolist()
+            )
         else:
             assert (first, last) == (0, 0)
-        facts = [label for label in batch["anchor_labels"][number].tolist() if label >= 0]
+        facts = [
+            label for label in batch["anchor_labels"][number].tolist() if label >= 0
+        ]
         assert facts == [int(name in {(0, 1), (1, 0)}) for name in row.anchor_of]
     assert 0 < sum(int(one) > 0 for one in firsts[:, 0]) < len(rows)
     whole = {**reader.collate([row for row, *_ in rows]), **batch}
     part = some_rows(whole, batch["types"].new_tensor([len(rows) - 1]))
-    assert part["ids"].shape[1] == len(rows[-1][0].ids) and network_input(part).owners is None
+    assert (
+        part["ids"].shape[1] == len(rows[-1][0].ids)
+        and network_input(part).owners is None
+    )
 
 
-def test_an_answer_without_a_place_stands_wherever_its_words_do(reader: AnswerReader) -> None:
-    answers = [{"text": "Worst, of times"}, {"text": "the fox"}, {"text": "best of all times"}]
+def test_an_answer_without_a_place_stands_wherever_its_words_do(
+    reader: AnswerReader,
+) -> None:
+    answers = [
+        {"text": "Worst, of times"},
+        {"text": "the fox"},
+        {"text": "best of all times"},
+    ]
     document = reader.document(record(answers=answers))
     known = known_of(document, other(reader, form="triviaqa").settings)
     assert [document.text(span) for span in known.spans] == ["fox", "worst of times"]
     text = "A Cat, a cat; the CAT. Catalog “cat”?"
-    assert [text[slice(*one)] for one in places_of(["the cat"], text, 3)] == [*("Cat", "cat", "CAT", "cat")]
-    assert places_of(["cat a dog"], "cat dog", 1) == [] and places_of(["the", ""], "the a", 3) == []
+    assert [text[slice(*one)] for one in places_of(["the cat"], text, 3)] == [
+        *("Cat", "cat", "CAT", "cat")
+    ]
+    assert (
+        places_of(["cat a dog"], "cat dog", 1) == []
+        and places_of(["the", ""], "the a", 3) == []
+    )
 
 
-def test_the_right_candidate_and_the_paragraph_of_a_long_answer_are_labels(reader: AnswerReader) -> None:
+def test_the_right_candidate_and_the_paragraph_of_a_long_answer_are_labels(
+    reader: AnswerReader,
+) -> None:
     reader = other(reader, form="wikihop")
-    document = reader.document(record(candidates=["fox", "Dog"], answers=[{"text": "dog"}]))
+    document = reader.document(
+        record(candidates=["fox", "Dog"], answers=[{"text": "dog"}])
+    )
     window = Window(0, len(document.ids))
     row = reader.row(document, window)
-    assert [int(row.ids[place]) for place in row.anchors] == [int(one[0]) for one in document.candidates]
-    labels = labels_of([(row, known_of(document, reader.settings), window)], reader.settings)
+    assert [int(row.ids[place]) for place in row.anchors] == [
+        int(one[0]) for one in document.candidates
+    ]
+    labels = labels_of(
+        [(row, known_of(document, reader.settings), window)], reader.settings
+    )
     assert labels["anchor_labels"].tolist() == [[0, 1]]
     reader = other(reader, form="natural_questions")
     document = reader.document(record(long_answer=1, answers=[], type="long"))
     known = known_of(document, reader.settings)
-    assert known.long is not None and document.text(known.long) == document.texts[1].strip()
+    assert (
+        known.long is not None
+        and document.text(known.long) == document.texts[1].strip()
+    )
     row = reader.row(document, window)
     labels = labels_of([(row, known, window)], reader.settings)
     first, last = unpacked(labels["long_spans"])
@@ -302,11 +399,17 @@ def test_the_right_candidate_and_the_paragraph_of_a_long_answer_are_labels(reade
     assert labels["types"].tolist() == [0]
 
 
-FORMS = {"span": (2, 0, False), "hotpotqa": (2, 3, True), "natural_questions": (4, 5, False)}
+FORMS = {
+    "span": (2, 0, False),
+    "hotpotqa": (2, 3, True),
+    "natural_questions": (4, 5, False),
+}
 
 
 def settings(form: Any = "span") -> LongAnswersSettings:
-    return LongAnswersSettings(form=form, length=512, stride=256, question_tokens=32, answer_words=30)
+    return LongAnswersSettings(
+        form=form, length=512, stride=256, question_tokens=32, answer_words=30
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -319,19 +422,28 @@ def test_marks_are_those_of_huggingfaces_question_answering(
     shuffle_weights(theirs, 32)
     theirs.save_pretrained(tmp_path)
     text_tokenizer.save(tmp_path / "tokenizer.json")
-    ids = torch.randint(5, text_tokenizer.vocabulary, (2, 512), generator=torch.Generator().manual_seed(3))
+    ids = torch.randint(
+        5,
+        text_tokenizer.vocabulary,
+        (2, 512),
+        generator=torch.Generator().manual_seed(3),
+    )
     asked = torch.tensor([9, 30])
     for row, length in enumerate(asked.tolist()):
         ids[row, length - 1] = text_tokenizer.sep_id
     with torch.inference_mode():
         expected = theirs(input_ids=ids)
     start = make_text_start(
-        TextStartConfig(model=str(tmp_path), compatibility="huggingface"), EncoderConfig(max_length=512), list
+        TextStartConfig(model=str(tmp_path), compatibility="huggingface"),
+        EncoderConfig(max_length=512),
+        list,
     )
     network = build_network(start.config, settings(form)).eval()
     assert isinstance(network, AnswerNetwork)
     start.initialize(network)
-    given = AnswerInput(ids, torch.tensor([512, 512]), asked, torch.zeros(2, 1, dtype=torch.long))
+    given = AnswerInput(
+        ids, torch.tensor([512, 512]), asked, torch.zeros(2, 1, dtype=torch.long)
+    )
     with torch.inference_mode():
         found = network(*given)
     assert found.marks.shape == (2, 512, FORMS[form][0])
@@ -345,8 +457,17 @@ def test_marks_are_those_of_huggingfaces_question_answering(
 
 
 def etc_config(**values: Any) -> EncoderConfig:
-    own = {"vocabulary": 50, "layers": 2, "hidden": 32, "heads": 4, "max_length": 256, "dropout": 0.0}
-    return EncoderConfig(**{**ETC, **own, "num_global_tokens": 12, "relative_max_distance": 4, **values})
+    own = {
+        "vocabulary": 50,
+        "layers": 2,
+        "hidden": 32,
+        "heads": 4,
+        "max_length": 256,
+        "dropout": 0.0,
+    }
+    return EncoderConfig(
+        **{**ETC, **own, "num_global_tokens": 12, "relative_max_distance": 4, **values}
+    )
 
 
 def etc_input(lengths: Tensor, width: int) -> AnswerInput:
@@ -358,7 +479,13 @@ def etc_input(lengths: Tensor, width: int) -> AnswerInput:
     global_ids[:, :4] = torch.randint(5, 50, (batch, 4), generator=draw)
     kinds = torch.tensor([1, 2, 2, 2, 3, 4, 4, 3, 4, 4, 0, 0]).expand(batch, -1)
     return AnswerInput(
-        ids, lengths, torch.full((batch,), 5), torch.tensor([[5, 6, -1]] * batch), global_ids, kinds, owners
+        ids,
+        lengths,
+        torch.full((batch,), 5),
+        torch.tensor([[5, 6, -1]] * batch),
+        global_ids,
+        kinds,
+        owners,
     )
 
 
@@ -366,7 +493,9 @@ def test_given_globals_are_the_same_by_every_route_and_whatever_the_padding() ->
     networks = []
     for route in ("dense", "blocked"):
         torch.manual_seed(0)
-        network = AnswerNetwork(etc_config(attention_backend=route), *FORMS["hotpotqa"]).eval()
+        network = AnswerNetwork(
+            etc_config(attention_backend=route), *FORMS["hotpotqa"]
+        ).eval()
         shuffle_weights(network, 32)
         assert network.encoder.layers[0].relative is not None
         for layer in network.encoder.layers:
@@ -376,8 +505,14 @@ def test_given_globals_are_the_same_by_every_route_and_whatever_the_padding() ->
     given = etc_input(torch.tensor([100, 61]), 100)
     with torch.inference_mode():
         dense, blocked = (network(*given) for network in networks)
-        cut = [part[1:, :61] if part.shape[1] == 100 else part[1:] for part in given if part.dim() > 1]  # type: ignore[union-attr]
-        alone = networks[1](*AnswerInput(cut[0], torch.tensor([61]), given.asked[1:], *cut[1:]))
+        cut = [
+            part[1:, :61] if part.shape[1] == 100 else part[1:]
+            for part in given
+            if part.dim() > 1
+        ]  # type: ignore[union-attr]
+        alone = networks[1](
+            *AnswerInput(cut[0], torch.tensor([61]), given.asked[1:], *cut[1:])
+        )
         moved = given._replace(owners=(given.owners + 1).clamp(max=11))  # type: ignore[operator]
         other = networks[1](*moved)
         asked = networks[1](*given._replace(global_ids=given.global_ids.roll(1, 1)))  # type: ignore[union-attr]
@@ -388,7 +523,9 @@ def test_given_globals_are_the_same_by_every_route_and_whatever_the_padding() ->
     assert (dense.anchors - blocked.anchors).abs().max() < 1e-4  # type: ignore[operator]
     assert (alone.marks[0] - blocked.marks[1, :61]).abs().max() < 1e-4
     assert (alone.types[0] - blocked.types[1]).abs().max() < 1e-4  # type: ignore[index]
-    assert (other.marks - blocked.marks)[there].abs().max() > 1e-2  # owners are looked at
+    assert (other.marks - blocked.marks)[
+        there
+    ].abs().max() > 1e-2  # owners are looked at
     assert (asked.types - blocked.types).abs().max() > 1e-2  # type: ignore[operator]
 
 
@@ -409,23 +546,40 @@ def test_the_noisy_span_loss_is_the_sum_over_all_spans() -> None:
     lengths, asked = torch.tensor([7, 6]), torch.tensor([2, 3])
     allowed = allowed_tokens(lengths, asked, 7)
     assert allowed.int().tolist() == [[1, 0, 1, 1, 1, 1, 0], [1, 0, 0, 1, 1, 0, 0]]
-    spans = torch.tensor([[packed(TokenSpan(2, 3)), packed(TokenSpan(5, 5))], [packed(TokenSpan(0, 0)), -1]])
+    spans = torch.tensor(
+        [
+            [packed(TokenSpan(2, 3)), packed(TokenSpan(5, 5))],
+            [packed(TokenSpan(0, 0)), -1],
+        ]
+    )
     expected = 0.0
     for row, chosen in enumerate([[(2, 3), (5, 5)], [(0, 0)]]):
         chances = [
-            scores[row].masked_fill(~allowed[row], -1e9).softmax(0).tolist() for scores in (start, end)
+            scores[row].masked_fill(~allowed[row], -1e9).softmax(0).tolist()
+            for scores in (start, end)
         ]
         total = sum(chances[0][first] * chances[1][last] for first, last in chosen)
         expected -= float(torch.tensor(total).log())
-    assert span_loss(start, end, spans, allowed).item() == pytest.approx(expected, rel=1e-5)
+    assert span_loss(start, end, spans, allowed).item() == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
 def test_facts_and_candidates_that_are_not_there_count_nothing() -> None:
     scores = torch.tensor([[2.0, -1.0, 9.0], [0.5, 0.0, 3.0]], requires_grad=True)
     labels = torch.tensor([[1, 0, -1], [0, 0, 1]])
-    expected = sum(float(torch.nn.functional.softplus(torch.tensor(x))) for x in (-2.0, -1.0, 0.5, 0.0, -3.0))
+    expected = sum(
+        float(torch.nn.functional.softplus(torch.tensor(x)))
+        for x in (-2.0, -1.0, 0.5, 0.0, -3.0)
+    )
     assert facts_loss(scores, labels).item() == pytest.approx(expected)
     chosen = candidate_loss(scores, torch.tensor([[1, 0, -1], [0, 0, -1]]))
-    assert chosen.item() == pytest.approx(-float(torch.tensor([2.0, -1.0]).log_softmax(0)[0]))
+    assert chosen.item() == pytest.approx(
+        -float(torch.tensor([2.0, -1.0]).log_softmax(0)[0])
+    )
     chosen.backward()  # type: ignore[no-untyped-call]
-    assert scores.grad is not None and scores.grad[1].abs().max() == 0 and scores.grad.isfinite().all()
+    assert (
+        scores.grad is not None
+        and scores.grad[1].abs().max() == 0
+        and scores.grad.isfinite().all()
+    )

@@ -18,7 +18,11 @@ from bigbird_dna.papers.nlp.answers.metrics import (
     precision_recall,
 )
 from bigbird_dna.papers.nlp.answers.public import public_record, read_public
-from bigbird_dna.papers.nlp.config import AnswersTaskConfig, GeneratedConfig, read_config
+from bigbird_dna.papers.nlp.config import (
+    AnswersTaskConfig,
+    GeneratedConfig,
+    read_config,
+)
 from bigbird_dna.papers.nlp.loading import CHAINS, generate_questions
 from bigbird_dna.papers.nlp.records import QuestionRecord
 from tests.cli.command import Run
@@ -41,7 +45,10 @@ from tests.nlp.conftest import (
 )
 from tests.toys import written
 
-PARAGRAPHS = [{"sentences": ["One. ", "Two. ", "Three."]}, {"sentences": ["Four. ", "Five."]}]
+PARAGRAPHS = [
+    {"sentences": ["One. ", "Two. ", "Three."]},
+    {"sentences": ["Four. ", "Five."]},
+]
 Values = dict[str, Any]
 
 
@@ -65,8 +72,13 @@ def texts(*answers: str, **values: Any) -> Values:
         ("Éa the a", "éa", "éa"),
     ],
 )
-def test_normalization_is_that_of_the_data_sets(text: str, squad: str, trivia: str) -> None:
-    assert (normalized(text), normalized(text, marks_are_blanks=True)) == (squad, trivia)
+def test_normalization_is_that_of_the_data_sets(
+    text: str, squad: str, trivia: str
+) -> None:
+    assert (normalized(text), normalized(text, marks_are_blanks=True)) == (
+        squad,
+        trivia,
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,7 +89,12 @@ def test_normalization_is_that_of_the_data_sets(text: str, squad: str, trivia: s
         ("the New York", ["new york!"], (1, 1, 1, 1)),
         ("x", ["y"], (0, 0, 0, 0)),
         # an empty answer is right only where there is none; nothing is left of "the"
-        *(("", [], (1,) * 4), ("the", [], (1,) * 4), ("x", [], (0,) * 4), ("", ["x"], (0,) * 4)),
+        *(
+            ("", [], (1,) * 4),
+            ("the", [], (1,) * 4),
+            ("x", [], (0,) * 4),
+            ("", ["x"], (0,) * 4),
+        ),
         *(("", ["the", "x"], (0,) * 4), ("", ["the"], (1,) * 4)),
         # of several references the best counts, for exact match and F1 each
         ("red car", ["blue car", "a red, car", "red car outside"], (1, 1, 1, 1)),
@@ -85,13 +102,18 @@ def test_normalization_is_that_of_the_data_sets(text: str, squad: str, trivia: s
         ("x", ["x y", "x z"], (0, 2 / 3, 1, 1 / 2)),
     ],
 )
-def test_overlap_by_hand(answer: str, references: list[str], wanted: tuple[float, ...]) -> None:
+def test_overlap_by_hand(
+    answer: str, references: list[str], wanted: tuple[float, ...]
+) -> None:
     assert best_overlap(answer, references) == pytest.approx(wanted)
     for one in references if len(references) == 1 else ():
         assert overlap(answer, one) == pytest.approx(wanted)
 
 
-ONE, TWO = ({"text": text, "paragraph": 0, "start": start} for text, start in (("One", 0), ("Two", 5)))
+ONE, TWO = (
+    {"text": text, "paragraph": 0, "start": start}
+    for text, start in (("One", 0), ("Two", 5))
+)
 SHORT = {"answer": "One", "paragraph": 0, "start": 0, "type": "short", "long_answer": 0}
 SURE = {**SHORT, "score": 1.0, "long_score": 1.0}
 
@@ -102,7 +124,10 @@ def annotations(*longs: int | None, short: int = 0) -> Values:
         "annotations": [
             {"type": "null"}
             if paragraph is None
-            else {"long_answer": paragraph, **({"answers": [ONE], "type": "short"} if n < short else {})}
+            else {
+                "long_answer": paragraph,
+                **({"answers": [ONE], "type": "short"} if n < short else {}),
+            }
             for n, paragraph in enumerate(longs)
         ]
     }
@@ -110,7 +135,11 @@ def annotations(*longs: int | None, short: int = 0) -> Values:
 
 FACTS = [{"paragraph": 0, "sentence": 1}, {"paragraph": 1, "sentence": 0}]
 JOINT = 2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2)
-SQUAD = [f"{kind}{name}" for kind in ("", "answerable_", "unanswerable_") for name in ("exact_match", "f1")]
+SQUAD = [
+    f"{kind}{name}"
+    for kind in ("", "answerable_", "unanswerable_")
+    for name in ("exact_match", "f1")
+]
 
 
 @pytest.mark.parametrize(
@@ -135,22 +164,39 @@ SQUAD = [f"{kind}{name}" for kind in ("", "answerable_", "unanswerable_") for na
         (
             "hotpotqa",  # first: answer precision 2/3, recall 1; facts precision 1/2, recall 1/2
             [
-                (texts("red car", facts=FACTS), {"answer": "big red car", "facts": [[0, 1], [0, 2]]}),
+                (
+                    texts("red car", facts=FACTS),
+                    {"answer": "big red car", "facts": [[0, 1], [0, 2]]},
+                ),
                 (
                     {"type": "yes", "facts": [{"paragraph": 0, "sentence": 0}]},
                     {"answer": "Yes", "facts": [[0, 0]]},
                 ),
             ],
             {
-                **{"exact_match": 0.5, "f1": (0.8 + 1) / 2, "facts_exact_match": 0.5, "facts_f1": 0.75},
-                **{"joint_f1": (JOINT + 1) / 2, "joint_exact_match": 0.5, "joint_precision": (1 / 3 + 1) / 2},
+                **{
+                    "exact_match": 0.5,
+                    "f1": (0.8 + 1) / 2,
+                    "facts_exact_match": 0.5,
+                    "facts_f1": 0.75,
+                },
+                **{
+                    "joint_f1": (JOINT + 1) / 2,
+                    "joint_exact_match": 0.5,
+                    "joint_precision": (1 / 3 + 1) / 2,
+                },
             },
         ),
         # Yes and no share nothing with words.
         *(
             ("hotpotqa", [(texts(truth), {"answer": said})], {"f1": f1})
             for said, truth, f1 in (
-                *(("yes", "yes", 1), ("yes", "yes it is", 0), ("no way", "no", 0), ("noanswer", "no", 0)),
+                *(
+                    ("yes", "yes", 1),
+                    ("yes", "yes it is", 0),
+                    ("no way", "no", 0),
+                    ("noanswer", "no", 0),
+                ),
                 ("one way", "no way", 0.5),
             )
         ),
@@ -161,9 +207,19 @@ SQUAD = [f"{kind}{name}" for kind in ("", "answerable_", "unanswerable_") for na
         ),
         (
             "hotpotqa",  # a fact that is not in the context counts as missed
-            [(texts("x", facts=FACTS[:1], facts_elsewhere=1), {"answer": "x", "facts": [[0, 1]]})],
+            [
+                (
+                    texts("x", facts=FACTS[:1], facts_elsewhere=1),
+                    {"answer": "x", "facts": [[0, 1]]},
+                )
+            ],
             {
-                **{"facts_exact_match": 0, "joint_exact_match": 0, "facts_precision": 1, "facts_recall": 0.5},
+                **{
+                    "facts_exact_match": 0,
+                    "joint_exact_match": 0,
+                    "facts_precision": 1,
+                    "facts_recall": 0.5,
+                },
                 **{"facts_f1": 2 / 3, "joint_f1": 2 / 3},
             },
         ),
@@ -184,8 +240,14 @@ SQUAD = [f"{kind}{name}" for kind in ("", "answerable_", "unanswerable_") for na
             "natural_questions",  # two annotators are needed, and any of them is right
             [
                 (annotations(0, 1, None, None, None, short=2), SURE),  # has both; right
-                (annotations(0, None, None, None, None, short=1), SURE),  # one annotator is not enough
-                (annotations(1, 1, 1, 0, None), SURE),  # long right by the fourth, no short answer
+                (
+                    annotations(0, None, None, None, None, short=1),
+                    SURE,
+                ),  # one annotator is not enough
+                (
+                    annotations(1, 1, 1, 0, None),
+                    SURE,
+                ),  # long right by the fourth, no short answer
                 (annotations(1, 1, 1, 1, 1), {**SURE, "type": "null"}),  # long wrong
             ],
             {
@@ -198,7 +260,10 @@ SQUAD = [f"{kind}{name}" for kind in ("", "answerable_", "unanswerable_") for na
         (
             "natural_questions",  # yes and no count, and all spans of an annotator
             [
-                ({"type": "yes", "long_answer": 0}, {"answer": "One", "type": "yes", "long_answer": 0}),
+                (
+                    {"type": "yes", "long_answer": 0},
+                    {"answer": "One", "type": "yes", "long_answer": 0},
+                ),
                 ({"type": "short", "long_answer": 0, "answers": [ONE, TWO]}, SHORT),
                 ({"type": "null"}, {"answer": "", "type": "null", "long_answer": None}),
             ],
@@ -207,11 +272,18 @@ SQUAD = [f"{kind}{name}" for kind in ("", "answerable_", "unanswerable_") for na
         ),
     ],
 )
-def test_figures_by_hand(form: Any, pairs: list[tuple[Values, Values]], wanted: dict[str, float]) -> None:
+def test_figures_by_hand(
+    form: Any, pairs: list[tuple[Values, Values]], wanted: dict[str, float]
+) -> None:
     """Of what is known of questions, and what is predicted."""
     asked = {"question": "q", "paragraphs": PARAGRAPHS}
-    truths = [QuestionRecord.model_validate_json(json.dumps(asked | known)) for known, _ in pairs]
-    found = official_metrics(form, [*zip(truths, (said for _, said in pairs), strict=True)])
+    truths = [
+        QuestionRecord.model_validate_json(json.dumps(asked | known))
+        for known, _ in pairs
+    ]
+    found = official_metrics(
+        form, [*zip(truths, (said for _, said in pairs), strict=True)]
+    )
     assert {name: found[name] for name in wanted} == pytest.approx(wanted)
     assert found["records"] == len(pairs)
     if form == "span":
@@ -221,11 +293,21 @@ def test_figures_by_hand(form: Any, pairs: list[tuple[Values, Values]], wanted: 
 def test_the_best_threshold_gives_ties_together() -> None:
     given = partial(AnswerEvaluation, predicted=True)
     found = [
-        *(given(has=True, right=True, score=3.0), given(has=True, right=True, score=2.0)),
-        *(given(has=False, right=False, score=2.0), given(has=True, right=False, score=1.0)),
+        *(
+            given(has=True, right=True, score=3.0),
+            given(has=True, right=True, score=2.0),
+        ),
+        *(
+            given(has=False, right=False, score=2.0),
+            given(has=True, right=False, score=1.0),
+        ),
     ]
-    assert precision_recall(found)[2] == pytest.approx(2 * 0.5 * (2 / 3) / (0.5 + 2 / 3))
-    assert best_f1(found) == pytest.approx(2 / 3)  # of the three above 1: 2 right of 3, of 3
+    assert precision_recall(found)[2] == pytest.approx(
+        2 * 0.5 * (2 / 3) / (0.5 + 2 / 3)
+    )
+    assert best_f1(found) == pytest.approx(
+        2 / 3
+    )  # of the three above 1: 2 right of 3, of 3
     assert best_f1([AnswerEvaluation(True, False, False, 0.0)]) == 0
     assert precision_recall([]) == (0, 0, 0)
 
@@ -245,12 +327,20 @@ FORMS = ("span", "hotpotqa", "natural_questions", "triviaqa", "wikihop")
     ids=FORMS,
 )
 def test_every_form_from_its_records_to_its_figures(
-    run: Run, write: Write, tmp_path: Path, form: str, encoder: dict[str, Any], figure: str
+    run: Run,
+    write: Write,
+    tmp_path: Path,
+    form: str,
+    encoder: dict[str, Any],
+    figure: str,
 ) -> None:
     config = write(qa={**QUESTIONS, "form": form, "encoder": encoder})
     done(run, config, "qa", "prepare", "finetune", "predict", "evaluate")
     home = tmp_path / "results/qa"
-    records, said = read_lines(home / "data/test.jsonl"), read_lines(home / "predictions.jsonl")
+    records, said = (
+        read_lines(home / "data/test.jsonl"),
+        read_lines(home / "predictions.jsonl"),
+    )
     assert [one["id"] for one in said] == [one["id"] for one in records]
     for record, one in zip(records, said, strict=True):
         if "start" in one:  # the answer is what the source has there
@@ -259,24 +349,43 @@ def test_every_form_from_its_records_to_its_figures(
         if form == "wikihop":
             assert one["answer"] in record["candidates"]
     found = figures(home)
-    assert found["records"] == 4 and all(0 <= value <= 4 for value in found.values()) and figure in found
+    assert (
+        found["records"] == 4
+        and all(0 <= value <= 4 for value in found.values())
+        and figure in found
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("hops", [1, 2])
-def test_generated_answers_follow_from_the_facts_and_stand_far_away(form: Any, hops: int) -> None:
+def test_generated_answers_follow_from_the_facts_and_stand_far_away(
+    form: Any, hops: int
+) -> None:
     generated = GeneratedConfig(train=1, valid=1, test=30, words=96)
-    made = [*generate_questions(generated, "test", form, hops, unanswerable=form == "span")]
-    assert made == [*generate_questions(generated, "test", form, hops, unanswerable=form == "span")]
+    made = [
+        *generate_questions(generated, "test", form, hops, unanswerable=form == "span")
+    ]
+    assert made == [
+        *generate_questions(generated, "test", form, hops, unanswerable=form == "span")
+    ]
     empty = 0
     for values in made:
         record = QuestionRecord.model_validate_json(json.dumps(values))
         text = " ".join("".join(one.sentences) for one in record.paragraphs)
         told = dict(
-            part.rstrip(".").split(f" {verb} ") for verb in ("is", "knows") for part in _told(text, verb)
+            part.rstrip(".").split(f" {verb} ")
+            for verb in ("is", "knows")
+            for part in _told(text, verb)
         )
         assert sum(1 for _ in _told(text, "is")) == CHAINS[hops]
-        assert min(text.index(f" {verb} ") for verb in ("is", "knows") if f" {verb} " in text) > len(text) / 4
+        assert (
+            min(
+                text.index(f" {verb} ")
+                for verb in ("is", "knows")
+                if f" {verb} " in text
+            )
+            > len(text) / 4
+        )
         if not record.answers:
             empty += 1
             assert record.question not in text
@@ -286,8 +395,13 @@ def test_generated_answers_follow_from_the_facts_and_stand_far_away(form: Any, h
             found = told[found]
         assert record.answers[0].text == found
         if form == "hotpotqa":
-            sentences = [record.paragraphs[one.paragraph].sentences[one.sentence] for one in record.facts]
-            assert len(sentences) == hops and any(record.question in one for one in sentences)
+            sentences = [
+                record.paragraphs[one.paragraph].sentences[one.sentence]
+                for one in record.facts
+            ]
+            assert len(sentences) == hops and any(
+                record.question in one for one in sentences
+            )
             assert any(found in one for one in sentences)
         if form == "wikihop":
             assert len(record.candidates) == CHAINS[hops] and found in record.candidates
@@ -296,7 +410,11 @@ def test_generated_answers_follow_from_the_facts_and_stand_far_away(form: Any, h
 
 def _told(text: str, verb: str) -> list[str]:
     words = text.split()
-    return [f"{words[n - 1]} {verb} {words[n + 1]}" for n in range(1, len(words) - 1) if words[n] == verb]
+    return [
+        f"{words[n - 1]} {verb} {words[n + 1]}"
+        for n in range(1, len(words) - 1)
+        if words[n] == verb
+    ]
 
 
 def test_candidates_that_do_not_fit_are_told_before_anything_is_predicted(
@@ -306,14 +424,20 @@ def test_candidates_that_do_not_fit_are_told_before_anything_is_predicted(
     done(run, config, "qa", "prepare", "finetune")
     test = tmp_path / "results/qa/data/test.jsonl"
     *records, last = read_lines(test)
-    write_lines(test, *records, {**last, "candidates": last["candidates"] * 10, "id": "last"})
-    mistake(run, 1, "predict", config, "qa", test, "'last'", "40 candidates", "length 64")
+    write_lines(
+        test, *records, {**last, "candidates": last["candidates"] * 10, "id": "last"}
+    )
+    mistake(
+        run, 1, "predict", config, "qa", test, "'last'", "40 candidates", "length 64"
+    )
     assert not (tmp_path / "results/qa/predictions.jsonl").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-def test_what_is_further_away_than_windows_is_found_by_bigbird_alone(run: Run, tmp_path: Path) -> None:
+def test_what_is_further_away_than_windows_is_found_by_bigbird_alone(
+    run: Run, tmp_path: Path
+) -> None:
     """As the demo trains them: an answer, and the sentence that supports it, among four of each."""
     config = REPOSITORY / "workflow/config/nlp.yaml"
     found = {}
@@ -322,12 +446,18 @@ def test_what_is_further_away_than_windows_is_found_by_bigbird_alone(run: Run, t
         assert isinstance(settings, AnswersTaskConfig)
         # Both layers' windows together reach less far than the first sentence that tells anything stands.
         reach = settings.encoder.layers * (settings.encoder.block_size * 2 - 1)
-        assert settings.data.generated is not None and reach < settings.data.generated.words / 3 + 4
+        assert (
+            settings.data.generated is not None
+            and reach < settings.data.generated.words / 3 + 4
+        )
         commands = ("prepare", "finetune", "predict", "evaluate")
         done(run, config, task, *commands, more=("--set", f"results={tmp_path}"))
         found[task] = figures(tmp_path / task)
     assert found["answers"]["exact_match"] > 0.9 and found["answers"]["facts_f1"] > 0.9
-    assert found["answers-window"]["exact_match"] < 0.3 and found["answers-window"]["facts_f1"] < 0.5
+    assert (
+        found["answers-window"]["exact_match"] < 0.3
+        and found["answers-window"]["facts_f1"] < 0.5
+    )
 
 
 def read(form: Any, tmp_path: Path, text: str) -> list[QuestionRecord]:
@@ -346,27 +476,52 @@ def test_hotpotqa(tmp_path: Path) -> None:
     whole = {**HOTPOT, "supporting_facts": [["Book", 1], ["Book", 1]]}
     assert "facts_elsewhere" not in (public_record("hotpotqa", whole) or {})
     twice = {**HOTPOT, "supporting_facts": [["Nobody", 1], ["Nobody", 1], ["Book", 1]]}
-    assert (public_record("hotpotqa", twice) or {})["facts_elsewhere"] == 1  # of the official set of facts
-    assert [(one.paragraph, one.start) for one in first.answers] == [(0, 33), (0, 47), (1, 0)]
+    assert (public_record("hotpotqa", twice) or {})[
+        "facts_elsewhere"
+    ] == 1  # of the official set of facts
+    assert [(one.paragraph, one.start) for one in first.answers] == [
+        (0, 33),
+        (0, 47),
+        (1, 0),
+    ]
     assert found[1].type == "yes" and found[1].answers[0].paragraph is None
     assert found[2].answers[0].text == "Bob" and found[2].answers[0].start is None
     columns = {
         **{key: value for key, value in HOTPOT.items() if key != "_id"},
         "id": "5a8b",
-        "supporting_facts": {"title": ["Book", "Person", "Person", "Nobody"], "sent_id": [1, 0, 9, 0]},
-        "context": {"title": ["Book", "Person"], "sentences": [one for _, one in HOTPOT["context"]]},
+        "supporting_facts": {
+            "title": ["Book", "Person", "Person", "Nobody"],
+            "sent_id": [1, 0, 9, 0],
+        },
+        "context": {
+            "title": ["Book", "Person"],
+            "sentences": [one for _, one in HOTPOT["context"]],
+        },
     }
-    assert QuestionRecord.model_validate_json(json.dumps(public_record("hotpotqa", columns))) == first
+    assert (
+        QuestionRecord.model_validate_json(
+            json.dumps(public_record("hotpotqa", columns))
+        )
+        == first
+    )
 
 
 def test_natural_questions(tmp_path: Path) -> None:
     (found,) = read("natural_questions", tmp_path, json.dumps(NATURAL) + "\n\n")
-    assert [one.sentences for one in found.paragraphs] == [("Bees make honey .",), ("In 1901",)]
+    assert [one.sentences for one in found.paragraphs] == [
+        ("Bees make honey .",),
+        ("In 1901",),
+    ]
     assert (found.id, found.type, found.long_answer) == ("12", "short", 0)
-    assert [(one.text, one.paragraph, one.start) for one in found.answers] == [("honey", 0, 10)]
+    assert [(one.text, one.paragraph, one.start) for one in found.answers] == [
+        ("honey", 0, 10)
+    ]
     assert [one.type for one in found.annotations] == ["short", "null", "yes"]
     assert found.annotations[2].long_answer == 1  # of the table that the cell is in
-    assert public_record("natural_questions", {**NATURAL, "long_answer_candidates": []}) is None
+    assert (
+        public_record("natural_questions", {**NATURAL, "long_answer_candidates": []})
+        is None
+    )
     hidden = {key: value for key, value in NATURAL.items() if key != "annotations"}
     assert "type" not in (public_record("natural_questions", hidden) or {})
 
@@ -380,14 +535,19 @@ def test_triviaqa(tmp_path: Path) -> None:
         path = tmp_path / "evidence" / kind / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    path = written(tmp_path / "qa" / "train.json", json.dumps({"Data": [TRIVIA], "Domain": "Web"}))
+    path = written(
+        tmp_path / "qa" / "train.json", json.dumps({"Data": [TRIVIA], "Domain": "Web"})
+    )
     (found,) = read_public("triviaqa", path)
     assert [(one.title, one.sentences) for one in found.paragraphs] == [
         ("Egypt", ("The Nile\n", "flows.")),
         ("Rivers", ("A river.",)),
     ]
     assert [one.text for one in found.answers] == ["Nile", "The Nile"]
-    outside = {**TRIVIA, "EntityPages": [{"Title": "x", "Filename": "../../secret.txt"}]}
+    outside = {
+        **TRIVIA,
+        "EntityPages": [{"Title": "x", "Filename": "../../secret.txt"}],
+    }
     nowhere = {**TRIVIA, "EntityPages": [{"Filename": "None.txt"}]}
     for rows in ([TRIVIA, outside], [nowhere]):
         with fails(DataError):
@@ -397,12 +557,18 @@ def test_triviaqa(tmp_path: Path) -> None:
 def test_wikihop(tmp_path: Path) -> None:
     (found,) = read("wikihop", tmp_path, json.dumps([WIKIHOP]))
     assert found.question == "located in park" and found.candidates == ("york", "leeds")
-    assert [one.text for one in found.answers] == ["york"] and len(found.paragraphs) == 2
+    assert [one.text for one in found.answers] == ["york"] and len(
+        found.paragraphs
+    ) == 2
 
 
-def test_large_arrays_are_read_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_arrays_are_read_piece_by_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with fails(ConfigError, "span"):  # which is no data set
         public_record("span", {})
     monkeypatch.setattr("bigbird_dna.papers.nlp.answers.public.READ_BYTES", 7)
     many = [{**WIKIHOP, "id": str(number)} for number in range(20)]
-    assert [one.id for one in read("wikihop", tmp_path, json.dumps(many))] == [str(n) for n in range(20)]
+    assert [one.id for one in read("wikihop", tmp_path, json.dumps(many))] == [
+        str(n) for n in range(20)
+    ]

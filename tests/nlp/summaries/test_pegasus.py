@@ -47,7 +47,9 @@ def ours(model: Any, directory: Path, **options: Any) -> ImportedPegasus:
     return import_pegasus(directory, **options)
 
 
-def documents(*lengths: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def documents(
+    *lengths: int, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Ids padded with 0 on the right, what isn't padding, and the lengths."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(3, 60, (len(lengths), max(lengths)), generator=generator)
@@ -61,7 +63,9 @@ def documents(*lengths: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor,
     [{}, {"activation_function": "relu", "scale_embedding": False, "use_bias": True}],
     ids=["defaults", "relu, unscaled, biases"],
 )
-def test_logits_are_those_of_huggingface(tmp_path: Path, attention: str, changes: dict[str, Any]) -> None:
+def test_logits_are_those_of_huggingface(
+    tmp_path: Path, attention: str, changes: dict[str, Any]
+) -> None:
     model = theirs(1, attention_type=attention, **changes)
     found = ours(model, tmp_path)
     for length in (3, 36, 37, 63, 64, 157):
@@ -82,29 +86,58 @@ GRID: list[dict[str, Any]] = [
     {"beams": 2, "early_stopping": True, "length_penalty": 0.7},
     {"beams": 3, "early_stopping": False, "length_penalty": 0.0},
     {"beams": 4, "early_stopping": "never", "length_penalty": 2.0, "no_repeat": 1},
-    {"beams": 5, "early_stopping": True, "length_penalty": 0.8, "min_length": 6, "no_repeat": 3},
+    {
+        "beams": 5,
+        "early_stopping": True,
+        "length_penalty": 0.8,
+        "min_length": 6,
+        "no_repeat": 3,
+    },
     {"beams": 5, "early_stopping": "never", "length_penalty": -1.0},
     {"beams": 5, "early_stopping": False, "length_penalty": 1.0, "min_length": 12},
 ]
-FORCED: list[dict[str, int]] = [{}, {"forced_last": 1}, {"forced_first": 7, "forced_last": 1}]
+FORCED: list[dict[str, int]] = [
+    {},
+    {"forced_last": 1},
+    {"forced_first": 7, "forced_last": 1},
+]
 
 
-def generated(model: Any, ids: Any, mask: Any, search: SearchConfig, special: SpecialIds) -> list[list[int]]:
+def generated(
+    model: Any, ids: Any, mask: Any, search: SearchConfig, special: SpecialIds
+) -> list[list[int]]:
     """What HuggingFace's library finds, cut as ours is."""
-    beams = {"length_penalty": search.length_penalty, "early_stopping": search.early_stopping}
+    beams = {
+        "length_penalty": search.length_penalty,
+        "early_stopping": search.early_stopping,
+    }
     rows = model.generate(
-        **{"input_ids": ids, "attention_mask": mask, "num_beams": search.beams, "do_sample": False},
+        **{
+            "input_ids": ids,
+            "attention_mask": mask,
+            "num_beams": search.beams,
+            "do_sample": False,
+        },
         **{"max_length": search.max_length, "min_length": search.min_length},
         no_repeat_ngram_size=search.no_repeat,
-        **{"forced_bos_token_id": special.forced_first, "forced_eos_token_id": special.forced_last},
+        **{
+            "forced_bos_token_id": special.forced_first,
+            "forced_eos_token_id": special.forced_last,
+        },
         **(beams if search.beams > 1 else {}),
     )
     cut = [row[1:].tolist() for row in rows]
-    return [row[: row.index(special.end) + 1] if special.end in row else row for row in cut]
+    return [
+        row[: row.index(special.end) + 1] if special.end in row else row for row in cut
+    ]
 
 
 def summarized(
-    found: ImportedPegasus, model: Any, search: SearchConfig, special: SpecialIds, *made: Any
+    found: ImportedPegasus,
+    model: Any,
+    search: SearchConfig,
+    special: SpecialIds,
+    *made: Any,
 ) -> Any:
     """Summaries of documents, which are those that HuggingFace's library finds."""
     ids, mask, lengths = made
@@ -114,33 +147,51 @@ def summarized(
     return summaries
 
 
-@pytest.mark.parametrize("lengths", [(61,), (40, 61, 57)], ids=["one document", "padded"])
+@pytest.mark.parametrize(
+    "lengths", [(61,), (40, 61, 57)], ids=["one document", "padded"]
+)
 def test_summaries_of_sparse_encoders_are_those_of_huggingface(
     tmp_path: Path, lengths: tuple[int, ...]
 ) -> None:
     model = theirs(7, attention_type="block_sparse")
     found = ours(model, tmp_path)
-    summarized(found, model, SearchConfig(beams=3, max_length=14), found.special, *documents(*lengths))
+    summarized(
+        found,
+        model,
+        SearchConfig(beams=3, max_length=14),
+        found.special,
+        *documents(*lengths),
+    )
 
 
-@pytest.mark.parametrize("options", GRID, ids=lambda options: "-".join(map(str, options.values())))
-def test_summaries_are_those_of_huggingface(tmp_path: Path, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "options", GRID, ids=lambda options: "-".join(map(str, options.values()))
+)
+def test_summaries_are_those_of_huggingface(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
     lengths_seen = set()
     for seed in range(3):
         model = theirs(seed, attention_type="original_full")
         with torch.no_grad():
-            model.final_logits_bias[0, 1] += 2.0 * (seed % 3)  # summaries that end, and some that don't
+            model.final_logits_bias[0, 1] += 2.0 * (
+                seed % 3
+            )  # summaries that end, and some that don't
         found = ours(model, tmp_path / str(seed))
         search = SearchConfig(max_length=18, **options)
         special = found.special.model_copy(update=FORCED[seed % 3])
-        summaries = summarized(found, model, search, special, *documents(40, 23, 31, seed=seed))
+        summaries = summarized(
+            found, model, search, special, *documents(40, 23, 31, seed=seed)
+        )
         lengths_seen |= {len(summary) for summary in summaries}
     assert len(lengths_seen) > 1 or options.get("min_length", 0) > 8
 
 
 def test_what_a_checkpoint_asks_for_is_read(tmp_path: Path) -> None:
     model = theirs(1)
-    model.generation_config.update(num_beams=5, length_penalty=0.8, max_length=100, no_repeat_ngram_size=3)
+    model.generation_config.update(
+        num_beams=5, length_penalty=0.8, max_length=100, no_repeat_ngram_size=3
+    )
     model.generation_config.forced_eos_token_id = 1
     found = ours(model, tmp_path)
     assert found.search == SearchConfig(
@@ -176,7 +227,9 @@ def test_a_checkpoint_that_does_not_fit_is_refused(
         import_pegasus(tmp_path)
 
 
-def test_a_checkpoint_whose_logits_have_weights_of_their_own_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_whose_logits_have_weights_of_their_own_is_refused(
+    tmp_path: Path,
+) -> None:
     model = theirs(1)
     model.save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").unlink()
@@ -191,5 +244,7 @@ def test_fresh_positions_are_those_of_pegasus() -> None:
     found = pegasus_positions(50, 6)
     for position in (0, 1, 49):
         angles = [position / 10_000 ** (2 * pair / 6) for pair in range(3)]
-        wanted = [math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles]
+        wanted = [math.sin(angle) for angle in angles] + [
+            math.cos(angle) for angle in angles
+        ]
         assert found[position].tolist() == pytest.approx(wanted, abs=1e-6)

@@ -39,7 +39,15 @@ from bigbird_dna.training.distributed import world
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails, message
-from tests.nlp.conftest import SUMMARIES, Write, done, figures, mistake, read_lines, write_lines
+from tests.nlp.conftest import (
+    SUMMARIES,
+    Write,
+    done,
+    figures,
+    mistake,
+    read_lines,
+    write_lines,
+)
 from tests.nlp.summaries.test_pegasus import theirs
 
 
@@ -48,7 +56,9 @@ def write_facts(write: Write, **changes: Any) -> Path:
 
 
 @pytest.mark.parametrize("form", ["base", "pegasus"])
-def test_summaries_from_records_to_figures(run: Run, write: Write, tmp_path: Path, form: str) -> None:
+def test_summaries_from_records_to_figures(
+    run: Run, write: Write, tmp_path: Path, form: str
+) -> None:
     config = write_facts(write, form=form)
     done(run, config, "facts", "prepare", "finetune", "predict", "evaluate")
     home = tmp_path / "results/facts"
@@ -57,7 +67,9 @@ def test_summaries_from_records_to_figures(run: Run, write: Write, tmp_path: Pat
         for name in ("data/test.jsonl", "predictions.jsonl")
     )
     assert [*predicted] == ["1", "2", "3"] == [*true]
-    assert figures(home) == rouge([*true.values()], [*predicted.values()]) | {"records": 3}
+    assert figures(home) == rouge([*true.values()], [*predicted.values()]) | {
+        "records": 3
+    }
     model = load(home / "model")
     assert model.task == "summaries"
     metrics = json.loads((home / "model/metrics.json").read_text())
@@ -81,8 +93,14 @@ def pegasus(tmp_path: Path) -> Path:
     directory = tmp_path / "pegasus"
     pieces = ByteLevelBPETokenizer()
     names = ["<pad>", "</s>", "<s>", "<unk>"]
-    pieces.train_from_iterator(["a lazy dog"] * 3, 300, special_tokens=names, show_progress=False)
-    sizes = {"vocab_size": pieces.get_vocab_size(), "block_size": 8, "max_position_embeddings": 128}
+    pieces.train_from_iterator(
+        ["a lazy dog"] * 3, 300, special_tokens=names, show_progress=False
+    )
+    sizes = {
+        "vocab_size": pieces.get_vocab_size(),
+        "block_size": 8,
+        "max_position_embeddings": 128,
+    }
     theirs(0, **sizes, encoder_layers=1, decoder_layers=1).save_pretrained(directory)
     pieces.save(str(directory / "tokenizer.json"))
     return directory
@@ -94,7 +112,9 @@ def test_a_checkpoint_of_pegasus_summarizes_and_is_trained_further(
     # The decoder's shape and the encoder's are the checkpoint's.
     training = {"batch_size": 2, "steps": 1, "optimizer": {"learning_rate": 1e-12}}
     start = {"model": str(pegasus), "compatibility": "huggingface"}
-    config = write_facts(write, form="pegasus", start=start, encoder={}, training=training)
+    config = write_facts(
+        write, form="pegasus", start=start, encoder={}, training=training
+    )
     done(run, config, "facts", "prepare")
     direct, trained = tmp_path / "direct.jsonl", tmp_path / "trained.jsonl"
     done(run, config, "facts", "predict", more=("--model", pegasus, "-o", direct))
@@ -103,9 +123,14 @@ def test_a_checkpoint_of_pegasus_summarizes_and_is_trained_further(
     assert direct.read_bytes() == trained.read_bytes()
     weights = load(tmp_path / "results/facts/model").network.state_dict()
     theirs = import_pegasus(pegasus).network.state_dict()
-    assert all(torch.allclose(weights[name], theirs[name], atol=1e-9) for name in theirs)
+    assert all(
+        torch.allclose(weights[name], theirs[name], atol=1e-9) for name in theirs
+    )
     for changes, *named in (
-        ({"form": "pegasus", "start": {**start, "vocabulary": 300}}, "start.vocabulary 300"),
+        (
+            {"form": "pegasus", "start": {**start, "vocabulary": 300}},
+            "start.vocabulary 300",
+        ),
         ({"form": "base"}, "form base:", "form pegasus"),
         ({"form": "pegasus", "encoder": {"layers": 3}}, "encoder.layers 3:", "has 1"),
     ):
@@ -115,8 +140,12 @@ def test_a_checkpoint_of_pegasus_summarizes_and_is_trained_further(
 
 def test_facts_stand_at_the_end_and_nowhere_else() -> None:
     made = [*generate_facts(GeneratedConfig(train=40, words=300, seed=3), "train")]
-    assert made == [*generate_facts(GeneratedConfig(train=40, words=300, seed=3), "train")]
-    assert made != [*generate_facts(GeneratedConfig(train=40, words=300, seed=3), "valid")]
+    assert made == [
+        *generate_facts(GeneratedConfig(train=40, words=300, seed=3), "train")
+    ]
+    assert made != [
+        *generate_facts(GeneratedConfig(train=40, words=300, seed=3), "valid")
+    ]
     orders = set()
     for record in made:
         words = record["document"].split()
@@ -126,12 +155,18 @@ def test_facts_stand_at_the_end_and_nowhere_else() -> None:
         assert {value for values in FACTS.values() for value in values} & {*front}
         found = {end[place + 1]: end[place + 2] for place in range(0, 18, 3)}
         assert {*end[::3]} == {MARK} and found.keys() == FACTS.keys()
-        assert record["summary"] == " ".join(f"{name} {found[name]}" for name in sorted(FACTS))
+        assert record["summary"] == " ".join(
+            f"{name} {found[name]}" for name in sorted(FACTS)
+        )
         orders.add(tuple(found))
     assert len(orders) > 30
     assert all(len({*values}) == 16 for values in FACTS.values())
     with fails(ConfigError):
-        next(generate_facts(GeneratedConfig(words=20).model_copy(update={"words": 18}), "train"))
+        next(
+            generate_facts(
+                GeneratedConfig(words=20).model_copy(update={"words": 18}), "train"
+            )
+        )
 
 
 FOX = "the quick brown fox"
@@ -180,15 +215,25 @@ def test_rouge_by_hand(true: str, predicted: str, wanted: tuple[float, ...]) -> 
 def test_rouge_goes_by_sentences_and_is_a_mean() -> None:
     found = rouge(["The dog barks. A cat sleeps."], ["A cat sleeps. The dog barks."])
     assert found["rougeLsum"] == 1 and found["rougeL"] == pytest.approx(0.5)
-    assert rouge(["cat", "dog"], ["cat", "mat"])["rouge1"] == 0.5 and rouge([], []) == {}
-    assert sentences("One. Two! Three? 3.5 is four") == "One.\nTwo!\nThree?\n3.5 is four"
-    assert sentences("One. Still one\nTwo\n\n") == "One. Still one\nTwo" and sentences("  ") == ""
+    assert (
+        rouge(["cat", "dog"], ["cat", "mat"])["rouge1"] == 0.5 and rouge([], []) == {}
+    )
+    assert (
+        sentences("One. Two! Three? 3.5 is four") == "One.\nTwo!\nThree?\n3.5 is four"
+    )
+    assert (
+        sentences("One. Still one\nTwo\n\n") == "One. Still one\nTwo"
+        and sentences("  ") == ""
+    )
 
 
 def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(
     text_tokenizer: JsonTokenizer, tmp_path: Path
 ) -> None:
-    records = [{"document": "a lazy dog " * (2 + n), "summary": "dog " * (1 + n % 3)} for n in range(9)]
+    records = [
+        {"document": "a lazy dog " * (2 + n), "summary": "dog " * (1 + n % 3)}
+        for n in range(9)
+    ]
     paths = TextPaths(tmp_path, "a")
     paths.data.mkdir(parents=True)
     write_lines(paths.split("train"), *records)
@@ -197,12 +242,25 @@ def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(
     stages = {"length_curriculum": [{"steps": 2, "tokens": 16}]}
     values = {"steps": 9, "batch_size": 4, "label_smoothing": 0.1, **stages}
     section = {
-        **{"kind": "summaries", "data": {"generated": {}}, "training": values, "keep": "last"},
+        **{
+            "kind": "summaries",
+            "data": {"generated": {}},
+            "training": values,
+            "keep": "last",
+        },
         "start": {"tokenizer": str(tmp_path / "tokenizer.json")},
-        "encoder": {"layers": 1, "hidden": 16, "heads": 2, "max_length": 64, "dropout": 0.0},
+        "encoder": {
+            "layers": 1,
+            "hidden": 16,
+            "heads": 2,
+            "max_length": 64,
+            "dropout": 0.0,
+        },
         **{"document_tokens": 40, "search": {"max_length": 6}},
     }
-    task = Summarization(parse_config({"results": str(tmp_path), "tasks": {"a": section}}), "a")
+    task = Summarization(
+        parse_config({"results": str(tmp_path), "tasks": {"a": section}}), "a"
+    )
     torch.manual_seed(0)
     network = SharedSummarizer(task.encoder).double()
     with world("cpu") as here, torch.no_grad():
@@ -210,16 +268,25 @@ def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(
         widths = [objective.batch(step, 0, 4)["ids"].shape[1] for step in range(4)]
         assert max(widths[:2]) <= 16 < max(widths[2:]) <= 40
         batch = objective.batch(3, 0, 4)
-        assert all(torch.equal(batch[key], value) for key, value in objective.batch(3, 0, 4).items())
+        assert all(
+            torch.equal(batch[key], value)
+            for key, value in objective.batch(3, 0, 4).items()
+        )
         totals = objective.counts(batch)
         whole = objective.loss(network, batch, totals)
-        parts = [objective.part(batch, torch.tensor(rows)) for rows in ([0, 2], [1], [3])]
-        assert sum(objective.counts(part)["tokens"] for part in parts) == totals["tokens"]
+        parts = [
+            objective.part(batch, torch.tensor(rows)) for rows in ([0, 2], [1], [3])
+        ]
+        assert (
+            sum(objective.counts(part)["tokens"] for part in parts) == totals["tokens"]
+        )
         added = sum(float(objective.loss(network, part, totals)) for part in parts)
         assert added == pytest.approx(float(whole), rel=1e-6)
         # By hand: 0.9 of the true token's and 0.1 of the mean over all tokens.
         logits = network(
-            batch["ids"], batch["lengths"], decoder_input(batch["labels"], task.settings.special)
+            batch["ids"],
+            batch["lengths"],
+            decoder_input(batch["labels"], task.settings.special),
         )
         logs = F.log_softmax(logits, -1)[batch["labels"] != IGNORED]
         wanted = batch["labels"][batch["labels"] != IGNORED]
@@ -238,7 +305,12 @@ def test_facts_at_the_end_of_3000_tokens_are_found(run: Run, tmp_path: Path) -> 
     assert min(len(record.document.split()) for record in records) == 3000
     assert figures(tmp_path / "facts")["rougeL"] > 0.8
     # Who reads the first thousand tokens alone knows the form of a summary, and no fact.
-    blind = ("--set", "tasks.facts.keep=first", "--set", "tasks.facts.document_tokens=1000")
+    blind = (
+        "--set",
+        "tasks.facts.keep=first",
+        "--set",
+        "tasks.facts.document_tokens=1000",
+    )
     done(run, config, "facts", "predict", "evaluate", more=(*home, *blind))
     assert figures(tmp_path / "facts")["rougeL"] < 0.75
 
@@ -255,13 +327,23 @@ def test_shorter_documents_leave_some_steps_of_an_epoch_too() -> None:
 
 def test_the_page_names_the_forms_that_there_are() -> None:
     page = (REPOSITORY / "docs/reference/text-tasks.md").read_text()
-    assert "Tasks of kind `summaries` have the `form` `{}` or `{}`".format(*get_args(SummaryForm)) in page
+    assert (
+        "Tasks of kind `summaries` have the `form` `{}` or `{}`".format(
+            *get_args(SummaryForm)
+        )
+        in page
+    )
 
 
 def test_the_published_settings_are_those_of_the_paper() -> None:
     tasks = read_config(REPOSITORY / "workflow/config/nlp.yaml").tasks
     found = {
-        name: (task.document_tokens, task.search.max_length, task.search.beams, task.training.batch_size)
+        name: (
+            task.document_tokens,
+            task.search.max_length,
+            task.search.beams,
+            task.training.batch_size,
+        )
         for name, task in tasks.items()
         if isinstance(task, SummariesTaskConfig) and task.data.hub
     }

@@ -31,7 +31,14 @@ from bigbird_dna.papers.nlp.summaries.search import (
 from tests.golden.messages import fails
 
 SPECIAL = SpecialIds(start=2, end=3, pad=0)
-BASE = {"vocabulary": 40, "layers": 2, "hidden": 16, "heads": 2, "max_length": 96, "block_size": 8}
+BASE = {
+    "vocabulary": 40,
+    "layers": 2,
+    "hidden": 16,
+    "heads": 2,
+    "max_length": 96,
+    "block_size": 8,
+}
 FORMS = ("base", "base, rotary", "pegasus")
 
 
@@ -39,10 +46,14 @@ def summarizer(form: str, seed: int = 0, **changes: Any) -> Summarizer:
     """A small network of float64 whose weights are large enough for logits to differ."""
     torch.manual_seed(seed)
     position = "rotary" if "rotary" in form else "learned"
-    config = EncoderConfig.model_validate({**BASE, "position_encoding": position, **changes})
+    config = EncoderConfig.model_validate(
+        {**BASE, "position_encoding": position, **changes}
+    )
     network: Summarizer
     if form == "pegasus":
-        network = PegasusSummarizer(config, DecoderShape(layers=3, heads=4, intermediate=20))
+        network = PegasusSummarizer(
+            config, DecoderShape(layers=3, heads=4, intermediate=20)
+        )
     else:
         network = SharedSummarizer(config)
     with torch.no_grad():
@@ -61,13 +72,19 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_cache_changes_nothing(form: str) -> None:
     network = summarizer(form)
-    ids, lengths, targets = drawn(3, 60), torch.tensor([60, 41, 9]), drawn(3, 11, seed=1)
+    ids, lengths, targets = (
+        drawn(3, 60),
+        torch.tensor([60, 41, 9]),
+        drawn(3, 11, seed=1),
+    )
     with torch.no_grad():
         whole = network(ids, lengths, targets)
         hidden = network.encode(ids, lengths)
         for cuts in ([1] * 11, [4, 1, 6]):
             cache = network.begin(hidden, lengths)
-            parts = [network.decode(part, cache) for part in torch.split(targets, cuts, 1)]
+            parts = [
+                network.decode(part, cache) for part in torch.split(targets, cuts, 1)
+            ]
             torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-9, rtol=0)
     assert whole.std() > 0.3
 
@@ -79,7 +96,9 @@ def test_beams_of_a_document_share_it(form: str) -> None:
     with torch.no_grad():
         hidden = network.encode(ids, lengths)
         together = network.decode(targets, network.begin(hidden, lengths))
-        of_each = network(ids.repeat_interleave(3, 0), lengths.repeat_interleave(3), targets)
+        of_each = network(
+            ids.repeat_interleave(3, 0), lengths.repeat_interleave(3), targets
+        )
         torch.testing.assert_close(together, of_each, atol=1e-9, rtol=0)
         cache = network.begin(hidden, lengths)
         network.decode(targets[:, :4], cache)
@@ -92,7 +111,11 @@ def test_beams_of_a_document_share_it(form: str) -> None:
 def test_the_base_form_is_the_encoder_and_attention_to_the_document() -> None:
     network = summarizer("base")
     assert isinstance(network, SharedSummarizer)
-    own = {name for name, _ in network.named_parameters() if not name.startswith("encoder.")}
+    own = {
+        name
+        for name, _ in network.named_parameters()
+        if not name.startswith("encoder.")
+    }
     assert all(name.startswith("cross.") or name == "logits_bias" for name in own)
     ids, targets = drawn(1, 20), drawn(1, 6, seed=1)
     with torch.no_grad():
@@ -105,7 +128,9 @@ def spelt_out(network: SharedSummarizer, memory: Tensor, targets: Tensor) -> Ten
     """Logits (T, V) of one summary, token by token and head by head, by loops."""
     own = network.encoder.embeddings
     assert own.position is not None
-    x = own.norm(own.token(targets) + own.position.weight[: len(targets)] + own.segment.weight[0])
+    x = own.norm(
+        own.token(targets) + own.position.weight[: len(targets)] + own.segment.weight[0]
+    )
     for layer, cross in zip(network.encoder.layers, network.cross, strict=True):
         assert isinstance(layer, Layer) and layer.key is not None
         parts = (layer.query, layer.key, layer.value)
@@ -132,21 +157,32 @@ def _attended(x: Tensor, to: Tensor, parts: tuple[torch.nn.Linear, ...]) -> Tens
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("beams", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_a_summary_does_not_depend_on_the_documents_beside_it(form: str, beams: int) -> None:
+def test_a_summary_does_not_depend_on_the_documents_beside_it(
+    form: str, beams: int
+) -> None:
     network = summarizer(form)
     lengths = torch.tensor([70, 25, 9, 50])
     ids = drawn(4, 70)
     search = SearchConfig(beams=beams, min_length=19, max_length=20, no_repeat=1)
-    documents = [row[:length].numpy() for row, length in zip(ids, lengths.tolist(), strict=True)]
-    alone = [next(summarize(network, [row], search, SPECIAL, torch.device("cpu"), 1)) for row in documents]
-    assert [*summarize(network, documents, search, SPECIAL, torch.device("cpu"), 3)] == alone
+    documents = [
+        row[:length].numpy() for row, length in zip(ids, lengths.tolist(), strict=True)
+    ]
+    alone = [
+        next(summarize(network, [row], search, SPECIAL, torch.device("cpu"), 1))
+        for row in documents
+    ]
+    assert [
+        *summarize(network, documents, search, SPECIAL, torch.device("cpu"), 3)
+    ] == alone
     with torch.no_grad():
         hidden = network.encode(ids, lengths)
     assert search_summaries(network, hidden, lengths, search, SPECIAL) == alone
     assert len({*map(tuple, alone)}) > 1
 
 
-@pytest.mark.parametrize("attention", ["full", "window", "longformer", "performer", "reformer"])
+@pytest.mark.parametrize(
+    "attention", ["full", "window", "longformer", "performer", "reformer"]
+)
 def test_documents_may_be_read_by_any_attention(attention: str) -> None:
     network = summarizer("base", attention=attention, head_init="random")
     with torch.no_grad():
@@ -159,13 +195,27 @@ def test_documents_may_be_read_by_any_attention(attention: str) -> None:
     [
         ("base", {"convolution": 3}, "encoder.convolution"),
         ("base", {"reversible": True}, "encoder.reversible"),
-        ("base", {"position_encoding": "rotary_bp"}, "encoder.position_encoding rotary_bp"),
-        ("pegasus", {"position_encoding": "rotary"}, "encoder.position_encoding rotary"),
-        ("pegasus", {"num_global_tokens": 4, "random_blocks": 0}, "encoder.num_global_tokens"),
+        (
+            "base",
+            {"position_encoding": "rotary_bp"},
+            "encoder.position_encoding rotary_bp",
+        ),
+        (
+            "pegasus",
+            {"position_encoding": "rotary"},
+            "encoder.position_encoding rotary",
+        ),
+        (
+            "pegasus",
+            {"num_global_tokens": 4, "random_blocks": 0},
+            "encoder.num_global_tokens",
+        ),
         ("pegasus", {"hidden": 18}, "decoder heads 4 must divide encoder.hidden 18"),
     ],
 )
-def test_what_a_form_cannot_have_is_refused(form: str, changes: dict[str, Any], said: str) -> None:
+def test_what_a_form_cannot_have_is_refused(
+    form: str, changes: dict[str, Any], said: str
+) -> None:
     with fails(ConfigError):
         summarizer(form, **changes)
 
@@ -173,7 +223,9 @@ def test_what_a_form_cannot_have_is_refused(form: str, changes: dict[str, Any], 
 @pytest.mark.parametrize("form", ["base", "pegasus"])
 def test_matching_attention_begins_by_looking_at_the_same_token(form: str) -> None:
     torch.manual_seed(0)
-    config = EncoderConfig(vocabulary=40, layers=1, hidden=64, heads=4, max_length=64, dropout=0.0)
+    config = EncoderConfig(
+        vocabulary=40, layers=1, hidden=64, heads=4, max_length=64, dropout=0.0
+    )
     base, own = (
         SharedSummarizer(config),
         PegasusSummarizer(config, DecoderShape(layers=1, heads=4, intermediate=8)),
@@ -208,7 +260,10 @@ class Table(BeamDecoder):
 
     def log_probability(self, summary: tuple[int, ...]) -> float:
         """Of a summary after the start."""
-        return sum(float(self.scores[pair]) for pair in itertools.pairwise((TABLE.start, *summary)))
+        return sum(
+            float(self.scores[pair])
+            for pair in itertools.pairwise((TABLE.start, *summary))
+        )
 
     def found(self, beams: int, longest: int, penalty: float = 0.0) -> list[int]:
         """The summary that is found."""
@@ -228,7 +283,9 @@ def test_enough_beams_find_the_best_summary_of_all(penalty: float) -> None:
     ]
     for seed in range(8):
         table = Table(seed)
-        best = max(whole, key=lambda one: table.log_probability(one) / len(one) ** penalty)
+        best = max(
+            whole, key=lambda one: table.log_probability(one) / len(one) ** penalty
+        )
         assert tuple(table.found(90, 4, penalty)) == best
 
 
@@ -241,13 +298,19 @@ def test_one_beam_takes_the_likeliest_token_each_time() -> None:
 
 
 def test_rewarding_length_makes_no_summary_shorter() -> None:
-    lengths = [[len(Table(seed).found(4, 11, one)) for one in (-2.0, 0.0, 3.0)] for seed in range(20)]
+    lengths = [
+        [len(Table(seed).found(4, 11, one)) for one in (-2.0, 0.0, 3.0)]
+        for seed in range(20)
+    ]
     assert all(row == sorted(row) for row in lengths)
     assert any(row[0] < row[2] for row in lengths)
 
 
 def test_no_document_has_no_summary() -> None:
-    assert search_summaries(Table(0), torch.zeros(0, 3, 4), None, SearchConfig(), TABLE) == []
+    assert (
+        search_summaries(Table(0), torch.zeros(0, 3, 4), None, SearchConfig(), TABLE)
+        == []
+    )
 
 
 EVERY = {*range(6)}
@@ -277,5 +340,7 @@ def test_what_may_follow(
     before = given.clone()
     ids = TABLE.model_copy(update=special)
     found = constrained(given, torch.tensor([row]), SearchConfig(**search), ids)
-    assert {token for token, score in enumerate(found[0].tolist()) if score > FORBIDDEN} == wanted
+    assert {
+        token for token, score in enumerate(found[0].tolist()) if score > FORBIDDEN
+    } == wanted
     assert torch.equal(given, before)  # scores that are given are left as they are

@@ -29,7 +29,11 @@ from bigbird_dna.papers.comparators.architectures import NETWORKS, NetworkCompar
 from bigbird_dna.papers.comparators.gkm_svm import GkmSvm
 from bigbird_dna.papers.comparators.interface import Comparator
 from bigbird_dna.papers.comparators.motifs import MotifScan
-from bigbird_dna.papers.comparators.simple import GcContent, PromoterLogistic, TrackKmers
+from bigbird_dna.papers.comparators.simple import (
+    GcContent,
+    PromoterLogistic,
+    TrackKmers,
+)
 from bigbird_dna.training.loop import Epochs
 from tests.baselines.sources import Source
 from tests.golden.messages import fails
@@ -49,17 +53,26 @@ class DrawnTexts(TextWindows):
         self.shares = all_labels(self).mean(axis=0)
         self.epochs = Epochs(1, len(texts), lambda _: np.arange(len(texts)))
 
-    def draw(self, step: int, first: int, count: int) -> tuple[list[str], NDArray[np.uint8]]:
+    def draw(
+        self, step: int, first: int, count: int
+    ) -> tuple[list[str], NDArray[np.uint8]]:
         rows = np.array(self.epochs.indices(step * count + first, count), np.intp)
         return self.sequences(rows), self.labels(rows)
 
 
 def training(
-    steps: int, *, batch_size: int = 8, rate: float = 1e-3, seed: int = 1, **options: Any
+    steps: int,
+    *,
+    batch_size: int = 8,
+    rate: float = 1e-3,
+    seed: int = 1,
+    **options: Any,
 ) -> NetworkSettings:
     """The settings of a network of which the best weights stay, after twenty looks."""
     every = max(1, steps // 20)
-    optimizer = OptimizerConfig(learning_rate=rate, warmup_steps=max(1, min(100, steps // 10)))
+    optimizer = OptimizerConfig(
+        learning_rate=rate, warmup_steps=max(1, min(100, steps // 10))
+    )
     config = FinetuningConfig(
         steps=steps, batch_size=batch_size, optimizer=optimizer, seed=seed, keep="best",
         evaluate_every=every, checkpoint_minutes=0,
@@ -77,7 +90,9 @@ class Task(NamedTuple):
 
 def _split(texts: list[str], labels: np.ndarray, sizes: tuple[int, int, int]) -> Task:
     bounds = pairwise(np.cumsum((0, *sizes)).tolist())
-    return Task(*(DrawnTexts(texts[first:last], labels[first:last]) for first, last in bounds))
+    return Task(
+        *(DrawnTexts(texts[first:last], labels[first:last]) for first, last in bounds)
+    )
 
 
 def planted_both(sizes: tuple[int, int, int], seed: int = 0) -> Task:
@@ -96,7 +111,9 @@ def planted_both(sizes: tuple[int, int, int], seed: int = 0) -> Task:
         middle = first + size + rng.integers(0, APART - 2 * size + 1)
         words = PAIR if in_order else PAIR[::-1]
         third = WORD if has_word else "".join(rng.permutation(list(WORD)))
-        for place, word in zip((first, middle, first + APART), (words[0], third, words[1]), strict=True):
+        for place, word in zip(
+            (first, middle, first + APART), (words[0], third, words[1]), strict=True
+        ):
             row[place : place + size] = list(word)
     return _split(["".join(row) for row in letters], labels, sizes)
 
@@ -104,7 +121,12 @@ def planted_both(sizes: tuple[int, int, int], seed: int = 0) -> Task:
 def one_label(task: Task, label: int) -> Task:
     """A task of one of its labels alone."""
     parts = ((part, np.arange(part.shape[0])) for part in task)
-    return Task(*(DrawnTexts(part.sequences(rows), part.labels(rows)[:, label]) for part, rows in parts))
+    return Task(
+        *(
+            DrawnTexts(part.sequences(rows), part.labels(rows)[:, label])
+            for part, rows in parts
+        )
+    )
 
 
 def planted_motif(sizes: tuple[int, int, int], seed: int = 0) -> Task:
@@ -126,7 +148,9 @@ def markov_sources(sizes: tuple[int, int, int], order: int = 3, seed: int = 0) -
     codes = source.sample(count * LENGTH, seed).reshape(count, LENGTH)
     labels = np.arange(count) % 2
     codes = np.where(labels[:, None] == 1, codes, 3 - codes)
-    return _split(["".join("ACGT"[code] for code in row) for row in codes.tolist()], labels, sizes)
+    return _split(
+        ["".join("ACGT"[code] for code in row) for row in codes.tolist()], labels, sizes
+    )
 
 
 def write_language_model(
@@ -149,14 +173,18 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
-def network(name: str, home: Path, steps: int, *, whole: bool = False) -> NetworkComparator:
+def network(
+    name: str, home: Path, steps: int, *, whole: bool = False
+) -> NetworkComparator:
     """A network with few filters, or the `whole` one."""
     build: Any = NETWORKS[name]
     if not whole:
         build = partial(build, **SMALL[name])
         build.shortest = NETWORKS[name].shortest
     settings = training(steps, batch_size=32, rate=1e-3 if whole else 3e-3)
-    return NetworkComparator(build, settings, name=name, checkpoints=home, windows={}, device="cpu")
+    return NetworkComparator(
+        build, settings, name=name, checkpoints=home, windows={}, device="cpu"
+    )
 
 
 TABLE: dict[str, Callable[[], Comparator]] = {
@@ -183,7 +211,10 @@ def figures(model: Comparator, found: Task) -> list[float]:
     model.fit(found.train, found.valid)
     rows = np.arange(found.test.shape[0])
     chances = np.asarray(model.predict(found.test.sequences(rows)), np.float64)
-    return [auroc(*pair).value for pair in zip(all_labels(found.test).T, chances.T, strict=True)]
+    return [
+        auroc(*pair).value
+        for pair in zip(all_labels(found.test).T, chances.T, strict=True)
+    ]
 
 
 def figure(model: Comparator, found: Task) -> float:
@@ -202,7 +233,8 @@ def test_the_nearest_window_knows_the_labels_of_relatives_and_nothing_else() -> 
     learned = [random_dna(length, seed) for seed in range(300)]
     labels = rng.integers(0, 2, 300)
     copies = [
-        "".join(c if rng.random() > 0.1 else rng.choice(list("ACGT")) for c in one) for one in learned[:80]
+        "".join(c if rng.random() > 0.1 else rng.choice(list("ACGT")) for c in one)
+        for one in learned[:80]
     ]
     others = [random_dna(length, 1000 + seed) for seed in range(80)]
     known = TextWindows(learned, labels)
@@ -246,7 +278,9 @@ def test_networks_find_a_word_and_the_order_of_a_pair(
     (markov_sources, "gc", 0.4, 0.6), (markov_sources, "k-mers", 0.97, 1),
     (markov_sources, "gkm-svm", 0.95, 1),
 ])  # fmt: skip
-def test_what_tells_a_word_or_a_source_of_words(make: Any, name: str, least: float, most: float) -> None:
+def test_what_tells_a_word_or_a_source_of_words(
+    make: Any, name: str, least: float, most: float
+) -> None:
     assert least <= figure(TABLE[name](), task(make, LEARNT)) <= most
 
 

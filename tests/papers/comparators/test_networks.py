@@ -9,7 +9,12 @@ import torch
 
 from bigbird_dna.baselines import networks
 from bigbird_dna.baselines.kmers import base_codes
-from bigbird_dna.baselines.networks import CnnProm, NetworkSettings, count_products, one_hot
+from bigbird_dna.baselines.networks import (
+    CnnProm,
+    NetworkSettings,
+    count_products,
+    one_hot,
+)
 from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import reverse_complement
@@ -41,9 +46,16 @@ Make = Callable[..., NetworkComparator]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    def make(settings: NetworkSettings = SMALL, build=small, **identity: object) -> NetworkComparator:
+    def make(
+        settings: NetworkSettings = SMALL, build=small, **identity: object
+    ) -> NetworkComparator:
         return NetworkComparator(
-            build, settings, name="small", checkpoints=tmp_path, windows=identity, device="cpu"
+            build,
+            settings,
+            name="small",
+            checkpoints=tmp_path,
+            windows=identity,
+            device="cpu",
         )
 
     return make
@@ -62,7 +74,12 @@ WINDOWS = drawn(LABELS[:32]), TextWindows(TEXTS[32:], LABELS[32:])
 def test_one_hot() -> None:
     hot = one_hot(torch.from_numpy(base_codes(["ACGTN", "NNGGT"])))
     assert hot.shape == (2, 4, 5) and hot.dtype == torch.float32
-    assert hot[0].tolist() == [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0]]
+    assert hot[0].tolist() == [
+        [1, 0, 0, 0, 0],
+        [0, 1, 0, 0, 0],
+        [0, 0, 1, 0, 0],
+        [0, 0, 0, 1, 0],
+    ]
     assert hot[1].sum(0).tolist() == [0, 0, 1, 1, 1]
 
 
@@ -92,7 +109,9 @@ def test_networks_take_windows_from_the_shortest_on(name: str) -> None:
     build = NETWORKS[name]
     for length in (build.shortest, build.shortest + 1, 301):
         with torch.inference_mode():
-            assert build(length, 3).eval()(torch.zeros(2, 4, length)).shape == (2, 3), length
+            assert build(length, 3).eval()(torch.zeros(2, 4, length)).shape == (2, 3), (
+                length
+            )
     if build.shortest > 1:
         with pytest.raises((RuntimeError, ValueError, ZeroDivisionError, UserWarning)):
             network = build(build.shortest - 1, 3)
@@ -105,7 +124,9 @@ def test_a_network_sees_each_window_for_itself(name: str) -> None:
     network = NETWORKS[name](180, 2).eval()
     hot = one_hot(torch.from_numpy(base_codes(TEXTS[:3])))
     with torch.inference_mode():
-        torch.testing.assert_close(network(hot)[:1], network(hot[:1]), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            network(hot)[:1], network(hot[:1]), rtol=1e-4, atol=1e-5
+        )
 
 
 def test_products_are_counted() -> None:
@@ -114,7 +135,10 @@ def test_products_are_counted() -> None:
     assert count_products(network, torch.zeros(1, 4, 200)) == expected
     danq = DanQ(51, 1, filters=2, units=3, dense=5)
     recurrent = 2 * 4 * 3 * (2 + 3) * 2  # directions × gates × units × inputs × places
-    assert count_products(danq, torch.zeros(1, 4, 51)) == 4 * 26 * 2 * 26 + recurrent + 6 * 2 * 5 + 5
+    assert (
+        count_products(danq, torch.zeros(1, 4, 51))
+        == 4 * 26 * 2 * 26 + recurrent + 6 * 2 * 5 + 5
+    )
 
 
 # Training
@@ -169,7 +193,9 @@ def test_a_network_begins_with_the_share_of_positives(make: Make) -> None:
     for weight, expected in ((1.0, 3 / 32), (29 / 3, 0.5)):
         settings = training(1, rate=1e-9, loss=LabelLoss(positive_weight=weight))
         found = (
-            make(settings, weight=weight).fit(drawn(rare), TextWindows(TEXTS[32:], rare[:16])).predict(TEXTS)
+            make(settings, weight=weight)
+            .fit(drawn(rare), TextWindows(TEXTS[32:], rare[:16]))
+            .predict(TEXTS)
         )
         assert abs(found.mean() - expected) < 0.1
 
@@ -179,7 +205,9 @@ def test_held_out_positives_weigh_as_told(make: Make, positives: int) -> None:
     """Also where all held-out windows are of one class."""
     labels = (np.arange(16) < positives).astype(int)[:, None]
     learned, held_out = drawn(LABELS[:32, :1]), TextWindows(TEXTS[32:], labels)
-    model = make(training(12, loss=LabelLoss(positive_weight=3.0)), held=positives).fit(learned, held_out)
+    model = make(training(12, loss=LabelLoss(positive_weight=3.0)), held=positives).fit(
+        learned, held_out
+    )
     found = model.predict(TEXTS[32:]).astype(float)
     expected = -(3 * labels * np.log(found) + (1 - labels) * np.log(1 - found)).mean()
     assert model.trained is not None

@@ -13,7 +13,12 @@ import pytest
 import torch
 import yaml
 
-from bigbird_dna.config import EncoderConfig, OptimizerConfig, TrainingConfig, parse_config
+from bigbird_dna.config import (
+    EncoderConfig,
+    OptimizerConfig,
+    TrainingConfig,
+    parse_config,
+)
 from bigbird_dna.disk.compression import LONGEST_LINE
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.papers.experiments.byte_lm_files import (
@@ -41,13 +46,30 @@ from tests.papers.experiments import public_files as form
 from tests.toys import cases, written
 from tests.training.curve import ALONE
 
-SMALL = {"layers": 2, "hidden": 16, "heads": 2, "dropout": 0.0, "max_length": 64, "block_size": 4}
-CAUSAL = ("full", "bigbird", "combiner_fixed", "axial", "performer", "longformer", "routing")
+SMALL = {
+    "layers": 2,
+    "hidden": 16,
+    "heads": 2,
+    "dropout": 0.0,
+    "max_length": 64,
+    "block_size": 4,
+}
+CAUSAL = (
+    "full",
+    "bigbird",
+    "combiner_fixed",
+    "axial",
+    "performer",
+    "longformer",
+    "routing",
+)
 
 
 def network(attention: str, symbols: int = 5, **more: object) -> CausalNetwork:
     torch.manual_seed(1)
-    return CausalNetwork(EncoderConfig.model_validate({**SMALL, "attention": attention, **more}), symbols)
+    return CausalNetwork(
+        EncoderConfig.model_validate({**SMALL, "attention": attention, **more}), symbols
+    )
 
 
 @pytest.mark.parametrize("attention", CAUSAL)
@@ -66,7 +88,9 @@ def test_no_bit_depends_on_the_future(attention: str) -> None:
         assert torch.allclose(model(symbols[:, :30]), whole[:, :30], atol=1e-5)
 
 
-@pytest.mark.parametrize("changes", [{"attention": "reformer"}, {"convolution": 3}, {"num_global_tokens": 2}])
+@pytest.mark.parametrize(
+    "changes", [{"attention": "reformer"}, {"convolution": 3}, {"num_global_tokens": 2}]
+)
 def test_what_would_look_ahead_is_refused(changes: dict[str, object]) -> None:
     with fails(ConfigError):
         network(**{"attention": "bigbird", **changes})
@@ -81,14 +105,21 @@ def drawn_rows(count: int, seed: int) -> ByteStream:
 
 
 @pytest.mark.slow
-def test_a_source_is_learnt_below_its_marginal_and_not_below_its_entropy(tmp_path: Path) -> None:
+def test_a_source_is_learnt_below_its_marginal_and_not_below_its_entropy(
+    tmp_path: Path,
+) -> None:
     learned, held_out = drawn_rows(400, 1), drawn_rows(200, 2)
     exact = -np.log2(SOURCE.table[held_out.symbols[:-1], held_out.symbols[1:]]).mean()
     marginal = -(SOURCE.states * np.log2(SOURCE.states)).sum()
     assert exact < marginal - 0.4
     model = network("bigbird", symbols=4)
     config = TrainingConfig(
-        **{"steps": 150, "batch_size": 16, "precision": "float32", "evaluate_every": 150},
+        **{
+            "steps": 150,
+            "batch_size": 16,
+            "precision": "float32",
+            "evaluate_every": 150,
+        },
         optimizer=OptimizerConfig(learning_rate=5e-3, warmup_steps=20),
     )
     objective = NextSymbol(learned, held_out, config)
@@ -99,7 +130,9 @@ def test_a_source_is_learnt_below_its_marginal_and_not_below_its_entropy(tmp_pat
     assert exact - 0.01 < found < marginal - 0.3
     # What it says at each place is a distribution: no symbol is told by more than the rest leave.
     with torch.inference_mode():
-        chances = model(torch.from_numpy(held_out.input(0).astype(np.int64))[None]).softmax(-1)
+        chances = model(
+            torch.from_numpy(held_out.input(0).astype(np.int64))[None]
+        ).softmax(-1)
     assert torch.allclose(chances.sum(-1), torch.ones(1, 32))
 
 
@@ -114,7 +147,10 @@ def test_bits_of_an_untrained_network_are_those_of_its_logits() -> None:
 
 
 def configured(directory: Path, train: bytes, test: bytes, **density: object) -> Path:
-    path, files = directory / "run.yaml", {"train": directory / "train.file", "test": directory / "test.file"}
+    path, files = (
+        directory / "run.yaml",
+        {"train": directory / "train.file", "test": directory / "test.file"},
+    )
     for name, content in (("train", train), ("test", test)):
         files[name].write_bytes(content)
     section = {
@@ -123,22 +159,40 @@ def configured(directory: Path, train: bytes, test: bytes, **density: object) ->
         **{name: [str(file)] for name, file in files.items()},
         **density,
     }
-    path.write_text(yaml.safe_dump({"results": str(directory / "results"), "byte_lm": section}))
+    path.write_text(
+        yaml.safe_dump({"results": str(directory / "results"), "byte_lm": section})
+    )
     return path
 
 
 def run_command(run: Run, config: Path) -> dict[str, Any]:
     """The result of `byte_lm`, as it and its table have it."""
-    result = run("experiment run", config, "byte_lm", "bigbird", "--threads", 1, "--device", "cpu")
+    result = run(
+        "experiment run",
+        config,
+        "byte_lm",
+        "bigbird",
+        "--threads",
+        1,
+        "--device",
+        "cpu",
+    )
     assert (result.code, result.out) == (0, "")
     model = config.parent / "results/experiments/byte_lm/bigbird/1/model"
     # The encoder of the weights, by which checkpoints are found too: those of another beginning aren't.
     assert json.loads((model / "encoder.json").read_text())["causal"] is True
     assert not [*(config.parent / "results/checkpoints").rglob("*.pt")]
     found = json.loads((model / "result.json").read_text())
-    assert run("experiment compare", config, "byte_lm", "-o", config.parent / "report").code == 0
+    assert (
+        run(
+            "experiment compare", config, "byte_lm", "-o", config.parent / "report"
+        ).code
+        == 0
+    )
     table = pd.read_csv(config.parent / "report/byte_lm.tsv", sep="\t")
-    assert table["bits_per_byte"].tolist() == pytest.approx([found["bits_per_byte"]], rel=1e-5)
+    assert table["bits_per_byte"].tolist() == pytest.approx(
+        [found["bits_per_byte"]], rel=1e-5
+    )
     return dict(found)
 
 
@@ -146,27 +200,56 @@ def test_the_command_on_images(run: Run, tmp_path: Path) -> None:
     images = [form.cifar10(form.images(2, 32, seed), [1, 2]) for seed in (1, 2)]
     found = run_command(run, configured(tmp_path, *images, format="cifar10"))
     assert found["bits_per_byte"] == pytest.approx(8, abs=0.5)  # noise
-    assert found["bits_per_byte_low"] <= found["bits_per_byte"] <= found["bits_per_byte_high"]
-    assert (found["test_inputs"], found["test_bytes"], found["input_symbols"]) == (2, 6144, 3072)
+    assert (
+        found["bits_per_byte_low"]
+        <= found["bits_per_byte"]
+        <= found["bits_per_byte_high"]
+    )
+    assert (found["test_inputs"], found["test_bytes"], found["input_symbols"]) == (
+        2,
+        6144,
+        3072,
+    )
     assert found["by_frequency"] == pytest.approx(8, abs=0.2)
 
 
 def test_the_command_on_text(run: Run, tmp_path: Path) -> None:
     texts = (["to be or not to be, " * 30] * 3, ["to be or not to be, " * 10])
-    config = configured(tmp_path, *map(form.wiki40b, texts), format="wiki40b", sequence_bytes=48)
+    config = configured(
+        tmp_path, *map(form.wiki40b, texts), format="wiki40b", sequence_bytes=48
+    )
     found = run_command(run, config)
-    assert (found["test_bytes"], found["input_symbols"], found["test_inputs"]) == (200, 48, 5)
-    assert found["by_frequency_after_a_byte"] < found["by_frequency"] < found["bits_per_byte"]
+    assert (found["test_bytes"], found["input_symbols"], found["test_inputs"]) == (
+        200,
+        48,
+        5,
+    )
+    assert (
+        found["by_frequency_after_a_byte"]
+        < found["by_frequency"]
+        < found["bits_per_byte"]
+    )
 
 
 def test_what_the_command_refuses(run: Run, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text("seed: 1\n")
-    message(refused(run("experiment plan", tmp_path / "run.yaml", "byte_lm"), 2), "byte_lm")
+    message(
+        refused(run("experiment plan", tmp_path / "run.yaml", "byte_lm"), 2), "byte_lm"
+    )
     config = configured(tmp_path, form.c4(["text"]), form.c4(["more"]), format="c4")
     gone = ("--set", "byte_lm.train=[none.json.gz]")
-    refused(run("experiment run", config, "byte_lm", "bigbird", *gone), 1, "none.json.gz: no such file")
+    refused(
+        run("experiment run", config, "byte_lm", "bigbird", *gone),
+        1,
+        "none.json.gz: no such file",
+    )
     other = ("reformer", "--set", "byte_lm.encoder.attention=reformer")
-    refused(run("experiment run", config, "byte_lm", *other), 2, "encoder.attention", "reformer")
+    refused(
+        run("experiment run", config, "byte_lm", *other),
+        2,
+        "encoder.attention",
+        "reformer",
+    )
     assert not [*tmp_path.rglob("result.json")]
 
 
@@ -178,13 +261,19 @@ def test_a_test_file_is_none_to_learn_from() -> None:
 # Readers of CIFAR-10, ImageNet-64, Wiki-40B and C4, on files of their form
 
 
-TEXTS = ["\n_START_ARTICLE_\nÉtude\n_START_PARAGRAPH_\nfirst_NEWLINE_second", "", "x" * 3000]
+TEXTS = [
+    "\n_START_ARTICLE_\nÉtude\n_START_PARAGRAPH_\nfirst_NEWLINE_second",
+    "",
+    "x" * 3000,
+]
 
 
 @pytest.mark.parametrize(("read", "side"), [(read_cifar10, 32), (read_imagenet64, 64)])
 def test_images(tmp_path: Path, read, side: int) -> None:
     drawn = form.images(5, side)
-    content = form.cifar10(drawn, [0, 9, 3, 3, 1]) if side == 32 else form.imagenet64(drawn)
+    content = (
+        form.cifar10(drawn, [0, 9, 3, 3, 1]) if side == 32 else form.imagenet64(drawn)
+    )
     path = written(tmp_path / "file", content)
     assert side == 64 or path.stat().st_size == 5 * 3073
     assert (read(path, 9) == drawn.reshape(5, -1)).all()
@@ -193,7 +282,11 @@ def test_images(tmp_path: Path, read, side: int) -> None:
 
 def test_checksums_are_the_published_ones() -> None:
     """Of RFC 3720, App. B.4: 32 zero bytes, 32 of 255, and 0 to 31."""
-    known = {bytes(32): 0x8A9136AA, b"\xff" * 32: 0x62A8AB43, bytes(range(32)): 0x46DD794E}
+    known = {
+        bytes(32): 0x8A9136AA,
+        b"\xff" * 32: 0x62A8AB43,
+        bytes(range(32)): 0x46DD794E,
+    }
     for data, crc in known.items():
         turned = (crc >> 15 | crc << 17) & 0xFFFFFFFF
         assert masked_checksum(data) == (turned + 0xA282EAD8) & 0xFFFFFFFF
@@ -210,13 +303,22 @@ def test_c4(tmp_path: Path) -> None:
     packed = form.c4(texts)
     plain = gzip.decompress(packed)
     assert b"it\xc2\x92s" in plain and b"page\xe2\x80\xa8of" in plain
-    others = (plain.removesuffix(b"\n"), plain.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + plain)
+    others = (
+        plain.removesuffix(b"\n"),
+        plain.replace(b"\n", b"\r\n"),
+        b"\xef\xbb\xbf" + plain,
+    )
     for content in (packed, plain, *others):
-        assert [one.decode() for one in read_c4(written(tmp_path / "file", content))] == texts
+        assert [
+            one.decode() for one in read_c4(written(tmp_path / "file", content))
+        ] == texts
 
 
 def test_a_line_of_c4_that_is_too_long(tmp_path: Path) -> None:
-    lines = (b'{"text":"%s"}\n' % (b"a" * size) for size in (1, LONGEST_LINE - 11, LONGEST_LINE))
+    lines = (
+        b'{"text":"%s"}\n' % (b"a" * size)
+        for size in (1, LONGEST_LINE - 11, LONGEST_LINE)
+    )
     path = written(tmp_path / "file", b"".join(lines))
     found = read_c4(path)
     assert [len(next(found)) for _ in range(2)] == [1, LONGEST_LINE - 11]
@@ -245,7 +347,13 @@ WRONG = {
         *(npz(data=np.zeros((2, 3072), np.uint8)), npz(data=np.zeros((2, 12288)))),
     ],
     read_wiki40b: [
-        *(b"", WIKI[:-1], changed(WIKI, 20), changed(WIKI, 0), b'{"text": "plain"}\n' * 2),
+        *(
+            b"",
+            WIKI[:-1],
+            changed(WIKI, 20),
+            changed(WIKI, 0),
+            b'{"text": "plain"}\n' * 2,
+        ),
         *(form.tfrecord([form.example(title="x")]), form.tfrecord([b"\xff\xff"])),
         HUGE + masked_checksum(HUGE).to_bytes(4, "little"),
     ],
@@ -261,7 +369,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("read", "content"), cases(WRONG), ids=range(sum(map(len, WRONG.values()))))
+@pytest.mark.parametrize(
+    ("read", "content"), cases(WRONG), ids=range(sum(map(len, WRONG.values())))
+)
 def test_wrong_files(tmp_path: Path, read, content: bytes) -> None:
     """Messages name the record or line, and none of them takes the memory that a file claims."""
     path = written(tmp_path / "file", content)
@@ -269,7 +379,9 @@ def test_wrong_files(tmp_path: Path, read, content: bytes) -> None:
         [*read(path, 5)] if read in (read_cifar10, read_imagenet64) else [*read(path)]
 
 
-@pytest.mark.parametrize("read", [lambda path: read_cifar10(path, 1), lambda path: [*read_wiki40b(path)]])
+@pytest.mark.parametrize(
+    "read", [lambda path: read_cifar10(path, 1), lambda path: [*read_wiki40b(path)]]
+)
 def test_what_is_not_a_file(tmp_path: Path, read) -> None:
     with fails(DataError):
         read(tmp_path / "none")
@@ -284,7 +396,15 @@ def test_documents_are_one_stream_of_bytes(tmp_path: Path) -> None:
     assert stream.symbols.tolist() == once * 2
     assert (stream.kinds, stream.inputs, stream.starts) == (257, 4, 13)
     assert stream.input(1).tolist() == once[4:] and stream.at(2).tolist() == once[2:6]
-    assert read_stream("c4", [path, path], 4, 5).symbols.tolist() == [97, 98, 99, END, 100, 0xC3, END]
+    assert read_stream("c4", [path, path], 4, 5).symbols.tolist() == [
+        97,
+        98,
+        99,
+        END,
+        100,
+        0xC3,
+        END,
+    ]
     with fails(DataError):
         read_stream("c4", [written(tmp_path / "file", form.c4([""]))], 4, 5)
 
@@ -293,7 +413,13 @@ def test_images_are_read_whole(tmp_path: Path) -> None:
     drawn = form.images(3, 32)
     path = written(tmp_path / "file", form.cifar10(drawn, [0, 1, 2]))
     stream = read_stream("cifar10", [path, path], 99, 4 * 3072 + 5)
-    assert (stream.inputs, stream.starts, stream.length, stream.kinds, stream.lag) == (4, 4, 3072, 256, 3)
+    assert (stream.inputs, stream.starts, stream.length, stream.kinds, stream.lag) == (
+        4,
+        4,
+        3072,
+        256,
+        3,
+    )
     assert (stream.at(3) == drawn[0].reshape(-1)).all()
     assert read_stream("cifar10", [path], 99, 1).inputs == 1
 

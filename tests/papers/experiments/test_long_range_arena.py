@@ -18,7 +18,11 @@ from scipy.ndimage import label
 from scipy.stats import binomtest
 
 from bigbird_dna.config import LongRangeConfig, parse_config
-from bigbird_dna.config.long_range import ExamplesConfig, ListOpsConfig, PathfinderConfig
+from bigbird_dna.config.long_range import (
+    ExamplesConfig,
+    ListOpsConfig,
+    PathfinderConfig,
+)
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.papers.experiments.long_range_arena import write_report
@@ -41,7 +45,10 @@ from bigbird_dna.papers.experiments.long_range_sequences import (
     write_listops,
     write_pathfinder,
 )
-from bigbird_dna.papers.experiments.long_range_training import SequenceTask, wilson_interval
+from bigbird_dna.papers.experiments.long_range_training import (
+    SequenceTask,
+    wilson_interval,
+)
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails, message
@@ -49,7 +56,11 @@ from tests.toys import cases
 from tests.workflow.dry_runs import dry_run, jobs, once
 
 SMALL = ListOpsConfig(
-    examples=ExamplesConfig(train=300, valid=40, test=60), shortest=8, longest=40, depth=4, arguments=5
+    examples=ExamplesConfig(train=300, valid=40, test=60),
+    shortest=8,
+    longest=40,
+    depth=4,
+    arguments=5,
 )
 digits = st.integers(0, 9).map(str)
 
@@ -62,8 +73,12 @@ def value(tree: object) -> int:
     values = sorted(map(value, arguments))
     if name == "[MED":
         half = len(values) // 2
-        return values[half] if len(values) % 2 else (values[half - 1] + values[half]) // 2
-    return {"[MAX": values[-1], "[MIN": values[0], "[SM": int(str(sum(values))[-1])}[name]
+        return (
+            values[half] if len(values) % 2 else (values[half - 1] + values[half]) // 2
+        )
+    return {"[MAX": values[-1], "[MIN": values[0], "[SM": int(str(sum(values))[-1])}[
+        name
+    ]
 
 
 def words(tree: object) -> list[str]:
@@ -74,7 +89,9 @@ def words(tree: object) -> list[str]:
 
 trees = st.recursive(
     digits,
-    lambda inner: st.tuples(st.sampled_from([*OPERATORS]), st.lists(inner, min_size=1, max_size=5)),
+    lambda inner: st.tuples(
+        st.sampled_from([*OPERATORS]), st.lists(inner, min_size=1, max_size=5)
+    ),
     max_leaves=12,
 )
 
@@ -86,7 +103,8 @@ def test_values(tree: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[MAX", "]", "[MAX ]", "1 2", "[MAX 1 ] ]", "[MAX 1 [MIN 2 ]", "[ADD 1 ]"]
+    "text",
+    ["", "[MAX", "]", "[MAX ]", "1 2", "[MAX 1 ] ]", "[MAX 1 [MIN 2 ]", "[ADD 1 ]"],
 )
 def test_what_is_not_an_expression(text: str) -> None:
     with pytest.raises(ValueError):
@@ -97,15 +115,25 @@ def test_what_is_generated() -> None:
     found = [*generate(SMALL, seed=1)]
     assert found == [*generate(SMALL, seed=1)] != [*generate(SMALL, seed=2)]
     splits = [split for split, _, _ in found]
-    assert {split: splits.count(split) for split in splits} == {"test": 60, "valid": 40, "train": 300}
+    assert {split: splits.count(split) for split in splits} == {
+        "test": 60,
+        "valid": 40,
+        "train": 300,
+    }
     texts = [text for _, text, _ in found]
     assert len({*texts}) == len(texts)
     depths, arguments = set(), set()
     for text, told in ((text, told) for _, text, told in found):
         tokens = text.split(" ")
-        assert 8 <= len(tokens) <= 40 and {*tokens} <= {*TOKENS} and evaluate(tokens) == told
+        assert (
+            8 <= len(tokens) <= 40
+            and {*tokens} <= {*TOKENS}
+            and evaluate(tokens) == told
+        )
         assert tokens.count("]") == sum(token in OPERATORS for token in tokens) > 0
-        depths.add(int(np.cumsum([(one in OPERATORS) - (one == "]") for one in tokens]).max()))
+        depths.add(
+            int(np.cumsum([(one in OPERATORS) - (one == "]") for one in tokens]).max())
+        )
         counts: list[int] = []
         for token in tokens:
             if token in OPERATORS:
@@ -120,7 +148,9 @@ def test_what_is_generated() -> None:
 
 
 def test_more_to_learn_from_leaves_what_is_judged_on() -> None:
-    more = SMALL.model_copy(update={"examples": ExamplesConfig(train=400, valid=40, test=60)})
+    more = SMALL.model_copy(
+        update={"examples": ExamplesConfig(train=400, valid=40, test=60)}
+    )
     one, other = ([*generate(config, seed=1)] for config in (SMALL, more))
     assert other[: len(one)] == one and len(other) == len(one) + 100
 
@@ -128,19 +158,32 @@ def test_more_to_learn_from_leaves_what_is_judged_on() -> None:
 def test_duplicates_are_left_out_where_there_are_many() -> None:
     """Of one operator and two digits there are 400 expressions."""
     config = ListOpsConfig(
-        examples=ExamplesConfig(train=300, valid=20, test=20), shortest=4, longest=4, depth=2, arguments=2
+        examples=ExamplesConfig(train=300, valid=20, test=20),
+        shortest=4,
+        longest=4,
+        depth=2,
+        arguments=2,
     )
     texts = [text for _, text, _ in generate(config, seed=1)]
     assert len({*texts}) == 340
-    too_many = config.model_copy(update={"examples": ExamplesConfig(train=400, valid=20, test=20)})
+    too_many = config.model_copy(
+        update={"examples": ExamplesConfig(train=400, valid=20, test=20)}
+    )
     with fails(DataError):
         list(generate(too_many, seed=1))
 
 
 def test_published_sizes_are_the_defaults() -> None:
     config = LongRangeConfig().listops
-    assert (config.shortest, config.longest, config.depth, config.arguments) == (500, 2000, 10, 10)
-    few = config.model_copy(update={"examples": ExamplesConfig(train=6, valid=1, test=1)})
+    assert (config.shortest, config.longest, config.depth, config.arguments) == (
+        500,
+        2000,
+        10,
+        10,
+    )
+    few = config.model_copy(
+        update={"examples": ExamplesConfig(train=6, valid=1, test=1)}
+    )
     lengths = [len(text.split(" ")) for _, text, _ in generate(few, seed=1)]
     assert min(lengths) >= 500 and max(lengths) <= 2000
 
@@ -149,17 +192,31 @@ def test_files_are_read_as_they_were_written(tmp_path: Path) -> None:
     write_listops(tmp_path, SMALL, seed=1)
     for split in ("train", "valid", "test"):
         found = read_listops(tmp_path / f"{split}.tsv.gz")
-        expected = [(text, told) for one, text, told in generate(SMALL, seed=1) if one == split]
+        expected = [
+            (text, told) for one, text, told in generate(SMALL, seed=1) if one == split
+        ]
         texts = [" ".join(TOKENS[token] for token in row) for row in found.rows]
         assert texts == [text for text, _ in expected]
         assert found.targets.tolist() == [told for _, told in expected]
 
 
-def test_published_files_have_parentheses_and_their_first_operators_tell(tmp_path: Path) -> None:
+def test_published_files_have_parentheses_and_their_first_operators_tell(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "basic_train.tsv"
     path.write_text("Source\tTarget\n( ( ( [MAX 1 ) ( ( ( [SM 9 ) 2 ) ] ) ) ] )\t1\n")
-    assert [TOKENS[token] for token in read_listops(path).rows[0]] == ["[MAX", "1", "[SM", "9", "2", "]", "]"]
-    path.write_text("Source\tTarget\n[MAX 9 2 ]\t9\n[MAX 9 3 ]\t9\n[MIN 0 2 ]\t0\n[MAX 1 2 ]\t2\n")
+    assert [TOKENS[token] for token in read_listops(path).rows[0]] == [
+        "[MAX",
+        "1",
+        "[SM",
+        "9",
+        "2",
+        "]",
+        "]",
+    ]
+    path.write_text(
+        "Source\tTarget\n[MAX 9 2 ]\t9\n[MAX 9 3 ]\t9\n[MIN 0 2 ]\t0\n[MAX 1 2 ]\t2\n"
+    )
     assert root_baseline(*[read_listops(path)] * 2) == 0.75
 
 
@@ -184,7 +241,10 @@ def test_wrong_expressions(tmp_path: Path, text: str, named: list[str]) -> None:
 
 
 PICTURES = PathfinderConfig(
-    examples=ExamplesConfig(train=400, valid=10, test=200), size=20, dashes=3, distractors=1
+    examples=ExamplesConfig(train=400, valid=10, test=200),
+    size=20,
+    dashes=3,
+    distractors=1,
 )
 
 
@@ -194,19 +254,30 @@ def test_circles_are_joined_where_the_drawing_says_so() -> None:
     for number in range(60):
         one = draw(random.Random(number), PathfinderConfig(size=32, dashes=6))
         image = rendered(one, 32)
-        assert image.shape == (32, 32) and image.dtype == np.uint8 and image.max() == 255
+        assert (
+            image.shape == (32, 32) and image.dtype == np.uint8 and image.max() == 255
+        )
         closed = [
-            ((a - (c - a) / 2.6, b - (d - b) / 2.6), (c + (c - a) / 2.6, d + (d - b) / 2.6))
+            (
+                (a - (c - a) / 2.6, b - (d - b) / 2.6),
+                (c + (c - a) / 2.6, d + (d - b) / 2.6),
+            )
             for (a, b), (c, d) in one.dashes
         ]
-        areas, _ = label(rendered(one._replace(dashes=closed), 32) > 90, np.ones((3, 3)))
+        areas, _ = label(
+            rendered(one._replace(dashes=closed), 32) > 90, np.ones((3, 3))
+        )
         marks = [areas[round(y), round(x)] for x, y in one.circles]
         right += (marks[0] == marks[1] != 0) == one.joined
-    assert right >= 48  # 30 by chance; where paths come near each other, longer dashes touch
+    assert (
+        right >= 48
+    )  # 30 by chance; where paths come near each other, longer dashes touch
 
 
 def test_drawings_are_functions_of_seed_split_and_number() -> None:
-    few = PICTURES.model_copy(update={"examples": ExamplesConfig(train=5, valid=5, test=5)})
+    few = PICTURES.model_copy(
+        update={"examples": ExamplesConfig(train=5, valid=5, test=5)}
+    )
     assert [*drawings(few, "train", 1)] == [*drawings(few, "train", 1)]
     assert [*drawings(few, "train", 1)] != [*drawings(few, "train", 2)]
     assert [*drawings(few, "train", 1)] != [*drawings(few, "valid", 1)]
@@ -215,7 +286,9 @@ def test_drawings_are_functions_of_seed_split_and_number() -> None:
 
 def test_neither_distance_nor_what_is_drawn_tells_the_class(tmp_path: Path) -> None:
     write_pathfinder(tmp_path, PICTURES, seed=1)
-    train, test = (read_pathfinder(tmp_path / f"{split}.npz") for split in ("train", "test"))
+    train, test = (
+        read_pathfinder(tmp_path / f"{split}.npz") for split in ("train", "test")
+    )
     assert len(train) == train.longest == 400
     assert 0.42 < train.targets.mean() < 0.58
     brightness = np.array([row.mean() for row in train.rows])
@@ -223,7 +296,9 @@ def test_neither_distance_nor_what_is_drawn_tells_the_class(tmp_path: Path) -> N
         assert abs(auroc(train.targets, values).value - 0.5) < 0.08
     assert abs(distance_baseline(train, test) - 0.5) < 0.09
     for sign in (1, -1):  # a distance that tells would be noticed
-        giveaway = replace(train, giveaway=(sign * train.targets + 5).astype(np.float32))
+        giveaway = replace(
+            train, giveaway=(sign * train.targets + 5).astype(np.float32)
+        )
         assert distance_baseline(giveaway, giveaway) == 1.0
 
 
@@ -238,8 +313,13 @@ def test_paths_that_hardly_fit() -> None:
 def test_no_dash_touches_one_that_is_not_its_neighbor() -> None:
     for one in drawings(PICTURES, "valid", 3):
         middles = [((a + c) / 2, (b + d) / 2) for (a, b), (c, d) in one.dashes]
-        assert min(math.dist(p, q) for n, p in enumerate(middles) for q in middles[:n]) > 2.5
-        assert all(0 < value < 19 for dash in one.dashes for point in dash for value in point)
+        assert (
+            min(math.dist(p, q) for n, p in enumerate(middles) for q in middles[:n])
+            > 2.5
+        )
+        assert all(
+            0 < value < 19 for dash in one.dashes for point in dash for value in point
+        )
 
 
 @pytest.mark.parametrize(
@@ -248,7 +328,8 @@ def test_no_dash_touches_one_that_is_not_its_neighbor() -> None:
         {
             "labels": [None, np.full(3, 2, np.uint8), np.zeros(2, np.uint8)],
             "distances": [np.full(3, np.nan, np.float32)],
-            "images": [np.zeros(shape, np.uint8) for shape in ((3, 4, 5), (0, 4, 4))] + [np.zeros((3, 4, 4))],
+            "images": [np.zeros(shape, np.uint8) for shape in ((3, 4, 5), (0, 4, 4))]
+            + [np.zeros((3, 4, 4))],
         }
     ),
 )
@@ -286,7 +367,9 @@ def claiming(path: Path, count: int, side: int) -> Path:
     return path
 
 
-def test_the_largest_sets_that_can_be_asked_for_are_not_too_large(tmp_path: Path) -> None:
+def test_the_largest_sets_that_can_be_asked_for_are_not_too_large(
+    tmp_path: Path,
+) -> None:
     published = PathfinderConfig(size=128).examples.train
     for count in (published, 1_000_000):
         path = claiming(tmp_path / "train.npz", count, 128)
@@ -302,12 +385,26 @@ def test_the_largest_sets_that_can_be_asked_for_are_not_too_large(tmp_path: Path
 
 TINY: dict[str, Any] = {
     "seeds": [1, 2],
-    "attentions": {"full": {"attention": "full"}, "combiner": {"attention": "combiner_fixed"}},
-    "encoder": {"layers": 1, "hidden": 8, "heads": 1, "block_size": 16, "random_blocks": 1},
+    "attentions": {
+        "full": {"attention": "full"},
+        "combiner": {"attention": "combiner_fixed"},
+    },
+    "encoder": {
+        "layers": 1,
+        "hidden": 8,
+        "heads": 1,
+        "block_size": 16,
+        "random_blocks": 1,
+    },
     "listops": {
         "examples": {"train": 40, "valid": 5, "test": 10},
         **{"shortest": 4, "longest": 12, "depth": 3},
-        "training": {"steps": 4, "batch_size": 4, "evaluate_every": 2, "precision": "float32"},
+        "training": {
+            "steps": 4,
+            "batch_size": 4,
+            "evaluate_every": 2,
+            "precision": "float32",
+        },
     },
     "pathfinder": {
         "examples": {"train": 6, "valid": 2, "test": 4},
@@ -320,7 +417,9 @@ TINY: dict[str, Any] = {
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "run.yaml"
-    path.write_text(yaml.safe_dump({"results": str(tmp_path / "results"), "long_range_arena": TINY}))
+    path.write_text(
+        yaml.safe_dump({"results": str(tmp_path / "results"), "long_range_arena": TINY})
+    )
     return path
 
 
@@ -343,7 +442,9 @@ def test_from_data_to_table(run: Run, config: Path, tmp_path: Path) -> None:
     for arm, seed, _, _, directory, _ in cells:
         result = run(*words, arm, "--seed", seed, *quiet)
         assert (result.code, result.out) == (0, "")
-        assert json.loads((Path(directory) / "arm.json").read_text())["seed"] == int(seed)
+        assert json.loads((Path(directory) / "arm.json").read_text())["seed"] == int(
+            seed
+        )
     made = home / "listops-full/1/model"
     assert {one.name for one in made.iterdir() if one.name[0] != "."} == {
         *("result.json", "encoder.json", "training.jsonl", "weights.safetensors")
@@ -351,27 +452,52 @@ def test_from_data_to_table(run: Run, config: Path, tmp_path: Path) -> None:
     assert not [*(tmp_path / "results/checkpoints").rglob("*.pt")]
     assert run(*words, "listops-full", *quiet, "-o", tmp_path / "again/model").code == 0
     for file in ("result.json", "weights.safetensors"):
-        assert (made / file).read_bytes() == (tmp_path / "again/model" / file).read_bytes()
-    assert run("experiment compare", config, "long_range_arena", "-o", tmp_path / "report").code == 0
+        assert (made / file).read_bytes() == (
+            tmp_path / "again/model" / file
+        ).read_bytes()
+    assert (
+        run(
+            "experiment compare", config, "long_range_arena", "-o", tmp_path / "report"
+        ).code
+        == 0
+    )
     header, *rows = (tmp_path / "report/long_range.tsv").read_text().splitlines()
     names = header.split("\t")
     table = [dict(zip(names, row.split("\t"), strict=True)) for row in rows]
     here = [row for row in table if row["source"] == "here"]
     assert {(row["task"], row["attention"], row["seeds"]) for row in here} == {
-        (task, attention, "2") for task in ("listops", "pathfinder") for attention in ("full", "combiner")
+        (task, attention, "2")
+        for task in ("listops", "pathfinder")
+        for attention in ("full", "combiner")
     }
-    figures = [json.loads((home / f"listops-full/{seed}/model/result.json").read_text()) for seed in (1, 2)]
-    both = next(row for row in here if (row["task"], row["attention"]) == ("listops", "full"))
-    assert float(both["accuracy"]) == pytest.approx(np.mean([one["accuracy"] for one in figures]), abs=1e-4)
-    assert [row["attention"] for row in table[4:]] == ["Transformer", "BigBird", "Combiner-Fixed"]
+    figures = [
+        json.loads((home / f"listops-full/{seed}/model/result.json").read_text())
+        for seed in (1, 2)
+    ]
+    both = next(
+        row for row in here if (row["task"], row["attention"]) == ("listops", "full")
+    )
+    assert float(both["accuracy"]) == pytest.approx(
+        np.mean([one["accuracy"] for one in figures]), abs=1e-4
+    )
+    assert [row["attention"] for row in table[4:]] == [
+        "Transformer",
+        "BigBird",
+        "Combiner-Fixed",
+    ]
     assert all("not comparable" in row["source"] for row in table[4:])
     assert "| Combiner-Fixed |" in (tmp_path / "report/long_range.md").read_text()
 
 
 def test_what_is_refused(run: Run, config: Path, tmp_path: Path) -> None:
     words = ("experiment run", config, "long_range_arena", "listops-full")
-    message(refused(run(*words), 1), "results/experiments/long_range_arena/data/listops/train.tsv.gz")
-    message(refused(run("experiment compare", config, "long_range_arena"), 1), "result.json")
+    message(
+        refused(run(*words), 1),
+        "results/experiments/long_range_arena/data/listops/train.tsv.gz",
+    )
+    message(
+        refused(run("experiment compare", config, "long_range_arena"), 1), "result.json"
+    )
     (tmp_path / "result.json").write_text('{"task": "listops"}')
     with fails(DataError, tmp_path / "result.json", "'attention'"):
         write_report([tmp_path], tmp_path / "report")
@@ -400,26 +526,64 @@ def test_wrong_sections(changes: dict[str, Any]) -> None:
 def test_an_attention_keeps_the_options_of_the_encoder_unless_it_is_another() -> None:
     config = LongRangeConfig.model_validate(
         {
-            "encoder": {"attention": "combiner_fixed", "attention_options": {"span": 8}},
+            "encoder": {
+                "attention": "combiner_fixed",
+                "attention_options": {"span": 8},
+            },
             "attentions": {
-                **{"same": {}, "named": {"attention": "combiner_fixed"}, "wide": {"hidden": 384}},
-                **{"own": {"attention_options": {"span": 4}}, "full": {"attention": "full"}},
+                **{
+                    "same": {},
+                    "named": {"attention": "combiner_fixed"},
+                    "wide": {"hidden": 384},
+                },
+                **{
+                    "own": {"attention_options": {"span": 4}},
+                    "full": {"attention": "full"},
+                },
                 "axial": {"attention": "axial", "attention_options": {"columns": 5}},
             },
         }
     )
-    found = {name: config.encoder_of(name, 5, 40).attention_options for name in config.attentions}
-    assert [found[name]["span"] for name in ("same", "named", "wide", "own")] == [8, 8, 8, 4]
-    assert found["full"] == {} and found["axial"]["columns"] == 5 and "span" not in found["axial"]
+    found = {
+        name: config.encoder_of(name, 5, 40).attention_options
+        for name in config.attentions
+    }
+    assert [found[name]["span"] for name in ("same", "named", "wide", "own")] == [
+        8,
+        8,
+        8,
+        4,
+    ]
+    assert (
+        found["full"] == {}
+        and found["axial"]["columns"] == 5
+        and "span" not in found["axial"]
+    )
 
 
 def test_results_of_other_data_are_not_averaged(tmp_path: Path) -> None:
     values = {
-        **{"task": "listops", "attention": "full", "baseline_name": "x", "accuracy": 0.5, "steps": 3},
-        **{"accuracy_low": 0.4, "accuracy_high": 0.6, "baseline": 0.1, "most_frequent": 0.1},
+        **{
+            "task": "listops",
+            "attention": "full",
+            "baseline_name": "x",
+            "accuracy": 0.5,
+            "steps": 3,
+        },
+        **{
+            "accuracy_low": 0.4,
+            "accuracy_high": 0.6,
+            "baseline": 0.1,
+            "most_frequent": 0.1,
+        },
         **{"test_sequences": 10, "parameters": 7},
     }
-    for seed, sums, name in ((1, "a", "one"), (2, "a", "two"), (3, "b", "three"), (1, "a", "four")):
+    for seed, sums, name in (
+        (1, "a", "one"),
+        (2, "a", "two"),
+        (3, "b", "three"),
+        (1, "a", "four"),
+    ):
         (tmp_path / name).mkdir()
         text = json.dumps(values | {"seed": seed, "data": {"test": sums}})
         (tmp_path / name / "result.json").write_text(text)
@@ -442,14 +606,25 @@ def test_batches() -> None:
 @pytest.mark.parametrize(("right", "count"), [(0, 5), (3, 10), (700, 1000), (9, 9)])
 def test_intervals_are_wilson_s(right: int, count: int) -> None:
     expected = binomtest(right, count).proportion_ci(method="wilson")
-    assert wilson_interval(right, count) == pytest.approx((expected.low, expected.high), abs=1e-6)
+    assert wilson_interval(right, count) == pytest.approx(
+        (expected.low, expected.high), abs=1e-6
+    )
 
 
-def test_the_shipped_configuration_asks_for_a_model_a_task_and_attention(tmp_path: Path) -> None:
-    files = [REPOSITORY / f"workflow/config/{name}.yaml" for name in ("demo", "long_range")]
+def test_the_shipped_configuration_asks_for_a_model_a_task_and_attention(
+    tmp_path: Path,
+) -> None:
+    files = [
+        REPOSITORY / f"workflow/config/{name}.yaml" for name in ("demo", "long_range")
+    ]
     text = dry_run(tmp_path, "--configfile", *files, "--", "long_range_arena")
-    assert jobs(text) == {"long_range_arena": 1, "arm_data": 2, "arm": 6} | once("check_gpu stage_config")
-    assert ".log.yaml long_range_arena listops-bigbird --seed 1 -o results/long_range/experiments/" in text
+    assert jobs(text) == {"long_range_arena": 1, "arm_data": 2, "arm": 6} | once(
+        "check_gpu stage_config"
+    )
+    assert (
+        ".log.yaml long_range_arena listops-bigbird --seed 1 -o results/long_range/experiments/"
+        in text
+    )
     section = yaml.safe_load(files[1].read_text())["long_range_arena"]
     config = parse_config({"long_range_arena": section}).long_range_arena
     assert isinstance(config, LongRangeConfig)
@@ -466,9 +641,15 @@ def test_the_shipped_configuration_asks_for_a_model_a_task_and_attention(tmp_pat
         ("table7", "own-pretrained", "--part", "data"),
     ],
 )
-def test_parts_that_an_arm_has_not(run: Run, words: tuple[str, ...], tmp_path: Path) -> None:
+def test_parts_that_an_arm_has_not(
+    run: Run, words: tuple[str, ...], tmp_path: Path
+) -> None:
     demo = ("--set", f"results={tmp_path}", "--set", "long_range_arena={}")
-    refused(run("experiment run", REPOSITORY / "workflow/config/demo.yaml", *words, *demo), 2, words[1])
+    refused(
+        run("experiment run", REPOSITORY / "workflow/config/demo.yaml", *words, *demo),
+        2,
+        words[1],
+    )
     assert not list(tmp_path.iterdir())
 
 
@@ -477,8 +658,14 @@ def test_parts_that_an_arm_has_not(run: Run, words: tuple[str, ...], tmp_path: P
 def test_short_listops_are_learnt(run: Run, tmp_path: Path) -> None:
     """A minute of a core: well above what the first operator tells."""
     path = tmp_path / "run.yaml"
-    section = yaml.safe_load((REPOSITORY / "workflow/config/long_range.yaml").read_text())["long_range_arena"]
-    path.write_text(yaml.safe_dump({"results": str(tmp_path / "results"), "long_range_arena": section}))
+    section = yaml.safe_load(
+        (REPOSITORY / "workflow/config/long_range.yaml").read_text()
+    )["long_range_arena"]
+    path.write_text(
+        yaml.safe_dump(
+            {"results": str(tmp_path / "results"), "long_range_arena": section}
+        )
+    )
     words = ("experiment run", path, "long_range_arena", "listops-full")
     assert run(*words, "--part", "data").code == 0
     assert run(*words, "--threads", 1, "--device", "cpu").code == 0

@@ -80,7 +80,12 @@ def test_other_weights_do_not_beat_the_bound(name: str) -> None:
     """Any weights of a mechanism whose graph is fixed: here those that it begins with, and random keys."""
     config = small_encoder(8, heads=1, attention=name)
     graph = layer_graph(config, 0, N)
-    module = find_mechanism(name).make(LayerShape(1, 16), config.attention_options).double().eval()
+    module = (
+        find_mechanism(name)
+        .make(LayerShape(1, 16), config.attention_options)
+        .double()
+        .eval()
+    )
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return module(q, k, v, lengths=None, dropout=0.0, hidden=v[:, 0])
@@ -100,7 +105,9 @@ def test_each_mechanism_of_the_registry_has_a_graph() -> None:
     for name in ("full", "bigbird", "window", *known_mechanisms()):
         options = {"span": 16} if name == "sparse_fixed" else {}
         config = small_encoder(8, layers=4, attention=name, attention_options=options)
-        found = [*reached(lambda layer, config=config: layer_graph(config, layer, 96), 4)]
+        found = [
+            *reached(lambda layer, config=config: layer_graph(config, layer, 96), 4)
+        ]
         assert (np.diff([one.share for one in found]) >= 0).all(), name
         complete[name] = found[-1].layers if found[-1].complete else None
     assert complete["full"] == 1
@@ -124,13 +131,17 @@ def test_reach_is_what_gradients_find() -> None:
     assert not two.complete
     for token in range(0, 64, 9):
         (slope,) = torch.autograd.grad(y[0, 0, token].sum(), x, retain_graph=True)
-        assert (slope[0, 0].abs().sum(-1).numpy() > 0).tolist() == two.graph[token].tolist()
+        assert (slope[0, 0].abs().sum(-1).numpy() > 0).tolist() == two.graph[
+            token
+        ].tolist()
 
 
 ENCODER = "encoder: {vocabulary: 8, layers: 3, hidden: 8, heads: 2, max_length: 160, block_size: 16"
 
 
-def test_the_command_has_a_table_that_ends_where_all_is_reached(run: Run, tmp_path: Path) -> None:
+def test_the_command_has_a_table_that_ends_where_all_is_reached(
+    run: Run, tmp_path: Path
+) -> None:
     config = tmp_path / "run.yaml"
     config.write_text(f"{ENCODER}}}")
     result = run("experiment receptive-field", config)
@@ -142,7 +153,14 @@ def test_the_command_has_a_table_that_ends_where_all_is_reached(run: Run, tmp_pa
     config.write_text(f"{ENCODER}, attention: window}}")
     assert len(run("experiment receptive-field", config).out.splitlines()) == 4
     # There may be more layers than the encoder has.
-    result = run("experiment receptive-field", config, "--layers", 30, "-o", tmp_path / "reach.tsv")
+    result = run(
+        "experiment receptive-field",
+        config,
+        "--layers",
+        30,
+        "-o",
+        tmp_path / "reach.tsv",
+    )
     assert result == (0, "", "")
     assert (tmp_path / "reach.tsv").read_text().splitlines()[-1] == "9\t1\tyes"
     refused(run("experiment receptive-field", tmp_path / "none.yaml"), 2, "none.yaml")
@@ -151,7 +169,9 @@ def test_the_command_has_a_table_that_ends_where_all_is_reached(run: Run, tmp_pa
 
 @pytest.mark.parametrize("attention", ["full", "bigbird", "performer"])
 def test_no_token_of_a_causal_encoder_knows_of_later_ones(attention: str) -> None:
-    encoder = small_encoder(8, layers=2, block_size=16, attention=attention, causal=True)
+    encoder = small_encoder(
+        8, layers=2, block_size=16, attention=attention, causal=True
+    )
     found = [*receptive_field(encoder, 96)]
     assert len(found) == 2 and not any(one.complete for one in found)
     assert not any(np.triu(one.graph, 1).any() for one in found)
@@ -162,12 +182,22 @@ def test_no_token_of_a_causal_encoder_knows_of_later_ones(attention: str) -> Non
 def test_a_convolution_reaches_beyond_the_tokens_that_a_layer_sees() -> None:
     seen = np.abs(np.arange(80)[:, None] // 8 - np.arange(80) // 8) <= 1
     near = np.abs(np.arange(80)[:, None] - np.arange(80)) <= 2
-    first, second = receptive_field(small_encoder(8, layers=2, attention="window", convolution=5), 80)
+    first, second = receptive_field(
+        small_encoder(8, layers=2, attention="window", convolution=5), 80
+    )
     assert (first.graph == (seen.astype(int) @ near > 0)).all()
     assert (second.graph == (seen.astype(int) @ seen @ near > 0)).all()
     # Extra globals stand in front of the layers alone.
-    etc = {"attention": "bigbird_etc", "global_blocks": 0, "random_blocks": 0, "num_global_tokens": 2}
-    without, found = (next(receptive_field(small_encoder(8, **etc, convolution=n), 80)).graph for n in (0, 5))
+    etc = {
+        "attention": "bigbird_etc",
+        "global_blocks": 0,
+        "random_blocks": 0,
+        "num_global_tokens": 2,
+    }
+    without, found = (
+        next(receptive_field(small_encoder(8, **etc, convolution=n), 80)).graph
+        for n in (0, 5)
+    )
     assert (found[2:, 2:] == (without[2:, 2:].astype(int) @ near > 0)).all()
     assert found[:2].all() and found[:, :2].all()
 
@@ -180,14 +210,20 @@ def machines(draw: st.DrawFn) -> Machine:
     """Any machine of up to four states and three symbols; some pairs of them halt."""
     states = tuple(f"q{number}" for number in range(draw(st.integers(1, 4))))
     symbols = tuple("_ab"[: draw(st.integers(1, 3))])
-    action = st.builds(Action, st.sampled_from(states), st.sampled_from(symbols), st.integers(-1, 1))
+    action = st.builds(
+        Action, st.sampled_from(states), st.sampled_from(symbols), st.integers(-1, 1)
+    )
     found = {pair: draw(st.none() | action) for pair in product(states, symbols)}
-    return Machine(states, symbols, {pair: one for pair, one in found.items() if one is not None})
+    return Machine(
+        states, symbols, {pair: one for pair, one in found.items() if one is not None}
+    )
 
 
 @settings(max_examples=60, deadline=None)
 @given(machines(), st.data())
-def test_every_machine_runs_as_it_does_directly(machine: Machine, data: st.DataObject) -> None:
+def test_every_machine_runs_as_it_does_directly(
+    machine: Machine, data: st.DataObject
+) -> None:
     tape = data.draw(st.lists(st.sampled_from(machine.symbols), max_size=6))
     assert run_on_decoder(machine, tape, 14) == simulate(machine, tape, 14)
 
@@ -198,12 +234,20 @@ WORDS = ["", *map("".join, product("ab", repeat=3)), "abba", "abab", "babab"]
 @pytest.mark.parametrize(
     ("machine", "tape", "state", "result"),
     [
-        *((increment(), f"{number:b}", "done", f"{number + 1:b}") for number in (0, 1, 2, 5, 7, 12, 31)),
-        *((palindromes(), word, "yes" if word == word[::-1] else "no", None) for word in WORDS),
+        *(
+            (increment(), f"{number:b}", "done", f"{number + 1:b}")
+            for number in (0, 1, 2, 5, 7, 12, 31)
+        ),
+        *(
+            (palindromes(), word, "yes" if word == word[::-1] else "no", None)
+            for word in WORDS
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_machines_do_what_they_are_for(machine: Machine, tape: str, state: str, result: str | None) -> None:
+def test_machines_do_what_they_are_for(
+    machine: Machine, tape: str, state: str, result: str | None
+) -> None:
     run = run_on_decoder(machine, tape, 100)
     assert run == simulate(machine, tape, 100)
     assert (run.state, run.halted) == (state, True)
@@ -233,7 +277,9 @@ def test_the_graph_is_the_theorem_s() -> None:
 def test_its_attention_is_softmax_over_that_graph() -> None:
     """What nodes got one after the other is what one masked layer gives for all of them at once."""
     run = TapeDecoder(palindromes(), "abba").steps()
-    step, layer = next(one for one in run if (one[0].state, one[0].read) not in palindromes().actions)
+    step, layer = next(
+        one for one in run if (one[0].state, one[0].read) not in palindromes().actions
+    )
     queries, keys, values, attended = map(np.stack, layer)
     scores = np.where(decoder_graph(len(queries)), queries @ keys.T, -np.inf)
     weights = np.exp(scores - scores.max(1, keepdims=True))
@@ -245,14 +291,22 @@ def test_its_attention_is_softmax_over_that_graph() -> None:
     assert {0.0, 1.0} == set(own.round(20))
 
 
-def test_without_an_edge_the_machine_goes_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigbird_dna.papers.experiments.turing_machines.neighbors", lambda node: (node,))
+def test_without_an_edge_the_machine_goes_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "bigbird_dna.papers.experiments.turing_machines.neighbors", lambda node: (node,)
+    )
     machine = palindromes()  # reads what it wrote before
     assert run_on_decoder(machine, "abba", 40) != simulate(machine, "abba", 40)
 
 
 def test_wrong_machines_are_refused() -> None:
-    for states, action in ((("a",), ("z", "_", 0)), (("a",), ("a", "_", 2)), (("a", "a"), ("a", "_", 0))):
+    for states, action in (
+        (("a",), ("z", "_", 0)),
+        (("a",), ("a", "_", 2)),
+        (("a", "a"), ("a", "_", 0)),
+    ):
         with fails(ValueError):
             Machine(states, ("_",), {("a", "_"): Action(*action)})
     with fails(ValueError):

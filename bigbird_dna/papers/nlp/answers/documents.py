@@ -38,7 +38,9 @@ class LongAnswersSettings(OtherSettings):
     task: ClassVar[Task] = "long-answers"
     form: AnswerForm
     length: int = Field(ge=32, description="tokens per input")
-    stride: int = Field(ge=1, description="distance in tokens between consecutive inputs")
+    stride: int = Field(
+        ge=1, description="distance in tokens between consecutive inputs"
+    )
     question_tokens: int = Field(ge=1)
     answer_words: int = Field(ge=1)
     unanswerable: bool = False
@@ -75,8 +77,12 @@ class AnswerInput(NamedTuple):
     ids: Tensor  # (B, L)
     lengths: Tensor  # (B,)
     asked: Tensor  # (B,) number of tokens of [CLS], question, [SEP] and candidates, which contain no answer
-    anchors: Tensor | None = None  # (B, A) positions among extra globals and tokens, -1: none
-    global_ids: Tensor | None = None  # (B, G) tokens of [CLS] and question, -1 elsewhere
+    anchors: Tensor | None = (
+        None  # (B, A) positions among extra globals and tokens, -1: none
+    )
+    global_ids: Tensor | None = (
+        None  # (B, G) tokens of [CLS] and question, -1 elsewhere
+    )
     global_kinds: Tensor | None = None  # (B, G)
     owners: Tensor | None = None  # (B, L) as `Globals.owners`
 
@@ -97,12 +103,22 @@ class AnswerNetwork(QuestionAnswerer):
     among them; without, an anchor is the first token of its sentence or candidate.
     """
 
-    def __init__(self, config: EncoderConfig, marks: int = 2, types: int = 0, anchored: bool = False) -> None:
+    def __init__(
+        self,
+        config: EncoderConfig,
+        marks: int = 2,
+        types: int = 0,
+        anchored: bool = False,
+    ) -> None:
         super().__init__(config)
         self.long_spans = nn.Linear(config.hidden, marks - 2) if marks > 2 else None
         self.types = nn.Linear(config.hidden, types) if types else None
         self.anchors = nn.Linear(config.hidden, 1) if anchored else None
-        self.kinds = nn.Embedding(CANDIDATE + 1, config.hidden) if config.num_global_tokens else None
+        self.kinds = (
+            nn.Embedding(CANDIDATE + 1, config.hidden)
+            if config.num_global_tokens
+            else None
+        )
         for part in (self.long_spans, self.types, self.anchors, self.kinds):
             if part is not None:
                 initialize(part, config.hidden)
@@ -111,8 +127,14 @@ class AnswerNetwork(QuestionAnswerer):
         """Return the scores; the arguments are the fields of `AnswerInput`."""
         own = AnswerInput(*given)
         ids, globals_ = own.ids, None
-        question = torch.arange(ids.shape[1], device=ids.device) < own.asked[:, None]  # (B, L)
-        if self.kinds is not None and own.global_ids is not None and own.owners is not None:
+        question = (
+            torch.arange(ids.shape[1], device=ids.device) < own.asked[:, None]
+        )  # (B, L)
+        if (
+            self.kinds is not None
+            and own.global_ids is not None
+            and own.owners is not None
+        ):
             tokens = self.encoder.embeddings.token(own.global_ids.clamp(min=0))
             tokens = tokens * (own.global_ids >= 0)[..., None]
             globals_ = Globals(tokens + self.kinds(own.global_kinds), own.owners)
@@ -126,8 +148,12 @@ class AnswerNetwork(QuestionAnswerer):
             found = self.anchors(self.dropout(whole.gather(1, places)))[..., 0]
         marks = self.scores(encoded.tokens, question)
         if self.long_spans is not None:
-            marks = torch.cat([marks, self.long_spans(self.dropout(encoded.tokens))], dim=-1)
-        return AnswerOutput(marks, None if self.types is None else self.types(first), found)
+            marks = torch.cat(
+                [marks, self.long_spans(self.dropout(encoded.tokens))], dim=-1
+            )
+        return AnswerOutput(
+            marks, None if self.types is None else self.types(first), found
+        )
 
 
 Ids = NDArray[np.int32]
@@ -181,7 +207,10 @@ class TokenizedRecord:
 
     def sentences(self, window: Window) -> list[tuple[int, int, int]]:
         """Return paragraph, sentence (or `TITLE`) and first token of each sentence in a window."""
-        parts = self.paragraph[window.begin : window.end], self.sentence[window.begin : window.end]
+        parts = (
+            self.paragraph[window.begin : window.end],
+            self.sentence[window.begin : window.end],
+        )
         if not len(parts[0]):
             return []
         changes = np.append(True, (np.diff(parts[0]) != 0) | (np.diff(parts[1]) != 0))
@@ -203,20 +232,35 @@ def _columns(
     shift = 0 if text[:1].isspace() else 1
     ids, starts, ends = _pieces(tokenizer, text)
     space = np.array([letter.isspace() for letter in text], bool)
-    starts, ends = np.clip(starts - shift, 0, len(text)), np.clip(ends - shift, 0, len(text))
+    starts, ends = (
+        np.clip(starts - shift, 0, len(text)),
+        np.clip(ends - shift, 0, len(text)),
+    )
     # Position of the next character that is not white space, from each character on.
     following = np.append(np.where(space, len(text), np.arange(len(text))), len(text))
     following = np.minimum.accumulate(following[::-1])[::-1]
     starts = np.minimum(following[starts], ends)
     kept = ends > starts  # drop tokens of white space only
     ids, starts, ends = ids[kept], starts[kept], ends[kept]
-    words = np.cumsum(~space & np.append(True, space[:-1])) - 1 if len(text) else np.zeros(0, np.int64)
+    words = (
+        np.cumsum(~space & np.append(True, space[:-1])) - 1
+        if len(text)
+        else np.zeros(0, np.int64)
+    )
     if sentences is None:
         sentence = np.full(len(ids), TITLE)
     else:
         borders = np.cumsum([len(one) for one in sentences])
         sentence = np.searchsorted(borders, starts, side="right")
-    return ids, np.full(len(ids), number), sentence, starts, ends, words[starts], words[ends - 1]
+    return (
+        ids,
+        np.full(len(ids), number),
+        sentence,
+        starts,
+        ends,
+        words[starts],
+        words[ends - 1],
+    )
 
 
 MOST_ANCHORS = 4096
@@ -228,7 +272,9 @@ class WindowInput:
     def __init__(self, ids: Ids, asked: int, extra: int) -> None:
         self.ids, self.asked = ids, asked
         self.anchors: list[int] = []  # positions among extra globals and tokens
-        self.anchor_of: list[tuple[int, int]] = []  # paragraph and sentence, or candidate and 0
+        self.anchor_of: list[
+            tuple[int, int]
+        ] = []  # paragraph and sentence, or candidate and 0
         self.global_ids, self.global_kinds = np.full(extra, -1), np.full(extra, UNUSED)
         self.owners = np.full(len(ids), -1)
         self._taken = 0
@@ -242,7 +288,9 @@ class WindowInput:
         self.owners[begin:end] = slot
         return slot
 
-    def add_anchor(self, kind: int, begin: int, end: int, name: tuple[int, int]) -> None:
+    def add_anchor(
+        self, kind: int, begin: int, end: int, name: tuple[int, int]
+    ) -> None:
         """Add an anchor: the next extra global, or the first token if there are no extra globals."""
         place = self.take(kind, begin, end) if len(self.global_ids) else begin
         if place is not None and len(self.anchors) < MOST_ANCHORS:
@@ -262,22 +310,33 @@ class AnswerReader:
         """Tokenize a record; a question that is too long is cut."""
         texts = tuple("".join(paragraph.sentences) for paragraph in record.paragraphs)
         parts = []
-        for number, (paragraph, text) in enumerate(zip(record.paragraphs, texts, strict=True)):
+        for number, (paragraph, text) in enumerate(
+            zip(record.paragraphs, texts, strict=True)
+        ):
             if paragraph.title:
                 parts.append(_columns(number, paragraph.title, None, self.tokenizer))
             parts.append(_columns(number, text, paragraph.sentences, self.tokenizer))
-        columns = [np.concatenate([part[column] for part in parts]) for column in range(7)]
+        columns = [
+            np.concatenate([part[column] for part in parts]) for column in range(7)
+        ]
         # Words are numbered over the whole context.
         words = [int(part[6].max(initial=-1)) + 1 for part in parts]
         shift = np.repeat(np.cumsum([0, *words[:-1]]), [len(part[0]) for part in parts])
         ids, owner, sentence, start, end, first_word, last_word = columns
         places = owner, sentence, start, end, first_word + shift, last_word + shift
-        return TokenizedRecord(record, texts, *self._asked(record), ids.astype(np.int32), *places)
+        return TokenizedRecord(
+            record, texts, *self._asked(record), ids.astype(np.int32), *places
+        )
 
     def _asked(self, record: QuestionRecord) -> tuple[Ids, tuple[Ids, ...]]:
         """Return the tokens of the question and of each candidate, cut to their maximum lengths."""
-        question = _pieces(self.tokenizer, record.question).ids[: self.settings.question_tokens]
-        candidates = (_pieces(self.tokenizer, text).ids[:CANDIDATE_TOKENS] for text in record.candidates)
+        question = _pieces(self.tokenizer, record.question).ids[
+            : self.settings.question_tokens
+        ]
+        candidates = (
+            _pieces(self.tokenizer, text).ids[:CANDIDATE_TOKENS]
+            for text in record.candidates
+        )
         return question, tuple(candidates)
 
     def check_room(self, records: Iterable[QuestionRecord], source: Path | str) -> None:
@@ -295,7 +354,9 @@ class AnswerReader:
     def _too_long(self, record: QuestionRecord, taken: int) -> str:
         asked = f"question and {len(record.candidates)} candidates have {taken} tokens"
         left = f"length {self.settings.length} leaves too few tokens for the paragraphs"
-        return f"record {record.id!r}: {asked}; {left}: at least {taken + _BEHIND} needed"
+        return (
+            f"record {record.id!r}: {asked}; {left}: at least {taken + _BEHIND} needed"
+        )
 
     def windows(self, document: TokenizedRecord) -> list[Window]:
         """Return the windows of a context, each with room for the header and a [SEP]; at least one.
@@ -309,7 +370,10 @@ class AnswerReader:
             raise DataError(self._too_long(document.record, taken))
         tokens, step = len(document.ids), min(self.settings.stride, room)
         begins = range(0, max(tokens - room, 0), step)
-        return [*(Window(begin, begin + room) for begin in begins), Window(len(begins) * step, tokens)]
+        return [
+            *(Window(begin, begin + room) for begin in begins),
+            Window(len(begins) * step, tokens),
+        ]
 
     def row(self, document: TokenizedRecord, window: Window) -> WindowInput:
         """Return a window after its header: [CLS], question, [SEP], and each candidate with a [SEP].
@@ -318,9 +382,16 @@ class AnswerReader:
         the window with, if supporting facts are predicted, each of its sentences; parts beyond the number
         `extra` have none.
         """
-        cls, sep = np.array([[self.tokenizer.cls_id], [self.tokenizer.sep_id]], np.int32)
+        cls, sep = np.array(
+            [[self.tokenizer.cls_id], [self.tokenizer.sep_id]], np.int32
+        )
         asked = _header_tokens(document.question, document.candidates)
-        front = [cls, document.question, sep, *(part for one in document.candidates for part in (one, sep))]
+        front = [
+            cls,
+            document.question,
+            sep,
+            *(part for one in document.candidates for part in (one, sep)),
+        ]
         ids = np.concatenate([*front, document.ids[window.begin : window.end], sep])
         row = WindowInput(ids.astype(np.int32), asked, self.extra)
         row.take(CLS, 0, 1, self.tokenizer.cls_id)
@@ -337,7 +408,11 @@ class AnswerReader:
         for (paragraph, sentence, place), end in zip(begun, bounds, strict=True):
             here, there = asked + place - window.begin, asked + end - window.begin
             if paragraph != last:
-                row.take(PARAGRAPH, here, there if sentence == TITLE or facts else len(ids) - 1)
+                row.take(
+                    PARAGRAPH,
+                    here,
+                    there if sentence == TITLE or facts else len(ids) - 1,
+                )
                 last = paragraph
             if sentence != TITLE and facts:
                 row.add_anchor(SENTENCE, here, there, (paragraph, sentence))
@@ -347,12 +422,20 @@ class AnswerReader:
         """Return rows as padded tensors."""
         ids, lengths = pad([row.ids for row in rows], self.tokenizer.pad_id)
         batch = {
-            **{"ids": ids, "lengths": lengths, "asked": torch.tensor([row.asked for row in rows])},
+            **{
+                "ids": ids,
+                "lengths": lengths,
+                "asked": torch.tensor([row.asked for row in rows]),
+            },
             "anchors": filled([row.anchors for row in rows]),
         }
         if self.extra:
-            batch["global_ids"] = torch.from_numpy(np.stack([row.global_ids for row in rows]))
-            batch["global_kinds"] = torch.from_numpy(np.stack([row.global_kinds for row in rows]))
+            batch["global_ids"] = torch.from_numpy(
+                np.stack([row.global_ids for row in rows])
+            )
+            batch["global_kinds"] = torch.from_numpy(
+                np.stack([row.global_kinds for row in rows])
+            )
             batch["owners"] = pad([row.owners for row in rows], -1)[0]
         return batch
 
@@ -363,7 +446,9 @@ def _header_tokens(question: Ids, candidates: Sequence[Ids]) -> int:
 
 def filled(rows: Sequence[Sequence[int]]) -> Tensor:
     """Return rows of numbers (B, widest), padded with -1; at least one column."""
-    return pad([np.array(row, np.int64) for row in rows], -1, max(1, *map(len, rows)))[0]
+    return pad([np.array(row, np.int64) for row in rows], -1, max(1, *map(len, rows)))[
+        0
+    ]
 
 
 def some_rows(batch: Batch, rows: Tensor) -> Batch:
@@ -376,4 +461,6 @@ def some_rows(batch: Batch, rows: Tensor) -> Batch:
 
 def network_input(batch: Batch) -> AnswerInput:
     """Return the network's inputs from a batch."""
-    return AnswerInput(**{name: batch[name] for name in AnswerInput._fields if name in batch})
+    return AnswerInput(
+        **{name: batch[name] for name in AnswerInput._fields if name in batch}
+    )

@@ -50,7 +50,9 @@ def normalized(text: str, *, marks_are_blanks: bool = False) -> str:
     """
     text = text.lower()
     if marks_are_blanks:
-        text = "".join(" " if one in _PUNCTUATION or one in _CURLY else one for one in text)
+        text = "".join(
+            " " if one in _PUNCTUATION or one in _CURLY else one for one in text
+        )
     else:
         text = "".join(one for one in text if one not in _PUNCTUATION)
     return " ".join(_ARTICLE.sub(" ", text).split())
@@ -65,15 +67,21 @@ def overlap(answer: str, reference: str, normal: Normal = normalized) -> Overlap
     exact, words, others = float(mine == theirs), mine.split(), theirs.split()
     if not words or not others:
         return Overlap(exact, exact, exact, exact)
-    return _overlap((Counter(words) & Counter(others)).total(), len(words), len(others), exact)
+    return _overlap(
+        (Counter(words) & Counter(others)).total(), len(words), len(others), exact
+    )
 
 
-def best_overlap(answer: str, references: Sequence[str], normal: Normal = normalized) -> Overlap:
+def best_overlap(
+    answer: str, references: Sequence[str], normal: Normal = normalized
+) -> Overlap:
     """Return the best exact match and the best F1 over references, independently; no references: empty text.
 
     References that are empty after normalization are used only if there are no others (SQuAD).
     """
-    found = [overlap(answer, one, normal) for one in [*filter(normal, references)] or [""]]
+    found = [
+        overlap(answer, one, normal) for one in [*filter(normal, references)] or [""]
+    ]
     best = max(found, key=lambda one: one.f1)
     return best._replace(exact_match=max(one.exact_match for one in found))
 
@@ -96,7 +104,9 @@ def official_metrics(form: AnswerForm, pairs: Pairs) -> dict[str, float]:
     """Return the metrics of a form."""
     measures: dict[AnswerForm, Callable[[Pairs], dict[str, float]]] = {
         "span": text_metrics,
-        "triviaqa": partial(text_metrics, normal=partial(normalized, marks_are_blanks=True)),
+        "triviaqa": partial(
+            text_metrics, normal=partial(normalized, marks_are_blanks=True)
+        ),
         "hotpotqa": hotpot_metrics,
         "natural_questions": natural_metrics,
         "wikihop": candidate_metrics,
@@ -117,14 +127,21 @@ def text_metrics(pairs: Pairs, normal: Normal = normalized) -> dict[str, float]:
     figures, answered = _means(found), [bool(record.answers) for record, _ in pairs]
     if not all(answered) and any(answered):
         for word, wanted in (("answerable_", True), ("unanswerable_", False)):
-            part = [one for one, has in zip(found, answered, strict=True) if has is wanted]
+            part = [
+                one for one, has in zip(found, answered, strict=True) if has is wanted
+            ]
             figures |= _means(part, word)
     return figures
 
 
-def _means(found: Sequence[Overlap], prefix: str = "", parts: int = 2) -> dict[str, float]:
+def _means(
+    found: Sequence[Overlap], prefix: str = "", parts: int = 2
+) -> dict[str, float]:
     """Return the means of exact match and F1; with four `parts`, also of precision and recall."""
-    return {f"{prefix}{part}": _mean(getattr(one, part) for one in found) for part in Overlap._fields[:parts]}
+    return {
+        f"{prefix}{part}": _mean(getattr(one, part) for one in found)
+        for part in Overlap._fields[:parts]
+    }
 
 
 def hotpot_metrics(pairs: Pairs) -> dict[str, float]:
@@ -141,19 +158,25 @@ def hotpot_metrics(pairs: Pairs) -> dict[str, float]:
         named = {(fact[0], fact[1]) for fact in predicted.get("facts", ())}
         elsewhere = record.facts_elsewhere
         exact = float(named == known and not elsewhere)
-        facts.append(_overlap(len(named & known), len(named), len(known) + elsewhere, exact))
+        facts.append(
+            _overlap(len(named & known), len(named), len(known) + elsewhere, exact)
+        )
         precision, recall = (
-            getattr(answers[-1], part) * getattr(facts[-1], part) for part in ("precision", "recall")
+            getattr(answers[-1], part) * getattr(facts[-1], part)
+            for part in ("precision", "recall")
         )
         exact = answers[-1].exact_match * facts[-1].exact_match
         joint.append(Overlap(exact, _f1(precision, recall), precision, recall))
-    return _means(answers, "", 4) | _means(facts, "facts_", 4) | _means(joint, "joint_", 4)
+    return (
+        _means(answers, "", 4) | _means(facts, "facts_", 4) | _means(joint, "joint_", 4)
+    )
 
 
 def candidate_metrics(pairs: Pairs) -> dict[str, float]:
     """Return WikiHop's accuracy of the chosen candidate."""
     right = (
-        bool(record.answers) and normalized(predicted["answer"]) == normalized(record.answers[0].text)
+        bool(record.answers)
+        and normalized(predicted["answer"]) == normalized(record.answers[0].text)
         for record, predicted in pairs
     )
     return {"accuracy": _mean(map(float, right))}
@@ -179,19 +202,33 @@ def natural_metrics(pairs: Pairs) -> dict[str, float]:
     evaluated: dict[str, list[AnswerEvaluation]] = {"long": [], "short": []}
     for record, predicted in pairs:
         known = record.annotations or (record,)
-        given = None if predicted.get("type") == "null" else predicted.get("long_answer")
+        given = (
+            None if predicted.get("type") == "null" else predicted.get("long_answer")
+        )
         longs = [one.long_answer for one in known]
         evaluated["long"].append(_evaluated(given, longs, predicted.get("long_score")))
-        shorts = [_short(one.type, ((a.paragraph, a.start, a.text) for a in one.answers)) for one in known]
-        place = predicted.get("paragraph"), predicted.get("start"), predicted.get("answer")
+        shorts = [
+            _short(one.type, ((a.paragraph, a.start, a.text) for a in one.answers))
+            for one in known
+        ]
+        place = (
+            predicted.get("paragraph"),
+            predicted.get("start"),
+            predicted.get("answer"),
+        )
         short = _short(
-            predicted.get("type"), [place] if predicted.get("type") == "short" and place[2] else []
+            predicted.get("type"),
+            [place] if predicted.get("type") == "short" and place[2] else [],
         )
         evaluated["short"].append(_evaluated(short, shorts, predicted.get("score")))
     figures: dict[str, float] = {}
     for word, found in evaluated.items():
         precision, recall, f1 = precision_recall(found)
-        figures |= {f"{word}_f1": f1, f"{word}_precision": precision, f"{word}_recall": recall}
+        figures |= {
+            f"{word}_f1": f1,
+            f"{word}_precision": precision,
+            f"{word}_recall": recall,
+        }
         figures[f"{word}_best_f1"] = best_f1(found)
     return figures
 
@@ -200,7 +237,10 @@ def precision_recall(found: Sequence[AnswerEvaluation]) -> tuple[float, float, f
     """Return precision, recall and F1 of evaluated answers; 0 if undefined."""
     right = sum(one.right and one.has and one.predicted for one in found)
     predicted, has = sum(one.predicted for one in found), sum(one.has for one in found)
-    precision, recall = (right / predicted if predicted else 0.0), (right / has if has else 0.0)
+    precision, recall = (
+        (right / predicted if predicted else 0.0),
+        (right / has if has else 0.0),
+    )
     return precision, recall, _f1(precision, recall)
 
 
@@ -208,7 +248,9 @@ def best_f1(found: Sequence[AnswerEvaluation]) -> float:
     """Return the best F1 over thresholds on the scores of predicted answers."""
     has = sum(one.has for one in found)
     best, given, right = 0.0, 0, 0
-    predicted = sorted((one for one in found if one.predicted), key=lambda one: -one.score)
+    predicted = sorted(
+        (one for one in found if one.predicted), key=lambda one: -one.score
+    )
     for _, tied in groupby(predicted, key=lambda one: one.score):
         alike = [one.right and one.has for one in tied]
         given, right = given + len(alike), right + sum(alike)
@@ -220,7 +262,9 @@ def _evaluated(given: Any, known: Sequence[Any], score: object) -> AnswerEvaluat
     enough = min(ENOUGH, len(known))
     has = sum(one is not None for one in known) >= enough > 0
     value = float(score) if isinstance(score, int | float) else 0.0
-    return AnswerEvaluation(has, given is not None, given is not None and given in known, value)
+    return AnswerEvaluation(
+        has, given is not None, given is not None and given in known, value
+    )
 
 
 def _short(kind: str | None, places: Iterable[Any]) -> Any:

@@ -13,20 +13,29 @@ from bigbird_dna.disk.atomic import reading
 from bigbird_dna.errors import ConfigError, DataError, error_text
 from bigbird_dna.papers.nlp.answers.metrics import normalized
 from bigbird_dna.papers.nlp.config import AnswerForm
-from bigbird_dna.papers.nlp.records import LONGEST_LINE, QuestionRecord, checked_rows, read_objects
+from bigbird_dna.papers.nlp.records import (
+    LONGEST_LINE,
+    QuestionRecord,
+    checked_rows,
+    read_objects,
+)
 
 Row = Mapping[str, Any]
 READ_BYTES = 1 << 20  # characters read at a time
 
 
-def public_record(form: AnswerForm, row: Row, evidence: Path | None = None) -> dict[str, Any] | None:
+def public_record(
+    form: AnswerForm, row: Row, evidence: Path | None = None
+) -> dict[str, Any] | None:
     """Return a row of the data set `form` as a record; None if it contains no question that can be used.
 
     `evidence` is the directory of TriviaQA's documents, which its files refer to. `DataError` names the key
     if the row is invalid; `ConfigError` if `form` is span, which is not a data set.
     """
     if form == "span":
-        raise ConfigError("form span: not a data set; use files of records, or the form of a data set")
+        raise ConfigError(
+            "form span: not a data set; use files of records, or the form of a data set"
+        )
     forms: dict[AnswerForm, Callable[[Row, Path | None], dict[str, Any] | None]] = {
         "hotpotqa": _hotpot,
         "natural_questions": _natural,
@@ -48,7 +57,11 @@ def read_public(form: AnswerForm, path: Path) -> Iterator[QuestionRecord]:
     a JSON object with the array `Data`, in a directory next to `evidence`. `DataError` names file and record.
     """
     evidence = path.parent.parent / "evidence" if form == "triviaqa" else None
-    rows = read_objects(path) if form == "natural_questions" else _members(path, form == "triviaqa")
+    rows = (
+        read_objects(path)
+        if form == "natural_questions"
+        else _members(path, form == "triviaqa")
+    )
 
     def values() -> Iterator[tuple[int, dict[str, Any]]]:
         for number, row in rows:
@@ -64,16 +77,27 @@ def read_public(form: AnswerForm, path: Path) -> Iterator[QuestionRecord]:
 def _members(path: Path, keyed: bool) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the numbered objects (from 1) of a JSON array; `keyed`: the array is the value of `Data`."""
     fault = "not readable as JSON"
-    with reading(path, fault, UnicodeDecodeError), path.open(encoding="utf-8") as stream:
+    with (
+        reading(path, fault, UnicodeDecodeError),
+        path.open(encoding="utf-8") as stream,
+    ):
         text = stream.read(READ_BYTES)
         begin = text.find('"Data"') if keyed else 0
         begin = text.find("[", max(begin, 0))
-        if begin < 0 or (keyed and '"Data"' not in text) or (not keyed and text[:begin].strip()):
-            raise DataError(f"{path}: {'no array Data' if keyed else 'not a JSON array'}")
+        if (
+            begin < 0
+            or (keyed and '"Data"' not in text)
+            or (not keyed and text[:begin].strip())
+        ):
+            raise DataError(
+                f"{path}: {'no array Data' if keyed else 'not a JSON array'}"
+            )
         yield from _objects(path, stream, text[begin + 1 :])
 
 
-def _objects(path: Path, stream: TextIO, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _objects(
+    path: Path, stream: TextIO, text: str
+) -> Iterator[tuple[int, dict[str, Any]]]:
     decode, number, ended = json.JSONDecoder().raw_decode, 1, False
     while True:
         text = text.lstrip(" \t\r\n,")
@@ -87,7 +111,11 @@ def _objects(path: Path, stream: TextIO, text: str) -> Iterator[tuple[int, dict[
                 ended = not more
                 text += more
                 continue
-            why = f"more than {LONGEST_LINE >> 20} MB" if not ended else f"not JSON: {error_text(error)}"
+            why = (
+                f"more than {LONGEST_LINE >> 20} MB"
+                if not ended
+                else f"not JSON: {error_text(error)}"
+            )
             raise DataError(f"{path}: record {number}: {why}") from None
         if not isinstance(values, dict):
             raise DataError(f"{path}: record {number}: not a JSON object")
@@ -102,7 +130,9 @@ def _hotpot(row: Row, _: Path | None) -> dict[str, Any]:
     if isinstance(supporting, Mapping):
         supporting = [*zip(supporting["title"], supporting["sent_id"], strict=True)]
     paragraphs = [
-        {"title": title, "sentences": [*sentences]} for title, sentences in context if any(sentences)
+        {"title": title, "sentences": [*sentences]}
+        for title, sentences in context
+        if any(sentences)
     ]
     numbers = {one["title"]: number for number, one in enumerate(paragraphs)}
     facts = [
@@ -110,7 +140,9 @@ def _hotpot(row: Row, _: Path | None) -> dict[str, Any]:
         for title, sentence in supporting
         if title in numbers and sentence < len(paragraphs[numbers[title]]["sentences"])
     ]
-    elsewhere = len({(title, sentence) for title, sentence in supporting}) - len({*facts})
+    elsewhere = len({(title, sentence) for title, sentence in supporting}) - len(
+        {*facts}
+    )
     record = {
         "id": str(row.get("_id", row.get("id", ""))),
         "question": row["question"],
@@ -134,7 +166,10 @@ def _in_facts(
     found = []
     for paragraph, sentence in sorted(set(facts)):
         sentences = paragraphs[paragraph]["sentences"]
-        before, at = len("".join(sentences[:sentence])), sentences[sentence].find(answer)
+        before, at = (
+            len("".join(sentences[:sentence])),
+            sentences[sentence].find(answer),
+        )
         while at >= 0 and answer:
             found.append({"text": answer, "paragraph": paragraph, "start": before + at})
             at = sentences[sentence].find(answer, at + 1)
@@ -156,16 +191,26 @@ def _trivia(row: Row, evidence: Path | None) -> dict[str, Any] | None:
     if "Question" in row:
         documents = [*_evidence(row.get("EntityPages", ()), evidence, "wikipedia")]
         documents += _evidence(row.get("SearchResults", ()), evidence, "web")
-        name, question, answer = row["QuestionId"], row["Question"], row.get("Answer") or {}
+        name, question, answer = (
+            row["QuestionId"],
+            row["Question"],
+            row.get("Answer") or {},
+        )
         aliases = [answer.get("Value", ""), *answer.get("Aliases", ())]
     else:
         pages, found = row["entity_pages"], row["search_results"]
         documents = [*zip(pages["title"], pages["wiki_context"], strict=True)]
         documents += zip(found["title"], found["search_context"], strict=True)
-        name, question, answer = row["question_id"], row["question"], row.get("answer") or {}
+        name, question, answer = (
+            row["question_id"],
+            row["question"],
+            row.get("answer") or {},
+        )
         aliases = [answer.get("value", ""), *answer.get("aliases", ())]
     paragraphs = [
-        {"title": title, "sentences": text.splitlines(keepends=True)} for title, text in documents if text
+        {"title": title, "sentences": text.splitlines(keepends=True)}
+        for title, text in documents
+        if text
     ]
     if not paragraphs:
         return None
@@ -178,7 +223,9 @@ def _trivia(row: Row, evidence: Path | None) -> dict[str, Any] | None:
     }
 
 
-def _evidence(pages: Any, evidence: Path | None, kind: str) -> Iterator[tuple[str, str]]:
+def _evidence(
+    pages: Any, evidence: Path | None, kind: str
+) -> Iterator[tuple[str, str]]:
     """Yield titles and texts of the documents of a question."""
     for page in pages:
         name = Path(page["Filename"])
@@ -187,7 +234,10 @@ def _evidence(pages: Any, evidence: Path | None, kind: str) -> Iterator[tuple[st
                 f"document {page['Filename']!r:.80} is not the name of a file in the evidence directory"
             )
         path = evidence / kind / name
-        with reading(path, "not readable as text", UnicodeDecodeError), path.open(encoding="utf-8") as stream:
+        with (
+            reading(path, "not readable as text", UnicodeDecodeError),
+            path.open(encoding="utf-8") as stream,
+        ):
             text = stream.read(LONGEST_LINE + 1)
         if len(text) > LONGEST_LINE:
             raise DataError(f"{path}: more than {LONGEST_LINE >> 20} MB")
@@ -196,13 +246,17 @@ def _evidence(pages: Any, evidence: Path | None, kind: str) -> Iterator[tuple[st
 
 def _page_text(tokens: Sequence[str], first: int, end: int) -> str:
     """Return tokens `first … end` of a page of Natural Questions, without markup, joined by spaces."""
-    return " ".join(one for one in tokens[first:end] if one and (one[0], one[-1]) != ("<", ">"))
+    return " ".join(
+        one for one in tokens[first:end] if one and (one[0], one[-1]) != ("<", ">")
+    )
 
 
 def _natural(row: Row, _: Path | None) -> dict[str, Any] | None:
     page = row["document_text"].split(" ")
     bounds = [
-        (one["start_token"], one["end_token"]) for one in row["long_answer_candidates"] if one["top_level"]
+        (one["start_token"], one["end_token"])
+        for one in row["long_answer_candidates"]
+        if one["top_level"]
     ]
     bounds = [(first, end) for first, end in bounds if _page_text(page, first, end)]
     if not bounds:
@@ -211,18 +265,28 @@ def _natural(row: Row, _: Path | None) -> dict[str, Any] | None:
     record = {
         "id": str(row["example_id"]),
         "question": row["question_text"],
-        "paragraphs": [{"sentences": [_page_text(page, first, end)]} for first, end in bounds],
+        "paragraphs": [
+            {"sentences": [_page_text(page, first, end)]} for first, end in bounds
+        ],
     }
     if not annotations:
         return record
     chosen = next((one for one in annotations if one["type"] != "null"), annotations[0])
-    return {**record, **chosen, **({"annotations": annotations} if len(annotations) > 1 else {})}
+    return {
+        **record,
+        **chosen,
+        **({"annotations": annotations} if len(annotations) > 1 else {}),
+    }
 
 
-def _annotation(given: Row, page: Sequence[str], bounds: list[tuple[int, int]]) -> dict[str, Any]:
+def _annotation(
+    given: Row, page: Sequence[str], bounds: list[tuple[int, int]]
+) -> dict[str, Any]:
     """Return an annotation by paragraph numbers; inside a table or list, the whole of it is used."""
     first = given["long_answer"]["start_token"]
-    paragraph = next((n for n, (begin, end) in enumerate(bounds) if begin <= first < end), None)
+    paragraph = next(
+        (n for n, (begin, end) in enumerate(bounds) if begin <= first < end), None
+    )
     if first < 0 or paragraph is None:
         return {"type": "null"}
     answers = []
@@ -230,7 +294,13 @@ def _annotation(given: Row, page: Sequence[str], bounds: list[tuple[int, int]]) 
         text = _page_text(page, one["start_token"], one["end_token"])
         before = _page_text(page, bounds[paragraph][0], one["start_token"])
         if text:
-            answers.append({"text": text, "paragraph": paragraph, "start": len(before) + bool(before)})
+            answers.append(
+                {
+                    "text": text,
+                    "paragraph": paragraph,
+                    "start": len(before) + bool(before),
+                }
+            )
     verdict = given["yes_no_answer"].lower()
     kind = verdict if verdict in ("yes", "no") else "short" if answers else "long"
     return {"type": kind, "long_answer": paragraph, "answers": answers}

@@ -57,7 +57,11 @@ class DecodedAnswer:
 
 
 def best_span(
-    document: TokenizedRecord, window: Window, start: Scores, end: Scores, most_words: int
+    document: TokenizedRecord,
+    window: Window,
+    start: Scores,
+    end: Scores,
+    most_words: int,
 ) -> tuple[TokenSpan, float] | None:
     """Return the best span of a window's context within one paragraph and `most_words` words, and its score.
 
@@ -76,7 +80,8 @@ def best_span(
         if not open_[first]:
             break
         far = np.flatnonzero(
-            (paragraph[first:] != paragraph[first]) | (words[first:] - first_word[first] >= most_words)
+            (paragraph[first:] != paragraph[first])
+            | (words[first:] - first_word[first] >= most_words)
         )
         stop = first + int(far[0]) if len(far) else len(starts)
         if stop == first:  # a later token of a word with several tokens
@@ -117,7 +122,10 @@ def answer(
 
 
 def _long(
-    document: TokenizedRecord, one: WindowScores, settings: LongAnswersSettings, decoded: DecodedAnswer
+    document: TokenizedRecord,
+    one: WindowScores,
+    settings: LongAnswersSettings,
+    decoded: DecodedAnswer,
 ) -> None:
     """Update the best long answer from a window, with the window's type and best span for it.
 
@@ -126,20 +134,35 @@ def _long(
     nothing = float(one.marks[0, 2:].astype(np.float64).sum())
     shift = one.row.asked - one.window.begin
     for paragraph in np.unique(document.paragraph[one.window.begin : one.window.end]):
-        tokens = np.flatnonzero((document.paragraph == paragraph) & (document.sentence != TITLE))
-        if not len(tokens) or tokens[0] < one.window.begin or tokens[-1] >= one.window.end:
+        tokens = np.flatnonzero(
+            (document.paragraph == paragraph) & (document.sentence != TITLE)
+        )
+        if (
+            not len(tokens)
+            or tokens[0] < one.window.begin
+            or tokens[-1] >= one.window.end
+        ):
             continue
         part = Window(int(tokens[0]), int(tokens[-1]) + 1)
-        ends = np.array([one.marks[part.begin + shift, 2], one.marks[part.end - 1 + shift, 3]], np.float64)
+        ends = np.array(
+            [one.marks[part.begin + shift, 2], one.marks[part.end - 1 + shift, 3]],
+            np.float64,
+        )
         score = float(ends.sum()) - nothing
         if score > decoded.long_score:
             decoded.long, decoded.long_score = int(paragraph), score
             decoded.type = settings.types[int(one.types.argmax())]
-            decoded.span, decoded.score = _span(document, one, part, settings) or (None, -np.inf)
+            decoded.span, decoded.score = _span(document, one, part, settings) or (
+                None,
+                -np.inf,
+            )
 
 
 def _span(
-    document: TokenizedRecord, one: WindowScores, part: Window, settings: LongAnswersSettings
+    document: TokenizedRecord,
+    one: WindowScores,
+    part: Window,
+    settings: LongAnswersSettings,
 ) -> tuple[TokenSpan, float] | None:
     """Return the best span of a part of a window, and its score minus that of no answer."""
     shift = one.row.asked - one.window.begin
@@ -165,15 +188,29 @@ def read_answers(
             with torch.inference_mode():
                 found = network(*network_input(on_device(reader.collate(rows), device)))
             none = np.zeros((len(rows), 0), np.float32)
-            scores = [none if part is None else part.float().cpu().numpy() for part in found]
-            for window, row, marks, types, anchors in zip(some, rows, *scores, strict=True):
+            scores = [
+                none if part is None else part.float().cpu().numpy() for part in found
+            ]
+            for window, row, marks, types, anchors in zip(
+                some, rows, *scores, strict=True
+            ):
                 scored.append(
-                    WindowScores(window, row, marks[: len(row.ids)], types, anchors[: len(row.anchors)])
+                    WindowScores(
+                        window,
+                        row,
+                        marks[: len(row.ids)],
+                        types,
+                        anchors[: len(row.anchors)],
+                    )
                 )
-        yield _line(document, answer(document, scored, reader.settings), reader.settings)
+        yield _line(
+            document, answer(document, scored, reader.settings), reader.settings
+        )
 
 
-def _line(document: TokenizedRecord, decoded: DecodedAnswer, settings: LongAnswersSettings) -> dict[str, Any]:
+def _line(
+    document: TokenizedRecord, decoded: DecodedAnswer, settings: LongAnswersSettings
+) -> dict[str, Any]:
     found: dict[str, Any] = {"id": document.record.id, "answer": ""}
     if settings.form == "wikihop":
         if decoded.candidate is not None:

@@ -28,7 +28,11 @@ from bigbird_dna.papers.nlp.answers.documents import (
     network_input,
     some_rows,
 )
-from bigbird_dna.papers.nlp.answers.metrics import ARTICLES, normalized, official_metrics
+from bigbird_dna.papers.nlp.answers.metrics import (
+    ARTICLES,
+    normalized,
+    official_metrics,
+)
 from bigbird_dna.papers.nlp.answers.public import public_record, read_public
 from bigbird_dna.papers.nlp.answers.reading import read_answers
 from bigbird_dna.papers.nlp.config import AnswersTaskConfig, GeneratedConfig
@@ -41,7 +45,9 @@ from bigbird_dna.training.loop import Batch
 _WORD = re.compile(r"\S+")
 
 
-def places_of(answers: Iterable[str], text: str, most_words: int) -> list[tuple[int, int]]:
+def places_of(
+    answers: Iterable[str], text: str, most_words: int
+) -> list[tuple[int, int]]:
     """Return the distinct character ranges of answers of at most `most_words` words, in text order.
 
     Words are compared in lower case, by letters and digits only; articles are ignored. A range begins and
@@ -115,12 +121,20 @@ def known_of(document: TokenizedRecord, settings: LongAnswersSettings) -> TrueLa
 def holds_answer(known: TrueLabels, document: TokenizedRecord, window: Window) -> bool:
     """Return whether a window contains any part of the true answer."""
     if known.spans or known.long:
-        return any(_inside(span, window) for span in (*known.spans, *filter(None, [known.long])))
-    facts = ((paragraph, sentence) for paragraph, sentence, _ in document.sentences(window))
+        return any(
+            _inside(span, window)
+            for span in (*known.spans, *filter(None, [known.long]))
+        )
+    facts = (
+        (paragraph, sentence) for paragraph, sentence, _ in document.sentences(window)
+    )
     return not known.facts or not known.facts.isdisjoint(facts)
 
 
-def labels_of(rows: Sequence[tuple[WindowInput, TrueLabels, Window]], settings: LongAnswersSettings) -> Batch:
+def labels_of(
+    rows: Sequence[tuple[WindowInput, TrueLabels, Window]],
+    settings: LongAnswersSettings,
+) -> Batch:
     """Return the labels of rows: `spans` (B, S) as start · 2^20 + end, `types` (B,), and so on.
 
     -1 means missing: no further span, an unknown type, or an anchor that does not exist.
@@ -148,7 +162,11 @@ def _inside(span: TokenSpan, window: Window) -> bool:
 
 
 def _targets(spans: Sequence[TokenSpan], window: Window, shift: int) -> list[int]:
-    found = [TokenSpan(one.first + shift, one.last + shift) for one in spans if _inside(one, window)]
+    found = [
+        TokenSpan(one.first + shift, one.last + shift)
+        for one in spans
+        if _inside(one, window)
+    ]
     return [packed(one) for one in found or [NULL]]
 
 
@@ -173,7 +191,10 @@ def _type(known: TrueLabels, window: Window, settings: LongAnswersSettings) -> i
 
 
 def choose_window(
-    windows: Sequence[Window], known: TrueLabels, document: TokenizedRecord, rng: np.random.Generator
+    windows: Sequence[Window],
+    known: TrueLabels,
+    document: TokenizedRecord,
+    rng: np.random.Generator,
 ) -> Window:
     """Choose a window of a document: with probability 0.5, one with part of the answer, if there is any."""
     if len(windows) == 1:
@@ -191,7 +212,8 @@ def span_loss(start: Tensor, end: Tensor, spans: Tensor, allowed: Tensor) -> Ten
     begin or end.
     """
     starts, ends = (
-        scores.float().masked_fill(~allowed, float("-inf")).log_softmax(-1) for scores in (start, end)
+        scores.float().masked_fill(~allowed, float("-inf")).log_softmax(-1)
+        for scores in (start, end)
     )
     first, last = unpacked(spans)
     each = starts.gather(1, first) + ends.gather(1, last)  # (B, S)
@@ -200,21 +222,27 @@ def span_loss(start: Tensor, end: Tensor, spans: Tensor, allowed: Tensor) -> Ten
 
 def facts_loss(scores: Tensor, labels: Tensor) -> Tensor:
     """Return the binary cross-entropy of sentences (B, A) as supporting facts; label -1: no sentence."""
-    loss = F.binary_cross_entropy_with_logits(scores.float(), labels.clamp(min=0).float(), reduction="none")
+    loss = F.binary_cross_entropy_with_logits(
+        scores.float(), labels.clamp(min=0).float(), reduction="none"
+    )
     return loss.masked_fill(labels < 0, 0).sum()
 
 
 def candidate_loss(scores: Tensor, labels: Tensor) -> Tensor:
     """Return the cross-entropy of the correct candidate (B, A); rows without a correct one are ignored."""
     there = (labels == 1).any(1)
-    chances = scores.float().masked_fill(labels < 0, float("-inf"))[there].log_softmax(-1)
+    chances = (
+        scores.float().masked_fill(labels < 0, float("-inf"))[there].log_softmax(-1)
+    )
     return -chances[labels[there] == 1].sum() if there.any() else scores.sum() * 0
 
 
 def allowed_tokens(lengths: Tensor, asked: Tensor, tokens: int) -> Tensor:
     """Return the tokens at which an answer may be (B, L): [CLS], which means no answer, and the context."""
     places = torch.arange(tokens, device=asked.device)
-    context = (places >= asked[:, None]) & (places < (lengths.to(asked.device) - 1)[:, None])
+    context = (places >= asked[:, None]) & (
+        places < (lengths.to(asked.device) - 1)[:, None]
+    )
     return context | (places == 0)
 
 
@@ -247,23 +275,33 @@ class AnswersObjective(RecordsObjective["QuestionAnswering"]):
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"windows": float(len(batch["ids"]))}
 
-    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+    def loss(
+        self, network: nn.Module, batch: Batch, totals: dict[str, float]
+    ) -> Tensor:
         """Return the mean of all losses over the global batch, in nats per window."""
         output = network(*network_input(batch))
         assert isinstance(output, AnswerOutput)
         total = torch.zeros((), device=batch["ids"].device)
         if self.settings.form == "wikihop":
             assert output.anchors is not None
-            total = total + candidate_loss(output.anchors, batch["anchor_labels"]) + output.marks.sum() * 0
+            total = (
+                total
+                + candidate_loss(output.anchors, batch["anchor_labels"])
+                + output.marks.sum() * 0
+            )
             return total / totals["windows"]
-        allowed = allowed_tokens(batch["lengths"], batch["asked"], batch["ids"].shape[1])
+        allowed = allowed_tokens(
+            batch["lengths"], batch["asked"], batch["ids"].shape[1]
+        )
         start, end, *long = output.marks.unbind(-1)
         total = total + span_loss(start, end, batch["spans"], allowed)
         if long:
             total = total + span_loss(long[0], long[1], batch["long_spans"], allowed)
         if output.types is not None:
             types = output.types.float()
-            total = total + F.cross_entropy(types, batch["types"], ignore_index=-1, reduction="sum")
+            total = total + F.cross_entropy(
+                types, batch["types"], ignore_index=-1, reduction="sum"
+            )
         if output.anchors is not None:
             total = total + self.task.section.facts_weight * facts_loss(
                 output.anchors, batch["anchor_labels"]
@@ -273,9 +311,16 @@ class AnswersObjective(RecordsObjective["QuestionAnswering"]):
     def metrics(self, network: Any) -> dict[str, float]:
         own = self.valid[self.world.rank :: self.world.size]
         batch_size = min(64, self.config.batch_size)
-        lines = [*read_answers(network, own, self.reader, self.world.device, batch_size)]
-        predicted = {line["id"]: line for part in self.world.gather(lines) for line in part}
-        return official_metrics(self.settings.form, [(record, predicted[record.id]) for record in self.valid])
+        lines = [
+            *read_answers(network, own, self.reader, self.world.device, batch_size)
+        ]
+        predicted = {
+            line["id"]: line for part in self.world.gather(lines) for line in part
+        }
+        return official_metrics(
+            self.settings.form,
+            [(record, predicted[record.id]) for record in self.valid],
+        )
 
 
 class Answer(Record):
@@ -304,21 +349,35 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
 
     @property
     def settings(self) -> LongAnswersSettings:
-        keys = ("form", "length", "stride", "question_tokens", "answer_words", "unanswerable")
+        keys = (
+            "form",
+            "length",
+            "stride",
+            "question_tokens",
+            "answer_words",
+            "unanswerable",
+        )
         return LongAnswersSettings(**{key: getattr(self.section, key) for key in keys})
 
     @property
     def reader(self) -> AnswerReader:
         """Converter of records to rows of the network."""
-        return AnswerReader(self.tokenizer, self.settings, self.encoder.num_global_tokens)
+        return AnswerReader(
+            self.tokenizer, self.settings, self.encoder.num_global_tokens
+        )
 
     def identity(self) -> dict[str, Any]:
-        own = {"settings": self.settings.as_json(), "facts_weight": self.section.facts_weight}
+        own = {
+            "settings": self.settings.as_json(),
+            "facts_weight": self.section.facts_weight,
+        }
         return {**super().identity(), **own}
 
     def check(self) -> None:
         super().check()
-        for records, path in zip((self.records, self.watched), self.inputs, strict=True):
+        for records, path in zip(
+            (self.records, self.watched), self.inputs, strict=True
+        ):
             self.reader.check_room(records, path)
 
     def describe(self, network: nn.Module) -> str:
@@ -331,11 +390,17 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
     def generate(self, generated: GeneratedConfig, split: str) -> Lines:
         """Generate documents with facts on several names; the question is one of the names."""
         section = self.section
-        return generate_questions(generated, split, section.form, section.hops, section.unanswerable)
+        return generate_questions(
+            generated, split, section.form, section.hops, section.unanswerable
+        )
 
     def read(self, path: Path) -> Iterator[Record]:
         """Read records, or, if `public` is set, the records of the data set's own file."""
-        return read_public(self.section.form, path) if self.section.public else super().read(path)
+        return (
+            read_public(self.section.form, path)
+            if self.section.public
+            else super().read(path)
+        )
 
     def lacking(self, record: QuestionRecord) -> str | None:
         form = self.section.form
@@ -349,16 +414,24 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
             return "two candidates to choose from"
         return None
 
-    def predictions(self, model: Any, records: Any, source: Path, device: Any, batch_size: int) -> Lines:
+    def predictions(
+        self, model: Any, records: Any, source: Path, device: Any, batch_size: int
+    ) -> Lines:
         """Yield each record's answer; records without room for their paragraphs raise an error in advance."""
-        reader = AnswerReader(model.tokenizer, model.settings, model.config.num_global_tokens)
+        reader = AnswerReader(
+            model.tokenizer, model.settings, model.config.num_global_tokens
+        )
         reader.check_room(records, source)
         yield from read_answers(model.network, records, reader, device, batch_size)
 
-    def metrics(self, records: Sequence[QuestionRecord], predictions: Sequence[Answer]) -> Metrics:
+    def metrics(
+        self, records: Sequence[QuestionRecord], predictions: Sequence[Answer]
+    ) -> Metrics:
         """Return the official metrics of the data set of the section's `form`."""
         predicted = (one.model_dump() for one in predictions)
-        return official_metrics(self.section.form, [*zip(records, predicted, strict=True)])
+        return official_metrics(
+            self.section.form, [*zip(records, predicted, strict=True)]
+        )
 
 
 TASK = QuestionAnswering

@@ -24,7 +24,12 @@ from bigbird_dna.model.input_embeddings import Rotation, initialize, rotate, tab
 from bigbird_dna.model.kernels import ACTIVATIONS, Dropout
 from bigbird_dna.model.settings import OtherSettings, Task, register_settings
 from bigbird_dna.papers.nlp.config import DecoderShape, SpecialIds, SummaryForm
-from bigbird_dna.papers.nlp.summaries.search import BeamDecoder, Cache, DecoderAttention, split
+from bigbird_dna.papers.nlp.summaries.search import (
+    BeamDecoder,
+    Cache,
+    DecoderAttention,
+    split,
+)
 
 
 class CrossAttention(nn.Module):
@@ -32,7 +37,9 @@ class CrossAttention(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.attention = DecoderAttention(config.hidden, config.heads, config.attention_dropout)
+        self.attention = DecoderAttention(
+            config.hidden, config.heads, config.attention_dropout
+        )
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
         self.dropout = Dropout(config.dropout)
 
@@ -53,11 +60,15 @@ class SharedSummarizer(BeamDecoder):
         super().__init__()
         for key in ("reversible", "convolution", "kmers"):
             if getattr(config, key):
-                raise ConfigError(f"encoder.{key}: not supported by a decoder with the encoder's weights")
+                raise ConfigError(
+                    f"encoder.{key}: not supported by a decoder with the encoder's weights"
+                )
         config.check_no_bases()
         self.config = config
         self.encoder = Encoder(config)
-        self.cross = nn.ModuleList([CrossAttention(config) for _ in range(config.layers)])
+        self.cross = nn.ModuleList(
+            [CrossAttention(config) for _ in range(config.layers)]
+        )
         self.logits_bias = nn.Parameter(torch.zeros(config.vocabulary))
         initialize(self.cross, config.hidden)
 
@@ -89,7 +100,11 @@ class SharedSummarizer(BeamDecoder):
 
 
 def _to_past(
-    part: Layer | DecoderAttention, x: Tensor, cache: Cache, index: int, turns: Rotation | None = None
+    part: Layer | DecoderAttention,
+    x: Tensor,
+    cache: Cache,
+    index: int,
+    turns: Rotation | None = None,
 ) -> Tensor:
     """Full causal attention with a layer's projections to all preceding tokens, including those in `cache`,
     (R, T, D) → (R, T, D)."""
@@ -97,7 +112,9 @@ def _to_past(
     q, k, v = (split(one(x), part.heads) for one in parts)
     if turns is not None:
         q, k = rotate(q, turns), rotate(k, turns)
-    return cache.attend(index, q, k, v, part.attention_dropout if part.training else 0.0)
+    return cache.attend(
+        index, q, k, v, part.attention_dropout if part.training else 0.0
+    )
 
 
 class PegasusStack(nn.Module):
@@ -111,7 +128,9 @@ class PegasusStack(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, first: int, *given: Any) -> Tensor:
-        x = self.dropout(x + table_rows(self.position, first, first + x.shape[1], x.device))
+        x = self.dropout(
+            x + table_rows(self.position, first, first + x.shape[1], x.device)
+        )
         for layer in self.layers:
             x = layer(x, *given)
         return self.norm(x)  # type: ignore[no-any-return]
@@ -122,7 +141,11 @@ class PegasusDecoderLayer(nn.Module):
 
     def __init__(self, config: EncoderConfig, shape: DecoderShape, index: int) -> None:
         super().__init__()
-        hidden, epsilon, inner = config.hidden, config.layer_norm_epsilon, shape.intermediate
+        hidden, epsilon, inner = (
+            config.hidden,
+            config.layer_norm_epsilon,
+            shape.intermediate,
+        )
         self.index, self.activation = index, config.activation
         self.attention = DecoderAttention(hidden, shape.heads, config.attention_dropout)
         self.attention_norm = nn.LayerNorm(hidden, eps=epsilon)
@@ -136,7 +159,9 @@ class PegasusDecoderLayer(nn.Module):
     def forward(self, x: Tensor, cache: Cache) -> Tensor:
         past = _to_past(self.attention, self.attention_norm(x), cache, self.index)
         x = self.dropout(self.attention.output(past), x)
-        context = self.cross.to_document(self.cross_norm(x), cache.memory[self.index], cache.present)
+        context = self.cross.to_document(
+            self.cross_norm(x), cache.memory[self.index], cache.present
+        )
         x = self.dropout(context, x)
         inner = ACTIVATIONS[self.activation](self.intermediate(self.output_norm(x)))
         return self.dropout(self.output(inner), x)  # type: ignore[no-any-return]
@@ -150,7 +175,13 @@ class PegasusSummarizer(BeamDecoder):
 
     def __init__(self, config: EncoderConfig, shape: DecoderShape) -> None:
         super().__init__()
-        for key in ("reversible", "convolution", "kmers", "num_global_tokens", "relative_max_distance"):
+        for key in (
+            "reversible",
+            "convolution",
+            "kmers",
+            "num_global_tokens",
+            "relative_max_distance",
+        ):
             if getattr(config, key):
                 raise ConfigError(f"encoder.{key}: not supported by the form pegasus")
         if config.position_encoding != "learned":
@@ -158,24 +189,37 @@ class PegasusSummarizer(BeamDecoder):
                 f"encoder.position_encoding {config.position_encoding}: the form pegasus needs learned"
             )
         if config.hidden % shape.heads:
-            raise ConfigError(f"decoder heads {shape.heads} must divide encoder.hidden {config.hidden}")
+            raise ConfigError(
+                f"decoder heads {shape.heads} must divide encoder.hidden {config.hidden}"
+            )
         self.config = config
         self.token = nn.Embedding(config.vocabulary, config.hidden)
-        self.token_scale = math.sqrt(config.hidden) if config.rescale_embeddings else 1.0
+        self.token_scale = (
+            math.sqrt(config.hidden) if config.rescale_embeddings else 1.0
+        )
         config = config.model_copy(update={"norm": "pre"})
         layers = (Layer(config, index) for index in range(config.layers))
-        own = (PegasusDecoderLayer(config, shape, index) for index in range(shape.layers))
-        self.encoder, self.decoder = PegasusStack(config, layers), PegasusStack(config, own)
+        own = (
+            PegasusDecoderLayer(config, shape, index) for index in range(shape.layers)
+        )
+        self.encoder, self.decoder = (
+            PegasusStack(config, layers),
+            PegasusStack(config, own),
+        )
         self.logits_bias = nn.Parameter(torch.zeros(config.vocabulary))
         initialize(self, config.hidden)
         with torch.no_grad():
             for part in (self.encoder, self.decoder):
-                part.position.weight.copy_(pegasus_positions(config.max_length, config.hidden))
+                part.position.weight.copy_(
+                    pegasus_positions(config.max_length, config.hidden)
+                )
 
     def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
         if ids.shape[1] > self.config.max_length:
             limit = self.config.max_length
-            raise ValueError(f"{ids.shape[1]} tokens exceed the encoder's {limit} positions")
+            raise ValueError(
+                f"{ids.shape[1]} tokens exceed the encoder's {limit} positions"
+            )
         lengths = None if lengths is None else lengths.cpu()
         return self.encoder(self.token(ids) * self.token_scale, 0, lengths)  # type: ignore[no-any-return]
 
@@ -221,7 +265,9 @@ class SummariesSettings(OtherSettings):
 
     def layers(self, config: EncoderConfig) -> int:
         """Return the number of encoder and decoder layers, as far as they have separate tensors."""
-        return config.layers + (config.layers if self.decoder is None else self.decoder.layers)
+        return config.layers + (
+            config.layers if self.decoder is None else self.decoder.layers
+        )
 
 
 register_settings(SummariesSettings)

@@ -23,7 +23,10 @@ from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.weights import shapes_only
 from bigbird_dna.papers.nlp.config import DecoderShape, SearchConfig, SpecialIds
 from bigbird_dna.papers.nlp.initialization import open_tokenizer
-from bigbird_dna.papers.nlp.summaries.network import PegasusSummarizer, SummariesSettings
+from bigbird_dna.papers.nlp.summaries.network import (
+    PegasusSummarizer,
+    SummariesSettings,
+)
 from bigbird_dna.tokens.interface import Tokenizer
 
 MODEL_TYPE = "bigbird_pegasus"
@@ -59,7 +62,12 @@ _TIED = (
     "model.decoder.embed_tokens.weight",
     "lm_head.weight",
 )
-_PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+_PROJECTIONS = {
+    "query": "q_proj",
+    "key": "k_proj",
+    "value": "v_proj",
+    "output": "out_proj",
+}
 _FORWARD = {
     **{"attention_norm": "self_attn_layer_norm", "intermediate": "fc1"},
     **{"output": "fc2", "output_norm": "final_layer_norm"},
@@ -70,8 +78,14 @@ _PARTS = {
         **{"attention_output": "self_attn.output", **_FORWARD},
     },
     "decoder": {
-        **{f"attention.{ours}": f"self_attn.{theirs}" for ours, theirs in _PROJECTIONS.items()},
-        **{f"cross.{ours}": f"encoder_attn.{theirs}" for ours, theirs in _PROJECTIONS.items()},
+        **{
+            f"attention.{ours}": f"self_attn.{theirs}"
+            for ours, theirs in _PROJECTIONS.items()
+        },
+        **{
+            f"cross.{ours}": f"encoder_attn.{theirs}"
+            for ours, theirs in _PROJECTIONS.items()
+        },
         **{"cross_norm": "encoder_attn_layer_norm", **_FORWARD},
     },
 }
@@ -97,7 +111,9 @@ def is_pegasus(directory: Path) -> bool:
     return read_settings(directory / "config.json").get("model_type") == MODEL_TYPE
 
 
-def import_pegasus(directory: Path, compatibility: Compatibility = "huggingface") -> ImportedPegasus:
+def import_pegasus(
+    directory: Path, compatibility: Compatibility = "huggingface"
+) -> ImportedPegasus:
     """Read a checkpoint: `config.json`, and weights as safetensors or PyTorch files, possibly in shards.
 
     With the compatibility `huggingface`, block-sparse attention is computed as in HuggingFace's evaluation
@@ -105,7 +121,9 @@ def import_pegasus(directory: Path, compatibility: Compatibility = "huggingface"
     """
     path = directory / "config.json"
     if not path.is_file():
-        raise ModelError(f"{directory}: not a checkpoint directory: config.json is missing")
+        raise ModelError(
+            f"{directory}: not a checkpoint directory: config.json is missing"
+        )
     values = read_mapping(path)
     config, shape = pegasus_config(values, compatibility, str(path))
     generation = {**values, **read_settings(directory / "generation_config.json")}
@@ -116,9 +134,16 @@ def import_pegasus(directory: Path, compatibility: Compatibility = "huggingface"
     check_tensor(tensors, _TIED[0], (config.vocabulary, config.hidden), directory)
     for part, count in (("encoder", config.layers), ("decoder", shape.layers)):
         own = f"model.{part}"
-        check_tensor(tensors, f"{own}.embed_positions.weight", (config.max_length, config.hidden), directory)
+        check_tensor(
+            tensors,
+            f"{own}.embed_positions.weight",
+            (config.max_length, config.hidden),
+            directory,
+        )
         for index in range(count):
-            check_tensor(tensors, f"{own}.layers.{index}.fc2.bias", (config.hidden,), directory)
+            check_tensor(
+                tensors, f"{own}.layers.{index}.fc2.bias", (config.hidden,), directory
+            )
     with shapes_only():
         network = PegasusSummarizer(config, shape)
     wanted = network.state_dict()
@@ -126,12 +151,22 @@ def import_pegasus(directory: Path, compatibility: Compatibility = "huggingface"
 
     def optional(theirs: str) -> bool:
         """Biases of the logits, and biases of attention unless `use_bias` is set."""
-        of_attention = "attn" in theirs and "layer_norm" not in theirs and theirs.endswith(".bias")
-        return theirs == "final_logits_bias" or (of_attention and not values.get("use_bias"))
+        of_attention = (
+            "attn" in theirs and "layer_norm" not in theirs and theirs.endswith(".bias")
+        )
+        return theirs == "final_logits_bias" or (
+            of_attention and not values.get("use_bias")
+        )
 
-    weights = read_weights(tensors, wanted, pegasus_name, optional, ARCHITECTURE, directory)
-    network.load_state_dict({**weights, "logits_bias": weights["logits_bias"][0]}, assign=True)
-    return ImportedPegasus(network.requires_grad_().eval(), config, shape, special, search)
+    weights = read_weights(
+        tensors, wanted, pegasus_name, optional, ARCHITECTURE, directory
+    )
+    network.load_state_dict(
+        {**weights, "logits_bias": weights["logits_bias"][0]}, assign=True
+    )
+    return ImportedPegasus(
+        network.requires_grad_().eval(), config, shape, special, search
+    )
 
 
 def pegasus_config(
@@ -145,7 +180,11 @@ def pegasus_config(
         key = "is_decoder" if values.get("is_decoder") else "tie_word_embeddings"
         raise ModelError(f"{source}: {key} {values[key]} is not supported")
     translated = {bigbird: values.get(key, default) for key, bigbird, default in _KEYS}
-    translated |= {"model_type": "big_bird", "type_vocab_size": 1, "layer_norm_eps": LAYER_NORM_EPSILON}
+    translated |= {
+        "model_type": "big_bird",
+        "type_vocab_size": 1,
+        "layer_norm_eps": LAYER_NORM_EPSILON,
+    }
     try:
         config = encoder_config(translated, compatibility, source)
     except ModelError as error:
@@ -165,7 +204,9 @@ def pegasus_config(
 def _check_whole(value: Any, key: str, least: int, most: int, source: str) -> None:
     if type(value) is not int or not least <= value <= most:
         found = shortened(repr(value))
-        raise ModelError(f"{source}: {key} {found}: must be a whole number from {least} to {most:,}")
+        raise ModelError(
+            f"{source}: {key} {found}: must be a whole number from {least} to {most:,}"
+        )
 
 
 def _special_ids(values: Mapping[str, Any], vocabulary: int, source: str) -> SpecialIds:
@@ -177,7 +218,10 @@ def _special_ids(values: Mapping[str, Any], vocabulary: int, source: str) -> Spe
         "end": ("eos_token_id", end),
         "pad": ("pad_token_id", values.get("pad_token_id", 0)),
     }
-    for field, key in (("forced_first", "forced_bos_token_id"), ("forced_last", "forced_eos_token_id")):
+    for field, key in (
+        ("forced_first", "forced_bos_token_id"),
+        ("forced_last", "forced_eos_token_id"),
+    ):
         if values.get(key) is not None:
             keys[field] = key, values[key]
     for key, value in keys.values():
@@ -195,7 +239,9 @@ def _search(values: Mapping[str, Any], positions: int, source: str) -> SearchCon
         "max_length": ("max_length", 20),
         "no_repeat": ("no_repeat_ngram_size", 0),
     }
-    found: dict[str, Any] = {field: values.get(key) or default for field, (key, default) in keys.items()}
+    found: dict[str, Any] = {
+        field: values.get(key) or default for field, (key, default) in keys.items()
+    }
     found["length_penalty"] = values.get("length_penalty", 1.0)  # 0 is a valid value
     if type(found["length_penalty"]) is int:
         found["length_penalty"] = float(found["length_penalty"])
@@ -223,10 +269,14 @@ def pegasus_name(name: str) -> str:
     return f"model.{half}.layers.{index}.{_PARTS[half][rest]}.{kind}"
 
 
-_PEGASUS_OFFSET = 103  # default offset between the model's ids and those of its SentencePiece file
+_PEGASUS_OFFSET = (
+    103  # default offset between the model's ids and those of its SentencePiece file
+)
 
 
-def open_pegasus(directory: Path, compatibility: Compatibility, tokenizer: str | None) -> LoadedModel:
+def open_pegasus(
+    directory: Path, compatibility: Compatibility, tokenizer: str | None
+) -> LoadedModel:
     """Open a checkpoint as a model, see `import_pegasus`; `tokenizer` is a file to use instead of its own."""
     found = import_pegasus(directory, compatibility)
     pieces = pegasus_tokenizer(directory, found.config.vocabulary, tokenizer)
@@ -250,7 +300,11 @@ def pegasus_tokenizer(directory: Path, vocabulary: int, file: str | None) -> Tok
     if file is None and not path.is_file():
         path = directory / "spiece.model"
         if not path.is_file():
-            raise ModelError(f"{directory}: no tokenizer: tokenizer.json and spiece.model are missing")
+            raise ModelError(
+                f"{directory}: no tokenizer: tokenizer.json and spiece.model are missing"
+            )
         if (offset := settings.get("offset", _PEGASUS_OFFSET)) != 0:
-            raise ModelError(f"{path}: ids of Pegasus have the offset {offset}; a tokenizer.json is needed")
+            raise ModelError(
+                f"{path}: ids of Pegasus have the offset {offset}; a tokenizer.json is needed"
+            )
     return open_tokenizer(path, vocabulary, names)

@@ -38,18 +38,26 @@ class DecoderAttention(nn.Module):
 
     def keys_values(self, states: Tensor) -> KeysValues:
         """Return keys and values of states, (…, D) → (B, H, L, K) each."""
-        return split(self.key(states), self.heads), split(self.value(states), self.heads)
+        return split(self.key(states), self.heads), split(
+            self.value(states), self.heads
+        )
 
-    def to_document(self, x: Tensor, memory: KeysValues, present: Tensor | None) -> Tensor:
+    def to_document(
+        self, x: Tensor, memory: KeysValues, present: Tensor | None
+    ) -> Tensor:
         """Attend from rows x (R, T, D) to their documents; `present` (B, 1, 1, L) is true except for padding.
 
         Rows of one document use the same keys and values: they are handled as additional queries.
         """
         documents, each = len(memory[0]), len(x) // len(memory[0])
         q = split(self.query(x), self.heads)  # (R, H, T, K)
-        q = q.view(documents, each, *q.shape[1:]).transpose(1, 2).flatten(2, 3)  # (B, H, R / B · T, K)
+        q = (
+            q.view(documents, each, *q.shape[1:]).transpose(1, 2).flatten(2, 3)
+        )  # (B, H, R / B · T, K)
         dropout = self.attention_dropout if self.training else 0.0
-        out = scaled_dot_product_attention(q, *memory, attn_mask=present, dropout_p=dropout)
+        out = scaled_dot_product_attention(
+            q, *memory, attn_mask=present, dropout_p=dropout
+        )
         out = out.view(documents, self.heads, each, x.shape[1], -1).permute(
             0, 2, 3, 1, 4
         )  # (B, R / B, T, H, K)
@@ -69,7 +77,9 @@ class Cache:
     past: dict[int, KeysValues] = field(default_factory=dict)
     tokens: int = 0
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, dropout: float
+    ) -> Tensor:
         """Attend causally from new tokens (R, H, T, K) to themselves and the past; update it → (R, T, D)."""
         before = 0
         if layer in self.past:
@@ -79,7 +89,9 @@ class Cache:
         self.past[layer] = k, v
         new, mask = q.shape[2], None
         if new > 1 and before:
-            mask = torch.ones(new, before + new, dtype=torch.bool, device=q.device).tril(before)
+            mask = torch.ones(
+                new, before + new, dtype=torch.bool, device=q.device
+            ).tril(before)
         out = scaled_dot_product_attention(
             q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=new > 1 and not before
         )
@@ -98,7 +110,9 @@ def split(x: Tensor, heads: int) -> Tensor:
 FORBIDDEN = -torch.inf
 
 
-def constrained(scores: Tensor, rows: Tensor, search: SearchConfig, special: SpecialIds) -> Tensor:
+def constrained(
+    scores: Tensor, rows: Tensor, search: SearchConfig, special: SpecialIds
+) -> Tensor:
     """Return scores (R, V) of the allowed continuations of the rows (R, T); others are minus infinity.
 
     Constraints in this order, as in HuggingFace: repetitions, the end before `min_length`, and a forced first
@@ -110,7 +124,10 @@ def constrained(scores: Tensor, rows: Tensor, search: SearchConfig, special: Spe
     if tokens < search.min_length:
         scores = scores.clone()
         scores[:, special.end] = FORBIDDEN
-    for length, token in ((1, special.forced_first), (search.max_length - 1, special.forced_last)):
+    for length, token in (
+        (1, special.forced_first),
+        (search.max_length - 1, special.forced_last),
+    ):
         if tokens == length and token is not None:
             scores = torch.full_like(scores, FORBIDDEN)
             scores[:, token] = 0
@@ -164,7 +181,11 @@ class BeamDecoder(nn.Module):
 
 @torch.inference_mode()
 def search_summaries(
-    network: BeamDecoder, hidden: Tensor, lengths: Tensor | None, search: SearchConfig, special: SpecialIds
+    network: BeamDecoder,
+    hidden: Tensor,
+    lengths: Tensor | None,
+    search: SearchConfig,
+    special: SpecialIds,
 ) -> list[list[int]]:
     """Return the summary of each document, as token ids without the start; finished summaries end with `end`.
 
@@ -177,11 +198,18 @@ def search_summaries(
     begun = torch.full((len(hidden), 1), special.start, device=hidden.device)
     rows = find(network, network.begin(hidden, lengths), begun, search, special)
     found = (row[1:].tolist() for row in rows)
-    return [ids[: ids.index(special.end) + 1] if special.end in ids else ids for ids in found]
+    return [
+        ids[: ids.index(special.end) + 1] if special.end in ids else ids
+        for ids in found
+    ]
 
 
 def _greedy(
-    network: BeamDecoder, cache: Cache, rows: Tensor, search: SearchConfig, special: SpecialIds
+    network: BeamDecoder,
+    cache: Cache,
+    rows: Tensor,
+    search: SearchConfig,
+    special: SpecialIds,
 ) -> Tensor:
     done = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
     while rows.shape[1] < search.max_length and not done.all():
@@ -212,7 +240,11 @@ class _FinishedSummaries:
 
 
 def _beam_search(
-    network: BeamDecoder, cache: Cache, begun: Tensor, search: SearchConfig, special: SpecialIds
+    network: BeamDecoder,
+    cache: Cache,
+    begun: Tensor,
+    search: SearchConfig,
+    special: SpecialIds,
 ) -> Tensor:
     """Return the best summary of each document, (B, max_length); tokens after its end are meaningless.
 
@@ -229,7 +261,9 @@ def _beam_search(
         torch.full_like(scores, NOTHING),
         torch.zeros_like(scores, dtype=torch.bool),
     )
-    closed = torch.zeros(documents, dtype=torch.bool, device=device)  # no improvement is possible
+    closed = torch.zeros(
+        documents, dtype=torch.bool, device=device
+    )  # no improvement is possible
     while True:
         flat = rows.flatten(0, 1)  # (R, T)
         logits = network.decode(flat[:, -1:], cache)[:, -1].float()
@@ -237,7 +271,9 @@ def _beam_search(
         totals = following.view(documents, beams, -1) + scores[..., None]  # (B, N, V)
         best, places = totals.flatten(1).topk(2 * beams)
         beam, token = places // following.shape[1], places % following.shape[1]
-        candidates = torch.cat([rows.take_along_dim(beam[..., None], 1), token[..., None]], 2)
+        candidates = torch.cat(
+            [rows.take_along_dim(beam[..., None], 1), token[..., None]], 2
+        )
 
         tokens = candidates.shape[2]
         ended = (token == special.end) | (tokens == search.max_length)
@@ -251,14 +287,21 @@ def _beam_search(
         scores, going = best.masked_fill(ended, -torch.inf).topk(beams)
         rows = candidates.take_along_dim(going[..., None], 1)
         closed |= ~_can_improve(scores, whole, tokens, search)
-        if bool((closed | (whole.filled.all(1) & (search.early_stopping is True))).all()):
+        if bool(
+            (closed | (whole.filled.all(1) & (search.early_stopping is True))).all()
+        ):
             break
-        origin = beam.gather(1, going) + beams * torch.arange(documents, device=device)[:, None]
+        origin = (
+            beam.gather(1, going)
+            + beams * torch.arange(documents, device=device)[:, None]
+        )
         cache.reorder(origin.flatten())
     return whole.rows[:, 0]
 
 
-def _can_improve(scores: Tensor, whole: _FinishedSummaries, tokens: int, search: SearchConfig) -> Tensor:
+def _can_improve(
+    scores: Tensor, whole: _FinishedSummaries, tokens: int, search: SearchConfig
+) -> Tensor:
     """Return whether the best open beam of a document may beat the worst of its finished summaries, (B,).
 
     A heuristic, as in the original libraries: the score at the current length; with `never`, and if length is
@@ -293,6 +336,8 @@ def summarize(
     with prepared(network, LONG):
         for start in range(0, len(documents), together):
             rows = [one(ids) for ids in documents[start : start + together]]
-            lengths = torch.tensor([len(row) for row in rows]) if len(rows) > 1 else None
+            lengths = (
+                torch.tensor([len(row) for row in rows]) if len(rows) > 1 else None
+            )
             hidden = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
             yield from search_summaries(network, hidden, lengths, search, special)

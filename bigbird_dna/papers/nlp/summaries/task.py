@@ -33,11 +33,21 @@ from bigbird_dna.papers.nlp.config import (
     SummariesTrainingConfig,
     SummaryForm,
 )
-from bigbird_dna.papers.nlp.initialization import TextStart, check_effect, free_changes, make_text_start
+from bigbird_dna.papers.nlp.initialization import (
+    TextStart,
+    check_effect,
+    free_changes,
+    make_text_start,
+)
 from bigbird_dna.papers.nlp.loading import column, extra, generate_facts
 from bigbird_dna.papers.nlp.records import Record, SummaryRecord
 from bigbird_dna.papers.nlp.summaries.network import SummariesSettings, match_tokens
-from bigbird_dna.papers.nlp.summaries.pegasus import MODEL_TYPE, is_pegasus, open_pegasus, read_settings
+from bigbird_dna.papers.nlp.summaries.pegasus import (
+    MODEL_TYPE,
+    is_pegasus,
+    open_pegasus,
+    read_settings,
+)
 from bigbird_dna.papers.nlp.summaries.search import Ids, summarize
 from bigbird_dna.papers.nlp.task import Lines, Metrics, RecordsObjective, TextTask
 from bigbird_dna.tokens.interface import Tokenizer
@@ -68,11 +78,20 @@ class Reader(NamedTuple):
 
     def summary(self, text: str, tokens: int) -> Ids:
         """Return the ids of a summary with its end, but without the start; at most `tokens` with both."""
-        return np.append(self.tokenizer.encode(text)[: tokens - 2], self.special.end).astype(np.int32)
+        return np.append(
+            self.tokenizer.encode(text)[: tokens - 2], self.special.end
+        ).astype(np.int32)
 
     def text(self, ids: Iterable[int]) -> str:
-        special = {self.special.start, self.special.end, self.special.pad, *self.tokenizer.specials}
-        return self.tokenizer.decode(index for index in ids if index not in special).strip()
+        special = {
+            self.special.start,
+            self.special.end,
+            self.special.pad,
+            *self.tokenizer.specials,
+        }
+        return self.tokenizer.decode(
+            index for index in ids if index not in special
+        ).strip()
 
 
 def decoder_input(labels: Tensor, special: SpecialIds) -> Tensor:
@@ -93,13 +112,17 @@ def rouge(true: Sequence[str], predicted: Sequence[str]) -> dict[str, float]:
     complete summaries. ROUGE-Lsum uses that of each true sentence with the union of the predicted sentences
     (the papers' "ROUGE-L" for summaries of several sentences).
     """
-    scorer = extra("rouge_score.rouge_scorer").RougeScorer([*MEASURES], use_stemmer=True)
+    scorer = extra("rouge_score.rouge_scorer").RougeScorer(
+        [*MEASURES], use_stemmer=True
+    )
     sums = dict.fromkeys(MEASURES, 0.0)
     for one, other in zip(true, predicted, strict=True):
         scores: dict[str, Any] = scorer.score(sentences(one), sentences(other))
         for measure in MEASURES:
             sums[measure] += float(scores[measure].fmeasure)
-    return {measure: total / len(true) for measure, total in sums.items()} if true else {}
+    return (
+        {measure: total / len(true) for measure, total in sums.items()} if true else {}
+    )
 
 
 def sentences(text: str) -> str:
@@ -117,7 +140,9 @@ class SummariesObjective(RecordsObjective["Summarization"]):
     def __init__(self, task: "Summarization", world: World) -> None:
         super().__init__(task, world)
         self.lengths = task.lengths
-        self.reader = Reader(self.tokenizer, task.settings.special, task.section.form, task.section.keep)
+        self.reader = Reader(
+            self.tokenizer, task.settings.special, task.section.form, task.section.keep
+        )
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         """Return records of a training step, in an order drawn per epoch."""
@@ -126,22 +151,36 @@ class SummariesObjective(RecordsObjective["Summarization"]):
         return self._rows([self.train[index] for index in chosen], tokens)
 
     def _rows(self, records: Sequence[SummaryRecord], tokens: int) -> Batch:
-        documents = [self.reader.document(record.document, tokens) for record in records]
+        documents = [
+            self.reader.document(record.document, tokens) for record in records
+        ]
         ids, lengths = pad(documents, self.reader.special.pad)
-        summaries = [self.reader.summary(str(record.summary), self.lengths["summary"]) for record in records]
+        summaries = [
+            self.reader.summary(str(record.summary), self.lengths["summary"])
+            for record in records
+        ]
         return {"ids": ids, "lengths": lengths, "labels": pad(summaries, IGNORED)[0]}
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"tokens": float((batch["labels"] != IGNORED).sum())}
 
-    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+    def loss(
+        self, network: nn.Module, batch: Batch, totals: dict[str, float]
+    ) -> Tensor:
         """Return the mean cross-entropy of the global batch's tokens, in nats, with label smoothing."""
-        return self._loss(network, batch, self.config.label_smoothing)[0] / totals["tokens"]
+        return (
+            self._loss(network, batch, self.config.label_smoothing)[0]
+            / totals["tokens"]
+        )
 
-    def _loss(self, network: nn.Module, batch: Batch, smoothing: float) -> tuple[Tensor, Tensor]:
+    def _loss(
+        self, network: nn.Module, batch: Batch, smoothing: float
+    ) -> tuple[Tensor, Tensor]:
         """Return the sum over tokens, and the number of tokens that are the likeliest."""
         wanted = batch["labels"]
-        logits = network(batch["ids"], batch["lengths"], decoder_input(wanted, self.reader.special)).float()
+        logits = network(
+            batch["ids"], batch["lengths"], decoder_input(wanted, self.reader.special)
+        ).float()
         loss = F.cross_entropy(
             logits.flatten(0, 1),
             wanted.flatten(),
@@ -165,12 +204,16 @@ class SummariesObjective(RecordsObjective["Summarization"]):
             for row, record in zip(figures, records, strict=True):
                 batch = self._rows([record], self.lengths["document"])
                 moved = {name: value.to(device) for name, value in batch.items()}
-                loss, right = self._loss(network, {**moved, "lengths": batch["lengths"]}, 0.0)
+                loss, right = self._loss(
+                    network, {**moved, "lengths": batch["lengths"]}, 0.0
+                )
                 row[:] = float(loss), float(right), self.counts(batch)["tokens"]
             return figures
 
         with torch.inference_mode():
-            loss, right, tokens = self.world.divide(self.valid, evaluate_records).sum(0).tolist()
+            loss, right, tokens = (
+                self.world.divide(self.valid, evaluate_records).sum(0).tolist()
+            )
         return {"loss": loss / tokens, "token_accuracy": right / tokens}
 
 
@@ -207,30 +250,50 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
         directory = None if name is None else Path(name)
         given = {} if directory is None else read_settings(directory / "config.json")
         if directory is not None and (
-            given.get("model_type") == MODEL_TYPE or given.get("task") == SummariesSettings.task
+            given.get("model_type") == MODEL_TYPE
+            or given.get("task") == SummariesSettings.task
         ):
             check_effect(section.start, ours=not is_pegasus(directory))
             model = self.open(directory)
             assert isinstance(model.settings, SummariesSettings)
             if section.form != model.settings.form:
-                raise ConfigError(f"form {section.form}: {directory} is of the form {model.settings.form}")
+                raise ConfigError(
+                    f"form {section.form}: {directory} is of the form {model.settings.form}"
+                )
             if section.decoder not in (None, model.settings.decoder):
-                raise ConfigError(f"decoder: must equal that of {directory}: {model.settings.decoder}")
-            changes = free_changes(model.config, section.encoder, FREE - {"max_length"}, directory)
+                raise ConfigError(
+                    f"decoder: must equal that of {directory}: {model.settings.decoder}"
+                )
+            changes = free_changes(
+                model.config, section.encoder, FREE - {"max_length"}, directory
+            )
             config = EncoderConfig(**{**model.config.model_dump(), **changes})
             log(f"{directory}: used as initial weights")
             files = sorted([*directory.glob("*.safetensors"), *directory.glob("*.bin")])
             sha256 = model.sha256 or " ".join(checksum(path) for path in files)
-            start = TextStart(config, model.tokenizer, model.network.state_dict(), sha256, str(directory))
-            return start, SummariesSettings(decoder=model.settings.decoder, special=model.settings.special)
+            start = TextStart(
+                config,
+                model.tokenizer,
+                model.network.state_dict(),
+                sha256,
+                str(directory),
+            )
+            return start, SummariesSettings(
+                decoder=model.settings.decoder, special=model.settings.special
+            )
         if directory is not None and section.form == "pegasus":
             fault = f"{directory} is not a summarization model, which the form pegasus needs"
             raise ConfigError(f"start.model: {fault}")
-        start, decoder = make_text_start(section.start, section.encoder, self.texts), None
+        start, decoder = (
+            make_text_start(section.start, section.encoder, self.texts),
+            None,
+        )
         own, pieces = start.config, start.tokenizer
         if section.form == "pegasus":
             inner = own.intermediate or 4 * own.hidden
-            decoder = section.decoder or DecoderShape(layers=own.layers, heads=own.heads, intermediate=inner)
+            decoder = section.decoder or DecoderShape(
+                layers=own.layers, heads=own.heads, intermediate=inner
+            )
         special = SpecialIds(start=pieces.cls_id, end=pieces.sep_id, pad=pieces.pad_id)
         return start, SummariesSettings(decoder=decoder, special=special)
 
@@ -263,7 +326,10 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
 
     def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
         """Convert a row of arXiv, PubMed, BigPatent, XSum or CNN/DailyMail; None if a part is empty."""
-        found = {"document": str(column(row, *_DOCUMENTS)), "summary": str(column(row, *_SUMMARIES))}
+        found = {
+            "document": str(column(row, *_DOCUMENTS)),
+            "summary": str(column(row, *_SUMMARIES)),
+        }
         return found if all(text.strip() for text in found.values()) else None
 
     def generate(self, generated: GeneratedConfig, split: str) -> Lines:
@@ -275,27 +341,55 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
     def open(self, directory: Path) -> LoadedModel:
         """Open a summarization model, or a checkpoint of BigBird-Pegasus."""
         if is_pegasus(directory):
-            return open_pegasus(directory, self.section.start.compatibility, self.section.start.tokenizer)
+            return open_pegasus(
+                directory,
+                self.section.start.compatibility,
+                self.section.start.tokenizer,
+            )
         return super().open(directory)
 
-    def predictions(self, model: Any, records: Any, source: Path, device: Any, batch_size: int) -> Lines:
-        settings, tokens = model.settings, _lengths(self.section, model.config.max_length)["document"]
-        reader = Reader(model.tokenizer, settings.special, settings.form, self.section.keep)
+    def predictions(
+        self, model: Any, records: Any, source: Path, device: Any, batch_size: int
+    ) -> Lines:
+        settings, tokens = (
+            model.settings,
+            _lengths(self.section, model.config.max_length)["document"],
+        )
+        reader = Reader(
+            model.tokenizer, settings.special, settings.form, self.section.keep
+        )
         documents = [reader.document(record.document, tokens) for record in records]
-        found = summarize(model.network, documents, self.section.search, settings.special, device, batch_size)
+        found = summarize(
+            model.network,
+            documents,
+            self.section.search,
+            settings.special,
+            device,
+            batch_size,
+        )
         for record, ids in zip(records, found, strict=True):
             yield {"id": record.id, "summary": reader.text(ids)}
 
-    def metrics(self, records: Sequence[SummaryRecord], predictions: Sequence[Summary]) -> Metrics:
-        return rouge([str(record.summary) for record in records], [one.summary for one in predictions])
+    def metrics(
+        self, records: Sequence[SummaryRecord], predictions: Sequence[Summary]
+    ) -> Metrics:
+        return rouge(
+            [str(record.summary) for record in records],
+            [one.summary for one in predictions],
+        )
 
 
 def _lengths(section: SummariesTaskConfig, positions: int) -> dict[str, int]:
     """Return the tokens of documents and summaries; `ConfigError` if the model has too few positions."""
-    found = {"document_tokens": section.document_tokens, "search.max_length": section.search.max_length}
+    found = {
+        "document_tokens": section.document_tokens,
+        "search.max_length": section.search.max_length,
+    }
     for key, value in found.items():
         if value > positions:
-            raise ConfigError(f"{key} {value}: must be at most the model's {positions} positions")
+            raise ConfigError(
+                f"{key} {value}: must be at most the model's {positions} positions"
+            )
     return dict(zip(("document", "summary"), found.values(), strict=True))
 
 
