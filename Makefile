@@ -15,12 +15,8 @@ RESULTS := from bigbird_dna.config import load_config; print(load_config("workfl
 
 CLUSTER ?= tests/cluster
 
-FUZZ_SECONDS ?= 600
-FUZZ_READERS ?=
-FUZZ_SEED ?= 0
-FUZZ_TABLE ?=
 
-.PHONY: help install demo docs wheel test test-slow test-cluster test-gpu test-mps test-triton benchmark-gpu fuzz lint lint-types lint-style clean
+.PHONY: help install demo docs wheel test test-slow test-cluster test-gpu test-mps test-triton benchmark-gpu lint lint-types lint-style clean
 
 help:
 	@echo "make install    set up .venv with the pinned versions of constraints.txt"
@@ -34,7 +30,6 @@ help:
 	@echo "make test-mps   the same on an Apple GPU"
 	@echo "make test-triton  the attention kernels of an NVIDIA GPU, interpreted on the CPU and compiled; 1 GB"
 	@echo "make benchmark-gpu  speed and memory on an NVIDIA GPU, as JSON in results/gpu"
-	@echo "make fuzz       damaged files for every reader, FUZZ_SECONDS of CPU each (600); FUZZ_READERS for some"
 	@echo "make lint       formatting, types, import directions, workflow"
 	@echo "make clean      remove caches and the demo's results, not .venv"
 
@@ -111,13 +106,6 @@ benchmark-gpu: $(INSTALLED)
 		--contenders flex,blocked,sdpa,huggingface --repeats 5 --max-seconds 3 -o results/gpu/attention
 
 # Fails where a reader crashes, hangs, swells or raises what is no error of this software's own.
-fuzz: $(INSTALLED)
-	@$(BIN)/python -c 'import atheris' 2>/dev/null \
-		|| $(INSTALL) -e '.[fuzz]' \
-		|| echo "make fuzz: atheris can't be installed here; files are chosen by mutation alone" >&2
-	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) --readers "$(FUZZ_READERS)" --seed $(FUZZ_SEED) \
-		--jobs $(CORES) $(if $(FUZZ_TABLE),--json $(FUZZ_TABLE))
-
 clean:
 	rm -rf results/demo build site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -55,7 +55,7 @@ OF_SNAKEFILES = (
         "bigbird_dna.reporting.run_page",
         "bigbird_dna.workflow",
     ),
-    *("bigbird_dna.papers.nlp.config", "bigbird_dna.genome.sources.inputs"),
+    *("bigbird_dna.papers.nlp.config", "bigbird_dna.genome.sources"),
     *(
         f"bigbird_dna.papers.experiments.{name.partition(':')[0]}"
         for name in EXPERIMENTS.values()

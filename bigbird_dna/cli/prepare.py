@@ -97,7 +97,7 @@ def draw_random_variants(
     """
 
 
-@runs("genome.sources.fetching.fetch")
+@runs("genome.download.fetch")
 def fetch(
     key: str = argument("Key of a public file, such as GRCh37.reference."),
     output: Path = output(..., "FILE", "File to write."),
@@ -304,7 +304,7 @@ def extract_held_out(
     Example: bigbird-dna prepare held-out workflow/config/demo.yaml test
     """
     from bigbird_dna.genome.reference import extract_split
-    from bigbird_dna.genome.sources.inputs import find_assembly
+    from bigbird_dna.genome.sources import find_assembly
 
     check_choice("SPLIT", split, ("valid", "test"))
     settings, paths = opt.read_run(config, overrides)
@@ -319,7 +319,7 @@ def extract_held_out(
 
 
 def _annotation(settings: "RunConfig", _: opt.Given) -> Path | None:
-    from bigbird_dna.genome.sources.inputs import annotation_file
+    from bigbird_dna.genome.sources import annotation_file
 
     return annotation_file(settings)
 

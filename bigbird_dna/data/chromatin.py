@@ -31,7 +31,7 @@ from bigbird_dna.genome.chromatin.tracks import (
 )
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sources.inputs import (
+from bigbird_dna.genome.sources import (
     chromatin_files,
     deepsea_sources,
     find_assembly,

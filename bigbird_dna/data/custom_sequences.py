@@ -54,7 +54,7 @@ from bigbird_dna.genome.sequence_tables import (
     read_labeled_tables,
 )
 from bigbird_dna.genome.similar_groups import SIMILAR, similar_groups
-from bigbird_dna.genome.sources.inputs import sequence_role
+from bigbird_dna.genome.sources import sequence_role
 from bigbird_dna.genome.splits import Split
 
 _PATHS = RunPaths(Path())

@@ -49,7 +49,7 @@ from bigbird_dna.genome.sequence import (
     inside,
     window_around,
 )
-from bigbird_dna.genome.sources.inputs import find_assembly
+from bigbird_dna.genome.sources import find_assembly
 from bigbird_dna.genome.splits import SPLITS, Split, Splits
 
 WINDOWS = Schema.of(

@@ -8,7 +8,7 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ConfigError, ModelError
-from bigbird_dna.genome.sources.inputs import locate, searched
+from bigbird_dna.genome.sources import locate, searched
 from bigbird_dna.huggingface.configuration import Compatibility, encoder_config
 from bigbird_dna.huggingface.exchange import import_huggingface
 from bigbird_dna.model.catalog import copy_files, find_model, stored_name

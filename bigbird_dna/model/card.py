@@ -17,7 +17,7 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import shortened
-from bigbird_dna.genome.sources.inputs import load_sources
+from bigbird_dna.genome.sources import load_sources
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import WEIGHTS
 from bigbird_dna.model.model import (

@@ -23,13 +23,12 @@ from bigbird_dna.disk.directories import (
     into_directory,
 )
 from bigbird_dna.errors import ConfigError, ModelError, UsageError, one_of, shortened
-from bigbird_dna.genome.sources.inputs import check_addresses, check_entry, read_entries
+from bigbird_dna.genome.sources import check_addresses, check_entry, read_entries
 from bigbird_dna.model.settings import Task
 
 LIST, FOLDER = "models.yaml", "models"
 LARGEST = 1 << 40
 """Maximum size of an archive in bytes."""
-_MOST_BYTES = 1 << 16  # maximum size of a list, enough for several hundred models
 NAME_RULE = "a name must begin with a letter or digit and contain at most 48 letters, digits, '.', '_' and '-'"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
 
@@ -89,7 +88,7 @@ class Published:
         `ConfigError`: the file is unreadable, or a field of an entry is missing, unknown or invalid.
         """
         self.path = Path(path)
-        entries = read_entries(self.path, "models", _MOST_BYTES)
+        entries = read_entries(self.path, "models")
         self.models = {
             name: _entry(name, entry, self.path) for name, entry in entries.items()
         }

@@ -22,10 +22,7 @@ from bigbird_dna.disk.atomic import atomic_path, scratch_directory
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.errors import ModelError, UsageError, shortened
-from bigbird_dna.genome.sources.fetching import download_any
-from bigbird_dna.genome.sources.http_request import LIMITS, Limits
-from bigbird_dna.genome.sources.inputs import Source
-from bigbird_dna.genome.sources.transfer import open_part
+from bigbird_dna.genome.download import download
 from bigbird_dna.model import weights as checksums
 from bigbird_dna.model.card import Publication, model_card
 from bigbird_dna.model.catalog import (
@@ -158,15 +155,13 @@ def fetch_model(
     name: str,
     output: Path | None = None,
     catalog: Path | None = None,
-    limits: Limits = LIMITS,
 ) -> Path:
     """Write the directory of a published model, after checks, and return its path.
 
     The path is `output`, or `models/NAME` in the working directory. `catalog` is a list like
     `resources/models.yaml`, with bundled models in `models/` in the same directory; None: the list of the
-    package. An interrupted download leaves `output`.fetch.part, and the next call resumes it. `DataError`: no
-    address provides the archive with its checksum, or another process is fetching it; `ModelError`: the
-    content is not the model in the list.
+    package. An interrupted download leaves `output`.tar.part, and the next call resumes it. `DataError`: no
+    address provides the archive with its checksum; `ModelError`: the content is not the model in the list.
     """
     published = open_published(catalog)
     entry, bundled = published[name], published.bundled(name)
@@ -175,7 +170,7 @@ def fetch_model(
     if bundled is not None:
         _copy_model(name, entry, bundled, output)
     else:
-        _download(name, entry, output, limits)
+        _download(name, entry, output)
     log(
         f"{output}: {name}; license: {entry.license}; description and limits: {output / entry.card}"
     )
@@ -197,21 +192,13 @@ def _copy_model(
     _install(name, entry, output, partial(copy_files, directory))
 
 
-def _download(name: str, entry: PublishedModel, output: Path, limits: Limits) -> None:
-    sha256, megabytes = f"sha256:{entry.sha256}", entry.size / 1e6
-    source = Source(
-        name, f"{name}{ENDING}", "", entry.urls, sha256, megabytes, entry.license, ""
-    )
-    with open_part(output, f"{name} {sha256}") as part:
-        download_any(source, part, limits, f"model {name}")
-        try:
-            _install(
-                name, entry, output, lambda target: unpack(part.path, name, target)
-            )
-        except ModelError:
-            part.clear()  # the checksum is correct, but the content is not a model
-            raise
-        part.clear()
+def _download(name: str, entry: PublishedModel, output: Path) -> None:
+    archive = output.with_name(f"{output.name}{ENDING}")
+    try:
+        download(entry.urls, archive, f"sha256:{entry.sha256}")
+        _install(name, entry, output, lambda target: unpack(archive, name, target))
+    finally:
+        archive.unlink(missing_ok=True)
 
 
 def _install(

@@ -30,7 +30,7 @@ from bigbird_dna.genome.sequence import (
     reverse_complement,
     window_around,
 )
-from bigbird_dna.genome.sources.inputs import find_assembly
+from bigbird_dna.genome.sources import find_assembly
 from bigbird_dna.genome.splits import Segment, Split, Splits, format_named_region
 from bigbird_dna.tokens.build import build_store
 from bigbird_dna.tokens.corpus import DocumentPlan, ordered_map, sample_sentences

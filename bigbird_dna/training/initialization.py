@@ -34,7 +34,7 @@ from bigbird_dna.genome.profile import (
 )
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.genome.sources.inputs import find_assembly
+from bigbird_dna.genome.sources import find_assembly
 from bigbird_dna.genome.splits import Splits, format_named_region, read_named_region
 from bigbird_dna.model.directory import (
     CONFIG,

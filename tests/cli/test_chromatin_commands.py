@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from bigbird_dna.disk.directories import MARKER
+from bigbird_dna.genome import sources
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.genome.sources import inputs as sources
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import (
@@ -27,7 +27,7 @@ from bigbird_dna.model.settings import (
 )
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import Run, frame, invoke, refused
-from tests.faults.server import Site, running
+from tests.file_server import running_server
 from tests.genome.chromatin.small_bundle import (
     SIZES,
     TRACKS,
@@ -601,14 +601,14 @@ def test_from_the_download_to_the_report(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     results, known = tmp_path / "results", sources.load_sources()
-    with running() as server:
+    with running_server() as server:
         entries = {
-            key: replace(known[key], urls=(server.url(file, 0, file),))
+            key: replace(known[key], urls=(server.url(file),))
             for key, file in FILES.items()
         }
         monkeypatch.setattr(sources, "load_sources", lambda: entries)
         for key, file in FILES.items():
-            server.sites[file] = Site((public / file).read_bytes())
+            server.files[file] = (public / file).read_bytes()
             assert (
                 run("prepare fetch", key, "-o", results / "downloads" / file).code == 0
             )

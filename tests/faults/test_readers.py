@@ -18,7 +18,7 @@ from bigbird_dna.genome.promoters import lift, read_loci, read_promoters
 from bigbird_dna.genome.records import read_splits
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import Locus
-from bigbird_dna.genome.sources.inputs import read_sources
+from bigbird_dna.genome.sources import read_sources
 from bigbird_dna.genome.variants import scan_vcf
 from tests.genome import formats
 from tests.golden.messages import fails

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 import bigbird_dna
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import BigBirdDnaError, DataError, ModelError, UsageError
+from bigbird_dna.genome import download as downloads
 from bigbird_dna.model.catalog import Published
 from bigbird_dna.registry.publishing import fetch_model, pack, packed, unpack
-from tests.faults.server import LIMITS, FaultyServer, Site, running
+from tests.file_server import FileServer, running_server
 from tests.golden.messages import fails
 from tests.registry.shelf import installed as installed
 from tests.registry.shelf import make_toy, publish, write_list
@@ -27,22 +28,17 @@ from tests.registry.shelf import shelf as shelf
 from tests.toys import random_dna
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[FaultyServer]:
-    with running() as server:
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
+    monkeypatch.setattr(downloads, "PAUSE", 0.0)
+    with running_server() as server:
         yield server
 
 
-def served(
-    shelf: Path, server: FaultyServer, *faults: str, always: str | None = None
-) -> Site:
-    """Let the model of the list be at an address, whose answers have these faults one after the other."""
-    site = Site(
-        (shelf.parent / "toy.tar").read_bytes(), scripts=[list(faults)], always=[always]
-    )
-    server.sites["model"] = site
-    relist(shelf, where=[server.url("model", 0, "toy.tar")])
-    return site
+def served(shelf: Path, server: FileServer) -> None:
+    """Let the model of the list be at an address."""
+    server.files["toy.tar"] = (shelf.parent / "toy.tar").read_bytes()
+    relist(shelf, where=[server.url("toy.tar")])
 
 
 def relist(shelf: Path, **fields: Any) -> None:
@@ -74,10 +70,10 @@ def test_a_bundled_model_is_copied(
         fetch_model("toy", catalog=shelf)
 
 
-def test_a_model_is_downloaded(shelf: Path, server: FaultyServer) -> None:
+def test_a_model_is_downloaded(shelf: Path, server: FileServer) -> None:
     expected = content(shelf.parent / "models/toy")
     served(shelf, server)
-    assert fetch_model("toy", Path("mine"), shelf, LIMITS) == Path("mine")
+    assert fetch_model("toy", Path("mine"), shelf) == Path("mine")
     assert content(Path("mine")) == expected
     assert [one.name for one in Path().iterdir()] == ["mine"]
     sequence = random_dna(40, 1)
@@ -90,16 +86,16 @@ def test_a_model_is_downloaded(shelf: Path, server: FaultyServer) -> None:
     )
 
 
-def test_a_cut_download_goes_on_where_it_was(shelf: Path, server: FaultyServer) -> None:
-    site = served(shelf, server, always="cut")
+def test_an_interrupted_download_resumes(shelf: Path, server: FileServer) -> None:
+    served(shelf, server)
+    server.cuts = [downloads._CHUNK, *[0] * (downloads.ATTEMPTS - 1)]
     with fails(DataError):
-        fetch_model("toy", None, shelf, LIMITS)
-    part = Path("models/toy.fetch.part")
-    have = part.stat().st_size
-    assert not Path("models/toy").exists() and 0 < have < len(site.content)
-    site.always, site.asked = [None], []
-    fetch_model("toy", None, shelf, LIMITS)
-    assert site.asked[0]["range"] == f"bytes={have}-"
+        fetch_model("toy", None, shelf)
+    assert not Path("models/toy").exists()
+    assert Path("models/toy.tar.part").stat().st_size == downloads._CHUNK
+    server.ranges = []
+    fetch_model("toy", None, shelf)
+    assert server.ranges == [f"bytes={downloads._CHUNK}-"]
     assert [one.name for one in Path("models").iterdir()] == ["toy"]
 
 
@@ -112,14 +108,14 @@ def refused(
 ) -> str:
     """The sentence of a fetch that fails, and leaves nothing."""
     with fails(error, *named) as caught:
-        fetch_model(name, output, shelf, LIMITS)
+        fetch_model(name, output, shelf)
     assert [one for one in Path().rglob("*") if one != Path("models")] == []
     return str(caught.value)
 
 
-@pytest.mark.parametrize("fault", ["web_page", "flipped_byte"])
-def test_what_is_not_the_archive(shelf: Path, server: FaultyServer, fault: str) -> None:
-    served(shelf, server, always=fault)
+def test_what_is_not_the_archive(shelf: Path, server: FileServer) -> None:
+    served(shelf, server)
+    server.files["toy.tar"] = server.files["toy.tar"][::-1]
     refused(shelf, DataError)
 
 
@@ -127,7 +123,7 @@ def test_what_is_not_the_archive(shelf: Path, server: FaultyServer, fault: str) 
     "fields", [{"where": ["http://127.0.0.1:9/toy.tar"]}, {"sha256": "0" * 64}]
 )
 def test_no_server_and_another_checksum(
-    shelf: Path, server: FaultyServer, fields: dict[str, Any]
+    shelf: Path, server: FileServer, fields: dict[str, Any]
 ) -> None:
     served(shelf, server)
     relist(shelf, **fields)
@@ -156,7 +152,7 @@ def test_a_bundled_model_that_was_changed_is_refused(shelf: Path) -> None:
     ],
 )
 def test_a_wrong_model_with_the_right_checksum(
-    shelf: Path, server: FaultyServer, tmp_path: Path, file: str, data: bytes | None
+    shelf: Path, server: FileServer, tmp_path: Path, file: str, data: bytes | None
 ) -> None:
     """Whoever wrote the list may have packed anything: it is refused, and nothing of it stays."""
     own = {
@@ -166,11 +162,10 @@ def test_a_wrong_model_with_the_right_checksum(
     }
     own |= {} if data is None else {file: data}
     link = made(special(tarfile.SYMTYPE, "toy/config.json", "/etc/passwd"))
-    site = served(shelf, server)
-    site.content = link if file == "link" else archive(tmp_path / "in", own)
-    relist(
-        shelf, size=len(site.content), sha256=hashlib.sha256(site.content).hexdigest()
-    )
+    served(shelf, server)
+    content_ = link if file == "link" else archive(tmp_path / "in", own)
+    server.files["toy.tar"] = content_
+    relist(shelf, size=len(content_), sha256=hashlib.sha256(content_).hexdigest())
     assert ".bigbird-dna-" not in refused(shelf, ModelError, "toy")
 
 

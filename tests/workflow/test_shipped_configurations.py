@@ -18,7 +18,7 @@ from bigbird_dna.config import (
     stage_values,
 )
 from bigbird_dna.config.section import Section
-from bigbird_dna.genome.sources.inputs import check_sources
+from bigbird_dna.genome.sources import check_sources
 from tests.conftest import REPOSITORY
 from tests.golden.messages import message
 from tests.toys import written

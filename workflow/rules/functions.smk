@@ -27,7 +27,7 @@ from bigbird_dna.config import (
 from bigbird_dna.config.paths import scan_file
 from bigbird_dna.data.predictions import KMER, POSITION, PROMOTER_BASELINES
 from bigbird_dna.errors import BigBirdDnaError
-from bigbird_dna.genome.sources.inputs import find_inputs, labeled_role, sequence_role
+from bigbird_dna.genome.sources import find_inputs, labeled_role, sequence_role
 from bigbird_dna.gpus import keep_kernels
 from bigbird_dna.papers.experiments import EXPERIMENTS
 from bigbird_dna.papers.experiments.experiment import find_experiment, plan

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from bigbird_dna.config import PRETRAINED, Config
 from bigbird_dna.config.experiments import OWN_MODEL, TableModel
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.genome.sources.inputs import annotation_file, locate
+from bigbird_dna.genome.sources import annotation_file, locate
 from bigbird_dna.papers.comparators.interface import (
     MOTIFS,
     NETWORK_NAMES,

@@ -1,0 +1,237 @@
+"""Download public files: resumed where they were interrupted, from mirrors in turn, checked at the end."""
+
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import requests
+
+from bigbird_dna.console import log, progress
+from bigbird_dna.disk.atomic import atomic_path, check_writable, checksum, link_target
+from bigbird_dna.disk.compression import open_bytes
+from bigbird_dna.errors import DataError, UsageError, error_text
+from bigbird_dna.genome.sources import Source, find_source
+
+PART = ".part"
+ATTEMPTS = 5
+TIMEOUT = 60.0  # seconds without a byte
+PAUSE = 2.0  # seconds before the second attempt, doubled for each further one
+
+_CHUNK = (
+    1 << 14
+)  # received bytes of a smaller chunk are lost when the connection breaks
+_TEMPORARY_STATUS = (408, 425, 429, 500, 502, 503, 504)
+_GZIP_SUFFIXES = (".gz", ".tgz", ".bgz")
+_GZIP_MAGIC = b"\x1f\x8b"
+_TAR_END = bytes(1024)
+_PAGE_STARTS = (b"<!doctype html", b"<html", b"<head", b"<?xml")
+
+
+class _DownloadError(Exception):
+    """An address does not give the file; the message is the reason."""
+
+
+def download(
+    urls: Sequence[str], output: Path, checksum: str | None = None, name: str = ""
+) -> None:
+    """Download the file published as `name` (by default, `output`'s) from the first address that works.
+
+    Received bytes are kept in `output`.part until the file is complete, and the next call requests the rest
+    (HTTP Range). `checksum` is "md5:…", "sha256:…" or None; without one, gzip files are read to their end, and
+    plain text is never resumed, because nothing would show that the file has changed on the server.
+    `DataError` gives the reason for each address.
+    """
+    name = name or output.name
+    part = output.with_name(f"{output.name}{PART}")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    resumable = checksum is not None or name.endswith(_GZIP_SUFFIXES)
+    reasons = []
+    for url in urls:
+        log(f"{url}: downloading")
+        if not resumable:
+            part.unlink(missing_ok=True)
+        try:
+            _download_from(url, part, name, checksum)
+        except _DownloadError as error:
+            log(f"{url}: {error}")
+            reasons.append(f"{url}: {error}")
+        except OSError as error:
+            raise DataError(
+                f"{part}: cannot write the file: {error.strerror}"
+            ) from None
+        else:
+            part.replace(output)
+            return
+    kept = ""
+    if resumable and part.exists() and part.stat().st_size:
+        kept = f"; {part} has the first {part.stat().st_size:,} bytes, and the next call downloads the rest"
+    raise DataError(f"{output}: cannot be downloaded ({'; '.join(reasons)}){kept}")
+
+
+def _download_from(url: str, part: Path, name: str, checksum: str | None) -> None:
+    """Complete `part` from one address and check it."""
+    resumed = part.exists() and part.stat().st_size > 0
+    _request(url, part)
+    fault = find_fault(part, name, checksum)
+    if fault is not None and resumed:
+        # The first bytes may be those of another version of the file.
+        part.unlink()
+        _request(url, part)
+        fault = find_fault(part, name, checksum)
+    if fault is not None:
+        part.unlink()
+        raise _DownloadError(fault)
+
+
+def _request(url: str, part: Path) -> None:
+    """Request the missing bytes of `part`, again and again while the connection breaks."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            _receive(url, part)
+            return
+        except requests.RequestException as error:
+            status = None if error.response is None else error.response.status_code
+            temporary = status is None or status in _TEMPORARY_STATUS
+            reason = _reason(error)
+            if not temporary or attempt == ATTEMPTS:
+                raise _DownloadError(reason) from None
+        log(f"{url}: {reason}; trying again")
+        time.sleep(PAUSE * 2 ** (attempt - 1))
+
+
+def _receive(url: str, part: Path) -> None:
+    size = part.stat().st_size if part.exists() else 0
+    headers = {"User-Agent": "bigbird-dna", "Accept-Encoding": "identity"}
+    if size:
+        headers["Range"] = f"bytes={size}-"
+    with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
+        if size and response.status_code == 416:
+            # Complete already, or longer than the file: the checksum tells.
+            return
+        response.raise_for_status()
+        expected = f"bytes {size}-"
+        if size and response.headers.get("Content-Range", "").startswith(expected):
+            mode = "ab"
+        else:
+            mode = "wb"
+        length = response.headers.get("Content-Length", "")
+        chunks = int(length) // _CHUNK if length.isdigit() else None
+        received = response.iter_content(_CHUNK)
+        with part.open(mode) as file:
+            for chunk in progress(received, part.name.removesuffix(PART), chunks):
+                file.write(chunk)
+
+
+def _reason(error: requests.RequestException) -> str:
+    if error.response is not None:
+        return f"HTTP {error.response.status_code} {error.response.reason}"
+    match error:
+        case requests.Timeout():
+            return f"no answer within {TIMEOUT:g} s"
+        case requests.exceptions.SSLError():
+            return (
+                "its TLS certificate is invalid; set REQUESTS_CA_BUNDLE to that of a proxy"
+                " that decrypts TLS"
+            )
+        case requests.exceptions.ProxyError():
+            return "cannot connect to the proxy"
+        case requests.exceptions.ChunkedEncodingError():
+            return "connection lost"
+        case requests.ConnectionError():
+            return "cannot connect: no network, or no server at this address"
+    return error_text(error)
+
+
+def find_fault(path: Path, name: str, published: str | None) -> str | None:
+    """Return what is wrong with a copy of a file that was published as `name`; None for a good copy.
+
+    `published` is its checksum, "md5:…". Without one, a gzip file is read to its end, which shows whether it
+    is complete; plain text shows nothing.
+    """
+    with path.open("rb") as stream:
+        start = stream.read(512)
+    if start.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(_PAGE_STARTS):
+        return "a web page instead of the file: the network requires a login, or the file has moved"
+    if published is not None:
+        algorithm, expected = published.split(":")
+        found = checksum(path, algorithm)
+        if found != expected:
+            return f"its {algorithm} is {found}, expected {expected}"
+        return None
+    if not start:
+        return "the file is empty"
+    is_gzip = start.startswith(_GZIP_MAGIC)
+    if is_gzip != name.endswith(_GZIP_SUFFIXES):
+        return "the file is gzip, expected plain" if is_gzip else "the file is not gzip"
+    return _gzip_fault(path, name) if is_gzip else None
+
+
+def _gzip_fault(path: Path, name: str) -> str | None:
+    end = b""
+    try:
+        with open_bytes(path) as stream:
+            while chunk := stream.read(_CHUNK):
+                end = (end + chunk)[-len(_TAR_END) :]
+    except DataError as error:
+        return str(error).removeprefix(f"{path}: ")
+    # A gzip file may end after a member although the archive in it is incomplete.
+    if name.endswith((".tar.gz", ".tgz")) and end != _TAR_END:
+        return "the file is truncated: the end of the tar archive is missing"
+    return None
+
+
+def fetch(key: str, output: Path, data_dir: Path | None = None) -> None:
+    """Write the file of a source to `output`, from `data_dir` if it is there, else by `download`.
+
+    `data_dir` is searched recursively for the file's name, or that of its gzip, which is unpacked; files
+    closer to the top take precedence.
+    """
+    source = find_source(key)
+    if output.exists() and not output.is_file():
+        raise UsageError(f"{output}: must be a regular file or not exist")
+    output = link_target(output)
+    check_writable(output)
+    local = _find_local(source, data_dir)
+    if local is not None:
+        _copy(source, local, output)
+        return
+    try:
+        download(source.urls, output, source.checksum, source.file)
+    except DataError as error:
+        raise DataError(
+            f"source {key}: {error}; or put {source.file} into a directory and give that as --local-data"
+            " (in a configuration: data_dir)"
+        ) from None
+    log(f"{output}: {key}; license: {source.license}; cite {source.citation}")
+
+
+def _find_local(source: Source, directory: Path | None) -> Path | None:
+    if directory is None:
+        return None
+    if not directory.is_dir():
+        raise UsageError(f"data_dir: {directory} is not a directory")
+    names = (source.file, f"{source.file}.gz")
+    found = [p for name in names for p in directory.rglob(name) if p.is_file()]
+    if not found:
+        log(f"{source.key}: {source.file} not found in {directory}; downloading it")
+        return None
+    return min(found, key=lambda path: (len(path.parts), path))
+
+
+def _copy(source: Source, local: Path, output: Path) -> None:
+    if output.exists() and output.samefile(local):
+        fault = find_fault(local, source.file, source.checksum)
+    else:
+        with atomic_path(output) as temporary:
+            if local.name == f"{source.file}.gz":
+                with open_bytes(local) as packed, temporary.open("wb") as file:
+                    shutil.copyfileobj(packed, file)
+            else:
+                shutil.copyfile(local, temporary)
+            fault = find_fault(temporary, source.file, source.checksum)
+            if fault is not None:
+                raise DataError(f"{local} (source {source.key}): {fault}")
+    if fault is not None:
+        raise DataError(f"{local} (source {source.key}): {fault}")
+    log(f"{output}: {source.key} from {local}")
