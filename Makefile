@@ -15,7 +15,6 @@ RESULTS := from bigbird_dna.config import load_config; print(load_config("workfl
 
 CLUSTER ?= tests/cluster
 
-
 .PHONY: help install demo docs wheel test test-slow test-cluster test-gpu test-mps test-triton benchmark-gpu lint lint-types lint-style clean
 
 help:
@@ -105,7 +104,6 @@ benchmark-gpu: $(INSTALLED)
 	$(BIN)/bigbird-dna benchmark attention --device cuda --dtype bfloat16 --lengths 4096,16384,65536,131072 \
 		--contenders flex,blocked,sdpa,huggingface --repeats 5 --max-seconds 3 -o results/gpu/attention
 
-# Fails where a reader crashes, hangs, swells or raises what is no error of this software's own.
 clean:
 	rm -rf results/demo build site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -42,7 +42,6 @@ LONGEST = (
         "test_memory.py",
     ),
     *(
-        "test_nothing_lost.py",
         "test_extending.py",
         "test_benchmark_contenders.py",
         "test_known_source.py",

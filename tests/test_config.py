@@ -1,16 +1,13 @@
 """The configuration: defaults, overrides, one clear line for each fault, and what each stage reads of it."""
 
-import ast
 import json
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
-from bigbird_dna import config
 from bigbird_dna.config import (
     STAGES,
     AblationConfig,
@@ -47,25 +44,6 @@ from tests.toys import written
 
 def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
     assert load_config(written(tmp_path / "empty.yaml", "")) == Config()
-
-
-def test_names_of_the_package_are_those_of_its_modules() -> None:
-    tree = ast.parse(Path(config.__file__).read_text(encoding="utf-8"))
-    named = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.level == 0
-    ]
-    own = [
-        (node.module, name.name)
-        for node in named
-        for name in node.names
-        if node.module != "typing"
-    ]
-    assert len(own) > 40
-    for module, name in own:
-        if module and module.startswith(config.__name__):
-            assert getattr(config, name) is getattr(import_module(module), name)
 
 
 def test_overrides_win_and_are_typed(tmp_path: Path) -> None:

@@ -1,9 +1,6 @@
 """What a Python user imports: the functions behind the commands, and a loaded model's own methods."""
 
-import inspect
-import pydoc
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -59,18 +56,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"a\t450\t.\t{sequence[449]}\t{other}\t.\t.\t.\n"
     )
     return home
-
-
-def test_every_public_name_is_there_and_says_what_it_is() -> None:
-    for name in bigbird_dna.__all__:
-        found = getattr(bigbird_dna, name)
-        assert name in dir(bigbird_dna)
-        assert name == "ATTENTIONS" or inspect.getdoc(found), name
-        assert name == "__version__" or not name.startswith("_")
-    assert dir(bigbird_dna) == sorted(bigbird_dna.__all__)
-    assert bigbird_dna.__version__ == version("bigbird-dna")
-    with fails(AttributeError):
-        bigbird_dna.nothing  # noqa: B018
 
 
 def test_functions_count_what_they_did(home: Path, tmp_path: Path) -> None:
@@ -176,20 +161,3 @@ def test_threads_are_given_back(home: Path, tmp_path: Path) -> None:
         home / "promoter", home / "genome.fa.gz", tmp_path / "x", threads=before + 1
     )
     assert torch.get_num_threads() == before
-
-
-def test_help_says_what_a_user_needs() -> None:
-    shown = pydoc.plain(pydoc.render_doc(bigbird_dna.load))
-    assert (
-        "load(path: pathlib.Path | str" in shown.replace("pathlib._local", "pathlib")
-        and "Raises" in shown
-    )
-    for kind in (bigbird_dna.PromoterModel, bigbird_dna.ChromatinModel):
-        for method in ("predict", "embed", "predict_regions", "variant_effects"):
-            text = inspect.getdoc(getattr(kind, method)) or ""
-            assert all(part in text for part in ("Parameters", "Returns", "Raises")), (
-                kind,
-                method,
-            )
-    package = pydoc.plain(pydoc.render_doc(bigbird_dna))
-    assert "TrackWindows" in package and "_HOMES" not in package

@@ -1,24 +1,19 @@
 """Commands and options: their names, and what the help says of all of them."""
 
-import inspect
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import click
 import pytest
 import typer
 
-from bigbird_dna.cli.app import BELOW, TOP, app
-from bigbird_dna.cli.app import GROUPS as GROUPS_PANEL
+from bigbird_dna.cli.app import BELOW, app
 from bigbird_dna.cli.launch import command_line
 from bigbird_dna.errors import UsageError
 from bigbird_dna.workflow import launcher
@@ -31,15 +26,6 @@ GROUPS = {
     for name, one in COMMANDS.items()
     if hasattr(one, "commands")
 }
-ALL = [*COMMANDS.items(), *(pair for pairs in GROUPS.values() for pair in pairs)]
-
-
-def test_the_help_has_panels_by_purpose_in_their_order(run: Run) -> None:
-    text = run("--help").out
-    panels = re.findall(r"^╭─ (.*?) ─+╮", text, re.MULTILINE)
-    assert panels == ["Options", *TOP, GROUPS_PANEL]
-    assert all(f"│ {name} " in text for name in COMMANDS)
-    assert {*COMMANDS} == {name for panel in TOP.values() for name in panel} | {*BELOW}
 
 
 def shown_and_imported(*words: str) -> tuple[str, set[str]]:
@@ -101,21 +87,6 @@ def test_scoring_imports_no_compiler(
     } & modules == set()
 
 
-@pytest.mark.parametrize(("name", "command"), ALL, ids=[name for name, _ in ALL])
-def test_every_option_says_what_it_does_and_nothing_is_swallowed(
-    run: Run, name: str, command: click.Command
-) -> None:
-    """Words in brackets are markup to the help's renderer: what stands in them vanishes."""
-    assert command.help, name
-    for parameter in command.params:
-        text = getattr(parameter, "help", None)
-        if parameter.name not in ("help", "context") and not getattr(
-            parameter, "hidden", False
-        ):
-            assert text, (name, parameter.name)
-            assert "[default" not in text, (name, parameter.name, text)
-
-
 def test_every_help_ends_with_an_example_of_the_command(run: Run) -> None:
     """One that has all that the command needs, and nothing that it doesn't know."""
     groups = [
@@ -131,81 +102,6 @@ def test_every_help_ends_with_an_example_of_the_command(run: Run) -> None:
             assert shown.startswith(f"Example: bigbird-dna {' '.join(words)}"), words
             arguments = shlex.split(shown)[2 + len(words) :]
             command.make_context(name, arguments)
-
-
-@pytest.mark.parametrize(
-    "command", [one for _, one in ALL if hasattr(one.callback, "work")]
-)
-def test_a_command_declares_arguments_of_its_function(command: click.Command) -> None:
-    """All that it needs, and no others; what both say holds without a word is the same."""
-    module, name = command.callback.work
-    known = inspect.signature(getattr(import_module(module), name)).parameters
-    declared = {
-        one.name: one.default
-        for one in command.params
-        if one.name not in ("help", "overrides")
-    }
-    assert {*declared} - {*known} <= {"threads", "require_backend"}
-    assert {key for key, one in known.items() if one.default is one.empty} <= {
-        *declared
-    }
-    for key, value in declared.items():
-        if (
-            value not in (None, [])
-            and known[key].default is not inspect.Parameter.empty
-        ):
-            assert (name, key) == ("generate_samples", "number") or known[
-                key
-            ].default == value, key
-
-
-def test_a_genome_of_no_named_assembly_is_ones_own() -> None:
-    assert {
-        p.default
-        for _, command in ALL
-        for p in command.params
-        if "--assembly" in p.opts
-    } == {"custom"}
-
-
-def test_options_of_one_name_mean_one_thing() -> None:
-    """What is given is of one kind wherever they are, and of some the text is the same.
-
-    `--tracks` chooses tracks; of `auc-report` it is short for `--track-table`. `--layer` is a number, or
-    of `embed` a word for several.
-    """
-    shared = {
-        "--device": set(),
-        "--threads": set(),
-        "--require-backend": set(),
-        "--max-n": set(),
-        "--batch-size": set(),
-    }
-    kinds: dict[str, set[str]] = {}
-    for name, command in ALL:
-        for parameter in command.params:
-            for option in parameter.opts:
-                if option in shared:
-                    shared[option].add((parameter.metavar, parameter.help))
-                if option not in ("-o", "--output", "--tracks", "--layer"):
-                    kinds.setdefault(option, set()).add(kind(parameter))
-            if "--set" in parameter.opts and not getattr(parameter, "hidden", False):
-                assert parameter.metavar == "KEY=VALUE", name
-            if "--tracks" in parameter.opts:
-                assert (
-                    "--track-table" in parameter.opts or parameter.metavar == "PATTERN"
-                ), name
-            assert ("-o" in parameter.opts) == ("--output" in parameter.opts), name
-    assert all(len(meanings) == 1 for meanings in shared.values()), shared
-    assert {option: found for option, found in kinds.items() if len(found) > 1} == {}
-
-
-def kind(parameter: Any) -> str:
-    """Of a file or directory, which a value may have a name in front of; else of what type a value is."""
-    value = str(parameter.bare_type()).removeprefix("list[").removesuffix("]")
-    if value == "Path" or "=FILE" in (parameter.metavar or ""):
-        return "writes" if (parameter.help or "").startswith("Also write") else "reads"
-    return value
 
 
 # The command that several processes are started by, on one node and on more

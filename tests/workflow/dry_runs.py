@@ -1,22 +1,21 @@
 """What the workflow's tests share: dry runs of it, and what they say."""
 
-import atexit
 import json
+import multiprocessing
 import os
 import re
 import sys
 from collections import Counter
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import dedent
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from tests.conftest import REPOSITORY
-from tests.nursery import OF_SNAKEFILES, Ended, Nursery
 from tests.toys import written
+from tests.workflow.snakemake_process import run_snakemake
 
 BIN = Path(sys.executable).parent
 # A table that is there; nothing of it is read in a dry run.
@@ -102,11 +101,20 @@ ONE_STUDY = STUDY | {
 }
 
 
+class Ended(NamedTuple):
+    """How a process ended."""
+
+    code: int
+    out: str
+    err: str
+
+
 def snakemake(
     directory: Path, *arguments: str | Path, snakefile: Path = REPOSITORY / "Snakefile"
 ) -> Ended:
     """Run Snakemake in a directory, on the repository's Snakefile or another; jobs have the same Python."""
     words = [
+        "snakemake",
         "--snakefile",
         snakefile,
         "--cores",
@@ -115,19 +123,29 @@ def snakemake(
         directory,
         *arguments,
     ]
-    path = os.pathsep.join([str(BIN), *os.get_exec_path()])
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "MPLBACKEND": "agg",
+        "PATH": os.pathsep.join([str(BIN), *os.get_exec_path()]),
+        "PYTHONPATH": str(REPOSITORY),
+    }
+    # A fork of a process that has imported Snakemake: each import takes three seconds.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.workflow.snakemake_process"])
     with TemporaryDirectory() as home:
-        return _nursery().run(
-            words, Path(home), environment={"PATH": path, "PYTHONPATH": str(REPOSITORY)}
+        process = context.Process(
+            target=run_snakemake,
+            args=([str(word) for word in words], environment, home),
         )
-
-
-@cache
-def _nursery() -> Nursery:
-    """One for all tests of this process, with which it ends."""
-    nursery = Nursery(program="snakemake", imports=OF_SNAKEFILES)
-    atexit.register(nursery.close)
-    return nursery
+        process.start()
+        process.join()
+        assert process.exitcode is not None
+        return Ended(
+            process.exitcode,
+            Path(home, "stdout").read_text(errors="replace"),
+            Path(home, "stderr").read_text(errors="replace"),
+        )
 
 
 def dry_run(directory: Path, *arguments: str | Path) -> str:
