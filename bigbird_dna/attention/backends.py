@@ -108,11 +108,15 @@ _required = _Required()
 
 
 @contextmanager
-def required_backend(route: str) -> Iterator[None]:
+def required_backend(route: str | None) -> Iterator[None]:
     """Let attention with another route fail in the context, in all threads: `UsageError`, before its work.
 
-    "full" and "masked" fulfill every requirement: where they are selected, no route is faster.
+    "full" and "masked" fulfill every requirement: where they are selected, no route is faster. None: every
+    route is allowed.
     """
+    if route is None:
+        yield
+        return
     check_choice("--require-backend", route, BACKENDS)
     before = _required.route, _required.reported
     _required.route, _required.reported = route, False

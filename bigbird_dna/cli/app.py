@@ -16,6 +16,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from bigbird_dna.cli import predict
+
 PREDICT, TRAIN, SHARE, GROUPS = (
     "Predict",
     "Train",
@@ -26,12 +28,6 @@ PREDICT, TRAIN, SHARE, GROUPS = (
 
 TOP: Mapping[str, Mapping[str, str]] = {
     PREDICT: {
-        "score-promoters": "cli.predict.score_promoters",
-        "call-promoters": "cli.predict.call_promoters",
-        "score-sequences": "cli.predict.score_sequences",
-        "embed": "cli.predict.embed",
-        "predict-tracks": "cli.predict.predict_tracks",
-        "score-variants": "cli.variants.score_variants",
         "explain": "cli.explain.explain",
         "design": "cli.explain.design",
         "marginalize": "cli.explain.marginalize",
@@ -291,6 +287,7 @@ def _options(
     """Sparse-attention DNA language models: from a reference genome to promoter scores."""
 
 
+app.add_typer(predict.app)
 for _name, (_help, _) in BELOW.items():
     _below = typer.Typer(cls=_Group, no_args_is_help=True, help=_help)
     app.add_typer(_below, name=_name, rich_help_panel=GROUPS)

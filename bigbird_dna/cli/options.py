@@ -13,9 +13,10 @@ from importlib.resources import as_file, files
 from inspect import Parameter, Signature, signature
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand
 
 from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.console import log
@@ -25,6 +26,146 @@ from bigbird_dna.gpus import available_cores, checked_threads, keep_kernels
 
 if TYPE_CHECKING:
     from bigbird_dna.config import Config as RunConfig
+
+
+class PlainHelp(TyperCommand):
+    """A command whose help is plain text: Rich tables of twenty options have columns of three words."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs | {"rich_markup_mode": None})
+
+
+PREDICT = "Predict"
+TRAIN = "Train"
+SHARE = "Evaluate and share"
+GROUPS = "Command groups"
+"""The panels of `--help`."""
+
+
+ModelDir = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MODEL_DIR", help="Model directory, or name of a bundled model."
+    ),
+]
+FastaInput = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FASTA",
+        help="FASTA file, plain, gzip or bgzip; - reads standard input.",
+    ),
+]
+
+ResultFile = Annotated[
+    Path | None,
+    typer.Option(
+        *("-o", "--output"),
+        metavar="FILE",
+        help="Output file.",
+        show_default="standard output",
+    ),
+]
+
+Reference = Annotated[
+    Path,
+    typer.Option(metavar="FASTA", help="Indexed genome, plain or bgzip."),
+]
+OptionalReference = Annotated[
+    Path | None,
+    typer.Option(
+        "--reference",
+        metavar="FASTA",
+        help="Indexed genome of regions or variants, plain or bgzip.",
+    ),
+]
+Aliases = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Contig names, those of a contig per line, or an NCBI assembly report.",
+    ),
+]
+Contigs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--contig",
+        metavar="NAME",
+        help="Only this contig, by any known name; repeatable.",
+        show_default="all",
+    ),
+]
+Regions = Annotated[
+    Path | None,
+    typer.Option(metavar="BED", help="Only these regions.", show_default="all"),
+]
+Tracks = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="Tracks or groups, by name or pattern, comma-separated.",
+        show_default="all",
+    ),
+]
+SequenceColumn = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="Column of a table with the sequences."),
+]
+
+MaxN = Annotated[
+    float,
+    typer.Option(
+        metavar="FRACTION",
+        help="List, but do not score, windows with a larger fraction of N.",
+    ),
+]
+Calibrated = Annotated[
+    bool,
+    typer.Option(
+        "--calibrated",
+        help="Output calibrated probabilities; the model needs a calibration.",
+    ),
+]
+Prior = Annotated[
+    float | None,
+    typer.Option(
+        metavar="FRACTION",
+        help="Fraction of promoters, for --calibrated.",
+        show_default="that of the validation windows",
+    ),
+]
+Shard = Annotated[
+    str | None,
+    typer.Option(
+        metavar="K/N", help="Compute only shard K of N, for merge-shards.", hidden=True
+    ),
+]
+
+Precision = Annotated[
+    Literal["auto", "float32", "bfloat16", "float16"],
+    typer.Option(
+        help="auto: bfloat16 on GPUs that support it, except for variants, calls and "
+        "embeddings; else float32."
+    ),
+]
+BatchSize = Annotated[
+    int,
+    typer.Option(metavar="N", help="Inputs per batch; affects speed and memory only."),
+]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda", "mps"],
+    typer.Option(help="Device of the model."),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Number of CPU cores.", show_default="all"),
+]
+RequireBackend = Annotated[
+    Literal["flex", "native", "blocked", "dense"] | None,
+    typer.Option(help="Fail if attention uses another backend."),
+]
+
+
+# Options of commands that are declared for `runs` and `trains`
 
 USUAL_CONFIG = "labeled_sequences.yaml"
 """The configuration, among the package's resources, of commands that are called without one."""

@@ -1,174 +1,251 @@
-"""Commands that apply a model: score sequences, regions and variants, and generate DNA."""
+"""Commands that apply a trained model: score sequences, regions and variants, and explain scores."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Literal
+
+import typer
 
 from bigbird_dna.cli import options as opt
-from bigbird_dna.cli.options import argument, option, runs
-from bigbird_dna.cli.options import output as result
-from bigbird_dna.scoring.formats import (
-    CALL_FORMATS,
-    EMBEDDING_FORMATS,
-    SCORE_FORMATS,
-    SEQUENCE_FORMATS,
-    STRANDS,
-    TRACK_FORMATS,
+from bigbird_dna.cli.options import (
+    PREDICT,
+    Aliases,
+    BatchSize,
+    Calibrated,
+    Contigs,
+    Device,
+    FastaInput,
+    MaxN,
+    ModelDir,
+    OptionalReference,
+    PlainHelp,
+    Precision,
+    Prior,
+    Reference,
+    Regions,
+    RequireBackend,
+    ResultFile,
+    SequenceColumn,
+    Shard,
+    Threads,
+    Tracks,
+    argument,
+    option,
+    runs,
 )
+from bigbird_dna.cli.options import output as result
+from bigbird_dna.console import log
 
-if TYPE_CHECKING:
-    from bigbird_dna.scoring.calls import CallCounts
-    from bigbird_dna.scoring.embeddings import EmbeddingCounts
-    from bigbird_dna.scoring.promoters import ScanCounts
-    from bigbird_dna.scoring.sequences import SequenceCounts
-    from bigbird_dna.scoring.tracks import PredictionCounts
+app = typer.Typer()
 
-
-def _scanned(counts: "ScanCounts", _: dict[str, Any]) -> Iterator[str]:
-    text = f"{counts.scored:,} scores along {counts.records:,} records"
-    if counts.not_scored:
-        text += f"; {counts.not_scored:,} not scored (see their notes)"
-    if counts.in_short_records:
-        text += f"; {counts.in_short_records:,} of records that do not fill the window"
-    yield text
+Strand = Literal["both", "+", "-"]
 
 
-@runs("scoring.promoters.score_promoters", report=_scanned, also=opt.scoring(32))
+@app.command(
+    "score-promoters",
+    cls=PlainHelp,
+    rich_help_panel=PREDICT,
+    epilog="Example: bigbird-dna score-promoters yeast-promoters genome.fa.gz "
+    "-o scores.bed",
+)
 def score_promoters(
-    model: Path = opt.MODEL_DIRECTORY,
-    fasta: Path = argument("FASTA file, plain, gzip or bgzip; - reads standard input."),
-    output: Path | None = opt.RESULT_FILE,
-    format: str | None = option(
-        None,
-        "|".join(SCORE_FORMATS),
-        "Output format.",
-        "from the extension of -o, or tsv",
-    ),
-    stride: int | None = option(
-        None, "BP", "Distance between windows.", "10, or the bins of a dense model"
-    ),
-    strand: str | None = option(
-        None,
-        "|".join(STRANDS),
-        "Strands to score.",
-        "both; with --tss-offset, +",
-        "--strand",
-    ),
-    contigs: list[str] | None = opt.CONTIGS,
-    regions: Path | None = opt.REGIONS,
-    tss_offset: int | None = option(
-        None,
-        "N",
-        "The TSS is base N, from 0, of each record: score one window, or bin, per record, with its TSS there "
-        "and N where the record does not reach.",
-        "records are scanned",
-        "--tss-offset",
-        least=0,
-    ),
-    pad: bool = option(
-        False,
-        None,
-        "Score records shorter than the window in the center of a window of N, wherever their TSS is.",
-        "",
-        "--pad",
-    ),
-    per_record: bool = option(
-        False,
-        None,
-        "Write one row per record: that of its highest score.",
-        "",
-        "--per-record",
-    ),
+    model: ModelDir,
+    fasta: FastaInput,
+    output: ResultFile = None,
+    format: Annotated[
+        Literal["tsv", "bed", "bedgraph", "bigwig", "parquet"] | None,
+        typer.Option(help="Output format.", show_default="by -o, or tsv"),
+    ] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BP",
+            help="Distance between windows.",
+            show_default="10, or the bins of a dense model",
+        ),
+    ] = None,
+    strand: Annotated[
+        Strand | None,
+        typer.Option(
+            help="Strands to score.", show_default="both; with --tss-offset, +"
+        ),
+    ] = None,
+    contigs: Contigs = None,
+    regions: Regions = None,
+    tss_offset: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="The TSS is base N, from 0, of each record: score one window, or bin, "
+            "per record, with its TSS there and N where the record does not reach.",
+            min=0,
+        ),
+    ] = None,
+    pad: Annotated[
+        bool,
+        typer.Option(
+            "--pad",
+            help="Score records shorter than the window in the center of a window of N.",
+        ),
+    ] = False,
+    per_record: Annotated[
+        bool,
+        typer.Option(
+            "--per-record", help="Write one row per record: that of its highest score."
+        ),
+    ] = False,
+    max_n: MaxN = 0.25,
+    calibrated: Calibrated = False,
+    prior: Prior = None,
+    shard: Shard = None,
+    precision: Precision = "auto",
+    batch_size: BatchSize = 32,
+    device: Device = "auto",
+    threads: Threads = None,
+    require_backend: RequireBackend = None,
 ) -> None:
     """Predict promoter scores of windows along every record of a FASTA file, on both strands.
 
-    Windows have the model's length. Table columns: contig start end name score strand note tss; coordinates
-    are 0-based and half-open. A score is the probability that a promoter has its TSS at the position tss, on
-    the strand: the model's TSS position in the window. A chromatin model of start sites
-    (chromatin.data.tracks tss) has a score for each bin and strand. bedGraph and bigWig contain the larger
-    score of both strands there. Records shorter than the window are listed without a score, unless
-    --tss-offset or --pad is given; bedGraph and bigWig omit them. With --regions, tables contain the windows
-    that overlap a region, and bedGraph and bigWig only the signal inside the regions.
-
-    Example: bigbird-dna score-promoters yeast-promoters genome.fa.gz -o scores.bed
+    Table columns: contig start end name score strand note tss; coordinates are 0-based and half-open. A score
+    is the probability that a promoter has its TSS at the position tss, on the strand. A model of start sites
+    has a score for each bin and strand. bedGraph and bigWig contain the larger score of both strands at each
+    position. Records shorter than the window are listed without a score, unless --tss-offset or --pad is
+    given. With --regions, tables contain the windows that overlap a region, and bedGraph and bigWig only the
+    signal inside the regions.
     """
+    from bigbird_dna.attention import required_backend
+    from bigbird_dna.scoring.promoters import score_promoters
+
+    with required_backend(require_backend):
+        counts = score_promoters(
+            model,
+            fasta,
+            output,
+            format=format,
+            stride=stride,
+            strand=strand,
+            contigs=contigs or (),
+            regions=regions,
+            tss_offset=tss_offset,
+            pad=pad,
+            per_record=per_record,
+            max_n=max_n,
+            calibrated=calibrated,
+            prior=prior,
+            shard=shard,
+            precision=precision,
+            batch_size=batch_size,
+            device=device,
+            threads=threads,
+        )
+    log(
+        f"{counts.scored:,} scores along {counts.records:,} records; "
+        f"{counts.not_scored:,} not scored (see their notes); "
+        f"{counts.in_short_records:,} of records that do not fill the window"
+    )
 
 
-def _called(counts: "CallCounts", given: dict[str, Any]) -> Iterator[str]:
-    yield f"{counts.calls:,} calls from {counts.scored:,} scores along {counts.records:,} records"
-
-
-@runs(
-    "scoring.calls.call_promoters",
-    report=_called,
-    also=opt.scoring(32, "calibrated", "prior"),
+@app.command(
+    "call-promoters",
+    cls=PlainHelp,
+    rich_help_panel=PREDICT,
+    epilog="Example: bigbird-dna call-promoters models/promoter-calls genome.fa.gz "
+    "-o calls.bed",
 )
 def call_promoters(
-    model: Path = opt.MODEL_DIRECTORY,
-    fasta: Path = argument("FASTA file, plain, gzip or bgzip; - reads standard input."),
-    output: Path | None = opt.RESULT_FILE,
-    format: str | None = option(
-        None,
-        "|".join(CALL_FORMATS),
-        "Output format.",
-        "from the extension of -o, or bed",
-    ),
-    fdr: float | None = option(
-        None,
-        "RATE",
-        "Largest expected fraction of false calls among the calls; 1: all calls.",
-        "that of the largest F1 on the validation contigs",
-    ),
-    strand: str = option("both", "|".join(STRANDS), "Strands to scan."),
-    contigs: list[str] | None = opt.CONTIGS,
+    model: ModelDir,
+    fasta: FastaInput,
+    output: ResultFile = None,
+    format: Annotated[
+        Literal["bed", "tsv", "parquet"] | None,
+        typer.Option(help="Output format.", show_default="by -o, or bed"),
+    ] = None,
+    fdr: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RATE",
+            help="Largest expected fraction of false calls; 1: all calls.",
+            show_default="that of the largest F1 on the validation contigs",
+        ),
+    ] = None,
+    strand: Annotated[Strand, typer.Option(help="Strands to scan.")] = "both",
+    contigs: Contigs = None,
+    max_n: MaxN = 0.25,
+    shard: Shard = None,
+    precision: Precision = "auto",
+    batch_size: BatchSize = 32,
+    device: Device = "auto",
+    threads: Threads = None,
+    require_backend: RequireBackend = None,
 ) -> None:
     """Call promoters along every record of a FASTA file: the TSS, its strand, and its expected precision.
 
     On each strand, the highest window score is a call and silences windows near it; then the highest that is
-    left. Expected precision is the probability that an annotated TSS is near, fitted to whole validation
-    contigs by model calibrate-calls. BED columns: #contig start end name score strand probability note
-    precision_low precision_high model_score. The score is 1,000 times the expected precision (probability);
-    low and high are its 95 % interval; model_score is the highest window score. Calls are one base long.
-
-    Example: bigbird-dna call-promoters models/promoter-calls genome.fa.gz -o calls.bed
+    left. Expected precision is the probability that an annotated TSS is near, fitted to validation contigs by
+    model calibrate. BED columns: #contig start end name score strand probability note precision_low
+    precision_high model_score. The score is 1,000 times the expected precision (probability); low and high
+    are its 95 % interval; model_score is the highest window score. Calls are one base long.
     """
+    from bigbird_dna.attention import required_backend
+    from bigbird_dna.scoring.calls import call_promoters
+
+    with required_backend(require_backend):
+        counts = call_promoters(
+            model,
+            fasta,
+            output,
+            format=format,
+            fdr=fdr,
+            strand=strand,
+            contigs=contigs or (),
+            max_n=max_n,
+            shard=shard,
+            precision=precision,
+            batch_size=batch_size,
+            device=device,
+            threads=threads,
+        )
+    log(
+        f"{counts.calls:,} calls from {counts.scored:,} scores along "
+        f"{counts.records:,} records"
+    )
 
 
-def _scored(counts: "SequenceCounts", _: dict[str, Any]) -> Iterator[str]:
-    text = f"{counts.sequences:,} sequences"
-    if counts.not_scored:
-        text += f"; {counts.not_scored:,} not scored"
-    if counts.truncated:
-        text += f"; {counts.truncated:,} too long for the network, which has read their central tokens"
-    yield text
-
-
-@runs(
-    "scoring.sequences.score_sequences",
-    report=_scored,
-    also=opt.scoring(32, "calibrated", "prior"),
+@app.command(
+    "score-sequences",
+    cls=PlainHelp,
+    rich_help_panel=PREDICT,
+    epilog="Example: bigbird-dna score-sequences model sequences.csv -o scores.tsv",
 )
 def score_sequences(
-    model: Path = opt.MODEL_DIRECTORY,
-    sequences: Path = argument(
-        "FASTA file, or table (CSV, TSV, Parquet) with a column of sequences; each also .gz. - reads FASTA "
-        "from standard input."
-    ),
-    output: Path | None = opt.RESULT_FILE,
-    format: str | None = option(
-        None,
-        "|".join(SEQUENCE_FORMATS),
-        "Output format.",
-        "from the extension of -o, or tsv",
-    ),
-    sequence_column: str = opt.SEQUENCE_COLUMN,
-    pad: bool = option(
-        False,
-        None,
-        "Accept other lengths than the model's: add N on both sides, or crop.",
-        "",
-        "--pad",
-    ),
+    model: ModelDir,
+    sequences: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SEQUENCES",
+            help="FASTA file, or table (CSV, TSV, Parquet) with a column of sequences; "
+            "each also .gz. - reads FASTA from standard input.",
+        ),
+    ],
+    output: ResultFile = None,
+    format: Annotated[
+        Literal["tsv", "parquet"] | None,
+        typer.Option(help="Output format.", show_default="by -o, or tsv"),
+    ] = None,
+    sequence_column: SequenceColumn = "sequence",
+    pad: Annotated[
+        bool,
+        typer.Option(
+            "--pad",
+            help="Accept other lengths than the model's: add N on both sides, or crop.",
+        ),
+    ] = False,
+    max_n: MaxN = 0.25,
+    shard: Shard = None,
+    precision: Precision = "auto",
+    batch_size: BatchSize = 32,
+    device: Device = "auto",
+    threads: Threads = None,
+    require_backend: RequireBackend = None,
 ) -> None:
     """Predict the labels of sequences with a model of finetune-sequences, in the order of the file.
 
@@ -176,60 +253,85 @@ def score_sequences(
     of a binary label, or one column per class or label. A sequence that cannot be scored has NA, and a note
     with the reason: other_length, too_many_n, empty, or invalid_letter (not DNA). The note truncated means
     that a sequence has more tokens than the model's maximum: the network has read the central ones.
-
-    Example: bigbird-dna score-sequences model sequences.csv -o scores.tsv
     """
+    from bigbird_dna.attention import required_backend
+    from bigbird_dna.scoring.sequences import score_sequences
 
-
-def _embedded(counts: "EmbeddingCounts", given: dict[str, Any]) -> Iterator[str]:
-    text = f"{counts.sequences:,} sequences"
-    if counts.rows != counts.sequences:
-        text += f", {counts.rows:,} {given['pool']}s"
-    yield (
-        f"{text}; {counts.truncated:,} embedded by their central tokens"
-        if counts.truncated
-        else text
+    with required_backend(require_backend):
+        counts = score_sequences(
+            model,
+            sequences,
+            output,
+            format=format,
+            sequence_column=sequence_column,
+            pad=pad,
+            max_n=max_n,
+            shard=shard,
+            precision=precision,
+            batch_size=batch_size,
+            device=device,
+            threads=threads,
+        )
+    log(
+        f"{counts.sequences:,} sequences; {counts.not_scored:,} not scored; "
+        f"{counts.truncated:,} scored by their central tokens"
     )
 
 
-@runs(
-    "scoring.embeddings.embed",
-    report=_embedded,
-    also=opt.scoring(32, "max_n", "calibrated", "prior"),
+@app.command(
+    "embed",
+    cls=PlainHelp,
+    rich_help_panel=PREDICT,
+    epilog="Example: bigbird-dna embed yeast promoters.fa -o promoters.parquet",
 )
 def embed(
-    model: Path = opt.MODEL_DIRECTORY,
-    sequences: Path = argument(
-        "FASTA file, or table (CSV, TSV, Parquet) with a column of sequences, or BED file of regions; each "
-        "also .gz. - reads FASTA, or BED, from standard input."
-    ),
-    output: Path = result(
-        ..., "FILE", "Output file, written atomically: .parquet, .npz or .h5ad."
-    ),
-    reference: Path | None = option(
-        None, "FASTA", "Indexed genome of the regions, plain or bgzip.", "none"
-    ),
-    aliases: Path | None = opt.ALIASES,
-    sequence_column: str = opt.SEQUENCE_COLUMN,
-    layer: str | None = option(
-        None,
-        "N|all|mean-of-last-4",
-        "Layer of the model: 0 is the input of the first layer; all gives each of them.",
-        "the last",
-        "--layer",
-    ),
-    pool: str = option(
-        "mean",
-        "mean|cls|max|token|base",
-        "One vector per sequence: mean or maximum over the tokens, or that of the first (cls). Or one per "
-        "token or base.",
-    ),
-    format: str | None = option(
-        None,
-        "|".join(EMBEDDING_FORMATS),
-        "Output format.",
-        "from the extension of -o, or parquet",
-    ),
+    model: ModelDir,
+    sequences: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SEQUENCES",
+            help="FASTA file, or table (CSV, TSV, Parquet) with a column of sequences, "
+            "or BED file of regions; each also .gz. - reads FASTA, or BED, from "
+            "standard input.",
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            *("-o", "--output"),
+            metavar="FILE",
+            help="Output file, written atomically: .parquet, .npz or .h5ad.",
+        ),
+    ],
+    reference: OptionalReference = None,
+    aliases: Aliases = None,
+    sequence_column: SequenceColumn = "sequence",
+    layer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|all|mean-of-last-4",
+            help="Layer of the model: 0 is the input of the first layer; all gives "
+            "each of them.",
+            show_default="the last",
+        ),
+    ] = None,
+    pool: Annotated[
+        Literal["mean", "cls", "max", "token", "base"],
+        typer.Option(
+            help="One vector per sequence: mean or maximum over the tokens, or that of "
+            "the first (cls). Or one per token or base."
+        ),
+    ] = "mean",
+    format: Annotated[
+        Literal["parquet", "npz", "h5ad"] | None,
+        typer.Option(help="Output format.", show_default="by -o, or parquet"),
+    ] = None,
+    shard: Shard = None,
+    precision: Precision = "auto",
+    batch_size: BatchSize = 32,
+    device: Device = "auto",
+    threads: Threads = None,
+    require_backend: RequireBackend = None,
 ) -> None:
     """Write the model's embeddings of sequences or regions, in the order of the file.
 
@@ -239,48 +341,82 @@ def embed(
     other columns as arrays. An .h5ad file is for scanpy and needs pip install 'bigbird-dna[embeddings]'.
     Regions on strand - are read as the reverse complement. A sequence with too many tokens is embedded by its
     central ones, with the note truncated.
-
-    Example: bigbird-dna embed yeast promoters.fa -o promoters.parquet
     """
+    from bigbird_dna.attention import required_backend
+    from bigbird_dna.scoring.embeddings import embed
 
-
-def _predicted(counts: "PredictionCounts", _: dict[str, Any]) -> Iterator[str]:
-    text = f"{counts.regions:,} regions, {counts.tracks:,} tracks"
-    yield (
-        f"{text}; {counts.not_scored:,} regions not scored"
-        if counts.not_scored
-        else text
+    with required_backend(require_backend):
+        counts = embed(
+            model,
+            sequences,
+            output,
+            reference=reference,
+            aliases=aliases,
+            sequence_column=sequence_column,
+            pool=pool,
+            layer=layer,
+            format=format,
+            shard=shard,
+            precision=precision,
+            batch_size=batch_size,
+            device=device,
+            threads=threads,
+        )
+    log(
+        f"{counts.sequences:,} sequences, {counts.rows:,} vectors; "
+        f"{counts.truncated:,} embedded by their central tokens"
     )
 
 
-@runs("scoring.tracks.predict_tracks", report=_predicted, also=opt.scoring(16, "prior"))
+@app.command(
+    "predict-tracks",
+    cls=PlainHelp,
+    rich_help_panel=PREDICT,
+    epilog="Example: bigbird-dna predict-tracks results/demo/models/chromatin-8000-0 "
+    "regions.bed --reference genome.fa.gz -o tracks.tsv",
+)
 def predict_tracks(
-    model: Path = opt.MODEL_DIRECTORY,
-    regions: Path = argument(
-        "BED file of regions, plain or compressed; - reads standard input."
-    ),
-    reference: Path = opt.REFERENCE,
-    aliases: Path | None = opt.ALIASES,
-    tracks: str | None = opt.TRACKS,
-    contigs: list[str] | None = opt.CONTIGS,
-    output: Path | None = opt.RESULT_FILE,
-    format: str | None = option(
-        None,
-        "|".join(TRACK_FORMATS),
-        "Output format; bigWig: one track.",
-        "from the extension of -o, or tsv",
-    ),
-    summary: str = option(
-        "max", "max|mean", "Summary of the bins of a region longer than a bin."
-    ),
-    center_fraction: float = option(
-        0.0,
-        "FRACTION",
-        "Predict all bins in this central fraction of a window at once: many times faster for nearby "
-        "regions, but bins have less context on one side.",
-        "each bin in the center of its own window",
-        "--center-fraction",
-    ),
+    model: ModelDir,
+    regions: Annotated[
+        Path,
+        typer.Argument(
+            metavar="REGIONS",
+            help="BED file of regions, plain or compressed; - reads standard input.",
+        ),
+    ],
+    reference: Reference,
+    aliases: Aliases = None,
+    tracks: Tracks = None,
+    contigs: Contigs = None,
+    output: ResultFile = None,
+    format: Annotated[
+        Literal["tsv", "bed", "bigwig", "parquet"] | None,
+        typer.Option(
+            help="Output format; bigwig: one track.",
+            show_default="by -o, or tsv",
+        ),
+    ] = None,
+    summary: Annotated[
+        Literal["max", "mean"],
+        typer.Option(help="Summary of the bins of a region longer than a bin."),
+    ] = "max",
+    center_fraction: Annotated[
+        float,
+        typer.Option(
+            metavar="FRACTION",
+            help="Predict all bins in this central fraction of a window at once: many "
+            "times faster for nearby regions, but bins have less context on one side.",
+            show_default="each bin in the center of its own window",
+        ),
+    ] = 0.0,
+    max_n: MaxN = 0.25,
+    calibrated: Calibrated = False,
+    shard: Shard = None,
+    precision: Precision = "auto",
+    batch_size: BatchSize = 16,
+    device: Device = "auto",
+    threads: Threads = None,
+    require_backend: RequireBackend = None,
 ) -> None:
     """Predict the probability that each region is in a peak of each track, as the mean of both strands.
 
@@ -288,10 +424,173 @@ def predict_tracks(
     score of BED is 1000 times the largest probability. A track must not have the name of another column. A
     region that cannot be predicted (its contig is not in the reference, or it ends beyond the contig) has no
     values, and a note with the reason.
-
-    Example: bigbird-dna predict-tracks results/demo/models/chromatin-8000-0 regions.bed --reference
-    genome.fa.gz -o tracks.tsv
     """
+    from bigbird_dna.attention import required_backend
+    from bigbird_dna.scoring.tracks import predict_tracks
+
+    with required_backend(require_backend):
+        counts = predict_tracks(
+            model,
+            regions,
+            reference,
+            output,
+            aliases=aliases,
+            tracks=tracks,
+            summary=summary,
+            center_fraction=center_fraction,
+            contigs=contigs or (),
+            format=format,
+            max_n=max_n,
+            calibrated=calibrated,
+            shard=shard,
+            precision=precision,
+            batch_size=batch_size,
+            device=device,
+            threads=threads,
+        )
+    log(
+        f"{counts.regions:,} regions, {counts.tracks:,} tracks; "
+        f"{counts.not_scored:,} regions not scored"
+    )
+
+
+@app.command(
+    "score-variants",
+    cls=PlainHelp,
+    rich_help_panel=PREDICT,
+    epilog="Example: bigbird-dna score-variants yeast-promoters calls.vcf.gz "
+    "--reference genome.fa.gz -o effects.vcf.gz",
+)
+def score_variants(
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL_DIR", help="Model directory, or k-mer baseline (.npz)."
+        ),
+    ],
+    vcf: Annotated[
+        Path,
+        typer.Argument(
+            metavar="VCF",
+            help="VCF file, plain, gzip or bgzip; - reads standard input.",
+        ),
+    ],
+    reference: Reference,
+    aliases: Aliases = None,
+    tracks: Tracks = None,
+    top_tracks: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Also write the N most affected tracks.",
+        ),
+    ] = None,
+    contigs: Contigs = None,
+    regions: Regions = None,
+    output: ResultFile = None,
+    format: Annotated[
+        Literal["vcf", "tsv"] | None,
+        typer.Option(help="Output format.", show_default="by -o, or vcf"),
+    ] = None,
+    offsets: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Window offsets to average.", show_default="4"),
+    ] = None,
+    context: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BP",
+            help="Pretrained models: context.",
+            show_default="100",
+        ),
+    ] = None,
+    phased: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SAMPLE",
+            help="Score phased variants of this sample together, if at most 10 bp "
+            "apart.",
+        ),
+    ] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BP",
+            help="Models of promoter windows: distance between TSS positions.",
+            show_default="20",
+        ),
+    ] = None,
+    sites: Annotated[
+        Path | None,
+        typer.Option(
+            "--tss",
+            metavar="FILE",
+            help="Promoter models: TSS positions, in a file as for prepare promoters.",
+        ),
+    ] = None,
+    max_n: MaxN = 0.25,
+    calibrated: Calibrated = False,
+    prior: Prior = None,
+    shard: Shard = None,
+    precision: Precision = "auto",
+    batch_size: BatchSize = 32,
+    device: Device = "auto",
+    threads: Threads = None,
+    require_backend: RequireBackend = None,
+) -> None:
+    """Predict effects of the variants of a VCF on tracks or promoter scores, or their likelihood.
+
+    Effects are the probability of ALT minus that of REF, each the mean over both strands and several window
+    offsets. Promoter models: the largest change among the TSS positions around the variant. Pretrained
+    models: the natural log-likelihood of ALT minus that of REF. A VCF keeps its lines and gets keys BBD_… in
+    INFO, explained in its header; a table has one row per ALT. With --tracks, only the chosen tracks count,
+    and each has its values ('*': all tracks). An allele that cannot be scored has a note with the reason.
+    Outputs that end in .gz are bgzip, with an index if the input is sorted.
+    """
+    from bigbird_dna.attention import required_backend
+    from bigbird_dna.genome.assembly import ALIAS_HINT
+    from bigbird_dna.genome.variants import Note
+    from bigbird_dna.scoring.variants import score_variants
+
+    with required_backend(require_backend):
+        counts = score_variants(
+            model,
+            vcf,
+            reference,
+            output,
+            tracks=tracks,
+            top_tracks=top_tracks,
+            contigs=contigs or (),
+            regions=regions,
+            aliases=aliases,
+            format=format,
+            offsets=offsets,
+            context=context,
+            phased=phased,
+            stride=stride,
+            sites=sites,
+            max_n=max_n,
+            calibrated=calibrated,
+            prior=prior,
+            shard=shard,
+            precision=precision,
+            batch_size=batch_size,
+            device=device,
+            threads=threads,
+        )
+    notes = ", ".join(f"{note} {count:,}" for note, count in counts.notes.items())
+    log(
+        f"{counts.records:,} records: {counts.scored:,} alternative alleles scored, "
+        f"{counts.not_scored:,} not scored" + (f" ({notes})" if notes else "")
+    )
+    if counts.seem_foreign:
+        hint = ""
+        if aliases is None and Note.CONTIG_UNKNOWN in counts.notes:
+            hint = f". If the VCF has other contig names, {ALIAS_HINT}"
+        log(
+            "warning: most alleles do not match the reference: check that the assembly "
+            f"is the same{hint}"
+        )
 
 
 @runs("finetuning.calibrate.choose_threshold")

@@ -1,12 +1,12 @@
 """Generate the page of all commands from the application that `bigbird-dna` runs."""
 
 import inspect
-from collections.abc import Iterator
 from typing import Any
 
+import typer
 from typer.main import get_command
 
-from bigbird_dna.cli.app import BELOW, TOP, app
+from bigbird_dna.cli.app import app
 
 from .markdown import code, escaped, paragraphs, table
 
@@ -22,35 +22,30 @@ This page is generated from the commands; `bigbird-dna COMMAND --help` shows the
 """
 
 
-def commands() -> Iterator[tuple[str, Any]]:
-    """Yield every command that `--help` shows, with its name; names in groups begin with the group."""
-    yield from _below(get_command(app), "")
-
-
-def _below(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from _below(command, f"{prefix}{name} ")
-        else:
-            yield f"{prefix}{name}", command
-
-
 def page() -> str:
-    """Return the page as Markdown."""
-    known = dict(commands())
-    parts = []
-    for title, names in TOP.items():
-        parts.append(
-            f"## {title}\n\n"
-            + "\n\n".join(_section(name, known[name]) for name in names)
-        )
-    for group, (text, names) in BELOW.items():
-        sections = [
-            _section(name, known[name])
-            for name in (f"{group} {below}" for below in names)
+    """Return the page as Markdown: a part for each panel of `--help`, then one for each group."""
+    root: Any = get_command(app)
+    groups = {
+        name: group
+        for name, group in root.commands.items()
+        if hasattr(group, "commands")
+    }
+    panels: dict[str, list[str]] = {}
+    for name, command in root.commands.items():
+        if name not in groups:
+            panels.setdefault(command.rich_help_panel, []).append(
+                _section(name, command)
+            )
+    parts = [_INTRODUCTION.rstrip()]
+    for title, sections in panels.items():
+        parts += [f"## {title}", *sections]
+    for name, group in groups.items():
+        parts += [f"## {name}", group.help]
+        parts += [
+            _section(f"{name} {below}", command)
+            for below, command in group.commands.items()
         ]
-        parts.append(f"## {group}\n\n{text}\n\n" + "\n\n".join(sections))
-    return "\n\n".join([_INTRODUCTION.rstrip(), *parts]) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
 def _section(name: str, command: Any) -> str:
@@ -58,29 +53,29 @@ def _section(name: str, command: Any) -> str:
     options = [
         p for p in command.params if p.param_type_name == "option" and not p.hidden
     ]
-    words = " ".join(_word(argument) for argument in arguments)
-    needed = "".join(
-        f" {_name(option)} {_value(option)}" for option in options if option.required
-    )
-    usage = f"bigbird-dna {name} {words}{needed} [OPTIONS]".replace("  ", " ")
-    parts = [
-        f"### {name}",
-        f"```console\n$ {usage}\n```",
-        paragraphs(inspect.cleandoc(command.help or "")),
-    ]
+    context = typer.Context(command)
+    words = [name, *map(_word, arguments)]
+    for option in options:
+        if option.required:
+            words += [max(option.opts, key=len), _value(option, context)]
+    usage = " ".join(["bigbird-dna", *words, "[OPTIONS]"])
     rows = [
         [code(_word(argument)), escaped(argument.help or ""), ""]
         for argument in arguments
     ]
-    rows += [
-        [_names(option), escaped(option.help or ""), _default(option)]
-        for option in options
+    for option in options:
+        names = ", ".join(map(code, (*option.opts, *option.secondary_opts)))
+        value = code(_value(option, context))
+        rows.append(
+            [f"{names} {value}".strip(), escaped(option.help or ""), _default(option)]
+        )
+    parts = [
+        f"### {name}",
+        f"```console\n$ {usage}\n```",
+        paragraphs(inspect.cleandoc(command.help or "")),
+        table(["argument or option", "what it means", "default"], rows),
+        f"```console\n$ {' '.join(command.epilog.removeprefix('Example: ').split())}\n```",
     ]
-    if rows:
-        parts.append(table(["argument or option", "what it means", "default"], rows))
-    parts.append(
-        f"```console\n$ {' '.join(command.epilog.removeprefix('Example: ').split())}\n```"
-    )
     return "\n\n".join(parts)
 
 
@@ -89,29 +84,12 @@ def _word(argument: Any) -> str:
     return word if argument.required else f"[{word}]"
 
 
-def _name(option: Any) -> str:
-    return str(max(option.opts, key=len))
-
-
-def _value(option: Any) -> str:
+def _value(option: Any, context: typer.Context) -> str:
     """Return the placeholder of the option's value; a switch has none."""
     if option.is_flag:
         return ""
-    kinds = {"int": "N", "integer": "N", "float": "X", "path": "PATH", "file": "PATH"}
-    kind = str(getattr(getattr(option, "type", None), "name", "")).lower()
-    annotation = str(
-        getattr(getattr(option, "type_descriptor", None), "annotation", "")
-    )
-    found = kinds.get(kind) or next(
-        (kinds[key] for key in ("int", "float") if key in annotation), "TEXT"
-    )
-    return str(option.metavar or found)
-
-
-def _names(option: Any) -> str:
-    names = ", ".join(code(name) for name in (*option.opts, *option.secondary_opts))
-    value = _value(option)
-    return f"{names} {code(value)}" if value else names
+    kind: str = option.metavar or option.display_type(context).strip("<>")
+    return {"int": "N", "int range": "N", "float": "X", "path": "PATH"}.get(kind, kind)
 
 
 def _default(option: Any) -> str:
@@ -120,10 +98,7 @@ def _default(option: Any) -> str:
     if isinstance(option.show_default, str):
         return escaped(option.show_default)
     if option.is_flag:
-        return "off" if not option.default else "on"
-    if option.default is None or option.default in ("", [], ()):
+        return "on" if option.default else "off"
+    if option.default in (None, "", [], ()):
         return ""
-    values = (
-        option.default if isinstance(option.default, list | tuple) else [option.default]
-    )
-    return code(",".join(str(getattr(value, "value", value)) for value in values))
+    return code(str(option.default))

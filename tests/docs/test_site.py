@@ -11,7 +11,6 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import bigbird_dna
-from bigbird_dna.cli.options import THREADS
 from bigbird_dna.config import Config, Section
 from docs.generators.markdown import escaped
 from docs.generators.python_names import docstring_parts
@@ -155,7 +154,7 @@ def test_a_default_and_a_help_text_are_shown_as_the_command_has_them(
 ) -> None:
     text = pages["reference/commands.html"].text
     assert "--stride BP Distance between windows. 10" in text
-    assert f"{THREADS.help} all" in text
+    assert "Number of CPU cores. all" in text
     assert "bigbird-dna predict-tracks MODEL_DIR REGIONS --reference FASTA" in text
 
 

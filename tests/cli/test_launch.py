@@ -1,6 +1,5 @@
-"""Commands and options: their names, and what the help says of all of them."""
+"""The command that starts a training in one or several processes, on one node or on more."""
 
-import json
 import os
 import shlex
 import subprocess
@@ -11,100 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import typer
 
-from bigbird_dna.cli.app import BELOW, app
 from bigbird_dna.cli.launch import command_line
 from bigbird_dna.errors import UsageError
 from bigbird_dna.workflow import launcher
-from tests.cli.command import Result, Run, refused
+from tests.cli.command import Result, refused
 from tests.golden.messages import fails
-
-COMMANDS = typer.main.get_command(app).commands
-GROUPS = {
-    name: list(one.commands.items())
-    for name, one in COMMANDS.items()
-    if hasattr(one, "commands")
-}
-
-
-def shown_and_imported(*words: str) -> tuple[str, set[str]]:
-    """What a command prints, and the modules that it imports."""
-    code = """if True:
-        import contextlib, io, json, sys
-        from bigbird_dna.cli.main import main
-        sys.argv[0] = "bigbird-dna"
-        with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
-            main()
-        print(json.dumps([shown.getvalue(), list(sys.modules)]))
-    """
-    done = subprocess.run([sys.executable, "-c", code, *words], stdout=-1, check=True)
-    shown, modules = json.loads(done.stdout)
-    return shown, {*modules}
-
-
-@pytest.mark.parametrize(
-    "words", ["", *BELOW, "prepare tokens", "evaluate pretraining"]
-)
-def test_help_imports_neither_libraries_nor_the_configuration(words: str) -> None:
-    """It is there at once; in groups Typer itself needs pydantic."""
-    shown, modules = shown_and_imported(*words.split(), "--help")
-    heavy = {
-        "torch",
-        "numpy",
-        "pandas",
-        "scipy",
-        "sentencepiece",
-        "pysam",
-        "matplotlib",
-        "sklearn",
-        "h5py",
-    }
-    heavy |= {"yaml", "bigbird_dna.config.run"} | (
-        set() if words else {"pydantic", "importlib.metadata"}
-    )
-    assert "Usage:" in shown and heavy & modules == set()
-
-
-def test_scoring_imports_no_compiler(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """That of torch takes longer to import than torch. Not even in a first run, which builds the kernel."""
-    monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "cache"))
-    fasta, output = tmp_path / "a.fa", tmp_path / "scores.tsv"
-    fasta.write_text(">a\n" + "ACGT" * 250 + "\n")
-    _, modules = shown_and_imported(
-        "score-promoters", "yeast-promoters-window", str(fasta), "-o", str(output)
-    )
-    assert output.exists() and "torch" in modules
-    assert {
-        "torch._dynamo",
-        "torch._inductor",
-        "sympy",
-        "scipy",
-        "sklearn",
-        "matplotlib",
-    } & modules == set()
-
-
-def test_every_help_ends_with_an_example_of_the_command(run: Run) -> None:
-    """One that has all that the command needs, and nothing that it doesn't know."""
-    groups = [
-        ("", [pair for pair in COMMANDS.items() if pair[0] not in GROUPS]),
-        *GROUPS.items(),
-    ]
-    for group, commands in groups:
-        for name, command in commands:
-            words = [*group.split(), name]
-            text = run(*words, "--help").out
-            assert "<bool>" not in text  # a switch has no value
-            shown = " ".join(text.rpartition("╯")[2].split())
-            assert shown.startswith(f"Example: bigbird-dna {' '.join(words)}"), words
-            arguments = shlex.split(shown)[2 + len(words) :]
-            command.make_context(name, arguments)
-
-
-# The command that several processes are started by, on one node and on more
 
 WORDS = ["pretrain", "a b.yaml"]
 
