@@ -19,8 +19,7 @@ if not workflow.overwrite_configfiles:
     configfile: workflow.source_path(f"workflow/config/{DEFAULT}.yaml")
 
 
-# Snakemake's own reader lets more through than data: templates, keys that are given twice, 1:30 for 90; and it
-# forgets the lines of keys, which a message about a wrong one names.
+# Snakemake's own reader accepts keys that are given twice, and forgets the lines of keys, which an error names.
 try:
     for path in workflow.overwrite_configfiles:
         check_keys(path)

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
         PromoterWindowsConfig as PromoterWindowsConfig,
     )
     from bigbird_dna.config.promoters import control_name as control_name
-    from bigbird_dna.config.reading import as_in_a_file as as_in_a_file
     from bigbird_dna.config.reading import complete as complete
     from bigbird_dna.config.reading import load_config as load_config
     from bigbird_dna.config.reading import parse_config as parse_config

@@ -402,4 +402,6 @@ def has_negatives(positives: Any, negatives: Any) -> bool:
     first = (
         positives[0] if isinstance(positives, list | tuple) and positives else positives
     )
-    return negatives is not None or (isinstance(first, str) and is_table(first))
+    return negatives not in (None, "null") or (
+        isinstance(first, str) and is_table(first)
+    )

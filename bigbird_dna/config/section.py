@@ -2,10 +2,12 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from bigbird_dna.config.safe_yaml import from_text
 
 # Marks a monitoring key of a model or its training: its value has no effect on the weights.
 MONITORING = "decides no weights"
@@ -28,6 +30,17 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        fields = cls.model_fields
+        return {
+            key: from_text(value, fields[key].annotation) if key in fields else value
+            for key, value in values.items()
+        }
 
     def _faults(self) -> Iterator[str]:
         """Yield inconsistencies between individually valid keys; the first is reported."""
@@ -59,8 +72,6 @@ class Section(BaseModel):
         )
 
 
-# The longest file name of file systems, and the longest path that leaves room for the names of a run's files.
-_LONGEST_NAME, _LONGEST_PATH = 255, 3000
 # htslib treats names that start with http:, s3: or data: as addresses.
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
@@ -84,13 +95,6 @@ def _file(text: str) -> str:
     if found := re.search("[{}<>]", text):
         raise ValueError(
             f"a file name must not contain {found[0]!r}, which Snakemake uses for placeholders"
-        )
-    size = len(os.fsencode(text))
-    if size > _LONGEST_PATH or any(
-        len(os.fsencode(part)) > _LONGEST_NAME for part in text.split("/")
-    ):
-        raise ValueError(
-            f"a path must have at most {_LONGEST_PATH} bytes, {_LONGEST_NAME} per name"
         )
     return text
 

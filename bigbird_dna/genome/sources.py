@@ -2,26 +2,23 @@
 
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field
 
 from bigbird_dna.config import DEEPSEA, NOT_FILES, SIMULATED, TSS
-from bigbird_dna.config.safe_yaml import plain, read_yaml, shown
-from bigbird_dna.errors import ConfigError, UsageError, first_fault, meant, one_of
+from bigbird_dna.config.safe_yaml import check_entry, read_yaml, shown
+from bigbird_dna.errors import ConfigError, UsageError, one_of
 from bigbird_dna.genome.assembly import DEMO, Assembly, open_assembly
 
 if TYPE_CHECKING:  # the whole configuration, which loading a model does not need
     from bigbird_dna.config import Config
 
 _KEY = "(key)"  # not a field name of an entry
-
-T = TypeVar("T")
 
 
 def _file(name: str) -> str:
@@ -94,26 +91,6 @@ def read_entries(path: Path, what: str) -> dict[str, Any]:
     if not isinstance(entries, dict):
         raise ConfigError(f"{path}: must be a mapping of keys to {what}")
     return entries
-
-
-def check_entry(
-    kind: type[T], entry: object, where: str, more: Mapping[str, str] = {}
-) -> T:
-    """Return an entry with the additional fields `more`; `ConfigError` names an invalid field."""
-    if not isinstance(entry, dict):
-        raise ConfigError(f"{where}: must be a mapping of fields")
-    try:
-        return TypeAdapter(kind).validate_python({**plain(entry, where), **more})
-    except ValidationError as error:
-        key, kind_of_fault, reason, value = first_fault(error)
-    match kind_of_fault:
-        case "missing":
-            raise ConfigError(f"{where}: missing field {key!r}")
-        case "extra_forbidden" | "unexpected_keyword_argument":
-            raise ConfigError(
-                f"{where}: unknown field {shown(key)}{meant(key, kind.__annotations__)}"
-            )
-    raise ConfigError(f"{where}: {key}: {reason} (found {shown(value)})")
 
 
 _GENOME = ("reference", "aliases", "promoters", "chain", "annotation")

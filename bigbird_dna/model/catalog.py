@@ -16,14 +16,14 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from bigbird_dna.config import Section
-from bigbird_dna.config.safe_yaml import shown, unfit
+from bigbird_dna.config.safe_yaml import check_entry, shown
 from bigbird_dna.disk.directories import (
     atomic_directory,
     check_directory,
     into_directory,
 )
 from bigbird_dna.errors import ConfigError, ModelError, UsageError, one_of, shortened
-from bigbird_dna.genome.sources import check_addresses, check_entry, read_entries
+from bigbird_dna.genome.sources import check_addresses, read_entries
 from bigbird_dna.model.settings import Task
 
 LIST, FOLDER = "models.yaml", "models"
@@ -45,7 +45,7 @@ def _name(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    if not text.strip() or unfit(text):
+    if not text.strip() or not text.isprintable():
         raise ValueError("must be a single line of text")
     return text
 

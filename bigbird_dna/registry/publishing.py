@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import yaml
 
-from bigbird_dna.config.safe_yaml import shown, unfit
+from bigbird_dna.config.safe_yaml import shown
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path, scratch_directory
 from bigbird_dna.disk.directories import atomic_directory, check_directory
@@ -270,7 +270,7 @@ def _check(publication: Publication) -> None:
     }
     for option, texts in (given | {"--command": publication.commands}).items():
         for text in texts:
-            if not text.strip() or unfit(text) or "```" in text:
+            if not text.strip() or not text.isprintable() or "```" in text:
                 raise UsageError(
                     f"{option} {shown(text)}: must be a single line of text"
                 )

@@ -17,8 +17,6 @@ from bigbird_dna.config import (
     NEGATIVE_SETS,
     SIMULATED,
     STAGES,
-    Config,
-    as_in_a_file,
     check_stages,
     complete,
     parse_config,
@@ -47,7 +45,6 @@ from bigbird_dna.workflow import (
 )
 
 try:
-    config.update(as_in_a_file(config, workflow.config_settings.config, Config))
     CONFIG, START = parse_config(config), []
     if CONFIG.pretraining.start_from is not None:
         # Imports torch, which other runs need only in their jobs.

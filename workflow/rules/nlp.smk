@@ -5,13 +5,11 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from bigbird_dna.config import as_in_a_file
 from bigbird_dna.errors import BigBirdDnaError
-from bigbird_dna.papers.nlp.config import NlpConfig, parse_config
+from bigbird_dna.papers.nlp.config import parse_config
 from bigbird_dna.workflow import device, growing, job, time_limit
 
 try:
-    config.update(as_in_a_file(config, workflow.config_settings.config, NlpConfig))
     NLP = parse_config(config)
 except BigBirdDnaError as error:
     sys.exit(f"bigbird-dna: error: {error}")

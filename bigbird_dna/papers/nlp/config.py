@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from bigbird_dna.config import EncoderConfig, PretrainingConfig, Section, TrainingConfig
-from bigbird_dna.config.reading import apply_override, checked, named, values_and_text
+from bigbird_dna.config.reading import apply_override, checked, values_and_text
 from bigbird_dna.config.safe_yaml import shown
 from bigbird_dna.config.section import MONITORING, DirectoryName, FileName, field
 from bigbird_dna.config.training import ShorterConfig, check_curriculum
@@ -486,7 +486,7 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> NlpConfig:
     values, text = values_and_text(path)
     for one in overrides:
         apply_override(values, one)
-    return parse_config(values, named(path), text)
+    return parse_config(values, str(path), text)
 
 
 def parse_config(
