@@ -12,8 +12,6 @@ from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
     from bigbird_dna.calibration.call_precision import CallPrecision
     from bigbird_dna.genome.profile import TrainingProfile
     from bigbird_dna.model.model import LoadedModel
@@ -215,68 +213,6 @@ def calibrate_calls(
 
     Example: bigbird-dna model calibrate-calls models/promoter-genomic --reference genome.fa.gz --promoters
     promoters.tsv -o models/promoter-calls
-    """
-
-
-def _checked(table: "DataFrame", _: dict[str, Any]) -> Iterator[str]:
-    from bigbird_dna.reporting.calls import ALL
-    from bigbird_dna.reporting.scan import BEST_F1
-
-    for row in table[
-        (table["selection"] == BEST_F1) & (table["contig"] == ALL)
-    ].to_dict("records"):
-        yield (
-            f"{row['predictor']}, within {row['within']:,} bp: {row['calls']:,} calls, expected precision "
-            f"{row['expected_precision']:.3f}, realized {row['precision']:.3f}, recall {row['recall']:.3f}"
-        )
-
-
-@runs("reporting.calls.call_report", named=("fits", "scans"), report=_checked)
-def report_calls(
-    scans: list[str] = option(
-        ...,
-        "NAME=FILE",
-        "Table of score-promoters of held-out contigs; repeatable.",
-        "",
-        "--scores",
-    ),
-    fits: list[str] = option(
-        ...,
-        "NAME=FILE",
-        "The same of validation contigs, for the expected precision.",
-        "",
-        "--fit",
-    ),
-    promoters: Path = option(
-        ..., None, "Annotated TSSs: the TSV of prepare promoters."
-    ),
-    output: Path = opt.DIRECTORY,
-    annotation: Path | None = option(
-        None,
-        "FILE",
-        "Genes (GFF3 or GTF); calls between genes are counted separately.",
-        "none",
-    ),
-    within: list[int] | None = option(
-        None,
-        "BP",
-        "Largest distance of a correct call to its TSS; repeatable.",
-        "50, 100 and 500",
-        least=0,
-    ),
-    suppress: int = option(
-        100, "BP", "Calls of a strand are farther apart than this.", least=0
-    ),
-) -> None:
-    """Check the expected precision of calls on held-out contigs, for models and baselines.
-
-    The expected precision of each predictor is fitted to its calls on validation contigs, as by model
-    calibrate-calls. Writes calls.tsv and calls.svg: the expected and realized precision of the calls on
-    held-out contigs, with 95 % intervals, at validation thresholds and in bins of expected precision; calls
-    per Mb, recall, and wrong calls between genes, which may be promoters missing in the annotation.
-
-    Example: bigbird-dna evaluate calls --fit model=valid.tsv --scores model=test.tsv --promoters
-    promoters.tsv -o report
     """
 
 

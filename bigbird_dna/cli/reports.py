@@ -142,6 +142,12 @@ def report_promoters(
         "",
         "--control",
     ),
+    similarity_strata: str = option(
+        "",
+        "S,S,…",
+        "Rising bounds of similarity to training windows, such as 0.3,0.5,0.8, for separate metrics.",
+        "none",
+    ),
 ) -> None:
     """Compare promoter models with their baselines on the test windows.
 
@@ -150,13 +156,13 @@ def report_promoters(
     Also writes roc.svg, precision_recall.svg and score_histograms.svg, and the calibration of the
     probabilities as calibration.tsv and .svg, before and after calibration if calibration.json is next to the
     predictions. If the predictions have the column `coding` (fraction of coding bases of a window),
-    promoters.tsv also has rows for pairs whose promoter and negative are both less than half coding. Models
-    trained on shuffled labels have one row: the mean, and the lowest and highest values.
+    promoters.tsv also has rows for pairs whose promoter and negative are both less than half coding. --similarity-strata
+    needs the predictions of the baseline nearest. Models trained on shuffled labels have one row: the mean, and the lowest and highest values.
 
     Example: bigbird-dna evaluate promoters --predictions
     genomic=results/demo/models/promoter-genomic/predictions.parquet -o report
     """
-    from bigbird_dna.data.predictions import ALL, KMER, PROMOTER_BASELINES
+    from bigbird_dna.data.predictions import ALL, KMER, NEAREST, PROMOTER_BASELINES
     from bigbird_dna.reporting.promoters import promoter_report
 
     if not predictions:
@@ -170,9 +176,15 @@ def report_promoters(
             check_choice(
                 f"--promoter-baseline {name}/{baseline}: baseline",
                 baseline,
-                PROMOTER_BASELINES,
+                (*PROMOTER_BASELINES, NEAREST),
             )
-    table = promoter_report(files, output, baselines=others, controls=controls or ())
+    table = promoter_report(
+        files,
+        output,
+        baselines=others,
+        controls=controls or (),
+        similarity_strata=_bounds(similarity_strata),
+    )
     for name, found in others.items():
         if missing := [
             baseline for baseline in PROMOTER_BASELINES if baseline not in found
@@ -185,6 +197,22 @@ def report_promoters(
         log(
             f"{row.negative_set}: {row.model} AUROC {row.auroc:.4f} on {row.n:,} test windows{part}"
         )
+
+
+def _bounds(text: str) -> list[float]:
+    from itertools import pairwise
+
+    try:
+        bounds = [float(cell) for cell in text.split(",") if cell]
+    except ValueError:
+        bounds = [math.nan]
+    if not all(0 < bound <= 1 for bound in bounds) or any(
+        low >= high for low, high in pairwise(bounds)
+    ):
+        raise UsageError(
+            f"--similarity-strata {text!r:.60}: expected rising numbers above 0, up to 1, such as 0.3,0.5"
+        )
+    return bounds
 
 
 def report_scan(
@@ -209,6 +237,13 @@ def report_scan(
     suppress: int = option(
         100, "BP", "Calls of a strand are farther apart than this.", least=0
     ),
+    fits: list[str] | None = option(
+        None,
+        "NAME=FILE",
+        "Table of score-promoters of validation contigs, to check the expected precision of calls; repeatable.",
+        "none",
+        "--fit",
+    ),
 ) -> None:
     """Evaluate a scan of whole contigs: calls against annotated transcription start sites (TSSs).
 
@@ -216,7 +251,9 @@ def report_scan(
     if a TSS of its strand that no better call took is within a distance. Writes scan.tsv and scan.svg:
     precision and recall, calls per Mb, and the realized false-discovery rate at nominal rates, with
     confidence intervals over blocks of 10 kb. Nominal rates follow from the scores as probabilities: score
-    with --calibrated and the --prior of the scan. chance_fdr is that of random calls.
+    with --calibrated and the --prior of the scan. chance_fdr is that of random calls. With --fit, the
+    expected precision of calls is fitted to the validation contigs, and calls.tsv and calls.svg compare it
+    with the realized one.
 
     Example: bigbird-dna evaluate scan --scores model=results/demo/scores/promoters.tsv --promoters
     results/demo/genome/promoters.tsv -o report
@@ -226,7 +263,14 @@ def report_scan(
 
     named = opt.named_files("--scores", scans)
     distances = within or DISTANCES
-    table = scan_report(named, promoters, output, within=distances, suppress=suppress)
+    table = scan_report(
+        named,
+        promoters,
+        output,
+        within=distances,
+        suppress=suppress,
+        fits=opt.named_files("--fit", fits or ()),
+    )
     for row in table[table["selection"] == BEST_F1].to_dict("records"):
         found = (
             f"average precision {row['average_precision']:.3f}; best F1 with {row['calls']:,} calls, "
@@ -330,41 +374,6 @@ def report_variants(
     """
 
 
-@runs("reporting.training.pretraining_report")
-def report_pretraining(
-    model_dir: Path = argument(
-        "Directory of a pretrained model, which contains training.jsonl."
-    ),
-    bits: Path = option(
-        ..., "TSV", "Table of evaluate pretraining.", "", "--bits-per-base"
-    ),
-    output: Path = opt.DIRECTORY,
-) -> None:
-    """Plot the loss of a pretraining, and its bits per base compared with baselines.
-
-    Writes loss.svg, bits_per_base.svg and .tsv, and held_out.svg: held-out bits per base over training.
-
-    Example: bigbird-dna report pretraining results/demo/models/pretrained --bits-per-base
-    results/demo/pretraining/bits_per_base.tsv -o report
-    """
-
-
-def draw_loss(
-    logs: list[str] = argument("Training logs (training.jsonl).", "LABEL=FILE..."),
-    output: Path = opt.FIGURE,
-) -> None:
-    """Plot the loss of one or more runs over training steps, with metrics on held-out data.
-
-    Example: bigbird-dna report plot-loss pretrained=results/demo/models/pretrained/training.jsonl -o loss.svg
-    """
-    from bigbird_dna.reporting.training import loss_figure, read_training_log
-
-    named = opt.named_files("LABEL=FILE", logs)
-    loss_figure(
-        {label: read_training_log(path) for label, path in named.items()}, output
-    )
-
-
 def draw_scores(
     scores: Path = argument("Table of score-promoters."),
     output: Path = opt.FIGURE,
@@ -422,84 +431,23 @@ def draw_scores(
     score_figure(track, sites, output, genes, called)
 
 
-@runs(
-    "reporting.summary.summarize",
-    named=("promoter_metrics",),
-    report=lambda text, _: [text],
-    say=typer.echo,
-)
-def summarize(
-    pretraining: Path | None = option(
-        None, None, "metrics.json of the pretrained model."
-    ),
-    bits: Path | None = option(
-        None, "TSV", "Table of evaluate pretraining.", "", "--bits-per-base"
-    ),
-    promoters: Path | None = option(
-        None, None, "promoters.tsv of evaluate promoters.", "", "--promoter-table"
-    ),
-    scan: Path | None = option(
-        None, None, "scan.tsv of evaluate scan.", "", "--scan-table"
-    ),
-    promoter_metrics: list[str] | None = option(
-        None,
-        "SET=FILE",
-        "metrics.json of the promoter model of negative set SET; repeatable.",
-    ),
-    loci: Path | None = option(
-        None, None, "promoters.json of prepare promoters.", "", "--promoter-counts"
-    ),
-    statistics: Path | None = option(
-        None, None, "statistics.json of prepare token-stats."
-    ),
-    groups: Path | None = option(None, None, "groups.tsv of auc-report."),
-    tracks: Path | None = option(
-        None, None, "tracks.tsv of auc-report.", "", "--auc-tracks"
-    ),
-    variants: Path | None = option(None, None, "variants.tsv of evaluate variants."),
-    compared_variants: Path | None = option(
-        None, None, "compared_variants.tsv of evaluate variants."
-    ),
-    calibration: Path | None = option(
-        None, None, "calibration.tsv of evaluate promoters.", "", "--calibration-table"
-    ),
-    report: Path | None = option(
-        None, None, "Path of the HTML report, to print in the last line."
-    ),
-    output: Path | None = output(
-        None, "FILE", "TSV file to write with the same results."
-    ),
-) -> None:
-    """Print the main results of a run, with confidence intervals, as one table.
-
-    Example: bigbird-dna report summary --promoter-table results/demo/report/promoters.tsv
-    """
-
-
-@runs("reporting.run_page.run_report", inputs=("paths",))
 def report_run(
-    config: Path = opt.CONFIG,
-    paths: list[Path] = argument(
-        "Tables and plots of other reports, recognized by name: summary.tsv, roc.svg, …",
-        "FILE...",
-    ),
-    output: Path = output(..., "FILE", "HTML file to write."),
-    benchmarks: Path | None = option(
+    run: Path = argument("Directory of a run, such as results/demo.", "RUN_DIR"),
+    config: Path | None = option(
         None,
-        "DIR",
-        "Directory of Snakemake's benchmark files, for time and memory per step.",
-        "not shown",
-    ),
-    start: Path | None = option(
-        None,
-        "MODEL_DIR",
-        "Model of prepare start, whose origin is stated.",
-        "",
-        "--start-model",
+        "FILE",
+        "Configuration of the run.",
+        "config/report.yaml in RUN_DIR",
+        "--config",
     ),
 ) -> None:
-    """Write the report of a run: one HTML file with its plots and tables.
+    """Write the report of a run from the files of its evaluations, and print its main results.
 
-    Example: bigbird-dna report run workflow/config/demo.yaml results/demo/report/summary.tsv
-    results/demo/report/roc.svg -o report.html
+    Writes into RUN_DIR: report.html, with all plots and tables; report/summary.tsv and summary.txt, the
+    metrics with 95 % intervals; and the plots of losses and bits per base of the trainings.
+
+    Example: bigbird-dna report run results/demo
     """
+    from bigbird_dna.reporting.run_page import report_run
+
+    typer.echo(report_run(run, config), nl=False)

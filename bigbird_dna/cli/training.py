@@ -138,46 +138,6 @@ def evaluate_pretraining(
     """
 
 
-@runs("pretraining.spans.compare_pretraining", inputs=("models", "reference"))
-def compare_pretraining(
-    models: list[Path] = argument("Pretrained models.", "MODEL_DIR..."),
-    reference: Path = opt.REFERENCE,
-    contigs: list[str] = option(
-        ...,
-        "NAME",
-        "Contig to compare on, which no model should be trained on; repeatable.",
-        "",
-        "--contig",
-    ),
-    output: Path = output(..., "FILE", "Table to write (TSV)."),
-    exclude: list[str] = option(
-        [], "NAME", "Another contig excluded from training; repeatable.", "none"
-    ),
-    spans: int = option(
-        1000, "N", "Number of short spans, masked one at a time.", least=1
-    ),
-    span: int = option(
-        3, "BP", "Span length, at most 5; time increases fourfold per base.", least=1
-    ),
-    context: int = option(
-        100, "BP", "Length of the visible context on each side of a span.", least=1
-    ),
-    seed: int = option(1, "N", "Random seed of the span positions.", least=0),
-    device: str = opt.DEVICE,
-    threads: int | None = opt.THREADS,
-) -> None:
-    """Compare pretrained models with different DNA tokenizers on the same masked bases.
-
-    Writes bits per base with 95 % intervals over 10-kb blocks, and differences from the first model. The
-    probability of a span given both sides is normalized over all spans of the same length. Baselines are
-    Markov models over bases, with left or two-sided context, fitted and selected on the other contigs of the
-    reference. In evaluate pretraining, by contrast, masked tokens depend on the tokenizer.
-
-    Example: bigbird-dna evaluate across-tokenizers model-1 model-2 --reference genome.fa.gz --contig VII -o
-    compared
-    """
-
-
 def _promoter_model(settings: "RunConfig", given: opt.Given) -> Path:
     return settings.paths.promoter_model(
         "control" if given["shuffle_labels"] else given["negative_set"]

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bigbird_dna.cli import options as opt
-from bigbird_dna.cli.options import argument, option, output, runs
+from bigbird_dna.cli.options import option, output, runs
 
 if TYPE_CHECKING:
     from bigbird_dna.calibration.variant_background import VariantBackground
-    from bigbird_dna.reporting.track_hub import HubTrack
 
 
 def _drawn(background: "VariantBackground", given: dict[str, Any]) -> Iterator[str]:
@@ -48,63 +47,4 @@ def add_background(
     absolute effect.
 
     Example: bigbird-dna model add-background models/chromatin --reference genome.fa.gz --contig chr4
-    """
-
-
-@runs(
-    "reporting.variant_page.variant_page",
-    report=lambda found, given: [f"{given['output']}: {len(found):,} variants"],
-)
-def report_variant_page(
-    scored: Path = argument("VCF or table written by score-variants."),
-    output: Path = output(..., "FILE", "HTML page to write."),
-    promoters: Path | None = option(
-        None,
-        "TSV",
-        "Annotated TSSs: the TSV of prepare promoters, with the contig names of SCORED.",
-        "none",
-    ),
-    peaks: Path | None = option(
-        None, "BED", "Regions to draw near the variants.", "none"
-    ),
-    top: int = option(50, "N", "Number of variants to show in detail.", least=0),
-    around: int = option(
-        2000, "BP", "Bases on both sides of a variant in its drawing."
-    ),
-) -> None:
-    """Write an HTML page of scored variants: a table to sort and search, and the first variants in detail.
-
-    Variants are sorted by BBD_QUANTILE, if the model has a background, and by their absolute effect. Details
-    are the scores of both alleles, which need --top-tracks of score-variants for chromatin models, and a
-    drawing of the variants, TSSs and regions nearby. The page needs no network.
-
-    Example: bigbird-dna report variant-page effects.vcf.gz --promoters results/demo/genome/promoters.tsv
-    -o variants.html
-    """
-
-
-def _hub(tracks: "list[HubTrack]", given: dict[str, Any]) -> Iterator[str]:
-    yield f"{given['output']}: {len(tracks):,} tracks"
-
-
-@runs("reporting.track_hub.track_hub", report=_hub)
-def report_track_hub(
-    scans: list[Path] = argument(
-        "bigWig files of score-promoters, predict-tracks or explain, and BED files of call-promoters.",
-        "SCAN...",
-    ),
-    output: Path = output(..., "DIR", "Directory for the hub."),
-    genome: str = option(
-        ..., "NAME", "The browser's name of the genome, such as hg38 or sacCer3."
-    ),
-    title: str = option(
-        "", "TEXT", "Label of the hub, up to 17 characters.", "bigbird-dna"
-    ),
-) -> None:
-    """Write a track hub of scans for UCSC's genome browser and IGV.
-
-    Copies the files, and writes hub.txt, with a page of provenance per bigWig, for a web server, and
-    igv_session.json, which IGV opens, with the BED files as well. Contigs must have the browser's names.
-
-    Example: bigbird-dna report track-hub scores.bw calls.bed --genome sacCer3 -o hub
     """

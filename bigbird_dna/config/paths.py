@@ -75,8 +75,6 @@ class RunPaths:
     chromatin_dyads = _Place("chromatin/dyads.npy")
     kmer_model = _Place("chromatin/kmers.npz")
     held_out_bins = _Place("chromatin/held-out")
-    nearest_bins = _Place("chromatin/nearest.tsv")
-    nearest_bin_predictions = _Place("chromatin/nearest.npy")
     random_variants = _Place("simulated/random-variants.vcf.gz")
 
     report = _Place("report")
@@ -107,14 +105,6 @@ class RunPaths:
     def promoter_baseline(self, baseline: str, negative_set: str) -> Path:
         """Predictions of held-out windows by a baseline of `PROMOTER_BASELINES`."""
         return self.promoter_baselines(negative_set) / baseline_file(baseline)
-
-    def nearest_promoters(self, negative_set: str) -> Path:
-        """Table of the nearest training windows of held-out windows."""
-        return self.windows / f"nearest-{negative_set}.tsv"
-
-    def nearest_predictions(self, negative_set: str) -> Path:
-        """Predictions of held-out windows by the nearest-window baseline."""
-        return self.windows / f"nearest-{negative_set}.parquet"
 
     @property
     def promoter_scores(self) -> Path:

@@ -408,7 +408,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
         ),
         *("sequences.training", "sequences.baselines", "sequences.evaluation"),
     ),
-    "promoter-baseline": ("seed", "promoters.evaluation"),
+    "promoter-baseline": ("seed", "splits.similarity_strata", "promoters.evaluation"),
     "chromatin-data": ("seed", "genome", "chromatin.data"),
     "chromatin": (
         *(

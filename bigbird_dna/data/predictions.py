@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -23,8 +23,9 @@ PREDICTIONS = Schema.of(
 )
 COLUMNS = tuple(PREDICTIONS.names)
 # Optional columns: the fraction of the window's bases in protein-coding sequence (CDS), the number of its
-# group of similar windows, and the probability from the network of an ensemble alone.
-CODING, HOMOLOGY, NETWORK = "coding", "homology", "network"
+# group of similar windows, the probability from the network of an ensemble alone, and the similarity of the
+# window to the nearest training window.
+CODING, HOMOLOGY, NETWORK, SIMILARITY = "coding", "homology", "network", "similarity"
 # Columns that identify an example in different files.
 KEY = ["contig", "start", "end", "strand", "negative_set", "pair", "label"]
 POSITIVE = "positive"
@@ -37,8 +38,9 @@ SHIFTS = (1, 2, 5, 10)
 MEDIAN_SHIFTED = "median_score_when_the_window_moves_by_{}_bp"
 AUROC_SHIFTED = "auroc_when_the_window_moves_by_{}_bp"
 
-# Names of the predictors that a report compares, in addition to `NETWORK`.
-MODEL, CONTROL, CNN = "model", "control", "cnn"
+# Names of the predictors that a report compares, in addition to `NETWORK`. `NEAREST` predicts the label of the
+# nearest training window.
+MODEL, CONTROL, CNN, NEAREST = "model", "control", "cnn", "nearest"
 PROMOTER_BASELINES = KMER, POSITION, ORF, COMPOSITION = (
     "k-mer",
     "position",
@@ -47,6 +49,17 @@ PROMOTER_BASELINES = KMER, POSITION, ORF, COMPOSITION = (
 )
 # Strata of a report: all windows, or the pairs with a promoter and a negative that are less than half coding.
 ALL, NONCODING = "all", "noncoding"
+
+
+def similarity_strata(
+    similarities: NDArray[np.float64], bounds: Sequence[float]
+) -> dict[str, NDArray[np.bool_]]:
+    """Return the rows (N,) of each stratum between ascending bounds, the least similar first, by name."""
+    names = [f"below {bounds[0]:g}"]
+    names += [f"{low:g} to {high:g}" for low, high in pairwise(bounds)]
+    names += [f"{bounds[-1]:g} and above"]
+    numbers = np.searchsorted(bounds, similarities, side="right")
+    return {name: numbers == number for number, name in enumerate(names)}
 
 
 @dataclass(frozen=True)
@@ -62,11 +75,42 @@ class AlignedPredictions:
         None  # (N,) fraction of coding bases, NaN if unknown
     )
 
-    def strata(self) -> Iterator[tuple[str, Self]]:
-        """Yield all windows, and the noncoding ones if the coding fractions are known, with their names."""
+    similarity: NDArray[np.float64] | None = None  # (N,) to the nearest training window
+
+    def strata(self, bounds: Sequence[float] = ()) -> Iterator[tuple[str, Self]]:
+        """Yield all windows, the noncoding ones if the coding fractions are known, and strata of similarity.
+
+        A promoter and its negatives are in one stratum of `bounds`, that of the most similar of them: the
+        least similar stratum has no window that is similar to the training data in either class.
+        `DataError` if there are bounds, but the similarities are unknown.
+        """
         yield ALL, self
         if (noncoding := self.noncoding()) is not None:
             yield NONCODING, noncoding
+        if not bounds:
+            return
+        if self.similarity is None:
+            raise DataError(
+                f"{self.negative_set}: no predictions have the column {SIMILARITY!r}; give those of the "
+                f"baseline {NEAREST!r}"
+            )
+        _, pairs = np.unique(self.pairs, return_inverse=True)
+        largest = np.zeros(pairs.max(initial=0) + 1)
+        np.maximum.at(largest, pairs, self.similarity)
+        for name, rows in similarity_strata(largest[pairs], bounds).items():
+            yield f"{SIMILARITY} {name}", self.of_rows(rows)
+
+    def of_rows(self, rows: NDArray[np.bool_]) -> Self:
+        """Return the windows that are true in `rows` (N,)."""
+        return replace(
+            self,
+            labels=self.labels[rows],
+            pairs=self.pairs[rows],
+            blocks=self.blocks[rows],
+            scores={name: values[rows] for name, values in self.scores.items()},
+            coding=None if self.coding is None else self.coding[rows],
+            similarity=None if self.similarity is None else self.similarity[rows],
+        )
 
     def noncoding(self) -> Self | None:
         """Return the windows of the pairs in which both promoter and negative are less than half coding.
@@ -80,14 +124,7 @@ class AlignedPredictions:
         kept = low.copy()
         for label in (0, 1):
             kept &= np.isin(self.pairs, self.pairs[low & (self.labels == label)])
-        return replace(
-            self,
-            labels=self.labels[kept],
-            pairs=self.pairs[kept],
-            blocks=self.blocks[kept],
-            scores={name: values[kept] for name, values in self.scores.items()},
-            coding=self.coding[kept],
-        )
+        return self.of_rows(kept)
 
 
 class CalibrationRows(NamedTuple):
@@ -118,11 +155,11 @@ def read_predictions(
     """Read the rows of `split` of a prediction file, in the order of `KEY`; errors count rows from 1.
 
     With `further`, also read its extra negatives, several of which may come from one window. The columns
-    `coding`, `homology` and `network` are kept if the file has them.
+    `coding`, `homology`, `network` and `similarity` are kept if the file has them.
     """
     frame = read_frame(path)
     check_columns(path, frame, COLUMNS)
-    optional = [name for name in (CODING, NETWORK) if name in frame.columns]
+    optional = [name for name in (CODING, NETWORK, SIMILARITY) if name in frame.columns]
     numbers = [HOMOLOGY] if HOMOLOGY in frame.columns else []
     frame = frame[[*COLUMNS, *optional, *numbers]].reset_index(drop=True)
     for name in (*COLUMNS, *numbers):
@@ -192,19 +229,21 @@ def compare(
         scores[name] = frame["probability"].to_numpy(np.float64)
         if name == MODEL and NETWORK in frame:
             scores[NETWORK] = frame[NETWORK].to_numpy(np.float64)
-    known = (
-        frame[CODING]
-        for frame in frames.values()
-        if CODING in frame and frame[CODING].notna().any()
-    )
-    coding = next(known, None)
+
+    def column(name: str) -> NDArray[np.float64] | None:
+        for frame in frames.values():
+            if name in frame and frame[name].notna().any():
+                return frame[name].to_numpy(np.float64)
+        return None
+
     return AlignedPredictions(
         negative_set,
         first["label"].to_numpy(dtype=np.int64),
         first["pair"].to_numpy(dtype=np.int64),
         blocks_of(first),
         scores,
-        None if coding is None else coding.to_numpy(dtype=np.float64),
+        column(CODING),
+        column(SIMILARITY),
     )
 
 
@@ -268,8 +307,6 @@ BITS = Schema.of(
 )
 FIGURES = Schema.of(*_RATES).names
 BITS_COLUMNS = tuple(BITS.names[1:])
-_MODEL = ("text model", "optional vocabulary", "metric tokens_per_span")
-SPANS = Schema.of(*_MODEL, *_RATES, "count spans", key=("model",))
 
 
 def language_model_table(
@@ -310,31 +347,3 @@ def of_split(table: pd.DataFrame, split: str) -> pd.DataFrame:
     """Return the rows of a split, or those of the first split in the table if there are none."""
     rows = table[table[SPLIT] == split]
     return rows if len(rows) else table[table[SPLIT] == table[SPLIT].iloc[0]]
-
-
-class ComparedModel(NamedTuple):
-    """Bits of N spans by a model, or by a predictor without tokens."""
-
-    bits: NDArray[np.float64]  # (N,)
-    vocabulary: int | None = None
-    tokens_per_span: float = math.nan
-
-
-def comparison_table(
-    found: Mapping[str, ComparedModel], bases: ArrayLike, blocks: ArrayLike
-) -> pd.DataFrame:
-    """Return one row per model, in order, with the columns of `SPANS`; arguments as above, for N spans.
-
-    `difference` is the row's bits per base minus those of the first row; negative values favor the row.
-    """
-    if not found:
-        raise ValueError("no model to compare")
-    first = next(iter(found))
-    rates = bits_per_base(
-        {name: one.bits for name, one in found.items()}, bases, blocks, first
-    )
-    rows = []
-    for name, (bits, vocabulary, tokens) in found.items():
-        own, (value, low, high) = rates[name]
-        rows.append((name, vocabulary, tokens, *own, -value, -high, -low, len(bits)))
-    return pd.DataFrame(rows, columns=SPANS.names).astype({"vocabulary": "Int64"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,62 +12,9 @@ from numpy.typing import NDArray
 from bigbird_dna.config import DERIVED_SETS
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
-from bigbird_dna.disk.tables import Schema
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.similar_groups import SIMILAR, similar_groups
 from bigbird_dna.genome.similarity import SequenceWindows, aligned_pairs
-
-SIMILARITY = "similarity"
-BOUNDS = (0.3, 0.5, 0.8)
-"""Default bounds: 65 %, 75 % and 90 % identical bases, or a copy of this fraction of the window."""
-
-ALL = "all"
-_SIMILAR = f"fraction {SIMILARITY}"
-_PLACE = f"{_SIMILAR}; text nearest_contig; optional nearest_start nearest_end"
-NEAREST = {
-    "records": Schema.of(f"text name; {_SIMILAR}; text nearest orientation"),
-    "bins": Schema.of(
-        f"text contig; count start end; text split; {_PLACE}; text orientation"
-    ),
-    "promoters": Schema.of(
-        f"text contig; count start end; text strand split negative_set; count pair label; {_PLACE}",
-        "text nearest_strand nearest_set; optional nearest_label; text orientation",
-    ),
-}
-"""Tables of nearest windows."""
-
-
-class Strata:
-    """Strata of similarity: below the first bound, between consecutive bounds, and from the last bound on."""
-
-    def __init__(self, bounds: Sequence[float] = BOUNDS) -> None:
-        values = [float(bound) for bound in bounds]
-        rising = all(low < high for low, high in pairwise(values))
-        if not values or not rising or not 0 < values[0] <= values[-1] <= 1:
-            raise UsageError(
-                f"bounds {', '.join(map(str, bounds)) or '(none)'}: need at least one value, increasing from "
-                "above 0 to at most 1"
-            )
-        self.bounds = tuple(values)
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the strata, from the least similar one on."""
-        between = [f"{low:g} to {high:g}" for low, high in pairwise(self.bounds)]
-        return [f"below {self.bounds[0]:g}", *between, f"{self.bounds[-1]:g} and above"]
-
-    def numbers(self, similarities: NDArray[np.float64]) -> NDArray[np.intp]:
-        """Return the index of the stratum of each similarity, (N,)."""
-        return np.searchsorted(self.bounds, similarities, side="right")
-
-    def parts(
-        self, similarities: NDArray[np.float64]
-    ) -> list[tuple[str, NDArray[np.bool_]]]:
-        """Return the parts with separate metrics: name and rows (N,) of `ALL` and of each stratum."""
-        numbers = self.numbers(similarities)
-        strata = [(name, numbers == number) for number, name in enumerate(self.names)]
-        return [(ALL, np.ones(len(numbers), np.bool_)), *strata]
-
 
 Flags = NDArray[np.bool_]
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.attention.call import effective_matrix
-from bigbird_dna.attention.pattern import GLOBAL, WINDOW, Pattern
+from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.config import EncoderConfig, LayerShape, Mechanism, find_mechanism
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.errors import ModelError, UsageError
@@ -127,44 +127,6 @@ def has_keys(config: EncoderConfig) -> bool:
 
 MOST_TOKENS = 256
 """Default maximum size of a plotted weight matrix: one token is one or two pixels."""
-
-
-def attention_graph(
-    encoder: EncoderConfig, layer: int = 0, tokens: int | None = None
-) -> tuple[npt.NDArray[np.int8], str]:
-    """Key blocks of a layer's query blocks for `tokens` tokens (None: the longest input), and a title.
-
-    (H, Q, Q): 0 masked, 1 global, 2 window, 3 random; blocks of extra global tokens come first. `UsageError`:
-    no such layer.
-    """
-    check_layer(encoder, layer)
-    tokens = tokens or encoder.max_length
-    pattern = attention_pattern(encoder)
-    blocks = pattern.blocks(tokens + encoder.num_global_tokens)
-    front = -(-encoder.num_global_tokens // encoder.block_size)
-    kinds = np.full(
-        (encoder.heads, front + blocks, front + blocks), GLOBAL, dtype=np.int8
-    )
-    if encoder.is_local(layer):
-        near = -(
-            -encoder.local_window // encoder.block_size
-        )  # blocks within the window of some token
-        kinds[:] = WINDOW * (
-            np.abs(np.subtract.outer(*[np.arange(blocks)] * 2)) <= near
-        )
-    elif encoder.attention != "full":
-        kinds[:, front:, front:] = pattern.kinds(blocks, encoder.heads, layer)
-    elif encoder.causal:
-        kinds = np.tril(kinds)
-    name = {"full": "Full", "bigbird": "BigBird", "bigbird_etc": "BigBird-ETC"}.get(
-        encoder.attention
-    )
-    name = (
-        "Local"
-        if encoder.is_local(layer)
-        else name or encoder.attention.replace("_", " and ").capitalize()
-    )
-    return kinds, f"{name} attention, layer {layer}, {tokens:,} tokens"
 
 
 def attention_weights(

@@ -29,7 +29,7 @@ from bigbird_dna.genome.records import counted, first_copies, listed
 from bigbird_dna.genome.sequence_tables import COLUMNS, SequenceTable, TableColumns
 from bigbird_dna.genome.similar_groups import SIMILAR, similar_groups
 from bigbird_dna.metrics.auroc import Estimate
-from bigbird_dna.reporting.run_page import shown_table
+from bigbird_dna.reporting.pages import render_page, shown_table
 from bigbird_dna.reporting.sequence_metrics import REGRESSION
 from bigbird_dna.reporting.shortcuts import (
     FEATURES,
@@ -39,7 +39,6 @@ from bigbird_dna.reporting.shortcuts import (
     metric_of,
     predict_from_features,
 )
-from bigbird_dna.reporting.track_page import render_page
 
 AUDIT = Schema.of(
     "text check; count sequences; text metric; metric value low high; text finding",

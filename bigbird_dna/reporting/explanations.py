@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbird_dna.reporting.pages import ShownTable, data_uri, render_page
 from bigbird_dna.reporting.result import (
     BLUE,
     GRAY,
@@ -26,8 +27,6 @@ from bigbird_dna.reporting.result import (
     panels,
     save_figure,
 )
-from bigbird_dna.reporting.run_page import ShownTable
-from bigbird_dna.reporting.track_page import data_uri, render_page
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,9 +11,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.reporting.explanations import Logo, draw_letters
+from bigbird_dna.reporting.pages import ShownTable, data_uri, render_page
 from bigbird_dna.reporting.result import panels, save_figure
-from bigbird_dna.reporting.run_page import ShownTable
-from bigbird_dna.reporting.track_page import data_uri, render_page
 
 if TYPE_CHECKING:
     from bigbird_dna.genome.motifs import KnownMotif

@@ -15,6 +15,7 @@ from bigbird_dna.data.predictions import (
     CONTROL,
     KMER,
     MODEL,
+    NEAREST,
     NETWORK,
     ORF,
     POSITION,
@@ -25,6 +26,7 @@ from bigbird_dna.reporting.result import (
     BLUE,
     GRAY,
     GREEN,
+    INK,
     ORANGE,
     PALE,
     PURPLE,
@@ -54,6 +56,7 @@ STYLES = {
     POSITION: _PlotStyle("position regression", GREEN, (0, (6, 2, 1, 2))),
     ORF: _PlotStyle("longest ORF", ORANGE, (0, (3, 1))),
     COMPOSITION: _PlotStyle("composition regression", PURPLE, (0, (4, 1, 1, 1, 1, 1))),
+    NEAREST: _PlotStyle("nearest training window", INK, (0, (2, 2))),
     CNN: _PlotStyle("convolutional network", ORANGE, (0, (3, 1))),
     CONTROL: _PlotStyle("shuffled labels", GRAY, (0, (1, 1))),
 }

@@ -12,6 +12,7 @@ from bigbird_dna.config import control_name
 from bigbird_dna.data.predictions import (
     ALL,
     MODEL,
+    NEAREST,
     PROMOTER_BASELINES,
     AlignedPredictions,
     compare,
@@ -57,6 +58,7 @@ def promoter_report(
     *,
     baselines: Mapping[str, Mapping[str, Path]] | None = None,
     controls: Sequence[Path] = (),
+    similarity_strata: Sequence[float] = (),
 ) -> pd.DataFrame:
     """Compare predictions of promoter models on the test windows with those of their baselines.
 
@@ -65,11 +67,13 @@ def promoter_report(
     (Parquet) are given by negative set, those of `baselines` by negative set and baseline. An ensemble's
     network alone is a further predictor. If `calibration.json` is in the directory of a file in `sets`, as in
     a model directory, calibrated probabilities are evaluated too. `controls` are the predictions of models
-    trained on shuffled labels, each with its own permutation. `UsageError` for a baseline or control of a
+    trained on shuffled labels, each with its own permutation. `similarity_strata` are bounds of strata of
+    similarity to the training data, which have separate rows; predictions of the baseline `NEAREST` have the
+    similarities. `UsageError` for a baseline or control of a
     negative set not in `sets`.
     """
     comparisons = _comparisons(sets, baselines or {}, controls)
-    table = promoter_table(comparisons)
+    table = promoter_table(comparisons, similarity_strata)
     with into_directory(output) as files:
         write_table(files / "promoters.tsv", table, PROMOTERS)
         curves_figure(comparisons, table, "auroc", files / "roc.svg")
@@ -83,7 +87,9 @@ def promoter_report(
 
 
 def promoter_table(
-    comparisons: Sequence[AlignedPredictions], seed: int = 0
+    comparisons: Sequence[AlignedPredictions],
+    similarity_strata: Sequence[float] = (),
+    seed: int = 0,
 ) -> pd.DataFrame:
     """Return one row per negative set, stratum and predictor: `binary_metrics`, and AUROC minus baselines.
 
@@ -92,7 +98,9 @@ def promoter_table(
     controls have one row: the mean, and instead of an interval the lowest and the highest value.
     """
     rows: list[tuple[Any, ...]] = []
-    for stratum, comparison in (part for one in comparisons for part in one.strata()):
+    for stratum, comparison in (
+        part for one in comparisons for part in one.strata(similarity_strata)
+    ):
         controls: list[tuple[Any, ...]] = []
         for name, scores in comparison.scores.items():
             *values, note = binary_metrics(
@@ -137,7 +145,7 @@ def _comparisons(
         given = baselines.get(name, {})
         files |= {
             baseline: given[baseline]
-            for baseline in PROMOTER_BASELINES
+            for baseline in (*PROMOTER_BASELINES, NEAREST)
             if baseline in given
         }
         files |= {

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from bigbird_dna.calibration.call_precision import estimate_calls, fit_calls
 from bigbird_dna.calibration.calls import (
     DISTANCES,
     Integers,
@@ -28,8 +30,10 @@ from bigbird_dna.calibration.calls import (
     match_tracks,
     sites_of,
 )
+from bigbird_dna.calibration.maps import LEAST
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, Floats
 from bigbird_dna.metrics.resampling import (
     draw_counts,
@@ -53,6 +57,27 @@ SCAN = Schema.of(
     "metric calls_per_megabase nominal_fdr; estimate realized_fdr recall",
     "metric chance_fdr; estimate average_precision difference; metric median_distance",
     key=["predictor", "within", "selection"],
+)
+CALLS = Schema.of(
+    "text predictor; count within; text selection; count tss calls",
+    "metric threshold calls_per_megabase; estimate expected_precision precision recall",
+    key=["predictor", "within", "selection"],
+)
+PRECISION_BINS = (
+    0.0,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.6,
+    0.7,
+    0.8,
+    0.9,
+    1.0,
 )
 BEST_F1 = "best F1"
 RESAMPLES = 1000
@@ -99,6 +124,7 @@ def scan_report(
     *,
     within: Sequence[int] = DISTANCES,
     suppress: int = 100,
+    fits: Mapping[str, Path] | None = None,
 ) -> pd.DataFrame:
     """Evaluate the calls of scans (predictor → table), and write `scan.tsv` (returned) and `scan.svg`.
 
@@ -106,7 +132,8 @@ def scan_report(
     calls of a strand are more than `suppress` bp apart. Thresholds are those of the nominal rates `RATES`,
     and that of the largest F1, which is chosen on the same TSSs. `difference` is the average precision of the
     first scan minus that of another one. Without TSSs on the scanned sequence, a distance has one row, of no
-    calls. Other arguments and errors are those of `read_scan` and `sites_of`.
+    calls. With scans of validation contigs, `fits`, also writes `calls.tsv` and `calls.svg`: see `call_table`.
+    Other arguments and errors are those of `read_scan` and `sites_of`.
     """
     rows: list[tuple[Any, ...]] = []
     curves: dict[int, dict[str, MatchedCalls]] = {distance: {} for distance in within}
@@ -147,8 +174,13 @@ def scan_report(
                     )
                 )
     table = pd.DataFrame(rows, columns=SCAN.names)
-    with into_directory(output, [promoters, *scans.values()]) as files:
+    checked = call_table(scans, fits, promoters, within, suppress) if fits else None
+    inputs = [promoters, *scans.values(), *(fits or {}).values()]
+    with into_directory(output, inputs) as files:
         write_table(files / "scan.tsv", table, SCAN)
+        if checked is not None:
+            write_table(files / "calls.tsv", checked, CALLS)
+            call_figure(checked, within, files / "calls.svg")
         lines = {
             distance: [*found.values(), np.nan][0]
             for distance, found in chances.items()
@@ -304,4 +336,117 @@ def scan_figure(
                 xlim=(0, 1),
                 ylim=(0, 1.02),
             )
+        save_figure(figure, path)
+
+
+def call_table(
+    scans: Mapping[str, Path],
+    fits: Mapping[str, Path],
+    promoters: Path,
+    within: Sequence[int],
+    suppress: int,
+) -> pd.DataFrame:
+    """Return the expected and the realized precision of calls, with the columns of `CALLS`.
+
+    The expected precision of a predictor is fitted to its scan of validation contigs in `fits`, as by
+    `model calibrate`. Rows are calls at thresholds of the validation contigs (that of the best F1, and those
+    of expected false-discovery rates), and calls in bins of expected precision. `UsageError`: a predictor is
+    in one of `scans` and `fits` only. `DataError`: its scans have a contig in common, or the validation scan
+    has too few calls.
+    """
+    if missing := sorted(set(scans) ^ set(fits)):
+        raise UsageError(
+            f"{missing[0]}: needs a scan of held-out and of validation contigs (--scores, --fit)"
+        )
+    rows = []
+    for name, path in scans.items():
+        valid, held_out = read_scan(fits[name]), read_scan(path)
+        contigs = {contig for contig, _ in valid.windows}
+        if both := sorted(contigs & {contig for contig, _ in held_out.windows}):
+            raise DataError(
+                f"{path}: contig {both[0]!r} is also in {fits[name]}; give other contigs"
+            )
+        valid_sites, sites = sites_of(promoters, valid), sites_of(promoters, held_out)
+        valid_calls = find_track_calls(valid, suppress)
+        calls = find_track_calls(held_out, suppress)
+        for distance in within:
+            precision = None
+            if any(map(len, valid_sites.values())):
+                precision = fit_calls(
+                    match_tracks(valid_calls, valid_sites, distance),
+                    stride=valid.stride,
+                    suppress=suppress,
+                    within=distance,
+                    megabases=valid.megabases,
+                    fitted_on={},
+                )
+            if precision is None:
+                raise DataError(
+                    f"{fits[name]}: fewer than {LEAST} calls are within {distance} bp of a TSS, or fewer "
+                    "are not: too few to fit their precision"
+                )
+            matched = match_tracks(calls, sites, distance)
+            expected = precision(matched.scores)
+            selections = {}
+            thresholds = {f"expected FDR {r:g}": precision.at_rate(r) for r in RATES}
+            for selection, rate in {BEST_F1: precision.best(), **thresholds}.items():
+                threshold = np.inf if rate is None else rate.score
+                selections[selection] = (matched.scores >= threshold, threshold)
+            for low, high in pairwise(PRECISION_BINS):
+                chosen = (expected[0] >= low) & (expected[0] < high)
+                threshold = matched.scores[chosen].min(initial=1.0)
+                selections[f"precision {low:g} to {high:g}"] = (chosen, threshold)
+            for selection, (chosen, threshold) in selections.items():
+                count = int(chosen.sum())
+                metrics = [np.nan] * 9
+                if count:
+                    estimates = estimate_calls(matched, expected, chosen)
+                    metrics = [value for estimate in estimates for value in estimate]
+                rows.append(
+                    (
+                        name,
+                        distance,
+                        selection,
+                        len(matched.site_blocks),
+                        count,
+                        threshold if np.isfinite(threshold) else np.nan,
+                        count / held_out.megabases,
+                        *metrics,
+                    )
+                )
+    return pd.DataFrame(rows, columns=CALLS.names)
+
+
+def call_figure(table: pd.DataFrame, within: Sequence[int], path: Path) -> None:
+    """Draw realized against expected precision for each distance; bins of few calls are left out."""
+    bins = table[
+        table["selection"].str.startswith("precision ") & (table["calls"] >= 5)
+    ]
+    with panels(1, len(within), 3.7, 3.4) as (figure, axes):
+        for axis, distance in zip(axes, within, strict=True):
+            axis.plot([0, 1], [0, 1], color=PALE, linewidth=1.2)
+            drawn = bins[bins["within"] == distance]
+            for number, (name, rows) in enumerate(
+                drawn.groupby("predictor", sort=False)
+            ):
+                values = rows["precision"].to_numpy()
+                low = values - rows["precision_low"].to_numpy()
+                high = rows["precision_high"].to_numpy() - values
+                axis.errorbar(
+                    rows["expected_precision"],
+                    values,
+                    np.nan_to_num([low, high]).clip(0),
+                    color=SERIES[number % len(SERIES)],
+                    marker="o",
+                    markersize=3,
+                    label=legend_label(str(name)),
+                )
+            axis.set(
+                xlabel="expected precision",
+                ylabel="realized precision",
+                xlim=(0, 1),
+                ylim=(0, 1.02),
+                title=f"within {distance:,} bp of a TSS",
+            )
+            axis.legend(loc="upper left")
         save_figure(figure, path)

@@ -23,6 +23,7 @@ from bigbird_dna.disk.tables import write_table, write_tsv
 from bigbird_dna.errors import shortened
 from bigbird_dna.metrics.auroc import ENDS, Estimate
 from bigbird_dna.metrics.labels import MOST_OUTPUTS
+from bigbird_dna.reporting.pages import ShownTable, data_uri, render_page, shown_table
 from bigbird_dna.reporting.predictors import (
     STYLES,
     draw_curves,
@@ -31,7 +32,6 @@ from bigbird_dna.reporting.predictors import (
     predictor_kind,
 )
 from bigbird_dna.reporting.result import BLUE, INK, PALE, interval, panels, save_figure
-from bigbird_dna.reporting.run_page import ShownTable, shown_table
 from bigbird_dna.reporting.sequence_metrics import (
     MULTICLASS,
     PREDICTORS,
@@ -42,7 +42,6 @@ from bigbird_dna.reporting.sequence_metrics import (
     metrics_table,
     summary_rows,
 )
-from bigbird_dna.reporting.track_page import data_uri, render_page
 
 _HEADINGS = {
     **{name: name.upper() for name in ("auroc", "auprc", "f1", "mcc")},

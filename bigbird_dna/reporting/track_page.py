@@ -6,12 +6,9 @@ security policy blocks other scripts and all network requests.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,6 +17,7 @@ import pandas as pd
 from bigbird_dna.disk.tables import json_rows
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.metrics.auroc import Counts
+from bigbird_dna.reporting.pages import page_script, render_page
 from bigbird_dna.reporting.track_evaluation import (
     ALL,
     CURVE_POINTS,
@@ -93,55 +91,6 @@ class TrackPage:
             if getattr(track, fact) and getattr(track, fact) not in track.name
         }
         return [fact for fact in _FACTS if fact in found]
-
-
-def resource(name: str) -> str:
-    """Return the text of a template, style sheet or script."""
-    return files("bigbird_dna.reporting").joinpath(name).read_text(encoding="utf-8")
-
-
-def data_uri(content: bytes | str, kind: str = "image/svg+xml") -> str:
-    """The address of the content of a file, by default an SVG image, to be part of a page."""
-    stored = content.encode() if isinstance(content, str) else content
-    return f"data:{kind};base64,{base64.b64encode(stored).decode()}"
-
-
-def render_page(
-    template: str,
-    *,
-    style: str,
-    filters: Mapping[str, Any] | None = None,
-    **values: Any,
-) -> str:
-    """Render an HTML page from a template; all `values` are escaped, and missing names raise an error.
-
-    `style` has the names of its style sheets, separated by spaces.
-    """
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
-    from markupsafe import Markup
-
-    options: dict[str, Any] = {
-        "trim_blocks": True,
-        "lstrip_blocks": True,
-        "loader": FunctionLoader(resource),
-    }
-    environment = Environment(autoescape=True, undefined=StrictUndefined, **options)
-    environment.filters |= filters or {}
-    environment.policies["json.dumps_kwargs"] = {
-        "separators": (",", ":"),
-        "allow_nan": False,
-    }
-    sheets = Markup("".join(map(resource, ["page.css", *style.split()])))
-    return environment.from_string(resource(template)).render(style=sheets, **values)
-
-
-def page_script(*names: str) -> dict[str, Any]:
-    """Return the value `script` of a template, and `digest`, by which the page's policy allows it."""
-    from markupsafe import Markup
-
-    script = "".join(map(resource, names))
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return {"script": Markup(script), "digest": digest}
 
 
 def report_page(page: TrackPage) -> str:

@@ -31,6 +31,7 @@ from bigbird_dna.reporting.calibration import (
     track_calibration_figure,
     track_calibration_table,
 )
+from bigbird_dna.reporting.pages import data_uri
 from bigbird_dna.reporting.track_array import TrackArray
 from bigbird_dna.reporting.track_evaluation import (
     ALL,
@@ -41,12 +42,7 @@ from bigbird_dna.reporting.track_evaluation import (
     tracks_schema,
     tracks_table,
 )
-from bigbird_dna.reporting.track_page import (
-    SourceFile,
-    TrackPage,
-    data_uri,
-    report_page,
-)
+from bigbird_dna.reporting.track_page import SourceFile, TrackPage, report_page
 
 # Significant digits of the metrics in the tables, for further computation.
 _DIGITS = 12

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import reading
-from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import number, whole_number, write_table
+from bigbird_dna.disk.tables import number, whole_number
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.result import (
     BLUE,
@@ -34,14 +33,11 @@ from bigbird_dna.reporting.result import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 from bigbird_dna.data.predictions import (
-    BITS,
     FIGURES,
     MODEL,
     MODELS,
     ONE_AT_A_TIME,
     UNIFORM,
-    of_split,
-    read_bits,
 )
 
 # Held-out metrics with a panel of their own, and their axis labels.
@@ -188,23 +184,6 @@ _LEADER = {
 }
 
 Floats = NDArray[np.float64]
-
-
-def pretraining_report(model_dir: Path, bits: Path, output: Path) -> pd.DataFrame:
-    """Write `loss.svg`, `bits_per_base.svg`, `bits_per_base.tsv` and `held_out.svg` to a directory.
-
-    Inputs are the `training.jsonl` of a pretrained model and `bits`, the table of `evaluate pretraining`,
-    which is returned. The plot of bits per base shows the test contigs, or the validation contigs if there
-    are no test contigs; curves over training show validation.
-    """
-    table = read_bits(bits)
-    run = read_training_log(model_dir / "training.jsonl")
-    with into_directory(output) as files:
-        write_table(files / "bits_per_base.tsv", table, BITS)
-        loss_figure({"pretraining": run}, files / "loss.svg")
-        bits_per_base_figure(of_split(table, "test"), files / "bits_per_base.svg")
-        held_out_figure(run, of_split(table, "valid"), files / "held_out.svg")
-    return table
 
 
 def bits_per_base_figure(table: pd.DataFrame, path: Path) -> None:

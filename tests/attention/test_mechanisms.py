@@ -248,8 +248,6 @@ def test_a_file_of_ones_own_is_pretrained_saved_and_loaded(
         {"reach": 3.0},
     )
     assert model.embed([random_dna(200, 1)]).shape == (1, 16)
-    files = ("-o", tmp_path / "a.svg", "--matrix", tmp_path / "a.npy")
-    invoke("report plot-attention", output, *files, "--seq-len", 30)
 
 
 def test_a_file_of_ones_own_takes_part_in_the_ablation(

@@ -1,17 +1,15 @@
-"""`evaluate nearest-fasta` and its kin: what they write, and what they refuse in one sentence."""
+"""Commands of models: what they write, and what they refuse in one sentence."""
 
 import json
 import tarfile
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import yaml
 
 from bigbird_dna.config import load_config
 from bigbird_dna.genome.reference import prepare_reference, write_fasta
-from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.catalog import Published
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings, Settings
@@ -23,87 +21,8 @@ from tests.registry.shelf import shelf as shelf
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
 
-@pytest.fixture
-def fasta(tmp_path: Path) -> tuple[Path, Path]:
-    """Three held-out records: a turned copy, half a copy in a longer record, and one of N."""
-    one, two = random_dna(120, 1), random_dna(300, 2)
-    held_out = f">copy\n{reverse_complement(one)}\n>half\n{two[100:200]}{random_dna(100, 3)}\n>none\n{'N' * 50}\n"
-    (tmp_path / "test.fa").write_text(held_out)
-    (tmp_path / "train.fa").write_text(f">a first\n{one.lower()}\n>b\n{two}\n")
-    return tmp_path / "test.fa", tmp_path / "train.fa"
-
-
-def test_the_nearest_record(run: Run, fasta: tuple[Path, Path], tmp_path: Path) -> None:
-    result = run("evaluate nearest-fasta", *fasta, "-o", tmp_path / "n.tsv")
-    assert (result.code, result.out) == (0, "")
-    message(result.err, "test.fa", "3 ")
-    lines = (tmp_path / "n.tsv").read_text().splitlines()
-    assert lines[0] == "name\tsimilarity\tnearest\torientation"
-    assert lines[1] == "copy\t1\ta\t-" and lines[3] == "none\t0\t\t"
-    name, similarity, near, orientation = lines[2].split("\t")
-    assert (name, near, orientation) == ("half", "b", "+") and 0.5 <= float(
-        similarity
-    ) < 0.56
-    before = (tmp_path / "n.tsv").read_bytes()
-    assert run("evaluate nearest-fasta", *fasta, "-o", tmp_path / "n.tsv").code == 0
-    assert (tmp_path / "n.tsv").read_bytes() == before
-
-
-def test_outputs_that_will_not_do(
-    run: Run, fasta: tuple[Path, Path], tmp_path: Path
-) -> None:
-    refused(run("evaluate nearest-fasta", *fasta, "-o", fasta[0]), 2, fasta[0])
-    refused(run("evaluate nearest-fasta", *fasta, "-o", tmp_path), 2)
-    refused(
-        run(
-            "evaluate nearest-fasta",
-            tmp_path / "no.fa",
-            fasta[1],
-            "-o",
-            tmp_path / "n.tsv",
-        ),
-        1,
-    )
-    fasta[1].write_text(f">long\n{'A' * 100_001}\n")
-    refused(run("evaluate nearest-fasta", *fasta, "-o", tmp_path / "n.tsv"), 1)
-
-
-def test_nearest_promoters(run: Run, tiny_config: Path, tmp_path: Path) -> None:
-    words = ["evaluate nearest-promoters", tiny_config, "--negative-set"]
-    files = ["-o", tmp_path / "n.tsv", "--write-predictions", tmp_path / "n.parquet"]
-    result = run(*words, "permuted", *files)
-    assert (result.code, result.out) == (
-        0,
-        "",
-    ) and "test windows (permuted); similarity of" in result.err
-    table, made = (
-        pd.read_csv(tmp_path / "n.tsv", sep="\t"),
-        pd.read_parquet(tmp_path / "n.parquet"),
-    )
-    assert len(table) == len(made) and table["similarity"].between(0, 1).all()
-    windows = Path(load_config(tiny_config).results) / "promoters"
-    refused(run(*words, "user", *files), 1, windows / "windows.parquet")
-    refused(run(*words, "permuted", *files, "--windows", tmp_path), 1)
-    refused(run(*words, "permuted", "-o", windows / "windows.parquet"), 2)
-    refused(
-        run(*words, "permuted", "-o", tmp_path / "a", "--reference", tmp_path / "b"),
-        1,
-        tmp_path / "b",
-    )
-    assert not (tmp_path / "a").exists()
-
-
 def test_bins_that_are_no_data_set(run: Run, tiny_config: Path, tmp_path: Path) -> None:
     reference = Path(load_config(tiny_config).results) / "genome/reference.fa.gz"
-    words = [
-        "evaluate nearest-bins",
-        tiny_config,
-        "--data",
-        tmp_path,
-        "-o",
-        tmp_path.parent / "n.tsv",
-    ]
-    refused(run(*words), 1, tmp_path)
     words = [
         "prepare filter-bins",
         tmp_path,
@@ -235,7 +154,7 @@ def test_faults(run: Run, installed: Path) -> None:
     assert not [one for one in Path().rglob("*") if one.name != "models"]
 
 
-# `generate` and `evaluate samples`: files, headers, and what they refuse
+# `generate`: files, headers, and what they refuse
 
 
 def saved(path: Path, settings: Settings, causal: bool) -> Path:
@@ -359,35 +278,3 @@ def test_models_of_next_tokens_go_where_they_can(
     run: Run, causal: Path, tmp_path: Path
 ) -> None:
     refused(run("export-hf", causal, tmp_path / "hf", "--code", "never"), 1)
-    write_fasta(
-        tmp_path / "genome.fa.gz",
-        [("a", random_dna(900, 1)), ("b", random_dna(900, 2))],
-    )
-    words = (
-        "--reference",
-        tmp_path / "genome.fa.gz",
-        "--contig",
-        "a",
-        "-o",
-        tmp_path / "c.tsv",
-    )
-    refused(run("evaluate across-tokenizers", causal, *words), 1)
-
-
-def test_samples_are_reported(run: Run, tmp_path: Path) -> None:
-    write_fasta(
-        tmp_path / "genome.fa.gz",
-        [("a", random_dna(9000, 1)), ("b", random_dna(9000, 2))],
-    )
-    (tmp_path / "samples.fa").write_text(f">s\n{random_dna(900, 3)}\n")
-    words = (
-        "evaluate samples",
-        tmp_path / "samples.fa",
-        "--reference",
-        tmp_path / "genome.fa.gz",
-    )
-    result = run(*words, "--contig", "a", "--max-k", 2, "-o", tmp_path / "report")
-    assert (result.code, result.out) == (0, "")
-    names = {path.name for path in (tmp_path / "report").iterdir()}
-    assert names >= {"samples.tsv", "gc.tsv", "samples.json", "samples.svg"}
-    refused(run(*words, "--contig", "a", "--max-k", 12, "-o", tmp_path / "x"), 2)

@@ -7,27 +7,26 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import roc_auc_score
 
 from bigbird_dna.baselines.windows import NearestWindow, TextWindows
 from bigbird_dna.config import Config, load_config, parse_config
-from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES, HOMOLOGY, compare
+from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES, HOMOLOGY, SIMILARITY
 from bigbird_dna.data.promoter_windows import (
     prepare_windows,
     read_windows,
     window_sequences,
 )
 from bigbird_dna.errors import ConfigError, DataError, UsageError
-from bigbird_dna.finetuning.similar import (
-    drop_similar_bins,
-    find_nearest_bins,
-    find_nearest_promoters,
-)
+from bigbird_dna.finetuning.evaluation import promoter_baselines
+from bigbird_dna.finetuning.similar import drop_similar_bins
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.promoters import prepare_promoters, write_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
-from bigbird_dna.genome.sequence import Interval, Locus, reverse_complement
+from bigbird_dna.genome.sequence import Locus, reverse_complement
 from bigbird_dna.genome.similarity import Pairs, alignment_scores
+from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
 from tests.data.test_leaks import (
     by_split,
@@ -108,100 +107,73 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def nearest(
-    home: Path, tmp_path: Path, windows: str | Path = "windows", **words: Any
+    windows: Path, reference: Path, output: Path, config: Config
 ) -> pd.DataFrame:
-    find_nearest_promoters(
-        settings(),
-        words.pop("negative_set", "genomic"),
-        windows=home / windows,
-        reference=home / "reference.fa.gz",
-        output=tmp_path / "nearest.tsv",
-        **words,
+    """Predictions of the nearest-window baseline on held-out windows, with their similarities."""
+    promoter_baselines(
+        config,
+        "genomic",
+        baselines=["k-mer"],
+        windows=windows,
+        reference=reference,
+        output=output,
     )
-    return pd.read_csv(tmp_path / "nearest.tsv", sep="\t")
+    return pd.read_parquet(output / "nearest.parquet")
 
 
 def test_planted_relatives_of_promoters_are_found(home: Path, tmp_path: Path) -> None:
-    table = nearest(home, tmp_path)
-    assert set(table["split"]) == {"valid", "test"} and set(table["negative_set"]) == {
-        "positive",
-        "genomic",
-    }
+    config = settings(similarity_strata=[0.3, 0.6])
+    table = nearest(
+        home / "windows", home / "reference.fa.gz", tmp_path / "fits", config
+    )
+    assert {*table.columns} == {*COLUMNS, HOMOLOGY, SIMILARITY}
+    assert set(table["split"]) == {"valid", "test"}
     promoters = table[table["label"] == 1].set_index(["contig", "start"])
-    copy, turned, old = (
-        promoters.loc[place]
-        for place in (("three", 1280), ("three", 3280), ("two", 2080))
-    )
-    assert (copy["nearest_contig"], copy["nearest_start"], copy["similarity"]) == (
-        "one",
-        5280,
-        1,
-    )
-    assert (copy["orientation"], copy["nearest_set"], copy["nearest_label"]) == (
-        "+",
-        "positive",
-        1,
-    )
-    assert (turned["nearest_start"], turned["orientation"], turned["similarity"]) == (
-        9120,
-        "-",
-        1,
-    )
-    assert (old["nearest_start"], old["orientation"]) == (12_080, "+") and 0.6 < old[
-        "similarity"
-    ] < 0.95
-    assert (table["similarity"].between(0, 1)).all()
+    for place in (("three", 1280), ("three", 3280)):  # a copy, and a turned one
+        found = promoters.loc[place]
+        assert found["similarity"] == found["probability"] == 1
+    assert 0.6 < promoters.loc[("two", 2080), "similarity"] < 0.95
     # What has no relative has a nearest window all the same, which is like it by chance.
+    assert table["similarity"].between(0, 1).all()
     assert table["similarity"].median() < 0.15
-
-
-def test_the_baseline_writes_what_other_baselines_write(
-    home: Path, tmp_path: Path
-) -> None:
-    table = nearest(home, tmp_path, predictions=tmp_path / "nearest.parquet")
-    found = pd.read_parquet(tmp_path / "nearest.parquet")
-    assert {*found.columns} == {*COLUMNS, HOMOLOGY} and found[
-        "probability"
-    ].dtype == np.float64
-    data = read_windows(home / "windows", "genomic")
-    rows = data.rows.drop(columns="name").assign(label=data.labels)
-    rows = rows[rows["split"] != "train"].reset_index(drop=True)
-    pd.testing.assert_frame_equal(found.drop(columns="probability"), rows)
-    assert (
-        len(compare("genomic", {"nearest": tmp_path / "nearest.parquet"}).labels) == 38
-    )
     # The label of the nearest window, as surely as it is near; both classes weigh alike.
-    some = table["similarity"] > 0.2  # by chance several are as near
-    s, y = table["similarity"][some], table["nearest_label"][some]
-    np.testing.assert_allclose(
-        found["probability"][some], s * y + (1 - s) / 2, atol=1e-6
-    )
-    assert some.sum() > 4
+    some = table[table["similarity"] > 0.2]  # by chance several are as near
+    distance = (some["probability"] - 0.5).abs()
+    np.testing.assert_allclose(distance, some["similarity"] / 2, atol=1e-6)
+    assert len(some) > 4
 
 
-def test_windows_with_coding_fractions_have_the_same_table(
-    home: Path, tmp_path: Path
-) -> None:
-    """They are those of a genome with an annotation."""
-    genes = tmp_path / "genes.gff3"
-    genes.write_text(
-        "".join(
-            f"{contig}\t.\tCDS\t100\t3000\t.\t+\t0\tID=a\n"
-            for contig in ("one", "three")
-        )
+def test_metrics_by_similarity(home: Path, tmp_path: Path, run: Run) -> None:
+    """Rows of strata are those of their pairs, whose most similar window counts."""
+    fits = tmp_path / "fits"
+    config = settings(similarity_strata=[0.3, 0.6])
+    table = nearest(home / "windows", home / "reference.fa.gz", fits, config)
+    words = (
+        "evaluate promoters",
+        f"--predictions=genomic={fits / 'kmer.parquet'}",
+        f"--promoter-baseline=genomic/nearest={fits / 'nearest.parquet'}",
+        *("--similarity-strata", "0.3,0.6", "-o", tmp_path / "report"),
     )
-    windows = tmp_path / "windows"
-    prepare_windows(
-        settings(),
-        home / "reference.fa.gz",
-        home / "loci.tsv",
-        windows,
-        annotation=genes,
-    )
-    assert "coding" in read_windows(windows, "genomic").rows
-    pd.testing.assert_frame_equal(
-        nearest(home, tmp_path, windows), nearest(home, tmp_path)
-    )
+    assert run(*words).code == 0
+    found = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t")
+    found = found.set_index(["stratum", "model"])
+    test = table[table["split"] == "test"]
+    largest = test.groupby("pair")["similarity"].transform("max")
+    for name, rows in (
+        ("all", largest >= 0),
+        ("similarity below 0.3", largest < 0.3),
+        ("similarity 0.3 to 0.6", (largest >= 0.3) & (largest < 0.6)),
+        ("similarity 0.6 and above", largest >= 0.6),
+    ):
+        row = found.loc[(name, "nearest")]
+        labels = test["label"][rows]
+        assert (row["n"], row["positives"]) == (len(labels), labels.sum())
+        if 0 < labels.sum() < len(labels):
+            expected = roc_auc_score(labels, test["probability"][rows])
+            assert row["auroc"] == pytest.approx(expected, abs=1e-5)
+    for bounds in ("0.5,0.3", "0,0.3", "a"):
+        refused(run(*words, "--similarity-strata", bounds), 2, bounds)
+    refused(run(*words[:2], *words[3:]), 1, "genomic", "nearest")
 
 
 def test_ties_share_their_labels_and_without_a_neighbor_the_share_of_all_is_predicted() -> (
@@ -271,10 +243,12 @@ def test_no_relative_of_a_promoter_window_crosses_a_split(
         config, home / "reference.fa.gz", home / "loci.tsv", tmp_path / "kept"
     )
     scan_promoters(home, tmp_path / "kept", 0.4, step=7)
-    assert nearest(home, tmp_path)["similarity"].max() == 1
-    for negative_set in SETS:
-        table = nearest(home, tmp_path, tmp_path / "kept", negative_set=negative_set)
-        assert table["similarity"].max() < 0.4
+    strata = settings(similarity_strata=[0.3])
+    for windows in (before, tmp_path / "kept"):
+        fits = tmp_path / f"fits-{windows.name}"
+        table = nearest(windows, home / "reference.fa.gz", fits, strata)
+        similarity = table["similarity"].max()
+        assert similarity == 1 if windows == before else similarity < 0.4
     whole, kept = (
         pd.read_parquet(path / "windows.parquet")
         for path in (before, tmp_path / "kept")
@@ -321,51 +295,6 @@ def test_no_relative_of_a_promoter_window_crosses_a_split(
 def bin_texts(home: Path, data: ChromatinData, rows: np.ndarray) -> list[str]:
     reference = Reference(home / "reference.fa.gz")
     return [reference.fetch(window) for window in data.windows(WINDOW, rows)]
-
-
-def test_nearest_bins_and_their_baseline(home: Path, tmp_path: Path) -> None:
-    words = {
-        "data": home / "data",
-        "reference": home / "reference.fa.gz",
-        "window": WINDOW,
-    }
-    files = {"output": tmp_path / "n.tsv", "predictions": tmp_path / "n.npy"}
-    find_nearest_bins(settings(), **words, **files)
-    table, values = (
-        pd.read_csv(tmp_path / "n.tsv", sep="\t"),
-        np.load(tmp_path / "n.npy"),
-    )
-    assert len(table) == 60 and values.shape == (60, 2) and values.dtype == np.float32
-    assert set(table["split"]) == {"test"}
-    data = read_dataset(home / "data")
-    training = data.rows("train")
-    texts, labels = bin_texts(home, data, training), data.labels.rows(training)
-    shares = labels.mean(axis=0)
-    near = np.flatnonzero(table["similarity"] > 0.3)
-    assert len(near) > 8
-    reference = Reference(home / "reference.fa.gz")
-    for row in near[::3]:
-        # The labels of all that are as near, which every pair tells.
-        middle = int(table["start"][row]) + BIN // 2
-        query = reference.fetch(
-            Interval("three", middle - WINDOW // 2, middle + WINDOW // 2)
-        )
-        both = [
-            alignment_scores([text] * len(texts), texts)
-            for text in (query, reverse_complement(query))
-        ]
-        best = np.maximum(*both)
-        similarity = best.max() / WINDOW
-        wanted = (
-            similarity * labels[best == best.max()].mean(axis=0)
-            + (1 - similarity) * shares
-        )
-        assert table["similarity"][row] == pytest.approx(similarity)
-        np.testing.assert_allclose(values[row], wanted, atol=1e-6)
-    assert table[table["start"].between(1100, 1500)]["similarity"].min() >= 0.6
-    for window in (20, 41):
-        with fails(ConfigError, window):
-            find_nearest_bins(settings(), **{**words, "window": window}, **files)
 
 
 def test_no_relative_of_a_bin_crosses_a_split(home: Path, tmp_path: Path) -> None:
@@ -441,16 +370,16 @@ def test_promoters_of_yeast_have_few_relatives_in_the_training(
     changed.append("promoters.calibration.negatives=3")
     largest, copies = [], []
     for similarity in ("null", "0.5"):
-        overrides = [*changed, f"splits.max_train_test_similarity={similarity}"]
+        overrides = [
+            *changed,
+            "splits.similarity_strata=[0.3]",
+            f"splits.max_train_test_similarity={similarity}",
+        ]
         config = load_config(REPOSITORY / "workflow/config/yeast.yaml", overrides)
         windows = tmp_path / similarity
         prepare_windows(config, reference, tmp_path / "loci.tsv", windows)
         scan_promoters(tmp_path, windows, None)
-        output = tmp_path / f"{similarity}.tsv"
-        find_nearest_promoters(
-            config, "genomic", windows=windows, reference=reference, output=output
-        )
-        table = pd.read_csv(output, sep="\t")
+        table = nearest(windows, reference, tmp_path / f"fits-{similarity}", config)
         data = read_windows(windows, "genomic", further=True)
         assert data.rows["split"].isin(EXTRA_NEGATIVES.values()).any()
         copies.append(

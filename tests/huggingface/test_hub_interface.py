@@ -9,8 +9,9 @@ import torch
 
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
-from bigbird_dna.model.attention_maps import attention_maps
+from bigbird_dna.model.attention_maps import layer_weights
 from bigbird_dna.model.directory import load
+from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import Run, frame
 from tests.huggingface.test_model_code import (
@@ -102,7 +103,7 @@ def test_models_that_read_bases_need_ids(
 def test_attention_weights_and_hidden_states_are_those_of_each_row(
     tmp_path: Path, tokenizer: DnaTokenizer, name: str
 ) -> None:
-    """Alone, and in a batch with padding anywhere; weights are those that `attention_maps` draws."""
+    """Alone, and in a batch with padding anywhere; weights are those of `layer_weights`."""
     model = exported(tmp_path, tokenizer, name)
     own_model = load(tmp_path / "own")
     text = random_dna(60, 5)
@@ -114,7 +115,15 @@ def test_attention_weights_and_hidden_states_are_those_of_each_row(
     found = model(ids, mask, output_attentions=True, output_hidden_states=True)
     plain = values(model(ids, mask))
     assert torch.equal(plain[0], values(found)[0])
-    wanted = attention_maps(own_model, text).weights
+    wanted: list[torch.Tensor] = []
+    encoder = next(m for m in own_model.network.modules() if isinstance(m, Encoder))
+    for layer in encoder.layers:
+        layer.register_forward_pre_hook(
+            lambda layer, inputs: wanted.append(
+                layer_weights(layer, *inputs)[0].float()
+            )
+        )
+    own_model.embed([text], device="cpu")
     layers, extra = own_model.config.layers, own_model.config.num_global_tokens
     assert len(found.attentions) == layers and len(found.hidden_states) == layers + 1
     places = torch.cat([torch.arange(extra), mask[0].nonzero()[:, 0] + extra])
@@ -126,7 +135,7 @@ def test_attention_weights_and_hidden_states_are_those_of_each_row(
             ids.shape[1] + extra,
         )
         shown = weights[0][:, places][:, :, places]
-        assert (shown - torch.from_numpy(expected)).abs().max() < 1e-5
+        assert (shown - expected).abs().max() < 1e-5
         assert (
             weights[0].sum(-1)[:, places] - 1
         ).abs().max() < 1e-5  # nothing on padding

@@ -19,7 +19,6 @@ from bigbird_dna.model.batching import pad
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import prepared
-from bigbird_dna.model.mechanism import attention_graph
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import invoke
 from tests.golden.messages import fails
@@ -207,10 +206,6 @@ def test_layers_are_computed_alike_on_every_way(tokenizer: DnaTokenizer) -> None
                 encoder(ids, sizes)[present], expected[present], atol=1e-5
             )
     assert len(visited) == 5
-    kinds, _ = attention_graph(config, 1, 40)
-    assert kinds[0].tolist() == [
-        [2 * (abs(query - key) < 2) for key in range(5)] for query in range(5)
-    ]
     # A token beyond the windows of the local layers is seen in the global ones only.
     near = encoder.layers[1].mechanism
     assert near is not None and encoder.layers[0].mechanism is None

@@ -27,16 +27,12 @@ from bigbird_dna.baselines.language import (
 from bigbird_dna.config import parse_config
 from bigbird_dna.data.predictions import MODEL, MODELS, ONE_AT_A_TIME, SPLIT, UNIFORM
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.fasta import stream_fasta
 from bigbird_dna.genome.reference import prepare_reference
-from bigbird_dna.genome.sequence import base_codes
 from bigbird_dna.metrics.resampling import bits_per_base
 from bigbird_dna.pretraining import evaluation
 from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.task import PretrainingTask
-from bigbird_dna.reporting.samples import divergence, spectrum
 from bigbird_dna.reporting.summary import language_rows, pretraining_rows
-from bigbird_dna.scoring.generation import generate_samples
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.encode import tokenize
 from bigbird_dna.tokens.store import TokenStore
@@ -264,18 +260,6 @@ def test_a_model_and_baselines_never_beat_a_source_of_known_entropy(
 SOURCE = Source(2, seed=1, concentration=1.0)
 
 
-def exact_spectrum(k: int) -> np.ndarray:
-    """How often each run of k bases stands in endless sequence of the source, in a thousand million."""
-    shares = SOURCE.states  # of runs of two
-    while len(shares) < 4**k:
-        shares = (
-            shares[:, None] * SOURCE.table[np.arange(len(shares)) % len(SOURCE.table)]
-        ).reshape(-1)
-    while len(shares) > 4**k:
-        shares = shares.reshape(4, -1).sum(0)
-    return np.rint(1e9 * shares).astype(np.int64)
-
-
 @pytest.fixture(scope="module")
 def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("source")
@@ -322,29 +306,3 @@ def test_it_needs_the_bits_that_the_source_has_and_no_fewer(
         row.metric for row in pretraining_rows(model / "metrics.json")
     ]
     assert rows[UNIGRAM] > 1.02 * SOURCE.entropy and rows[UNIFORM] == 2
-
-
-def test_what_it_writes_has_the_runs_of_bases_of_the_source(
-    causal: Path, tmp_path: Path
-) -> None:
-    """16 samples of 3 kb: runs of up to four bases are nearly as frequent as they are in the source."""
-    out = tmp_path / "samples.fa"
-    assert (
-        generate_samples(
-            causal / "model", out, number=16, length=3000, device="cpu", threads=1
-        )
-        == 16
-    )
-    records = [*stream_fasta(out)]
-    assert all(
-        len(chunk.sequence) == 3000 and "N" not in chunk.sequence for chunk in records
-    )
-    samples = [base_codes(chunk.sequence) for chunk in records]
-    true = [SOURCE.sample(3000, seed) for seed in range(100, 116)]
-    uniform = [np.random.default_rng(1).integers(0, 4, 48_000).astype(np.uint8)]
-    for k in range(1, 5):
-        known = exact_spectrum(k)
-        apart, least, most = (
-            divergence(spectrum(own, k), known) for own in (samples, true, uniform)
-        )
-        assert apart < 2e-4 + 4 * least and (k == 1 or apart < 0.02 * most), k

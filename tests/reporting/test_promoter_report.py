@@ -31,7 +31,7 @@ from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.metrics.resampling import binary_metrics, joined
 from bigbird_dna.reporting.promoters import DIFFERENCES, promoter_report
 from bigbird_dna.reporting.run_page import shown_table
-from bigbird_dna.reporting.summary import promoter_rows
+from bigbird_dna.reporting.summary import calibration_rows, promoter_rows
 from bigbird_dna.reporting.tracks import auc_report
 from tests.calibration.sources import mixture
 from tests.cli.command import Run, refused
@@ -529,35 +529,21 @@ def test_a_calibration_of_other_weights_is_no_model_s(
 
 
 def test_the_summary_has_the_errors_beside_the_other_figures(
-    run: Run, model: Path, tmp_path: Path
+    model: Path, tmp_path: Path
 ) -> None:
     promoter_report({"genomic": model / "predictions.parquet"}, tmp_path / "report")
-    files = {
-        name: tmp_path / f"report/{name}.tsv" for name in ("promoters", "calibration")
-    }
-    words = [
-        f"--promoter-table={files['promoters']}",
-        f"--calibration-table={files['calibration']}",
-    ]
-    assert run("report summary", *words, "-o", tmp_path / "summary.tsv").code == 0
-    found = pd.read_csv(tmp_path / "summary.tsv", sep="\t")
-    assert (found["section"] == "promoters, genomic").all()
+    path = tmp_path / "report/calibration.tsv"
+    rows = {row.metric: row for row in calibration_rows(path)}
     table = calibration_of(tmp_path / "report")
     for name in ("raw", "calibrated"):
-        row = found[found["metric"] == f"calibration error, {name}"].iloc[0]
-        expected = [
-            table.loc[name, f"ece_debiased{end}"] for end in ("", "_low", "_high")
-        ]
-        assert row[["value", "low", "high"]].tolist() == pytest.approx(
-            expected, rel=1e-4
-        )
-    files["calibration"].write_text("negative_set\n")
-    refused(
-        run("report summary", *words),
-        1,
-        files["calibration"],
-        "no column 'probabilities'",
-    )
+        row = rows[f"calibration error, {name}"]
+        assert row.section == "promoters, genomic"
+        ends = ("", "_low", "_high")
+        expected = [table.loc[name, f"ece_debiased{end}"] for end in ends]
+        assert [row.value, row.low, row.high] == pytest.approx(expected, rel=1e-4)
+    path.write_text("negative_set\n")
+    with fails(DataError, path, "probabilities"):
+        list(calibration_rows(path))
 
 
 @pytest.fixture

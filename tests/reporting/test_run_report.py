@@ -1,27 +1,39 @@
-"""The page of a run."""
+"""The report of a run: the summary of its tables, and its page."""
 
 import base64
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
+import yaml
+from scipy.stats import binomtest
 
 from bigbird_dna.config import parse_config
-from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.reporting.headlines import CHANCE, headlines
-from bigbird_dna.reporting.run_page import (
-    PARTS,
-    clock,
-    conclusion,
-    run_report,
-    shown_table,
+from bigbird_dna.config.paths import RunPaths
+from bigbird_dna.data.predictions import AUROC_SHIFTED, MEDIAN_SHIFTED, SHIFTS
+from bigbird_dna.disk.tables import read_table, write_tsv
+from bigbird_dna.errors import DataError
+from bigbird_dna.reporting import summary
+from bigbird_dna.reporting.known_effects import KnownEffect
+from bigbird_dna.reporting.pages import shown_table
+from bigbird_dna.reporting.run_page import clock, conclusion, run_page
+from bigbird_dna.reporting.summary import (
+    CHANCE,
+    headlines,
 )
-from tests.cli.command import Run, refused
+from bigbird_dna.reporting.summary import (
+    SUMMARY as SCHEMA,
+)
+from bigbird_dna.reporting.variants import COMPARED, variant_table
+from tests.cli.command import Run, invoke, refused
 from tests.golden.messages import fails, message
 from tests.html_pages import HtmlPage, check_layout, needs_browser
-from tests.toys import written
+from tests.toys import predictions, written
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 ROWS = """section	metric	value	low	high	note
@@ -68,6 +80,7 @@ SUMMARY = "".join(
 )
 CONFIG: dict[str, Any] = {
     "results": "somewhere/else",
+    "promoters": {"windows": {"negative_sets": ["permuted"]}},
     "genome": {"valid": ["demo5"], "test": ["<demo6>"]},
     "chromatin": {"data": {"tracks": "simulated", "test_regions": ["demo4:1-900"]}},
 }
@@ -81,32 +94,67 @@ def read(path: Path) -> HtmlPage:
     return page
 
 
+PLOTS = "score_track scan roc precision_recall calibration score_histograms track_calibration variants"
+TABLES = (
+    "scan promoters calibration groups track_calibration tracks variants compared_variants "
+    "random_variants variant_p_values"
+)
+STATISTICS = {
+    "vocabulary": 256,
+    "genome": {"bases": 4_000_000, "bases_per_token": 3.9, "unknown_rate": 0.0},
+    "regions": {
+        "promoters": {"bases_per_token": 3.5},
+        "empty": {"bases_per_token": None},
+    },
+}
+METRICS = {"masked_accuracy": 0.05, "steps": 1000, "tokens_seen": 5_123_456_789}
+BITS = (
+    "split\tpredictor\tbits_per_base\tlow\thigh\tdifference\tdifference_low\tdifference_high\tnote\n"
+    "valid\tmodel\t1.91\t1.9\t1.92\t\t\t\t\n"
+    "test\tmodel\t1.92\t1.91\t1.93\t\t\t\t\n"
+    "test\tuniform\t2\t2\t2\t-0.08\t-0.09\t-0.07\t2 bits a base\n"
+    "test\tbigrams\t1.94\t1.93\t1.95\t-0.02\t-0.03\t-0.01\torder 2\n"
+    "test\tbigrams, one token masked at a time\t1.9\t1.89\t1.91\t0.02\t0.01\t0.03\torder 2\n"
+)
+LOG = (
+    "".join(
+        json.dumps({"step": step, "loss": 5 - step / 100}) + "\n"
+        for step in (10, 20, 30)
+    )
+    + json.dumps({"step": 30, "evaluation": {"bits_per_base": 1.91}})
+    + "\n"
+)
+
+
+def put(path: Path, content: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return written(path, content)
+
+
 @pytest.fixture
-def files(tmp_path: Path) -> list[Path]:
-    """One of each file that the page knows, with hostile contents."""
-    made = []
-    for item in [item for items in PARTS.values() for item in items]:
-        path = (
-            tmp_path
-            / "report"
-            / ("chromatin" if item.name == "report.html" else "")
-            / item.name
-        )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = {".svg": SVG, ".html": "<p>"}.get(
-            path.suffix, "track\tauroc\nx<script>\t0.5\n"
-        )
-        path.write_text(SUMMARY if item.name == "summary.tsv" else text)
-        made.append(path)
-    return made
+def paths(tmp_path: Path) -> RunPaths:
+    """A run with every file that its page knows, with hostile contents."""
+    paths = RunPaths(tmp_path / "run")
+    for name in PLOTS.split():
+        put(paths.report / f"{name}.svg", SVG)
+    for name in TABLES.split():
+        put(paths.report / f"{name}.tsv", "track\tauroc\nx<script>\t0.5\n")
+    put(paths.report / "chromatin/report.html", "<p>")
+    put(paths.report / "summary.tsv", SUMMARY)
+    put(paths.pretraining_bits, BITS)
+    return paths
 
 
-def test_the_page_has_every_file_in_order_and_nothing_runs(
-    tmp_path: Path, files: list[Path]
-) -> None:
-    run_report(parse_config(CONFIG), files, tmp_path / "report.html")
-    page = read(tmp_path / "report.html")
-    ids = [*(title.lower().replace(" ", "-") for title in PARTS), "configuration"]
+def page_of(paths: RunPaths, values: dict[str, Any] = CONFIG) -> HtmlPage:
+    main = headlines(read_table(put(paths.results / "s.tsv", SUMMARY), SCHEMA))
+    html = run_page(parse_config(values), paths, main)
+    return read(put(paths.results / "page.html", html))
+
+
+def test_the_page_has_every_file_and_nothing_runs(paths: RunPaths) -> None:
+    page = page_of(paths)
+    ids = ["results", "all-metrics", "pretraining", "promoters", "chromatin"]
+    ids += ["variants", "configuration"]
     assert page.values("id") == ids
     links = [link for link in page.values("href") if not link.startswith("data:")]
     assert links == [*(f"#{name}" for name in ids), "report/chromatin/report.html"]
@@ -116,24 +164,31 @@ def test_the_page_has_every_file_in_order_and_nothing_runs(
         if "download" in values
     }
     assert b"demo5" in saved.pop("configuration.yaml")
-    assert saved == {
-        path.name: path.read_bytes() for path in files if path.suffix != ".html"
-    }
+    files = [*paths.report.glob("*.*"), paths.pretraining_bits]
+    assert saved == {path.name: path.read_bytes() for path in files}
     images = page.values("src", "img")
-    assert len(images) == sum(path.suffix == ".svg" for path in files)
+    assert len(images) == len(PLOTS.split())
     assert all(image.startswith("data:image/svg+xml;base64,") for image in images)
-    assert (
-        "x<script>" in page.text and "<b>" in page.text and "9 <windows>" in page.text
-    )
-    assert ": <demo6>, demo4:1-900." in page.text
+    for text in ("x<script>", "9 <windows>", ": <demo6>, demo4:1-900."):
+        assert text in page.text
     assert "somewhere/else" not in page.text
-    assert (
-        "{{" not in page.text and "{%" not in page.text
-    )  # captions are the page's own text, no templates
+
+
+def test_files_of_tasks_that_a_run_no_longer_has_are_left_out(paths: RunPaths) -> None:
+    for name in ("study.svg", "probes.svg"):
+        put(paths.report / name, SVG)
+    assert "effect-of-pretraining" not in page_of(paths).values("id")
+    chromatin = {"data": {"tracks": "x"}, "model": {"initial": "random"}}
+    values = {"genome": {"reference": "my.fa"}, "chromatin": chromatin}
+    page = page_of(paths, values)
+    ids = ["results", "all-metrics", "chromatin", "variants", "configuration"]
+    assert page.values("id") == ids
+    study = {"pretraining_study": {"tasks": ["promoters"]}}
+    assert "effect-of-pretraining" in page_of(paths, CONFIG | study).values("id")
 
 
 def test_the_conclusion(tmp_path: Path) -> None:
-    main = headlines(written(tmp_path / "summary.tsv", SUMMARY))
+    main = headlines(read_table(written(tmp_path / "summary.tsv", SUMMARY), SCHEMA))
     position, window = "position regression", "1,000-bp model"
     baselines = [
         *[position] * 3,
@@ -168,40 +223,6 @@ def test_the_conclusion(tmp_path: Path) -> None:
     assert conclusion([main[5]], []) == []
 
 
-def test_every_figure_says_what_a_good_result_is() -> None:
-    shown = [item for items in PARTS.values() for item in items]
-    assert all(item.title for item in shown)
-    figures = [item for item in shown if item.name.endswith(".svg")]
-    assert [
-        item.name for item in figures if not re.search(r"\b[Gg]ood\b", item.text)
-    ] == []
-
-
-@needs_browser
-def test_layout_in_a_browser(tmp_path: Path, files: list[Path]) -> None:
-    wide = 'xmlns="http://www.w3.org/2000/svg" width="900pt" height="300pt"'
-    row = "\t".join(["a_name_without_a_space_" * 4, *["0.123456"] * 30])
-    for path in files:
-        if path.suffix == ".svg":
-            path.write_text(f"<svg {wide}><rect width='900' height='300'/></svg>")
-        elif path.suffix == ".tsv" and path.name != "summary.tsv":
-            path.write_text("\t".join(f"column_{n}" for n in range(31)) + f"\n{row}\n")
-    run_report(parse_config(CONFIG), files, tmp_path / "report.html")
-    check_layout((tmp_path / "report.html").read_text(), tmp_path)
-
-
-def test_what_a_run_has_not_is_left_out(tmp_path: Path, files: list[Path]) -> None:
-    values = {
-        "genome": {"reference": "my.fa"},
-        "chromatin": {"data": {"tracks": "peaks"}},
-    }
-    shown = [path for path in files if path.name in ("tracks.tsv", "groups.tsv")]
-    run_report(parse_config(values), shown, tmp_path / "report.html")
-    page = read(tmp_path / "report.html")
-    assert page.values("id") == ["results", "chromatin", "configuration"]
-    assert "promoters" not in page.text.partition("Configuration")[0]
-
-
 def test_intervals_stand_beside_their_figures(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text(
@@ -217,80 +238,282 @@ def test_intervals_stand_beside_their_figures(tmp_path: Path) -> None:
     ]
 
 
-def test_the_longest_steps_come_first(tmp_path: Path, files: list[Path]) -> None:
+def test_every_plot_says_what_a_good_result_is() -> None:
+    from bigbird_dna.reporting.pages import resource
+
+    captions = re.findall(
+        r'call figure\("(.*?)".*?%}(.*?){% endcall',
+        resource("run_page.html"),
+        re.DOTALL,
+    )
+    assert len(captions) > 12
+    assert [
+        name for name, text in captions if not re.search(r"\b[Gg]ood\b", text)
+    ] == []
+
+
+@needs_browser
+def test_layout_in_a_browser(tmp_path: Path, paths: RunPaths) -> None:
+    wide = 'xmlns="http://www.w3.org/2000/svg" width="900pt" height="300pt"'
+    row = "\t".join(["a_name_without_a_space_" * 4, *["0.123456"] * 30])
+    for path in paths.report.glob("*.svg"):
+        path.write_text(f"<svg {wide}><rect width='900' height='300'/></svg>")
+    for name in TABLES.split():
+        path = paths.report / f"{name}.tsv"
+        path.write_text("\t".join(f"column_{n}" for n in range(31)) + f"\n{row}\n")
+    page_of(paths)
+    check_layout((paths.results / "page.html").read_text(), tmp_path)
+
+
+def test_the_longest_steps_come_first(paths: RunPaths) -> None:
     header = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
     rows = {"short": "0.01\t0:00:00\tNA\tNA\tNA\tNA\tNA\tNA\tNA\tNA\n"}
     rows["long"] = "3725.6\t1:02:05\t1234.5\t0\t0\t0\t0\t0\t0\t60\n"
-    steps = tmp_path / "benchmarks"
-    steps.mkdir()
     for name, row in rows.items():
-        (steps / f"{name}.tsv").write_text(header + row)
-    run_report(
-        parse_config(CONFIG), files[:1], tmp_path / "report.html", benchmarks=steps
-    )
-    text = (tmp_path / "report.html").read_text()
+        put(paths.benchmark(name), header + row)
+    page_of(paths)
+    text = (paths.results / "page.html").read_text()
     assert re.findall(r'<th scope="row">(long|short)</th>', text) == ["long", "short"]
     assert "1:02:06 in total" in text and ">1,234</td>" in text
     assert clock(None) == ""
+    put(paths.benchmark("bad"), "a\n1\n")
+    with fails(DataError, "bad.tsv"):
+        page_of(paths)
 
 
-def test_the_model_that_training_started_from_is_named(
-    tmp_path: Path, files: list[Path]
-) -> None:
+def test_the_model_that_training_started_from_is_named(paths: RunPaths) -> None:
     values = CONFIG | {"pretraining": {"start_from": "elsewhere/their-model"}}
-
-    def page(provenance: dict[str, Any]) -> str:
-        written(tmp_path / "provenance.json", json.dumps(provenance))
-        run_report(
-            parse_config(values), files[:1], tmp_path / "report.html", start=tmp_path
-        )
-        return (tmp_path / "report.html").read_text()
-
-    text = page({"files": {"model.safetensors": "abc123"}, "imported_from": "gena"})
-    assert (
-        "HuggingFace checkpoint gena" in text
-        and "abc123" in text
-        and "not recorded" in text
+    path = paths.pretrained / "provenance.json"
+    put(
+        path,
+        '{"files": {"model.safetensors": "abc123"}, "imported_from": "gena"}',
     )
-    text = page({"contigs": ["I", "II"]})
+    text = page_of(paths, values).text
+    assert "HuggingFace checkpoint gena" in text
+    assert "abc123" in text and "not recorded" in text
+    put(path, '{"contigs": ["I", "II"]}')
+    text = page_of(paths, values).text
     assert "weights of their-model" in text and "pretrained on I, II" in text
-    (tmp_path / "provenance.json").unlink()
-    run_report(
-        parse_config(values), files[:1], tmp_path / "report.html", start=tmp_path
+    path.unlink()
+    assert "weights of their-model" in page_of(paths, values).text
+    assert "their-model" not in page_of(paths).text
+
+
+def test_a_run_is_reported(run: Run, tmp_path: Path) -> None:
+    """From what a few commands wrote, with and without the configuration that the workflow stores."""
+    paths = RunPaths(tmp_path / "run")
+    refused(run("report run", paths.results), 1, "report.yaml")
+    values = CONFIG | {"encoder": {"layers": 1}}
+    put(paths.stage("report"), yaml.safe_dump(values))
+    refused(run("report run", paths.results), 1, paths.results)
+    put(paths.promoter_counts, json.dumps({"read": 4802, "promoters": 2164}))
+    put(paths.token_statistics, json.dumps(STATISTICS))
+    put(paths.pretraining_bits, BITS)
+    put(paths.pretrained / "metrics.json", json.dumps(METRICS))
+    for model in (paths.pretrained, paths.promoter_model("permuted")):
+        put(model / "training.jsonl", LOG)
+    for name, lift in (("model", 2.5), ("kmer", 1.0)):
+        frame = predictions("permuted", 120, lift, len(name))
+        frame.to_parquet(tmp_path / f"{name}.parquet", index=False)
+    words = (
+        f"--predictions=permuted={tmp_path / 'model.parquet'}",
+        f"--promoter-baseline=permuted={tmp_path / 'kmer.parquet'}",
     )
-    assert "weights of their-model" in (tmp_path / "report.html").read_text()
-    run_report(parse_config(CONFIG), files[:1], tmp_path / "report.html")
-    assert "their-model" not in (tmp_path / "report.html").read_text()
+    invoke("evaluate promoters", *words, "-o", paths.report)
+
+    result = run("report run", paths.results)
+    assert (result.code, result.err) == (0, "")
+    names = {path.name for path in paths.report.glob("*.svg")}
+    assert names >= {"loss.svg", "bits_per_base.svg", "held_out.svg"}
+    assert "finetuning_loss.svg" in names
+    assert result.out == (paths.report / "summary.txt").read_text()
+    assert result.out.splitlines()[-1] == f"Report: {paths.report_page}"
+    message(result.out, "5,123,456,789", "0.0500", "of 4,802 in the file")
+    table = pd.read_csv(paths.report / "summary.tsv", sep="\t")
+    rows = table.set_index(["section", "metric"])
+    assert rows.loc[("tokens", "bp per token, promoters"), "value"] == 3.5
+    source = pd.read_csv(paths.report / "promoters.tsv", sep="\t").iloc[0]
+    row = rows.loc[("promoters, permuted", "AUROC, model")]
+    expected = source[["auroc", "auroc_low", "auroc_high"]].astype(float)
+    np.testing.assert_allclose(row[["value", "low", "high"]].astype(float), expected)
+    # The best baseline of each kind, on the test contigs.
+    bits = table[table["metric"].str.startswith("bits per base")]
+    assert bits["value"].tolist() == [1.92, 1.94, -0.02, 1.9, 0.02]
+    assert "uniform" not in result.out
+    page = read(paths.report_page)
+    assert "Model and best baseline" in page.text
+
+    before = paths.report_page.read_bytes()
+    assert run("report run", paths.results).code == 0
+    assert paths.report_page.read_bytes() == before
+    put(paths.token_statistics, "{}")
+    refused(run("report run", paths.results), 1, paths.token_statistics, "genome")
+    assert paths.report_page.read_bytes() == before
 
 
-def test_bad_files(tmp_path: Path, files: list[Path]) -> None:
-    (tmp_path / "steps").mkdir()
-    other, step = (
-        written(tmp_path / name, "a\n1\n") for name in ("else.tsv", "steps/one.tsv")
+def test_promoters_that_were_dropped(tmp_path: Path) -> None:
+    counts = {"read": 4802, "unmapped": None, "off_reference": 2635, "duplicates": 3}
+    path = written(tmp_path / "p.json", json.dumps(counts | {"promoters": 2164}))
+    *_, dropped = summary.promoter_counts(path)
+    assert dropped.value == 2638
+    assert dropped.note == "2,635 not on the reference, 3 duplicates"
+
+
+def test_moved_windows(tmp_path: Path) -> None:
+    """A model without test promoters has none."""
+    moved = {
+        key.format(bp): 0.5 + bp / 100
+        for key in (MEDIAN_SHIFTED, AUROC_SHIFTED)
+        for bp in (0, *SHIFTS)
+    }
+    path = written(tmp_path / "a.json", json.dumps({"test": moved}))
+    rows = [*summary.shift_rows("a", path)]
+    assert [row.value for row in rows] == [0.5, 0.51, 0.52, 0.55, 0.6]
+    assert rows[-1].note == "test promoters; AUROC 0.6000"
+    for content in ({"test": {}}, {}):
+        path = written(tmp_path / "b.json", json.dumps(content))
+        assert [*summary.shift_rows("b", path)] == []
+
+
+# Track: group, and how much the wide and the narrow window see of it.
+TRACKS = {
+    "NEAR": ("TF", 2.0, 2.0),
+    "RARE": ("TF", 3.0, 0.0),
+    "FAR": ("HM", 2.0, 0.2),
+    "BOTH": ("HM", 1.5, 1.0),
+    "ABSENT": ("DHS", 1.0, 1.0),
+}
+
+
+def test_tracks(tmp_path: Path) -> None:
+    """Five tracks, one with few positives and one with none."""
+    rng = np.random.default_rng(0)
+    labels = (rng.random((400, 5)) < [0.3, 0.01, 0.3, 0.3, 0.0]).astype(np.uint8)
+    signal = {
+        "wide": [track[1] for track in TRACKS.values()],
+        "narrow": [track[2] for track in TRACKS.values()],
+        "kmers": np.full(5, 0.5),
+    }
+    for name, strength in signal.items():
+        scores = rng.normal(size=labels.shape) + labels * strength
+        np.save(tmp_path / f"{name}.npy", scores)
+    np.save(tmp_path / "labels.npy", labels)
+    rows = "".join(f"{name}\t{group}\n" for name, (group, *_) in TRACKS.items())
+    names = written(tmp_path / "tracks.tsv", f"track\tgroup\n{rows}")
+    out = tmp_path / "chromatin"
+    words = ("auc-report", tmp_path / "wide.npy", tmp_path / "labels.npy")
+    words += ("--tracks", names, "--min-positives", 20, "-o", out)
+    words += ("--compare", f"window_1000={tmp_path / 'narrow.npy'}")
+    words += ("--compare", f"kmers={tmp_path / 'kmers.npy'}")
+    invoke(*words)
+
+    groups = {(r.section, r.metric): r for r in summary.group_rows(out / "groups.tsv")}
+    source = pd.read_csv(out / "groups.tsv", sep="\t").set_index("group")
+    for group in ("TF", "HM", "all"):
+        for metric, column in {
+            "model": "median_auroc",
+            "1,000-bp model": "median_auroc_window_1000",
+            "k-mer regression": "median_auroc_kmers",
+        }.items():
+            row = groups[f"chromatin, {group}", f"median AUROC, {metric}"]
+            assert row.value == pytest.approx(source.loc[group, column], rel=1e-5)
+    notes = [
+        row.note for (_, metric), row in groups.items() if metric.endswith("model")
+    ]
+    assert [note for note in notes if note] == [
+        "1 track",
+        "2 tracks",
+        "0 tracks",
+        "3 tracks",
+    ]
+    assert np.isnan(groups["chromatin, DHS", "median AUROC, model"].value)
+
+    leads = {(r.section, r.metric): r for r in summary.lead_rows(out / "tracks.tsv")}
+    row = leads["chromatin, HM", "median AUROC, model minus 1,000-bp model"]
+    assert row.value == pytest.approx(source.loc["HM", "median_delta_window_1000"])
+    assert row.note == "better on 2, worse on 0 of 2 tracks"
+    row = leads["chromatin, all", "median AUROC, model minus k-mer regression"]
+    assert row.note == "better on 3, worse on 0 of 3 tracks"
+    # RARE leads by more, but has too few positives to count.
+    section = "chromatin, AUROC above 1,000-bp model"
+    largest = [row for (name, _), row in leads.items() if name == section]
+    assert [row.metric for row in largest] == ["FAR", "BOTH", "NEAR"]
+    assert largest[0].low > 0.2
+    source = pd.read_csv(out / "tracks.tsv", sep="\t").set_index("track").loc["FAR"]
+    expected = f"{source['auroc']:.4f} against {source['auroc_window_1000']:.4f}"
+    assert largest[0].note == expected
+
+
+def test_tracks_with_published_metrics_alone(tmp_path: Path) -> None:
+    groups = written(
+        tmp_path / "groups.tsv",
+        "group\ttracks\tmedian_auroc\tmedian_auroc_published\n1\t1\t0.9\t0.8\n",
     )
-    for error, paths, benchmarks, named in (
-        (UsageError, [other], None, other),
-        (UsageError, [files[0], files[0]], None, files[0]),
-        (DataError, [tmp_path / "roc.svg"], None, "roc.svg"),
-        (DataError, files[:1], step.parent, step),
-        (UsageError, files[:1], other, other),
-    ):
-        with fails(error, named):
-            run_report(
-                parse_config(CONFIG),
-                paths,
-                tmp_path / "out.html",
-                benchmarks=benchmarks,
-            )
-    assert not (tmp_path / "out.html").exists()
-
-
-def test_the_command(tmp_path: Path, files: list[Path], run: Run) -> None:
-    (tmp_path / "run.yaml").write_text("genome: {valid: [demo5], test: [demo6]}\n")
-    words = ("report run", tmp_path / "run.yaml", *files)
-    assert run(*words, "-o", tmp_path / "page.html").code == 0
-    assert "<h2>Results</h2>" in (tmp_path / "page.html").read_text()
-    refused(run(*words, "-o", files[0]), 2, files[0])
-    refused(
-        run(*words, "-o", tmp_path / "p.html", "--benchmarks", files[0]), 2, files[0]
+    tracks = written(
+        tmp_path / "tracks.tsv",
+        "track\tgroup\tauroc\tnote\tpublished_auroc\tdelta_published\n1\t1\t0.9\t\t0.8\t0.1\n",
     )
+    metrics = [row.metric for row in summary.group_rows(groups)]
+    assert metrics == ["median AUROC, model", "median AUROC, published"]
+    assert summary.lead_rows(tracks) == []
+
+
+def test_variants(tmp_path: Path) -> None:
+    variants = [
+        KnownEffect(
+            f"c{n % 2}", 30_000 * n + 1, "NEAR", "", ("loss", "none")[n < 6],
+            (-1) ** n * n / 20, n,
+        )
+        for n in range(12)
+    ]  # fmt: skip
+    path = tmp_path / "variants.tsv"
+    write_tsv(path, variant_table(variants, ["c1"]))
+    rows = [*summary.variant_rows(path)]
+    sections = [row.section for row in rows]
+    assert sections == ["variants, all"] * 2 + ["variants, held-out"] * 2
+    # Six fully separated pairs: the lower end is that of 6 right answers of 6.
+    assert (rows[0].value, rows[0].high) == (1, 1)
+    assert rows[0].note == "12 variants, 6 with an effect"
+    low = binomtest(6, 6).proportion_ci(0.95, "exact").low
+    assert rows[0].low == pytest.approx(low, abs=1e-6)
+    # Another predictor of the same variants is their baseline, instead of chance.
+    numbers = [12, 6, 0.9, 0.6, 0.95, 0.1, -0.05, 0.25, 1.0]
+    compared = [[subset, "kmers", *numbers] for subset in ("all", "category=x")]
+    path = tmp_path / "compared.tsv"
+    write_tsv(path, pd.DataFrame(compared, columns=COMPARED.names))
+    rows += summary.compared_variant_rows(path)
+    table = pd.DataFrame(rows, columns=SCHEMA.names)
+    found = {one.model.section: one for one in headlines(table)}
+    assert not any("category" in section for section in found)
+    one = found["variants, all"]
+    assert (one.baseline, one.best.value) == ("k-mer regression", 0.9)
+    assert one.difference.value == 0.1
+    assert one.verdict == "not measurably different"
+    assert found["variants, held-out"].baseline == "chance"
+
+
+Read = Callable[[Path], Any]
+
+
+@pytest.mark.parametrize(
+    ("read_rows", "content"),
+    [
+        (summary.token_rows, "{}"),
+        (summary.token_rows, "[]"),
+        (summary.pretraining_rows, "{"),
+        (summary.pretraining_rows, "{}"),
+        (summary.language_rows, "split\tpredictor\n"),
+        (summary.language_rows, BITS.replace("model", "bigbird")),
+        (summary.promoter_rows, "negative_set\tstratum\tmodel\n"),
+        (summary.promoter_rows, ""),
+        (summary.group_rows, "group\ttracks\n"),
+        (summary.group_rows, "group\ttracks\tmedian_auroc\nTF\t2\thigh\n"),
+        (summary.lead_rows, "track\tgroup\tauroc\tnote\tdelta_a\nX\t\t1\t\t0\n"),
+        (summary.variant_rows, "subset\tvariants\n"),
+        (summary.scan_rows, "predictor\n"),
+    ],
+)
+def test_wrong_tables(tmp_path: Path, read_rows: Read, content: str) -> None:
+    path = written(tmp_path / "input", content)
+    with fails(DataError, path):
+        list(read_rows(path))

@@ -271,7 +271,7 @@ def test_the_precision_is_fitted_to_the_calls_of_validation_contigs(
 def test_calls_are_measured_on_test_contigs(
     run: Run, home: Path, tmp_path: Path
 ) -> None:
-    """As by `evaluate calls` and `evaluate scan`, on the test contigs of the training or on others."""
+    """As by `evaluate scan`, on the test contigs of the training or on others."""
     path, genome, promoters = (
         tmp_path / "model",
         home / "genome.fa.gz",
@@ -327,7 +327,7 @@ def test_calls_are_measured_on_test_contigs(
     )
     assert (
         run(
-            "evaluate calls", "--fit", *files["long"], "--scores", *files["gap"], *words
+            "evaluate scan", "--fit", *files["long"], "--scores", *files["gap"], *words
         ).code
         == 0
     )

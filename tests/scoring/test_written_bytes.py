@@ -614,7 +614,6 @@ def test_a_result_does_not_say_where_it_was_written(
         "--tracks",
         "*",
     )
-    loss = ("report plot-loss", f"one={inputs / 'training.jsonl'}")
     commands = {
         **{
             f"s.{ending}": scores for ending in ("tsv", "bed.gz", "bw", "bg", "parquet")
@@ -634,16 +633,10 @@ def test_a_result_does_not_say_where_it_was_written(
             f"genomic={inputs / 'genomic.parquet'}",
         ),
         "variants": ("evaluate variants", inputs / "scored.vcf"),
-        "pretraining": (
-            "report pretraining",
-            inputs,
-            "--bits-per-base",
-            inputs / "bits.tsv",
-        ),
-        **{f"loss.{ending}": loss for ending in ("svg", "png", "pdf")},
-        "scores.svg": ("report plot-scores", inputs / "scores.tsv"),
-        "attention.svg": ("report plot-attention", home / "promoter"),
-        "summary.tsv": ("report summary", "--pretraining", inputs / "metrics.json"),
+        **{
+            f"scores.{ending}": ("report plot-scores", inputs / "scores.tsv")
+            for ending in ("svg", "png", "pdf")
+        },
     }
     (tmp_path / "other/deeper").mkdir(parents=True)
     for name, words in commands.items():

@@ -31,15 +31,15 @@ def once(names: str) -> dict[str, int]:
 COMMON = once(
     "all check_gpu prepare_reference prepare_promoters prepare_promoter_windows "
     "prepare_tokenizer prepare_tokens prepare_token_stats pretrain train_baseline_language "
-    "evaluate_pretraining evaluate_promoters report_pretraining report_plot_attention report_plot_loss "
-    "report_plot_scores report_summary report_run score_promoters evaluate_scan"
-) | {"finetune_promoter": 8, "train_baseline_promoter": 3, "stage_config": 7}
+    "evaluate_pretraining evaluate_promoters "
+    "report_plot_scores report_run score_promoters evaluate_scan"
+) | {"finetune_promoter": 8, "train_baseline_promoter": 3, "stage_config": 6}
 # With `start_sites`, the dense model scans all test contigs; without, a promoter model the first one.
 START_SITES = once(
     "prepare_start_sites finetune_start_sites model_calibrate_start_sites call_promoters"
 ) | {
     "prepare_held_out": 1,
-    "stage_config": 11,
+    "stage_config": 10,
 }
 FIRST_CONTIG = {"prepare_contig": 1}
 # With `chromatin.data.tracks`: two windows, the baseline, a report, variants where there are any.
@@ -52,13 +52,12 @@ CHROMATIN = once(
 # Without promoters: no pretraining either, where the chromatin models start from random weights.
 CHROMATIN_ALONE = (
     once("all check_gpu prepare_reference prepare_tokenizer prepare_token_stats")
-    | once("report_plot_attention report_summary")
     | CHROMATIN
     | {
         "report_run": 1,
         "evaluate_test_bins": 1,
         "finetune_chromatin": 1,
-        "stage_config": 7,
+        "stage_config": 6,
     }
 )
 SOURCE_JOBS = {
@@ -76,7 +75,7 @@ SOURCE_JOBS = {
     # With DeepSEA's data, two models of one window, and no variants.
     "chr22": {},
     "grch37": FIRST_CONTIG
-    | {"prepare_fetch": 6, "prepare_deepsea": 1, "stage_config": 11}
+    | {"prepare_fetch": 6, "prepare_deepsea": 1, "stage_config": 10}
     | CHROMATIN
     | {"evaluate_test_bins": 1, "model_ensemble": 1},
 }

@@ -224,7 +224,7 @@ def test_the_paper_s_values() -> None:
 def test_the_demo_is_the_default(demo_run: str) -> None:
     variants = {"score_variants": 3, "evaluate_variants": 1}
     assert jobs(demo_run) == (
-        COMMON | CHROMATIN | SOURCE_JOBS["demo"] | variants | {"stage_config": 15}
+        COMMON | CHROMATIN | SOURCE_JOBS["demo"] | variants | {"stage_config": 14}
     )
     assert "results/demo/report/summary.txt" in demo_run
 
@@ -237,11 +237,7 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
         *("--config", f"data_dir={tmp_path}"),
     )
     study = {"arm": 10, "pretraining_study": 1, "layer_probes": 1}
-    similarity = {
-        "evaluate_nearest_promoters": 4,
-        "evaluate_promoters_by_similarity": 1,
-    }
-    more = study | similarity if name == "yeast" else {}
+    more = study if name == "yeast" else {}
     assert jobs(text) == COMMON | SOURCE_JOBS[name] | more
     assert (
         len(re.findall(rf"bigbird-dna prepare fetch .* --local-data={tmp_path} ", text))

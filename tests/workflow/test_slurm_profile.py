@@ -176,7 +176,7 @@ def test_a_job_that_failed_gets_more_and_a_training_no_more_time(
         "prepare_tokens",
         "prepare_promoter_windows",
         "train_baseline_chromatin",
-        "report_summary",
+        "report_run",
     ):
         for resource in ("mem_mb", "runtime"):
             assert int(again[rule][resource]) == round(

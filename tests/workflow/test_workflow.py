@@ -11,7 +11,6 @@ import yaml
 from bigbird_dna.config import parse_config
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.model.directory import read_encoder_config
-from bigbird_dna.reporting.run_page import PARTS
 from tests import tiny_run
 from tests.conftest import REPOSITORY
 from tests.genome.chromatin import small_bundle
@@ -175,32 +174,6 @@ def test_with_a_control_and_without_pretraining(demo_run: str, tmp_path: Path) -
         parse_config(values)
 
 
-def test_captions_exist() -> None:
-    stored = {
-        path.stem
-        for path in (REPOSITORY / "bigbird_dna/reporting/captions").glob("*.rst")
-    }
-    assert stored == {item.caption for part in PARTS.values() for item in part} - {""}
-
-
-def test_the_page_of_the_run_shows_every_figure_of_the_reports(
-    demo_run: str, study_run: str
-) -> None:
-    for text, parts in (
-        (study_run, PARTS),
-        (demo_run, {**PARTS, "Effect of pretraining": ()}),
-    ):
-        (command,) = re.findall("bigbird-dna report run (.*) --benchmarks", text)
-        config, *shown = command.split()
-        assert config == "results/demo/config/report.yaml"
-        names = [Path(path).name for path in shown]
-        known = {item.name for part in parts.values() for item in part}
-        # Those by similarity are shown where splits.similarity_strata asks for them.
-        assert sorted(names) == sorted(
-            name for name in known if "similarity" not in name
-        )
-
-
 def test_every_rule_has_a_log_and_a_benchmark() -> None:
     assert all(
         {"log", "benchmark", "shell"} <= rule.keys() for rule in rules().values()
@@ -226,30 +199,18 @@ def test_the_jobs_that_the_section_splits_asks_for(
     shards = {"chromatin": {"shards": {"data": 2}}}
     text = dry_run(tmp_path, *overlay(tmp_path, {**shards, "splits": splits}))
     before = jobs(demo_run) | {"prepare_chromatin": 2, "merge_chromatin": 1}
-    more = {
-        "evaluate_nearest_promoters": 3,
-        "evaluate_promoters_by_similarity": 1,
-        "evaluate_nearest_bins": 1,
-    }
-    assert jobs(text) == before | more | {
-        "evaluate_bins_by_similarity": 1,
-        "prepare_filter_bins": 1,
-    }
+    assert jobs(text) == before | {"prepare_filter_bins": 1}
     home = "results/demo/chromatin"
     assert f"prepare filter-bins {home}/labeled --reference" in text
     assert f"--similarity 0.5 -o {home}/data >" in text
     assert re.search(
         f"merge-shards {home}/labeled.piece-1-of-2 .* -o {home}/labeled >", text
     )
-    assert text.count("--similarity-bins=0.3,0.5 ") == 2
-    assert (
-        "--predictions=genomic/nearest=results/demo/promoters/nearest-genomic.parquet"
-        in text
-    )
-    for name in ("similarity.svg", "similarity.tsv", "bin_similarity.tsv"):
-        assert (
-            f" results/demo/report/{name} " in text.split("bigbird-dna report run")[1]
-        )
+    assert text.count("--similarity-strata=0.3,0.5 ") == 1
+    baseline = "results/demo/promoters/baselines-genomic/nearest.parquet"
+    assert f"--promoter-baseline=genomic/nearest={baseline}" in text
+    stage = stage_configs(text)["promoter-baseline"]
+    assert stage["splits"] == {"similarity_strata": [0.3, 0.5]}
 
 
 # Jobs in shards: which jobs there are, and that a whole run ends in the same files
@@ -352,11 +313,6 @@ def test_chromatin_of_the_simulation(demo_run: str) -> None:
         f"evaluate variants {own} --null {random} --compare kmers={kmers} -o results/demo/report"
         in demo_run
     )
-    report = "results/demo/report"
-    assert (
-        f"--groups={report}/chromatin/groups.tsv --auc-tracks={report}/chromatin/tracks.tsv"
-        f" --variants={report}/variants.tsv --compared-variants={report}/compared_variants.tsv"
-    ) in demo_run
 
 
 def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
@@ -369,7 +325,7 @@ def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
         f"--track-table {tmp_path}/peaks " in text
         and f"--blacklist {tmp_path}/black.bed " in text
     )
-    expected = {"finetune_chromatin": 2, "model_ensemble": 1, "stage_config": 15}
+    expected = {"finetune_chromatin": 2, "model_ensemble": 1, "stage_config": 14}
     assert jobs(text) == COMMON | CHROMATIN | SOURCE_JOBS["demo"] | expected
     assert "--compare=window" not in text
 
@@ -386,10 +342,6 @@ def test_chromatin_of_a_genome_of_the_user_s_own(tmp_path: Path) -> None:
         """--set 'results="results/chr22"' -o results/chr22/tokens/statistics.json"""
         in text
     )
-    (summary,) = re.findall("bigbird-dna report summary .*", text)
-    assert "--pretraining" not in summary and "--promoters" not in summary
-    assert "--statistics results/chr22/tokens/statistics.json" in summary
-    assert "--groups=results/chr22/report/chromatin/groups.tsv" in summary
 
 
 def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> None:
@@ -408,14 +360,9 @@ def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> 
         "prepare_tokens": 1,
         "pretrain": 1,
         "evaluate_pretraining": 1,
-        "report_pretraining": 1,
     }
-    pretraining |= {"train_baseline_language": 1, "stage_config": 8}
+    pretraining |= {"train_baseline_language": 1, "stage_config": 7}
     assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1} | pretraining
-    assert (
-        "report summary --pretraining=results/chr22/models/pretrained/metrics.json "
-        in text
-    )
 
 
 def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
@@ -452,8 +399,8 @@ def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
 # Sequences without a genome: nothing is simulated, fetched, tokenized or pretrained.
 SEQUENCES = once(
     "all check_gpu prepare_sequences prepare_tokenizer evaluate_promoters score_promoters "
-    "report_plot_attention report_plot_loss report_summary report_run"
-) | {"finetune_promoter": 6, "train_baseline_promoter": 1, "stage_config": 5}
+    "report_run"
+) | {"finetune_promoter": 6, "train_baseline_promoter": 1, "stage_config": 4}
 
 
 def test_promoters_as_sequences_without_a_genome(tmp_path: Path) -> None:
@@ -475,8 +422,6 @@ def test_promoters_as_sequences_without_a_genome(tmp_path: Path) -> None:
         f"models/promoter-substituted {data}/test.fa.gz -o" in text
         and "--strand=+" in text
     )
-    (summary,) = re.findall("bigbird-dna report summary .*", text)
-    assert "--statistics" not in summary and "--pretraining" not in summary
     for missing in (
         "simulated",
         "bedgraph",
@@ -510,11 +455,11 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(
     )
     pretraining = once(
         "prepare_reference prepare_tokens prepare_token_stats pretrain train_baseline_language "
-        "evaluate_pretraining report_pretraining"
+        "evaluate_pretraining"
     )
     # Sequences that are trimmed around their middle are not aligned at the start site.
     assert jobs(text) == SEQUENCES | pretraining | {
-        "stage_config": 6,
+        "stage_config": 5,
         "train_baseline_promoter": 1,
     }
     assert "user/position" not in text and "user/orf" in text
@@ -587,7 +532,6 @@ def test_a_model_from_elsewhere_takes_the_place_of_pretraining(tmp_path: Path) -
     )
     found = jobs(text)
     assert found["prepare_start"] == 1 and not absent.keys() & found.keys()
-    assert "report_pretraining" not in found
     assert (
         """--set 'pretraining.start_from="yeast"' -o results/minimal/models/pretrained"""
         in text
@@ -655,7 +599,6 @@ def test_start_sites_scan_the_held_out_contigs(demo_run: str, tmp_path: Path) ->
         f"--scores=position={baselines}/position.scan.tsv --scores=k-mer={baselines}/kmer.scan.tsv ",
         "report plot-scores results/demo/scores/promoters.tsv ",
         " --megabases=0.02 ",
-        f"--scan-table={home}/report/scan.tsv ",
     ):
         assert words in demo_run, words
     assert demo_run.count(" --scan ") == 1

@@ -1,7 +1,4 @@
-"""Evaluation of models on held-out data, also by similarity to the training data."""
-
-BOUNDS = ",".join(map(str, CONFIG.splits.similarity_strata))
-STRATA = [f"--similarity-bins={BOUNDS}"] if BOUNDS else []
+"""Evaluation of models on held-out data, by tables and plots of the report."""
 
 
 rule evaluate_pretraining:
@@ -59,56 +56,35 @@ rule evaluate_test_bins:
         " -o {output.predictions:q} --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
-rule evaluate_nearest_promoters:
+rule evaluate_promoters:
     input:
-        **WINDOWS,
-        config=PATHS.stage("promoter-baseline"),
-    output:
-        table=PATHS.nearest_promoters("{negative_set}"),
-        predictions=PATHS.nearest_predictions("{negative_set}"),
-    log:
-        PATHS.log("evaluate-nearest-promoters-{negative_set}"),
-    benchmark:
-        PATHS.benchmark("evaluate-nearest-promoters-{negative_set}")
-    resources:
-        **job(8000, 240),
-    params:
-        windows=subpath(input.windows, parent=True),
-        version=VERSION,
-    shell:
-        "bigbird-dna evaluate nearest-promoters {input.config:q} --negative-set {wildcards.negative_set:q}"
-        " --windows {params.windows:q} --reference {input.reference:q} -o {output.table:q}"
-        " --write-predictions {output.predictions:q} > {log:q} 2>&1"
-
-
-rule evaluate_promoters_by_similarity:
-    input:
-        nearest=[PATHS.nearest_promoters(name) for name in SETS],
         models=list(MODELS.values()),
         baselines=[PATHS.promoter_baselines(name) for name in SETS],
-        predictions=[PATHS.nearest_predictions(name) for name in SETS],
+        control=[PATHS.promoter_model(name) for name in CONTROLS],
     output:
-        table=report_item(PATHS.report / "similarity.tsv"),
-        figure=report_item(PATHS.report / "similarity.svg"),
+        table=PATHS.report / "promoters.tsv",
+        roc=PATHS.report / "roc.svg",
+        precision_recall=PATHS.report / "precision_recall.svg",
+        histograms=PATHS.report / "score_histograms.svg",
+        calibration=PATHS.report / "calibration.svg",
+        calibration_table=PATHS.report / "calibration.tsv",
     log:
-        PATHS.log("evaluate-promoters-by-similarity"),
+        PATHS.log("evaluate-promoters"),
     benchmark:
-        PATHS.benchmark("evaluate-promoters-by-similarity")
+        PATHS.benchmark("evaluate-promoters")
     resources:
         **job(4000, 60),
     params:
-        files=[
-            *(f"--nearest={name}={PATHS.nearest_promoters(name)}" for name in SETS),
-            *(f"--predictions={n}/model={path}/predictions.parquet" for n, path in MODELS.items()),
-            *(f"--predictions={name}={path}" for name, path in BASELINES.items()),
-            *(f"--predictions={name}/nearest={PATHS.nearest_predictions(name)}" for name in SETS),
+        files=lambda wildcards, input: [
+            *(f"--predictions={name}={path}/predictions.parquet" for name, path in MODELS.items()),
+            *(f"--promoter-baseline={name}={path}" for name, path in BASELINES.items()),
+            *(f"--control={model}/predictions.parquet" for model in input.control),
         ],
-        strata=STRATA,
+        strata=[f"--similarity-strata={','.join(map(str, STRATA))}"] * bool(STRATA),
         directory=subpath(output.table, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna evaluate promoters-by-similarity {params.files:q} {params.strata:q}"
-        " -o {params.directory:q} > {log:q} 2>&1"
+        "bigbird-dna evaluate promoters {params.files:q} {params.strata:q} -o {params.directory:q} > {log:q} 2>&1"
 
 
 if HAS_TSS:
@@ -121,8 +97,8 @@ if HAS_TSS:
             baselines=SCAN_BASELINES if START_SITES else [],
             promoters=PATHS.promoters,
         output:
-            table=report_item(PATHS.report / "scan.tsv"),
-            figure=report_item(PATHS.report / "scan.svg"),
+            table=PATHS.report / "scan.tsv",
+            figure=PATHS.report / "scan.svg",
         log:
             PATHS.log("evaluate-scan"),
         benchmark:
@@ -141,55 +117,6 @@ if HAS_TSS:
             " --promoters {input.promoters:q} -o {params.directory:q} > {log:q} 2>&1"
 
 
-rule evaluate_nearest_bins:
-    input:
-        **BINS,
-        config=PATHS.stage("chromatin-evaluation"),
-    output:
-        table=PATHS.nearest_bins,
-        predictions=PATHS.nearest_bin_predictions,
-    log:
-        PATHS.log("evaluate-nearest-bins"),
-    benchmark:
-        PATHS.benchmark("evaluate-nearest-bins")
-    resources:
-        **job(16000, 480),
-    params:
-        data=subpath(input.bins, parent=True),
-        version=VERSION,
-    shell:
-        "bigbird-dna evaluate nearest-bins {input.config:q} --data {params.data:q}"
-        " --reference {input.reference:q} -o {output.table:q} --write-predictions {output.predictions:q}"
-        " > {log:q} 2>&1"
-
-
-rule evaluate_bins_by_similarity:
-    input:
-        nearest=PATHS.nearest_bins,
-        model=PATHS.chromatin_predictions(CHROMATIN.data.window),
-        kmers=rules.train_baseline_chromatin.output.predictions,
-        predictions=PATHS.nearest_bin_predictions,
-        labels=rules.train_baseline_chromatin.output.labels,
-        tracks=DATA_FILES["tracks"],
-    output:
-        report_item(PATHS.report / "bin_similarity.tsv"),
-    log:
-        PATHS.log("evaluate-bins-by-similarity"),
-    benchmark:
-        PATHS.benchmark("evaluate-bins-by-similarity")
-    resources:
-        **job(4000, 60),
-    params:
-        least=CHROMATIN.min_positives_report,
-        strata=STRATA,
-        version=VERSION,
-    shell:
-        "bigbird-dna evaluate bins-by-similarity {input.nearest:q} --labels {input.labels:q}"
-        " --predictions model={input.model:q} --predictions k-mer={input.kmers:q}"
-        " --predictions nearest={input.predictions:q} --track-table {input.tracks:q}"
-        " --min-positives {params.least:q} {params.strata:q} -o {output:q} > {log:q} 2>&1"
-
-
 NARROW = CHROMATIN.data.compare_window
 ALONE = [PATHS.chromatin_predictions(n, "-network") for n in (CHROMATIN.data.window, NARROW) if n]
 
@@ -206,11 +133,11 @@ rule auc_report:
         calibrated=PATHS.calibrated_chromatin,
         tracks=DATA_FILES["tracks"],
     output:
-        tracks=report_item(PATHS.report / "chromatin/tracks.tsv"),
-        groups=report_item(PATHS.report / "chromatin/groups.tsv"),
-        calibration=report_item(PATHS.report / "chromatin/track_calibration.svg"),
-        calibration_table=report_item(PATHS.report / "chromatin/track_calibration.tsv"),
-        page=report_item(PATHS.report / "chromatin/report.html"),
+        tracks=PATHS.report / "chromatin/tracks.tsv",
+        groups=PATHS.report / "chromatin/groups.tsv",
+        calibration=PATHS.report / "chromatin/track_calibration.svg",
+        calibration_table=PATHS.report / "chromatin/track_calibration.tsv",
+        page=PATHS.report / "chromatin/report.html",
     log:
         PATHS.log("auc-report"),
     benchmark:
@@ -242,11 +169,11 @@ rule evaluate_variants:
         random=PATHS.scored_variants("random-"),
         kmers=PATHS.scored_variants("kmers-"),
     output:
-        table=report_item(PATHS.report / "variants.tsv"),
-        random=report_item(PATHS.report / "random_variants.tsv"),
-        compared=report_item(PATHS.report / "compared_variants.tsv"),
-        p_values=report_item(PATHS.report / "variant_p_values.tsv"),
-        figure=report_item(PATHS.report / "variants.svg"),
+        table=PATHS.report / "variants.tsv",
+        random=PATHS.report / "random_variants.tsv",
+        compared=PATHS.report / "compared_variants.tsv",
+        p_values=PATHS.report / "variant_p_values.tsv",
+        figure=PATHS.report / "variants.svg",
     log:
         PATHS.log("evaluate-variants"),
     benchmark:

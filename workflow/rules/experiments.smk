@@ -26,7 +26,7 @@ for _experiment in EXPERIMENTS:
         input:
             compared(_experiment),
         output:
-            [report_item(PATHS.report / file) for file in find_experiment(_experiment).files],
+            [PATHS.report / file for file in find_experiment(_experiment).files],
         log:
             PATHS.log(f"compare-{_experiment}"),
         benchmark:

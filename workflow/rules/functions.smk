@@ -8,7 +8,6 @@ import shlex
 import shutil
 import sys
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 
 from snakemake.settings.types import DeploymentMethod
@@ -23,13 +22,12 @@ from bigbird_dna.config import (
     stage_text,
 )
 from bigbird_dna.config.paths import scan_file
-from bigbird_dna.data.predictions import KMER, POSITION, PROMOTER_BASELINES
+from bigbird_dna.data.predictions import KMER, NEAREST, POSITION, PROMOTER_BASELINES
 from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.sources import find_inputs, labeled_role, sequence_role
 from bigbird_dna.gpus import keep_kernels
 from bigbird_dna.papers.experiments import EXPERIMENTS
 from bigbird_dna.papers.experiments.experiment import find_experiment, plan
-from bigbird_dna.reporting.run_page import PARTS
 from bigbird_dna.workflow import (
     device,
     given,
@@ -69,11 +67,13 @@ SETS = CONFIG.promoters.windows.negative_sets
 HAS_TSS = CONFIG.has_promoters and not SEQUENCES
 # Whether a dense model scans the test contigs, instead of a promoter model the first one.
 START_SITES = CONFIG.start_sites is not None
+# Bounds of similarity to the training data; predictions of the baseline "nearest" have the similarities.
+STRATA = CONFIG.splits.similarity_strata
 MODELS = {name: PATHS.promoter_model(name) for name in SETS}
 BASELINES = {
     f"{name}/{baseline}": PATHS.promoter_baseline(baseline, name)
     for name in SETS
-    for baseline in PROMOTER_BASELINES
+    for baseline in (*PROMOTER_BASELINES, *([NEAREST] if STRATA else []))
     if not (CONFIG.has_unaligned_sequences and baseline == "position")
 }
 # Simulated variants have known effects: variants on held-out contigs are scored and evaluated.
@@ -140,25 +140,6 @@ INSIDE = (
 )
 AROUND_TRAINING = None if INSIDE else IMAGE
 LAUNCH = launcher(INSIDE)
-
-
-def report_item(path):
-    """Mark a file for `snakemake --report` with section, caption and title of the run's HTML report, if any.
-
-    A table has the caption of the plot with the same name, or of its section.
-    """
-    for part, items in PARTS.items():
-        for item in items:
-            if item.name == path.name:
-                beside = [other for other in items if Path(other.name).stem == path.stem]
-                caption, *_ = filter(None, (one.caption for one in (item, *beside, *items)))
-                return report(
-                    path,
-                    category=part,
-                    caption=str(files("bigbird_dna.reporting") / f"captions/{caption}.rst"),
-                    labels={"figure": item.title or part},
-                )
-    return path
 
 
 def shard_of(file, count):

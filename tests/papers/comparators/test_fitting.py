@@ -240,19 +240,6 @@ def test_a_probe_reads_a_model_that_stays_as_it_is(
             None,
             ["train baseline-chromatin", "-o", "a.npy", "--write-dyads", "old.npy"],
         ),
-        (
-            "nearest",
-            40,
-            [
-                "evaluate nearest-bins",
-                "--window",
-                40,
-                "--write-predictions",
-                "old.npy",
-                "-o",
-                "a.tsv",
-            ],
-        ),
     ],
 )
 def test_comparators_of_bins_are_what_other_commands_give(
