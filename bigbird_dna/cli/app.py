@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from bigbird_dna.cli import predict
+from bigbird_dna.cli import predict, train
 
 PREDICT, TRAIN, SHARE, GROUPS = (
     "Predict",
@@ -38,15 +38,10 @@ TOP: Mapping[str, Mapping[str, str]] = {
     },
     TRAIN: {
         "check-config": "cli.prepare.check_config",
-        "audit-dataset": "cli.training.audit_dataset",
         "check-promoters": "cli.homology.check_promoters",
         "simulate": "cli.prepare.simulate",
         "plan": "cli.machine.plan",
         "check-gpu": "cli.machine.check_gpu",
-        "pretrain": "cli.training.pretrain",
-        "finetune-sequences": "cli.training.finetune_sequences",
-        "finetune-promoter": "cli.training.finetune_promoter",
-        "finetune-chromatin": "cli.training.finetune_chromatin",
     },
     SHARE: {
         "auc-report": "cli.reports.auc_report",
@@ -274,6 +269,7 @@ def _options(
 
 
 app.add_typer(predict.app)
+app.add_typer(train.app)
 for _name, (_help, _) in BELOW.items():
     _below = typer.Typer(cls=_Group, no_args_is_help=True, help=_help)
     app.add_typer(_below, name=_name, rich_help_panel=GROUPS)

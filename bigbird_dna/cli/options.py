@@ -13,6 +13,7 @@ from importlib.resources import as_file, files
 from inspect import Parameter, Signature, signature
 from operator import attrgetter
 from pathlib import Path
+from textwrap import indent, wrap
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -33,6 +34,11 @@ class PlainHelp(TyperCommand):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs | {"rich_markup_mode": None})
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the example; the usual way would break options at their hyphens."""
+        lines = wrap(self.epilog or "", formatter.width - 2, break_on_hyphens=False)
+        formatter.write("\n" + indent("\n".join(lines), "  ") + "\n")
 
 
 PREDICT = "Predict"
@@ -165,13 +171,187 @@ RequireBackend = Annotated[
 ]
 
 
+RESULTS = RunPaths(Path("RESULTS"))
+"""The files of a run as shown in help texts."""
+
+Config = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG",
+        help="Configuration (YAML), such as workflow/config/demo.yaml; its key "
+        "`results` sets RESULTS below.",
+    ),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a key of CONFIG, such as encoder.layers=4; repeatable.",
+    ),
+]
+RunReference = Annotated[
+    Path | None,
+    typer.Option(
+        "--reference",
+        metavar="FASTA",
+        help="Indexed reference genome.",
+        show_default=str(RESULTS.reference),
+    ),
+]
+RunTokenizer = Annotated[
+    Path | None,
+    typer.Option(
+        "--tokenizer",
+        metavar="FILE",
+        help="DNA tokenizer.",
+        show_default=str(RESULTS.tokenizer),
+    ),
+]
+RunTokens = Annotated[
+    Path | None,
+    typer.Option(
+        "--tokens",
+        metavar="DIR",
+        help="Token stores.",
+        show_default=str(RESULTS.tokens),
+    ),
+]
+RunWindows = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Data set of prepare promoter-windows.",
+        show_default=str(RESULTS.windows),
+    ),
+]
+RunBins = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="Data set of prepare chromatin.",
+        show_default=str(RESULTS.chromatin_data),
+    ),
+]
+Pretrained = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="MODEL_DIR",
+        help="Pretrained model to fine-tune.",
+        show_default=str(RESULTS.pretrained),
+    ),
+]
+NegativeSet = Annotated[
+    str,
+    typer.Option(
+        metavar="SET",
+        help="Negative set: substituted, permuted, dinucleotide_shuffled, genomic, "
+        "intergenic, upstream or user.",
+    ),
+]
+Checkpoints = Annotated[
+    Path | None,
+    typer.Option(
+        "--checkpoint-dir",
+        metavar="DIR",
+        help="Directory for checkpoints.",
+        show_default=str(RESULTS.checkpoints),
+    ),
+]
+TimeLimit = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[D-]HH:MM:SS",
+        help="Save a checkpoint and stop with exit code 75 before this much time has "
+        "passed.",
+        show_default="the end of the Slurm job",
+    ),
+]
+NewModel = Annotated[
+    Path,
+    typer.Option(
+        *("-o", "--output"), metavar="MODEL_DIR", help="Model directory to write."
+    ),
+]
+OutputDir = Annotated[
+    Path,
+    typer.Option(
+        *("-o", "--output"),
+        metavar="DIR",
+        help="Directory for the tables and plots.",
+    ),
+]
+Figure = Annotated[
+    Path,
+    typer.Option(
+        *("-o", "--output"),
+        metavar="FILE",
+        help="Plot to write: .svg, .png or .pdf.",
+    ),
+]
+Assembly = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="GRCh37 (hg19), GRCh38 (hg38), sacCer3 (R64-1-1) or ASM294v2, with known "
+        "contig names and lengths; custom or demo: contigs have the names in the files "
+        "and in --aliases.",
+    ),
+]
+
+
+def read_run(
+    config: Path | None, overrides: Sequence[str] | None
+) -> "tuple[RunConfig, RunPaths]":
+    """Return the configuration of a run with its overrides, and the paths of its files.
+
+    None: the package's configuration for labeled sequences.
+    """
+    from bigbird_dna.config import load_config
+
+    if config is None:
+        resource = files("bigbird_dna.resources") / "labeled_sequences.yaml"
+        with as_file(resource) as path:
+            run = load_config(path, overrides or ())
+    else:
+        run = load_config(config, overrides or ())
+    keep_kernels(run.kernel_cache)
+    if run.pretraining.start_from is not None:
+        from bigbird_dna.huggingface.starting import with_start
+
+        run = with_start(run)
+    return run, run.paths
+
+
+def named_files(option: str, values: Sequence[str] | None) -> dict[str, Path]:
+    """Return the files of an option's `NAME=FILE` values by name, in order.
+
+    `UsageError`: a value of another form, or a repeated name.
+    """
+    named: dict[str, Path] = {}
+    for value in values or ():
+        name, _, path = value.partition("=")
+        if not (name and path):
+            raise UsageError(f"{option} {value!r}: expected NAME=FILE")
+        if name in named:
+            raise UsageError(f"{option}: {name!r} is given twice")
+        named[name] = Path(path)
+    return named
+
+
+def output_option(metavar: str, help: str, default: Path | str | None = None) -> Any:
+    """Return the option `-o` of a command; `default` is shown in the help."""
+    shown = True if default is None else str(default)
+    return typer.Option(
+        "-o", "--output", metavar=metavar, help=help, show_default=shown
+    )
+
+
 # Options of commands that are declared for `runs` and `trains`
 
 USUAL_CONFIG = "labeled_sequences.yaml"
 """The configuration, among the package's resources, of commands that are called without one."""
-
-RESULTS = RunPaths(Path("RESULTS"))
-"""The files of a run as shown in help texts."""
 
 
 def option(
@@ -208,37 +388,6 @@ def output(default: Any, metavar: str, help: str, usual: str | Path = "") -> Any
 def argument(help: str, metavar: str | None = None, default: Any = ...) -> Any:
     """Return a Typer argument, which is required unless it has a default."""
     return typer.Argument(default, metavar=metavar, help=help)
-
-
-def named_files(option: str, values: Sequence[str]) -> dict[str, Path]:
-    """Return the files of an option's `NAME=FILE` values by name, in order.
-
-    `UsageError`: a value of another form, or a repeated name.
-    """
-    named: dict[str, Path] = {}
-    for value in values:
-        name, equals, path = value.partition("=")
-        if not (name and equals and path):
-            raise UsageError(f"{option} {value!r}: expected NAME=FILE")
-        if name in named:
-            raise UsageError(f"{option}: {name!r} is given twice")
-        named[name] = Path(path)
-    return named
-
-
-def read_run(
-    config: Path, overrides: Sequence[str] | None
-) -> "tuple[RunConfig, RunPaths]":
-    """Return the configuration of a run with its overrides, and the paths of its files."""
-    from bigbird_dna.config import load_config
-
-    settings = load_config(config, overrides or ())
-    keep_kernels(settings.kernel_cache)
-    if settings.pretraining.start_from is not None:
-        from bigbird_dna.huggingface.starting import with_start
-
-        settings = with_start(settings)
-    return settings, settings.paths
 
 
 DEVICE = option("auto", "auto|cpu|cuda|mps", "Device on which the model runs.")
@@ -448,14 +597,6 @@ def _parameter(key: str, of: Any, default: Any) -> Parameter:
     )
 
 
-TRAINING = [
-    _parameter("checkpoints", Path | None, CHECKPOINTS),
-    _parameter("time_limit", str | None, TIME_LIMIT),
-    _parameter("device", str, DEVICE),
-    _parameter("threads", int | None, THREADS),
-]
-"""The last options of every command that trains a model."""
-
 Command = Callable[..., None]
 Given = dict[str, Any]
 """The arguments of a command by their names."""
@@ -537,50 +678,6 @@ def runs(
                 say(line)
 
         vars(command).update(work=f"bigbird_dna.{work}".rpartition(".")[::2])
-        return _with_signature(command, parameters)
-
-    return declare
-
-
-def trains(
-    work: str, *, then: str = "", **usual: Usual
-) -> Callable[[Command], Command]:
-    """Make a command from its declaration: it trains `work`, a task given by module and name.
-
-    The task receives the configuration as `run` and the other arguments by name; omitted arguments are
-    replaced as in `runs`. `then`, a function given by module and name, adds files to the written directory.
-    The options `TRAINING` are appended to the signature.
-    """
-
-    def declare(declaration: Command) -> Command:
-        parameters = [*signature(declaration).parameters.values(), *TRAINING]
-        declared = {one.name: one.default for one in parameters}
-
-        @wraps(declaration)
-        def command(**given: Any) -> None:
-            task = _function(work)
-            from bigbird_dna.genome.reference import Reference
-            from bigbird_dna.model.inference import cpu_threads
-            from bigbird_dna.training.distributed import time_of_end, world
-            from bigbird_dna.training.task import train
-
-            ends = time_of_end(given.pop("time_limit"))
-            run = _run_files(given, declared, usual)
-            del given["config"]
-            output, checkpoints, device, threads = (
-                given.pop(key) for key in ("output", "checkpoints", "device", "threads")
-            )
-            with cpu_threads(threads), world(device, ends) as here:
-                if "reference" in given:
-                    given["reference"] = Reference(given["reference"])
-                train(
-                    task(run=run, **given),
-                    output,
-                    checkpoints,
-                    here,
-                    _function(then) if then else None,
-                )
-
         return _with_signature(command, parameters)
 
     return declare

@@ -3,10 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from bigbird_dna.cli import options as opt
-from bigbird_dna.cli.options import argument, option, output, runs, trains
+from bigbird_dna.cli.options import argument, option, output, runs
 
 if TYPE_CHECKING:
     from bigbird_dna.config import Config as RunConfig
@@ -14,46 +12,12 @@ if TYPE_CHECKING:
 TOKEN_STORES = option(
     None, "DIR", "Directory of the token stores.", opt.RESULTS.tokens, "--tokens"
 )
-LABELED_FILES = argument(
-    "Tables (CSV, TSV, Parquet) of sequences and labels, or a FASTA of positives; each also .gz.",
-    "DATA...",
-)
-NEGATIVES = option(None, "FASTA", "Negatives of a FASTA of positives.")
-TASK = option(
-    None,
-    "binary|multiclass|multilabel|regression",
-    "Kind of the labels.",
-    "found from the labels",
-)
 
 
 def _tokenizer_of(settings: "RunConfig", given: opt.Given) -> Path:
     """Return the path of the tokenizer, which is stored with its token stores."""
     tokens: Path = given["tokens"]
     return tokens / settings.paths.tokenizer.name
-
-
-@trains("pretraining.task.PretrainingTask", tokenizer_path=_tokenizer_of)
-def pretrain(
-    config: Path = opt.CONFIG,
-    overrides: list[str] | None = opt.OVERRIDES,
-    tokens: Path | None = TOKEN_STORES,
-    tokenizer_path: Path | None = opt.RUN_TOKENIZER,
-    output: Path | None = output(
-        None, "MODEL_DIR", "Model directory to write.", opt.RESULTS.pretrained
-    ),
-) -> None:
-    """Pretrain the encoder on masked-token prediction, and on next-sentence prediction if configured.
-
-    With encoder.causal, it is trained on next-token prediction, and the model can continue sequences
-    (generate).
-
-    An interrupted run resumes from its last checkpoint when started again with the same configuration. On
-    SIGTERM it saves a checkpoint and exits with code 75. To train with N processes, run
-    `torchrun --nproc-per-node N -m bigbird_dna.cli.main pretrain …`.
-
-    Example: bigbird-dna pretrain workflow/config/demo.yaml
-    """
 
 
 @runs(
@@ -138,139 +102,6 @@ def evaluate_pretraining(
     """
 
 
-def _promoter_model(settings: "RunConfig", given: opt.Given) -> Path:
-    return settings.paths.promoter_model(
-        "control" if given["shuffle_labels"] else given["negative_set"]
-    )
-
-
-@trains(
-    "finetuning.promoters.PromoterTask",
-    reference=opt.promoter_reference,
-    tokenizer_path=opt.model_tokenizer,
-    output=_promoter_model,
-)
-def finetune_promoter(
-    config: Path = opt.CONFIG,
-    negative_set: str = opt.NEGATIVE_SET,
-    overrides: list[str] | None = opt.OVERRIDES,
-    shuffle_labels: bool = option(
-        False, None, "Train the shuffled-label control.", "", "--shuffle-labels"
-    ),
-    data: Path | None = opt.WINDOWS,
-    reference: Path | None = opt.RUN_REFERENCE,
-    tokenizer_path: Path | None = opt.RUN_TOKENIZER,
-    pretrained: Path | None = opt.PRETRAINED,
-    output: Path | None = output(
-        None,
-        "MODEL_DIR",
-        "Model directory to write.",
-        opt.RESULTS.promoter_model("SET"),
-    ),
-) -> None:
-    """Fine-tune a promoter classifier and predict the held-out windows; resumes and stops like pretrain.
-
-    Example: bigbird-dna finetune-promoter workflow/config/demo.yaml --negative-set genomic
-    """
-
-
-def _checkpoints_beside(_: "RunConfig", given: opt.Given) -> Path:
-    output: Path = given["output"]
-    return output.with_name(f"{output.name}.checkpoints")
-
-
-@trains(
-    "finetuning.sequences.LabeledSequenceTask",
-    then="reporting.sequences.report_model",
-    checkpoints=_checkpoints_beside,
-)
-def finetune_sequences(
-    data: list[Path] = LABELED_FILES,
-    output: Path = output(..., "MODEL_DIR", "Model directory to write."),
-    negatives: Path | None = NEGATIVES,
-    splits: Path | None = option(
-        None,
-        "TSV",
-        "Record and split (train, valid or test) of FASTA records.",
-        "by similar sequences",
-    ),
-    task: str | None = TASK,
-    both_strands: bool = option(
-        False,
-        None,
-        "The sequences have no direction: read both strands.",
-        "",
-        "--both-strands",
-    ),
-    sequence_column: str = opt.SEQUENCE_COLUMN,
-    label_columns: list[str] = opt.LABEL_COLUMNS,
-    split_column: str = opt.SPLIT_COLUMN,
-    tokenizer_path: Path | None = option(
-        None,
-        "FILE",
-        "DNA tokenizer.",
-        "trained on the training sequences",
-        "--tokenizer",
-    ),
-    pretrained: Path | None = option(
-        None,
-        "MODEL_DIR",
-        "Pretrained model to fine-tune.",
-        "random weights",
-        "--pretrained",
-    ),
-    config: Path | None = option(
-        None,
-        "CONFIG",
-        "Configuration (YAML), of which the sections sequences, encoder and tokens are read.",
-        "a small model",
-    ),
-    overrides: list[str] | None = opt.OVERRIDES,
-) -> None:
-    """Train a model of labeled sequences, and compare it with baselines on held-out sequences.
-
-    Tables have a row per sequence, with columns sequence and label, or label_0, label_1 and so on. Labels are
-    0 and 1, names of classes, or numbers. A table can have a column split; or each table is a split by its
-    name, such as train.csv, dev.csv and test.csv. Otherwise, similar sequences are in the same split.
-
-    MODEL_DIR contains the model for score-sequences, report.html and metrics.tsv with the test results of the
-    model, regressions on k-mers and on composition, a convolutional network, and a control trained on
-    shuffled labels. Resumes and stops like pretrain.
-
-    Example: bigbird-dna finetune-sequences train.csv dev.csv test.csv -o model
-    """
-
-
-@runs(
-    "reporting.audit.audit_dataset",
-    report=lambda conclusions, _: conclusions,
-    say=typer.echo,
-)
-def audit_dataset(
-    data: list[Path] = LABELED_FILES,
-    output: Path = output(..., "DIR", "Tables and page to write."),
-    negatives: Path | None = NEGATIVES,
-    splits: Path | None = option(
-        None, "TSV", "Record and split (train, valid or test) of FASTA records.", "none"
-    ),
-    task: str | None = TASK,
-    sequence_column: str = opt.SEQUENCE_COLUMN,
-    label_columns: list[str] = opt.LABEL_COLUMNS,
-    split_column: str = opt.SPLIT_COLUMN,
-    seed: int = option(1, None, "Random seed of the folds."),
-) -> None:
-    """Check labeled sequences before training: labels, copies, similar sequences, and shortcuts.
-
-    Reads the files of finetune-sequences, with any kind of label. Counts labels, and copies and similar
-    sequences (20 % common 16-mers, on either strand), also with other labels and in several splits. Fits a
-    regression to each of: length, GC content, N, lower-case letters, the first and the last 10 bases, and
-    4-mers, and evaluates it on sequences that are not similar. Writes tables and the page audit.html, and
-    prints what is wrong.
-
-    Example: bigbird-dna audit-dataset train.csv dev.csv test.csv -o audit
-    """
-
-
 def _promoter_baselines(settings: "RunConfig", given: opt.Given) -> Path:
     return settings.paths.promoter_baselines(given["negative_set"])
 
@@ -325,46 +156,6 @@ HELD_OUT = option(
     "",
     "--write-labels",
 )
-
-
-@trains(
-    "finetuning.chromatin.ChromatinTask",
-    window=lambda settings, _: settings.chromatin.data.window,
-    tokenizer_path=opt.model_tokenizer,
-)
-def finetune_chromatin(
-    config: Path = opt.CONFIG,
-    overrides: list[str] | None = opt.OVERRIDES,
-    window: int | None = option(
-        None, "BP", "Length of the model's window.", "chromatin.data.window"
-    ),
-    member: int = option(
-        0,
-        None,
-        "Index of the model in an ensemble, which sets its seed.",
-        "",
-        "--ensemble-index",
-        least=0,
-    ),
-    data: Path | None = opt.CHROMATIN_DATA,
-    reference: Path | None = opt.RUN_REFERENCE,
-    tokenizer_path: Path | None = opt.RUN_TOKENIZER,
-    pretrained: Path | None = opt.PRETRAINED,
-    kmers: Path | None = option(
-        None,
-        "FILE",
-        "K-mer regressions of the ensemble, from train baseline-chromatin --write-model.",
-        "fitted after the training",
-        "--kmers",
-    ),
-    output: Path | None = output(
-        None, "MODEL_DIR", "Model directory to write.", opt.RESULTS.combined_chromatin
-    ),
-) -> None:
-    """Train a chromatin model; resumes and stops like pretrain.
-
-    Example: bigbird-dna finetune-chromatin workflow/config/demo.yaml --window 8000
-    """
 
 
 @runs(

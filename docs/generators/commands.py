@@ -80,7 +80,9 @@ def _section(name: str, command: Any) -> str:
 
 
 def _word(argument: Any) -> str:
-    word: str = argument.metavar or argument.name.upper()
+    word = str(argument.metavar or argument.name.upper()).removesuffix("...")
+    if argument.nargs == -1:
+        word += "..."
     return word if argument.required else f"[{word}]"
 
 

@@ -1,0 +1,436 @@
+"""Commands that train models and baselines."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from bigbird_dna.cli.options import (
+    RESULTS,
+    TRAIN,
+    Checkpoints,
+    Config,
+    Device,
+    NegativeSet,
+    NewModel,
+    Overrides,
+    PlainHelp,
+    Pretrained,
+    RequireBackend,
+    RunBins,
+    RunReference,
+    RunTokenizer,
+    RunTokens,
+    SequenceColumn,
+    Threads,
+    TimeLimit,
+    output_option,
+    read_run,
+)
+
+if TYPE_CHECKING:
+    from bigbird_dna.training.distributed import World
+
+app = typer.Typer()
+baselines = typer.Typer(
+    help="Train baselines. Models are trained by pretrain, finetune-promoter and "
+    "finetune-chromatin."
+)
+
+LabeledFiles = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="DATA",
+        help="Tables (CSV, TSV, Parquet) of sequences and labels, or a FASTA of "
+        "positives; each also .gz.",
+    ),
+]
+Negatives = Annotated[
+    Path | None,
+    typer.Option(metavar="FASTA", help="Negatives of a FASTA of positives."),
+]
+LabelKind = Annotated[
+    Literal["binary", "multiclass", "multilabel", "regression"] | None,
+    typer.Option(help="Kind of the labels.", show_default="found from the labels"),
+]
+LabelColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label-column",
+        metavar="NAME",
+        help="Column of a table with labels, or a pattern such as 'track_*'; repeatable.",
+        show_default="label, or label_0, label_1 …",
+    ),
+]
+SplitColumn = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="Column of a table with the splits, if it has one."
+    ),
+]
+
+
+@contextmanager
+def training(
+    device: str, time_limit: str | None, threads: int | None, backend: str | None
+) -> "Iterator[World]":
+    """Yield the processes that train together, with this one's threads and attention backend."""
+    from bigbird_dna.attention import required_backend
+    from bigbird_dna.model.inference import cpu_threads
+    from bigbird_dna.training.distributed import time_of_end, world
+
+    with (
+        required_backend(backend),
+        cpu_threads(threads),
+        world(device, time_of_end(time_limit)) as processes,
+    ):
+        yield processes
+
+
+@app.command(
+    "pretrain",
+    cls=PlainHelp,
+    rich_help_panel=TRAIN,
+    epilog="Example: bigbird-dna pretrain workflow/config/demo.yaml",
+)
+def pretrain(
+    config: Config,
+    overrides: Overrides = None,
+    tokens: RunTokens = None,
+    tokenizer: RunTokenizer = None,
+    output: Annotated[
+        Path | None,
+        output_option("MODEL_DIR", "Model directory to write.", RESULTS.pretrained),
+    ] = None,
+    checkpoints: Checkpoints = None,
+    time_limit: TimeLimit = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    require_backend: RequireBackend = None,
+) -> None:
+    """Pretrain the encoder on masked-token prediction, and on next-sentence prediction if configured.
+
+    With encoder.causal, it is trained on next-token prediction.
+
+    An interrupted run resumes from its last checkpoint when started again with the same configuration. On
+    SIGTERM it saves a checkpoint and exits with code 75. To train with N processes, run
+    `torchrun --nproc-per-node N -m bigbird_dna.cli.main pretrain …`.
+    """
+    from bigbird_dna.pretraining.task import PretrainingTask
+    from bigbird_dna.training.task import train
+
+    run, paths = read_run(config, overrides)
+    tokens = tokens or paths.tokens
+    task = PretrainingTask(
+        run=run,
+        tokens=tokens,
+        tokenizer_path=tokenizer or tokens / paths.tokenizer.name,
+    )
+    with training(device, time_limit, threads, require_backend) as world:
+        train(
+            task,
+            output or paths.pretrained,
+            checkpoints or paths.checkpoints,
+            world,
+        )
+
+
+@app.command(
+    "finetune-promoter",
+    cls=PlainHelp,
+    rich_help_panel=TRAIN,
+    epilog="Example: bigbird-dna finetune-promoter workflow/config/demo.yaml "
+    "--negative-set genomic",
+)
+def finetune_promoter(
+    config: Config,
+    negative_set: NegativeSet,
+    overrides: Overrides = None,
+    shuffle_labels: Annotated[
+        bool,
+        typer.Option("--shuffle-labels", help="Train the shuffled-label control."),
+    ] = False,
+    windows: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Data set of prepare promoter-windows.",
+            show_default=str(RESULTS.windows),
+        ),
+    ] = None,
+    reference: RunReference = None,
+    tokenizer: RunTokenizer = None,
+    pretrained: Pretrained = None,
+    output: Annotated[
+        Path | None,
+        output_option(
+            "MODEL_DIR", "Model directory to write.", RESULTS.promoter_model("SET")
+        ),
+    ] = None,
+    checkpoints: Checkpoints = None,
+    time_limit: TimeLimit = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    require_backend: RequireBackend = None,
+) -> None:
+    """Fine-tune a promoter classifier and predict the held-out windows; resumes and stops like pretrain."""
+    from bigbird_dna.finetuning.promoters import PromoterTask
+    from bigbird_dna.genome.reference import Reference
+    from bigbird_dna.training.task import train
+
+    run, paths = read_run(config, overrides)
+    genome = paths.sequences if run.has_sequences else paths.reference
+    name = "control" if shuffle_labels else negative_set
+    with training(device, time_limit, threads, require_backend) as world:
+        task = PromoterTask(
+            run=run,
+            negative_set=negative_set,
+            shuffle_labels=shuffle_labels,
+            data=windows or paths.windows,
+            reference=Reference(reference or genome),
+            tokenizer_path=tokenizer or run.model_tokenizer,
+            pretrained=pretrained or paths.pretrained,
+        )
+        train(
+            task,
+            output or paths.promoter_model(name),
+            checkpoints or paths.checkpoints,
+            world,
+        )
+
+
+@app.command(
+    "finetune-chromatin",
+    cls=PlainHelp,
+    rich_help_panel=TRAIN,
+    epilog="Example: bigbird-dna finetune-chromatin workflow/config/demo.yaml "
+    "--window 8000",
+)
+def finetune_chromatin(
+    config: Config,
+    overrides: Overrides = None,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BP",
+            help="Length of the model's window.",
+            show_default="chromatin.data.window",
+        ),
+    ] = None,
+    member: Annotated[
+        int,
+        typer.Option(
+            "--ensemble-index",
+            metavar="N",
+            help="Index of the model in an ensemble, which sets its seed.",
+            min=0,
+        ),
+    ] = 0,
+    data: RunBins = None,
+    reference: RunReference = None,
+    tokenizer: RunTokenizer = None,
+    pretrained: Pretrained = None,
+    kmers: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="K-mer regressions of the ensemble, from train baseline --write-model.",
+            show_default="fitted after the training",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        output_option(
+            "MODEL_DIR", "Model directory to write.", RESULTS.combined_chromatin
+        ),
+    ] = None,
+    checkpoints: Checkpoints = None,
+    time_limit: TimeLimit = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    require_backend: RequireBackend = None,
+) -> None:
+    """Train a chromatin model; resumes and stops like pretrain."""
+    from bigbird_dna.finetuning.chromatin import ChromatinTask
+    from bigbird_dna.genome.reference import Reference
+    from bigbird_dna.training.task import train
+
+    run, paths = read_run(config, overrides)
+    with training(device, time_limit, threads, require_backend) as world:
+        task = ChromatinTask(
+            run=run,
+            window=run.chromatin.data.window if window is None else window,
+            member=member,
+            data=data or paths.chromatin_data,
+            reference=Reference(reference or paths.reference),
+            tokenizer_path=tokenizer or run.model_tokenizer,
+            pretrained=pretrained or paths.pretrained,
+            kmers=kmers,
+        )
+        train(
+            task,
+            output or paths.combined_chromatin,
+            checkpoints or paths.checkpoints,
+            world,
+        )
+
+
+@app.command(
+    "finetune-sequences",
+    cls=PlainHelp,
+    rich_help_panel=TRAIN,
+    epilog="Example: bigbird-dna finetune-sequences train.csv dev.csv test.csv -o model",
+)
+def finetune_sequences(
+    data: LabeledFiles,
+    output: NewModel,
+    negatives: Negatives = None,
+    splits: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TSV",
+            help="Record and split (train, valid or test) of FASTA records.",
+            show_default="by similar sequences",
+        ),
+    ] = None,
+    task: LabelKind = None,
+    both_strands: Annotated[
+        bool,
+        typer.Option(
+            "--both-strands",
+            help="The sequences have no direction: read both strands.",
+        ),
+    ] = False,
+    sequence_column: SequenceColumn = "sequence",
+    label_columns: LabelColumns = None,
+    split_column: SplitColumn = "split",
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="DNA tokenizer.",
+            show_default="trained on the training sequences",
+        ),
+    ] = None,
+    pretrained: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL_DIR",
+            help="Pretrained model to fine-tune.",
+            show_default="random weights",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CONFIG",
+            help="Configuration (YAML), of which the sections sequences, encoder and "
+            "tokens are read.",
+            show_default="a small model",
+        ),
+    ] = None,
+    overrides: Overrides = None,
+    checkpoints: Annotated[
+        Path | None,
+        typer.Option(
+            "--checkpoint-dir",
+            metavar="DIR",
+            help="Directory for checkpoints.",
+            show_default="MODEL_DIR.checkpoints",
+        ),
+    ] = None,
+    time_limit: TimeLimit = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    require_backend: RequireBackend = None,
+) -> None:
+    """Train a model of labeled sequences, and compare it with baselines on held-out sequences.
+
+    Tables have a row per sequence, with columns sequence and label, or label_0, label_1 and so on. Labels are
+    0 and 1, names of classes, or numbers. A table can have a column split; or each table is a split by its
+    name, such as train.csv, dev.csv and test.csv. Otherwise, similar sequences are in the same split.
+
+    MODEL_DIR contains the model for score-sequences, report.html and metrics.tsv with the test results of the
+    model and its baselines. Resumes and stops like pretrain.
+    """
+    from bigbird_dna.finetuning.sequences import LabeledSequenceTask
+    from bigbird_dna.reporting.sequences import report_model
+    from bigbird_dna.training.task import train
+
+    run, _ = read_run(config, overrides)
+    with training(device, time_limit, threads, require_backend) as world:
+        labeled = LabeledSequenceTask(
+            run=run,
+            data=data,
+            negatives=negatives,
+            splits=splits,
+            task=task,
+            both_strands=both_strands,
+            sequence_column=sequence_column,
+            label_columns=label_columns or (),
+            split_column=split_column,
+            tokenizer_path=tokenizer,
+            pretrained=pretrained,
+        )
+        train(
+            labeled,
+            output,
+            checkpoints or output.with_name(f"{output.name}.checkpoints"),
+            world,
+            report_model,
+        )
+
+
+@app.command(
+    "audit-dataset",
+    cls=PlainHelp,
+    rich_help_panel=TRAIN,
+    epilog="Example: bigbird-dna audit-dataset train.csv dev.csv test.csv -o audit",
+)
+def audit_dataset(
+    data: LabeledFiles,
+    output: Annotated[
+        Path,
+        output_option("DIR", "Tables and page to write."),
+    ],
+    negatives: Negatives = None,
+    splits: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TSV",
+            help="Record and split (train, valid or test) of FASTA records.",
+        ),
+    ] = None,
+    task: LabelKind = None,
+    sequence_column: SequenceColumn = "sequence",
+    label_columns: LabelColumns = None,
+    split_column: SplitColumn = "split",
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Random seed of the folds.")
+    ] = 1,
+) -> None:
+    """Check labeled sequences before training: labels, copies, similar sequences, and shortcuts.
+
+    Reads the files of finetune-sequences, with any kind of label. Counts labels, and copies and similar
+    sequences (20 % common 16-mers, on either strand), also with other labels and in several splits. Fits a
+    regression to each of: length, GC content, N, lower-case letters, the first and the last 10 bases, and
+    4-mers, and evaluates it on sequences that are not similar. Writes tables and the page audit.html, and
+    prints what is wrong.
+    """
+    from bigbird_dna.reporting.audit import audit_dataset
+
+    conclusions = audit_dataset(
+        data,
+        output,
+        negatives=negatives,
+        splits=splits,
+        task=task,
+        sequence_column=sequence_column,
+        label_columns=label_columns or (),
+        split_column=split_column,
+        seed=seed,
+    )
+    for line in conclusions:
+        typer.echo(line)
