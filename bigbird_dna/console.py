@@ -1,10 +1,11 @@
 """Log messages and progress bars on standard error; standard output is reserved for results."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
 from bigbird_dna.errors import printable
 
@@ -29,49 +30,66 @@ def log(message: str) -> None:
         )
 
 
-def progress(
-    items: Iterable[T], description: str, total: Total = None, unit: str = ""
-) -> Iterator[T]:
-    """Yield `items` with a progress bar, or with occasional log lines if standard error is not a terminal.
+class ProgressBar:
+    """Progress of a loop: a bar, or occasional log lines if standard error is not a terminal.
 
     If `total` is a function, it is called after some seconds, to avoid a delay of the first items; `unit` is
     a plural noun.
     """
-    if not sys.stderr.isatty():
-        yield from _with_lines(items, description, total, unit)
-        return
-    from rich.console import Console
-    from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(description, total=None)
-        found = None if callable(total) else total
+    def __init__(self, description: str, total: Total = None, unit: str = "") -> None:
+        self._description = description
+        self._total = total
+        self._unit = unit
+        self._done = 0
+        self._began = time.monotonic()
+        self._bar: Any = None
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import Progress
 
-        def watched() -> Iterator[T]:
-            due = time.monotonic() + _FOUND_OUT
-            for item in items:
-                yield item
-                if due and callable(total) and time.monotonic() >= due:
-                    bar.update(task, total=total())
-                    due = 0.0
+            self._bar = Progress(console=Console(stderr=True), transient=True)
+            known = None if callable(total) else total
+            self._task = self._bar.add_task(description, total=known)
+        self._due = self._began + (_FOUND_OUT if self._bar else _FIRST)
 
-        yield from bar.track(watched(), total=found, task_id=task)
+    def __enter__(self) -> Self:
+        if self._bar:
+            self._bar.start()
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.stop()
 
-def _with_lines(
-    items: Iterable[T], description: str, total: Total, unit: str
-) -> Iterator[T]:
-    began = time.monotonic()
-    due = began + _FIRST
-    for done, item in enumerate(items, start=1):
-        yield item
+    def advance(self, count: int = 1) -> None:
+        """Add to the number of items that are done."""
+        self._done += count
+        if self._bar:
+            self._bar.advance(self._task, count)
         now = time.monotonic()
-        if now < due:
-            continue
-        if callable(total):
-            total = total()
-        log(f"{description}: {_how_far(done, total, unit, now - began)}")
-        due = now + max(_FIRST, _FRACTION * (now - began))
+        if now < self._due:
+            return
+        if callable(self._total):
+            self._total = self._total()
+        if self._bar:
+            self._bar.update(self._task, total=self._total)
+            self._due = math.inf
+            return
+        passed = now - self._began
+        how_far = _how_far(self._done, self._total, self._unit, passed)
+        log(f"{self._description}: {how_far}")
+        self._due = now + max(_FIRST, _FRACTION * passed)
+
+
+def progress(
+    items: Iterable[T], description: str, total: Total = None, unit: str = ""
+) -> Iterator[T]:
+    """Yield `items` with a `ProgressBar`."""
+    with ProgressBar(description, total, unit) as bar:
+        for item in items:
+            yield item
+            bar.advance()
 
 
 def _how_far(done: int, total: int | None, unit: str, seconds: float) -> str:

@@ -9,7 +9,7 @@ From the highest score down, a call is correct if within a distance there is a T
 better call took. Whether it is correct does not depend on calls with lower scores.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -121,38 +121,47 @@ def find_track_calls(scan: Scan, suppress: int) -> dict[Track, Points]:
     }
 
 
-def stream_calls(
-    windows: Iterable[tuple[int, float | None]], suppress: int, strand: str = "+"
-) -> Iterator[tuple[int, list[tuple[int, float]]]]:
-    """Yield the calls of `find_calls` from a stream of positions, which ascend, and scores.
-
-    After each window comes a position, below which all calls are known, and the new calls, ascending; the
-    last position is above all windows. A score of None is no window.
+class StrandCalls:
+    """The calls of `find_calls` on one strand, from windows in ascending order.
 
     Windows divide into segments that have no effect on one another: a segment ends where no score within
     `suppress` bp after its highest is higher (or, on "-", equal). Its highest is then a call for certain, and
     silences all up to the end. Memory holds one segment.
     """
-    held: list[tuple[int, float]] = []
-    peak, highest, last = 0, 0.0, -1
 
-    def closed() -> list[tuple[int, float]]:
-        positions, scores = zip(*held, strict=True)
-        found = find_calls(
-            Points(np.array(positions, np.int64), np.array(scores)), suppress, strand
-        )
-        return sorted(zip(found.positions.tolist(), found.scores.tolist(), strict=True))
+    def __init__(self, suppress: int, strand: str = "+") -> None:
+        self._suppress = suppress
+        self._strand = strand
+        self._segment: list[tuple[int, float]] = []
+        self._peak, self._highest = 0, 0.0
+        self.known = 0
+        """Position below which all calls have been returned."""
 
-    for position, score in windows:
-        last, calls = position, []
-        if held and position - peak > suppress:
-            calls, held = closed(), []
+    def add(self, position: int, score: float | None) -> list[tuple[int, float]]:
+        """Add a window (None: it has no score); return the calls that have become certain, ascending."""
+        calls = []
+        if self._segment and position - self._peak > self._suppress:
+            calls = self.finish()
         if score is not None:
-            if not held or score > highest or (score == highest and strand == "-"):
-                peak, highest = position, score
-            held.append((position, score))
-        yield (held[0][0] if held else position), calls
-    yield last + 1, closed() if held else []
+            if (
+                not self._segment
+                or score > self._highest
+                or (score == self._highest and self._strand == "-")
+            ):
+                self._peak, self._highest = position, score
+            self._segment.append((position, score))
+        self.known = self._segment[0][0] if self._segment else position
+        return calls
+
+    def finish(self) -> list[tuple[int, float]]:
+        """Return the last calls."""
+        if not self._segment:
+            return []
+        positions, scores = zip(*self._segment, strict=True)
+        windows = Points(np.array(positions, np.int64), np.array(scores))
+        calls = find_calls(windows, self._suppress, self._strand)
+        self._segment = []
+        return sorted(zip(calls.positions.tolist(), calls.scores.tolist(), strict=True))
 
 
 def match_calls(calls: Integers, sites: Integers, distance: int) -> Integers:

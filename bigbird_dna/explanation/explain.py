@@ -48,13 +48,9 @@ from bigbird_dna.model.directory import load
 from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.reporting.explanations import Explanation, explanation_page
-from bigbird_dna.scoring.formats import (
-    Value,
-    check_bigwig_contigs,
-    write_bigwig,
-    write_lines,
-)
+from bigbird_dna.scoring.formats import Value, write_bigwig, write_lines
 from bigbird_dna.scoring.regions import opened
+from bigbird_dna.scoring.writers import check_bigwig_contigs
 from bigbird_dna.tokens.interface import BASES
 
 METHODS = ("mutagenesis", "gradient")

@@ -34,11 +34,15 @@ from bigbird_dna.model.batching import (
 from bigbird_dna.model.heads import ChromatinEnsemble
 from bigbird_dna.model.inference import ahead, choose_device, one_at_a_time
 from bigbird_dna.model.kernels import row_sigmoid
-from bigbird_dna.model.model import LoadedModel, finish_of
+from bigbird_dna.model.model import LoadedModel, Predictor, finish_of
 from bigbird_dna.model.settings import ChromatinSettings
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+SCORED_CENTER = 0.9
+"""Fraction of a window whose bins are scored in a scan; the others have little context on one side."""
 
 
 class ChromatinOptions(TypedDict, total=False):
@@ -83,6 +87,18 @@ class LoadedChromatinModel(LoadedModel):
         """Output columns of the start sites on each strand; `ValueError` if the model does not have them."""
         names = [track.name for track in self.tracks]
         return {strand: names.index(name) for strand, name in TSS_TRACKS.items()}
+
+    @property
+    def scored_center(self) -> float:
+        """Fraction of a window, around its center, whose bins are scored in a scan; 0: the central bin."""
+        return SCORED_CENTER if self.settings.pooling == "bin" else 0.0
+
+    @property
+    def tss_reach(self) -> tuple[int, int]:
+        """Number of bp of a window before the TSS of its central bin, and from it on."""
+        window, size = self.settings.window, self.settings.bin
+        before = int(centered_bins(window, size, 1)[0]) + size // 2
+        return before, window - before
 
     def columns(self, pattern: str | None) -> list[int]:
         """Output columns of the tracks that `pattern` selects (see `select_tracks`), in order; None: all."""
@@ -352,10 +368,6 @@ def row_logits(
 
 
 # Axes: n bins, W windows, K bins at the center of a window, T tracks.
-
-Predictor = Callable[[Sequence[str]], npt.NDArray[np.float32]]
-"""Maps N windows over A C G T N to probabilities that each depend only on their sequence: (N,) for a promoter
-model; (N, K, T) for a chromatin model, for K central bins of a window and T tracks."""
 
 WINDOWS_AT_ONCE = 512
 

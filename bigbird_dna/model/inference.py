@@ -181,6 +181,19 @@ def supported_precision(
     return precision
 
 
+def choose_precision(
+    precision: str, device: torch.device, narrow: bool = True
+) -> tuple[str, str | None]:
+    """The precision as in `supported_precision`, and how a result's command states it.
+
+    float32 is stated (not None) only if it is not the default on this device.
+    """
+    chosen = supported_precision(precision, device, narrow)
+    usual = supported_precision("auto", device, narrow)
+    is_plain = chosen == usual == "float32"
+    return chosen, None if is_plain else chosen
+
+
 def narrowed(device: torch.device) -> Callable[[], Any]:
     """A function that creates autocast contexts with the current `inference` precision, in any thread."""
     dtype = _computing.get()

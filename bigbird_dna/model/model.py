@@ -3,6 +3,7 @@
 Axes: N sequences, T tokens of one, S bp of one, K layers, D hidden width.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -60,6 +61,11 @@ MADE_FOR: dict[Task, str] = {
     "summaries": "summaries",
 }
 """Purpose of a model of each task, for messages."""
+
+
+Predictor = Callable[[Sequence[str]], npt.NDArray[np.float32]]
+"""Maps N windows over A C G T N to probabilities that each depend only on their sequence: (N,) for a promoter
+model; (N, K, T) for a chromatin model, for K central bins of a window and T tracks."""
 
 
 class EmbedOptions(TypedDict, total=False):
@@ -313,3 +319,19 @@ def finish_of(
     """The final transformation of probabilities: None, or the model's calibration, shifted to `prior`."""
     check_calibrated(calibrated, prior)
     return calibration_of(model).finish(prior) if calibrated else None
+
+
+def window_predictor(
+    model: Any, calibrated: bool = False, prior: float | None = None, **options: Any
+) -> Predictor:
+    """A function that predicts the probabilities of windows, calibrated if requested; see `finish_of`.
+
+    `model` is a promoter or chromatin model; `options` are those of its `window_probabilities`.
+    """
+    finish = finish_of(model, calibrated, prior)
+
+    def predict(windows: Sequence[str]) -> npt.NDArray[np.float32]:
+        found: npt.NDArray[np.float32] = model.window_probabilities(windows, **options)
+        return found if finish is None else finish(found)
+
+    return predict

@@ -206,6 +206,11 @@ class LoadedPromoterModel(LoadedClassifier):
         own = self.settings
         return [f"window {own.window:,} bp with the TSS at {own.upstream:,}"]
 
+    @property
+    def tss_reach(self) -> tuple[int, int]:
+        """Number of bp of a window before its TSS, and from it on."""
+        return self.settings.upstream, self.settings.downstream
+
     @overload
     def predict(
         self, sequences: "pd.Series[Any]", **options: Unpack[PromoterOptions]

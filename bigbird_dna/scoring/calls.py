@@ -5,17 +5,13 @@ of a call is that of validation calls made in the same way.
 """
 
 from array import array
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import groupby, tee
-from operator import attrgetter
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from bigbird_dna.calibration.call_precision import (
     FILE,
@@ -29,18 +25,18 @@ from bigbird_dna.calibration.calls import (
     Integers,
     Points,
     Scan,
+    StrandCalls,
     Track,
     find_track_calls,
     match_tracks,
     sites_of,
-    stream_calls,
 )
 from bigbird_dna.calibration.maps import LEAST, write_calibration
 from bigbird_dna.config import CalibrationMethod, parse_config
-from bigbird_dna.console import log
+from bigbird_dna.console import ProgressBar, log
 from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.disk.json_files import read_mapping
-from bigbird_dna.disk.shards import contents
+from bigbird_dna.disk.outputs import command_line, is_live, provenance
 from bigbird_dna.errors import (
     ConfigError,
     DataError,
@@ -51,36 +47,55 @@ from bigbird_dna.errors import (
     check_fraction,
 )
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.fasta import scan_fasta
-from bigbird_dna.genome.intervals import contig_names
-from bigbird_dna.genome.sequence import Interval, Strand
+from bigbird_dna.genome.fasta import LengthsAhead, readable, scan_fasta
+from bigbird_dna.genome.intervals import Places, contig_names, find_places
+from bigbird_dna.genome.sequence import Interval, Intervals, Strand
 from bigbird_dna.genome.splits import find_named, format_named_region
 from bigbird_dna.metrics.auroc import ENDS
-from bigbird_dna.model.catalog import changed_file, find_target
-from bigbird_dna.model.chromatin import Predictor
-from bigbird_dna.model.inference import choose_device, cpu_threads, inference
-from bigbird_dna.model.model import METRICS, LoadedModel, calibration_of
+from bigbird_dna.model.catalog import changed_file, find_target, stored_name
+from bigbird_dna.model.inference import (
+    choose_device,
+    choose_precision,
+    cpu_threads,
+    inference,
+    supported_precision,
+)
+from bigbird_dna.model.model import METRICS, LoadedModel, Predictor, calibration_of
+from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.weights import RECORD
-from bigbird_dna.scoring.formats import (
+from bigbird_dna.scoring.input_check import InputCheck
+from bigbird_dna.scoring.promoters import warn_of_unscored_records
+from bigbird_dna.scoring.scan import (
+    BOTH_STRANDS,
+    STRIDE,
+    ScanModel,
+    ScoredWindow,
+    count_scores,
+    load_scan_model,
+    scan_predictor,
+    scan_records,
+)
+from bigbird_dna.scoring.writers import (
+    BINARY_FORMATS,
     CALL_FORMATS,
     STRANDS,
-    OutputHeader,
-    TableRow,
-    Writer,
-    table_writers,
-)
-from bigbird_dna.scoring.promoters import ROW_GROUP, PromoterScorer
-from bigbird_dna.scoring.scan import BOTH_STRANDS, ScoredWindow
-from bigbird_dna.scoring.scorer import Job, Scorer, Target, write_scores
-from bigbird_dna.scoring.window_source import (
-    ScannedModel,
-    load_scanned_model,
-    scan_predictor,
-    window_source,
+    check_contig,
+    choose_output,
+    open_writer,
 )
 
-INTERVAL = ("precision_low", "precision_high", "model_score")
-"""Columns of calls after those that all tables have."""
+COLUMNS = {
+    "contig": "s",
+    "start": "d",
+    "end": "d",
+    "name": "s",
+    "score": ".6f",
+    "strand": "s",
+    "note": "s",
+    "precision_low": ".6f",
+    "precision_high": ".6f",
+    "model_score": ".6f",
+}
 
 
 class CallCounts(NamedTuple):
@@ -89,21 +104,6 @@ class CallCounts(NamedTuple):
     records: int
     scored: int
     calls: int
-
-
-class PromoterCall(NamedTuple):
-    """A call at `position`, 0-based on the record's forward strand; `score` is the model's, uncalibrated.
-
-    `precision` is the expected precision of calls with this score, with its 95 % interval.
-    """
-
-    contig: str
-    position: int
-    strand: Strand
-    score: float
-    precision: float
-    low: float
-    high: float
 
 
 def call_promoters(
@@ -116,7 +116,6 @@ def call_promoters(
     strand: str = "both",
     contigs: Sequence[str] | str = (),
     max_n: float = 0.25,
-    shard: str | None = None,
     precision: str = "auto",
     batch_size: int = 32,
     device: str = "auto",
@@ -140,8 +139,6 @@ def call_promoters(
         score of the largest F1 of precision and recall on the validation contigs.
     strand
         "both", "+" or "-". Strands have no effect on one another.
-    shard
-        "3/8": the third of eight shards of about equal numbers of records, for `merge_shards`.
 
     Raises
     ------
@@ -150,11 +147,103 @@ def call_promoters(
     DataError, ModelError
         As for `score_promoters`; the model has no `calls.json`, or that of another model.
     """
-    scorer = CallScorer(model, fasta, max_n, False, fdr, strand, contig_names(contigs))
-    counts = write_scores(
-        scorer, output, format, shard, precision, batch_size, device, threads
+    contigs = contig_names(contigs)
+    path, format = choose_output(output, format, CALL_FORMATS, [model, fasta], "bed")
+    check_at_least_one({"batch_size": batch_size, "threads": threads})
+    if fdr is not None:
+        check_fraction("fdr", fdr)
+    check_fraction("max_n", max_n)
+    check_choice("strand", strand, STRANDS)
+    supported_precision(precision, torch.device("meta"))
+    chosen_device = choose_device(device)
+    precision, stated_precision = choose_precision(
+        precision, chosen_device, narrow=False
     )
-    return CallCounts(counts["records"], counts["scored"], counts["calls"])
+
+    scan_model = load_scan_model(model)
+    expected = call_precision_of(scan_model)
+    least = _lowest_score(expected, fdr)
+    predict = scan_predictor(scan_model, batch_size=batch_size, device=device)
+    stride = expected.stride if isinstance(scan_model, LoadedPromoterModel) else None
+    source = "standard input" if str(fasta) == "-" else str(fasta)
+    strands = STRANDS[strand]
+    # A stream of calls begins before the file's end is read, so that its faults and warnings come later.
+    streams = is_live(path) and format not in BINARY_FORMATS and not contigs
+
+    options = {
+        "--format": format,
+        "--fdr": fdr,
+        "--strand": strand,
+        "--contig": list(contigs),
+        "--max-n": max_n,
+        "--precision": stated_precision,
+    }
+    arguments = [stored_name(scan_model.path), fasta]
+    command = command_line("call-promoters", arguments, options)
+    meaning = (
+        f"probability of an annotated TSS of the strand within {expected.within} bp, which no better call "
+        f"took; calls are {expected.suppress} bp apart, from windows every {expected.stride} bp"
+    )
+    origin = {**provenance(scan_model.sha256, command), "precision": meaning}
+
+    with (
+        cpu_threads(threads),
+        inference(precision, chosen_device),
+        readable(fasta) as file,
+    ):
+        input_check = InputCheck(scan_model, source)
+        lengths: Mapping[str, int]
+        if streams:
+            lengths = LengthsAhead(
+                file, lambda name: check_contig(name, format, source), input_check.add
+            )
+        else:
+            lengths = scan_fasta(file, input_check.add)
+            input_check.finish()
+        places = find_places(contigs, None, lengths, source, names=None)
+        selected = [name for name in lengths if places is None or places.on(name)]
+        total = None
+        if not streams:
+            for name in selected:
+                check_contig(name, format, source)
+            selected_lengths = {name: lengths[name] for name in selected}
+            warn_of_unscored_records(
+                [*selected_lengths.values()], scan_model, max_n, is_omitted=True
+            )
+            total = len(strands) * count_scores(selected_lengths, scan_model, stride)
+        batches = scan_records(
+            file,
+            lengths,
+            scan_model,
+            predict,
+            stride=stride,
+            strands=strands,
+            max_n=max_n,
+            places=places,
+        )
+        finder = CallFinder(expected.suppress, strands)
+        scored = written = 0
+        with (
+            open_writer(path, format, origin, COLUMNS) as writer,
+            ProgressBar("scoring", total, "scores") as bar,
+        ):
+            for rows in batches:
+                bar.advance(len(rows))
+                scored += sum(row.score is not None for row in rows)
+                calls = [call for call in finder.add(rows) if call.score >= least]
+                written += len(calls)
+                writer.write([_cells(call, expected) for call in calls])
+            calls = [call for call in finder.finish() if call.score >= least]
+            written += len(calls)
+            writer.write([_cells(call, expected) for call in calls])
+
+        if streams:
+            input_check.finish()
+            selected = list(lengths)
+            warn_of_unscored_records(
+                [*lengths.values()], scan_model, max_n, is_omitted=True
+            )
+    return CallCounts(len(selected), scored, written)
 
 
 def call_precision_of(model: LoadedModel) -> CallPrecision:
@@ -168,203 +257,84 @@ def call_precision_of(model: LoadedModel) -> CallPrecision:
     return read_call_precision(path, model.sha256)
 
 
-def scan_calls(
-    windows: Iterable[ScoredWindow],
-    *,
-    suppress: int,
-    strands: Sequence[Strand] = BOTH_STRANDS,
-) -> Iterator[tuple[str, int, Strand, float]]:
-    """Yield contig, TSS position, strand and score of the calls of scored windows, ascending on each contig.
-
-    Windows ascend on each contig, those of `strands` adjacent; calls are those of `find_calls`. Records
-    shorter than the window have none. Memory holds a few windows.
-    """
-
-    def points(
-        rows: Iterable[ScoredWindow], strand: Strand
-    ) -> Iterator[tuple[int, float | None]]:
-        for row in rows:
-            if row.strand == strand and row.tss is not None:
-                yield row.tss, row.score
-
-    for contig, rows in groupby(windows, key=attrgetter("contig")):
-        streams = [
-            stream_calls(points(copy, strand), suppress, strand)
-            for strand, copy in zip(strands, tee(rows, len(strands)), strict=True)
-        ]
-        waiting: list[
-            tuple[int, Strand, float]
-        ] = []  # calls of one strand, ahead of the other
-        for step in zip(*streams, strict=True):
-            for strand, (_, found) in zip(strands, step, strict=True):
-                waiting += [(position, strand, score) for position, score in found]
-            known = min(below for below, _ in step)
-            if waiting and min(waiting)[0] < known:
-                yield from ((contig, *one) for one in sorted(waiting) if one[0] < known)
-                waiting = [one for one in waiting if one[0] >= known]
-        yield from ((contig, *one) for one in sorted(waiting))
+def _lowest_score(expected: CallPrecision, fdr: float | None) -> float:
+    """Return the lowest score of a call; `UsageError` if no score reaches the rate."""
+    if fdr is None:
+        return expected.best().score
+    if fdr == 1:
+        return 0.0
+    rate = expected.at_rate(fdr)
+    if rate is None:
+        raise UsageError(
+            f"fdr {fdr}: not reached: the highest scores have an expected false-discovery rate of "
+            f"{expected.expected_fdr[0]:.3g}; give a larger rate, or 1 for all calls"
+        )
+    return rate.score
 
 
-def _table_row(call: PromoterCall) -> TableRow:
+class PromoterCall(NamedTuple):
+    """A call at `position`, 0-based on the record's forward strand; `score` is the model's, uncalibrated."""
+
+    contig: str
+    position: int
+    strand: Strand
+    score: float
+
+
+def _cells(call: PromoterCall, expected: CallPrecision) -> tuple[Any, ...]:
+    """Return the cells of `COLUMNS`: the score is the expected precision, with its 95 % interval."""
     start, end = call.position, call.position + 1
     name = f"{call.contig}:{start}-{end}({call.strand})"
-    values = np.array([call.low, call.high, call.score], np.float32)
-    return TableRow(
-        call.contig, start, end, name, call.precision, call.strand, ".", values
-    )
+    precision, low, high = (float(value) for value in expected(call.score))
+    interval = np.array([low, high, call.score], np.float32).tolist()
+    return (call.contig, start, end, name, precision, call.strand, "", *interval)
 
 
-def _with_meaning(write: Writer[PromoterCall]) -> Writer[PromoterCall]:
-    """Return a writer that also states what precision means, which shards keep in the header's `extra`."""
-    return lambda path, rows, header: write(
-        path,
-        rows,
-        header._replace(
-            origin={**header.origin, "precision": header.extra["precision"]}
-        ),
-    )
+class CallFinder:
+    """The calls of `find_calls` on all strands of all records, from scored windows in file order.
 
+    Windows ascend on each contig. Calls come in the order of their positions. Records shorter than the window
+    have none. Memory holds a few windows.
+    """
 
-WRITERS = {
-    name: _with_meaning(write)
-    for name, write in table_writers(
-        _table_row, lambda _: ROW_GROUP, has_score=True
-    ).items()
-}
+    def __init__(self, suppress: int, strands: Sequence[Strand] = BOTH_STRANDS) -> None:
+        self._suppress = suppress
+        self._strands = strands
+        self._begin("")
 
-
-class CallWindows(PromoterScorer):
-    """The windows whose scores are called."""
-
-    lists_short: ClassVar[bool] = False
-
-
-@dataclass(frozen=True)
-class CallScorer(Scorer[ScannedModel, PromoterCall]):
-    """Calls along the records of a FASTA file; see `call_promoters`."""
-
-    kind = "calls"
-    narrow = False
-    command = "call-promoters"
-    formats = CALL_FORMATS
-    default_format = "bed"
-    writers = WRITERS
-    files = ()
-
-    fdr: float | None
-    strand: str
-    contigs: tuple[str, ...]
-
-    def check(self, target: Target) -> None:
-        if self.fdr is not None:
-            check_fraction("fdr", self.fdr)
-        check_fraction("max_n", self.max_n)
-        check_choice("strand", self.strand, STRANDS)
-
-    def load(self, **computing: Any) -> tuple[ScannedModel, Predictor]:
-        model = load_scanned_model(self.model)
-        self._least(call_precision_of(model))
-        return model, scan_predictor(model, False, **computing)
-
-    def _least(self, precision: CallPrecision) -> float:
-        """Return the lowest score of a call; `UsageError` if no score reaches the rate."""
-        if self.fdr is None:
-            return precision.best().score
-        if self.fdr == 1:
-            return 0.0
-        found = precision.at_rate(self.fdr)
-        if found is None:
-            raise UsageError(
-                f"fdr {self.fdr}: not reached: the highest scores have an expected false-discovery rate of "
-                f"{precision.expected_fdr[0]:.3g}; give a larger rate, or 1 for all calls"
-            )
-        return found.score
-
-    @contextmanager
-    def open(self, model: ScannedModel, target: Target) -> Iterator[Job[PromoterCall]]:
-        fitted, strands = call_precision_of(model), STRANDS[self.strand]
-        least, fitted_in = self._least(fitted), Path(model.path or "", FILE)
-        source, own = (
-            window_source(model, fitted.stride),
-            (self.strand, self.contigs, None, None),
-        )
-        scanned = CallWindows(
-            self.model, self.source, self.max_n, False, fitted.stride, *own
-        )
-        options: dict[str, object | None] = {
-            "--format": target.format,
-            "--fdr": self.fdr,
+    def _begin(self, contig: str) -> None:
+        self._contig = contig
+        self._by_strand = {
+            strand: StrandCalls(self._suppress, strand) for strand in self._strands
         }
-        options |= {"--strand": self.strand}
-        options |= {"--contig": list(self.contigs), "--max-n": self.max_n}
-        meaning = f"probability of an annotated TSS of the strand within {fitted.within} bp, which no better "
-        meaning += f"call took; calls are {fitted.suppress} bp apart, from windows every {fitted.stride} bp"
-        with scanned.open(model, target) as job:
+        self._waiting: list[PromoterCall] = []  # for calls of the other strand
 
-            def records() -> list[str]:
-                chosen = job.header.extra["places"]
-                return [
-                    name
-                    for name in job.header.contigs
-                    if chosen is None or name in chosen
-                ]
+    def add(self, windows: Iterable[ScoredWindow]) -> list[PromoterCall]:
+        """Add windows; return the calls that have become certain."""
+        complete = []
+        for row in windows:
+            if row.contig != self._contig:
+                complete += self.finish()
+                self._begin(row.contig)
+            if row.tss is None:
+                continue
+            for position, score in self._by_strand[row.strand].add(row.tss, row.score):
+                call = PromoterCall(row.contig, position, row.strand, score)
+                self._waiting.append(call)
+        known = min(strand.known for strand in self._by_strand.values())
+        self._waiting.sort()
+        complete += [call for call in self._waiting if call.position < known]
+        self._waiting = [call for call in self._waiting if call.position >= known]
+        return complete
 
-            def windows_of(numbers: range) -> range:
-                """Return the numbers of the windows of some of the records."""
-                lengths = job.header.contigs
-                counts = [source.count({name: lengths[name]}) for name in records()]
-                return range(sum(counts[: numbers.start]), sum(counts[: numbers.stop]))
-
-            def rows(
-                predict: Predictor, numbers: range | None
-            ) -> Iterator[PromoterCall]:
-                windows = job.rows(
-                    predict, None if numbers is None else windows_of(numbers)
-                )
-                counted = _counted(windows, job.counts)
-                found = scan_calls(counted, suppress=fitted.suppress, strands=strands)
-                for contig, position, strand, score in found:
-                    if score >= least:
-                        expected = (float(value) for value in fitted(score))
-                        yield PromoterCall(contig, position, strand, score, *expected)
-
-            header = OutputHeader(
-                self.origin(model, target, options),
-                job.header.contigs,
-                INTERVAL,
-                {"precision": meaning},
-            )
-            yield Job(
-                header,
-                lambda: job.content() | contents(fitted_in),
-                lambda: len(records()),
-                rows,
-                job.counts,
-            )
-
-    def count(self, row: PromoterCall, counts: Counter[str]) -> None:
-        counts["calls"] += 1
-
-    @staticmethod
-    def lines(row: PromoterCall) -> Iterable[str]:
-        return (
-            "\t".join([row.contig, str(row.position), row.strand, *map(repr, row[3:])]),
-        )
-
-    @staticmethod
-    def parse(line: str, header: OutputHeader) -> PromoterCall:
-        contig, position, strand, *numbers = line.split("\t")
-        return PromoterCall(
-            contig, int(position), cast(Strand, strand), *map(float, numbers)
-        )
-
-
-def _counted(
-    windows: Iterable[ScoredWindow], counts: Counter[str]
-) -> Iterator[ScoredWindow]:
-    for window in windows:
-        counts["scored"] += window.score is not None
-        yield window
+    def finish(self) -> list[PromoterCall]:
+        """Return the last calls of the record."""
+        for strand, calls in self._by_strand.items():
+            for position, score in calls.finish():
+                call = PromoterCall(self._contig, position, strand, score)
+                self._waiting.append(call)
+        complete, self._waiting = sorted(self._waiting), []
+        return complete
 
 
 # The expected precision
@@ -420,7 +390,7 @@ def calibrate_calls(
     sizes = {"stride": stride, "suppress": suppress, "within": within}
     check_at_least_one({**sizes, "batch_size": batch_size, "threads": threads})
     found = find_target(path, output)
-    model = load_scanned_model(found)
+    model = load_scan_model(found)
     assert model.path is not None
     held_out = _held_out(model, reference)
     chosen = contig_names(contigs) or (*held_out["valid"],) or _calibrated_on(model)
@@ -433,33 +403,22 @@ def calibrate_calls(
         raise UsageError(
             f"contig {both[0]} must not be both a validation and a test contig"
         )
-    predict = scan_predictor(
-        model, False, None, stride, batch_size=batch_size, device=device
-    )
-    source, computing = (
-        window_source(model, stride),
-        inference("float32", choose_device(device)),
-    )
+    if isinstance(model, LoadedPromoterModel):
+        step = stride or STRIDE
+    elif stride is None:
+        step = model.settings.bin
+    else:
+        raise UsageError(
+            f"stride {stride}: {model.name} scores bins of {model.settings.bin} bp"
+        )
+    predict = scan_predictor(model, batch_size=batch_size, device=device)
 
-    def scan(names: Sequence[str], regions: Mapping[str, Interval]) -> Scan:
-        assert model.path is not None
-        with TemporaryDirectory() as home:
-            contigs, bed = tuple(names), None
-            if regions.keys() == set(names):
-                contigs, bed = (), Path(home, "held-out.bed")
-                lines = (
-                    f"{one.contig}\t{one.start}\t{one.end}\n"
-                    for one in regions.values()
-                )
-                bed.write_text("".join(lines), encoding="utf-8")
-            windows = CallWindows(
-                model, reference, 0.25, False, stride, "both", contigs, bed, None
-            )
-            with windows.open(model, Target(model.path, "bed", None, "float32")) as job:
-                return _read_scan(job.rows(predict, None), source.step)
-
-    with cpu_threads(threads), computing:
-        valid = scan(chosen, held_out["valid"])
+    input_check = InputCheck(model, reference)
+    lengths = scan_fasta(reference, input_check.add)
+    input_check.finish()
+    with cpu_threads(threads), inference("float32", choose_device(device)):
+        places = _scanned_places(chosen, held_out["valid"], lengths, reference)
+        valid = _scan(model, predict, reference, lengths, places, step)
         sites = sites_of(promoters, valid)
         if not any(map(len, sites.values())):
             raise DataError(
@@ -469,7 +428,7 @@ def calibrate_calls(
         calls = match_tracks(by_track, sites, within)
         fitted = fit_calls(
             calls,
-            stride=source.step,
+            stride=step,
             suppress=suppress,
             within=within,
             megabases=valid.megabases,
@@ -489,9 +448,9 @@ def calibrate_calls(
         metrics: dict[str, Any] = {"valid": _average_precision(by_track, sites)}
         if test:
             log(f"measuring the calls on the test contigs {', '.join(test)}")
-            metrics["test"] = _test_metrics(
-                scan(test, held_out["test"]), promoters, fitted
-            )
+            places = _scanned_places(test, held_out["test"], lengths, reference)
+            tested = _scan(model, predict, reference, lengths, places, step)
+            metrics["test"] = _test_metrics(tested, promoters, fitted)
         elif not wanted:
             log(
                 "no test contigs are known: the calls are measured on the validation contigs only"
@@ -569,7 +528,7 @@ def _test_text(metrics: Mapping[str, Any]) -> str:
     )
 
 
-def _held_out(model: ScannedModel, reference: Path) -> dict[str, dict[str, Interval]]:
+def _held_out(model: ScanModel, reference: Path) -> dict[str, dict[str, Interval]]:
     """Return the contigs and regions that the model's training held out, by split and name; none if this is
     not recorded, or the genome lacks some."""
     assert model.path is not None
@@ -601,7 +560,7 @@ def _held_out(model: ScannedModel, reference: Path) -> dict[str, dict[str, Inter
     }
 
 
-def _calibrated_on(model: ScannedModel) -> tuple[str, ...]:
+def _calibrated_on(model: ScanModel) -> tuple[str, ...]:
     contigs = calibration_of(model).fitted_on.get("contigs")
     if not isinstance(contigs, list):
         raise UsageError(
@@ -610,17 +569,48 @@ def _calibrated_on(model: ScannedModel) -> tuple[str, ...]:
     return tuple(map(str, contigs))
 
 
-def _read_scan(windows: Iterable[ScoredWindow], stride: int) -> Scan:
+def _scanned_places(
+    names: Sequence[str],
+    held_out: Mapping[str, Interval],
+    lengths: Mapping[str, int],
+    reference: Path,
+) -> Places | None:
+    """Return the held-out regions if all of them, and nothing else, are named; else the named contigs."""
+    if not names or held_out.keys() != set(names):
+        return find_places(names, None, lengths, reference, names=None)
+    regions = (
+        (one.contig, Intervals(np.array([one.start]), np.array([one.end])))
+        for one in held_out.values()
+    )
+    return Places(Intervals.joined(regions), str)
+
+
+def _scan(
+    model: ScanModel,
+    predict: Predictor,
+    reference: Path,
+    lengths: Mapping[str, int],
+    places: Places | None,
+    stride: int,
+) -> Scan:
     """Return the scored windows by track."""
+    selected = [
+        length for name, length in lengths.items() if places is None or places.on(name)
+    ]
+    warn_of_unscored_records(selected, model, 0.25, is_omitted=True)
     found: defaultdict[Track, tuple[Any, Any]] = defaultdict(
         lambda: (array("q"), array("d"))
     )
-    for row in windows:
-        if row.score is not None and row.tss is not None:
-            positions, scores = found[row.contig, row.strand]
-            positions.append(row.tss)
-            scores.append(row.score)
-    return Scan(
-        {track: Points(*map(np.array, columns)) for track, columns in found.items()},
-        stride,
-    )
+    step = stride if isinstance(model, LoadedPromoterModel) else None
+    with ProgressBar("scoring", None, "scores") as bar:
+        for rows in scan_records(
+            reference, lengths, model, predict, stride=step, places=places
+        ):
+            bar.advance(len(rows))
+            for row in rows:
+                if row.score is not None and row.tss is not None:
+                    positions, scores = found[row.contig, row.strand]
+                    positions.append(row.tss)
+                    scores.append(row.score)
+    windows = {track: Points(*map(np.array, found[track])) for track in found}
+    return Scan(windows, stride)

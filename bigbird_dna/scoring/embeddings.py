@@ -23,10 +23,9 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, Strand
 from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns, stream_sequences
 from bigbird_dna.model.batching import placed_rows
-from bigbird_dna.model.chromatin import Predictor
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.embedding import EmbeddingLayer, Pool, find_layer, vector_shape
-from bigbird_dna.model.model import LoadedModel
+from bigbird_dna.model.model import LoadedModel, Predictor
 from bigbird_dna.scoring.formats import (
     EMBEDDING_FORMATS,
     PLACE,

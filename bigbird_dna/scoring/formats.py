@@ -4,13 +4,10 @@ All writers except that of bigWig process a stream with bounded memory. The same
 any machine and at any time. Coordinates are 0-based and half-open, except those of VCF.
 """
 
-import errno
-import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
@@ -20,63 +17,28 @@ from bigbird_dna.disk.outputs import (
     Destination,
     open_text,
     provenance,
-    provenance_lines,
     text_destination,
 )
-from bigbird_dna.errors import DataError, UsageError, check_choice
+from bigbird_dna.errors import UsageError, check_choice
+from bigbird_dna.scoring.writers import BINARY_FORMATS, BigWigWriter, Formats
 
 if TYPE_CHECKING:  # help texts must not import NumPy
     import numpy as np
     from numpy.typing import NDArray
 
-    from bigbird_dna.genome.sequence import Strand
-
 R = TypeVar("R")
 
-Formats = Mapping[str, tuple[str, ...]]
-"""Format → file extensions."""
-
-SCORE_FORMATS: Formats = {
-    "tsv": (".tsv", ".txt"),
-    "bed": (".bed",),
-    "bedgraph": (".bedgraph", ".bdg", ".bg"),
-    "bigwig": (".bigwig", ".bw"),
-    "parquet": (".parquet",),
-}
-TRACK_FORMATS: Formats = {
-    name: endings for name, endings in SCORE_FORMATS.items() if name != "bedgraph"
-}
-CALL_FORMATS: Formats = {
-    name: SCORE_FORMATS[name] for name in ("bed", "tsv", "parquet")
-}
-SEQUENCE_FORMATS: Formats = {name: SCORE_FORMATS[name] for name in ("tsv", "parquet")}
 EMBEDDING_FORMATS: Formats = {
     "parquet": (".parquet",),
     "npz": (".npz",),
     "h5ad": (".h5ad",),
 }
 VARIANT_FORMATS: Formats = {"vcf": (".vcf",), "tsv": (".tsv", ".txt")}
-BINARY_FORMATS = ("bigwig", "parquet", "npz", "h5ad")
-
-_BROWSERS_FORMATS = ("bed", "bedgraph")
-# Header lines of these formats. UCSC accepts the words `track` and `browser`, htsjdk (IGV) also `track_7`.
-_HEADERS = ("#", "track", "browser")
-
-STRANDS: Mapping[str, tuple["Strand", ...]] = {
-    "both": ("+", "-"),
-    "+": ("+",),
-    "-": ("-",),
-}
 
 TBI_REACH = 2**29  # bp, the largest position in a `.tbi` index
 
 Value = tuple[str, int, int, float]
 """Contig, start and end (0-based, half-open), and the value."""
-
-MOST_BIGWIG_CONTIGS = 65_535
-"""Largest number of contigs with values in a bigWig: pybigtools writes them in a node with a 16-bit count."""
-
-_SPARE = 1 << 20  # bytes of reserve: the blocks of each contig are allocated separately
 
 
 class OutputHeader(NamedTuple):
@@ -125,24 +87,6 @@ def check_format(format: str, formats: Formats, output: Path | None) -> None:
             )
 
 
-def check_contig(contig: str, format: str, where: Path | str) -> None:
-    """Raise `DataError` if the lines of a contig would be read as headers, e.g. BED lines of `track_1`."""
-    if format in _BROWSERS_FORMATS and contig.startswith(_HEADERS):
-        raise DataError(
-            f"{where}: contig {contig!r} cannot be written as {format}: genome browsers would read its lines "
-            "as headers; rename the contig, or write tsv or parquet"
-        )
-
-
-def check_bigwig_contigs(count: int, where: object, instead: str) -> None:
-    """Raise `DataError` if more contigs have values than a bigWig can have; `instead` is what to do."""
-    if count > MOST_BIGWIG_CONTIGS:
-        raise DataError(
-            f"{where}: a bigWig can have values on {MOST_BIGWIG_CONTIGS:,} contigs, not on {count:,}: "
-            f"{instead}"
-        )
-
-
 def write_lines(
     path: Destination, lines: Iterable[str], errors: str = "strict"
 ) -> None:
@@ -152,98 +96,8 @@ def write_lines(
             stream.write(f"{line}\n")
 
 
-class TableRow(NamedTuple):
-    """A row of a table: coordinates, score (for tracks, the largest value), and values of the tracks.
-
-    Score and values are None if the row was not scored. `note` is "" or "." if there is no note. `tss` is the
-    position that a score is about; None if it is not in the sequence.
-    """
-
-    contig: str
-    start: int
-    end: int
-    name: str
-    score: float | None
-    strand: str
-    note: str
-    values: "NDArray[np.float32] | None" = None
-    tss: int | None = None
-
-
 PLACE: Mapping[str, type] = {"contig": str, "start": int, "end": int, "name": str}
 """The first columns of every table."""
-SCORED: Mapping[str, type] = {"score": float, "strand": str}
-"""The next columns of a table of scores."""
-SITE: Mapping[str, type] = {"tss": int}
-"""The last column of a table of promoter scores."""
-
-
-def table_writers(
-    fields: Callable[[R], TableRow],
-    group: Callable[[int], int],
-    *,
-    has_score: bool,
-    has_tss: bool = False,
-) -> dict[str, Writer[R]]:
-    """Return writers of tables as TSV, BED and Parquet; `fields` converts a row to the fields of the table.
-
-    Columns are the coordinates, with `has_score` score and strand, then note and tracks, with `has_tss` TSS.
-    BED has 1000 × score (0 if not scored) and strand after the coordinates, as UCSC requires, and then the
-    other columns. `group` returns the number of rows per Parquet row group, which is held in memory, for a
-    number of tracks. The header of a TSV with TSSs begins without #, so that pandas reads it with
-    `comment="#"`.
-    """
-    last = SITE if has_tss else {}
-
-    def lines(rows: Iterable[R], is_bed: bool, header: OutputHeader) -> Iterator[str]:
-        more = ["probability"] if is_bed and has_score else []
-        scored = [*SCORED, *more] if is_bed or has_score else []
-        yield from provenance_lines(header.origin)
-        mark = "" if has_tss and not is_bed else "#"
-        yield mark + "\t".join([*PLACE, *scored, "note", *header.columns, *last])
-        for contig, start, end, name, score, strand, note, values, tss in map(
-            fields, rows
-        ):
-            text = "NA" if score is None else f"{score:.6f}"
-            first = str(round(1000 * (score or 0))) if is_bed else text
-            cells = [first, strand, text][: len(scored)]
-            tracks = (
-                ["."] * len(header.columns)
-                if values is None
-                else map("{:.6f}".format, values.tolist())
-            )
-            sites = ["NA" if tss is None else str(tss)][: len(last)]
-            yield "\t".join(
-                [
-                    f"{contig}\t{start}\t{end}\t{name}",
-                    *cells,
-                    note or ".",
-                    *tracks,
-                    *sites,
-                ]
-            )
-
-    def write_parquet(
-        path: Destination, rows: Iterable[R], header: OutputHeader
-    ) -> None:
-        first = {**PLACE, **(SCORED if has_score else {})}
-        cells = (
-            (
-                tuple(getattr(row, name) for name in (*first, *last)),
-                row.note,
-                row.values,
-            )
-            for row in map(fields, rows)
-        )
-        write_parquet_table(
-            path, cells, first, header, group(len(header.columns)), last=last
-        )
-
-    return {
-        "tsv": lambda path, rows, header: write_lines(path, lines(rows, False, header)),
-        "bed": lambda path, rows, header: write_lines(path, lines(rows, True, header)),
-        "parquet": write_parquet,
-    }
 
 
 def write_parquet_table(
@@ -307,64 +161,14 @@ def write_parquet_table(
         raise OSError(f"Parquet file of {written:,} rows, not {count:,}")
 
 
-def write_bedgraph(
-    path: Destination, values: Iterable[Value], origin: Mapping[str, str]
-) -> None:
-    """Write values with six digits, after the origin as `##` lines."""
-    write_lines(path, chain(provenance_lines(origin), map(_bedgraph_line, values)))
-
-
 def write_bigwig(
-    path: Destination, values: Iterable[Value], contigs: Mapping[str, int], what: str
+    path: Path, values: Iterable[Value], contigs: Mapping[str, int], what: str
 ) -> None:
-    """Write values with six digits; they must be in the order of `contigs` and positions, without overlap.
-
-    pybigtools prints errors of its iterator and continues; all values are therefore written to a temporary
-    file first. `DataError` if there are no values (`what` names the unit without scores) or too many contigs;
-    `OSError` if a disk may have too little space, or if the file cannot be read back.
-    """
-    import pybigtools
-
-    assert isinstance(path, Path), "bigWig needs a regular file: its writer seeks"
+    """Write values, see `BigWigWriter`; `what` names the unit without scores."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as spool:
-        last, count, covered = "", 0, 0
-        for value in values:
-            contig, start, end, _ = value
-            count += contig != last
-            covered += end - start
-            last = contig
-            spool.write(f"{_bedgraph_line(value)}\n")
-        check_bigwig_contigs(count, path.name, "write another format")
-        if not spool.tell():
-            raise DataError(
-                f"no {what} has a score (too many N, see max_n, or short records); a bigWig must not be empty"
-            )
-        # pybigtools does not report failed writes. It writes temporary files first, and zoom levels of
-        # single values can be larger than the values as text, hence the factor of 3.
-        for place in (path.parent, Path(tempfile.gettempdir())):
-            if shutil.disk_usage(place).free < 3 * spool.tell() + _SPARE:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        spool.seek(0)
-        named = path.with_name(f"{path.name}.bw")  # pybigtools requires this extension
-        try:
-            pybigtools.open(str(named), "w").write(dict(contigs), map(_fields, spool))
-            # pybigtools may also fail without an error.
-            with pybigtools.open(str(named)) as written:
-                found = (
-                    len(written.chroms()),
-                    int(written.info()["summary"]["basesCovered"]),
-                )
-            if found != (count, covered):
-                raise OSError(
-                    f"bigWig of {found[0]:,} contigs and {found[1]:,} bp, not {count:,} and {covered:,}"
-                )
-            named.replace(path)
-        except (KeyboardInterrupt, OSError):
-            raise
-        except BaseException as error:  # e.g. a full disk is a panic in its Rust code
-            raise OSError(f"pybigtools: {error}") from None
-        finally:
-            named.unlink(missing_ok=True)
+        writer = BigWigWriter(path, contigs, what, spool)
+        writer.write(values)
+        writer.close()
 
 
 @contextmanager
@@ -442,13 +246,3 @@ def write_index(path: Path, index: Path, format: str) -> None:
                 raise OSError(
                     f"{index}: {len(written.contigs):,} contigs, the file has {len(contigs):,}"
                 )
-
-
-def _bedgraph_line(value: Value) -> str:
-    contig, start, end, score = value
-    return f"{contig}\t{start}\t{end}\t{score:.6f}"
-
-
-def _fields(line: str) -> Value:
-    contig, start, end, score = line.rstrip("\n").split("\t")
-    return contig, int(start), int(end), float(score)

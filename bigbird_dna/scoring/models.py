@@ -22,7 +22,7 @@ from bigbird_dna.model.decoding import Sampling
 from bigbird_dna.model.generation import Flanks, generate
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.scoring.masked_likelihood import log_ratios
-from bigbird_dna.scoring.promoters import score_regions
+from bigbird_dna.scoring.region_scores import score_regions
 from bigbird_dna.scoring.regions import (
     Genome,
     Regions,
@@ -348,11 +348,10 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
                 "summary": summary,
             }
             window = self.settings.window
-            found = list(
-                predict_regions(
-                    given, genome, predict, window=window, **bins, max_n=max_n
-                )
+            batches = predict_regions(
+                given, genome, predict, window=window, **bins, max_n=max_n
             )
+            found = [one for batch in batches for one in batch]
         table = region_table(given, labels)
         table["note"] = pd.Series([one.note for one in found], labels, dtype=object)
         rows = (one.probabilities for one in found)

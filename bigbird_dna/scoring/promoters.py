@@ -1,16 +1,14 @@
 """Promoter probabilities along a FASTA file: `bigbird_dna.score_promoters` and command `score-promoters`."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, NamedTuple
 
-import numpy as np
+import torch
 
-from bigbird_dna.console import log, progress
+from bigbird_dna.console import ProgressBar, log
+from bigbird_dna.disk.outputs import command_line, is_live, provenance
 from bigbird_dna.errors import (
     UsageError,
     check_at_least_one,
@@ -18,57 +16,55 @@ from bigbird_dna.errors import (
     check_fraction,
 )
 from bigbird_dna.genome.fasta import LengthsAhead, readable, scan_fasta
-from bigbird_dna.genome.intervals import Places, contig_names, find_places
-from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import (
-    Interval,
-    Intervals,
-    Locus,
-    Strand,
-    centered_tiles,
-    fraction_n,
-    inside,
-    tss_position,
-    window_around,
+from bigbird_dna.genome.intervals import contig_names, find_places
+from bigbird_dna.model.catalog import stored_name
+from bigbird_dna.model.chromatin import LoadedChromatinModel
+from bigbird_dna.model.inference import (
+    choose_device,
+    choose_precision,
+    cpu_threads,
+    inference,
+    supported_precision,
 )
-from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.model import LoadedModel, check_calibrated
 from bigbird_dna.model.promoter import LoadedPromoterModel
-from bigbird_dna.scoring.formats import (
+from bigbird_dna.scoring.input_check import InputCheck
+from bigbird_dna.scoring.scan import (
+    STRIDE,
+    BestOfRecord,
+    ScanModel,
+    ScoredWindow,
+    Signal,
+    aligned_inputs,
+    count_scores,
+    load_scan_model,
+    scan_predictor,
+    scan_records,
+    score_inputs,
+)
+from bigbird_dna.scoring.writers import (
+    BINARY_FORMATS,
     SCORE_FORMATS,
     STRANDS,
-    OutputHeader,
-    TableRow,
     check_bigwig_contigs,
     check_contig,
-    table_writers,
-    write_bedgraph,
-    write_bigwig,
+    choose_output,
+    open_writer,
 )
-from bigbird_dna.scoring.regions import Region
-from bigbird_dna.scoring.scan import (
-    BOTH_STRANDS,
-    ScoredWindow,
-    SignalSpan,
-    best_of_records,
-    count_records,
-    growing_batches,
-    signal_spans,
-)
-from bigbird_dna.scoring.scorer import InputCheck, Job, Scorer, Target, write_scores
-from bigbird_dna.scoring.window_source import (
-    ScannedModel,
-    load_scanned_model,
-    scan_predictor,
-    tss_reach,
-    window_source,
-)
-
-ROW_GROUP = 65_536
-"""Rows per Parquet row group, which the writer holds in memory."""
 
 SIGNALS = ("bedgraph", "bigwig")
 """Formats that show the signal at the TSS positions of windows, instead of the windows."""
+
+COLUMNS = {
+    "contig": "s",
+    "start": "d",
+    "end": "d",
+    "name": "s",
+    "score": ".6f",
+    "strand": "s",
+    "note": "s",
+    "tss": "d",
+}
 
 
 class ScanCounts(NamedTuple):
@@ -96,7 +92,6 @@ def score_promoters(
     max_n: float = 0.25,
     calibrated: bool = False,
     prior: float | None = None,
-    shard: str | None = None,
     precision: str = "auto",
     batch_size: int = 32,
     device: str = "auto",
@@ -123,9 +118,10 @@ def score_promoters(
         Distance of a promoter model's windows in bp, None: 10; "both", "+" or "-", None: "+" with
         `tss_offset`, otherwise "both".
     contigs, regions
-        Only these records, by any name in the assembly's table of names; only windows that overlap the
-        regions of a BED file (bedgraph and bigwig: only the signal in the regions). The windows are those of
-        a complete scan. If both are given, windows must satisfy both.
+        Only these records; only windows that overlap the regions, which are a BED file or "chr6:1001-2000"
+        (1-based, inclusive, as for samtools). bedgraph and bigwig have only the signal in the regions. The
+        windows are those of a complete scan, so that the results of several parts can be concatenated. If
+        both are given, windows must satisfy both.
     tss_offset
         Every record is a promoter whose TSS is this base of it (0-based, on the record's forward strand). One
         window is scored per record, with its TSS position (of a chromatin model, the center of the central
@@ -143,9 +139,6 @@ def score_promoters(
     calibrated, prior
         Report calibrated probabilities; `prior` adjusts them to this prevalence of promoters among the
         windows (it is one half in the model's validation windows).
-    shard
-        "3/8": the third of eight shards of equal numbers of windows, for `merge_shards`; `output` is the file
-        of the shard, with any extension. None: the complete scan.
     precision
         Number format of the computation: float32, bfloat16, or float16 (GPUs). The last two are faster on
         devices that support them, but less exact; the output records them. "auto": bfloat16 on GPUs that
@@ -174,33 +167,200 @@ def score_promoters(
     >>> table = pd.read_parquet("x.parquet")
     >>> table.sort_values("score", ascending=False)[["tss", "strand", "score"]].head()
     """
+    contigs = contig_names(contigs)
     strand = strand or ("both" if tss_offset is None else "+")
-    scorer = PromoterScorer(
-        *(
-            model,
-            fasta,
-            max_n,
-            calibrated,
-            stride,
-            strand,
-            contig_names(contigs),
-            regions,
-            prior,
-        ),
-        tss_offset=tss_offset,
-        pad=pad,
-        per_record=per_record,
+    path, format = choose_output(output, format, SCORE_FORMATS, [model, fasta, regions])
+    is_signal = format in SIGNALS
+    check_at_least_one({"batch_size": batch_size, "threads": threads, "stride": stride})
+    check_fraction("max_n", max_n)
+    check_choice("strand", strand, STRANDS)
+    check_calibrated(calibrated, prior)
+    _check_tss_offset(tss_offset, stride, regions, pad)
+    if is_signal and (per_record or tss_offset is not None):
+        raise UsageError(
+            f"format {format}: one score per record is no signal along it; write tsv, bed or parquet with "
+            "per_record and tss_offset"
+        )
+    supported_precision(precision, torch.device("meta"))
+    chosen_device = choose_device(device)
+    precision, stated_precision = choose_precision(precision, chosen_device)
+
+    scan_model = load_scan_model(model)
+    _check_dense(scan_model, stride, prior, pad)
+    predict = scan_predictor(
+        scan_model,
+        calibrated,
+        prior,
+        aligned=tss_offset is not None,
+        batch_size=batch_size,
+        device=device,
     )
-    counts = write_scores(
-        scorer, output, format, shard, precision, batch_size, device, threads
+    source = "standard input" if str(fasta) == "-" else str(fasta)
+    is_dense = isinstance(scan_model, LoadedChromatinModel)
+    if isinstance(scan_model, LoadedChromatinModel):
+        step = scan_model.settings.bin
+    else:
+        step = stride or STRIDE
+    strands = STRANDS[strand]
+    # A stream of scores begins before the file's end is read, so that its faults and warnings come later.
+    streams = (
+        is_live(path)
+        and format not in BINARY_FORMATS
+        and not contigs
+        and regions is None
     )
+
+    options = {
+        "--format": format,
+        "--stride": None if is_dense or tss_offset is not None else step,
+        "--strand": strand,
+        "--contig": list(contigs),
+        "--regions": regions,
+        "--tss-offset": tss_offset,
+        "--max-n": max_n,
+        "--prior": prior,
+        "--precision": stated_precision,
+    }
+    flags = {"--calibrated": calibrated, "--pad": pad, "--per-record": per_record}
+    arguments = [stored_name(scan_model.path), fasta]
+    command = command_line("score-promoters", arguments, options, flags)
+    origin = provenance(scan_model.sha256, command)
+
+    with (
+        cpu_threads(threads),
+        inference(precision, chosen_device),
+        readable(fasta) as file,
+    ):
+        input_check = InputCheck(scan_model, source)
+        lengths: Mapping[str, int]
+        if streams:
+            lengths = LengthsAhead(
+                file, lambda name: check_contig(name, format, source), input_check.add
+            )
+        else:
+            lengths = scan_fasta(file, input_check.add)
+            input_check.finish()
+        places = find_places(contigs, regions, lengths, source, names=None)
+        selected = [
+            name for name in lengths if places is None or places.on(name)
+        ]  # none yet of a stream
+        if not streams:
+            for name in selected:
+                check_contig(name, format, source)
+            _warn_of_short_records(
+                [lengths[name] for name in selected],
+                scan_model,
+                format,
+                source,
+                max_n,
+                tss_offset,
+                pad,
+            )
+
+        if tss_offset is not None:
+            inputs = aligned_inputs(
+                file,
+                lengths,
+                scan_model,
+                tss_offset=tss_offset,
+                strands=strands,
+                max_n=max_n,
+                places=places,
+            )
+            batches = score_inputs(inputs, predict)
+        else:
+            batches = scan_records(
+                file,
+                lengths,
+                scan_model,
+                predict,
+                stride=stride,
+                strands=strands,
+                max_n=max_n,
+                pad=pad,
+                beyond_is_n=is_signal,
+                places=places.widened(step) if places and is_signal else places,
+            )
+        total = None
+        if places is None and not streams:
+            per_strand = (
+                count_scores(lengths, scan_model, stride)
+                if tss_offset is None
+                else len(lengths)
+            )
+            total = len(strands) * per_strand
+        best = BestOfRecord()
+        signal = Signal(lengths, step, strands, places)
+        counts: Counter[str] = Counter()
+        with (
+            open_writer(
+                path, format, origin, COLUMNS, mark="", contigs=lengths
+            ) as writer,
+            ProgressBar("scoring", total, "scores") as bar,
+        ):
+            for rows in batches:
+                bar.advance(len(rows))
+                if per_record:
+                    rows = best.add(rows)
+                _count(counts, rows)
+                writer.write(signal.add(rows) if is_signal else map(_cells, rows))
+            rows = best.finish()
+            _count(counts, rows)
+            writer.write(signal.finish() if is_signal else map(_cells, rows))
+
+        if streams:
+            input_check.finish()
+            selected = list(lengths)
+            _warn_of_short_records(
+                [*lengths.values()],
+                scan_model,
+                format,
+                source,
+                max_n,
+                tss_offset,
+                pad,
+            )
     return ScanCounts(
-        counts["records"], counts["scored"], counts["not scored"], counts["short"]
+        len(selected), counts["scored"], counts["not scored"], counts["short"]
     )
 
 
-def _table_row(row: ScoredWindow) -> TableRow:
-    return TableRow(
+def _check_tss_offset(
+    tss_offset: int | None, stride: int | None, regions: Path | str | None, pad: bool
+) -> None:
+    if tss_offset is None:
+        return
+    if tss_offset < 0:
+        raise UsageError(f"tss_offset {tss_offset}: must be at least 0")
+    for name, value in (("stride", stride), ("regions", regions), ("pad", pad or None)):
+        if value is not None:
+            raise UsageError(
+                f"tss_offset {tss_offset}: {name} does not apply: each record has one window"
+            )
+
+
+def _check_dense(
+    model: ScanModel, stride: int | None, prior: float | None, pad: bool
+) -> None:
+    """Raise `UsageError` for options that are not for a model of start sites."""
+    if isinstance(model, LoadedPromoterModel):
+        return
+    for name, value in (("stride", stride), ("prior", prior), ("pad", pad or None)):
+        if value is not None:
+            raise UsageError(
+                f"{name} {value}: {model.name} scores bins of {model.settings.bin} bp"
+            )
+
+
+def _count(counts: Counter[str], rows: Sequence[ScoredWindow]) -> None:
+    for row in rows:
+        counts["not scored" if row.score is None else "scored"] += 1
+        counts["short"] += row.is_short
+
+
+def _cells(row: ScoredWindow) -> tuple[Any, ...]:
+    """Return the cells of `COLUMNS`."""
+    return (
         row.contig,
         row.start,
         row.end,
@@ -208,406 +368,88 @@ def _table_row(row: ScoredWindow) -> TableRow:
         row.score,
         row.strand,
         row.note,
-        tss=row.tss,
+        row.tss,
     )
 
 
-def _spans(
-    windows: Iterable[ScoredWindow], header: OutputHeader
-) -> Iterator[SignalSpan]:
-    """Yield the signal of windows, restricted to the selected regions."""
-    given = {name: header.extra[name] for name in ("stride", "strands")}
-    spans = signal_spans(windows, header.contigs, **given)
-    stored = header.extra["places"]
-    if stored is None:
-        yield from spans
-        return
-    regions = {
-        contig: None
-        if found is None
-        else Intervals(*(np.array(part, np.int64) for part in found))
-        for contig, found in stored.items()
-    }
-    places = Places(regions, str)  # contigs of a FASTA have no other names here
-    for span in spans:
-        for start, end in places.clipped(span.contig, span.start, span.end):
-            yield span._replace(start=start, end=end)
+def _warn_of_short_records(
+    lengths: Sequence[int],
+    model: ScanModel,
+    format: str,
+    source: str,
+    max_n: float,
+    tss_offset: int | None,
+    pad: bool,
+) -> None:
+    """Warn of records that do not fill a window; `DataError` if the others are too many for a bigWig.
 
-
-WRITERS = {
-    **table_writers(_table_row, lambda _: ROW_GROUP, has_score=True, has_tss=True),
-    "bedgraph": lambda path, rows, header: write_bedgraph(
-        path, _spans(rows, header), header.origin
-    ),
-    "bigwig": lambda path, rows, header: write_bigwig(
-        path, _spans(rows, header), header.contigs, "window"
-    ),
-}
-
-
-@dataclass(frozen=True)
-class PromoterScorer(Scorer[ScannedModel, ScoredWindow]):
-    """Windows along the records of a FASTA file; see `score_promoters`."""
-
-    kind = "scored windows"
-    command = "score-promoters"
-    formats = SCORE_FORMATS
-    writers = WRITERS
-    files = ("regions",)
-    lists_short: ClassVar[bool] = True
-    """Whether the result lists records that are not scored."""
-
-    stride: int | None
-    strand: str
-    contigs: tuple[str, ...]
-    regions: Path | str | None
-    prior: float | None
-    tss_offset: int | None = None
-    pad: bool = False
-    per_record: bool = False
-
-    def check(self, target: Target) -> None:
-        check_at_least_one({"stride": self.stride})
-        check_fraction("max_n", self.max_n)
-        check_choice("strand", self.strand, STRANDS)
-        check_calibrated(self.calibrated, self.prior)
-        if self.tss_offset is not None:
-            if self.tss_offset < 0:
-                raise UsageError(f"tss_offset {self.tss_offset}: must be at least 0")
-            others = {
-                "stride": self.stride,
-                "regions": self.regions,
-                "pad": self.pad or None,
-            }
-            for name, value in others.items():
-                if value is not None:
-                    raise UsageError(
-                        f"tss_offset {self.tss_offset}: {name} does not apply: each record has one window"
-                    )
-        if target.format in SIGNALS and (
-            self.per_record or self.tss_offset is not None
-        ):
-            raise UsageError(
-                f"format {target.format}: one score per record is no signal along it; write tsv, bed or "
-                "parquet with per_record and tss_offset"
-            )
-
-    def load(self, **computing: Any) -> tuple[ScannedModel, Predictor]:
-        model, placing = (
-            load_scanned_model(self.model),
-            (self.stride, self.tss_offset, self.pad),
-        )
-        return model, scan_predictor(
-            model, self.calibrated, self.prior, *placing, **computing
-        )
-
-    @contextmanager
-    def open(self, model: ScannedModel, target: Target) -> Iterator[Job[ScoredWindow]]:
-        is_signal, strands = target.format in SIGNALS, STRANDS[self.strand]
-        padding: dict[str, Any] = {"pad": self.pad, "beyond_is_n": is_signal}
-        source = window_source(
-            model, self.stride, tss_offset=self.tss_offset, **padding
-        )
-        streams = target.is_live and not self.contigs and self.regions is None
-        check = partial(check_contig, format=target.format, where=self.source_name)
-        with readable(self.source) as path:
-            # Check the whole file before any computation, unless scores are written before the file's end.
-            compared = InputCheck(model, self.source_name)
-            contigs = (
-                LengthsAhead(path, check, compared.add)
-                if streams
-                else scan_fasta(path, compared.add)
-            )
-            places = find_places(
-                self.contigs, self.regions, contigs, self.source_name, names=None
-            )
-            shown = places.widened(source.step) if places and is_signal else places
-
-            def windows_of(records: range) -> range:
-                chosen = [name for name in contigs if places is None or places.on(name)]
-                counts = [source.count({name: contigs[name]}, shown) for name in chosen]
-                return range(sum(counts[: records.start]), sum(counts[: records.stop]))
-
-            def rows(
-                predict: Predictor, numbers: range | None
-            ) -> Iterator[ScoredWindow]:
-                if self.per_record and numbers is not None:
-                    numbers = windows_of(numbers)
-
-                def expected() -> int:
-                    known = (
-                        contigs.all() if isinstance(contigs, LengthsAhead) else contigs
-                    )
-                    windows = (
-                        source.count(known, shown) if numbers is None else len(numbers)
-                    )
-                    return len(strands) * windows * source.together
-
-                given = {
-                    "strands": strands,
-                    "max_n": self.max_n,
-                    "places": shown,
-                    "numbers": numbers,
-                }
-                found = source.scan(path, contigs, predict=predict, **given)
-                scored = progress(
-                    found, "scoring", expected if streams else expected(), "scores"
-                )
-                return best_of_records(scored) if self.per_record else scored
-
-            records = 0
-            if not streams:
-                compared.finish()
-                for contig in contigs:
-                    if places is None or places.on(contig):
-                        check(contig)
-                records = self._count_records(contigs, places, model, target.format)
-            has_stride = (
-                isinstance(model, LoadedPromoterModel) and self.tss_offset is None
-            )
-            options: dict[str, object | None] = {"--format": target.format}
-            options |= {
-                "--stride": source.step if has_stride else None,
-                "--strand": self.strand,
-            }
-            options |= {"--contig": list(self.contigs), "--regions": self.regions}
-            options |= {
-                "--tss-offset": self.tss_offset,
-                "--max-n": self.max_n,
-                "--prior": self.prior,
-            }
-            flags = {"pad": self.pad, "per-record": self.per_record}
-            extra = {
-                "stride": source.step,
-                "strands": list(strands),
-                "places": _stored(places)
-                if is_signal or not self.lists_short
-                else None,
-            }
-            header = OutputHeader(
-                self.origin(model, target, options, **flags), contigs, extra=extra
-            )
-            content = partial(self.content, model, path, self.regions)
-            units = partial(
-                count_records if self.per_record else source.count, contigs, shown
-            )
-            job = Job(header, content, units, rows)
-            yield job
-            if streams:
-                compared.finish()
-                records = self._count_records(contigs, places, model, target.format)
-            job.counts["records"] = records
-
-    def _count_records(
-        self,
-        contigs: Mapping[str, int],
-        places: Places | None,
-        model: ScannedModel,
-        format: str,
-    ) -> int:
-        """Return the number of selected records; warn of records that do not fill a window.
-
-        Scores of records that fill little of a window are unreliable, however high: no training window has so
-        much N. Signal formats, which have no notes, omit these records. `DataError`: too many others for a
-        bigWig.
-        """
-        lengths = [
-            length
-            for contig, length in contigs.items()
-            if places is None or places.on(contig)
+    Scores of records that fill little of a window are unreliable, however high: no training window has so
+    much N. Signal formats, which have no notes, omit these records.
+    """
+    window = model.settings.window
+    records = f"of {len(lengths):,} records"
+    mostly_n = sum((window - length) / window > max_n for length in lengths)
+    part = f"more than {max_n:g} of their window"
+    is_signal = format in SIGNALS
+    without_signal = mostly_n
+    if tss_offset is not None:
+        before = tss_offset - model.tss_reach[0]  # start of the window
+        filled = [
+            max(0, min(length, before + window) - max(before, 0)) for length in lengths
         ]
-        window, least = model.settings.window, self.max_n
-        of, what = (
-            f"of {len(lengths):,} records",
-            f"more than {least:g} of their window",
+        lacking = sum((window - bases) / window > max_n for bases in filled)
+        beyond = sum(length <= tss_offset for length in lengths)
+        if beyond:
+            log(
+                f"warning: {beyond:,} {records} end before base {tss_offset:,} (tss_offset, 0-based)"
+            )
+        if lacking:
+            log(
+                f"warning: {lacking:,} {records} lack {part} of {window:,} bp: their scores are unreliable"
+            )
+    elif isinstance(model, LoadedChromatinModel):
+        warn_of_unscored_records(lengths, model, max_n, is_omitted=is_signal)
+    elif short := sum(length < window for length in lengths):
+        shorter = (
+            f"{short:,} {records} are shorter than the model's window of {window:,} bp"
         )
-        omitted = not self.lists_short or format in SIGNALS
-        without_signal = mostly_n = sum(
-            (window - length) / window > least for length in lengths
-        )
-        if self.tss_offset is not None:
-            before = self.tss_offset - tss_reach(model)[0]  # start of the window
-            filled = [
-                max(0, min(length, before + window) - max(before, 0))
-                for length in lengths
-            ]
-            lacking = sum((window - bases) / window > least for bases in filled)
-            beyond = sum(length <= self.tss_offset for length in lengths)
-            if beyond:
-                log(
-                    f"warning: {beyond:,} {of} end before base {self.tss_offset:,} (tss_offset, 0-based)"
-                )
-            if lacking:
-                log(
-                    f"warning: {lacking:,} {of} lack {what} of {window:,} bp: their scores are unreliable"
-                )
-        elif isinstance(model, LoadedChromatinModel):
-            ends = (
-                "are omitted"
-                if omitted
-                else "are not scored; --max-n 1 scores them, less reliably"
+        if pad:
+            log(
+                f"warning: {shorter} and are padded with N on both sides: their scores are about the base in "
+                "column tss, not about a TSS elsewhere in the record (give its base with --tss-offset)"
             )
             if mostly_n:
-                log(
-                    f"warning: {mostly_n:,} {of} are so short that {what} of {window:,} bp is N: they {ends}"
-                )
-        elif short := sum(length < window for length in lengths):
-            shorter = (
-                f"{short:,} {of} are shorter than the model's window of {window:,} bp"
-            )
-            if self.pad:
-                log(
-                    f"warning: {shorter} and are padded with N on both sides: their scores are about the "
-                    "base in column tss, not about a TSS elsewhere in the record (give its base with "
-                    "--tss-offset)"
-                )
                 ends = (
-                    f"{format} omits them" if omitted else "their scores are unreliable"
+                    f"{format} omits them"
+                    if is_signal
+                    else "their scores are unreliable"
                 )
-                if mostly_n:
-                    log(f"warning: {mostly_n:,} {of} lack {what}: {ends}")
-            else:
-                without_signal = short
-                ends = "are not scored; give --tss-offset if the TSS is the same base of each record, or --pad"
-                log(
-                    f"warning: {shorter} and {ends if self.lists_short else 'have no calls'}"
-                )
-        if format == "bigwig":
-            check_bigwig_contigs(
-                len(lengths) - without_signal, self.source_name, "write bedgraph"
+                log(f"warning: {mostly_n:,} {records} lack {part}: {ends}")
+        else:
+            without_signal = short
+            log(
+                f"warning: {shorter} and are not scored; give --tss-offset if the TSS is the same base of each "
+                "record, or --pad"
             )
-        return len(lengths)
+    if format == "bigwig":
+        check_bigwig_contigs(len(lengths) - without_signal, source, "write bedgraph")
 
-    def count(self, row: ScoredWindow, counts: Counter[str]) -> None:
-        counts["not scored" if row.score is None else "scored"] += 1
-        counts["short"] += row.is_short
 
-    @staticmethod
-    def lines(row: ScoredWindow) -> Iterable[str]:
-        score = "" if row.score is None else repr(row.score)  # exact
-        tss = "" if row.tss is None else row.tss
-        return (
-            f"{row.contig}\t{row.start}\t{row.end}\t{row.strand}\t{score}\t{row.note}\t{tss}",
+def warn_of_unscored_records(
+    lengths: Sequence[int], model: ScanModel, max_n: float, is_omitted: bool
+) -> None:
+    """Warn of records that are too short to be scored, and that the result omits or lists without a score."""
+    window = model.settings.window
+    if isinstance(model, LoadedPromoterModel):
+        count = sum(length < window for length in lengths)
+        text = f"are shorter than the model's window of {window:,} bp and have no calls"
+    else:
+        count = sum((window - length) / window > max_n for length in lengths)
+        ends = (
+            "are omitted"
+            if is_omitted
+            else "are not scored; --max-n 1 scores them, less reliably"
         )
-
-    @staticmethod
-    def parse(line: str, header: OutputHeader) -> ScoredWindow:
-        contig, start, end, strand, score, note, tss = line.split("\t")
-        values = (float(score) if score else None, note, int(tss) if tss else None)
-        return ScoredWindow(contig, int(start), int(end), cast(Strand, strand), *values)
-
-
-def _stored(places: Places | None) -> dict[str, list[list[int]] | None] | None:
-    """Return the regions by contig as JSON values."""
-    if places is None:
-        return None
-    return {
-        contig: None if found is None else [found.starts.tolist(), found.ends.tolist()]
-        for contig, found in places.regions.items()
-    }
-
-
-# The highest score of each region
-
-
-class RegionScore(NamedTuple):
-    """The highest score of a region's windows; score, site and strand are None if no window was scored.
-
-    `site` is the TSS position of that window, 0-based. `note` is ".", or lists special cases as in the table
-    of `predict-tracks`.
-    """
-
-    score: float | None
-    site: int | None
-    strand: Strand | None
-    note: str
-
-
-def score_regions(
-    regions: Iterable[Region],
-    reference: Reference,
-    predict: Predictor,
-    *,
-    upstream: int,
-    downstream: int,
-    stride: int,
-    max_n: float = 0.25,
-    windows_at_once: int = 2048,
-) -> Iterator[RegionScore]:
-    """Yield the highest promoter score of each region, in input order; regions with a `fault` have no score.
-
-    A region as long as the window is that window; a longer region is tiled with windows; a shorter region is
-    a range of candidate TSS positions. Without a strand, both strands are scored. Windows with a fraction of
-    N above `max_n` (bases beyond the contig count as N) are ignored.
-    """
-
-    def windows(region: Region) -> list[Interval]:
-        strands = BOTH_STRANDS if region.strand is None else (region.strand,)
-        parts = [
-            Interval(region.contig, region.start, region.end, strand)
-            for strand in strands
-        ]
-        return [
-            window
-            for part in parts
-            for window in _tss_windows(part, upstream, downstream, stride)
-        ]
-
-    tiled = ((region, [] if region.fault else windows(region)) for region in regions)
-    for batch in growing_batches(
-        tiled, lambda one: len(one[1]), windows_at_once, windows_at_once
-    ):
-        yield from _best_windows(batch, reference, predict, upstream, max_n)
-
-
-def _tss_windows(
-    region: Interval, upstream: int, downstream: int, stride: int
-) -> Iterator[Interval]:
-    length, size = len(region), upstream + downstream
-    if length >= size:
-        for tile in centered_tiles(length, size, stride):
-            start = region.start + tile
-            yield Interval(region.contig, start, start + size, region.strand)
-        return
-    for tile in centered_tiles(length, 1, stride):
-        locus = Locus(region.contig, region.start + tile, region.strand, "")
-        yield window_around(locus, upstream, downstream)
-
-
-def _best_windows(
-    batch: Sequence[tuple[Region, list[Interval]]],
-    reference: Reference,
-    predict: Predictor,
-    upstream: int,
-    max_n: float,
-) -> Iterator[RegionScore]:
-    texts = {
-        window: reference.fetch(window) for _, windows in batch for window in windows
-    }
-    kept = [window for window, text in texts.items() if fraction_n(text) <= max_n]
-    different = list(dict.fromkeys(texts[window] for window in kept))
-    scores = (
-        dict(zip(different, predict(different).tolist(), strict=True))
-        if different
-        else {}
-    )
-    for region, windows in batch:
-        scored = {
-            window: scores[text]
-            for window in windows
-            if (text := texts[window]) in scores
-        }
-        notes = [region.fault] if region.fault else []
-        if not all(inside(window, reference.contigs) for window in windows):
-            notes.append("contig_edge")
-        if left_out := len(windows) - len(scored):
-            notes.append(f"too_many_n={left_out}windows" if scored else "too_many_n")
-        note = ";".join(notes) or "."
-        if not scored:
-            yield RegionScore(None, None, None, note)
-            continue
-        best = max(
-            scored, key=lambda window: scored[window]
-        )  # ties go to the first window
-        site = tss_position(best.start, best.end, best.strand, upstream)
-        yield RegionScore(scored[best], site, best.strand, note)
+        text = f"are so short that more than {max_n:g} of their window of {window:,} bp is N: they {ends}"
+    if count:
+        log(f"warning: {count:,} of {len(lengths):,} records {text}")

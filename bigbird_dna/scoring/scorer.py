@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bigbird_dna.console import log
 from bigbird_dna.disk.compression import STDIN, open_stdin
 from bigbird_dna.disk.outputs import (
     Destination,
@@ -43,48 +42,35 @@ from bigbird_dna.disk.shards import (
 )
 from bigbird_dna.errors import (
     DataError,
-    ModelError,
     UsageError,
     check_at_least_one,
     check_choice,
 )
 from bigbird_dna.genome.fasta import readable
-from bigbird_dna.genome.profile import K, KmerCounts, TrainingProfile, spaced_parts
-from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import whole_contigs
 from bigbird_dna.model.catalog import stored_name
-from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.inference import (
     choose_device,
     cpu_threads,
     inference,
     supported_precision,
 )
-from bigbird_dna.model.model import LoadedModel, finish_of, training_profile_of
-from bigbird_dna.model.promoter import LoadedPromoterModel
+from bigbird_dna.model.model import LoadedModel, Predictor, window_predictor
 from bigbird_dna.scoring.formats import (
-    BINARY_FORMATS,
-    Formats,
     OutputHeader,
     Writer,
     check_format,
 )
+from bigbird_dna.scoring.input_check import InputCheck as InputCheck
+from bigbird_dna.scoring.writers import BINARY_FORMATS, Formats
 from bigbird_dna.tokens.build import merge_stores
 from bigbird_dna.training.initialization import model_files
 
 Row = TypeVar("Row")
 M = TypeVar("M", bound=LoadedModel)
 
-_REFERENCE_BASES = (
-    500_000  # of a reference that are compared with the training sequence
-)
-
 _MERGED = {
-    "scored windows": ("scoring.promoters", "PromoterScorer"),
-    "calls": ("scoring.calls", "CallScorer"),
     "scored sequences": ("scoring.sequences", "SequenceScorer"),
     "embedded sequences": ("scoring.embeddings", "EmbeddingScorer"),
-    "predicted regions": ("scoring.tracks", "TrackScorer"),
     "effects of variants": ("scoring.variants", "VariantScorer"),
     "predicted bins": ("finetuning.evaluation", None),
     "labeled bins": ("genome.chromatin.dataset", None),
@@ -105,56 +91,6 @@ class Job(Generic[Row]):
     units: Callable[[], int]
     rows: Callable[[Predictor, range | None], Iterable[Row]]
     counts: Counter[str] = field(default_factory=Counter)
-
-
-class InputCheck:
-    """Compare the DNA of an input with the sequence that the model was trained on; warn once if it differs.
-
-    A model without a training profile is not compared. The result is never an error.
-    """
-
-    def __init__(self, model: LoadedModel, source: object) -> None:
-        self._model, self._source = stored_name(model.path), source
-        self._profile: TrainingProfile | None = None
-        self._counts = KmerCounts()
-        try:
-            self._profile = training_profile_of(model)
-        except ModelError as error:
-            log(
-                f"warning: {error}; the input is not compared with the training sequence"
-            )
-
-    def add(self, letters: bytes, first: bool = True) -> None:
-        """Read DNA letters; `first` unless they continue the previous ones."""
-        if self._profile is not None:
-            self._counts.add(letters, first)
-            if self._counts.is_full:
-                self.finish()
-
-    def read(self, reference: Reference) -> None:
-        """Read parts of a whole reference."""
-        if self._profile is not None:
-            for part in spaced_parts(
-                whole_contigs(reference.contigs), _REFERENCE_BASES
-            ):
-                self.add(reference.fetch(part).encode())
-            self.finish()
-
-    def finish(self) -> None:
-        """Warn if the sequence read so far differs from the training sequence."""
-        profile, self._profile = self._profile, None
-        if profile is None:
-            return
-        self._counts.finish()
-        found = profile.compare(self._counts)
-        if found is not None and found.distance > found.limit:
-            trained_on = f" ({profile.name})" if profile.name else ""
-            log(
-                f"warning: {self._source}: its {K}-mer profile differs from the DNA that {self._model} was "
-                f"trained on{trained_on}: distance {found.distance:.3f}, in training DNA of this amount at "
-                f"most {found.limit:.3f}; GC {found.gc:.0%} against {found.training_gc:.0%}: scores may not "
-                "be meaningful"
-            )
 
 
 class Target(NamedTuple):
@@ -372,16 +308,7 @@ def flushing(predict: Predictor, target: Destination) -> Predictor:
     return call
 
 
-def calibrated_predictor(
-    model: LoadedPromoterModel | LoadedChromatinModel,
-    calibrated: bool,
-    prior: float | None = None,
-    **options: Any,
-) -> Predictor:
-    """Return the predictor of window probabilities, calibrated if requested; errors as in `finish_of`."""
-    finish = finish_of(model, calibrated, prior)
-    predict: Predictor = partial(model.window_probabilities, **options)
-    return predict if finish is None else lambda sequences: finish(predict(sequences))
+calibrated_predictor = window_predictor
 
 
 class MergeCounts(NamedTuple):

@@ -27,12 +27,10 @@ from bigbird_dna.genome.sequence_tables import (
     stream_checked_sequences,
 )
 from bigbird_dna.model.batching import truncated
-from bigbird_dna.model.chromatin import Predictor
 from bigbird_dna.model.directory import load_sequence_model
-from bigbird_dna.model.model import LoadedModel
+from bigbird_dna.model.model import LoadedModel, Predictor
 from bigbird_dna.model.promoter import LoadedSequenceModel
 from bigbird_dna.scoring.formats import (
-    SEQUENCE_FORMATS,
     OutputHeader,
     Writer,
     write_lines,
@@ -47,6 +45,7 @@ from bigbird_dna.scoring.scorer import (
     open_source,
     write_scores,
 )
+from bigbird_dna.scoring.writers import SEQUENCE_FORMATS
 
 _FIRST_BATCH, _BATCH_BASES = (
     6_400,

@@ -1,54 +1,54 @@
 """Predict chromatin tracks for regions: `bigbird_dna.predict_tracks` and the command `predict-tracks`."""
 
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache, partial
-from itertools import accumulate, islice, pairwise
+from contextlib import nullcontext
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Literal, NamedTuple, cast, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from bigbird_dna.console import progress
-from bigbird_dna.disk.outputs import Destination
-from bigbird_dna.errors import DataError, UsageError, check_choice, check_fraction
+from bigbird_dna.console import ProgressBar
+from bigbird_dna.disk.compression import STDIN, open_stdin
+from bigbird_dna.disk.outputs import command_line, is_live, provenance
+from bigbird_dna.errors import (
+    DataError,
+    UsageError,
+    check_at_least_one,
+    check_choice,
+    check_fraction,
+)
+from bigbird_dna.genome.fasta import readable
 from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor, share_windows
+from bigbird_dna.model.catalog import stored_name
+from bigbird_dna.model.chromatin import LoadedChromatinModel, share_windows
 from bigbird_dna.model.directory import load_chromatin_model
-from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.scoring.formats import (
-    PLACE,
-    TRACK_FORMATS,
-    OutputHeader,
-    TableRow,
-    check_bigwig_contigs,
-    check_contig,
-    table_writers,
-    write_bigwig,
+from bigbird_dna.model.inference import (
+    choose_device,
+    choose_precision,
+    cpu_threads,
+    inference,
+    supported_precision,
 )
+from bigbird_dna.model.model import LoadedModel, Predictor, window_predictor
+from bigbird_dna.scoring.input_check import InputCheck
 from bigbird_dna.scoring.regions import Region, bed_regions
 from bigbird_dna.scoring.scan import growing_batches
-from bigbird_dna.scoring.scorer import (
-    InputCheck,
-    Job,
-    Scorer,
-    Target,
-    calibrated_predictor,
-    open_source,
-    write_scores,
+from bigbird_dna.scoring.writers import (
+    BINARY_FORMATS,
+    TRACK_FORMATS,
+    check_bigwig_contigs,
+    check_contig,
+    choose_output,
+    open_writer,
 )
 
 Summary = Literal["max", "mean"]
 
 _FIRST_WINDOWS, _MOST_WINDOWS = 16, 256  # per batch of bins that are predicted together
-_GROUP_VALUES = (
-    1 << 22
-)  # values per Parquet row group, which the writer holds in memory
 
 
 class PredictedRegion(NamedTuple):
@@ -81,8 +81,9 @@ def predict_regions(
     summary: Summary = "max",
     max_n: float = 0.25,
     bins_at_once: int = 4096,
-) -> Iterator[PredictedRegion]:
-    """Yield the probabilities of every region: those of its bin, or the maximum or mean over several bins.
+) -> Iterator[list[PredictedRegion]]:
+    """Yield, in batches, the probabilities of every region: those of its bin, or the maximum or mean over
+    several bins.
 
     Bins whose window has a fraction of N above `max_n` (bases beyond the contig count as N) are left out. A
     region without other bins is not scored, nor is one with a `fault`, which becomes its note. `predict`
@@ -112,6 +113,7 @@ def predict_regions(
                 found = np.full((len(batch), values.shape[1]), initial)
             reduce.at(found, owner[numbers], values)
             scored += np.bincount(owner[numbers], minlength=len(batch))
+        predicted = []
         for number, (region, starts) in enumerate(batch):
             left_out = len(starts) - int(scored[number])
             notes = (
@@ -129,7 +131,8 @@ def predict_regions(
             if found is not None and scored[number]:
                 row = found[number] / (scored[number] if summary == "mean" else 1)
                 row = row.astype(np.float32)
-            yield PredictedRegion(region, row, ";".join(notes) or ".")
+            predicted.append(PredictedRegion(region, row, ";".join(notes) or "."))
+        yield predicted
 
 
 class PredictionCounts(NamedTuple):
@@ -154,7 +157,6 @@ def predict_tracks(
     format: str | None = None,
     max_n: float = 0.25,
     calibrated: bool = False,
-    shard: str | None = None,
     precision: str = "auto",
     batch_size: int = 16,
     device: str = "auto",
@@ -183,8 +185,8 @@ def predict_tracks(
         Bins with a larger fraction of N in their window are ignored.
     calibrated
         Calibrate the probabilities of each bin before the bins of a region are summarized.
-    shard, precision, batch_size, device, threads
-        As for `score_promoters`; all shards have the same number of bins.
+    precision, batch_size, device, threads
+        As for `score_promoters`.
 
     Raises
     ------
@@ -197,213 +199,164 @@ def predict_tracks(
 
     A region that cannot be predicted has no values, and a note gives the reason.
     """
-    names = None if aliases is None else Path(aliases)
-    own = (names, tracks, summary, center_fraction, contig_names(contigs))
-    scorer = TrackScorer(model, regions, max_n, calibrated, reference, *own)
-    counts = write_scores(
-        scorer, output, format, shard, precision, batch_size, device, threads
+    contigs = contig_names(contigs)
+    inputs = [model, regions, reference, aliases]
+    path, format = choose_output(output, format, TRACK_FORMATS, inputs)
+    check_at_least_one({"batch_size": batch_size, "threads": threads})
+    check_choice("summary", summary, get_args(Summary))
+    check_fraction("center_fraction", center_fraction)
+    check_fraction("max_n", max_n)
+    supported_precision(precision, torch.device("meta"))
+    chosen_device = choose_device(device)
+    precision, stated_precision = choose_precision(precision, chosen_device)
+
+    chromatin_model = load_chromatin_model(model)
+    predict = window_predictor(
+        chromatin_model,
+        calibrated,
+        center_fraction=center_fraction,
+        batch_size=batch_size,
+        device=device,
     )
-    return PredictionCounts(counts["regions"], counts["tracks"], counts["not scored"])
+    outputs = _choose_tracks(chromatin_model, tracks, format)
+    names = [chromatin_model.tracks[number].name for number in outputs]
+    columns = {"contig": "s", "start": "d", "end": "d", "name": "s"}
+    if format == "bed":
+        columns |= {"score": "d", "strand": "s"}
+    columns |= {"note": "s"} | dict.fromkeys(names, ".6f")
+    # Regions of standard input are predicted as they come, if the result is a stream, too.
+    streams = str(regions) == "-" and is_live(path) and format not in BINARY_FORMATS
 
-
-def _table_row(row: PredictedRegion) -> TableRow:
-    contig, start, end, name, *_ = row.region
-    largest = (
-        None if row.probabilities is None else float(row.probabilities.max(initial=0))
-    )
-    return TableRow(contig, start, end, name, largest, ".", row.note, row.probabilities)
-
-
-def _write_bigwig(
-    path: Destination, predicted: Iterable[PredictedRegion], header: OutputHeader
-) -> None:
-    """Write the probabilities of the single track for each region, in the order of the reference."""
-    contigs = list(header.contigs)
-    order = {contig: place for place, contig in enumerate(contigs)}
-    found = sorted(
-        (order[region.contig], region.start, region.end, float(values[0]))
-        for region, values, _ in predicted
-        if values is not None
-    )
-    values = ((contigs[place], start, end, value) for place, start, end, value in found)
-    write_bigwig(path, values, header.contigs, "region")
-
-
-WRITERS = {
-    **table_writers(
-        _table_row,
-        lambda tracks: max(_GROUP_VALUES // max(tracks, 1), 1),
-        has_score=False,
-    ),
-    "bigwig": _write_bigwig,
-}
-
-
-@dataclass(frozen=True)
-class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
-    """Regions of a BED file; see `predict_tracks`. Rows have values of the selected tracks only."""
-
-    kind = "predicted regions"
-    command = "predict-tracks"
-    formats = TRACK_FORMATS
-    writers = WRITERS
-    files = ("reference", "aliases")
-
-    reference: Path | str
-    aliases: Path | None
-    tracks: str | None
-    summary: str
-    center_fraction: float
-    contigs: tuple[str, ...]
-
-    def check(self, target: Target) -> None:
-        check_choice("summary", self.summary, get_args(Summary))
-        check_fraction("center_fraction", self.center_fraction)
-        check_fraction("max_n", self.max_n)
-
-    def load(self, **computing: Any) -> tuple[LoadedChromatinModel, Predictor]:
-        model = load_chromatin_model(self.model)
-        return model, calibrated_predictor(
-            model, self.calibrated, center_fraction=self.center_fraction, **computing
-        )
-
-    @contextmanager
-    def open(
-        self, model: LoadedChromatinModel, target: Target
-    ) -> Iterator[Job[PredictedRegion]]:
-        columns = self._columns(model, target.format)
-        names = [model.tracks[column].name for column in columns]
-        together, size = model.bins_together(self.center_fraction), model.settings.bin
-        with (
-            Reference(Path(self.reference), self.aliases) as reference,
-            open_source(self.source, target) as (path, stream),
-        ):
-            InputCheck(model, reference.path).read(reference)
-            places = find_places(
-                self.contigs, None, reference.contigs, reference.path, reference.names
-            )
-
-            def each() -> Iterator[Region]:
-                for region in bed_regions(path, reference, places, stream):
-                    check_contig(region.contig, target.format, path)
-                    yield region
-
-            @cache
-            def first_bins() -> list[int]:
-                """Number of bins before each region, followed by the total number of bins."""
-                sizes = (
-                    1 if region.fault else len(bins_of(region, size))
-                    for region in each()
-                )
-                return list(accumulate(sizes, initial=0))
-
-            # Check the whole file before any computation, unless it is processed as a stream.
-            known = None if stream is not None else _count(path, each(), target.format)
-
-            def rows(
-                predict: Predictor, bins: range | None
-            ) -> Iterator[PredictedRegion]:
-                asked, expected = each(), known
-                if bins is not None:
-                    first, last = (
-                        bisect_left(first_bins()[:-1], end)
-                        for end in (bins.start, bins.stop)
-                    )
-                    asked, expected = islice(asked, first, last), last - first
-                found = predict_regions(
-                    asked,
-                    reference,
-                    predict,
-                    window=model.settings.window,
-                    bin_size=size,
-                    together=together,
-                    summary=cast(Summary, self.summary),
-                    max_n=self.max_n,
-                )
-                for region, values, note in progress(
-                    found, "predicting", expected, "regions"
-                ):
-                    yield PredictedRegion(
-                        region, None if values is None else values[columns], note
-                    )
-
-            origin = self.origin(model, target, self._options(reference, target))
-            header = OutputHeader(origin, reference.contigs, names)
-            content = partial(
-                self.content, model, path, reference.path, reference.aliases
-            )
-            job = Job(header, content, lambda: first_bins()[-1], rows)
-            job.counts["tracks"] = len(names)
-            yield job
-
-    def _columns(self, model: LoadedChromatinModel, format: str) -> list[int]:
-        """Return the selected tracks; `UsageError` if the format cannot store them.
-
-        In a table, no track may have the name of another column; `strand` is one in every table reader.
-        """
-        columns = model.columns(self.tracks)
-        if format == "bigwig":
-            if len(columns) != 1:
-                raise UsageError(
-                    f"format bigwig stores one track, found {len(columns):,}; select one with --tracks"
-                )
-            return columns
-        taken = {*PLACE, "note", "strand", *(["score"] if format == "bed" else [])}
-        for column in columns:
-            if (name := model.tracks[column].name) in taken:
-                raise UsageError(
-                    f"track {name!r} has the name of another column of the table; exclude the track "
-                    "with --tracks, or write it alone as bigwig"
-                )
-        return columns
-
-    def _options(
-        self, reference: Reference, target: Target
-    ) -> dict[str, object | None]:
-        return {
-            "--reference": reference.path,
-            "--aliases": reference.aliases,
-            "--tracks": self.tracks,
-            "--format": None if target.format == "tsv" else target.format,
-            "--summary": self.summary,
-            "--center-fraction": self.center_fraction or None,
-            "--contig": list(self.contigs),
-            "--max-n": self.max_n,
+    with (
+        cpu_threads(threads),
+        inference(precision, chosen_device),
+        Reference(
+            Path(reference), None if aliases is None else Path(aliases)
+        ) as genome,
+        open_stdin() if streams else nullcontext() as stream,
+        nullcontext(STDIN) if streams else readable(regions) as source,
+    ):
+        options = {
+            "--reference": genome.path,
+            "--aliases": genome.aliases,
+            "--tracks": tracks,
+            "--format": None if format == "tsv" else format,
+            "--summary": summary,
+            "--center-fraction": center_fraction or None,
+            "--contig": list(contigs),
+            "--max-n": max_n,
+            "--precision": stated_precision,
         }
-
-    def count(self, row: PredictedRegion, counts: Counter[str]) -> None:
-        counts["regions"] += 1
-        counts["not scored"] += row.probabilities is None
-
-    @staticmethod
-    def lines(row: PredictedRegion) -> Iterable[str]:
-        place = map(str, row.region[:4])
-        values = (
-            [] if row.probabilities is None else map(repr, row.probabilities.tolist())
+        command = command_line(
+            "predict-tracks",
+            [stored_name(chromatin_model.path), regions],
+            options,
+            {"--calibrated": calibrated},
         )
-        return ("\t".join([*place, row.note, *values]),)
-
-    @staticmethod
-    def parse(line: str, header: OutputHeader) -> PredictedRegion:
-        contig, start, end, name, note, *fields = line.split("\t")
-        region, tracks = Region(contig, int(start), int(end), name), len(header.columns)
-        if not fields and tracks:
-            return PredictedRegion(region, None, note)
-        if len(fields) != tracks:
-            raise ValueError(
-                f"expected {tracks} values, one per track, found {len(fields)}"
+        origin = provenance(chromatin_model.sha256, command)
+        InputCheck(chromatin_model, genome.path).read(genome)
+        places = find_places(
+            contigs, None, genome.contigs, genome.path, names=genome.names
+        )
+        if streams:
+            total = None
+            found = bed_regions(source, genome, places, stream)
+        else:
+            # Check the whole file before any computation.
+            total = _count_regions(source, bed_regions(source, genome, places), format)
+            found = bed_regions(source, genome, places)
+        count = not_scored = 0
+        signal: list[tuple[int, int, int, float]] = []  # of a bigWig, to be sorted
+        order = {contig: number for number, contig in enumerate(genome.contigs)}
+        with (
+            open_writer(
+                path,
+                format,
+                origin,
+                columns,
+                missing=".",
+                contigs=genome.contigs,
+                unit="region",
+            ) as writer,
+            ProgressBar("predicting", total, "regions") as bar,
+        ):
+            for batch in predict_regions(
+                found,
+                genome,
+                predict,
+                window=chromatin_model.settings.window,
+                bin_size=chromatin_model.settings.bin,
+                together=chromatin_model.bins_together(center_fraction),
+                summary=cast(Summary, summary),
+                max_n=max_n,
+            ):
+                rows = []
+                for region, probabilities, note in batch:
+                    if streams:
+                        check_contig(region.contig, format, source)
+                    contig, start, end, name, *_ = region
+                    count += 1
+                    if probabilities is None:
+                        not_scored += 1
+                        values: list[float | None] = [None] * len(names)
+                    else:
+                        values = probabilities[outputs].tolist()
+                    if format == "bigwig":
+                        if values[0] is not None:
+                            signal.append((order[contig], start, end, values[0]))
+                    elif format == "bed":
+                        largest = max(filter(None, values), default=0.0)
+                        thousandths = round(1000 * largest)
+                        rows.append(
+                            (contig, start, end, name, thousandths, ".", note, *values)
+                        )
+                    else:
+                        rows.append((contig, start, end, name, note, *values))
+                writer.write(rows)
+                bar.advance(len(batch))
+            contig_list = list(genome.contigs)
+            writer.write(
+                [(contig_list[number], *rest) for number, *rest in sorted(signal)]
             )
-        return PredictedRegion(
-            region, np.array([float(field) for field in fields], np.float32), note
-        )
+    return PredictionCounts(count, len(names), not_scored)
 
 
-def _count(path: Path, regions: Iterable[Region], format: str) -> int:
-    """Return the number of regions; `DataError` if two overlap in a bigWig, or it has too many contigs."""
-    if format != "bigwig":
-        return sum(1 for _ in regions)
-    found = list(regions)
-    known = sorted(region for region in found if not region.fault)
+def _choose_tracks(
+    model: LoadedChromatinModel, pattern: str | None, format: str
+) -> list[int]:
+    """Return the outputs of the selected tracks; `UsageError` if the format cannot store them.
+
+    In a table, no track may have the name of another column; `strand` is one in every table reader.
+    """
+    outputs = model.columns(pattern)
+    if format == "bigwig":
+        if len(outputs) != 1:
+            raise UsageError(
+                f"format bigwig stores one track, found {len(outputs):,}; select one with --tracks"
+            )
+        return outputs
+    taken = {"contig", "start", "end", "name", "note", "strand"}
+    if format == "bed":
+        taken.add("score")
+    for output in outputs:
+        if (name := model.tracks[output].name) in taken:
+            raise UsageError(
+                f"track {name!r} has the name of another column of the table; exclude the track "
+                "with --tracks, or write it alone as bigwig"
+            )
+    return outputs
+
+
+def _count_regions(path: Path, regions: Iterable[Region], format: str) -> int:
+    """Return the number of regions; `DataError` if the format cannot store them.
+
+    In a bigWig, regions must not overlap, nor be on too many contigs.
+    """
+    found = []
+    for region in regions:
+        check_contig(region.contig, format, path)
+        found.append(region if format == "bigwig" else None)
+    known = sorted(region for region in found if region and not region.fault)
     check_bigwig_contigs(
         len({region.contig for region in known}), path, "write bed, tsv or parquet"
     )

@@ -35,9 +35,9 @@ from bigbird_dna.genome.variants import (
     same_assembly,
     scan_vcf,
 )
-from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
+from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import load
-from bigbird_dna.model.model import LoadedModel, check_calibrated
+from bigbird_dna.model.model import LoadedModel, Predictor, check_calibrated
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.scoring.background import background_file, with_quantiles
 from bigbird_dna.scoring.formats import (
