@@ -51,7 +51,7 @@ from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.inference import choose_device, cpu_threads, inference
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.reporting import result as style
-from bigbird_dna.scoring.scan import BOTH_STRANDS, scan_promoters
+from bigbird_dna.scoring.scan import BOTH_STRANDS, scan_records
 
 SETTINGS = (
     "strides",
@@ -113,18 +113,10 @@ def scan(
     device: str,
 ) -> tuple[dict[str, float], dict[Track, Points]]:
     """The time that it takes to score both strands of a file `stride` bp apart, and the scores."""
-    own, predict = model.settings, partial(model.window_probabilities, device=device)
+    predict = partial(model.window_probabilities, device=device)
     began, worked = perf_counter(), process_time()
-    windows = list(
-        scan_promoters(
-            fasta,
-            contigs,
-            window=own.window,
-            stride=stride,
-            upstream=own.upstream,
-            predict=predict,
-        )
-    )
+    batches = scan_records(fasta, contigs, model, predict, stride=stride)
+    windows = [one for batch in batches for one in batch]
     times = {"seconds": perf_counter() - began, "cpu_seconds": process_time() - worked}
     pairs: defaultdict[Track, list[tuple[int, float]]] = defaultdict(list)
     for one in windows:

@@ -24,9 +24,10 @@ from benchmarks.timing import beside_product, describe, ratios
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.variants import VcfRecord, open_vcf
-from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
+from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import build_network, make_model
 from bigbird_dna.model.mechanism import attention_pattern
+from bigbird_dna.model.model import Predictor
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.papers.comparators.gkm_svm import GappedKmers, fit_svms
 from bigbird_dna.reporting.tracks import auc_report

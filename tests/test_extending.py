@@ -16,7 +16,6 @@ from tests.cli.command import words_of_command
 from tests.conftest import REPOSITORY
 from tests.docs.blocks import blocks
 from tests.golden.messages import fails
-from tests.test_public_api import home as home
 from tests.toys import random_dna
 
 PAGE = "docs/extending.md"
@@ -28,7 +27,7 @@ def lab(tmp_path: Path) -> Path:
     """A folder with the files of the page, each by the name that the text before it ends with."""
     text = (REPOSITORY / PAGE).read_text(encoding="utf-8")
     names = re.findall(r"`(lab_\w+\.py)`:\n\n```py\n", text)
-    assert len(names) == 5
+    assert len(names) == 4
     for name, block in zip(names, blocks(PAGE, "py"), strict=True):
         (tmp_path / name).write_text(block.text)
     return tmp_path
@@ -65,31 +64,13 @@ def test_a_mechanism(lab: Path) -> None:
     assert (lab / "reach.tsv").read_text().splitlines()[1:] == ["1\t1\tyes"]
 
 
-def test_a_format(lab: Path, home: Path) -> None:
-    source = blocks(PAGE, "python")[0].text
-    for name in ("regions.bed", "genome.fa.gz"):
-        source = source.replace(f'"{name}"', repr(str(home / name)))
-    (lab / "use.py").write_text(
-        source.replace('"model"', repr(str(home / "chromatin")))
-    )
-    python(lab, "use.py")
-    first, *rows = (lab / "regions.gff").read_text().splitlines()
-    assert first == "##gff-version 3"
-    places = [row.split("\t") for row in rows]
-    assert {(contig, start, end) for contig, _, _, start, end, *_ in places} == {
-        ("a", "101", "120"),
-        ("a", "301", "371"),
-    }
-    assert all(0 < float(score) < 1 for *_, score, _, _, _ in places)
-
-
 def test_a_task(lab: Path) -> None:
     sequences = [random_dna(60, seed) for seed in range(200)]
     table = "".join(
         f"{sequence}\t{sequence.count('G') / 30}\n" for sequence in sequences
     )
     (lab / "activity.tsv").write_text(table)
-    source = blocks(PAGE, "python")[1].text
+    source = blocks(PAGE, "python")[0].text
     assert "steps=500" in source
     (lab / "use.py").write_text(source.replace("steps=500", "steps=200"))
     python(lab, "use.py")

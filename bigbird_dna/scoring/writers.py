@@ -163,22 +163,22 @@ def open_writer(
     DataError
         The output cannot be written, or a bigWig would be empty or have too many contigs.
     """
-    with _naming_errors(output):
-        if format in ("parquet", "bigwig"):
-            assert output is not None, f"{format} needs a file"
-            with atomic_path(output) as path:
-                if format == "parquet":
-                    table = ParquetWriter(path, origin, columns)
-                    yield table
-                    table.close()
-                else:
-                    with tempfile.TemporaryFile("w+", encoding="utf-8") as spool:
-                        track = BigWigWriter(path, contigs, unit, spool)
-                        yield track
-                        track.close()
-            return
+    if format == "parquet":
+        with _binary_file(output) as path:
+            table = ParquetWriter(path, origin, columns)
+            yield table
+            table.close()
+    elif format == "bigwig":
+        with (
+            _binary_file(output) as path,
+            tempfile.TemporaryFile("w+", encoding="utf-8") as spool,
+        ):
+            track = BigWigWriter(path, contigs, unit, spool)
+            yield track
+            track.close()
+    else:
         with open_text(output) as stream:
-            writer: TsvWriter | BedWriter | BedGraphWriter
+            writer: TsvWriter | BedGraphWriter
             if format == "bedgraph":
                 writer = BedGraphWriter(stream, origin)
             elif format == "bed":
@@ -190,28 +190,33 @@ def open_writer(
 
 
 @contextmanager
+def _binary_file(output: Path | None) -> Iterator[Path]:
+    assert output is not None, "a binary format needs a file: its index is at the end"
+    with _naming_errors(output), atomic_path(output) as path:
+        yield path
+
+
+@contextmanager
 def open_text(output: Path | None, errors: str = "strict") -> Iterator["TextOutput"]:
     """Open UTF-8 text with `\\n` line ends, which is bgzip if the name ends in `.gz`; None: standard output.
 
     A file is written atomically; standard output, pipes and devices receive every call of `write` at once.
     """
-    if output is None:
-        yield TextOutput(None, errors)
-    elif is_special(output):
-        stream = open_special(output)
-        try:
-            yield TextOutput(stream, errors)
-        finally:
-            with suppress(OSError):  # already reported, or the reader has gone
-                stream.close()
-    else:
-        with atomic_path(output) as path:
-            if path.suffix == ".gz":
-                with bgzip_writer(path) as compressed:
-                    yield TextOutput(compressed, errors, flushes=False)
-            else:
-                with path.open("wb") as plain:
-                    yield TextOutput(plain, errors, flushes=False)
+    with _naming_errors(output):
+        if output is None:
+            yield TextOutput(None, errors)
+        elif is_special(output):
+            stream = open_special(output)
+            try:
+                yield TextOutput(stream, errors)
+            finally:
+                with suppress(OSError):  # already reported, or the reader has gone
+                    stream.close()
+        else:
+            with atomic_path(output) as path:
+                opened = bgzip_writer(path) if path.suffix == ".gz" else path.open("wb")
+                with opened as file:
+                    yield TextOutput(file, errors, flushes=False)
 
 
 class TextOutput:

@@ -9,6 +9,7 @@ trained on as many windows as the model. The table has the format of `score-prom
 import argparse
 import tempfile
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from bigbird_dna.papers.comparators.interface import (
     ComparatorRequest,
     make_comparator,
 )
-from bigbird_dna.scoring.scan import scan_promoters
+from bigbird_dna.scoring.scan import promoter_inputs, score_inputs
 
 Predict = Callable[[list[str]], np.ndarray]
 """From sequences of windows to their probabilities (n,) among as many negatives."""
@@ -105,11 +106,12 @@ def main() -> None:
         )
         file.write("contig\tstart\tend\tname\tscore\tstrand\tnote\ttss\n")
         sizes = {
-            "window": upstream + downstream,
             "upstream": upstream,
+            "downstream": downstream,
             "stride": given.stride,
         }
-        for one in scan_promoters(fasta, scan_fasta(fasta), predict=predict, **sizes):
+        inputs = promoter_inputs(fasta, scan_fasta(fasta), **sizes)
+        for one in chain.from_iterable(score_inputs(inputs, predict)):
             score = "NA" if one.score is None else f"{one.score:.6g}"
             cells = (
                 one.contig,

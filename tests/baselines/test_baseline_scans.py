@@ -18,7 +18,7 @@ from bigbird_dna.baselines.scan import (
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.sequence import base_codes, reverse_complement
-from bigbird_dna.scoring.scan import scan_promoters
+from bigbird_dna.scoring.scan import promoter_inputs, score_inputs
 
 LENGTH, UPSTREAM = 40, 25
 
@@ -71,11 +71,13 @@ def test_a_table_is_that_of_a_scan(
     sizes = {"upstream": UPSTREAM, "stride": 6}
     write_baseline_scans({tmp_path / "x.tsv": model}, fasta, length=LENGTH, **sizes)
     table = pd.read_csv(tmp_path / "x.tsv", sep="\t", keep_default_na=False)
+    inputs = promoter_inputs(
+        fasta, scan_fasta(fasta), downstream=LENGTH - UPSTREAM, **sizes
+    )
     expected = [
         row
-        for row in scan_promoters(
-            fasta, scan_fasta(fasta), window=LENGTH, predict=model.predict, **sizes
-        )
+        for rows in score_inputs(inputs, model.predict)
+        for row in rows
         if row.contig != "c"
     ]
     assert len(table) == len(expected)
@@ -88,7 +90,9 @@ def test_a_table_is_that_of_a_scan(
             found.strand,
             found.tss,
         ) == (
-            *row[:3],
+            row.contig,
+            row.start,
+            row.end,
             row.name,
             row.strand,
             row.tss,

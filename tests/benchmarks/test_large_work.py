@@ -36,9 +36,9 @@ from bigbird_dna.genome.chromatin.labels import BinSource, Labeling
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.model.directory import load_promoter_model
-from bigbird_dna.scoring.formats import OutputHeader
-from bigbird_dna.scoring.promoters import WRITERS
-from bigbird_dna.scoring.scan import Predictor, scan_promoters
+from bigbird_dna.model.model import Predictor
+from bigbird_dna.scoring.scan import promoter_inputs, score_inputs
+from bigbird_dna.scoring.writers import open_text
 from tests.conftest import REPOSITORY
 from tests.toys import region_splits, written
 
@@ -229,15 +229,13 @@ def measure_scan(directory: Path, options: argparse.Namespace) -> Measured:
     before, began = peak_megabytes(), time.perf_counter()
     contigs = scan_fasta(fasta)
     sizes = {
-        "window": upstream + downstream,
         "upstream": upstream,
+        "downstream": downstream,
         "stride": options.stride,
     }
-    windows = scan_promoters(fasta, contigs, predict=predict, **sizes)
-    extra = {"stride": options.stride, "strands": ["+", "-"], "places": None}
-    WRITERS[options.format](
-        directory / "scores", windows, OutputHeader({}, contigs, extra=extra)
-    )
+    with open_text(directory / "scores") as file:
+        for rows in score_inputs(promoter_inputs(fasta, contigs, **sizes), predict):
+            file.write("".join(f"{row.name}\t{row.score}\n" for row in rows))
     took, seconds = peak_megabytes() - before, time.perf_counter() - began
     size = sum(contigs.values()) / 1e6
     line = f"{size:.1f} Mb in {seconds:.0f} s: peak {took:.0f} MB above {before:.0f} MB"
@@ -260,7 +258,6 @@ def main() -> None:
             command.add_argument(f"--{option}", type=int, default=size)
         if name == "scan":
             command.add_argument("model_dir", nargs="?", type=Path)
-            command.add_argument("--format", choices=WRITERS, default="tsv")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         line, bounded = options.measure(Path(directory), options)

@@ -30,7 +30,6 @@ from bigbird_dna.registry.publishing import publish_model
 from tests.calibration.sources import mixture, write_predictions
 from tests.cli.command import Run, frame, refused
 from tests.golden.messages import fails, message
-from tests.scoring.same_scores import assert_same_scores
 from tests.test_public_api import home as home
 from tests.toys import random_dna
 
@@ -246,30 +245,6 @@ def test_score_variants_writes_them(
             )
         raw, found = ((tmp_path / file).read_text() for file in ("raw", "calibrated"))
         assert raw != found and "--calibrated" in found and "--calibrated" not in raw
-
-
-def test_pieces_are_those_of_one_calibration(
-    run: Run, calibrated: Path, home: Path, tmp_path: Path
-) -> None:
-    model = tmp_path / "model"
-    shutil.copytree(calibrated / "promoter", model)
-    words = ("score-promoters", model, home / "genome.fa.gz", "--calibrated")
-    assert run(*words, "-o", tmp_path / "whole").code == 0
-    for number in (1, 2):
-        assert (
-            run(*words, "--shard", f"{number}/2", "-o", tmp_path / f"{number}").code
-            == 0
-        )
-    merged = ("merge-shards", tmp_path / "1", tmp_path / "2", "-o", tmp_path / "merged")
-    assert run(*merged).code == 0
-    assert_same_scores(tmp_path / "merged", tmp_path / "whole")
-    shutil.copyfile(calibrated / "promoter" / FILE, model / FILE)
-    content = (model / FILE).read_text()
-    (model / FILE).write_text(
-        content.replace('"split": "valid"', '"split":  "valid"')
-    )  # other bytes
-    assert run(*words, "--shard", "2/2", "-o", tmp_path / "2").code == 0
-    refused(run(*merged), 1, "calibration.json")
 
 
 @pytest.mark.parametrize(

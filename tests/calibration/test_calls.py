@@ -18,11 +18,11 @@ from bigbird_dna.calibration.calls import (
     MatchedCalls,
     Points,
     Scan,
+    StrandCalls,
     Track,
     find_calls,
     find_track_calls,
     match_tracks,
-    stream_calls,
 )
 from bigbird_dna.calibration.maps import write_calibration
 from bigbird_dna.errors import ModelError
@@ -66,11 +66,11 @@ def test_a_stream_has_the_calls_of_the_whole(
     known = scored(windows)
     whole = listed(find_calls(known, suppress, strand)) if len(known.scores) else []
     found: list[tuple[int, float]] = []
-    steps = [*stream_calls(windows, suppress, strand)]
-    for below, calls in steps:
-        found += calls
-        assert found == [one for one in whole if one[0] < below]
-    assert found == whole and len(steps) == len(windows) + 1
+    calls = StrandCalls(suppress, strand)
+    for window in windows:
+        found += calls.add(*window)
+        assert found == [one for one in whole if one[0] < calls.known]
+    assert found + calls.finish() == whole
 
 
 @given(WINDOWS, st.integers(0, 30), STRAND)

@@ -30,12 +30,11 @@ from bigbird_dna.genome.sequence import Locus, reverse_complement
 from bigbird_dna.model.model import METRICS
 from bigbird_dna.model.weights import RECORD
 from bigbird_dna.reporting.scan import read_scan
-from bigbird_dna.scoring.calls import scan_calls
-from bigbird_dna.scoring.scan import scan_promoters
+from bigbird_dna.scoring.calls import CallFinder
+from bigbird_dna.scoring.scan import promoter_inputs, score_inputs
 from tests.cli.command import Run, refused, table
 from tests.golden.messages import fails
 from tests.scoring.conftest import RECORDS
-from tests.scoring.same_scores import assert_same_scores
 from tests.scoring.test_promoter_scan import toy, write
 from tests.toys import random_dna, update_json
 
@@ -130,7 +129,7 @@ def test_calls_are_those_of_the_scores(
     assert some == [one for one in found if one[-1] >= precision.best().score - 1e-6]
 
 
-def test_streams_strands_and_shards_have_the_same_calls(
+def test_streams_strands_and_contigs_have_the_same_calls(
     run: Run, model: Path, home: Path, tmp_path: Path
 ) -> None:
     fasta, words = (
@@ -146,16 +145,6 @@ def test_streams_strands_and_shards_have_the_same_calls(
         ]
     some = called(run(*words, "--contig", "gap", "--contig", "last").out)
     assert some == [one for one in called(whole) if one[0] in ("gap", "last")]
-    for form in ("bed", "parquet"):
-        parts = [tmp_path / f"{number}.{form}.shard" for number in (1, 2, 3)]
-        for number, part in enumerate(parts, 1):
-            assert (
-                run(*words, "--format", form, "--shard", f"{number}/3", "-o", part).code
-                == 0
-            )
-        assert run("merge-shards", *parts, "-o", tmp_path / f"merged.{form}").code == 0
-        assert run(*words, "-o", tmp_path / f"whole.{form}", "--format", form).code == 0
-        assert_same_scores(tmp_path / f"merged.{form}", tmp_path / f"whole.{form}")
     records = fasta.read_text().split(">")[1:]
     other = write(
         tmp_path / "other.fa",
@@ -176,12 +165,17 @@ def test_calls_of_the_reverse_complement_are_mirrored(tmp_path: Path) -> None:
         ("b", reverse_complement(text), 1000),
     ):
         path = write(tmp_path / name, {"c": sequence})
-        windows = scan_promoters(
+        inputs = promoter_inputs(
             *(path, scan_fasta(path)),
-            **{"window": 24, "stride": 2, "upstream": 9, "predict": toy},
-            **{"chunk_bases": bases, "batch_sequences": bases},
+            **{"stride": 2, "upstream": 9, "downstream": 15, "chunk_bases": bases},
         )
-        found.append([one[1:] for one in scan_calls(windows, suppress=15)])
+        finder = CallFinder(15)
+        calls = [
+            call
+            for rows in score_inputs(inputs, toy, 1, bases)
+            for call in finder.add(rows)
+        ]
+        found.append([one[1:] for one in calls + finder.finish()])
     other = {"+": "-", "-": "+"}
     mirrored = [
         (len(text) - 1 - place, other[strand], score)

@@ -22,12 +22,11 @@ from bigbird_dna.model.batching import View
 from bigbird_dna.model.directory import load_chromatin_model, save
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.reporting.scan import read_scan
-from bigbird_dna.scoring.scan import ScoredWindow, scan_bins
+from bigbird_dna.scoring.scan import ScoredWindow, bin_inputs, score_inputs
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails
-from tests.scoring.same_scores import assert_same_scores
 from tests.scoring.test_call_promoters import called
-from tests.scoring.test_promoter_scan import fasta_records, toy, write
+from tests.scoring.test_promoter_scan import cells, fasta_records, toy, write
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
 OTHER = {"+": "-", "-": "+"}
@@ -84,21 +83,18 @@ def seen(sequences: Sequence[str], size: int, margin: int) -> np.ndarray:
 def scan(
     records: dict[str, str], count: int, size: int, margin: int, **options: Any
 ) -> list[ScoredWindow]:
+    predict = partial(seen, size=size, margin=margin)
+    batch = options.pop("batch", 64)
     sizes = {
-        "window": count * size,
-        "stride": count * size,
-        "size": size,
-        "margin": margin,
-    }
-    options = {
-        "columns": COLUMNS,
-        "predict": partial(seen, size=size, margin=margin),
-        **sizes,
-        **options,
+        "window": count * size + 2 * margin,
+        "bin_size": size,
+        "num_bins": count,
+        "num_tracks": 3,
     }
     with TemporaryDirectory() as directory:
         path = write(Path(directory, "x.fa"), records)
-        return list(scan_bins(path, scan_fasta(path), **options))
+        inputs = bin_inputs(path, scan_fasta(path), columns=COLUMNS, **sizes, **options)
+        return [row for rows in score_inputs(inputs, predict, 2, batch) for row in rows]
 
 
 SIZES = st.fixed_dictionaries(
@@ -125,7 +121,7 @@ def test_bins_cover_records_and_have_the_scores_of_their_surroundings(
     options = {
         "max_n": 1.0,
         "chunk_bases": chunk,
-        "batch_sequences": batch,
+        "batch": batch,
         "strands": tuple(strands),
     }
     rows = scan(records, **sizes, **options)
@@ -158,19 +154,19 @@ def test_bins_cover_records_and_have_the_scores_of_their_surroundings(
     )
     mirrored = [
         (
-            name,
-            len(records[name]) - end,
-            len(records[name]) - start,
-            OTHER[strand],
-            score,
-            note,
+            row.contig,
+            len(records[row.contig]) - row.end,
+            len(records[row.contig]) - row.start,
+            OTHER[row.strand],
+            row.score,
+            row.note,
         )
-        for name, start, end, strand, score, note, _ in turned
+        for row in turned
     ]
     if len(strands) == 2 and all(
         len(text) >= count * size for text in records.values()
     ):
-        assert sorted(mirrored) == sorted(row[:-1] for row in rows)
+        assert sorted(mirrored) == sorted(cells(row)[:-1] for row in rows)
 
 
 def test_windows_with_many_n_have_no_scores() -> None:
@@ -190,7 +186,7 @@ def test_windows_with_many_n_have_no_scores() -> None:
             ),
         )
     }
-    assert [row[1:3] for row in rows if row.is_short] == [(0, 4), (0, 4)]
+    assert [(row.start, row.end) for row in rows if row.is_short] == [(0, 4)] * 2
 
 
 # A model
@@ -280,11 +276,6 @@ def test_calls_of_a_dense_model(run: Run, home: Path, tmp_path: Path) -> None:
         for place in calls.positions
     }
     assert {contig for contig, *_ in found} == {"long", "gap", "last"}
-    parts = [tmp_path / f"{number}.shard" for number in (1, 2, 3)]
-    for number, part in enumerate(parts, 1):
-        assert run(*words, "--shard", f"{number}/3", "-o", part).code == 0
-    assert run("merge-shards", *parts, "-o", tmp_path / "merged.bed").code == 0
-    assert_same_scores(tmp_path / "merged.bed", tmp_path / "calls.bed")
     write(
         tmp_path / "turned.fa",
         {name: reverse_complement(text) for name, text in RECORDS.items()},

@@ -111,18 +111,6 @@ def scores(run: Run, home: Path, out: Path) -> dict[str, Score]:
             2000,
             *last,
         ),
-        "score-promoters shard": lambda x: run(
-            "score-promoters",
-            home / "promoter",
-            home / f"{x}.fa.gz",
-            "--stride",
-            2000,
-            "--shard",
-            "2/9",
-            "-o",
-            out / "s",
-            *last,
-        ),
         "score-promoters stdin": lambda x: run(
             "score-promoters",
             home / "promoter",

@@ -1,15 +1,11 @@
 """Scanning a FASTA against an oracle that slices whole strings, with predictors simple enough to follow."""
 
-import errno
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import pybigtools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,15 +22,14 @@ from bigbird_dna.genome.sequence import (
 from bigbird_dna.genome.splits import window_start
 from bigbird_dna.model.batching import centered_bins, middle_bins, whole_bins
 from bigbird_dna.model.chromatin import share_windows
-from bigbird_dna.scoring.formats import OutputHeader, write_bigwig
-from bigbird_dna.scoring.promoters import WRITERS
 from bigbird_dna.scoring.regions import Region
 from bigbird_dna.scoring.scan import (
+    BestOfRecord,
     ScoredWindow,
+    Signal,
     SignalSpan,
-    count_windows,
-    scan_promoters,
-    signal_spans,
+    promoter_inputs,
+    score_inputs,
 )
 from bigbird_dna.scoring.tracks import predict_regions
 from tests.golden.messages import fails
@@ -64,18 +59,30 @@ def write(path: Path, records: dict[str, str], width: int = 7) -> Path:
     return path
 
 
-def scan(records: dict[str, str], **options: Any) -> list[ScoredWindow]:
-    options = {
-        "window": 6,
-        "stride": 2,
-        "upstream": 4,
-        "predict": toy,
-        "pad": True,
-        **options,
-    }
+def scan(
+    records: dict[str, str],
+    *,
+    window: int = 6,
+    upstream: int = 4,
+    stride: int = 2,
+    predict: Any = toy,
+    batches: tuple[int, int] = (32, 512),
+    **options: Any,
+) -> list[ScoredWindow]:
+    sizes = {"upstream": upstream, "downstream": window - upstream, "stride": stride}
     with TemporaryDirectory() as directory:
         path = write(Path(directory, "x.fa"), records)
-        return list(scan_promoters(path, scan_fasta(path), **options))
+        inputs = promoter_inputs(
+            path, scan_fasta(path), **sizes, **{"pad": True, **options}
+        )
+        return [row for rows in score_inputs(inputs, predict, *batches) for row in rows]
+
+
+def cells(row: ScoredWindow) -> tuple[Any, ...]:
+    return (
+        *(row.contig, row.start, row.end, row.strand),
+        *(row.score, row.note, row.tss),
+    )
 
 
 def expected(
@@ -143,7 +150,7 @@ SCANS = st.fixed_dictionaries(
             "strands": st.sampled_from(["+-", "+", "-"]).map(tuple),
             "chunk_bases": st.integers(1, 40),
         },
-        "batch_sequences": st.integers(1, 9),
+        "batches": st.tuples(st.integers(1, 4), st.integers(1, 9)),
     }
 )
 SIZES = st.fixed_dictionaries(
@@ -171,44 +178,11 @@ def test_scan_agrees_with_slicing(
     size, stride, max_n, strands = (
         options[name] for name in ("window", "stride", "max_n", "strands")
     )
-    assert [tuple(row) for row in rows] == expected(
+    assert [cells(row) for row in rows] == expected(
         records, size, stride, max_n, strands, options["upstream"]
     )
     assert len({row.name for row in rows}) == len(rows)
-    assert max(calls, default=0) <= max(
-        options["batch_sequences"] + len(strands) - 1, len(strands)
-    )
-    lengths = {name: len(sequence) for name, sequence in records.items()}
-    assert len(rows) == len(strands) * count_windows(
-        lengths, window=size, stride=stride
-    )
-
-
-@pytest.mark.parametrize("kept_bases", [1, 1 << 24])
-def test_a_window_that_comes_again_is_not_predicted_again(kept_bases: int) -> None:
-    rng = np.random.default_rng(0)
-    records = {
-        f"r{number}": "".join(rng.choice(list("ACGT"), 3)) for number in range(2000)
-    }
-    records["full"] = "ACGTTGCA" * 20
-    seen: list[str] = []
-
-    def predict(sequences: Sequence[str]) -> np.ndarray:
-        assert len(set(sequences)) == len(sequences)
-        seen.extend(sequences)
-        return toy(sequences)
-
-    rows = scan(
-        records,
-        window=8,
-        stride=8,
-        predict=predict,
-        batch_sequences=100,
-        kept_bases=kept_bases,
-    )
-    assert [tuple(row) for row in rows] == expected(records, 8, 8, 0.25, "+-")
-    # 64 records differ, and so do the windows of `full` on both strands.
-    assert (len(seen) <= 66) == (kept_bases > 1)
+    assert max(calls, default=0) <= max(options["batches"])
 
 
 @pytest.mark.parametrize("contigs", [{"other": 12}, {"c": 13}])
@@ -217,30 +191,27 @@ def test_a_file_that_changed_since_its_scan_is_refused(
 ) -> None:
     path = write(tmp_path / "x.fa", {"c": "ACGTACGTACGT"})
     with fails(DataError):
-        list(
-            scan_promoters(path, contigs, window=13, stride=1, upstream=9, predict=toy)
-        )
-
-
-@pytest.mark.parametrize("wrong", [{"window": 0}, {"stride": 0}, {"max_n": 1.5}])
-def test_arguments_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
-    with fails(ValueError):
-        scan({"c": "ACGT"}, **wrong)
+        list(promoter_inputs(path, contigs, stride=1, upstream=9, downstream=4))
 
 
 def spans(
     rows: list[ScoredWindow], lengths: dict[str, int], **options: Any
 ) -> list[SignalSpan]:
-    return list(signal_spans(rows, lengths, **{"stride": 2, **options}))
+    """The signal of windows that are added one by one, and all at once."""
+    signal = Signal(lengths, **{"stride": 2, **options})
+    parts = [span for row in rows for span in signal.add([row])] + signal.finish()
+    whole = Signal(lengths, **{"stride": 2, **options})
+    assert whole.add(rows) + whole.finish() == parts
+    return parts
 
 
 def test_signal_lies_where_the_model_expects_the_tss() -> None:
     # Windows 0-6 and 4-10: the TSS base is start + 4 on "+" (4, 8) and start + 1 on "-" (1, 5).
     rows = [
-        ScoredWindow("c", 0, 6, "+", 0.1, "", 4),
-        ScoredWindow("c", 0, 6, "-", 0.2, "", 1),
-        ScoredWindow("c", 4, 10, "+", 0.3, "", 8),
-        ScoredWindow("c", 4, 10, "-", None, "n_fraction=1", 5),
+        ScoredWindow("c", 0, 6, "+", "", 4, 0.1),
+        ScoredWindow("c", 0, 6, "-", "", 1, 0.2),
+        ScoredWindow("c", 4, 10, "+", "", 8, 0.3),
+        ScoredWindow("c", 4, 10, "-", "n_fraction=1", 5, None),
     ]
     forward = [row for row in rows if row.strand == "+"]
     assert spans(forward, {"c": 10}, stride=4, strands=("+",)) == [
@@ -372,202 +343,21 @@ def test_signal_of_the_reverse_complement_is_mirrored(
     )
 
 
-ROWS = [
-    ScoredWindow("c", 0, 6, "+", 0.25, "", 4),
-    ScoredWindow("c", 0, 6, "-", 0.9999996, "", 1),
-    ScoredWindow("c", 2, 8, "+", None, "n_fraction=0.5", 6),
-    ScoredWindow("c", 2, 8, "-", None, "n_fraction=0.5", 3),
-    ScoredWindow("d", 0, 3, "+", 0.5, "padded=3", 2),
-    ScoredWindow("d", 0, 3, "-", 0.0, "padded=3", None),
-]
-INFO = OutputHeader(
-    {"bigbird-dna": "1", "model": "ab"},
-    {"c": 8, "d": 3},
-    extra={"stride": 2, "strands": ["+", "-"], "places": None},
-)
-HEAD = "## bigbird-dna 1\n## model ab\n"
-
-
-# "+" has its TSS bases at 4 and 6 of c, "-" at 1 and 3; the second window has no score.
-SIGNAL = [("c", 0, 2, 1.0), ("c", 3, 6, 0.25), ("d", 1, 3, 0.5)]
-TEXTS = {
-    "tsv": (
-        "contig\tstart\tend\tname\tscore\tstrand\tnote\ttss\n"
-        "c\t0\t6\tc:0-6(+)\t0.250000\t+\t.\t4\n"
-        "c\t0\t6\tc:0-6(-)\t1.000000\t-\t.\t1\n"
-        "c\t2\t8\tc:2-8(+)\tNA\t+\tn_fraction=0.5\t6\n"
-        "c\t2\t8\tc:2-8(-)\tNA\t-\tn_fraction=0.5\t3\n"
-        "d\t0\t3\td:0-3(+)\t0.500000\t+\tpadded=3\t2\n"
-        "d\t0\t3\td:0-3(-)\t0.000000\t-\tpadded=3\tNA\n"
-    ),
-    "bed": (
-        "#contig\tstart\tend\tname\tscore\tstrand\tprobability\tnote\ttss\n"
-        "c\t0\t6\tc:0-6(+)\t250\t+\t0.250000\t.\t4\n"
-        "c\t0\t6\tc:0-6(-)\t1000\t-\t1.000000\t.\t1\n"
-        "c\t2\t8\tc:2-8(+)\t0\t+\tNA\tn_fraction=0.5\t6\n"
-        "c\t2\t8\tc:2-8(-)\t0\t-\tNA\tn_fraction=0.5\t3\n"
-        "d\t0\t3\td:0-3(+)\t500\t+\t0.500000\tpadded=3\t2\n"
-        "d\t0\t3\td:0-3(-)\t0\t-\t0.000000\tpadded=3\tNA\n"
-    ),
-    "bedgraph": "".join(f"{c}\t{s}\t{e}\t{v:.6f}\n" for c, s, e, v in SIGNAL),
-}
-
-
-@pytest.mark.parametrize("format", TEXTS)
-def test_text(tmp_path: Path, format: str) -> None:
-    WRITERS[format](tmp_path / "x", ROWS, INFO)
-    assert (tmp_path / "x").read_text() == HEAD + TEXTS[format]
-
-
-def test_bigwig_reads_back(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    WRITERS["bigwig"](tmp_path / "x.bw", ROWS, INFO)
-    with pybigtools.open(str(tmp_path / "x.bw")) as stored:
-        assert stored.chroms() == INFO.contigs
-        read = [(c, *record) for c in INFO.contigs for record in stored.records(c)]
-    assert read == SIGNAL
-    assert capfd.readouterr() == ("", "")
-
-
-def test_parquet_reads_back_in_row_groups(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import pyarrow.parquet as pq
-
-    monkeypatch.setattr("bigbird_dna.scoring.promoters.ROW_GROUP", 4)
-    WRITERS["parquet"](tmp_path / "x.parquet", iter(ROWS), INFO)
-    stored = pq.ParquetFile(tmp_path / "x.parquet")
-    assert stored.num_row_groups == 2
-    assert stored.schema_arrow.metadata == {b"bigbird-dna": b"1", b"model": b"ab"}
-    table = stored.read().to_pylist()
-    assert list(table[0]) == [
-        "contig",
-        "start",
-        "end",
-        "name",
-        "score",
-        "strand",
-        "note",
-        "tss",
+def test_the_best_of_a_record_is_its_first_highest_score() -> None:
+    best = BestOfRecord()
+    scores = {"a": [None, 0.2, 0.7, 0.7, None], "b": [None, None], "c": [0.0]}
+    rows = [
+        ScoredWindow(name, start, start + 6, "+", "", start + 4, score)
+        for name, own in scores.items()
+        for start, score in enumerate(own)
     ]
-    for (contig, start, end, strand, score, note, tss), found in zip(
-        ROWS, table, strict=True
-    ):
-        name = f"{contig}:{start}-{end}({strand})"
-        cells = [
-            contig,
-            start,
-            end,
-            name,
-            pytest.approx(score),
-            strand,
-            note or None,
-            tss,
-        ]
-        assert [*found.values()] == cells
-
-
-# Disks with little room
-
-VALUES = [("one", 10 * place, 10 * place + 10, place / 8) for place in range(300)]
-
-
-class Usage(NamedTuple):
-    """Of a disk."""
-
-    free: int
-
-
-@pytest.mark.parametrize("full", ["output", "temporary"])
-def test_a_disk_with_little_room_is_told_of_before_anything_is_lost(
-    full: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a full disk for temporary files pybigtools would end well, with a file that can't be read."""
-    (tmp_path / "temporary").mkdir()
-    (tmp_path / "output").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    path = tmp_path / "output/x.bw"
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            shutil,
-            "disk_usage",
-            lambda place: Usage(10_000 if place.name == full else 1 << 30),
-        )
-        with fails(OSError) as caught:
-            write_bigwig(path, VALUES, {"one": 5000}, "window")
-    assert caught.value.errno == errno.ENOSPC and not [*path.parent.iterdir()]
-    write_bigwig(path, VALUES, {"one": 5000}, "window")
-    assert [*pybigtools.open(str(path)).records("one")] == [
-        value[1:] for value in VALUES
+    found = [row for part in (rows[:3], rows[3:]) for row in best.add(part)]
+    found += best.finish()
+    assert [cells(row) for row in found] == [
+        ("a", 2, 8, "+", 0.7, "not_scored=2windows", 6),
+        ("b", 0, 6, "+", None, "", 4),
+        ("c", 0, 6, "+", 0.0, "", 4),
     ]
-
-
-# bigWig files of many contigs
-
-
-def test_contigs_without_values_are_not_in_the_bigwig(tmp_path: Path) -> None:
-    """The limit of 65,535 is that of the contigs with values."""
-    contigs = {f"c{number:05}": 100 for number in range(70_000)}
-    values = [(name, 5, 20, 0.25) for name in ("c00000", "c65535", "c65536", "c69999")]
-    write_bigwig(tmp_path / "x.bw", values, contigs, "window")
-    with pybigtools.open(str(tmp_path / "x.bw")) as stored:
-        assert stored.chroms() == {value[0]: 100 for value in values}
-        assert [(name, *stored.records(name)) for name in stored.chroms()] == [
-            (value[0], value[1:]) for value in values
-        ]
-
-
-def test_too_many_contigs_with_values_are_refused(tmp_path: Path) -> None:
-    contigs = {f"c{number:05}": 100 for number in range(65_536)}
-    path = tmp_path / "x.bw"
-    path.write_text("former")
-    with fails(DataError, "65,535 contigs", "65,536"):
-        write_bigwig(path, ((name, 0, 10, 0.5) for name in contigs), contigs, "window")
-    assert path.read_text() == "former" and [*tmp_path.iterdir()] == [path]
-
-
-@pytest.mark.parametrize("last", [("one", 20, 30, 0.5), ("two", 0, 10, 0.5)])
-def test_a_bigwig_that_lacks_a_value_or_a_contig_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: tuple[str, int, int, float]
-) -> None:
-    real = pybigtools.open
-
-    class Losing:
-        """Opens files of pybigtools, and loses the last value of a written one."""
-
-        def __init__(self, path: str) -> None:
-            self.path = path
-
-        def write(self, contigs: dict[str, int], values: Any) -> None:
-            real(self.path, "w").write(contigs, iter([*values][:-1]))
-
-    monkeypatch.setattr(
-        pybigtools,
-        "open",
-        lambda path, mode="r": real(path) if mode == "r" else Losing(path),
-    )
-    with fails(OSError, "bigWig of 1 contigs and 10 bp, not"):
-        write_bigwig(
-            tmp_path / "x.bw",
-            [("one", 0, 10, 0.5), last],
-            {"one": 50, "two": 50},
-            "window",
-        )
-    assert not [*tmp_path.iterdir()]
-
-
-def test_a_parquet_file_that_lacks_a_row_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import pyarrow.parquet as pq
-
-    write_table = pq.ParquetWriter.write_table
-    monkeypatch.setattr(
-        pq.ParquetWriter,
-        "write_table",
-        lambda self, table: write_table(self, table[:-1]),
-    )
-    with fails(OSError, f"Parquet file of {len(ROWS) - 1} rows, not {len(ROWS)}"):
-        WRITERS["parquet"](tmp_path / "x.parquet", iter(ROWS), INFO)
 
 
 # Bins that share windows, against each bin's own bases
@@ -673,7 +463,8 @@ def test_regions_that_share_windows(
         )
         return [
             (region.name, None if values is None else values.tolist(), note)
-            for region, values, note in found
+            for batch in found
+            for region, values, note in batch
         ]
 
     rows = run(regions, 5)

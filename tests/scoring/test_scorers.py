@@ -1,32 +1,27 @@
-"""Scorers x formats: functions, commands and shards write the same bytes; what can't be scored is refused."""
+"""Commands that score x formats: functions and commands write the same bytes; wrong inputs are refused."""
 
 import itertools
-import json
 import os
 import shutil
-import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import bigbird_dna
-from bigbird_dna.disk.shards import Shard
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.intervals import find_places
 from bigbird_dna.genome.sequence import centered_tiles, count_tiles
 from bigbird_dna.model import inference
 from bigbird_dna.model.promoter import LoadedPromoterModel
-from bigbird_dna.scoring.scan import count_windows, scan_promoters
 from tests.cli.command import Result, Run, refused
 from tests.golden.messages import fails
-from tests.scoring.conftest import PROMOTER, RECORDS, SOME
+from tests.scoring.conftest import RECORDS, SOME
 from tests.scoring.same_scores import assert_same_scores
 from tests.toys import hashed
 
@@ -118,7 +113,6 @@ def flags(options: dict[str, Any]) -> list[object]:
     names = {
         "contigs": "--contig",
         "center_fraction": "--center-fraction",
-        "piece": "--shard",
         "output": "-o",
     }
     given = [
@@ -149,24 +143,8 @@ def written(directory: Path) -> dict[str, bytes]:
     return files
 
 
-def merged(job: Callable[..., Any], made: Path, name: str, of: int) -> dict[str, bytes]:
-    """The files that the shards of a job become, each made with other batches, merged in another order."""
-    shards = [made / f"{number}.shard" for number in range(1, of + 1)]
-    for number, (path, batch) in enumerate(
-        zip(shards, itertools.cycle((3, 1, 7))), start=1
-    ):
-        job(output=path, shard=f"{number}/{of}", batch_size=batch)
-    assert (
-        bigbird_dna.merge_shards([*shards[1::2], *shards[::2]], made / name).shards
-        == of
-    )
-    for path in shards:
-        path.unlink()
-    return written(made)
-
-
 @pytest.mark.parametrize(("name", "format"), EVERY)
-def test_function_command_and_shards_write_the_same_scores(
+def test_function_and_command_write_the_same_scores(
     run: Run,
     load: Callable[[str], Any],
     home: Path,
@@ -174,14 +152,9 @@ def test_function_command_and_shards_write_the_same_scores(
     name: str,
     format: str,
 ) -> None:
-    """Function and command, bytes; shards, scores to 1e-6. In any number, more than there are rows as well.
-
-    The command knows the format by the file's ending.
-    """
+    """The command knows the format by the file's ending; batches of other sizes have the same scores."""
     case = CASES[name]
-    for options, counts in zip(
-        case.ways, ((1, 3, 70) if format == "tsv" else (4,), (3,)), strict=True
-    ):
+    for options in case.ways:
         options = {**options, "threads": 1}
         if "regions" in options:
             options["regions"] = home / options["regions"]
@@ -200,11 +173,9 @@ def test_function_command_and_shards_write_the_same_scores(
         assert len(whole[file]) > 100
         assert run(*case.words(home), "-o", made / file, *flags(options)).code == 0
         assert written(made) == whole
-        for of in counts:
-            joined = merged(job, made, file, of)
-            assert joined.keys() == whole.keys(), of
-            for key, content in joined.items():
-                assert_same_scores(content, whole[key], key)
+        job(output=made / file, batch_size=3)
+        for key, content in written(made).items():
+            assert_same_scores(content, whole[key], key)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -361,7 +332,7 @@ def test_an_alias_file_has_the_names_of_contigs(
 
 ALWAYS = """
     --batch-size 0 | --threads 0 | --max-n 1.5 | --max-n nan | --device tpu | --precision double |
-    --precision float16 --device cpu | --device cuda | --shard 4/3 -o x | --shard 1/3 | --shard 1/3 -o . |
+    --precision float16 --device cpu | --device cuda |
     --format wig | -o x.csv | -o no/x.tsv | -o . | -o /proc/x.tsv
 """
 WRONG = {
@@ -451,21 +422,6 @@ def test_precision_is_part_of_a_job_and_stated(
         ]
         assert len(commands) == 1 and "--precision bfloat16" in commands[0]
         assert narrow.replace(" --precision bfloat16", "") != plain
-    shards = [tmp_path / "1", tmp_path / "2"]
-    for number, (path, more) in enumerate(
-        zip(shards, ((), ("--precision", "bfloat16")), strict=True), 1
-    ):
-        words = [
-            *CASES["scan"].words(home),
-            "--shard",
-            f"{number}/2",
-            "-o",
-            path,
-            "--device",
-            "cpu",
-        ]
-        assert run(*words, *more).code == 0
-    refused(run("merge-shards", *shards, "-o", tmp_path / "x.tsv"), 1, shards[1])
 
 
 def test_where_a_gpu_has_bfloat16_it_is_the_default_unless_rounding_would_matter(
@@ -498,30 +454,16 @@ def test_standard_input_and_output(run: Run, home: Path, tmp_path: Path) -> None
     fasta = (home / "genome.fa").read_bytes()
     whole = run(*scan, stdin=fasta).out
     assert whole.count("\n") > 30
-    for number in (1, 2):
-        assert (
-            run(
-                *scan,
-                "--shard",
-                f"{number}/2",
-                "-o",
-                tmp_path / f"{number}",
-                stdin=fasta,
-            ).code
-            == 0
-        )
-    result = run("merge-shards", tmp_path / "2", tmp_path / "1")
-    assert result.out == whole and "2 shards, " in result.err
+    assert (
+        run(*scan[:2], home / "genome.fa", *scan[3:]).out.splitlines()[3:]
+        == (whole.splitlines()[3:])
+    )
 
 
-# Shards
-
-
-@given(st.integers(1, 40), st.integers(0, 300))
-def test_shards_have_all_rows_evenly(of: int, total: int) -> None:
-    ranges = [Shard(number, of).rows(total) for number in range(1, of + 1)]
-    assert [row for rows in ranges for row in rows] == list(range(total))
-    assert max(map(len, ranges)) - min(map(len, ranges)) <= 1
+def test_parts_by_contigs_are_concatenated_to_the_whole(run: Run, home: Path) -> None:
+    words = CASES["scan"].words(home)
+    parts = [row for contig in RECORDS for row in rows(run(*words, "--contig", contig))]
+    assert parts == rows(run(*words))
 
 
 @given(
@@ -537,204 +479,19 @@ def test_windows_are_counted_without_listing_them(
     )
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "3", "0/4", "5/4", "1/0", "-1/4", "1/4/2", "a/b", "1.0/2", "1/1000000", "²/3"],
-)
-def test_a_shard_is_one_of_some(text: str) -> None:
-    with fails(UsageError):
-        Shard.parse(text)
-    assert Shard.parse("3/8") == (3, 8)
-
-
-@pytest.mark.parametrize("regions", [None, "some.bed"])
-def test_the_windows_of_a_range_are_those_of_a_whole_scan(
-    home: Path, regions: str | None
-) -> None:
-    lengths = {name: len(text) for name, text in RECORDS.items()}
-    places = find_places((), home / regions, lengths, "x", None) if regions else None
-    count = count_windows(lengths, window=WINDOW, stride=STRIDE, places=places)
-
-    def scan(**options: Any) -> list[Any]:
-        def toy(texts: Any) -> Any:
-            return np.array([hash(text) % 1000 / 1000 for text in texts], np.float32)
-
-        given: dict[str, Any] = {
-            "window": WINDOW,
-            "stride": STRIDE,
-            "upstream": PROMOTER.upstream,
-        }
-        given |= {"strands": ("+",), "places": places, "predict": toy}
-        return list(
-            scan_promoters(
-                home / "genome.fa", lengths, chunk_bases=100, **given, **options
-            )
-        )
-
-    whole = scan()
-    assert len(whole) == count > 8
-    for start, stop in itertools.combinations(range(0, count + 1, 3), 2):
-        assert scan(numbers=range(start, stop)) == whole[start:stop]
-    assert scan(numbers=range(4, 4)) == []
-
-
-@pytest.fixture
-def shards(run: Run, home: Path, tmp_path: Path) -> list[Path]:
-    """Three shards of a scan."""
-    made = [tmp_path / f"{number}.shard" for number in (1, 2, 3)]
-    for number, path in enumerate(made, start=1):
-        assert shard_of(run, home, path, f"{number}/3").code == 0
-    return made
-
-
-def shard_of(
-    run: Run,
-    home: Path,
-    output: Path,
-    shard: str,
-    *more: object,
-    model: str = "promoter",
-) -> Any:
-    return run(
-        "score-promoters",
-        home / model,
-        home / "genome.fa",
-        "--shard",
-        shard,
-        "-o",
-        output,
-        *more,
-    )
-
-
-def test_sets_that_are_not_all_of_one_job(
-    run: Run, home: Path, shards: list[Path], tmp_path: Path
-) -> None:
-    first, second, third = shards
-    out, other = tmp_path / "out.tsv", tmp_path / "other"
-
-    def wrong(*paths: Path, named: Sequence[object] = ()) -> None:
-        refused(run("merge-shards", *paths, "-o", out), 1, *named)
-        assert not out.exists()
-
-    wrong(first, third, named=[first, "1/3", 2])
-    wrong(third, named=[third, "(1, 2)"])
-    shutil.copy(second, tmp_path / "copy")
-    wrong(first, second, third, tmp_path / "copy", named=["copy", second])
-    for shard, more, named in (
-        ("2/4", (), ("4", "3")),
-        ("2/3", ("--stride", 99), ("--stride 99", "--stride 10")),
-        ("2/3", ("--format", "bigwig"), ("--format bigwig",)),
-    ):
-        shard_of(run, home, other, shard, *more)
-        wrong(first, other, third, named=[other, first, *named])
-    shard_of(run, home, other, "2/3", model="other")
-    wrong(first, other, third, named=[home / "other"])
-    wrong(first, home / "genome.fa", named=["genome.fa"])
-    wrong(first, tmp_path / "none", named=["none"])
-    # Of other work.
-    assert (
-        run(
-            *CASES["effects"].words(home), "--offsets", 1, "--shard", "2/3", "-o", other
-        ).code
-        == 0
-    )
-    wrong(first, other, third, named=[other])
-    refused(run("merge-shards", *shards, "-o", tmp_path / "x.bw"), 2, "bigwig", "tsv")
-    refused(run("merge-shards", *shards, "-o", first), 2, first)
-    refused(
-        run("merge-shards", *shards, "-o", tmp_path / "no/x.tsv"), 2, tmp_path / "no"
-    )
-
-
-def test_the_same_names_with_another_content_are_another_job(
-    run: Run, home: Path, tmp_path: Path
-) -> None:
-    fasta, model = tmp_path / "genome.fa", tmp_path / "model"
-    shutil.copy(home / "genome.fa", fasta)
-    shutil.copytree(home / "promoter", model)
-    words = ("score-promoters", model, fasta, "--shard")
-    assert run(*words, "1/2", "-o", tmp_path / "1").code == 0
-    text = fasta.read_text()
-    fasta.write_text(text.replace("ACGTA\n", "ACGTC\n"))  # as long as before
-    assert run(*words, "2/2", "-o", tmp_path / "2").code == 0
-    refused(
-        run("merge-shards", tmp_path / "1", tmp_path / "2"), 1, tmp_path / "2", fasta
-    )
-    fasta.write_text(text)
-    shutil.rmtree(model)
-    shutil.copytree(home / "other", model)
-    assert run(*words, "2/2", "-o", tmp_path / "2").code == 0
-    refused(run("merge-shards", tmp_path / "1", tmp_path / "2"), 1, tmp_path / "2")
-
-
-def test_damaged_shards(run: Run, shards: list[Path], tmp_path: Path) -> None:
-    whole = shards[1].read_bytes()
-    with zipfile.ZipFile(shards[1]) as archive:
-        lines, description = (
-            archive.read("rows.txt"),
-            json.loads(archive.read("piece.json")),
-        )
-
-    def packed(lines: bytes, **changed: Any) -> bytes:
-        with zipfile.ZipFile(tmp_path / "new", "w") as archive:
-            archive.writestr("rows.txt", lines)
-            archive.writestr("piece.json", json.dumps({**description, **changed}))
-        return (tmp_path / "new").read_bytes()
-
-    made = [whole[: len(whole) // 2], whole[:60] + b"\0\1\2" + whole[63:]]
-    made += [
-        packed(lines[: lines.rindex(b"\n", 0, -1) + 1]),
-        packed(lines.replace(b"\t+\t", b"\t+", 1)),
-    ]
-    made += [
-        packed(lines, number="2"),
-        packed(lines, job=[]),
-        packed(lines, job={}),
-        packed(lines, number=7),
-    ]
-    for data in made:
-        shards[1].write_bytes(data)
-        refused(run("merge-shards", *shards, "-o", tmp_path / "out.tsv"), 1, shards[1])
-        assert not (tmp_path / "out.tsv").exists()
-    shards[1].write_bytes(packed(lines, **{"bigbird-dna": "99.0"}))
-    refused(run("merge-shards", *shards), 1, "99.0")
-    refused(run("merge-shards", shards[1]), 1, "99.0")
-
-
-def test_a_bigwig_without_any_score_is_refused_when_it_is_merged(
+def test_a_bigwig_without_any_score_is_refused(
     run: Run, home: Path, tmp_path: Path
 ) -> None:
     fasta = tmp_path / "n.fa"
     fasta.write_text(">n\n" + "N" * 200 + "\n")
     words = ("score-promoters", home / "promoter", fasta, "--format", "bigwig")
-    sentence = refused(run(*words, "-o", tmp_path / "x.bw"), 1)
-    assert run(*words, "--shard", "1/1", "-o", tmp_path / "1").code == 0
-    assert (
-        refused(run("merge-shards", tmp_path / "1", "-o", tmp_path / "x.bw"), 1)
-        == sentence
-    )
+    refused(run(*words, "-o", tmp_path / "x.bw"), 1)
     assert {(row[4], row[6]) for row in rows(run(*words[:3]))} == {
         ("NA", "n_fraction=1")
     }
 
 
-def test_an_index_comes_with_the_merged_file_and_an_old_one_goes(
-    home: Path, tmp_path: Path
-) -> None:
-    words = home / "chromatin", home / "x.vcf", home / "genome.fa.gz"
-    for number in (1, 2):
-        bigbird_dna.score_variants(
-            *words, tmp_path / f"{number}", shard=f"{number}/2", offsets=1
-        )
-    (tmp_path / "x.vcf.gz.csi").write_text("of a former file")
-    bigbird_dna.merge_shards([tmp_path / "1", tmp_path / "2"], tmp_path / "x.vcf.gz")
-    assert (tmp_path / "x.vcf.gz.tbi").stat().st_size > 20 and not (
-        tmp_path / "x.vcf.gz.csi"
-    ).exists()
-
-
-# Real data, in eight shards and in one
+# Real data
 
 # bp, so that a scan of 12 Mb takes a minute of a core; at 100 it is 25 of them.
 REAL_STRIDE = int(os.environ.get("BIGBIRD_DNA_STRIDE", "4000"))
@@ -779,6 +536,8 @@ def test_the_scan_of_yeast(
     made.mkdir()
     scan(output=made / name)
     whole = written(made)
-    assert merged(scan, made, name, 8) == whole and len(whole[name]) > least
+    assert len(whole[name]) > least
+    scan(output=made / name, batch_size=7)
+    assert written(made) == whole
     command = b"## command bigbird-dna score-promoters yeast-promoters-window /"
     assert name != "x.tsv" or command in whole[name][:300]

@@ -158,19 +158,9 @@ def test_one_row_per_record_has_its_highest_score(
     assert unscored and found.loc["gap", "note"] == f"not_scored={unscored}windows"
     one = frame(run(*words, "--per-record", "--strand", "-").out)
     assert set(one[one["score"] != "NA"]["strand"]) == {"-"}
-    for form in ("tsv", "parquet"):
-        more = ("--per-record", "--format", form)
-        parts = [tmp_path / f"{number}.{form}.shard" for number in (1, 2, 3)]
-        for number, part in enumerate(parts, 1):
-            assert run(*words, *more, "--shard", f"{number}/3", "-o", part).code == 0
-        assert run("merge-shards", *parts, "-o", tmp_path / f"merged.{form}").code == 0
-        assert run(*words, *more, "-o", tmp_path / f"whole.{form}").code == 0
-        assert (tmp_path / f"merged.{form}").read_bytes() == (
-            tmp_path / f"whole.{form}"
-        ).read_bytes()
 
 
-def test_shards_and_streams_of_placed_records_are_those_of_the_whole(
+def test_streams_of_placed_records_are_those_of_the_whole(
     run: Run, home: Path, tmp_path: Path
 ) -> None:
     words = (
@@ -182,13 +172,6 @@ def test_shards_and_streams_of_placed_records_are_those_of_the_whole(
     )
     assert run(*words, "-o", tmp_path / "whole.tsv").code == 0
     assert run(*words).out == (tmp_path / "whole.tsv").read_text()
-    parts = [tmp_path / f"{number}.shard" for number in (1, 2, 3)]
-    for number, part in enumerate(parts, 1):
-        assert run(*words, "--shard", f"{number}/3", "-o", part).code == 0
-    assert run("merge-shards", *parts, "-o", tmp_path / "merged.tsv").code == 0
-    assert (tmp_path / "merged.tsv").read_bytes() == (
-        tmp_path / "whole.tsv"
-    ).read_bytes()
     some = frame(run(*words, "--contig", "last", "--contig", "gap").out)
     assert some["contig"].tolist() == ["gap", "last"]
 
