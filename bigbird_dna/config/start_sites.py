@@ -8,15 +8,18 @@ from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from bigbird_dna.config.chromatin import TSS, ChromatinConfig
-from bigbird_dna.config.section import LONGEST_WINDOW, MONITORING, Section, field
+from bigbird_dna.config.section import (
+    LONGEST_WINDOW,
+    MONITORING,
+    SCORED_CENTER,
+    Section,
+    field,
+)
 from bigbird_dna.config.training import (
     MOST_PROCESSES,
     FinetuningConfig,
     OptimizerConfig,
 )
-
-CENTER = 0.9
-"""Fraction of a window whose bins are scored; the others have little context on one side."""
 
 
 class StartSitesOptimizerConfig(OptimizerConfig):
@@ -99,6 +102,6 @@ class StartSitesConfig(Section):
                     **self.training.model_dump(),
                 },
                 "calibration": {"bins": 0},
-                "evaluation": {"center_fraction": CENTER},
+                "evaluation": {"center_fraction": SCORED_CENTER},
             }
         )

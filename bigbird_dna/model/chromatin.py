@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from bigbird_dna.config.section import SCORED_CENTER
 from bigbird_dna.errors import UsageError, check_at_least_one, check_fraction
 from bigbird_dna.genome.chromatin.tracks import TSS_TRACKS, Track, select_tracks
 from bigbird_dna.genome.given_sequences import Sequences, fit_windows, read_sequences
@@ -39,10 +40,6 @@ from bigbird_dna.model.settings import ChromatinSettings
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-SCORED_CENTER = 0.9
-"""Fraction of a window whose bins are scored in a scan; the others have little context on one side."""
 
 
 class ChromatinOptions(TypedDict, total=False):

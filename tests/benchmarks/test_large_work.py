@@ -270,9 +270,7 @@ def main() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    "words", ["report --rows 45502", "labels", *map("scan --format {}".format, FORMATS)]
-)
+@pytest.mark.parametrize("words", ["report --rows 45502", "labels", "scan"])
 def test_it_stays_within_its_bounds(words: str) -> None:
     command = [sys.executable, "-m", "tests.benchmarks.test_large_work", *words.split()]
     outcome = subprocess.run(
