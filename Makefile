@@ -99,10 +99,11 @@ test-mps: $(INSTALLED)
 	$(BIN)/python -m pytest -m mps -rs tests/test_on_gpu.py
 
 benchmark-gpu: $(INSTALLED)
-	$(BIN)/bigbird-dna benchmark encoder --device cuda --batch 8 --passes inference-autocast,training-autocast \
-		--repeats 5 -o results/gpu/encoder
+	mkdir -p results/gpu
+	$(BIN)/bigbird-dna benchmark attention --device cuda --dtype bfloat16 --batch 8 --lengths 4096 --layers 12 \
+		--vocab-size 32000 -o results/gpu/encoder.json
 	$(BIN)/bigbird-dna benchmark attention --device cuda --dtype bfloat16 --lengths 4096,16384,65536,131072 \
-		--contenders flex,blocked,sdpa,huggingface --repeats 5 --max-seconds 3 -o results/gpu/attention
+		--implementations flex,blocked,sdpa,huggingface --layers 0 --max-seconds 3 -o results/gpu/attention.json
 
 clean:
 	rm -rf results/demo build site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

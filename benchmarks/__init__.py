@@ -1,4 +1,1 @@
-"""Time and memory of attention and of whole encoders, side by side with what else is installed.
-
-A part of the checkout, not of the installed package: the command `bigbird-dna benchmark` finds it there.
-"""
+"""Benchmarks of this package beside other implementations of the same work: `bigbird-dna benchmark`."""

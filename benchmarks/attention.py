@@ -1,269 +1,294 @@
-"""`bigbird-dna benchmark attention`: attention alone, on random queries, keys and values.
+"""`bigbird-dna benchmark attention`: attention, and encoders with the same weights.
 
-Contenders are our routes, torch's fused attention, HuggingFace's block-sparse one, the mechanisms that go by
-no block pattern, under their names, and a gated long convolution in place of attention. Shapes: B batch, H
-heads, L tokens, K head width, D channels (H K).
+Shapes: B batch, H heads, L tokens, K head dimension, V vocabulary.
 """
 
-import importlib
 import math
+import warnings
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import Any, ClassVar, cast
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
-from benchmarks.contenders import (
-    Benchmark,
-    Call,
-    Case,
-    Contender,
-    Outputs,
-    relative_difference,
+from benchmarks.timing import Call, Row, compare
+from bigbird_dna import ATTENTIONS, bigbird_attention
+from bigbird_dna.attention import Pattern, Route, RouteWarning
+from bigbird_dna.config import (
+    EncoderConfig,
+    LayerShape,
+    OptimizerConfig,
+    find_mechanism,
 )
-from benchmarks.counts import BACKWARD, attention_bytes, convolution_operations
-from benchmarks.formulas import sizes_at, stated_exponent
-from benchmarks.options import AttentionOptions
-from bigbird_dna.attention import Route, bigbird_attention
-from bigbird_dna.config import LayerShape, find_mechanism, known_mechanisms
+from bigbird_dna.errors import UsageError
+from bigbird_dna.huggingface.configuration import huggingface_config
+from bigbird_dna.huggingface.names import ARCHITECTURES, TIED, huggingface_name
+from bigbird_dna.model.heads import PretrainingNetwork
+from bigbird_dna.training.loop import make_optimizer
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
-
-class AttentionBenchmark(Benchmark):
-    """Attention in one pass over (B, H, L, K)."""
-
-    options: AttentionOptions
-    known: ClassVar = {
-        "native": Contender("pattern", 1, routed=True),
-        "blocked": Contender("pattern", 1, routed=True),
-        "flex": Contender("pattern", 1, routed=True),
-        # The oracle, for tests; a mask of 12 heads takes 0.8 GB at its longest, four times that as numbers.
-        "dense": Contender("pattern", 2, 2, longest=2048, routed=True),
-        "sdpa": Contender("full", 2),
-        "sdpa-mask": Contender("pattern", 2, 2, longest=8192),
-        "huggingface": Contender("huggingface", 2, 2),
-        "auto": Contender("pattern", 1, routed=True),
-        "convolution": Contender("own", 1),
-        **{name: Contender("own", 2) for name in known_mechanisms()},
-    }
-    passes = ("forward", "training")
-
-    def dtype(self, case: Case) -> torch.dtype:
-        return getattr(torch, self.options.dtype)  # type: ignore[no-any-return]
-
-    def asked(self, case: Case) -> Route:
-        return cast(Route, case.contender)
-
-    def inputs(self, case: Case) -> list[Tensor]:
-        """Queries, keys, values, and the gradient of the output, (B, H, L, K) each."""
-        return _random_inputs(self.options, case.length, self.dtype(case))
-
-    def prepare(self, case: Case, inputs: list[Tensor]) -> Call:
-        attend, (q, k, v, grad) = self.attend(case), inputs
-
-        def forward() -> Outputs:
-            with torch.no_grad():
-                return (attend(q, k, v),)
-
-        if not case.trains:
-            return forward
-        leaves = [x.detach().requires_grad_() for x in (q, k, v)]
-        # Mechanisms whose keys are the queries make no use of keys.
-        unused: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
-        return lambda: torch.autograd.grad(attend(*leaves), leaves, grad, **unused)
-
-    def attend(self, case: Case) -> Attend:
-        """A contender's function q, k, v (B, H, L, K) → (B, H, L, K), masks and modules made."""
-        pattern = self.options.pattern
-        if case.contender == "huggingface":
-            return _huggingface(self.options, case, self.dtype(case))
-        if case.contender == "convolution":
-            channels = self.options.heads * self.options.width
-            module = (
-                GatedConvolution(channels, self.options.seed).to(self.device).eval()
-            )
-            return lambda q, k, v: module(q, k, v)
-        if self.known[case.contender].graph == "own":
-            return _mechanism(self.options, case, self.dtype(case))
-        if case.contender == "sdpa":
-            return lambda q, k, v: scaled_dot_product_attention(q, k, v)
-        if case.contender == "sdpa-mask":
-            seen = pattern.mask(case.length, self.options.heads)
-            mask = torch.from_numpy(seen)[None].to(self.device)
-            return lambda q, k, v: scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return lambda q, k, v: bigbird_attention(
-            q, k, v, pattern, route=self.asked(case)
-        )
-
-    def operations(self, case: Case) -> int:
-        of = self.options
-        if case.contender == "convolution":
-            forward = of.batch * convolution_operations(
-                case.length, of.heads * of.width
-            )
-        else:
-            forward = 4 * of.width * self.pairs(case)
-        return forward * (1 + BACKWARD * case.trains)
-
-    def bytes(self, case: Case) -> int:
-        of = self.options
-        numbers = of.batch * of.heads * case.length * of.width
-        return attention_bytes(numbers, case.trains, self.dtype(case).itemsize)
-
-    def stated(self, contender: str, lengths: Sequence[int]) -> float | None:
-        """Of a mechanism by its formula, with the sizes that it is measured with; of others their order."""
-        kind = self.known[contender]
-        if kind.graph == "own" and contender in known_mechanisms():
-            return stated_exponent(
-                find_mechanism(contender), self.options.width, lengths
-            )
-        return float(kind.order)
-
-    def difference(
-        self, case: Case, outputs: Outputs, kept: dict[str, Outputs]
-    ) -> float | None:
-        """Of the output, or of the gradients, to the first contender that computes the same graph."""
-        if self.known[case.contender].graph == "own":
-            return None
-        first = kept.setdefault(self.known[case.contender].graph, outputs)
-        return None if first is outputs else relative_difference(outputs, first)
+BACKENDS = ("native", "blocked", "flex", "dense", "auto")
+PEERS = ("sdpa", "huggingface")
+PATTERN = Pattern(block_size=64, global_blocks=2, window_blocks=3, random_blocks=3)
+HEAD_DIM = 64
+MASKED = 0.15  # fraction of the tokens that a training step predicts
+FIRST_ORDINARY_ID = 5
+# Of attention with the same pattern: relative to the largest absolute value.
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
 
 
-class GatedConvolution(nn.Module):
-    """A gated long convolution as in HyenaDNA's layers, with random weights; not the released model.
+def run(
+    *,
+    lengths: Sequence[int] = (512, 4096),
+    implementations: Sequence[str] = ("native", "flex", "sdpa", "huggingface"),
+    batch: int = 1,
+    heads: int = 12,
+    layers: int = 4,
+    vocab_size: int = 4096,
+    dtype: str = "float32",
+    device: str = "cpu",
+    repeats: int = 5,
+    max_seconds: float = 30.0,
+) -> list[Row]:
+    """Time attention and, with `layers` above 0, encoders: forward, and a training step.
 
-    As in Poli et al. 2023, arXiv 2302.10866, of order 2, projections and their short convolutions left out:
-    q ⊙ (h ∗ (k ⊙ v) + b ⊙ k ⊙ v), causal, with filters h (D, L) as long as the input. A small network makes
-    them from the position in every call, with HyenaDNA's sizes: five features, two inner layers of 64 with
-    sines, and an exponential decay by channel. Fourier transforms of twice the length convolve in float32.
+    An implementation takes no part at longer sequences once a call has taken more than `max_seconds`.
     """
-
-    def __init__(self, channels: int, seed: int = 0) -> None:
-        super().__init__()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            self.layers = nn.ModuleList(
-                [nn.Linear(5, 64), nn.Linear(64, 64), nn.Linear(64, 64)]
-            )
-            self.last = nn.Linear(64, channels, bias=False)
-            self.bias = nn.Parameter(torch.randn(channels))
-        slow, fast = (
-            math.log(100) / 1.5,
-            math.log(100) / 0.3,
-        )  # one hundredth is left after 1.5 and 0.3 L
-        self.register_buffer("decay", torch.linspace(slow, fast, channels))
-
-    def filters(self, tokens: int) -> Tensor:
-        """The filters (D, L)."""
-        place = torch.linspace(0, 1, tokens, device=self.bias.device)[:, None]
-        turn = (
-            2
-            * math.pi
-            * torch.arange(tokens, device=self.bias.device)[:, None]
-            / tokens
+    # A backend that steps aside for another one is a row with a note.
+    warnings.simplefilter("error", RouteWarning)
+    networks: dict[str, nn.Module] = {}
+    if layers > 0:
+        networks = make_encoders(
+            max(lengths),
+            heads,
+            layers,
+            vocab_size,
+            peer="huggingface" in implementations,
         )
-        bands = turn * torch.linspace(1e-4, 1, 2, device=self.bias.device)
-        found = torch.cat([place, bands.cos(), -bands.sin()], dim=1)
-        for layer in self.layers:
-            found = layer(found).sin()
-        filters: Tensor = self.last(found) * torch.exp(
-            -place * self.get_buffer("decay")
-        )
-        return filters.T
+    rows: list[Row] = []
+    timing: dict[str, Any] = {"unit": "tokens", "device": device}
+    for training in (False, True):
+        kind = "forward and backward" if training else "forward"
+        slow: set[str] = set()
+        for length in sorted(lengths):
+            timing["amount"] = batch * length
+            generator = torch.Generator(device).manual_seed(0)
+            shape = (4, batch, heads, length, HEAD_DIM)
+            inputs = torch.randn(shape, generator=generator, device=device)
+            q, k, v, grad = inputs.to(getattr(torch, dtype)).unbind()
+            calls = {
+                name: attention_call(name, q, k, v, grad if training else None)
+                for name in implementations
+                if name not in slow
+            }
+            if not training:
+                check_agreement(calls, q.dtype)
+            work = f"attention, {kind}, {length:,} tokens"
+            measured = compare(work, calls, repeats, **timing)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """(B, H, L, K) each → (B, H, L, K)."""
-        batch, heads, tokens, width = q.shape
-        gate, keys, values = (
-            x.transpose(2, 3).reshape(batch, -1, tokens).float() for x in (q, k, v)
-        )
-        signal = keys * values  # (B, D, L)
-        spectrum = torch.fft.rfft(self.filters(tokens), 2 * tokens) * torch.fft.rfft(
-            signal, 2 * tokens
-        )
-        convolved = torch.fft.irfft(spectrum, 2 * tokens)[..., :tokens]
-        out: Tensor = gate * (convolved + self.bias[:, None] * signal)
-        return out.view(batch, heads, width, tokens).transpose(2, 3).to(q.dtype)
+            ids, labels = masked_batch(batch, length, vocab_size)
+            calls = {
+                name: encoder_call(
+                    network.to(device).train(training),
+                    ids.to(device),
+                    labels.to(device),
+                    dtype,
+                )
+                for name, network in networks.items()
+                if name not in slow
+            }
+            kind_of_step = "training step" if training else "inference"
+            work = f"encoder, {kind_of_step}, {length:,} tokens"
+            measured += compare(work, calls, repeats, **timing)
+
+            slow |= {
+                row["implementation"]
+                for row in measured
+                if row.get("median", math.inf) > max_seconds
+            }
+            rows += measured
+    return rows
 
 
-@lru_cache(maxsize=1)  # all contenders of a case share them
-def _random_inputs(
-    options: AttentionOptions, length: int, dtype: torch.dtype
-) -> list[Tensor]:
-    generator = torch.Generator(options.device).manual_seed(options.seed)
-    shape = (options.batch, options.heads, length, options.width)
-    draw: dict[str, Any] = {
-        "generator": generator,
-        "device": options.device,
-        "dtype": dtype,
-    }
-    return [torch.randn(shape, **draw) for _ in range(4)]
+# Attention.
 
 
-def _mechanism(of: AttentionOptions, case: Case, dtype: torch.dtype) -> Attend:
-    """A mechanism with fresh weights, its spans, columns and clusters √L each, in evaluation mode."""
-    mechanism = find_mechanism(case.contender)
-    shape = LayerShape(of.heads, of.width)
-    module = (
-        mechanism.make(shape, sizes_at(mechanism, case.length))
-        .to(of.device, dtype)
-        .eval()
+def attention_call(name: str, q: Tensor, k: Tensor, v: Tensor, grad: Any) -> Call:
+    """A call of an implementation by name, and of its backward pass if there is a gradient of the output."""
+    attend = attention_by_name(name, q, training=grad is not None)
+    if grad is None:
+
+        def forward() -> Tensor:
+            with torch.no_grad():
+                return attend(q, k, v)
+
+        return forward
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    # Mechanisms whose keys are the queries make no use of k.
+    return lambda: torch.autograd.grad(
+        attend(*leaves), leaves, grad, allow_unused=True, materialize_grads=True
     )
-    hidden = torch.zeros(
-        of.batch, case.length, shape.hidden, dtype=dtype, device=of.device
-    )
+
+
+def attention_by_name(name: str, q: Tensor, training: bool) -> Attend:
+    """The function (q, k, v) → output, all (B, H, L, K), with its masks or modules made for inputs like `q`."""
+    _, heads, length, dim = q.shape
+    if name in BACKENDS:
+        route = cast(Route, name)
+        return lambda q, k, v: bigbird_attention(q, k, v, PATTERN, route=route)
+    if name == "sdpa":
+        return lambda q, k, v: scaled_dot_product_attention(q, k, v)
+    if name == "huggingface":
+        return huggingface_attention(q, training)
+    if name not in ATTENTIONS:
+        known = ", ".join((*BACKENDS, *PEERS, *ATTENTIONS))
+        raise UsageError(f"--implementations: {name!r} is not one of {known}")
+
+    # A mechanism without a block pattern: spans, columns and clusters of √L tokens, random weights.
+    mechanism = find_mechanism(name)
+    known_sizes = {"span", "columns", "clusters"} & set(mechanism.options.model_fields)
+    sizes = dict.fromkeys(known_sizes, math.isqrt(length - 1) + 1)
+    module = mechanism.make(LayerShape(heads, dim), sizes).to(q.device, q.dtype).eval()
+    hidden = torch.zeros(len(q), length, heads * dim, dtype=q.dtype, device=q.device)
     return lambda q, k, v: module(q, k, v, lengths=None, dropout=0.0, hidden=hidden)
 
 
-def _huggingface(of: AttentionOptions, case: Case, dtype: torch.dtype) -> Attend:
-    """The core of HuggingFace's `BigBirdBlockSparseAttention` as shipped, projections left out.
+def huggingface_attention(q: Tensor, training: bool) -> Attend:
+    """The core of HuggingFace's `BigBirdBlockSparseAttention`, without its projections.
 
-    Called as its own forward pass does: in evaluation mode, or, with gradients, in training mode, where it
-    draws its random blocks anew in every call. Its dense matrix of probabilities, which nobody reads, is part
-    of it.
+    In training mode it draws its random blocks anew in every call, as released.
     """
-    # By name, because it may not be installed and has few types.
-    peer = importlib.import_module("transformers.models.big_bird.modeling_big_bird")
-    config = peer.BigBirdConfig(
-        hidden_size=of.heads * of.width,
-        num_attention_heads=of.heads,
-        block_size=of.block_size,
-        num_random_blocks=of.random_blocks,
-        max_position_embeddings=max(case.length, 4096),
+    from transformers.models.big_bird import modeling_big_bird as big_bird
+
+    batch, heads, length, dim = q.shape
+    size, random_blocks = PATTERN.block_size, PATTERN.random_blocks
+    config = big_bird.BigBirdConfig(
+        hidden_size=heads * dim,
+        num_attention_heads=heads,
+        block_size=size,
+        num_random_blocks=random_blocks,
+        max_position_embeddings=max(length, 4096),
     )
-    module = peer.BigBirdBlockSparseAttention(config, seed=0).train(case.trains)
-    present = torch.ones(of.batch, case.length, device=of.device)
-    blocked, *masks = peer.BigBirdModel.create_masks_for_block_sparse_attn(
-        present, of.block_size
+    module = big_bird.BigBirdBlockSparseAttention(config, seed=0).train(training)
+    present = torch.ones(batch, length, device=q.device)
+    blocked, *masks = big_bird.BigBirdModel.create_masks_for_block_sparse_attn(
+        present, size
     )
-    masks = [mask.to(dtype) for mask in masks]  # as its BigBirdAttention does
-    sizes = (
-        of.heads,
-        of.random_blocks,
-        of.width,
-        of.block_size,
-        of.block_size,
-        of.batch,
-    )
-    lengths = (case.length, case.length)
-    plan: dict[str, Any] = {"plan_from_length": None, "plan_num_rand_blocks": None}
+    masks = [mask.to(q.dtype) for mask in masks]
+    sizes = (heads, random_blocks, dim, size, size, batch, length, length)
+    plan = {"plan_from_length": None, "plan_num_rand_blocks": None}
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         out, _ = module.bigbird_block_sparse_attention(
-            q,
-            k,
-            v,
-            *masks,
-            blocked,
-            blocked,
-            *sizes,
-            *lengths,
-            seed=module.seed,
-            **plan,
+            q, k, v, *masks, blocked, blocked, *sizes, seed=module.seed, **plan
         )
-        return out.transpose(1, 2)  # type: ignore[no-any-return] # (B, L, H, K) → (B, H, L, K)
+        return cast(Tensor, out.transpose(1, 2))  # (B, L, H, K) → (B, H, L, K)
 
     return attend
+
+
+def check_agreement(calls: dict[str, Call], dtype: torch.dtype) -> None:
+    """Raise RuntimeError unless all implementations of the same pattern give the same output."""
+    names = [name for name in calls if name in BACKENDS]
+    outputs = {name: cast(Tensor, calls[name]()).float() for name in names}
+    for name in names[1:]:
+        first = outputs[names[0]]
+        error = float((outputs[name] - first).abs().max() / first.abs().max())
+        if error > TOLERANCE[dtype]:
+            raise RuntimeError(f"{name} differs from {names[0]} by {error:.2g}")
+
+
+# Encoders.
+
+
+def make_encoders(
+    max_length: int, heads: int, layers: int, vocab_size: int, *, peer: bool
+) -> dict[str, nn.Module]:
+    """This package's network with random weights, and HuggingFace's BigBird with the same."""
+    config = EncoderConfig(
+        vocabulary=vocab_size,
+        layers=layers,
+        hidden=heads * HEAD_DIM,
+        heads=heads,
+        max_length=max_length,
+        block_size=PATTERN.block_size,
+        global_blocks=PATTERN.global_blocks,
+        window_blocks=PATTERN.window_blocks,
+        random_blocks=PATTERN.random_blocks,
+    )
+    torch.manual_seed(0)
+    network = PretrainingNetwork(config, next_sentence=False)
+    if not peer:
+        return {"bigbird-dna": network}
+
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    values = huggingface_config(config, None, "benchmark")
+    theirs = transformers.BigBirdForMaskedLM(transformers.BigBirdConfig(**values))
+    copy_weights(network, theirs)
+    return {"bigbird-dna": network, "BigBirdForMaskedLM": theirs}
+
+
+def copy_weights(network: nn.Module, peer: nn.Module) -> None:
+    """Load the network's weights into HuggingFace's `BigBirdForMaskedLM`, whose pooler is not used."""
+    architecture = ARCHITECTURES["BigBirdForMaskedLM"]
+    weights = {
+        str(huggingface_name(name, architecture)): tensor
+        for name, tensor in network.state_dict().items()
+    }
+    for name, same in TIED:
+        if name in weights:
+            weights[same] = weights[name]
+    missing, unexpected = peer.load_state_dict(weights, strict=False)
+    if unexpected or any("pooler" not in name for name in missing):
+        raise RuntimeError(f"weights differ: {[*unexpected, *missing]}")
+
+
+def masked_batch(batch: int, length: int, vocab_size: int) -> tuple[Tensor, Tensor]:
+    """Random ids, and labels that are -100 where a token is not masked, (B, L) each."""
+    generator = torch.Generator().manual_seed(0)
+    shape = (batch, length)
+    ids = torch.randint(FIRST_ORDINARY_ID, vocab_size, shape, generator=generator)
+    masked = torch.rand(shape, generator=generator) < MASKED
+    return ids, ids.masked_fill(~masked, -100)
+
+
+def encoder_call(network: Any, ids: Tensor, labels: Tensor, dtype: str) -> Call:
+    """Logits of all positions, or in training mode a step: forward, backward and AdamW."""
+    ours = not hasattr(network, "bert")
+    masked = (labels.flatten() != -100).nonzero().squeeze(1)  # (M,)
+    lengths = torch.full((len(ids),), ids.shape[1])
+
+    def precision() -> AbstractContextManager[Any]:
+        if dtype == "bfloat16":
+            return torch.autocast(ids.device.type, dtype=torch.bfloat16)
+        return nullcontext()
+
+    def infer() -> Tensor:
+        with torch.no_grad(), precision():
+            if not ours:
+                return cast(Tensor, network(ids).logits)
+            hidden = network.encoder(ids)
+            embedding = network.encoder.embeddings.token.weight
+            return cast(Tensor, network.masked_tokens(hidden, embedding))
+
+    if not network.training:
+        return infer
+    optimizer = make_optimizer(network, OptimizerConfig())
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        with precision():
+            if ours:  # this package computes logits at masked positions only
+                logits = network(ids, lengths, None, masked).tokens  # (M, V)
+                loss = cross_entropy(logits.float(), labels.flatten()[masked])
+            else:
+                loss = network(ids, labels=labels).loss
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    return step

@@ -1,127 +1,237 @@
-"""Timing of contenders that take turns, and what is said about the times."""
+"""Interleaved timing, and what the benchmarks report: the machine, a Markdown table, JSON.
 
-import math
-from collections.abc import Mapping, Sequence
+Calls of the same work take turns (A B C, A B C, …) in one process, so that threads and allocator are the same
+and other load hits all alike. Ratios are medians over the pairs of a turn.
+"""
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.benchmark import Timer, timer
+from torch.utils.benchmark import Timer
 
-from benchmarks.contenders import Call
-from bigbird_dna.model.kernels import linear
+from bigbird_dna.console import log
+from bigbird_dna.errors import DataError
+from bigbird_dna.gpus import available_cores
 
-TURN_SECONDS = (
-    0.1  # a turn takes at least as long: shorter calls are repeated within it
-)
+Call = Callable[[], object]
+Row = dict[str, Any]
 
-
-def seconds_of(call: Call) -> float:
-    """Seconds of one call, roughly; a GPU is waited for."""
-    began = timer()
-    call()
-    return timer() - began
+MIN_SECONDS = 0.1  # a turn of a call lasts at least as long
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("bigbird-dna", "torch", "numpy", "scikit-learn", "transformers")
 
 
-def turns(calls: Sequence[Call], repeats: int) -> list[list[float]]:
-    """Seconds of each call, measured in turns: A B C, A B C, …, `repeats` times.
-
-    Whatever else the machine does then hits all alike. A turn begins with at least one call that doesn't
-    count, and its time is the mean of the others.
-    """
-    threads = torch.get_num_threads()
-    timers = [
-        Timer("call()", globals={"call": call}, num_threads=threads) for call in calls
-    ]
-    rounds = [
-        [
-            contender.blocked_autorange(min_run_time=TURN_SECONDS).mean
-            for contender in timers
-        ]
-        for _ in range(repeats)
-    ]
-    return [list(times) for times in zip(*rounds, strict=True)]
-
-
-def describe(seconds: Sequence[float]) -> dict[str, Any]:
-    """Median, minimum and quartiles, with the times themselves in the order measured."""
-    low, middle, high = np.quantile(seconds, [0.25, 0.5, 0.75]).tolist()
-    return {
-        "median": middle,
-        "minimum": min(seconds),
-        "quartiles": [low, high],
-        "seconds": list(seconds),
-    }
-
-
-def ratios(
-    seconds: Sequence[float], reference: Sequence[float] | None
-) -> dict[str, float] | None:
-    """How many times as long as the reference: median over paired turns, and ratio of the medians."""
-    if reference is None:
-        return None
-    return {
-        "paired": float(np.median(np.divide(seconds, reference))),
-        "medians": float(np.median(seconds) / np.median(reference)),
-    }
-
-
-def growth(values: Mapping[int, float], start: int = 4096) -> dict[str, Any] | None:
-    """How a quantity grows from the shortest length of at least `start` tokens, the `base`, on.
-
-    `exponent` is of the power law fitted by least squares in logarithms, `times_linear` has
-    value(L) / value(base) · base / L by length. None with fewer than two such lengths.
-    """
-    known = {
-        length: value for length, value in sorted(values.items()) if length >= start
-    }
-    if len(known) < 2:
-        return None
-    base = min(known)
-    exponent = np.polyfit(np.log(list(known)), np.log(list(known.values())), 1)[0]
-    linear = {
-        length: value / known[base] * base / length for length, value in known.items()
-    }
-    return {"base": base, "exponent": float(exponent), "times_linear": linear}
-
-
-def matrix_product(
-    rows: int, inner: int, columns: int, dtype: torch.dtype, device: torch.device
-) -> Call:
-    """A call that multiplies (rows, inner) by (inner, columns), by torch's fastest product on the device."""
-    # Random numbers: a GPU multiplies constants at a higher clock.
-    generator = torch.Generator(device).manual_seed(0)
-    a = torch.randn(rows, inner, device=device, generator=generator).to(dtype)
-    b = torch.randn(columns, inner, device=device, generator=generator).to(dtype)
-    return lambda: (linear(a, b, None),)
-
-
-def beside_product(
-    calls: Sequence[Call],
+def compare(
+    work: str,
+    calls: Mapping[str, Call],
     repeats: int,
-    shape: tuple[int, int, int],
-    dtype: torch.dtype,
-    device: torch.device,
-) -> tuple[list[list[float]], dict[str, Any]]:
-    """Seconds of each call as by `turns`, and the matrix product (rows, inner, columns) timed in these turns.
+    *,
+    amount: float | None = None,
+    unit: str = "",
+    device: str = "cpu",
+) -> list[Row]:
+    """Time calls in turns, after a warm-up; the first is the reference of the ratios.
 
-    The rate of the product is in operations per second.
+    A call that fails, for instance for lack of memory, is a row with a note, and the others go on. `amount` is
+    how much of `unit` one call processes. On CUDA, rows also have the peak memory of a call.
     """
-    *times, seconds = turns([*calls, matrix_product(*shape, dtype, device)], repeats)
-    product = {
-        "shape": list(shape),
-        "dtype": str(dtype).removeprefix("torch."),
-        **describe(seconds),
+    timers: dict[str, Timer] = {}
+    rows: dict[str, Row] = {}
+    for name, call in calls.items():
+        rows[name] = {"work": work, "implementation": name}
+        try:
+            call()
+        except (RuntimeError, ValueError, MemoryError, Warning) as error:
+            rows[name]["note"] = (str(error).splitlines() or [type(error).__name__])[0]
+            log(f"{work}: {name}: {rows[name]['note']}")
+            continue
+        timers[name] = Timer(
+            "call()", globals={"call": call}, num_threads=torch.get_num_threads()
+        )
+
+    seconds: dict[str, list[float]] = {name: [] for name in timers}
+    for _ in range(repeats):
+        for name, timer in timers.items():
+            measured = timer.blocked_autorange(min_run_time=MIN_SECONDS)
+            seconds[name].append(measured.mean)
+
+    reference = seconds.get(next(iter(calls), ""))
+    for name, times in seconds.items():
+        rows[name].update(summarize(times, reference))
+        if amount is not None:
+            rows[name]["per_second"] = amount / rows[name]["median"]
+            rows[name]["unit"] = unit
+        if device == "cuda":
+            rows[name]["peak_mib"] = peak_memory(calls[name])
+        log(f"{work}: {name}: {1000 * rows[name]['median']:.4g} ms")
+    return list(rows.values())
+
+
+def peak_memory(call: Call) -> float:
+    """MiB that a call allocates on the GPU beyond what is there before it."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def summarize(seconds: list[float], reference: list[float] | None) -> Row:
+    """Median and quartiles of the seconds, and the median ratio to those of a reference."""
+    low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75]).tolist()
+    ratio = None
+    if reference is not None:
+        ratio = float(np.median(np.divide(seconds, reference)))
+    return {
+        "median": median,
+        "quartiles": [low, high],
+        "ratio": ratio,
+        "seconds": seconds,
     }
-    return times, product | {"rate": 2 * math.prod(shape) / product["median"]}
 
 
-def bfloat16_speed(device: torch.device) -> float:
-    """How many times as fast as float32 matrix products those in bfloat16 are; below 1 if emulated."""
-    size = 256 if device.type == "cpu" else 4096
-    calls = [
-        matrix_product(size, size, size, dtype, device)
-        for dtype in (torch.float32, torch.bfloat16)
+# This checkout against another one.
+
+# The package is the other checkout's, the benchmark is this one's.
+CHILD = """\
+import json, sys
+import bigbird_dna
+sys.path.insert(0, sys.argv[1])
+from importlib import import_module
+rows = import_module(f"benchmarks.{sys.argv[2]}").run(**json.loads(sys.argv[3]))
+print(json.dumps({"package": bigbird_dna.__file__, "rows": rows}))
+"""
+
+
+def compare_checkouts(
+    name: str, other: Path, options: dict[str, Any], rounds: int, threads: int
+) -> list[Row]:
+    """Time this package in alternating processes of this checkout and of the one in the directory `other`."""
+    checkouts = {"this checkout": ROOT, str(other): other.resolve()}
+    seconds: dict[tuple[str, str], list[float]] = {}
+    for number in range(rounds):
+        order = list(checkouts.items())
+        for label, root in order if number % 2 == 0 else order[::-1]:
+            for row in run_in(root, name, options, threads):
+                seconds.setdefault((row["work"], label), []).append(row["median"])
+        log(f"round {number + 1} of {rounds}")
+    return [
+        {"work": work, "implementation": label}
+        | summarize(times, seconds[work, str(other)])
+        for (work, label), times in sorted(seconds.items())
     ]
-    wide, narrow = (np.median(times) for times in turns(calls, 3))
-    return float(wide / narrow)
+
+
+def run_in(root: Path, name: str, options: dict[str, Any], threads: int) -> list[Row]:
+    """The rows of a benchmark in a new process that imports the package from the checkout `root`."""
+    command = [sys.executable, "-P", "-c", CHILD, str(ROOT), name, json.dumps(options)]
+    environment = os.environ | {
+        "PYTHONPATH": str(root),
+        "OMP_NUM_THREADS": str(threads),
+    }
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise DataError(f"{root}: the benchmark failed: {last}")
+    result = json.loads(done.stdout.splitlines()[-1])
+    if not Path(result["package"]).is_relative_to(root):
+        raise DataError(f"{root}: not a checkout: {result['package']} was imported")
+    rows: list[Row] = result["rows"]
+    return rows
+
+
+# The report.
+
+
+def report(name: str, settings: dict[str, Any], rows: list[Row], device: str) -> Row:
+    """What the JSON file holds."""
+    return {
+        "benchmark": name,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": describe_machine(torch.device(device)),
+        "software": {package: _version(package) for package in PACKAGES},
+        "settings": settings,
+        "results": rows,
+    }
+
+
+def describe_machine(device: torch.device) -> dict[str, Any]:
+    """CPU, cores, threads, memory, GPU, and the load at the time of the call."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "device": device.type,
+        "cpu": _cpu_model(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "cores": available_cores(),
+        "threads": torch.get_num_threads(),
+        "memory_gib": round(pages / 2**30, 1),
+        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        "system": f"{platform.system()} {platform.machine()}",
+        "load_at_start": os.getloadavg()[0],
+    }
+
+
+def _cpu_model() -> str:
+    """The CPU's name; virtual machines often hide it, and family and model still identify it."""
+    path = Path("/proc/cpuinfo")
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    keys = r"^(model name|cpu family|model)\s*:\s*(.*)$"
+    fields = dict(re.findall(keys, text, re.MULTILINE))
+    name = fields.get("model name", platform.machine())
+    if "cpu family" in fields and "model" in fields:
+        name += f" (family {fields['cpu family']}, model {fields['model']})"
+    return str(name)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def markdown(result: Row) -> str:
+    """The results as a page with one table."""
+    machine = result["machine"]
+    lines = [
+        f"{machine['gpu'] or machine['cpu']}, {machine['instructions']}; "
+        f"{machine['threads']} threads; torch {result['software']['torch']}; "
+        f"{result['date'][:10]}.",
+        "",
+        "| work | implementation | median | quartiles | ratio | per second | note |",
+        "| --- | --- | --: | --: | --: | --: | --- |",
+    ]
+    for row in result["results"]:
+        cells = [row["work"], row["implementation"], "", "", "", "", row.get("note")]
+        if "median" in row:
+            cells[2] = _seconds(row["median"])
+            cells[3] = " – ".join(map(_seconds, row["quartiles"]))
+            cells[4] = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
+        if "per_second" in row:
+            cells[5] = f"{row['per_second']:,.4g} {row['unit']}"
+        if "peak_mib" in row:
+            cells[6] = f"{row['peak_mib']:,.0f} MiB"
+        lines.append("| " + " | ".join(cell or "" for cell in cells) + " |")
+    lines += [
+        "",
+        "ratio: median over repetitions, to the first implementation of the same work",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"

@@ -43,7 +43,6 @@ LONGEST = (
     ),
     *(
         "test_extending.py",
-        "test_benchmark_contenders.py",
         "test_known_source.py",
     ),
     *("finetuning/test_chromatin.py", "test_streams.py"),

@@ -48,6 +48,7 @@ TOP: Mapping[str, Mapping[str, str]] = {
         "fetch-model": "cli.exchange.fetch_model",
         "import-hf": "cli.exchange.import_hf",
         "export-hf": "cli.exchange.export_hf",
+        "benchmark": "cli.benchmark.benchmark",
     },
 }
 """Panel → command name → module and function of the command."""
@@ -135,16 +136,6 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
                 "evaluate",
                 "report",
             )
-        },
-    ),
-    "benchmark": (
-        "Measure time and memory of this software and of other implementations.",
-        {
-            "all": "cli.benchmark.all_parts",
-            **{
-                name: f"cli.benchmark.{name}"
-                for name in ("against", "attention", "encoder", "models", "batches")
-            },
         },
     ),
 }

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.machine import describe_machine
+from benchmarks.timing import describe_machine
 from bigbird_dna.training.distributed import chosen_precision
 
 from .results import DATA, ROOT, Row

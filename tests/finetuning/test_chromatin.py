@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.plain_batches import PlainBatches
+from tests.plain_batches import PlainBatches
 from bigbird_dna.baselines.kmer_model import read_kmer_model
 from bigbird_dna.baselines.kmers import probabilities
 from bigbird_dna.calibration.maps import FILE, read_calibration

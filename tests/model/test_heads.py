@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.plain_batches import plain_bin_rows, sentencepiece_of
+from tests.plain_batches import plain_bin_rows, sentencepiece_of
 from bigbird_dna.model.batching import bin_rows
 from bigbird_dna.model.heads import BinLayers, ChromatinNetwork, Classifier, pool_bins
 from bigbird_dna.tokens.dna import DnaTokenizer
