@@ -40,8 +40,8 @@ def run(
         folder = Path(name)
         genome = folder / "genome.fa"
         with pysam.FastxFile(str(EXAMPLE)) as records:
-            sequence = next(records).sequence[:CONTIG_LENGTH]
-        genome.write_text(f">contig\n{sequence}\n")
+            sequence = str(next(records).sequence)
+        genome.write_text(f">contig\n{sequence[:CONTIG_LENGTH]}\n")
         pysam.faidx(str(genome))
         if peers:
             for length, count in ((400, 64), (4000, 8)):

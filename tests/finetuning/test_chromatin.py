@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from tests.plain_batches import PlainBatches
 from bigbird_dna.baselines.kmer_model import read_kmer_model
 from bigbird_dna.baselines.kmers import probabilities
 from bigbird_dna.calibration.maps import FILE, read_calibration
@@ -51,6 +50,7 @@ from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.task import train
 from tests.cli.command import table
 from tests.golden.messages import fails
+from tests.plain_batches import PlainBatches
 from tests.toys import MOTIFS, VCF, label_bins, small_encoder, write_motif_genome
 from tests.training.curve import ALONE
 

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.plain_batches import plain_bin_rows, sentencepiece_of
 from bigbird_dna.model.batching import bin_rows
 from bigbird_dna.model.heads import BinLayers, ChromatinNetwork, Classifier, pool_bins
 from bigbird_dna.tokens.dna import DnaTokenizer
+from tests.plain_batches import plain_bin_rows, sentencepiece_of
 from tests.toys import random_dna, small_encoder
 
 ENCODER = small_encoder(20, max_length=400, dropout=0.0, block_size=4)
