@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from bigbird_dna.cli import predict, train
+from bigbird_dna.cli import benchmark, predict, train
 
 PREDICT, TRAIN, SHARE, GROUPS = (
     "Predict",
@@ -48,7 +48,6 @@ TOP: Mapping[str, Mapping[str, str]] = {
         "fetch-model": "cli.exchange.fetch_model",
         "import-hf": "cli.exchange.import_hf",
         "export-hf": "cli.exchange.export_hf",
-        "benchmark": "cli.benchmark.benchmark",
     },
 }
 """Panel → command name → module and function of the command."""
@@ -261,6 +260,7 @@ def _options(
 
 app.add_typer(predict.app)
 app.add_typer(train.app)
+app.add_typer(benchmark.app)
 for _name, (_help, _) in BELOW.items():
     _below = typer.Typer(cls=_Group, no_args_is_help=True, help=_help)
     app.add_typer(_below, name=_name, rich_help_panel=GROUPS)

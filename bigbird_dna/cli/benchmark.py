@@ -2,70 +2,98 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 import bigbird_dna
-from bigbird_dna.cli.options import THREADS, argument, option, output
+from bigbird_dna.cli.options import SHARE, PlainHelp, Threads
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import check_writable, write_json
-from bigbird_dna.errors import UsageError, check_choice
+from bigbird_dna.errors import UsageError
 
-NAMES = ("attention", "scoring", "reports")
+app = typer.Typer()
 
 
+@app.command(
+    "benchmark",
+    cls=PlainHelp,
+    rich_help_panel=SHARE,
+    epilog="Example: bigbird-dna benchmark attention --lengths 1024,4096 "
+    "-o attention.json",
+)
 def benchmark(
-    name: str = argument("attention, scoring or reports.", "NAME"),
-    lengths: str = option(
-        "512,4096", None, "attention: sequence lengths in tokens, comma-separated."
-    ),
-    implementations: str = option(
-        "native,flex,sdpa,huggingface",
-        None,
-        "attention: backends (native, blocked, flex, dense), sdpa, huggingface, or mechanisms by name.",
-    ),
-    batch: int = option(1, None, "attention: sequences per batch.", least=1),
-    heads: int = option(12, None, "attention: heads, of 64 dimensions.", least=1),
-    layers: int = option(
-        4, None, "attention: layers of the encoders; 0: attention alone.", least=0
-    ),
-    vocab_size: int = option(4096, None, "attention: of the encoders.", least=16),
-    dtype: str = option(
-        "float32", None, "attention: float32 or bfloat16 (of encoders: autocast)."
-    ),
-    max_seconds: float = option(
-        30.0, None, "attention: longest call before an implementation is left out."
-    ),
-    device: str = option("cpu", "cpu|cuda", "Device of attention and scoring."),
-    repeats: int = option(5, None, "Interleaved repetitions.", least=1),
-    threads: int | None = THREADS,
-    against: Path | None = option(
-        None, "DIR", "Compare with this package in another checkout instead.", "none"
-    ),
-    output: Path | None = output(None, "FILE", "JSON of the results.", "none"),
+    name: Annotated[
+        Literal["attention", "scoring", "reports"],
+        typer.Argument(metavar="NAME", help="attention, scoring or reports."),
+    ],
+    lengths: Annotated[
+        str, typer.Option(metavar="N,...", help="attention: tokens of a sequence.")
+    ] = "512,4096",
+    implementations: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,...",
+            help="attention: backends (native, blocked, flex, dense), sdpa, "
+            "huggingface, or mechanisms.",
+        ),
+    ] = "native,flex,sdpa,huggingface",
+    batch: Annotated[
+        int, typer.Option(min=1, help="attention: sequences per batch.")
+    ] = 1,
+    heads: Annotated[
+        int, typer.Option(min=1, help="attention: heads, of 64 dimensions each.")
+    ] = 12,
+    layers: Annotated[
+        int, typer.Option(min=0, help="attention: layers of encoders; 0: no encoders.")
+    ] = 4,
+    vocab_size: Annotated[
+        int, typer.Option(min=16, help="attention: vocabulary of encoders.")
+    ] = 4096,
+    dtype: Annotated[
+        Literal["float32", "bfloat16"],
+        typer.Option(help="attention: data type; of encoders, autocast."),
+    ] = "float32",
+    max_seconds: Annotated[
+        float,
+        typer.Option(
+            help="attention: leave out implementations that took longer at a "
+            "shorter length."
+        ),
+    ] = 30.0,
+    device: Annotated[
+        Literal["cpu", "cuda"], typer.Option(help="Device of attention and scoring.")
+    ] = "cpu",
+    repeats: Annotated[int, typer.Option(min=1, help="Interleaved repetitions.")] = 5,
+    threads: Threads = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Compare with this package in another checkout instead.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="JSON file to write."),
+    ] = None,
 ) -> None:
     """Time this package beside other implementations of the same work, and print a table.
 
     attention: its backends beside PyTorch's and HuggingFace's attention, and encoders with the same weights.
     scoring: embeddings, scans and variants beside HuggingFace and plain loops. reports: auc-report beside
     scikit-learn. Repetitions are interleaved in one process, or in alternating processes with --against.
-
-    Example: bigbird-dna benchmark attention --lengths 1024,4096 -o attention.json
     """
     root = Path(bigbird_dna.__file__).parents[1]
     if not (root / "benchmarks").is_dir():
         raise UsageError("benchmark: needs a checkout of the source code")
-    check_choice("NAME", name, NAMES)
-    check_choice("--dtype", dtype, ("float32", "bfloat16"))
-    check_choice("--device", device, ("cpu", "cuda"))
-    if output is not None:
-        check_writable(output)
     sys.path.insert(0, str(root))
     from benchmarks import attention, reports, scoring, timing
+    from bigbird_dna.disk.atomic import check_writable, write_json
     from bigbird_dna.gpus import available_cores, freed_memory_kept
     from bigbird_dna.model.inference import cpu_threads
 
+    if output is not None:
+        check_writable(output)
     options: dict[str, Any] = {"repeats": repeats}
     if name == "attention":
         options |= {
@@ -80,6 +108,7 @@ def benchmark(
         }
     if name != "reports":
         options["device"] = device
+
     with cpu_threads(threads), freed_memory_kept():
         if against is not None:
             options["repeats"] = 1
@@ -97,6 +126,7 @@ def benchmark(
         else:
             rows = reports.run(**options)
         result = timing.report(name, options, rows, device)
+
     typer.echo(timing.markdown(result), nl=False)
     if output is not None:
         write_json(output, result)
