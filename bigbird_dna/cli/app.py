@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from bigbird_dna.cli import benchmark, predict, train
+from bigbird_dna.cli import benchmark, evaluate, predict, train
 
 PREDICT, TRAIN, SHARE, GROUPS = (
     "Predict",
@@ -44,7 +44,6 @@ TOP: Mapping[str, Mapping[str, str]] = {
         "check-gpu": "cli.machine.check_gpu",
     },
     SHARE: {
-        "auc-report": "cli.reports.auc_report",
         "fetch-model": "cli.exchange.fetch_model",
         "import-hf": "cli.exchange.import_hf",
         "export-hf": "cli.exchange.export_hf",
@@ -84,19 +83,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "evaluate": (
         "Evaluate models and baselines on held-out data.",
         {
-            "pretraining": "cli.training.evaluate_pretraining",
-            "promoters": "cli.reports.report_promoters",
             "promoter-threshold": "cli.predict.choose_threshold",
-            "test-bins": "cli.training.predict_bins",
-            "scan": "cli.reports.report_scan",
-            "variants": "cli.reports.report_variants",
-        },
-    ),
-    "report": (
-        "Write tables, plots and the HTML report of a run from its result files.",
-        {
-            "run": "cli.reports.report_run",
-            "plot-scores": "cli.reports.draw_scores",
         },
     ),
     "model": (
@@ -258,9 +245,11 @@ def _options(
     """Sparse-attention DNA language models: from a reference genome to promoter scores."""
 
 
-app.add_typer(predict.app)
-app.add_typer(train.app)
-app.add_typer(benchmark.app)
+for _part in (predict.app, train.app, evaluate.app, benchmark.app):
+    app.add_typer(_part)
 for _name, (_help, _) in BELOW.items():
     _below = typer.Typer(cls=_Group, no_args_is_help=True, help=_help)
+    if _name == "evaluate":
+        _below.add_typer(evaluate.evaluate)
     app.add_typer(_below, name=_name, rich_help_panel=GROUPS)
+app.add_typer(evaluate.report, name="report", rich_help_panel=GROUPS)

@@ -1,13 +1,11 @@
 """Commands that measure the similarity of held-out windows to training windows, and metrics by similarity."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import typer
 
 from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.options import argument, option, output, runs
-from bigbird_dna.errors import UsageError
 
 BIN_WINDOW = option(
     None,
@@ -16,27 +14,6 @@ BIN_WINDOW = option(
     "1000, or the bin if larger",
     "--window",
 )
-
-
-def files_of_sets(
-    option: str, values: Sequence[str], default: str = ""
-) -> dict[str, dict[str, Path]]:
-    """Return the files of an option's `SET/NAME=FILE` values by negative set and predictor, in order.
-
-    `SET=FILE` has the predictor `default`, if there is one. `UsageError` as in `options.named_files`.
-    """
-    sets: dict[str, dict[str, Path]] = {}
-    for name, path in opt.named_files(option, values).items():
-        negative_set, _, predictor = name.partition("/")
-        predictor = predictor or default
-        if not (negative_set and predictor):
-            raise UsageError(f"{option} {name}={path}: expected SET/NAME=FILE")
-        if predictor in sets.setdefault(negative_set, {}):
-            raise UsageError(
-                f"{option}: {predictor!r} of {negative_set!r} is given twice"
-            )
-        sets[negative_set][predictor] = path
-    return sets
 
 
 @runs(

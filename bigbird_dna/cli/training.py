@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bigbird_dna.cli import options as opt
-from bigbird_dna.cli.options import argument, option, output, runs
+from bigbird_dna.cli.options import option, output, runs
 
 if TYPE_CHECKING:
     from bigbird_dna.config import Config as RunConfig
@@ -42,63 +42,6 @@ def fit_pretraining_baseline(
     evaluate pretraining includes this step, but on large genomes it takes hours in which a GPU would be idle.
 
     Example: bigbird-dna train baseline-language workflow/config/demo.yaml
-    """
-
-
-@runs(
-    "pretraining.evaluation.evaluate_pretraining",
-    inputs=("path", "tokens", "baselines"),
-)
-def evaluate_pretraining(
-    path: Path = argument("Pretrained model.", "MODEL_DIR"),
-    tokens: Path = option(
-        ...,
-        "DIR",
-        "Token stores of its tokenizer, as written by prepare tokens.",
-        "",
-        "--tokens",
-    ),
-    output: Path = output(..., "FILE", "Table to write (TSV)."),
-    sequences: int = option(
-        1000, "N", "Maximum number of inputs to evaluate per split.", least=1
-    ),
-    sequence_tokens: int | None = option(
-        None,
-        "N",
-        "Number of tokens per input.",
-        "512, or the model's maximum",
-        least=16,
-    ),
-    token_order: int = option(
-        6,
-        "N",
-        "Largest n of n-grams over tokens, of which the best is chosen.",
-        "",
-        "--ngram-order",
-        least=1,
-    ),
-    baselines: Path | None = option(
-        None,
-        "FILE",
-        "File of train baseline-language, for the same inputs.",
-        "fitted here",
-        "--baselines",
-    ),
-    alone: bool = option(
-        False, None, "Evaluate the model without baselines.", "", "--model-only"
-    ),
-    device: str = opt.DEVICE,
-    threads: int | None = opt.THREADS,
-) -> None:
-    """Evaluate a pretrained model and baselines on the same masked tokens of held-out contigs.
-
-    Writes bits per base with 95 % intervals over 10-kb blocks, and differences between model and baselines.
-    Baselines are n-grams over tokens and Markov models over bases, with left or two-sided context, fitted to
-    the training tokens and selected on the validation contigs. A causal model is evaluated on the tokens of
-    the second half of each input, and compared with left-context baselines.
-
-    Example: bigbird-dna evaluate pretraining results/demo/models/pretrained --tokens results/demo/tokens -o
-    bits_per_base.tsv
     """
 
 
@@ -156,36 +99,6 @@ HELD_OUT = option(
     "",
     "--write-labels",
 )
-
-
-@runs(
-    "finetuning.evaluation.evaluate_models",
-    part="chromatin.evaluation",
-    also=opt.scoring(16, "max_n", "calibrated", "prior"),
-)
-def predict_bins(
-    config: Path = opt.CONFIG,
-    models: list[Path] = argument(
-        "Chromatin models, whose probabilities are averaged.", "MODEL_DIR..."
-    ),
-    output: Path = ARRAY,
-    overrides: list[str] | None = opt.OVERRIDES,
-    data: Path | None = opt.CHROMATIN_DATA,
-    reference: Path | None = opt.RUN_REFERENCE,
-    labels: Path | None = HELD_OUT,
-    network: Path | None = option(
-        None,
-        "FILE",
-        "Also write predictions without the regressions of ensembles.",
-        "",
-        "--write-network",
-    ),
-) -> None:
-    """Predict the test bins of the data set, for comparison with their labels by auc-report.
-
-    Example: bigbird-dna evaluate test-bins workflow/config/demo.yaml results/demo/models/chromatin-8000-0 -o
-    predictions.npy
-    """
 
 
 @runs("finetuning.evaluation.evaluate_baseline", part="chromatin.evaluation")

@@ -1,0 +1,752 @@
+"""Commands that evaluate models on held-out data, and write tables, plots and the page of a run."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bigbird_dna.cli.options import (
+    SHARE,
+    BatchSize,
+    Config,
+    Device,
+    Figure,
+    OutputDir,
+    Overrides,
+    PlainHelp,
+    Precision,
+    RequireBackend,
+    RunBins,
+    RunReference,
+    Threads,
+    named_files,
+    output_option,
+    read_run,
+)
+from bigbird_dna.console import log
+from bigbird_dna.errors import UsageError, check_choice
+
+app = typer.Typer()
+evaluate = typer.Typer(help="Evaluate models and baselines on held-out data.")
+report = typer.Typer(help="Write plots and the HTML report of a run.")
+
+Promoters = Annotated[
+    Path,
+    typer.Option(
+        metavar="TSV", help="Annotated TSSs, as written by prepare promoters."
+    ),
+]
+
+
+@app.command(
+    "auc-report",
+    cls=PlainHelp,
+    rich_help_panel=SHARE,
+    epilog="Example: bigbird-dna auc-report results/demo/chromatin/predictions-8000.npy "
+    "results/demo/chromatin/held-out/labels.npz -o report",
+)
+def auc_report(
+    predictions: Annotated[
+        str,
+        typer.Argument(
+            metavar="PREDICTIONS",
+            help="Scores in any range, rows × tracks: .npy, .npz, .h5, .parquet, .tsv or "
+            ".csv (also .gz); FILE::NAME selects one array of a file. NaN is allowed "
+            "where labels are missing.",
+        ),
+    ],
+    labels: Annotated[
+        str,
+        typer.Argument(
+            metavar="LABELS",
+            help="Labels of the same rows and tracks: 0 or 1; -1 or NaN where not "
+            "measured. Also labels.npz of a data set.",
+        ),
+    ],
+    output: Annotated[
+        Path,
+        output_option("DIR", "Directory for the report; an existing one is replaced."),
+    ],
+    tracks: Annotated[
+        Path | None,
+        typer.Option(
+            *("--track-table", "--tracks"),
+            metavar="FILE",
+            help="Table of tracks, in column order, with the columns track and group.",
+            show_default="names of the columns, one group",
+        ),
+    ] = None,
+    published: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Table of AUROCs to compare with, by track or in order.",
+            show_default="published_auroc of --track-table",
+        ),
+    ] = None,
+    compare: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="Scores of another predictor, such as a baseline; repeatable.",
+        ),
+    ] = None,
+    min_positives: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Exclude tracks with fewer positives from group medians.",
+            min=1,
+        ),
+    ] = 1,
+    title: Annotated[
+        str, typer.Option(metavar="TEXT", help="Title of the HTML report.")
+    ] = "AUROC by track",
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="calibration.json of the model, to evaluate probabilities before and "
+            "after calibration.",
+        ),
+    ] = None,
+    bins: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Positions of the rows, such as bins.parquet of a data set, for "
+            "intervals over blocks of sequence.",
+            show_default="columns contig and start of LABELS, if any",
+        ),
+    ] = None,
+    threads: Threads = None,
+) -> None:
+    """Report AUROC with confidence interval and AUPRC of each track, and medians per group of tracks.
+
+    Writes tracks.tsv, groups.tsv and report.html, with --calibration also track_calibration.tsv and .svg.
+    Tracks with only one class are excluded and listed. Intervals are over blocks of 10 kb of sequence; over
+    rows (DeLong) if the positions of the rows are unknown.
+    """
+    from bigbird_dna.disk.outputs import command_line
+    from bigbird_dna.reporting.tracks import auc_report
+
+    others = named_files("--compare", compare)
+    options: dict[str, object] = {
+        "--tracks": tracks,
+        "--published": published,
+        "--compare": compare,
+        "--min-positives": min_positives,
+        "--title": title,
+        "--calibration": calibration,
+        "--bins": bins,
+    }
+    log(f"{predictions}: evaluating all tracks; results will be written to {output}")
+    result = auc_report(
+        predictions,
+        labels,
+        output,
+        tracks=tracks,
+        published=published,
+        compare={name: str(path) for name, path in others.items()},
+        min_positives=min_positives,
+        title=title,
+        threads=threads or 0,
+        command=command_line("auc-report", [predictions, labels], options),
+        calibration=calibration,
+        bins=bins,
+    )
+    for row in result.groups.to_dict("records"):
+        log(
+            f"{row['group']}: median AUROC {row['median_auroc']:.4f}, AUPRC "
+            f"{row['median_auprc']:.4f} of {row['tracks']:,} tracks; {row['n_excluded']:,} excluded"
+        )
+
+
+@evaluate.command(
+    "pretraining",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna evaluate pretraining results/demo/models/pretrained "
+    "--tokens results/demo/tokens -o bits_per_base.tsv",
+)
+def evaluate_pretraining(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL_DIR", help="Pretrained model.")
+    ],
+    tokens: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR",
+            help="Token stores of its tokenizer, as written by prepare tokens.",
+        ),
+    ],
+    output: Annotated[Path, output_option("FILE", "Table to write (TSV).")],
+    sequences: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Maximum number of inputs to evaluate per split.", min=1
+        ),
+    ] = 1000,
+    sequence_tokens: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Number of tokens per input.",
+            show_default="512, or the model's maximum",
+            min=16,
+        ),
+    ] = None,
+    ngram_order: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Largest n of n-grams over tokens, of which the best is chosen.",
+            min=1,
+        ),
+    ] = 6,
+    baselines: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File of train baseline for the same inputs.",
+            show_default="fitted here",
+        ),
+    ] = None,
+    model_only: Annotated[
+        bool,
+        typer.Option("--model-only", help="Evaluate the model without baselines."),
+    ] = False,
+    device: Device = "auto",
+    threads: Threads = None,
+    require_backend: RequireBackend = None,
+) -> None:
+    """Evaluate a pretrained model and baselines on the same masked tokens of held-out contigs.
+
+    Writes bits per base with 95 % intervals over 10-kb blocks, and differences between model and baselines.
+    Baselines are n-grams over tokens and Markov models over bases, with left or two-sided context, fitted to
+    the training tokens and selected on the validation contigs. A causal model is evaluated on the tokens of
+    the second half of each input, and compared with left-context baselines.
+    """
+    from bigbird_dna.attention import required_backend
+    from bigbird_dna.disk.outputs import check_output
+    from bigbird_dna.model.inference import cpu_threads
+    from bigbird_dna.pretraining.evaluation import evaluate_pretraining
+
+    check_output(output, [model, tokens, baselines])
+    with cpu_threads(threads), required_backend(require_backend):
+        evaluate_pretraining(
+            model,
+            tokens,
+            output,
+            sequences=sequences,
+            sequence_tokens=sequence_tokens,
+            token_order=ngram_order,
+            baselines=baselines,
+            alone=model_only,
+            device=device,
+        )
+
+
+@evaluate.command(
+    "promoters",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna evaluate promoters --predictions "
+    "genomic=results/demo/models/promoter-genomic/predictions.parquet -o report",
+)
+def evaluate_promoters(
+    output: OutputDir,
+    predictions: Annotated[
+        list[str],
+        typer.Option(
+            metavar="SET=FILE",
+            help="Model predictions (Parquet) for negative set SET; repeatable.",
+        ),
+    ],
+    baselines: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--promoter-baseline",
+            metavar="SET[/NAME]=FILE",
+            help="Predictions of baseline NAME (k-mer, position, orf, composition or "
+            "nearest) on negative set SET; repeatable.",
+            show_default="NAME: k-mer",
+        ),
+    ] = None,
+    controls: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--control",
+            metavar="FILE",
+            help="Predictions of a model trained on shuffled labels; repeatable.",
+        ),
+    ] = None,
+    similarity_strata: Annotated[
+        str | None,
+        typer.Option(
+            metavar="S,S,…",
+            help="Rising bounds of similarity to training windows, such as 0.3,0.5,0.8, "
+            "for separate metrics.",
+        ),
+    ] = None,
+) -> None:
+    """Compare promoter models with their baselines on the test windows.
+
+    Writes promoters.tsv: AUROC, AUPRC, F1 and MCC at 0.5 with confidence intervals over blocks of 10 kb of
+    sequence, joined where windows are similar (column homology), and AUROC differences to each baseline.
+    Also writes roc.svg, precision_recall.svg and score_histograms.svg, and calibration.tsv and .svg, before
+    and after calibration if calibration.json is next to the predictions. If predictions have the column
+    coding, there are rows for pairs whose promoter and negative are both less than half coding.
+    --similarity-strata needs the predictions of the baseline nearest. Models trained on shuffled labels have
+    one row: the mean, and the lowest and highest values.
+    """
+    from bigbird_dna.data.predictions import ALL, KMER, NEAREST, PROMOTER_BASELINES
+    from bigbird_dna.reporting.promoters import promoter_report
+
+    sets: dict[str, dict[str, Path]] = {}
+    for name, path in named_files("--promoter-baseline", baselines).items():
+        negative_set, _, baseline = name.partition("/")
+        baseline = baseline or KMER
+        check_choice(
+            f"--promoter-baseline {name}: baseline",
+            baseline,
+            (*PROMOTER_BASELINES, NEAREST),
+        )
+        if baseline in sets.setdefault(negative_set, {}):
+            raise UsageError(
+                f"--promoter-baseline: {baseline!r} of {negative_set!r} is given twice"
+            )
+        sets[negative_set][baseline] = path
+    table = promoter_report(
+        named_files("--predictions", predictions),
+        output,
+        baselines=sets,
+        controls=controls or (),
+        similarity_strata=rising_bounds("--similarity-strata", similarity_strata),
+    )
+    for negative_set, found in sets.items():
+        if missing := [name for name in PROMOTER_BASELINES if name not in found]:
+            log(
+                f"{negative_set}: compared without the baselines {', '.join(missing)} "
+                "(--promoter-baseline)"
+            )
+    for row in table.itertuples():
+        stratum = "" if row.stratum == ALL else f" that are {row.stratum}"
+        log(
+            f"{row.negative_set}: {row.model} AUROC {row.auroc:.4f} on {row.n:,} test "
+            f"windows{stratum}"
+        )
+
+
+def rising_bounds(option: str, text: str | None) -> Sequence[float]:
+    """Return the numbers of `0.3,0.5`, which must rise from above 0 to at most 1."""
+    try:
+        bounds = [float(cell) for cell in text.split(",")] if text else []
+    except ValueError:
+        bounds = [math.nan]
+    rise = all(low < high for low, high in pairwise(bounds))
+    if not rise or not all(0 < bound <= 1 for bound in bounds):
+        raise UsageError(
+            f"{option} {text!r:.60}: expected rising numbers above 0, up to 1, such as "
+            "0.3,0.5"
+        )
+    return bounds
+
+
+@evaluate.command(
+    "test-bins",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna evaluate test-bins workflow/config/demo.yaml "
+    "results/demo/models/chromatin-8000-0 -o predictions.npy",
+)
+def predict_test_bins(
+    config: Config,
+    models: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="MODEL_DIR...",
+            help="Chromatin models, whose probabilities are averaged.",
+        ),
+    ],
+    output: Annotated[
+        Path, output_option("FILE", "Probabilities to write, bins × tracks (.npy).")
+    ],
+    overrides: Overrides = None,
+    data: RunBins = None,
+    reference: RunReference = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            "--write-labels",
+            metavar="DIR",
+            help="Also write the bins and their labels to this directory.",
+        ),
+    ] = None,
+    network: Annotated[
+        Path | None,
+        typer.Option(
+            "--write-network",
+            metavar="FILE",
+            help="Also write predictions without the regressions of ensembles.",
+        ),
+    ] = None,
+    precision: Precision = "auto",
+    batch_size: BatchSize = 16,
+    device: Device = "auto",
+    threads: Threads = None,
+    require_backend: RequireBackend = None,
+) -> None:
+    """Predict the test bins of the data set, for comparison with their labels by auc-report."""
+    from bigbird_dna.attention import required_backend
+    from bigbird_dna.finetuning.evaluation import evaluate_models
+    from bigbird_dna.model.inference import cpu_threads
+
+    run, paths = read_run(config, overrides)
+    with cpu_threads(threads), required_backend(require_backend):
+        evaluate_models(
+            models,
+            run.chromatin.evaluation,
+            data=data or paths.chromatin_data,
+            reference=reference or paths.reference,
+            output=output,
+            labels=labels,
+            network=network,
+            precision=precision,
+            batch_size=batch_size,
+            device=device,
+        )
+
+
+@evaluate.command(
+    "scan",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna evaluate scan "
+    "--scores model=results/demo/scores/promoters.tsv "
+    "--promoters results/demo/genome/promoters.tsv -o report",
+)
+def evaluate_scan(
+    scores: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=FILE",
+            help="Table of score-promoters by predictor NAME; repeatable.",
+        ),
+    ],
+    promoters: Promoters,
+    output: OutputDir,
+    within: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="BP",
+            help="Largest distance of a correct call to its TSS; repeatable.",
+            show_default="50, 100 and 500",
+            min=0,
+        ),
+    ] = None,
+    suppress: Annotated[
+        int,
+        typer.Option(
+            metavar="BP", help="Calls of a strand are farther apart than this.", min=0
+        ),
+    ] = 100,
+    fits: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fit",
+            metavar="NAME=FILE",
+            help="Table of score-promoters of validation contigs, to check the expected "
+            "precision of calls; repeatable.",
+        ),
+    ] = None,
+) -> None:
+    """Evaluate a scan of whole contigs: calls against annotated transcription start sites (TSSs).
+
+    On each strand, the highest score is a call and silences windows near it; then the next. A call is correct
+    if a TSS of its strand that no better call took is within a distance. Writes scan.tsv and scan.svg:
+    precision and recall, calls per Mb, and the realized false-discovery rate at nominal rates, with
+    confidence intervals over blocks of 10 kb. Nominal rates follow from the scores as probabilities: score
+    with --calibrated and the --prior of the scan. chance_fdr is that of random calls. With --fit, the
+    expected precision of calls is fitted to the validation contigs, and calls.tsv and calls.svg compare it
+    with the realized one.
+    """
+    from bigbird_dna.calibration.calls import DISTANCES
+    from bigbird_dna.reporting.scan import BEST_F1, scan_report
+
+    table = scan_report(
+        named_files("--scores", scores),
+        promoters,
+        output,
+        within=within or DISTANCES,
+        suppress=suppress,
+        fits=named_files("--fit", fits),
+    )
+    for row in table[table["selection"] == BEST_F1].to_dict("records"):
+        result = "no annotated TSS on the scanned sequence"
+        if row["tss"]:
+            result = (
+                f"average precision {row['average_precision']:.3f}; best F1 with "
+                f"{row['calls']:,} calls, precision {1 - row['realized_fdr']:.3f}, recall "
+                f"{row['recall']:.3f}"
+            )
+        log(f"{row['predictor']}, within {row['within']:,} bp: {result}")
+
+
+@evaluate.command(
+    "variants",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna evaluate variants "
+    "results/demo/chromatin/variants.vcf.gz -o report",
+)
+def evaluate_variants(
+    scored: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SCORED",
+            help="VCF or table written by score-variants with --tracks '*'; FILTER is "
+            "ignored.",
+        ),
+    ],
+    output: OutputDir,
+    truth: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="VCF",
+            help="VCF with the known effects.",
+            show_default="INFO of the scored VCF",
+        ),
+    ] = None,
+    null: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Scores of random variants (score-variants --random)."
+        ),
+    ] = None,
+    compare: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="The same variants scored by another predictor, such as kmers; "
+            "repeatable.",
+        ),
+    ] = None,
+    effect_field: Annotated[
+        str,
+        typer.Option(
+            metavar="KEY",
+            help="INFO key of the effect: gain, loss, none, or another word.",
+        ),
+    ] = "EFFECT",
+    track_field: Annotated[
+        str, typer.Option(metavar="KEY", help="INFO key of the affected track.")
+    ] = "TRACK",
+    category_field: Annotated[
+        str,
+        typer.Option(
+            metavar="KEY", help="INFO key of the variant category; may be missing."
+        ),
+    ] = "CATEGORY",
+    track: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Track affected by all variants; replaces --track-field.",
+        ),
+    ] = None,
+    no_effect: Annotated[
+        str,
+        typer.Option(
+            metavar="WORD",
+            help="Value of --effect-field for variants without effect.",
+        ),
+    ] = "none",
+    held_out: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CONTIG",
+            help="Held-out contig of the model; adds rows for the variants on these. "
+            "Repeatable.",
+        ),
+    ] = None,
+) -> None:
+    """Evaluate predicted variant effects against known effects (AUROC of |Δ|, sign accuracy).
+
+    Writes variants.svg and variants.tsv: AUROC of the absolute probability change on the affected track, with
+    confidence interval, AUROC of the log-odds, and the fraction of correct signs; for all variants, by
+    category and by track. Alleles without a score or with unknown effect are counted and excluded. With
+    --null, writes random_variants.tsv, AUROC of variants with an effect against random variants drawn near
+    them, and variant_p_values.tsv: how often random variants have an effect as large on the same track.
+    With --compare, writes compared_variants.tsv: the metrics of other predictors, and AUROC differences.
+    """
+    from bigbird_dna.reporting.result import interval
+    from bigbird_dna.reporting.variants import ALL, HELD_OUT, variant_report
+
+    result = variant_report(
+        scored,
+        output,
+        truth=truth,
+        null=null,
+        compare=named_files("--compare", compare),
+        effect_field=effect_field,
+        track_field=track_field,
+        category_field=category_field,
+        track=track,
+        no_effect=no_effect,
+        held_out=held_out or (),
+    )
+    effects = Counter(variant.effect for variant in result.variants)
+    counts = ", ".join(f"{count:,} {name}" for name, count in effects.most_common(6))
+    log(f"{len(result.variants):,} variants evaluated: {counts}")
+    if result.left_out:
+        reasons = ", ".join(
+            f"{count:,} {why}" for why, count in result.left_out.most_common(5)
+        )
+        log(f"{result.left_out.total():,} excluded: {reasons}")
+    contigs = dict.fromkeys(variant.contig for variant in result.variants)
+    for contig in held_out or ():
+        if contig not in contigs:
+            log(
+                f"warning: no variant on {contig} "
+                f"(contigs with variants: {', '.join([*contigs][:8])})"
+            )
+    table = result.table
+    for row in table[table["subset"].isin([ALL, HELD_OUT])].to_dict("records"):
+        area = interval(row["auroc"], row["auroc_low"], row["auroc_high"])
+        text = f"{row['subset']}: AUROC {area} of {row['variants']:,} variants"
+        if row["sign_accuracy"] >= 0:
+            text += f", {row['sign_accuracy']:.1%} of the signs correct"
+        log(text)
+    if result.compared is not None:
+        for row in result.compared.query("subset == @ALL").to_dict("records"):
+            difference = interval(
+                row["difference"],
+                row["difference_low"],
+                row["difference_high"],
+                form="+.3f",
+            )
+            log(
+                f"{row['subset']}: AUROC {row['auroc']:.3f} of {row['predictor']}, "
+                f"difference {difference}"
+            )
+    if result.random is not None:
+        for row in result.random[:1].to_dict("records"):
+            area = interval(row["auroc"], row["auroc_low"], row["auroc_high"])
+            log(
+                f"{row['variants']:,} variants and {row['random']:,} random variants: "
+                f"AUROC {area}"
+            )
+
+
+@report.command(
+    "run",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna report run results/demo",
+)
+def report_run(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN_DIR", help="Directory of a run, such as results/demo."
+        ),
+    ],
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Configuration of the run.",
+            show_default="config/report.yaml in RUN_DIR",
+        ),
+    ] = None,
+) -> None:
+    """Write the report of a run from the files of its evaluations, and print its main results.
+
+    Writes into RUN_DIR: report.html, with all plots and tables; report/summary.tsv and summary.txt, the
+    metrics with 95 % intervals; and the plots of losses and bits per base of the trainings.
+    """
+    from bigbird_dna.reporting.run_page import report_run
+
+    typer.echo(report_run(run, config), nl=False)
+
+
+@report.command(
+    "plot-scores",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna report plot-scores scores.tsv "
+    "--promoters promoters.tsv --calls calls.bed -o scores.svg",
+)
+def plot_scores(
+    scores: Annotated[
+        Path, typer.Argument(metavar="SCORES", help="Table of score-promoters.")
+    ],
+    output: Figure,
+    promoters: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TSV", help="Known TSSs to mark: the TSV of prepare promoters."
+        ),
+    ] = None,
+    annotation: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="GFF3|GTF", help="Genes to draw; contigs named as in the scores."
+        ),
+    ] = None,
+    calls: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Calls to draw: the BED, TSV or Parquet of call-promoters.",
+        ),
+    ] = None,
+    contig: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Contig to plot.",
+            show_default="the first of the table",
+        ),
+    ] = None,
+    start: Annotated[
+        int | None,
+        typer.Option(metavar="BP", help="Start of the region, 0-based.", min=0),
+    ] = None,
+    end: Annotated[
+        int | None,
+        typer.Option(metavar="BP", help="End of the region, exclusive.", min=1),
+    ] = None,
+    megabases: Annotated[
+        float | None,
+        typer.Option(
+            metavar="F",
+            help="Plot at most F Mb, from the start of the region, or the first score.",
+        ),
+    ] = None,
+) -> None:
+    """Plot scores along a contig, on both strands, with genes, known transcription start sites and calls.
+
+    A score is plotted at the position of its TSS (column tss), not at the center of its window. Calls point
+    in the direction of transcription; their number and opacity are the expected precision. Calls without a
+    known TSS within 100 bp, and known TSSs without a call, are hollow.
+    """
+    from bigbird_dna.genome.annotation import read_genes
+    from bigbird_dna.genome.promoters import read_loci
+    from bigbird_dna.reporting.score_track import (
+        read_calls,
+        read_score_track,
+        score_figure,
+    )
+
+    if start is not None and end is not None and end <= start:
+        raise UsageError(f"--end {end} must be greater than --start {start}")
+    if megabases is not None and not 0 < megabases < math.inf:
+        raise UsageError(f"--megabases {megabases:g}: must be above 0")
+    longest = None if megabases is None else max(1, round(megabases * 1e6))
+    track = read_score_track(scores, contig, start, end, longest)
+    score_figure(
+        track,
+        [] if promoters is None else read_loci(promoters),
+        output,
+        [] if annotation is None else read_genes(annotation),
+        None if calls is None else read_calls(calls, track),
+    )
