@@ -125,11 +125,13 @@ def compare_checkouts(
         order = list(checkouts.items())
         for label, root in order if number % 2 == 0 else order[::-1]:
             for row in run_in(root, name, options, threads):
-                seconds.setdefault((row["work"], label), []).append(row["median"])
+                if "median" in row:
+                    key = f"{row['work']}, {row['implementation']}", label
+                    seconds.setdefault(key, []).append(row["median"])
         log(f"round {number + 1} of {rounds}")
     return [
         {"work": work, "implementation": label}
-        | summarize(times, seconds[work, str(other)])
+        | summarize(times, seconds.get((work, str(other))))
         for (work, label), times in sorted(seconds.items())
     ]
 
