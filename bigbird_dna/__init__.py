@@ -2,7 +2,7 @@
 
 `load` returns a model with the methods `predict`, `embed`, `predict_regions` and `variant_effects`. The
 functions `score_promoters`, `call_promoters`, `score_sequences`, `embed`, `predict_tracks`, `score_variants`,
-`explain`, `design`, `marginalize` and `auc_report` write files like the commands of these names;
+`explain` and `auc_report` write files like the commands of these names;
 `merge_shards` merges shards.
 
 The names below are imported on first use, so that commands import only what they need.
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from bigbird_dna.attention import ATTENTIONS, bigbird_attention
     from bigbird_dna.config import EncoderConfig
     from bigbird_dna.data.torch_sets import PromoterWindows, TrackWindows
-    from bigbird_dna.explanation.design import design
     from bigbird_dna.explanation.explain import explain
-    from bigbird_dna.explanation.marginalize import marginalize
     from bigbird_dna.explanation.one_hot import OneHotModel
     from bigbird_dna.model.encoder import Encoder
     from bigbird_dna.reporting.tracks import auc_report
@@ -55,11 +53,9 @@ __all__ = [
     "auc_report",
     "bigbird_attention",
     "call_promoters",
-    "design",
     "embed",
     "explain",
     "load",
-    "marginalize",
     "merge_shards",
     "predict_tracks",
     "score_promoters",
@@ -71,9 +67,7 @@ _NAMES = {
     "attention": "ATTENTIONS bigbird_attention",
     "config": "EncoderConfig",
     "data.torch_sets": "PromoterWindows TrackWindows",
-    "explanation.design": "design",
     "explanation.explain": "explain",
-    "explanation.marginalize": "marginalize",
     "explanation.one_hot": "OneHotModel",
     "model.encoder": "Encoder",
     "reporting.tracks": "auc_report",

@@ -29,11 +29,7 @@ PREDICT, TRAIN, SHARE, GROUPS = (
 TOP: Mapping[str, Mapping[str, str]] = {
     PREDICT: {
         "explain": "cli.explain.explain",
-        "design": "cli.explain.design",
-        "marginalize": "cli.explain.marginalize",
-        "dependency-map": "cli.explain.draw_dependencies",
         "motifs": "cli.explain.find_motifs",
-        "generate": "cli.predict.generate",
         "merge-shards": "cli.predict.merge_shards",
     },
     TRAIN: {
@@ -65,7 +61,6 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "filter-bins": "cli.homology.drop_similar_bins",
             "contig": "cli.prepare.extract",
             "held-out": "cli.prepare.extract_held_out",
-            "random-variants": "cli.prepare.draw_random_variants",
             "tokenizer": "cli.prepare.train_tokenizer",
             "tokens": "cli.prepare.tokenize",
             "token-stats": "cli.prepare.describe_tokens",
@@ -93,7 +88,6 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "calibrate-calls": "cli.exchange.calibrate_calls",
             "calibrate-chromatin": "cli.exchange.calibrate_chromatin",
             "add-profile": "cli.exchange.add_profile",
-            "add-background": "cli.variants.add_background",
             "ensemble": "cli.exchange.combine_models",
             "merge-adapter": "cli.exchange.merge_adapter",
             "extend-context": "cli.exchange.extend_positions",

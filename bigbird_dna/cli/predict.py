@@ -466,7 +466,7 @@ def score_variants(
         Path,
         typer.Argument(
             metavar="VCF",
-            help="VCF file, plain, gzip or bgzip; - reads standard input.",
+            help="VCF or BCF file, plain, gzip or bgzip; - reads standard input.",
         ),
     ],
     reference: Reference,
@@ -506,6 +506,14 @@ def score_variants(
             "apart.",
         ),
     ] = None,
+    random: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Score N random variants near each allele instead, for evaluate "
+            "variants --null.",
+        ),
+    ] = None,
     stride: Annotated[
         int | None,
         typer.Option(
@@ -525,7 +533,6 @@ def score_variants(
     max_n: MaxN = 0.25,
     calibrated: Calibrated = False,
     prior: Prior = None,
-    shard: Shard = None,
     precision: Precision = "auto",
     batch_size: BatchSize = 32,
     device: Device = "auto",
@@ -539,7 +546,7 @@ def score_variants(
     models: the natural log-likelihood of ALT minus that of REF. A VCF keeps its lines and gets keys BBD_… in
     INFO, explained in its header; a table has one row per ALT. With --tracks, only the chosen tracks count,
     and each has its values ('*': all tracks). An allele that cannot be scored has a note with the reason.
-    Outputs that end in .gz are bgzip, with an index if the input is sorted.
+    Outputs that end in .gz are bgzip, with an index if the input is sorted; .bcf is BCF.
     """
     from bigbird_dna.attention import required_backend
     from bigbird_dna.genome.assembly import ALIAS_HINT
@@ -561,12 +568,12 @@ def score_variants(
             offsets=offsets,
             context=context,
             phased=phased,
+            random=random,
             stride=stride,
             sites=sites,
             max_n=max_n,
             calibrated=calibrated,
             prior=prior,
-            shard=shard,
             precision=precision,
             batch_size=batch_size,
             device=device,
@@ -641,69 +648,4 @@ def merge_shards(
     reference, option or number of shards) are an error, as are missing and repeated shards.
 
     Example: bigbird-dna merge-shards scores-1-of-2 scores-2-of-2 -o scores.bed
-    """
-
-
-@runs(
-    "scoring.generation.generate_samples",
-    report=lambda count, given: [f"{count:,} samples of {given['length']:,} bp"],
-)
-def generate(
-    model: Path = opt.MODEL_DIRECTORY,
-    output: Path | None = opt.RESULT_FILE,
-    number: int = option(
-        10,
-        "N",
-        "Number of samples, per flank record if there are several.",
-        "",
-        "--num-samples",
-        least=1,
-    ),
-    length: int = option(1000, "BP", "Length of a sample.", least=1),
-    left: Path | None = option(
-        None, "FASTA", "Left flanks (5'), one per record.", "none", "--left-flank"
-    ),
-    right: Path | None = option(
-        None,
-        "FASTA",
-        "Right flanks (3'), in pairs with the left flanks if both are given; not for causal models.",
-        "none",
-        "--right-flank",
-    ),
-    temperature: float = option(
-        1.0,
-        "T",
-        "Sampling temperature; below 1 favors probable tokens, above 1 flattens probabilities.",
-    ),
-    top_k: int | None = option(
-        None, "K", "Sample from the K most probable tokens only.", "all"
-    ),
-    top_p: float | None = option(
-        None,
-        "P",
-        "Sample from the smallest set of tokens with total probability P.",
-        "all",
-    ),
-    rounds: int = option(
-        30,
-        "N",
-        "Number of infilling iterations; not for causal models.",
-        "",
-        "--iterations",
-        least=1,
-    ),
-    seed: int = option(
-        1, "N", "Random seed; the same seed gives the same samples.", least=0
-    ),
-    device: str = opt.DEVICE,
-    threads: int | None = opt.THREADS,
-) -> None:
-    """Generate DNA sequences with a pretrained model and write them as FASTA.
-
-    A causal model (pretrained with encoder.causal) continues each record of --left-flank, or starts without
-    context. A masked language model fills a gap of --length between --left-flank and --right-flank. Samples
-    do not include the flanks. Every sample has exactly --length bases: the last token is truncated. On a CPU,
-    a sample depends neither on the number of samples nor on --threads.
-
-    Example: bigbird-dna generate yeast --num-samples 10 --length 1000 -o samples.fa
     """

@@ -65,38 +65,6 @@ def simulate(
     """
 
 
-@runs(
-    "scoring.random_variants.random_variants",
-    report=lambda counts, _: [
-        f"{counts.random:,} random variants for {counts.alleles:,} alleles"
-        + (
-            f"; {counts.fewer:,} alleles have fewer than requested"
-            if counts.fewer
-            else ""
-        )
-    ],
-)
-def draw_random_variants(
-    vcf: Path = argument("VCF file, plain, gzip or bgzip."),
-    reference: Path = opt.REFERENCE,
-    aliases: Path | None = opt.ALIASES,
-    output: Path | None = opt.RESULT_FILE,
-    per_variant: int = option(20, "N", "Random variants per ALT.", least=1),
-    within: int = option(1000, "BP", "Largest distance to the variant.", least=1),
-    seed: int = option(
-        1, "N", "Random seed; the same seed gives the same variants.", least=0
-    ),
-) -> None:
-    """Draw random variants near those of a VCF, for evaluate variants --null.
-
-    A random variant changes as many bases as its variant. An SNV has the same REF and ALT base; other
-    variants have the bases of ALT in random order. Variants of the VCF and bases N are excluded. The ID is
-    POS:REF:ALT of the variant and a number. Score the output with the options of the VCF itself.
-
-    Example: bigbird-dna prepare random-variants variants.vcf.gz --reference genome.fa.gz -o random.vcf.gz
-    """
-
-
 @runs("genome.download.fetch")
 def fetch(
     key: str = argument("Key of a public file, such as GRCh37.reference."),

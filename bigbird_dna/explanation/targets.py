@@ -20,23 +20,16 @@ from bigbird_dna.genome.sequence import (
     window_around,
 )
 from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns, stream_sequences
-from bigbird_dna.genome.variants import (
-    Change,
-    Note,
-    allele_windows,
-    find_change,
-    open_vcf,
-    same_assembly,
-)
+from bigbird_dna.genome.variants import Change, Note, allele_windows, find_change
+from bigbird_dna.genome.vcf import check_assembly, open_vcf, read_vcf
 from bigbird_dna.model.batching import centered_bins
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.model import MADE_FOR, LoadedModel
 from bigbird_dna.model.promoter import LoadedPromoterModel, LoadedSequenceModel
 from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.scoring.effects import StartSiteEffects, extended
 from bigbird_dna.scoring.masked_likelihood import CONTEXT, check_masked
 from bigbird_dna.scoring.regions import Genome, opened, placed_regions
-from bigbird_dna.scoring.start_site_effects import StartSiteEffects, extended
-from bigbird_dna.scoring.window_source import scored_center, tss_reach
 
 Scored = LoadedPromoterModel | LoadedSequenceModel | LoadedChromatinModel
 """Models of windows; other models that can be explained are pretrained masked-token models."""
@@ -203,7 +196,7 @@ def _strongest(
     """Return place and strand of the start site with the highest score from `start` to `end` of a window."""
     size = model.settings.bin
     (scores,) = model.window_probabilities(
-        [window], center_fraction=scored_center(model)
+        [window], center_fraction=model.scored_center
     )
     begins = centered_bins(len(window), size, len(scores)).tolist()
     sites = [
@@ -230,7 +223,7 @@ def _at_site(
     reference: Reference,
 ) -> ExplainedWindow:
     """Return the bases from `start` to `end` of a contig, in the window around a start site."""
-    upstream, downstream = tss_reach(model)
+    upstream, downstream = model.tss_reach
     window = window_around(site, upstream, downstream)
     start, end = max(start, window.start), min(end, window.end)
     first = start - window.start if site.strand == "+" else window.end - end
@@ -276,7 +269,7 @@ def _sequences(
                 site = (
                     _strongest(model, filled, left, left + len(text), ("+",))[0] - left
                 )
-            upstream, downstream = tss_reach(model)
+            upstream, downstream = model.tss_reach
             filled = f"{'N' * upstream}{text}{'N' * downstream}"[site : site + window]
             first = max(upstream - site, 0)
             start = max(site - upstream, 0)
@@ -303,26 +296,27 @@ def _alleles(
 ) -> Iterator[ExplainedWindow]:
     find, notes = contig_finder(reference.contigs, reference.names), Counter[Note]()
     with open_vcf(path) as vcf:
-        for record in same_assembly(vcf, path, reference, find):
-            for alt in record.alts:
-                change = find_change(
-                    find(record.contig), record.start, record.ref, alt, reference
+        records = list(read_vcf(vcf, path))
+        check_assembly(records, path, reference, find, str(vcf.header))
+    for record in records:
+        for alt in record.alts:
+            change = find_change(
+                find(record.contig), record.start, record.ref, alt, reference
+            )
+            found = (
+                change
+                if isinstance(change, Note)
+                else _of_change(change, model, reference, flank)
+            )
+            if isinstance(found, Note):
+                notes[found] += 1
+                continue
+            name = f"{record.contig}:{record.start + 1}:{record.ref}:{alt}"
+            name = name if record.id == "." else f"{record.id} {name}"
+            for target, allele in zip(found, ("REF", "ALT"), strict=True):
+                yield target._replace(
+                    name=f"{name} {allele}", on_reference=allele == "REF"
                 )
-                found = (
-                    change
-                    if isinstance(change, Note)
-                    else _of_change(change, model, reference, flank)
-                )
-                if isinstance(found, Note):
-                    notes[found] += 1
-                    continue
-                identifier = record.columns[2]
-                name = f"{record.contig}:{record.start + 1}:{record.ref}:{alt}"
-                name = name if identifier == "." else f"{identifier} {name}"
-                for target, allele in zip(found, ("REF", "ALT"), strict=True):
-                    yield target._replace(
-                        name=f"{name} {allele}", on_reference=allele == "REF"
-                    )
     for note, count in notes.items():
         log(f"warning: {path}: {count:,} alleles are not explained: {note.meaning}")
 
@@ -351,25 +345,15 @@ def _of_change_at_site(
     change: Change, model: LoadedChromatinModel, reference: Reference, flank: int
 ) -> list[ExplainedWindow] | Note:
     """Return the alleles in windows around the start site that the variant changes most."""
-    kind, texts = StartSiteEffects.of(model), dict[str, int]()
-    notes, rows = kind.windows(
-        change,
-        reference,
-        0.25,
-        lambda some: [texts.setdefault(one, len(texts)) for one in some],
-    )
-    if rows is None:
+    effects = StartSiteEffects(model)
+    notes, texts, bins = effects.inputs(change, reference, 0.25)
+    if texts is None:
         return next(
             (note for note in notes if isinstance(note, Note)), Note.CONTIG_EDGE
         )
-    effect = kind.effect(
-        notes,
-        rows,
-        model.window_probabilities([*texts], center_fraction=scored_center(model)),
-    )
-    assert effect.largest is not None
-    site, size = effect.largest, model.settings.window
-    upstream, downstream = tss_reach(model)
+    site = effects.effect(bins, effects.predict(texts))
+    size = model.settings.window
+    upstream, downstream = model.tss_reach
     contig, start, *alleles = extended(change, reference)
     before = reference.fetch(Interval(contig, start - size, start))
     behind = reference.fetch(
@@ -378,7 +362,7 @@ def _of_change_at_site(
     targets = []
     for allele, changed in zip(alleles, change[2:], strict=True):
         text = before + allele + behind
-        place = size + kind.place(rows, effect, len(allele))  # of the site in the text
+        place = size + effects.place(bins, site, len(allele))  # of the site in the text
         opens = place - upstream if site.strand == "+" else place - downstream + 1
         window = text[opens : opens + size]
         first, last = (

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from bigbird_dna.calibration.call_precision import FILE as CALLS
 from bigbird_dna.calibration.maps import FILE as CALIBRATION
 from bigbird_dna.calibration.maps import read_calibration
-from bigbird_dna.calibration.variant_background import FILE as BACKGROUND
 from bigbird_dna.config import GenomeConfig
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory
@@ -131,7 +130,6 @@ def _others(path: Path, *written: str) -> dict[str, Path]:
         METRICS,
         CALIBRATION,
         CALLS,
-        BACKGROUND,
         *written,
     }
     return {name: path / name for name in list_files(path) if name not in own}
@@ -140,8 +138,8 @@ def _others(path: Path, *written: str) -> dict[str, Path]:
 def compact_model(path: Path, output: Path) -> Compacted:
     """Write the model of `path` to `output`, with matrices in float16 where the loss of precision is small.
 
-    Other files are unchanged, except the model card, `calls.json` and `variant_background.json`, which are
-    dropped because they are of other weights, and `calibration.json`, which is bound to the new weights.
+    Other files are unchanged, except the model card and `calls.json`, which are dropped because they are of
+    other weights, and `calibration.json`, which is bound to the new weights.
     `provenance.json` records the original model, and how much the outputs change on random sequences.
     `UsageError`: no tensor is left to convert.
     """

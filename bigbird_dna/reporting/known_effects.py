@@ -150,7 +150,7 @@ def read_random(
 ) -> tuple[list[KnownEffect], list[KnownEffect]]:
     """Return the variants for which random ones were scored, and these random variants.
 
-    `scored` is a VCF or table of `score-variants`, made from a VCF of `prepare random-variants`. A random
+    `scored` is a VCF or table of `score-variants`, with `--random`. A random
     variant has the track, category and known effect of its variant. `DataError`: there are none.
     """
     named: dict[_Key, list[KnownEffect]] = {}
@@ -172,7 +172,7 @@ def read_random(
             own = allele.on_track(Fields(one.effect, one.track, one.category))
             drawn.setdefault(one, []).append(own)
     if not drawn:
-        what = "score the variants that prepare random-variants draws for them"
+        what = "score the same VCF with --random"
         raise DataError(
             f"{scored}: no scored random variant of the evaluated variants; {what}"
         )

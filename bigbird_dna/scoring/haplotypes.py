@@ -9,7 +9,8 @@ A homozygous allele is on every haplotype of every phase set. If its haplotypes 
 the value of the one with the most changes, the first of several.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from os.path import commonprefix
 from typing import NamedTuple
@@ -17,15 +18,16 @@ from typing import NamedTuple
 from bigbird_dna.errors import UsageError, one_of
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.genome.variants import Allele, Note, VcfRecord, find_change
+from bigbird_dna.genome.variants import Note, find_change
+from bigbird_dna.genome.vcf import Variant
 
 WITHIN = 10
 """Maximum number of unchanged bp between two variants that are scored together."""
 _MOST = 1000  # records in memory
-_FIRST_SAMPLE = 9  # column of the first sample; FORMAT is before it
+_FORMAT = 8  # column of FORMAT; those of the samples follow
 
 
-class _Phased(NamedTuple):
+class _Allele(NamedTuple):
     """An allele of a record, without the bases that REF and ALT have in common at either end."""
 
     number: int  # of the record
@@ -39,143 +41,134 @@ class _Phased(NamedTuple):
         return self.start + len(self.ref)
 
 
-def sample_column(column_line: str, sample: str, where: object) -> int:
+def sample_column(names: Sequence[str], sample: str, where: object) -> int:
     """Return the number of a sample's column; `UsageError` if the VCF does not have it."""
-    names = column_line.split("\t")[_FIRST_SAMPLE:]
     if sample not in names:
         known = one_of(sample, names) if names else "the file has no samples"
         raise UsageError(f"phased {sample!r}: no such sample in {where}: {known}")
-    return names.index(sample) + 1
+    return _FORMAT + 1 + names.index(sample)
 
 
-def with_haplotypes(
-    records: Iterable[VcfRecord],
-    column: int,
-    reference: Reference,
-    find: Callable[[str], str | None],
-) -> Iterator[VcfRecord]:
-    """Yield the records, with the `joint` alleles of those to be scored together.
-
-    `column` is that of the sample (`sample_column`), and `find` maps contig names to those of the reference.
-    Only sorted records are combined. Alleles whose changed bases overlap are not, nor are alleles that could
-    not be scored alone, such as those whose REF differs from the reference.
-    """
-    some: list[VcfRecord] = []
-    furthest = 0
+def near_records(records: Iterable[Variant]) -> Iterator[list[Variant]]:
+    """Yield sorted records that may be scored together, as lists; other records alone."""
+    group: list[Variant] = []
+    end = 0
     for record in records:
-        is_near = some and record.contig == some[0].contig
-        is_near = is_near and some[-1].start <= record.start <= furthest + WITHIN
-        if some and (not is_near or len(some) == _MOST):
-            yield from _combined(some, column, reference, find)
-            some, furthest = [], 0
-        some.append(record)
-        furthest = max(furthest, record.start + len(record.ref))
-    if some:
-        yield from _combined(some, column, reference, find)
+        is_near = (
+            group
+            and len(group) < _MOST
+            and record.contig == group[0].contig
+            and group[-1].start <= record.start <= end + WITHIN
+        )
+        if group and not is_near:
+            yield group
+            group, end = [], 0
+        group.append(record)
+        end = max(end, record.end)
+    if group:
+        yield group
 
 
-def _combined(
-    records: list[VcfRecord],
+def joint_alleles(
+    records: Sequence[Variant],
     column: int,
     reference: Reference,
-    find: Callable[[str], str | None],
-) -> Iterator[VcfRecord]:
-    contig = find(records[0].contig)
-    homozygous: list[_Phased] = []
-    on_haplotype: dict[
-        tuple[str, int], list[_Phased]
-    ] = {}  # by phase set and number of the haplotype
-    for number, record in enumerate(records if len(records) > 1 else ()):
-        for alt, phase_set, haplotypes in _phased_alts(record, column):
-            if isinstance(
-                find_change(contig, record.start, record.ref, alt, reference), Note
-            ):
+    find_contig: Callable[[str], str | None],
+) -> dict[tuple[int, str], tuple[int, str, str]]:
+    """Return start, REF and ALT of the changes that are scored together, by number of the record and ALT.
+
+    `column` is that of the sample (`sample_column`). Alleles whose changed bases overlap are not combined,
+    nor are alleles that could not be scored alone, such as those whose REF differs from the reference.
+    """
+    contig = find_contig(records[0].contig)
+    if len(records) == 1 or contig is None:
+        return {}
+    homozygous: list[_Allele] = []
+    # by phase set and number of the haplotype
+    haplotypes: dict[tuple[str, int], list[_Allele]] = defaultdict(list)
+    for number, record in enumerate(records):
+        for alt, phase_set, copies in _phased_alts(record, column):
+            change = find_change(contig, record.start, record.ref, alt, reference)
+            if isinstance(change, Note):
                 continue
             allele = _trimmed(number, record, alt)
             if phase_set is None:
                 homozygous.append(allele)
             else:
-                for haplotype in haplotypes:
-                    on_haplotype.setdefault((phase_set, haplotype), []).append(allele)
-    largest: dict[tuple[int, str], list[_Phased]] = {}  # by record and ALT
-    for alleles in [*(on_haplotype[key] for key in sorted(on_haplotype)), []]:
-        for group in _near(
-            sorted([*alleles, *homozygous], key=lambda one: (one.start, one.end))
-        ):
-            for one in group:
-                if len(group) > len(largest.get((one.number, one.alt), ())):
-                    largest[one.number, one.alt] = group
-    joint: dict[int, dict[str, Allele]] = {}
-    for (number, alt), group in largest.items():
-        joint.setdefault(number, {})[alt] = _joined(group, str(contig), reference)
-    for number, record in enumerate(records):
-        yield record._replace(joint=joint[number]) if number in joint else record
+                for copy in copies:
+                    haplotypes[phase_set, copy].append(allele)
+
+    largest: dict[tuple[int, str], list[_Allele]] = {}
+    for alleles in [*(haplotypes[key] for key in sorted(haplotypes)), []]:
+        ordered = sorted([*alleles, *homozygous], key=lambda one: (one.start, one.end))
+        for group in _groups(ordered):
+            for allele in group:
+                key = allele.number, allele.alt
+                if len(group) > len(largest.get(key, ())):
+                    largest[key] = group
+
+    joint = {}
+    for key, group in largest.items():
+        start, end = group[0].start, group[-1].end
+        ref = reference.fetch(Interval(contig, start, end))
+        changed = group[0].changed
+        for before, after in pairwise(group):
+            changed += ref[before.end - start : after.start - start] + after.changed
+        joint[key] = (start, ref, changed)
+    return joint
 
 
-def _joined(group: list[_Phased], contig: str, reference: Reference) -> Allele:
-    """Return the change of the reference that has all alleles of a group in place."""
-    start, end = group[0].start, group[-1].end
-    ref = reference.fetch(Interval(contig, start, end))
-    changed = group[0].changed
-    for before, after in pairwise(group):
-        changed += ref[before.end - start : after.start - start] + after.changed
-    return Allele(start, ref, changed)
+def _groups(alleles: Sequence[_Allele]) -> list[list[_Allele]]:
+    """Return groups of at least two alleles without overlap, each at most `WITHIN` bp after the previous."""
+    groups: list[list[_Allele]] = []
+    for allele in alleles:
+        if groups and allele.start <= groups[-1][-1].end + WITHIN:
+            groups[-1].append(allele)
+        else:
+            groups.append([allele])
+    return [
+        group
+        for group in groups
+        if len(group) > 1 and not any(_overlap(*pair) for pair in pairwise(group))
+    ]
 
 
-def _near(alleles: list[_Phased]) -> Iterator[list[_Phased]]:
-    """Yield groups of at least two alleles without overlap, each at most `WITHIN` bp after the previous."""
-    group: list[_Phased] = []
-    for one in [*alleles, None]:
-        if one is not None and (not group or one.start <= group[-1].end + WITHIN):
-            group.append(one)
-            continue
-        if len(group) > 1 and not any(
-            _overlap(before, after) for before, after in pairwise(group)
-        ):
-            yield group
-        group = [] if one is None else [one]
-
-
-def _overlap(before: _Phased, after: _Phased) -> bool:
+def _overlap(before: _Allele, after: _Allele) -> bool:
     """Return whether two sorted alleles change the same bases, or both insert bases at the same place."""
-    return after.start < before.end or (after.start, after.end) == (
-        before.start,
-        before.end,
-    )
+    same = (after.start, after.end) == (before.start, before.end)
+    return same or after.start < before.end
 
 
-def _trimmed(number: int, record: VcfRecord, alt: str) -> _Phased:
+def _trimmed(number: int, record: Variant, alt: str) -> _Allele:
     ref, changed = record.ref.upper(), alt.upper()
     suffix = len(commonprefix([ref[::-1], changed[::-1]]))  # noqa: RUF071 - of letters
     ref, changed = ref[: len(ref) - suffix], changed[: len(changed) - suffix]
     prefix = len(commonprefix([ref, changed]))  # noqa: RUF071
-    return _Phased(number, alt, record.start + prefix, ref[prefix:], changed[prefix:])
+    return _Allele(number, alt, record.start + prefix, ref[prefix:], changed[prefix:])
 
 
 def _phased_alts(
-    record: VcfRecord, column: int
-) -> Iterator[tuple[str, str | None, tuple[int, ...]]]:
+    record: Variant, column: int
+) -> Iterator[tuple[str, str | None, list[int]]]:
     """Yield each ALT of bases with a known haplotype, its phase set, and the numbers of its haplotypes.
 
     The phase set is "" without one, and None for a homozygous ALT, phased or not.
     """
-    fields = record.rest.split("\t")
-    keys, values = fields[0].split(":"), fields[column].split(":")
-    genotype = dict(zip(keys, values, strict=False))
+    columns = record.line.split("\t")
+    keys = columns[_FORMAT].split(":")
+    genotype = dict(zip(keys, columns[column].split(":"), strict=False))
     text = genotype.get("GT", ".")
-    calls = (
-        text.lstrip("/|").replace("|", "/").split("/")
-    )  # VCF 4.4 allows a separator before the first
-    is_homozygous = len({*calls}) == 1
+    # VCF 4.4 allows a separator before the first allele
+    calls = text.lstrip("/|").replace("|", "/").split("/")
+    is_homozygous = len(set(calls)) == 1
     if not is_homozygous and "/" in text:
         return
     phase_set = None if is_homozygous else genotype.get("PS", "").strip(".")
-    for call in sorted({*calls} - {"0", "."}):
+    for call in sorted(set(calls) - {"0", "."}):
         number = int(call) if call.isdecimal() else 0
-        if 0 < number <= len(record.alts) and {*record.alts[number - 1].upper()} <= {
-            *"ACGT"
-        }:
-            haplotypes = tuple(
-                index for index, other in enumerate(calls) if other == call
-            )
-            yield record.alts[number - 1], phase_set, haplotypes
+        if not 0 < number <= len(record.alts):
+            continue
+        alt = record.alts[number - 1]
+        if set(alt.upper()) <= set("ACGT"):
+            copies = [copy for copy, other in enumerate(calls) if other == call]
+            yield alt, phase_set, copies

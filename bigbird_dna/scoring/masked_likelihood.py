@@ -23,25 +23,15 @@ and splice sites from synonymous changes better than predicting tokens from left
 Shapes: W windows of an allele (offsets x strands), N inputs, M masked tokens, V vocabulary.
 """
 
-import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import ClassVar, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bigbird_dna.errors import (
-    ModelError,
-    UsageError,
-    check_at_least_one,
-    check_fraction,
-    check_whole,
-)
+from bigbird_dna.errors import ModelError, UsageError, check_whole
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.genome.variants import (
@@ -55,20 +45,12 @@ from bigbird_dna.model.batching import run_rows
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.scoring.regions import (
-    Genome,
-    Variants,
-    allele_table,
-    opened,
-    read_variants,
-)
-from bigbird_dna.scoring.variant_effects import (
-    EffectKind,
+from bigbird_dna.scoring.effects import (
+    OFFSETS,
     InfoKey,
-    Place,
+    Inputs,
     check_offsets,
     decimal,
-    score_records,
 )
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
 
@@ -104,21 +86,18 @@ def haplotype_windows(
     contig, start, ref, alt = change
     end = start + len(ref)
     shift = right_shift(change, reference)
-    lefts, rights = (
-        [context + sign * offset for offset in offsets] for sign in (1, -1)
-    )
-    left = reference.fetch(Interval(contig, start - max(lefts), start))
-    right = reference.fetch(Interval(contig, end, end + shift + max(rights)))
-    sizes = list(zip(lefts, rights, strict=True))
-    first, second = (
-        tuple(
-            left[len(left) - before :] + allele + right[: shift + after]
-            for before, after in sizes
-        )
-        for allele in (ref, alt)
-    )
-    beyond = start < max(lefts) or end + shift + max(rights) > reference.contigs[contig]
-    return AlleleWindows(first, second, beyond)
+    most = context + max(abs(offset) for offset in offsets)
+    before = reference.fetch(Interval(contig, start - most, start))
+    after = reference.fetch(Interval(contig, end, end + shift + most))
+    windows = []
+    for allele in (ref, alt):
+        for offset in offsets:
+            left = before[most - context - offset :]
+            right = after[: shift + context - offset]
+            windows.append(left + allele + right)
+    beyond = start < most or end + shift + most > reference.contigs[contig]
+    count = len(offsets)
+    return AlleleWindows(tuple(windows[:count]), tuple(windows[count:]), beyond)
 
 
 def mask_difference(
@@ -130,28 +109,27 @@ def mask_difference(
     `ModelError`: the tokenizer has no token for one of the differing bases. `phase` as in
     `Tokenizer.split_batch`.
     """
-    rows = tokenizer.split_batch([ref, alt], phase)
-    shorter = min(map(len, rows))
-    low = _alike(*(row[:shorter] for row in rows))
-    high = min(_alike(*(row[::-1][:shorter] for row in rows)), shorter - low)
-    hidden = [row[low : len(row) - high] for row in rows]
+    first, second = tokenizer.split_batch([ref, alt], phase)
+    shorter = min(len(first), len(second))
+    low = _common(first[:shorter], second[:shorter])
+    high = _common(first[::-1][:shorter], second[::-1][:shorter])
+    high = min(high, shorter - low)
+    hidden = [row[low : len(row) - high] for row in (first, second)]
     if not np.isin(np.concatenate(hidden), tokenizer.base_ids).all():
         raise ModelError(f"{tokenizer.source}: the vocabulary lacks a token for a base")
     spare = room - max(map(len, hidden))
     if spare < 0:
         return None
-    before = tuple(rows[0][:low][max(0, low - spare // 2) :].tolist())
-    after = tuple(rows[0][len(rows[0]) - high :][: spare // 2].tolist())
-    first, second = (
-        MaskedHaplotype(before, tuple(one.tolist()), after) for one in hidden
-    )
-    return first, second
+    before = tuple(first[max(0, low - spare // 2) : low].tolist())
+    after = tuple(first[len(first) - high :][: spare // 2].tolist())
+    masked = [MaskedHaplotype(before, tuple(row.tolist()), after) for row in hidden]
+    return masked[0], masked[1]
 
 
-def _alike(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
+def _common(first: NDArray[np.int32], second: NDArray[np.int32]) -> int:
     """Return the number of equal tokens at the start of two rows of the same length."""
-    differ = np.flatnonzero(one != other)
-    return int(differ[0]) if len(differ) else len(one)
+    differ = np.flatnonzero(first != second)
+    return int(differ[0]) if len(differ) else len(first)
 
 
 def masked_log_likelihoods(
@@ -165,43 +143,41 @@ def masked_log_likelihoods(
 
     A value depends on no other input; inputs with the same visible tokens are computed once.
     """
-    place = choose_device(device)
-    network, tokenizer = model.network.to(place).eval(), model.tokenizer
+    torch_device = choose_device(device)
+    network = model.network.to(torch_device).eval()
+    tokenizer = model.tokenizer
     assert isinstance(network, PretrainingNetwork)
-    own: dict[tuple[Tokens, int, Tokens], list[int]] = {}
-    for number, one in enumerate(inputs):
-        if one.hidden:
-            own.setdefault(one.visible, []).append(number)
-    keys, most = list(own), max(map(len, own.values()), default=0)
-    ends = ([tokenizer.cls_id], [tokenizer.sep_id])
-    rows = [
-        np.array(
-            [*ends[0], *before, *[tokenizer.mask_id] * count, *after, *ends[1]],
-            np.int32,
-        )
-        for before, count, after in keys
-    ]
-    of_bases = torch.from_numpy(np.array(tokenizer.base_ids, np.int64)).to(place)
+
+    # numbers of the inputs by what the network sees
+    groups: dict[tuple[Tokens, int, Tokens], list[int]] = {}
+    for number, masked in enumerate(inputs):
+        if masked.hidden:
+            groups.setdefault(masked.visible, []).append(number)
+    keys = list(groups)
+    most = max(map(len, groups.values()), default=0)
+    rows = []
+    for before, count, after in keys:
+        ids = [*before, *[tokenizer.mask_id] * count, *after]
+        rows.append(np.array([tokenizer.cls_id, *ids, tokenizer.sep_id], np.int32))
+    base_ids = torch.from_numpy(np.array(tokenizer.base_ids, np.int64)).to(torch_device)
 
     def run(ids: Tensor, lengths: Tensor, chosen: NDArray[np.intp]) -> Tensor:
-        some = [keys[number] for number in chosen.tolist()]
-        flat = [
-            torch.arange(count, device="cpu") + (row * ids.shape[1] + 1 + len(before))
-            for row, (before, count, _) in enumerate(some)
-        ]
-        logits: Tensor = network(
-            ids, lengths, None, torch.cat(flat).to(ids.device)
-        ).tokens.float()  # (M, V)
-        logits = logits - logits[:, of_bases].logsumexp(1, keepdim=True)
-        found = torch.zeros((len(some), most), device=ids.device)
-        for row, scores in enumerate(
-            torch.split(logits, [count for _, count, _ in some])
-        ):
-            hidden = torch.tensor(
-                [inputs[number].hidden for number in own[some[row]]], device=ids.device
-            )
-            found[row, : len(hidden)] = scores.gather(1, hidden.T).sum(0)
-        return found
+        positions, counts = [], []
+        for row, number in enumerate(chosen.tolist()):
+            before, count, _ = keys[number]
+            first = row * ids.shape[1] + 1 + len(before)
+            positions.append(torch.arange(first, first + count, device="cpu"))
+            counts.append(count)
+        at = torch.cat(positions).to(ids.device)
+        logits: Tensor = network(ids, lengths, None, at).tokens.float()  # (M, V)
+        logits = logits - logits[:, base_ids].logsumexp(1, keepdim=True)
+        sums = torch.zeros((len(chosen), most), device=ids.device)
+        for row, scores in enumerate(torch.split(logits, counts)):
+            members = groups[keys[int(chosen[row])]]
+            hidden = [inputs[number].hidden for number in members]
+            tokens = torch.tensor(hidden, device=ids.device)
+            sums[row, : len(members)] = scores.gather(1, tokens.T).sum(0)
+        return sums
 
     values = run_rows(
         network,
@@ -209,38 +185,32 @@ def masked_log_likelihoods(
         run,
         pad_id=tokenizer.pad_id,
         batch_size=batch_size,
-        device=place,
+        device=torch_device,
         empty=(most,),
     )
     result = np.zeros(len(inputs), np.float32)
-    for numbers, found in zip(own.values(), values, strict=True):
-        result[numbers] = found[: len(numbers)]
+    for numbers, sums in zip(groups.values(), values, strict=True):
+        result[numbers] = sums[: len(numbers)]
     return result
 
 
 class LikelihoodEffect(NamedTuple):
-    """Effect of an allele: the log-ratio and its spread over windows; None if the allele was not scored."""
+    """The log-ratio of the likelihoods of ALT and REF, and its standard deviation over windows."""
 
-    notes: tuple[str, ...]
-    delta: float | None
-    spread: float | None
-
-
-WindowRows = tuple[list[int], list[int]]
-"""The rows (W,) of the reference and of the alternative haplotype."""
+    delta: float
+    spread: float
 
 
-@dataclass(frozen=True)
-class LikelihoodEffects(EffectKind[WindowRows, LikelihoodEffect]):
-    """Log-ratios of the likelihoods of ALT and REF; see the module.
+class LikelihoodEffects:
+    """Log-ratios of the likelihoods of ALT and REF under a masked-token model; see the module.
 
-    Predictions are (N,) log-probabilities of `MaskedHaplotype`. `offsets` are shifts in bp, symmetric about
-    0; an input has at most `most` tokens with [CLS] and [SEP].
+    `context` is the number of bp on both sides of a change, `offsets` the number of windows, on both strands
+    each.
     """
 
-    batches = (64, 512)
-    columns: ClassVar[Sequence[str]] = ("log_ratio", "spread")
-    keys: ClassVar[Sequence[InfoKey]] = (
+    notes: Mapping[str, str] = {}
+    columns = ("log_ratio", "spread")
+    keys = (
         InfoKey(
             "LOGRATIO",
             "A",
@@ -255,59 +225,76 @@ class LikelihoodEffects(EffectKind[WindowRows, LikelihoodEffect]):
         ),
     )
 
-    tokenizer: Tokenizer
-    context: int
-    offsets: Sequence[int]
-    most: int
+    def __init__(
+        self,
+        model: LoadedModel,
+        offsets: int = OFFSETS,
+        context: int = CONTEXT,
+        *,
+        batch_size: int = 32,
+        device: str = "auto",
+    ) -> None:
+        """`UsageError`: offsets or context are out of range; `ModelError` as in `check_masked`."""
+        check_masked(model)
+        check_offsets(offsets)
+        check_whole("context", context)
+        self.model = model
+        self.context = context
+        self.offsets = window_offsets(offsets)
+        self.room = model.config.max_length - 2  # without [CLS] and [SEP]
+        longest = int(model.tokenizer.piece_lengths.max())
+        self.most_bases = self.room * longest
+        if not self.offsets[-1] < context:
+            raise UsageError(
+                f"context {context}: must be more than {self.offsets[-1]} bp with {offsets} offsets"
+            )
+        if context > model.config.max_length * longest:
+            raise UsageError(
+                f"context {context}: more than {model.name} reads, {model.config.max_length:,} tokens"
+            )
+        self.computing: dict[str, Any] = {"batch_size": batch_size, "device": device}
 
-    def windows(
-        self, change: Change, reference: Reference, max_n: float, place: Place
-    ) -> tuple[tuple[str, ...], WindowRows | None]:
-        room = self.most - 2
-        if max(len(change.ref), len(change.alt)) > room * int(
-            self.tokenizer.piece_lengths.max()
-        ):
-            return (Note.TOO_LONG,), None
+    def inputs(self, change: Change, reference: Reference, max_n: float) -> Inputs:
+        """Return the masked haplotypes of REF, then of ALT, by offset and strand."""
+        if max(len(change.ref), len(change.alt)) > self.most_bases:
+            return Inputs((Note.TOO_LONG,))
         windows = haplotype_windows(change, reference, self.context, self.offsets)
         edge = (Note.CONTIG_EDGE,) if windows.reaches_beyond else ()
         if windows.largest_n_fraction > max_n:
-            return (Note.TOO_MANY_N, *edge), None
-        pairs = [
-            mask_difference(self.tokenizer, *texts, room)
-            for texts in _both_strands(windows)
-        ]
-        masked = [pair for pair in pairs if pair is not None]
-        if len(masked) < len(pairs):
-            return (Note.TOO_LONG, *edge), None
-        return edge, (place(ref for ref, _ in masked), place(alt for _, alt in masked))
+            return Inputs((Note.TOO_MANY_N, *edge))
+        refs, alts = [], []
+        for ref, alt in zip(windows.ref, windows.alt, strict=True):
+            reverse = reverse_complement(ref), reverse_complement(alt)
+            for texts in ((ref, alt), reverse):
+                pair = mask_difference(self.model.tokenizer, *texts, self.room)
+                if pair is None:
+                    return Inputs((Note.TOO_LONG, *edge))
+                refs.append(pair[0])
+                alts.append(pair[1])
+        return Inputs(edge, [*refs, *alts])
 
-    def is_valid(self, predicted: NDArray[np.float32]) -> bool:
-        return bool((np.isfinite(predicted) & (predicted <= _ROUNDING)).all())
+    def predict(self, texts: Sequence[MaskedHaplotype]) -> NDArray[np.float32]:
+        """Return the log-likelihoods (N,)."""
+        values = masked_log_likelihoods(self.model, texts, **self.computing)
+        if not (np.isfinite(values) & (values <= _ROUNDING)).all():
+            raise ModelError(
+                "the model predicts values that are not probabilities: its weights are damaged"
+            )
+        return values
 
-    def effect(
-        self,
-        notes: tuple[str, ...],
-        rows: WindowRows | None,
-        values: NDArray[np.float32],
-    ) -> LikelihoodEffect:
-        if rows is None:
-            return LikelihoodEffect(notes, None, None)
-        ref, alt = (values[some].astype(np.float64) for some in rows)
+    def effect(self, _about: object, values: NDArray[np.float32]) -> LikelihoodEffect:
+        """Return mean and standard deviation over windows."""
+        ref, alt = values.astype(np.float64).reshape(2, -1)
         ratios = np.sort(
             alt - ref
         )  # sums of another order would have other last digits
-        return LikelihoodEffect(notes, float(ratios.mean()), float(ratios.std()))
+        return LikelihoodEffect(float(ratios.mean()), float(ratios.std()))
 
-    def row(self, effect: LikelihoodEffect, missing: str = "NA") -> Sequence[str]:
-        if effect.delta is None or effect.spread is None:
-            return [missing] * len(self.columns)
-        return decimal(effect.delta), decimal(effect.spread)
+    def row(self, effect: LikelihoodEffect) -> list[str]:
+        """Return the log-ratio and its spread."""
+        return [decimal(effect.delta), decimal(effect.spread)]
 
-
-def _both_strands(windows: AlleleWindows) -> Iterator[tuple[str, str]]:
-    for ref, alt in zip(windows.ref, windows.alt, strict=True):
-        yield ref, alt
-        yield reverse_complement(ref), reverse_complement(alt)
+    info = row
 
 
 def check_masked(model: LoadedModel) -> None:
@@ -321,82 +308,3 @@ def check_masked(model: LoadedModel) -> None:
             f"{model.name}: a causal model reads from left to right only; a masked-token model is needed"
         )
     require_dna(model.tokenizer)
-
-
-def likelihood_effects(
-    model: LoadedModel, offsets: int, context: int
-) -> LikelihoodEffects:
-    """Return the effects under a masked-token model; `UsageError` if offsets or context are out of range.
-
-    `ModelError`: the model is causal, or its tokenizer is one of ordinary text.
-    """
-    check_masked(model)
-    check_offsets(offsets)
-    check_whole("context", context)
-    places, most = window_offsets(offsets), model.config.max_length
-    if not places[-1] < context:
-        raise UsageError(
-            f"context {context}: must be more than {places[-1]} bp with {offsets} offsets"
-        )
-    if context > most * int(model.tokenizer.piece_lengths.max()):
-        raise UsageError(
-            f"context {context}: more than {model.name} reads, {most:,} tokens"
-        )
-    return LikelihoodEffects(model.tokenizer, context, places, most)
-
-
-def log_ratios(
-    model: LoadedModel,
-    variants: Variants,
-    reference: Genome,
-    *,
-    aliases: str | os.PathLike[str] | None = None,
-    offsets: int = 4,
-    context: int = CONTEXT,
-    max_n: float = 0.25,
-    batch_size: int = 32,
-    device: str = "auto",
-) -> pd.DataFrame:
-    """Return the log-ratio of the likelihoods of ALT and REF for each variant, as `score-variants`.
-
-    Parameters
-    ----------
-    model
-        A pretrained masked-token model.
-    variants, reference, aliases, max_n, batch_size, device
-        As for `PromoterModel.variant_effects`.
-    offsets
-        Number of windows to average over, shifted within the length of a few tokens, on both strands.
-    context
-        Number of bp on both sides of a change.
-
-    Returns
-    -------
-    One row per alternative allele, in input order and with the index of an input table: contig, position
-    (1-based), ref, alt, note, log_ratio, spread. Values are missing, with the reason in the note, if an
-    allele was not scored.
-
-    Raises
-    ------
-    UsageError, DataError, ModelError
-        As for `PromoterModel.variant_effects`; the model is causal.
-    """
-    check_at_least_one({"batch_size": batch_size})
-    check_fraction("max_n", max_n)
-    kind = likelihood_effects(model, offsets, context)
-    predict = partial(
-        masked_log_likelihoods, model, batch_size=batch_size, device=device
-    )
-    with (
-        opened(reference, aliases) as genome,
-        read_variants(variants, genome) as (records, labels),
-    ):
-        table, effects = allele_table(
-            score_records(records, genome, kind, predict, max_n=max_n), labels
-        )
-    for name, values in (
-        ("log_ratio", [e.delta for e in effects]),
-        ("spread", [e.spread for e in effects]),
-    ):
-        table[name] = np.array(values, np.float64)
-    return table

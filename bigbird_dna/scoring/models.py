@@ -3,11 +3,11 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.errors import (
@@ -17,11 +17,19 @@ from bigbird_dna.errors import (
     check_fraction,
     shortened,
 )
+from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model import chromatin, directory, model, promoter
-from bigbird_dna.model.decoding import Sampling
-from bigbird_dna.model.generation import Flanks, generate
-from bigbird_dna.model.inference import choose_device
-from bigbird_dna.scoring.masked_likelihood import log_ratios
+from bigbird_dna.scoring.effects import (
+    OFFSETS,
+    STRIDE,
+    Effects,
+    ScoredAllele,
+    SiteEffects,
+    StartSiteEffects,
+    TrackEffects,
+    refuse,
+)
+from bigbird_dna.scoring.masked_likelihood import CONTEXT, LikelihoodEffects
 from bigbird_dna.scoring.region_scores import score_regions
 from bigbird_dna.scoring.regions import (
     Genome,
@@ -36,83 +44,17 @@ from bigbird_dna.scoring.regions import (
     with_tracks,
 )
 from bigbird_dna.scoring.scorer import calibrated_predictor
-from bigbird_dna.scoring.start_site_effects import StartSiteEffect, StartSiteEffects
-from bigbird_dna.scoring.track_effects import OFFSETS, track_effects
 from bigbird_dna.scoring.tracks import Summary, predict_regions
-from bigbird_dna.scoring.variant_effects import refuse, score_records
-from bigbird_dna.scoring.variant_sites import STRIDE, PromoterEffect, SiteEffects
-from bigbird_dna.scoring.window_source import scan_predictor
+from bigbird_dna.scoring.variants import score_records
 
 
 @dataclass(frozen=True, repr=False)
 class Model(model.LoadedModel):
     """A model of any task, with its network, tokenizer and settings.
 
-    Every model has `embed`; a pretrained model also has `generate` and `variant_effects`. `PromoterModel` and
+    Every model has `embed`; a pretrained model also has `variant_effects`. `PromoterModel` and
     `ChromatinModel` add `predict`, `predict_regions` and `variant_effects`; `SequenceModel` adds `predict`.
     """
-
-    def generate(
-        self,
-        number: int = 1,
-        length: int = 1000,
-        *,
-        left: str = "",
-        right: str = "",
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        rounds: int = 30,
-        seed: int = 1,
-        device: str = "auto",
-    ) -> list[str]:
-        """Return DNA sequences of exactly `length` bp, sampled from a pretrained model.
-
-        A causal model (`encoder.causal`) continues `left` token by token. A masked-token model fills the gap
-        between `left` and `right` in `rounds` iterations (see `model.generation`). Flanks are used unchanged
-        and are not part of the samples; each flank is optional.
-
-        Parameters
-        ----------
-        number
-            Number of samples. A sample depends only on the other arguments and its index (on a CPU exactly).
-        temperature
-            Sampling temperature: below 1, likely tokens are sampled more often; above 1, less often.
-        top_k, top_p
-            Sample only from the `top_k` likeliest tokens, or from the fewest with total probability `top_p`.
-        rounds
-            Number of iterations (masked-token models only; ignored by causal models).
-        device
-            auto, cpu, cuda or mps.
-
-        Raises
-        ------
-        ModelError
-            The model is not a pretrained model, or its tokenizer is not for DNA.
-        UsageError
-            A number is out of range; a causal model is given a right flank; or the gap is too long to fill.
-        DataError
-            A flank contains a letter that is not a DNA base or IUPAC code.
-
-        Examples
-        --------
-        >>> load("results/yeast/models/pretrained").generate(2, 500, left="ACGT" * 20, seed=7)
-        """
-        request = Flanks.read(left, right)
-        sampling = Sampling(temperature, top_k, top_p)
-        chosen = choose_device(device)
-        return [
-            *generate(
-                self,
-                [request],
-                number,
-                length,
-                sampling,
-                rounds=rounds,
-                seed=seed,
-                device=chosen,
-            )
-        ]
 
     def predict_regions(
         self, regions: Regions, reference: Genome, *args: Any, **options: Any
@@ -123,10 +65,56 @@ class Model(model.LoadedModel):
     def variant_effects(
         self, variants: Variants, reference: Genome, *args: Any, **options: Any
     ) -> pd.DataFrame:
-        """Predict variant effects; a pretrained model has the options of `masked_likelihood.log_ratios`."""
+        """Predict variant effects; a pretrained model has the options of `likelihood_ratios`."""
         if self.task == "pretraining":
-            return log_ratios(self, variants, reference, *args, **options)
+            return self.likelihood_ratios(variants, reference, *args, **options)
         raise self._unfit("variant_effects", "promoter, chromatin or pretrained")
+
+    def likelihood_ratios(
+        self,
+        variants: Variants,
+        reference: Genome,
+        *,
+        aliases: str | os.PathLike[str] | None = None,
+        offsets: int = OFFSETS,
+        context: int = CONTEXT,
+        max_n: float = 0.25,
+        batch_size: int = 32,
+        device: str = "auto",
+    ) -> pd.DataFrame:
+        """Return the log-ratio of the likelihoods of ALT and REF for each variant, as `score-variants`.
+
+        Only for pretrained masked-token models.
+
+        Parameters
+        ----------
+        variants, reference, aliases, max_n, batch_size, device
+            As for `PromoterModel.variant_effects`.
+        offsets
+            Number of windows to average over, shifted within the length of a few tokens, on both strands.
+        context
+            Number of bp on both sides of a change.
+
+        Returns
+        -------
+        One row per alternative allele, in input order and with the index of an input table: contig, position
+        (1-based), ref, alt, note, log_ratio, spread. Values are missing, with the reason in the note, if an
+        allele was not scored.
+
+        Raises
+        ------
+        UsageError, DataError, ModelError
+            As for `PromoterModel.variant_effects`; the model is causal.
+        """
+        check_at_least_one({"batch_size": batch_size})
+        effects = LikelihoodEffects(
+            self, offsets, context, batch_size=batch_size, device=device
+        )
+        with opened(reference, aliases) as genome:
+            table, alleles = _allele_effects(effects, variants, genome, max_n)
+        for column, field in (("log_ratio", "delta"), ("spread", "spread")):
+            table[column] = _values(alleles, field)
+        return table
 
 
 @dataclass(frozen=True, repr=False)
@@ -259,21 +247,18 @@ class PromoterModel(promoter.LoadedPromoterModel, Model):
         """
         check_at_least_one({"stride": stride, "batch_size": batch_size})
         check_fraction("max_n", max_n)
-        predict = calibrated_predictor(
-            self, calibrated, prior, batch_size=batch_size, device=device
-        )
-        with (
-            opened(reference, aliases) as genome,
-            read_variants(variants, genome) as (records, labels),
-        ):
-            chosen = None if sites is None else tss_sites(sites, genome)
-            kind = SiteEffects(
-                self.settings.upstream, self.settings.downstream, int(stride), chosen
+        with opened(reference, aliases) as genome:
+            effects = SiteEffects(
+                self,
+                int(stride),
+                None if sites is None else tss_sites(sites, genome),
+                calibrated=calibrated,
+                prior=prior,
+                batch_size=batch_size,
+                device=device,
             )
-            table, effects = allele_table(
-                score_records(records, genome, kind, predict, max_n=max_n), labels
-            )
-        return _with_sites(table, effects)
+            table, alleles = _allele_effects(effects, variants, genome, max_n)
+        return _with_sites(table, alleles)
 
 
 @dataclass(frozen=True, repr=False)
@@ -419,51 +404,69 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
                 "a model of start sites",
                 {"values": None if values == "delta" else values},
             )
-            predict = scan_predictor(self, calibrated, **computing)
-            with (
-                opened(reference, aliases) as genome,
-                read_variants(variants, genome) as (records, labels),
-            ):
-                starts = StartSiteEffects.of(
-                    self, None if sites is None else tss_sites(sites, genome)
+            with opened(reference, aliases) as genome:
+                chosen = None if sites is None else tss_sites(sites, genome)
+                starts = StartSiteEffects(
+                    self, chosen, calibrated=calibrated, **computing
                 )
-                scored = score_records(records, genome, starts, predict, max_n=max_n)
-                table, effects = allele_table(scored, labels)
-            table = _with_sites(table, effects)
-            for name, strand in (("sum_plus", "+"), ("sum_minus", "-")):
-                table[name] = np.array(
-                    [effect.sums.get(strand, np.nan) for effect in effects], np.float64
-                )
+                table, alleles = _allele_effects(starts, variants, genome, max_n)
+            table = _with_sites(table, alleles)
+            sums = [
+                (np.nan, np.nan) if one.effect is None else one.effect.sums
+                for one in alleles
+            ]
+            plus_minus = np.array(sums, np.float64).reshape(-1, 2)
+            table["sum_plus"], table["sum_minus"] = plus_minus.T
             return table
         refuse(self, "a chromatin model", {"sites": sites})
-        shifts = OFFSETS if offsets is None else offsets
-        columns, kind = (
-            self.columns(tracks),
-            track_effects(self, None, shifts, calibrated),
+        effects = TrackEffects(
+            self,
+            None,
+            OFFSETS if offsets is None else offsets,
+            calibrated=calibrated,
+            **computing,
         )
-        predict = partial(self.window_probabilities, both_strands=False, **computing)
-        with (
-            opened(reference, aliases) as genome,
-            read_variants(variants, genome) as (records, labels),
-        ):
-            table, effects = allele_table(
-                score_records(records, genome, kind, predict, max_n=max_n), labels
-            )
-        rows = (getattr(effect, values) for effect in effects)
+        columns = self.columns(tracks)
+        with opened(reference, aliases) as genome:
+            table, alleles = _allele_effects(effects, variants, genome, max_n)
+        rows = [
+            None if one.effect is None else getattr(one.effect, values)
+            for one in alleles
+        ]
         return with_tracks(table, rows, np.float64, self.tracks, columns)
 
 
-def _with_sites(
-    table: pd.DataFrame, effects: Sequence[PromoterEffect | StartSiteEffect]
-) -> pd.DataFrame:
+def _allele_effects(
+    effects: Effects, variants: Variants, reference: Reference, max_n: float
+) -> tuple[pd.DataFrame, list[ScoredAllele]]:
+    """Return the alleles of variants as the leading columns of a table, and their effects."""
+    check_fraction("max_n", max_n)
+    records, labels = read_variants(variants, reference)
+    scored = score_records(records, reference, effects, max_n)
+    table = allele_table(records, scored, labels)
+    return table, [allele for alleles in scored for allele in alleles]
+
+
+def _values(alleles: Sequence[ScoredAllele], field: str) -> npt.NDArray[np.float64]:
+    """Return a value of each effect; NaN of an allele that was not scored."""
+    values = [
+        np.nan if one.effect is None else getattr(one.effect, field) for one in alleles
+    ]
+    return np.array(values, np.float64)
+
+
+def _with_sites(table: pd.DataFrame, alleles: Sequence[ScoredAllele]) -> pd.DataFrame:
     """Append the site with the largest change of each allele to a table of alleles."""
-    largest = [effect.largest for effect in effects]
-    for name, field in (("ref_score", "ref"), ("alt_score", "alt"), ("delta", "delta")):
-        values = [np.nan if one is None else getattr(one, field) for one in largest]
-        table[name] = np.array(values, np.float64)
-    places = [None if one is None else one.position + 1 for one in largest]
-    table["site"] = pd.array(places, dtype="Int64")
-    strands = ["." if one is None else one.strand for one in largest]
+    for column, field in (
+        ("ref_score", "ref"),
+        ("alt_score", "alt"),
+        ("delta", "delta"),
+    ):
+        table[column] = _values(alleles, field)
+    effects = [allele.effect for allele in alleles]
+    positions = [None if one is None else one.position + 1 for one in effects]
+    table["site"] = pd.array(positions, dtype="Int64")
+    strands = ["." if one is None else one.strand for one in effects]
     table["strand"] = pd.Series(strands, table.index, dtype=object)
     return table
 

@@ -20,9 +20,8 @@ from bigbird_dna.genome.intervals import Places, read_bed, strand_column, warn_o
 from bigbird_dna.genome.promoters import read_promoters, thick_part
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import OPPOSITE, Locus, Strand
-from bigbird_dna.genome.variants import VcfRecord, open_vcf, same_assembly
-from bigbird_dna.scoring.variant_effects import ScoredRecord
-from bigbird_dna.scoring.variant_sites import TssSites
+from bigbird_dna.genome.vcf import Variant, check_assembly, open_vcf, read_vcf
+from bigbird_dna.scoring.effects import ScoredAllele, TssSites
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,13 +94,6 @@ class Fit:
                 f"{self._where}: none of the contigs ({shown(self.names)}) is in "
                 f"{self._reference.path} ({shown(self._reference.contigs)}); {ALIAS_HINT}"
             )
-
-    def each(self, records: Iterable[VcfRecord]) -> Iterator[VcfRecord]:
-        """Yield the records; at the end, `DataError` if the reference has none of their contigs."""
-        for record in records:
-            self.find(record.contig)
-            yield record
-        self.check()
 
 
 @contextmanager
@@ -281,30 +273,28 @@ def _given_sites(given: Any) -> Iterator[Locus]:
             yield Locus(contig, start if own == "+" else end - 1, own, name)
 
 
-@contextmanager
 def read_variants(
     given: Variants, reference: Reference
-) -> Iterator[tuple[Iterable[VcfRecord], "pd.Index[Any] | None"]]:
-    """Yield variants as records, and the index labels of a table's rows; errors as in `read_regions`.
+) -> tuple[list[Variant], "pd.Index[Any] | None"]:
+    """Return variants, and the index labels of a table's rows; errors as in `read_regions`.
 
-    REF of a file is compared with the reference (`same_assembly`).
+    REF of a file is compared with the reference (`check_assembly`).
     """
     if isinstance(given, str) and (match := _VARIANT.fullmatch(given)):
-        yield [_record("the variant", *match.groups())], None
-    elif isinstance(given, str | os.PathLike):
-        path, find = (
-            _path(given, "variants"),
-            contig_finder(reference.contigs, reference.names),
-        )
+        return [_record("the variant", *match.groups())], None
+    if isinstance(given, str | os.PathLike):
+        path = _path(given, "variants")
         with open_vcf(path) as vcf:
-            yield same_assembly(vcf, path, reference, find), None
-    else:
-        rows = _table_rows(given, "variants", ("contig", "position", "ref", "alt"), ())
-        labels = given.index if is_pandas(given, "DataFrame") else None
-        yield [_variant(where, row) for where, row in rows], labels
+            records = list(read_vcf(vcf, path))
+            find_contig = contig_finder(reference.contigs, reference.names)
+            check_assembly(records, path, reference, find_contig, str(vcf.header))
+        return records, None
+    rows = _table_rows(given, "variants", ("contig", "position", "ref", "alt"), ())
+    labels = given.index if is_pandas(given, "DataFrame") else None
+    return [_variant(where, row) for where, row in rows], labels
 
 
-def _variant(where: str, given: Any) -> VcfRecord:
+def _variant(where: str, given: Any) -> Variant:
     if isinstance(given, str):
         match = _VARIANT.fullmatch(given)
         if match is None:
@@ -319,7 +309,7 @@ def _variant(where: str, given: Any) -> VcfRecord:
     return _record(where, *given)
 
 
-def _record(where: str, contig: Any, position: Any, ref: Any, alt: Any) -> VcfRecord:
+def _record(where: str, contig: Any, position: Any, ref: Any, alt: Any) -> Variant:
     for name, value in (("contig", contig), ("ref", ref), ("alt", alt)):
         if not isinstance(value, str) or not value:
             raise UsageError(
@@ -334,15 +324,7 @@ def _record(where: str, contig: Any, position: Any, ref: Any, alt: Any) -> VcfRe
     if "" in alts:
         raise UsageError(f"{where}: alt {_shown(alt)}: contains an empty allele")
     check_name(contig, "contig", where)
-    return VcfRecord(
-        0,
-        contig,
-        place - 1,
-        ref,
-        alts,
-        (contig, str(place), ".", ref, alt, ".", ".", "."),
-        "",
-    )
+    return Variant(contig, place - 1, ref, alts)
 
 
 def _region_rows(
@@ -470,22 +452,23 @@ def region_table(regions: Iterable[Region], labels: "pd.Index[Any]") -> "pd.Data
 
 
 def allele_table(
-    found: Iterable[ScoredRecord[Any]], labels: "pd.Index[Any] | None"
-) -> tuple["pd.DataFrame", list[Any]]:
-    """Return the leading columns of a table of effects (one row per alternative allele), and the effects."""
+    records: Sequence[Variant],
+    scored: Sequence[Sequence[ScoredAllele]],
+    labels: "pd.Index[Any] | None",
+) -> "pd.DataFrame":
+    """Return the leading columns of a table of effects, one row per alternative allele of the records."""
     import pandas as pd
 
-    rows, owners, effects = [], [], []
-    for number, (record, own) in enumerate(found):
-        for alt, effect in zip(record.alts, own, strict=True):
-            note = "&".join(effect.notes) or "."
+    rows, owners = [], []
+    for number, (record, alleles) in enumerate(zip(records, scored, strict=True)):
+        for alt, allele in zip(record.alts, alleles, strict=True):
+            note = "&".join(allele.notes) or "."
             rows.append((record.contig, record.start + 1, record.ref, alt, note))
             owners.append(number)
-            effects.append(effect)
     index = pd.RangeIndex(len(rows)) if labels is None else labels.take(owners)
     return pd.DataFrame(
         rows, index=index, columns=["contig", "position", "ref", "alt", "note"]
-    ), effects
+    )
 
 
 def with_tracks(

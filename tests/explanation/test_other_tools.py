@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-
 from bigbird_dna.explanation.design import greedy_substitution
 from bigbird_dna.explanation.marginalize import marginalize
+
 from bigbird_dna.explanation.mutagenesis import saturation_mutagenesis, views_of
 from bigbird_dna.explanation.one_hot import OneHotModel
 from bigbird_dna.model.batching import View

@@ -9,12 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from bigbird_dna.model.decoding import Sampling
 from bigbird_dna.model.encoder import Encoder, Layer
-from bigbird_dna.model.generation import Flanks, generate
 from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.model.promoter import LoadedSequenceModel
-from bigbird_dna.model.settings import PretrainingSettings, SequenceSettings
+from bigbird_dna.model.settings import SequenceSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.toys import random_dna, random_model, small_encoder
 
@@ -161,34 +159,6 @@ def test_predictions_are_those_of_the_wrapped_module(
 class Triple(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return 3 * x
-
-
-def test_wrapped_layers_are_called_by_generation(tokenizer: DnaTokenizer) -> None:
-    """Which otherwise keeps keys and values, without a call of layers or encoder."""
-    config = small_encoder(tokenizer.vocabulary, causal=True)
-    model = random_model(tokenizer, config, PretrainingSettings(), scale=3.0)
-    part = model.network.encoder.layers[0]  # type: ignore[union-attr]
-    called: list[int] = []
-
-    def sample() -> list[str]:
-        device = torch.device("cpu")
-        return [
-            *generate(
-                model,
-                [Flanks("ACGT")],
-                2,
-                30,
-                Sampling(),
-                rounds=1,
-                seed=1,
-                device=device,
-            )
-        ]
-
-    before = sample()
-    handle = part.register_forward_hook(lambda *_: called.append(1))  # type: ignore[union-attr, operator]
-    assert sample() == before and called
-    handle.remove()
 
 
 @pytest.mark.parametrize("name", ENCODERS)

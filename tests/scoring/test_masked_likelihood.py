@@ -1,7 +1,6 @@
 """`score-variants` with a pretrained model: log-ratios under masks, whatever the form of a variant."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +14,22 @@ from hypothesis import strategies as st
 import bigbird_dna
 from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.genome.variants import (
-    Allele,
-    Note,
-    VcfRecord,
-    find_change,
-    window_offsets,
-)
+from bigbird_dna.genome.variants import Note, find_change, window_offsets
+from bigbird_dna.genome.vcf import Variant
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.scoring.haplotypes import sample_column, with_haplotypes
+from bigbird_dna.scoring import variants as scoring
+from bigbird_dna.scoring.effects import ScoredAllele
+from bigbird_dna.scoring.haplotypes import joint_alleles, near_records, sample_column
 from bigbird_dna.scoring.masked_likelihood import (
-    LikelihoodEffect,
+    LikelihoodEffects,
     haplotype_windows,
-    likelihood_effects,
     mask_difference,
-    masked_log_likelihoods,
 )
-from bigbird_dna.scoring.variant_effects import score_records
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails
 from tests.scoring.conftest import RECORDS
-from tests.scoring.test_variant_effects import Variant, record, variants
+from tests.scoring.test_variant_effects import Case, record, same, variants
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer, texts
 
 CONTEXT, OFFSETS = 30, 2
@@ -53,17 +46,19 @@ MODEL = toy()
 
 
 def score(
-    records: Sequence[VcfRecord],
+    records: Sequence[Variant],
     reference: Any,
     model: LoadedModel = MODEL,
-    **options: Any,
-) -> list[LikelihoodEffect]:
-    kind = likelihood_effects(
-        model, options.pop("offsets", OFFSETS), options.pop("context", CONTEXT)
-    )
-    predict = partial(masked_log_likelihoods, model, device="cpu")
-    found = score_records(records, reference, kind, predict, max_n=1.0, **options)
-    return [effect for row in found for effect in row.effects]
+    column: int | None = None,
+) -> list[ScoredAllele]:
+    effects = LikelihoodEffects(model, OFFSETS, CONTEXT, device="cpu")
+    found = []
+    for batch in scoring.record_batches(iter(records), column is not None):
+        for _, alleles in scoring.batch_alleles(
+            batch, column, reference, lambda name: name, effects, 1.0
+        ):
+            found += alleles
+    return found
 
 
 def slow(contig: str, edited: str, first: int, last: int) -> np.ndarray:
@@ -123,7 +118,7 @@ def slow(contig: str, edited: str, first: int, last: int) -> np.ndarray:
     return np.array(found)
 
 
-def ends(case: Variant) -> tuple[int, int]:
+def ends(case: Case) -> tuple[int, int]:
     """First and last place of the contig at which the difference to the edited one can be written."""
     one, other = case.sequence, case.edited
     short = min(len(one), len(other))
@@ -138,8 +133,8 @@ def ends(case: Variant) -> tuple[int, int]:
 
 @settings(max_examples=25, deadline=None)
 @given(variants())
-def test_values_are_those_of_a_slow_computation(case: Variant) -> None:
-    (effect,) = score([case.record], texts(c=case.sequence))
+def test_values_are_those_of_a_slow_computation(case: Case) -> None:
+    ((_, effect),) = score([case.record], texts(c=case.sequence))
     expected = slow(case.sequence, case.edited, *ends(case))
     assert effect.delta == pytest.approx(expected.mean(), rel=1e-5, abs=1e-5)
     assert effect.spread == pytest.approx(expected.std(), rel=1e-5, abs=1e-5)
@@ -148,7 +143,7 @@ def test_values_are_those_of_a_slow_computation(case: Variant) -> None:
 @settings(max_examples=30, deadline=None)
 @given(variants(), st.integers(0, 9), st.integers(0, 9), st.data())
 def test_the_form_of_a_variant_changes_nothing(
-    case: Variant, before: int, after: int, data: st.DataObject
+    case: Case, before: int, after: int, data: st.DataObject
 ) -> None:
     """Padded, at another place of a repeat, among other alleles, and turned round with its reference."""
     sequence, start, ref, alt, edited = case
@@ -176,22 +171,18 @@ def test_the_form_of_a_variant_changes_nothing(
         [case.record, padded, chosen, turned], reference
     )
     assert plain == other == shifted
-    assert (mirrored.notes, mirrored.delta, mirrored.spread) == (
-        plain.notes,
-        pytest.approx(plain.delta, abs=1e-5),
-        pytest.approx(plain.spread, abs=1e-5),
-    )
+    assert mirrored.notes == plain.notes
+    assert mirrored.effect == pytest.approx(plain.effect, abs=1e-5)
 
 
 @settings(max_examples=30, deadline=None)
 @given(variants())
-def test_exchanged_alleles_have_the_opposite_value(case: Variant) -> None:
+def test_exchanged_alleles_have_the_opposite_value(case: Case) -> None:
     (forth,) = score([case.record], texts(c=case.sequence))
     (back,) = score(
         [record("c", case.start + 1, case.alt, case.ref)], texts(c=case.edited)
     )
-    assert forth.delta is not None and back.delta is not None
-    assert forth.delta == pytest.approx(-back.delta, abs=1e-5)
+    assert forth.effect.delta == pytest.approx(-back.effect.delta, abs=1e-5)
 
 
 def test_windows_surround_all_positions_of_an_indel() -> None:
@@ -204,7 +195,7 @@ def test_windows_surround_all_positions_of_an_indel() -> None:
     assert windows.alt[1] == left[-28:] + "AC" * 99 + "A" + right[:22]
 
 
-def test_order_and_batches_change_nothing() -> None:
+def test_order_and_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     sequence = random_dna(400, 3)
     reference = texts(c=sequence)
     records = [
@@ -212,13 +203,12 @@ def test_order_and_batches_change_nothing() -> None:
         for at in range(5, 380, 15)
     ]
     expected = score(records, reference)
-    assert len({effect.delta for effect in expected}) > 20
+    assert sum(allele.effect is not None for allele in expected) > 20
     order = np.random.default_rng(4).permutation(len(records))
-    for size in (1, 40):
-        found = score(
-            [records[index] for index in order], reference, batch_sequences=size
-        )
-        assert found == [expected[index] for index in order]
+    for size in (1, 4):
+        monkeypatch.setattr(scoring, "RECORDS_AT_ONCE", size)
+        found = score([records[index] for index in order], reference)
+        assert all(map(same, found, [expected[index] for index in order]))
 
 
 def test_alleles_without_room_are_noted() -> None:
@@ -230,8 +220,8 @@ def test_alleles_without_room_are_noted() -> None:
         for text in ("", "G", long, longer)
     ]
     none, short, *others = score(records, texts(c=sequence), model)
-    assert none.notes == (Note.NO_CHANGE,) and short.delta is not None
-    assert {effect.notes for effect in others} == {(Note.TOO_LONG,)}
+    assert none.notes == (Note.NO_CHANGE,) and short.effect is not None
+    assert {allele.notes for allele in others} == {(Note.TOO_LONG,)}
     pair = mask_difference(
         model.tokenizer, sequence, sequence[:150] + "GG" + sequence[150:], 22
     )
@@ -246,7 +236,7 @@ def test_alleles_without_room_are_noted() -> None:
 
 def test_a_causal_model_is_refused(tmp_path: Path) -> None:
     with fails(ModelError):
-        likelihood_effects(toy(causal=True), 2, 30)
+        LikelihoodEffects(toy(causal=True), 2, 30)
 
 
 def test_the_method_the_function_and_the_command_are_one(
@@ -300,20 +290,27 @@ def test_the_method_the_function_and_the_command_are_one(
 # Variants of one haplotype that are written as several records.
 
 COLUMNS = "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\tFORMAT\tother\town"
+COLUMN = sample_column(["other", "own"], "own", "x.vcf")
 
 
-def phased(
-    records: list[VcfRecord], genotypes: list[str], reference: Any
-) -> list[VcfRecord]:
-    rows = [
-        one._replace(rest=f"GT:PS\t0/0:.\t{of}")
-        for one, of in zip(records, genotypes, strict=True)
-    ]
+def phased(records: list[Variant], genotypes: list[str]) -> list[Variant]:
     return [
-        *with_haplotypes(
-            rows, sample_column(COLUMNS, "own", "x.vcf"), reference, lambda name: name
-        )
+        one._replace(line="." + "\t." * 7 + f"\tGT:PS\t0/0:.\t{genotype}")
+        for one, genotype in zip(records, genotypes, strict=True)
     ]
+
+
+def joint(
+    records: list[Variant], genotypes: list[str], reference: Any
+) -> list[dict[str, tuple[int, str, str]]]:
+    """What is scored together with each record, by ALT."""
+    found = []
+    for group in near_records(phased(records, genotypes)):
+        together = joint_alleles(group, COLUMN, reference, lambda name: name)
+        for number in range(len(group)):
+            own = {alt: one for (of, alt), one in together.items() if of == number}
+            found.append(own)
+    return found
 
 
 @settings(max_examples=20, deadline=None)
@@ -346,15 +343,11 @@ def test_a_split_variant_of_one_haplotype_has_the_value_of_the_whole(
     calls = data.draw(st.sampled_from(["0|{}:7", "{0}|{0}:.", "{}|0:7", "{0}/{0}:."]))
     genotypes = [calls.format(len(one.alts)) for one in records]
     (expected,) = score([whole], reference)
-    found = [
-        effects[-1]
-        for one in phased(records, genotypes, reference)
-        if (effects := score([one], reference))
-    ]
-    assert [one._replace(notes=expected.notes) for one in found] == [expected] * len(
-        records
-    )
-    assert {one.notes[0] for one in found} == {Note.PHASED}
+    alleles = iter(score(phased(records, genotypes), reference, column=COLUMN))
+    for one in records:
+        found = [next(alleles) for _ in one.alts][-1]
+        assert found.notes[0] == Note.PHASED
+        assert found.effect == expected.effect
 
 
 @pytest.mark.parametrize(
@@ -383,7 +376,7 @@ def test_other_records_remain_independent(
         for at in places
     ]
     reference = texts(c=sequence)
-    assert not any(one.joint for one in phased(records, [*genotypes], reference))
+    assert not any(joint(records, [*genotypes], reference))
 
 
 @pytest.mark.parametrize(
@@ -407,11 +400,10 @@ def test_alleles_with_a_haplotype_in_common_are_joined(
         record("c", at + 1, sequence[at], "ACGT".replace(sequence[at], "")[0])
         for at in (150, 155)
     )
-    expected = Allele(
-        150, sequence[150:156], first.alts[0] + sequence[151:155] + second.alts[0]
-    )
-    found = phased([first, second], [*genotypes], texts(c=sequence))
-    assert [[*one.joint.values()] for one in found] == [[expected]] * 2
+    changed = first.alts[0] + sequence[151:155] + second.alts[0]
+    expected = (150, sequence[150:156], changed)
+    found = joint([first, second], [*genotypes], texts(c=sequence))
+    assert [[*one.values()] for one in found] == [[expected]] * 2
 
 
 def test_a_homozygous_allele_between_others_has_the_first_of_the_longest_haplotypes() -> (
@@ -425,19 +417,17 @@ def test_a_homozygous_allele_between_others_has_the_first_of_the_longest_haploty
         for at, alt in ((150, "C"), (155, "G"), (160, "T"))
     ]
 
-    def joint(*genotypes: str) -> list[str]:
-        return [
-            "".join(one.alt for one in found.joint.values())
-            for found in phased(records, [*genotypes], reference)
-        ]
+    def alts(*genotypes: str) -> list[str]:
+        found = joint(records, [*genotypes], reference)
+        return ["".join(alt for *_, alt in one.values()) for one in found]
 
-    assert joint("1|0:7", "1/1:.", "0|1:7") == ["CAAAAG", "CAAAAG", "GAAAAT"]
-    assert joint("0|1:7", "1/1:.", "1|0:7") == ["CAAAAG", "GAAAAT", "GAAAAT"]
-    assert joint("0|1:7", "1/1:.", "1|0:8") == ["CAAAAG", "CAAAAG", "GAAAAT"]
-    assert joint("1|0:7", "0|1:7", "1/1:.") == ["CAAAAAAAAAT", "GAAAAT", "CAAAAAAAAAT"]
-    assert joint("0|1:7", "1/1:.", "0|1:7") == ["CAAAAGAAAAT"] * 3
+    assert alts("1|0:7", "1/1:.", "0|1:7") == ["CAAAAG", "CAAAAG", "GAAAAT"]
+    assert alts("0|1:7", "1/1:.", "1|0:7") == ["CAAAAG", "GAAAAT", "GAAAAT"]
+    assert alts("0|1:7", "1/1:.", "1|0:8") == ["CAAAAG", "CAAAAG", "GAAAAT"]
+    assert alts("1|0:7", "0|1:7", "1/1:.") == ["CAAAAAAAAAT", "GAAAAT", "CAAAAAAAAAT"]
+    assert alts("0|1:7", "1/1:.", "0|1:7") == ["CAAAAGAAAAT"] * 3
     records = [record("c", 151, "A", "AC"), record("c", 151, "A", "AG")]
-    assert joint("0|1:7", "0|1:7") == ["", ""]
+    assert alts("0|1:7", "0|1:7") == ["", ""]
 
 
 def test_phased_records_of_a_file_are_scored_together(
@@ -450,7 +440,7 @@ def test_phased_records_of_a_file_are_scored_together(
         lines.append(
             f"long\t{at + 1}\t.\t{sequence[at]}\t{alt}\t.\t.\t.\tGT:PS\t0/0:.\t0|1:{ps}\n"
         )
-    path, merged = tmp_path / "x.vcf", tmp_path / "merged.tsv"
+    path = tmp_path / "x.vcf"
     path.write_text(f"##fileformat=VCFv4.2\n{COLUMNS}\n{''.join(lines)}")
     words = [
         "score-variants",
@@ -479,14 +469,5 @@ def test_phased_records_of_a_file_are_scored_together(
     assert (
         together[0][6:] == together[1][6:] != plain[0][6:] and together[2] == plain[2]
     )
-    options: dict[str, Any] = {"phased": "own", "context": CONTEXT, "format": "tsv"}
-    shards = [tmp_path / str(number) for number in (1, 2, 3, 4, 5)]
-    for number, shard in enumerate(shards, start=1):
-        given = (home / "pretraining", path, home / "genome.fa.gz", shard)
-        bigbird_dna.score_variants(*given, shard=f"{number}/5", **options)
-    bigbird_dna.merge_shards(shards, merged)
-    assert [
-        line.split("\t") for line in merged.read_text().splitlines() if line[0] != "#"
-    ] == together
     refused(run(*words, "--phased", "none"), 2)
     refused(run(*words[:2], home / "x.vcf", *words[3:], "--phased", "own"), 2)

@@ -264,8 +264,6 @@ def test_the_command_writes_what_python_returns(
     assert float(info["BBD_PROMOTER_SUM_MINUS"]) == pytest.approx(
         table["sum_minus"].iloc[2], abs=1e-6
     )
-    page = ("report", "variant-page", tmp_path / "x.tsv", "-o", tmp_path / "x.html")
-    assert run(*page).code == 0
     joint = run(*words, "--phased", "x", "--format", "tsv").out.splitlines()
     (one,) = model.variant_effects(
         [f"a:201:{TEXT[200:204]}:{other(200)}{TEXT[201:203]}{other(203)}"],
@@ -287,23 +285,3 @@ def test_the_command_writes_what_python_returns(
         ("--context", 9),
     ):
         refused(run(*words, *option), 2, "start sites")
-    assert (
-        run(
-            "model",
-            "add-background",
-            home / "model",
-            "--reference",
-            home / "genome.fa",
-            "--per-type",
-            40,
-            "--contig",
-            "a",
-            "-o",
-            tmp_path / "ranked",
-        ).code
-        == 0
-    )
-    ranked = run(
-        words[0], tmp_path / "ranked", *words[2:], "--format", "tsv"
-    ).out.splitlines()
-    assert 0 <= float(ranked[-1].split("\t")[-1]) <= 1

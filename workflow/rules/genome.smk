@@ -25,7 +25,6 @@ rule simulate:
         tracks=PATHS.simulated_tracks,
         peaks=directory(PATHS.simulated_peaks),
         variants=PATHS.simulated_variants,
-        random=PATHS.random_variants,
     log:
         PATHS.log("simulate"),
     benchmark:
@@ -38,8 +37,7 @@ rule simulate:
         megabases=CONFIG.simulation.megabases,
     shell:
         "bigbird-dna simulate {params.directory:q} --seed {params.seed:q}"
-        " --megabases {params.megabases:q} > {log:q} 2>&1 && bigbird-dna prepare random-variants"
-        " {output.variants:q} --reference {output.reference:q} --per-variant 1 -o {output.random:q} 2>> {log:q}"
+        " --megabases {params.megabases:q} > {log:q} 2>&1"
 
 
 rule prepare_fetch:

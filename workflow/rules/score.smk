@@ -9,7 +9,7 @@ if START_SITES:
 else:
     SCANNING_MODEL = PATHS.promoter_model(CONFIG.example_scan.negative_set)
     SCANNED_SEQUENCE = PATHS.test_sequences if SEQUENCES else PATHS.scored_contig
-SCORE_SHARDS, VARIANT_SHARDS = CONFIG.example_scan.shards, CHROMATIN.shards.variants
+SCORE_SHARDS = CONFIG.example_scan.shards
 
 
 rule score_promoters:
@@ -40,18 +40,14 @@ rule score_variants:
     input:
         **GENOME,
         model=lambda wildcards: PATHS.kmer_model if wildcards.kind == "kmers-" else CHROMATIN_MODEL,
-        variants=lambda wildcards: (
-            PATHS.random_variants
-            if wildcards.kind == "random-"
-            else INPUTS.files.get("variants", [])
-        ),
+        variants=INPUTS.files.get("variants", []),
         aliases=ALIASES,
     output:
-        shard_of(PATHS.scored_variants("{kind}"), VARIANT_SHARDS),
+        PATHS.scored_variants("{kind}"),
     log:
-        PATHS.log(f"score-{{kind}}variants{shard_log(VARIANT_SHARDS)}"),
+        PATHS.log("score-{kind}variants"),
     benchmark:
-        PATHS.benchmark(f"score-{{kind}}variants{shard_log(VARIANT_SHARDS)}")
+        PATHS.benchmark("score-{kind}variants")
     priority: 1
     # One thread: the job need not wait for several free cores. Use --set-threads for a large VCF.
     resources:
@@ -61,11 +57,11 @@ rule score_variants:
             f"--contig={contig}" for contig in simulated_test_contigs(CONFIG)
         ],
         aliases=given("aliases"),
-        shard=shard_args(VARIANT_SHARDS),
+        random=lambda wildcards: ["--random=1"] if wildcards.kind == "random-" else [],
         device=device,
     shell:
         "bigbird-dna score-variants {input.model:q} {input.variants:q} {params.contigs:q}"
-        " --reference {input.reference:q} {params.aliases:q} --tracks '*' {params.shard:q} -o {output:q}"
+        " --reference {input.reference:q} {params.aliases:q} --tracks '*' {params.random:q} -o {output:q}"
         " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -74,7 +70,6 @@ SHARDED = {
     PATHS.promoter_scores: SCORE_SHARDS,
     PATHS.chromatin_predictions(CHROMATIN.data.window): BIN_SHARDS,
     **dict.fromkeys([PATHS.chromatin_predictions(NARROW), *ALONE], BIN_SHARDS),
-    **{PATHS.scored_variants(kind): VARIANT_SHARDS for kind in ("", "random-", "kmers-")},
 }
 SHARDED = {path.name: shards_of(path, count) for path, count in SHARDED.items() if count > 1}
 
