@@ -3,55 +3,56 @@
 import json
 import shutil
 import zipfile
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.console import progress
-from bigbird_dna.disk.outputs import Destination
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.console import ProgressBar
+from bigbird_dna.disk.atomic import atomic_path
+from bigbird_dna.disk.outputs import command_line, provenance
+from bigbird_dna.errors import DataError, UsageError, check_at_least_one
+from bigbird_dna.genome.fasta import readable
 from bigbird_dna.genome.records import LONGEST
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, Strand
+from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns, stream_sequences
 from bigbird_dna.model.batching import placed_rows
+from bigbird_dna.model.catalog import stored_name
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.embedding import EmbeddingLayer, Pool, find_layer, vector_shape
-from bigbird_dna.model.model import LoadedModel, Predictor
-from bigbird_dna.scoring.formats import (
-    EMBEDDING_FORMATS,
-    PLACE,
-    OutputHeader,
-    Writer,
-    write_parquet_table,
+from bigbird_dna.model.inference import (
+    choose_device,
+    choose_precision,
+    cpu_threads,
+    inference,
 )
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.scoring.regions import Region, placed_regions
-from bigbird_dna.scoring.scan import growing_batches
-from bigbird_dna.scoring.scorer import Job, Scorer, Target, open_source, write_scores
+from bigbird_dna.scoring.writers import Formats, choose_output
 from bigbird_dna.tokens.interface import require_dna
 
-_FIRST_BATCH, _BATCH_BASES = 6_400, 256_000  # bp per batch; the first ones are small
-_BATCH_VALUES = 1 << 24  # of the embeddings of a batch, which are in memory
-_GROUP_VALUES = 1 << 20  # per row group of Parquet
+EMBEDDING_FORMATS: Formats = {
+    "parquet": (".parquet",),
+    "npz": (".npz",),
+    "h5ad": (".h5ad",),
+}
 TRUNCATED = "truncated"
 
-SEQUENCE: Mapping[str, type] = {"name": str}
-REGION: Mapping[str, type] = {**PLACE, "strand": str}
-ROWS: Mapping[str, Mapping[str, type]] = {
-    "token": {"token_start": int, "token_end": int},
-    "base": {"position": int},
+BATCH_BASES = 256_000
+BATCH_VALUES = 1 << 24  # of the embeddings of a batch, which are in memory
+GROUP_VALUES = 1 << 20  # per row group of Parquet
+
+ROW_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "token": ("token_start", "token_end"),
+    "base": ("position",),
 }
 """Further columns of results with several rows per sequence."""
 
-# Axes: R rows of a sequence (1, or its tokens or bases), K layers, D hidden width.
+# Axes: N rows of a batch, R rows of a sequence (1, or its tokens or bases), K layers, D hidden width.
 
 
 class EmbeddingCounts(NamedTuple):
@@ -60,19 +61,6 @@ class EmbeddingCounts(NamedTuple):
     sequences: int
     rows: int
     truncated: int
-
-
-class EmbeddedSequence(NamedTuple):
-    """The embeddings (R, D or K · D) of a sequence, or of some of its rows.
-
-    `place` is its region, without a contig for a sequence of a file. `spans` (R, 2) are the first base of
-    each row and its last base + 1, in the direction of the sequence.
-    """
-
-    place: Region
-    spans: NDArray[np.int64]
-    vectors: NDArray[np.float32]
-    note: str = ""
 
 
 def embed(
@@ -86,7 +74,6 @@ def embed(
     pool: str = "mean",
     layer: EmbeddingLayer | None = None,
     format: str | None = None,
-    shard: str | None = None,
     precision: str = "auto",
     batch_size: int = 32,
     device: str = "auto",
@@ -111,8 +98,8 @@ def embed(
         As for `Model.embed`.
     format
         parquet, npz or h5ad, for an output of another extension.
-    shard, precision, batch_size, device, threads
-        As for `score_promoters`; all shards have the same number of sequences.
+    precision, batch_size, device, threads
+        As for `score_promoters`.
 
     Raises
     ------
@@ -122,128 +109,323 @@ def embed(
         As for `score_sequences`; a region is not on the reference; a sequence is too long for pool "base";
         the model is an ensemble.
     """
-    names = None if aliases is None else Path(aliases)
-    own = (reference, names, sequence_column, layer, cast(Pool, pool))
-    scorer = EmbeddingScorer(model, sequences, 1.0, False, *own)
-    counts = write_scores(
-        scorer, output, format, shard, precision, batch_size, device, threads
-    )
+    inputs = [model, sequences, reference, aliases]
+    path, format = choose_output(output, format, EMBEDDING_FORMATS, inputs, "parquet")
+    assert path is not None  # no format is text
+    check_at_least_one({"batch_size": batch_size, "threads": threads})
+    if reference is None and aliases is not None:
+        raise UsageError("--aliases needs --reference")
+    if reference is None and str(sequences).endswith((".bed", ".bed.gz")):
+        raise UsageError(
+            f"{sequences}: regions need --reference, the FASTA with their sequences"
+        )
+    torch_device = choose_device(device)
+    precision, stated_precision = choose_precision(precision, torch_device, False)
+    loaded = model if isinstance(model, LoadedModel) else load(model)
+    loaded.one_encoder("embedding")
+    require_dna(loaded.tokenizer)
+    layer_used = find_layer(loaded.config, layer, cast(Pool, pool))
+    shape = vector_shape(loaded.config, layer_used)  # (D,) or (K, D)
+    size = int(np.prod(shape))
+
+    source = "standard input" if str(sequences) == "-" else str(sequences)
+    table = TableColumns(sequence_column)
+    options: dict[str, object | None] = {
+        "--reference": reference,
+        "--aliases": aliases,
+        "--sequence-column": None if table == COLUMNS else sequence_column,
+        "--layer": layer,
+        "--pool": pool,
+        "--format": format,
+        "--precision": stated_precision,
+    }
+    command = command_line("embed", [stored_name(loaded.path), sequences], options)
+    origin = provenance(loaded.sha256, command)
+    columns = ["name"] if reference is None else [*REGION_COLUMNS]
+    columns = [*columns, *ROW_COLUMNS.get(pool, ()), "note"]
+    counts = {"sequences": 0, "rows": 0, TRUNCATED: 0}
+    with ExitStack() as stack:
+        stack.enter_context(cpu_threads(threads))
+        stack.enter_context(inference(precision, torch_device))
+        file = stack.enter_context(readable(sequences))
+        genome = None
+        if reference is not None:
+            names = None if aliases is None else Path(aliases)
+            genome = stack.enter_context(Reference(Path(reference), names))
+        # The whole file is checked before anything is computed.
+        total = sum(1 for _ in read_inputs(file, genome, table))
+        writer = stack.enter_context(
+            open_embeddings(path, format, origin, columns, shape)
+        )
+        bar = stack.enter_context(ProgressBar("embedding", total, "sequences"))
+        for batch in input_batches(read_inputs(file, genome, table), pool, size):
+            regions = [region for region, _ in batch]
+            texts = [
+                text or _fetch(region, cast(Reference, genome))
+                for region, text in batch
+            ]
+            vectors = loaded.embed(
+                texts,
+                pool=cast(Pool, pool),
+                layer=layer_used,
+                batch_size=batch_size,
+                device=device,
+            )
+            if pool in ROW_COLUMNS:
+                vectors = np.concatenate(list(vectors))
+            rows = []
+            for region, text in zip(regions, texts, strict=True):
+                spans, note = row_spans(region, text, loaded, pool, source)
+                for start, end in spans.tolist():
+                    cells = _coordinates(region, start, end, genome is not None)
+                    cells += [start, end][: len(ROW_COLUMNS.get(pool, ()))]
+                    rows.append([*cells, note])
+                counts["sequences"] += 1
+                counts["rows"] += len(spans)
+                counts[TRUNCATED] += note == TRUNCATED
+            writer.write(
+                rows, np.asarray(vectors, np.float32).reshape(len(rows), *shape)
+            )
+            bar.advance(len(batch))
     return EmbeddingCounts(counts["sequences"], counts["rows"], counts[TRUNCATED])
 
 
-def _first(header: OutputHeader) -> dict[str, type]:
-    """Columns before the note."""
-    return {
-        **(REGION if header.extra["regions"] else SEQUENCE),
-        **ROWS.get(header.extra["pool"], {}),
-    }
+REGION_COLUMNS = ("contig", "start", "end", "name", "strand")
 
 
-def _cells(row: EmbeddedSequence, header: OutputHeader) -> Iterator[tuple[object, ...]]:
-    """Yield the cells of these columns for each row; coordinates on the contig are those of the row."""
-    pool, (_, start, end, name, strand, _) = header.extra["pool"], row.place
-    for first, last in row.spans.tolist():
-        place = (
-            (end - last, end - first)
-            if strand == "-"
-            else (start + first, start + last)
-        )
-        region = (
-            (row.place.contig, *place, name, strand or ".")
-            if header.extra["regions"]
-            else (name,)
-        )
-        own = (first, last) if pool == "token" else (first,) if pool == "base" else ()
-        yield (*region, *own)
+def read_inputs(
+    path: Path, genome: Reference | None, columns: TableColumns
+) -> Iterator[tuple[Region, str]]:
+    """Yield the regions of a BED file on a genome, with "" as sequence; or names and sequences of a file."""
+    if genome is not None:
+        for region in placed_regions(path, genome, LONGEST):
+            yield region, ""
+        return
+    for name, text in stream_sequences(path, columns):
+        yield Region("", 0, len(text), name), text
 
 
-def _write_parquet(
-    path: Destination, rows: Iterable[EmbeddedSequence], header: OutputHeader
-) -> None:
-    shape = header.extra["shape"]
-    cells = (
-        (own, row.note, values)
-        for row in rows
-        for own, values in zip(_cells(row, header), row.vectors, strict=True)
-    )
-    group = max(_GROUP_VALUES // int(np.prod(shape)), 1)
-    write_parquet_table(path, cells, _first(header), header, group, shape[-1])
+def input_batches(
+    inputs: Iterator[tuple[Region, str]], pool: str, size: int
+) -> Iterator[list[tuple[Region, str]]]:
+    """Yield batches of inputs whose embeddings, of `size` values per row, fit into memory."""
+    most_rows = max(BATCH_VALUES // size, 1)
+    most_bases = min(BATCH_BASES, most_rows) if pool in ROW_COLUMNS else BATCH_BASES
+    batch: list[tuple[Region, str]] = []
+    bases = 0
+    for region, text in inputs:
+        batch.append((region, text))
+        bases += region.end - region.start
+        if bases >= most_bases or len(batch) == most_rows:
+            yield batch
+            batch, bases = [], 0
+    if batch:
+        yield batch
 
 
-def _write_vectors(
-    path: Path, rows: Iterable[EmbeddedSequence], header: OutputHeader
-) -> dict[str, list[Any]]:
-    """Write the vectors as `.npy`, and return the columns that describe them, which stay in memory."""
-    columns = {name: list[Any]() for name in (*_first(header), "note")}
-    with path.open("wb") as stream:
+def _fetch(region: Region, genome: Reference) -> str:
+    strand = region.strand or "+"
+    return genome.fetch(Interval(region.contig, region.start, region.end, strand))
 
-        def write_header() -> None:
-            about = {
-                "descr": "<f4",
-                "fortran_order": False,
-                "shape": (len(columns["note"]), *shape),
-            }
-            np.lib.format.write_array_header_1_0(stream, about)
 
-        shape = header.extra["shape"]
-        write_header()
-        for row in rows:
-            stream.write(np.ascontiguousarray(row.vectors, "<f4").tobytes())
-            for cells in _cells(row, header):
-                for column, cell in zip(
-                    columns.values(), (*cells, row.note), strict=True
-                ):
-                    column.append(cell)
-        stream.seek(0)
-        write_header()  # which has room for the number of rows
-    return columns
+def row_spans(
+    region: Region, text: str, model: LoadedModel, pool: str, source: str
+) -> tuple[NDArray[np.int64], str]:
+    """Return the first base, and last base + 1, of each row (R, 2) of a sequence, and the sequence's note."""
+    whole = np.array([[0, len(text)]], np.int64)
+    positions = model.config.max_length
+    if pool not in ROW_COLUMNS and len(text) + 2 <= positions:
+        return whole, ""  # a token has a base or more
+    row, skipped = placed_rows(model.tokenizer, [text], positions, 0.5)[0]
+    lengths = model.tokenizer.piece_lengths[row[1:-1]]
+    note = "" if lengths.sum() == len(text) else TRUNCATED
+    if pool not in ROW_COLUMNS:
+        return whole, note
+    if pool == "base":
+        if note:
+            raise DataError(
+                f"{source}: {region.name!r} ({len(text):,} bp) has more tokens than the model's "
+                f"{positions:,}; --pool base needs shorter sequences"
+            )
+        lengths = np.ones(len(text), np.int32)
+    ends = skipped + np.cumsum(lengths, dtype=np.int64)
+    return np.stack([ends - lengths, ends], axis=1), note
+
+
+def _coordinates(region: Region, first: int, last: int, on_genome: bool) -> list[Any]:
+    """Return the name of a sequence, or the columns `REGION_COLUMNS` of bases of a region."""
+    if not on_genome:
+        return [region.name]
+    start, end = region.start + first, region.start + last
+    if region.strand == "-":
+        start, end = region.end - last, region.end - first
+    return [region.contig, start, end, region.name, region.strand or "."]
+
+
+# Files.
+
+
+@contextmanager
+def open_embeddings(
+    path: Path,
+    format: str,
+    origin: Mapping[str, str],
+    columns: Sequence[str],
+    shape: tuple[int, ...],
+) -> Iterator["ParquetVectors | ArrayVectors"]:
+    """Open a file for rows of `columns` and vectors of a shape, (D,) or (K, D); it is written atomically."""
+    with atomic_path(path) as temporary:
+        if format == "parquet":
+            parquet = ParquetVectors(temporary, origin, columns, shape)
+            yield parquet
+            parquet.close()
+            return
+        if format == "h5ad":
+            _anndata()
+        with ArrayVectors(temporary.with_name("vectors.npy"), shape) as arrays:
+            yield arrays
+        if format == "npz":
+            _write_npz(temporary, arrays, origin, columns)
+        else:
+            _write_h5ad(temporary, arrays, origin, columns)
+        arrays.path.unlink()
+
+
+def _layer_names(shape: tuple[int, ...]) -> list[str]:
+    if len(shape) == 1:
+        return ["embedding"]
+    return [f"layer_{number}" for number in range(shape[0])]
+
+
+class ParquetVectors:
+    """Parquet with a column of lists per layer; its metadata has the origin."""
+
+    def __init__(
+        self,
+        path: Path,
+        origin: Mapping[str, str],
+        columns: Sequence[str],
+        shape: tuple[int, ...],
+    ) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        fields = [
+            (name, pa.string() if name in TEXT_COLUMNS else pa.int64())
+            for name in columns
+        ]
+        vectors = pa.list_(pa.float32(), shape[-1])
+        fields += [(name, vectors) for name in _layer_names(shape)]
+        self._schema = pa.schema(fields, metadata=dict(origin))
+        self._file = pq.ParquetWriter(path, self._schema)
+        self._group = max(GROUP_VALUES // int(np.prod(shape)), 1)
+
+    def write(
+        self, rows: Sequence[Sequence[Any]], vectors: NDArray[np.float32]
+    ) -> None:
+        """Write rows and their vectors (N, D) or (N, K, D)."""
+        import pyarrow as pa
+
+        layers = vectors if vectors.ndim > 2 else vectors[:, None]
+        for first in range(0, len(rows), self._group):
+            some = slice(first, first + self._group)
+            cells = zip(*rows[some], strict=True)
+            arrays = [
+                pa.array([cell if cell != "" else None for cell in column], kind)
+                for column, kind in zip(cells, self._schema.types, strict=False)
+            ]
+            for layer in range(layers.shape[1]):
+                values = pa.array(np.ascontiguousarray(layers[some, layer]).ravel())
+                arrays.append(
+                    pa.FixedSizeListArray.from_arrays(values, vectors.shape[-1])
+                )
+            self._file.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
+
+    def close(self) -> None:
+        """Write the index."""
+        self._file.close()
+
+
+TEXT_COLUMNS = ("contig", "name", "strand", "note")
+
+
+class ArrayVectors:
+    """Vectors that are written to `.npy` as they come, and the rows that describe them, which stay in memory."""
+
+    def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
+        self.path = path
+        self.shape = shape
+        self.rows: list[Sequence[Any]] = []
+
+    def __enter__(self) -> "ArrayVectors":
+        self._stream = self.path.open("wb")
+        self._write_header()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.seek(0)
+        self._write_header()  # which has room for the number of rows
+        self._stream.close()
+
+    def write(
+        self, rows: Sequence[Sequence[Any]], vectors: NDArray[np.float32]
+    ) -> None:
+        """Add rows and their vectors."""
+        self._stream.write(np.ascontiguousarray(vectors, "<f4").tobytes())
+        self.rows.extend(rows)
+
+    def _write_header(self) -> None:
+        shape = (len(self.rows), *self.shape)
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self._stream, header)
+
+    def columns(self, names: Sequence[str]) -> dict[str, list[Any]]:
+        """Return the cells of the rows by column."""
+        cells = zip(*self.rows, strict=True) if self.rows else ([] for _ in names)
+        return {name: list(own) for name, own in zip(names, cells, strict=True)}
 
 
 def _write_npz(
-    path: Destination, rows: Iterable[EmbeddedSequence], header: OutputHeader
+    path: Path, vectors: ArrayVectors, origin: Mapping[str, str], columns: Sequence[str]
 ) -> None:
     """Write one uncompressed archive of arrays, so that vectors and their names can't be separated."""
-    assert isinstance(path, Path), "an archive needs a regular file"
-    vectors = path.with_name(f"{path.name}.npy")
-    columns = _write_vectors(vectors, rows, header)
     arrays = {
-        name: np.array(columns[name], np.int64 if kind is int else np.str_)
-        for name, kind in {**_first(header), "note": str}.items()
+        name: np.array(cells, np.str_ if name in TEXT_COLUMNS else np.int64)
+        for name, cells in vectors.columns(columns).items()
     }
-    arrays["origin"] = np.array(json.dumps(dict(header.origin), ensure_ascii=False))
+    arrays["origin"] = np.array(json.dumps(dict(origin), ensure_ascii=False))
     with zipfile.ZipFile(path, "w") as archive:
         # Unlike `write`, `open` stores no time: the same rows give the same bytes.
         with (
             archive.open("embeddings.npy", "w", force_zip64=True) as member,
-            vectors.open("rb") as stream,
+            vectors.path.open("rb") as stream,
         ):
             shutil.copyfileobj(stream, member)
         for name, values in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, values, allow_pickle=False)
-    vectors.unlink()
 
 
 def _write_h5ad(
-    path: Destination, rows: Iterable[EmbeddedSequence], header: OutputHeader
+    path: Path, vectors: ArrayVectors, origin: Mapping[str, str], columns: Sequence[str]
 ) -> None:
-    """Write an array first, so that only names and coordinates are in memory."""
     import pandas as pd
 
-    assert isinstance(path, Path), "HDF5 needs a regular file"
-    array = path.with_name(f"{path.name}.npy")
-    columns = _write_vectors(array, rows, header)
-    values = np.asarray(np.load(array, mmap_mode="r"))
-    obs = pd.DataFrame(columns, [str(number) for number in range(len(values))])
-    layers = [f"{name}_" for name in header.columns] if values.ndim > 2 else [""]
-    names = [
-        f"{layer}{number}" for layer in layers for number in range(values.shape[-1])
-    ]
-    origin = {"origin": dict(header.origin)}
-    found = _anndata().AnnData(
-        values.reshape(len(values), -1), obs, pd.DataFrame(index=names), origin
+    values = np.asarray(np.load(vectors.path, mmap_mode="r"))
+    obs = pd.DataFrame(
+        vectors.columns(columns), [str(number) for number in range(len(values))]
     )
-    found.write_h5ad(path)
+    names = []
+    for layer in _layer_names(vectors.shape):
+        prefix = "" if layer == "embedding" else f"{layer}_"
+        names += [f"{prefix}{number}" for number in range(values.shape[-1])]
+    table = _anndata().AnnData(
+        values.reshape(len(values), -1),
+        obs,
+        pd.DataFrame(index=names),
+        {"origin": dict(origin)},
+    )
+    table.write_h5ad(path)
 
 
 def _anndata() -> Any:
@@ -254,203 +436,3 @@ def _anndata() -> Any:
             "format h5ad needs the library anndata: run pip install 'bigbird-dna[embeddings]'"
         ) from None
     return anndata
-
-
-WRITERS: Mapping[str, Writer[EmbeddedSequence]] = {
-    "parquet": _write_parquet,
-    "npz": _write_npz,
-    "h5ad": _write_h5ad,
-}
-
-
-@dataclass(frozen=True)
-class EmbeddingScorer(Scorer[LoadedModel, EmbeddedSequence]):
-    """Sequences of a FASTA file or table, or regions of a BED file; see `embed`."""
-
-    kind = "embedded sequences"
-    narrow = False
-    command = "embed"
-    formats = EMBEDDING_FORMATS
-    default_format = "parquet"
-    writers = WRITERS
-    files = ("reference", "aliases")
-
-    reference: Path | str | None
-    aliases: Path | None
-    sequence_column: str
-    layer: EmbeddingLayer | None
-    pool: Pool
-
-    def check(self, target: Target) -> None:
-        if self.reference is None:
-            if self.aliases is not None:
-                raise UsageError("--aliases needs --reference")
-            if str(self.source).endswith((".bed", ".bed.gz")):
-                raise UsageError(
-                    f"{self.source}: regions need --reference, the FASTA with their sequences"
-                )
-        if target.format == "h5ad":
-            _anndata()
-
-    def load(self, **computing: Any) -> tuple[LoadedModel, Predictor]:
-        model = self.model if isinstance(self.model, LoadedModel) else load(self.model)
-        model.one_encoder("embedding")
-        require_dna(model.tokenizer)
-        layer = find_layer(model.config, self.layer, self.pool)
-
-        def predict(sequences: Sequence[str]) -> NDArray[np.float32]:
-            found: Any = model.embed(
-                list(sequences), pool=self.pool, layer=layer, **computing
-            )
-            return np.concatenate(list(found)) if self.pool in ROWS else found
-
-        return model, predict
-
-    @contextmanager
-    def open(
-        self, model: LoadedModel, target: Target
-    ) -> Iterator[Job[EmbeddedSequence]]:
-        columns = TableColumns(self.sequence_column)
-        shape = vector_shape(
-            model.config, find_layer(model.config, self.layer, self.pool)
-        )
-        with ExitStack() as files:
-            path, _ = files.enter_context(open_source(self.source, target))
-            genome = None
-            if self.reference is not None:
-                genome = files.enter_context(
-                    Reference(Path(self.reference), self.aliases)
-                )
-
-            def places() -> Iterator[tuple[Region, str]]:
-                if genome is not None:
-                    yield from (
-                        (region, "") for region in placed_regions(path, genome, LONGEST)
-                    )
-                else:
-                    found = stream_sequences(path, columns)
-                    yield from (
-                        (Region("", 0, len(text), name), text) for name, text in found
-                    )
-
-            count = sum(
-                1 for _ in places()
-            )  # checks the whole file before any computation
-
-            def rows(
-                predict: Predictor, numbers: range | None
-            ) -> Iterator[EmbeddedSequence]:
-                chosen = range(count) if numbers is None else numbers
-                given = islice(places(), chosen.start, chosen.stop)
-                found = self._embedded(given, genome, predict, model)
-                return progress(found, "embedding", len(chosen), "sequences")
-
-            options: dict[str, object | None] = {
-                "--reference": self.reference,
-                "--aliases": self.aliases,
-                "--sequence-column": None
-                if columns == COLUMNS
-                else self.sequence_column,
-                "--layer": self.layer,
-                "--pool": self.pool,
-                "--format": target.format,
-            }
-            names = (
-                [f"layer_{number}" for number in range(shape[0])]
-                if len(shape) > 1
-                else ["embedding"]
-            )
-            extra = {
-                "pool": self.pool,
-                "regions": genome is not None,
-                "shape": list(shape),
-            }
-            header = OutputHeader(self.origin(model, target, options), {}, names, extra)
-            content = partial(self.content, model, path, self.reference, self.aliases)
-            yield Job(header, content, lambda: count, rows)
-
-    def _embedded(
-        self,
-        given: Iterator[tuple[Region, str]],
-        genome: Reference | None,
-        predict: Predictor,
-        model: LoadedModel,
-    ) -> Iterator[EmbeddedSequence]:
-        """Yield the embeddings of places and their sequences ("": those of the genome), in batches."""
-        layer = find_layer(model.config, self.layer, self.pool)
-        limit = max(_BATCH_VALUES // int(np.prod(vector_shape(model.config, layer))), 1)
-        most = min(_BATCH_BASES, limit) if self.pool in ROWS else _BATCH_BASES
-        for batch in growing_batches(
-            given, lambda one: one[0].end - one[0].start, _FIRST_BATCH, most, limit
-        ):
-            places = [place for place, _ in batch]
-            texts = [
-                text or _fetch(place, cast(Reference, genome)) for place, text in batch
-            ]
-            found = [
-                self._spans(*one, model) for one in zip(places, texts, strict=True)
-            ]
-            ends = np.cumsum([len(spans) for spans, _ in found])
-            vectors = predict(texts).reshape(ends[-1], -1)
-            for place, (spans, note), own in zip(
-                places, found, np.split(vectors, ends[:-1]), strict=True
-            ):
-                yield EmbeddedSequence(place, spans, own, note)
-
-    def _spans(
-        self, place: Region, text: str, model: LoadedModel
-    ) -> tuple[NDArray[np.int64], str]:
-        """Return the first base, and last base + 1, of the rows of a sequence, and its note."""
-        whole, positions = np.array([[0, len(text)]], np.int64), model.config.max_length
-        if (
-            self.pool not in ROWS and len(text) + 2 <= positions
-        ):  # a token has a base or more
-            return whole, ""
-        row, skipped = placed_rows(model.tokenizer, [text], positions, 0.5)[0]
-        lengths = model.tokenizer.piece_lengths[row[1:-1]]
-        note = "" if lengths.sum() == len(text) else TRUNCATED
-        if self.pool not in ROWS:
-            return whole, note
-        if self.pool == "base":
-            if note:
-                raise DataError(
-                    f"{self.source_name}: {place.name!r} ({len(text):,} bp) has more tokens than the model's "
-                    f"{positions:,}; --pool base needs shorter sequences"
-                )
-            lengths = np.ones(len(text), np.int32)
-        ends = skipped + np.cumsum(lengths, dtype=np.int64)
-        return np.stack([ends - lengths, ends], axis=1), note
-
-    def count(self, row: EmbeddedSequence, counts: Counter[str]) -> None:
-        counts["sequences"] += 1
-        counts["rows"] += len(row.vectors)
-        counts[TRUNCATED] += row.note == TRUNCATED
-
-    @staticmethod
-    def lines(row: EmbeddedSequence) -> Iterable[str]:
-        contig, start, end, name, strand, _ = row.place
-        about = (contig, start, end, name, strand or ".", row.note)
-        for span, values in zip(row.spans.tolist(), row.vectors.tolist(), strict=True):
-            yield "\t".join(map(str, (*about, *span, *values)))  # exact
-
-    @staticmethod
-    def parse(line: str, header: OutputHeader) -> EmbeddedSequence:
-        contig, start, end, name, strand, note, first, last, *values = line.split("\t")
-        known: Strand | None = "+" if strand == "+" else "-" if strand == "-" else None
-        place = Region(contig, int(start), int(end), name, known)
-        if len(values) != np.prod(header.extra["shape"]):
-            raise ValueError(
-                f"expected {header.extra['shape']} values, found {len(values)}"
-            )
-        return EmbeddedSequence(
-            place,
-            np.array([[int(first), int(last)]]),
-            np.array([values], np.float32),
-            note,
-        )
-
-
-def _fetch(region: Region, genome: Reference) -> str:
-    return genome.fetch(
-        Interval(region.contig, region.start, region.end, region.strand or "+")
-    )

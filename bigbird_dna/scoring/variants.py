@@ -638,12 +638,13 @@ def write_index(path: Path, index: Path, format: str) -> None:
 
 def _write_bcf(text: Path, bcf: Path, output: Path) -> None:
     import pysam.bcftools  # slow to import
+    from pysam.utils import SamtoolsError
 
     try:
         pysam.bcftools.view(
             "--no-version", "-Ob", "-o", str(bcf), str(text), catch_stdout=False
         )
-    except pysam.SamtoolsError:
+    except SamtoolsError:
         raise DataError(
             f"{output}: cannot be written as BCF, because the input's header does not declare all of its "
             "contigs and keys; write .vcf.gz"

@@ -18,7 +18,6 @@ from bigbird_dna.genome.promoters import read_promoters
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.scoring.random_variants import random_variants
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails, message
 from tests.test_public_api import home as home
@@ -1010,8 +1009,6 @@ def test_a_vcf_of_another_assembly_is_an_error_wherever_variants_are_read(
         model.variant_effects(path, genome)
     with fails(DataError, told):
         explain(model, path, out, reference=genome)
-    with fails(DataError, told):
-        random_variants(path, genome, out)
     assert not out.exists()
     write_vcf(2)
     assert (
