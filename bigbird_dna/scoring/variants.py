@@ -75,7 +75,7 @@ RANDOM_HEADER = (
 )
 ALLELE = ("contig", "position", "ref", "alt", "id", "note")  # first columns of a table
 
-RECORDS_AT_ONCE = 64
+RECORDS_AT_ONCE = 32
 
 _META = "##bigbird_dna_"
 _INFO = 7  # column
@@ -292,7 +292,7 @@ def score_variants(
                     for allele in scored:
                         counts["not scored" if allele.effect is None else "scored"] += 1
                         counts.update(allele.notes)
-                    bar.advance()
+                bar.advance(sum(map(len, batch)))
 
     if places is not None and not num_records:
         log(f"warning: {vcf}: no records in the selected contigs or regions")
