@@ -278,21 +278,24 @@ def score_variants(
             else:
                 columns = [*ALLELE, *effects.columns]
                 lines = [*provenance_lines(origin), "#" + "\t".join(columns)]
-            out.write("\n".join(lines) + "\n")
+            text = "\n".join(lines) + "\n"
             for batch in record_batches(records, column is not None):
                 alleles = batch_alleles(
                     batch, column, genome, find_contig, effects, max_n
                 )
                 for record, scored in alleles:
                     if format == "vcf":
-                        out.write(vcf_line(record, scored, effects))
+                        text += vcf_line(record, scored, effects)
                     else:
-                        out.write(tsv_lines(record, scored, effects))
+                        text += tsv_lines(record, scored, effects)
                     counts["records"] += 1
                     for allele in scored:
                         counts["not scored" if allele.effect is None else "scored"] += 1
                         counts.update(allele.notes)
+                out.write(text)
+                text = ""
                 bar.advance(sum(map(len, batch)))
+            out.write(text)  # the header, if there are no records
 
     if places is not None and not num_records:
         log(f"warning: {vcf}: no records in the selected contigs or regions")
