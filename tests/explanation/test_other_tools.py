@@ -1,16 +1,13 @@
 """tangermeme's functions run on one-hot models unchanged, and agree with this package's."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from bigbird_dna.explanation.design import greedy_substitution
-from bigbird_dna.explanation.marginalize import marginalize
 
-from bigbird_dna.explanation.mutagenesis import saturation_mutagenesis, views_of
+from bigbird_dna.explanation.mutagenesis import saturation_mutagenesis
 from bigbird_dna.explanation.one_hot import OneHotModel
 from bigbird_dna.model.batching import View
 from tests.explanation.models import example, largest, small_model
@@ -77,40 +74,6 @@ def test_motifs_are_inserted_spaced_and_removed() -> None:
         for part in spaced[1:]
     )
     assert ablate(adapter, x, 40, 60, n=3, **CPU)[1].shape == (2, 3, 1)
-
-
-def test_a_greedy_search_finds_the_same_edits() -> None:
-    """In one view, with substitutions alone: in tangermeme's search, motifs may reach into the flanks."""
-    from tangermeme.design import greedy_substitution as other
-    from tangermeme.utils import one_hot_encode
-
-    model = small_model("promoter")
-    (target,), x = windows(model, 1)
-    mask = torch.zeros(x.shape[2], dtype=torch.bool)
-    mask[target.first : target.last] = True
-    found = greedy_substitution(model, target, 0, [View()], edits=2)
-    designed = other(OneHotModel(model), x, input_mask=mask, max_iter=2, **CPU)
-    assert (
-        torch.equal(designed[0], one_hot_encode(found.final.window).float())
-        and len(found.edits) == 2
-    )
-
-
-def test_motifs_are_inserted_in_the_same_center(tmp_path: Path) -> None:
-    from tangermeme.marginalize import marginalize as other
-
-    model = small_model("promoter")
-    targets, x = windows(model)
-    path = tmp_path / "x.csv"
-    path.write_text("sequence\n" + "".join(f"{target.window}\n" for target in targets))
-    table = marginalize(
-        model, "TATAA", path, tmp_path / "out", offsets=0, tokenizations=1
-    )
-    before, after = other(
-        OneHotModel(model, view=views_of(model, 100, 0, 1)[0]), x, "TATAA", **CPU
-    )
-    assert table["before"][0] == pytest.approx(float(before.mean()), abs=1e-5)
-    assert table["after"][0] == pytest.approx(float(after.mean()), abs=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:Convergence deltas")

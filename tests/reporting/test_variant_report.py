@@ -485,24 +485,20 @@ def test_random_variants(
 ) -> None:
     """As a VCF or a table: of every variant, on its own track; those of others are no null distribution."""
     truth, vcf, tsv = genuine
-    drawn, genome = tmp_path / "drawn.vcf", ("--reference", tmp_path / "genome.fa.gz")
-    assert (
-        run(
-            "prepare random-variants", truth, *genome, "--per-variant", 3, "-o", drawn
-        ).code
-        == 0
-    )
+    genome = ("--reference", tmp_path / "genome.fa.gz")
     nulls = tmp_path / "null.vcf", tmp_path / "null.tsv"
     for null in nulls:
         words = (
             "score-variants",
             "model",
-            drawn,
+            truth,
             *genome,
             "--tracks",
             "*",
             "--max-n",
             1,
+            "--random",
+            3,
         )
         assert run(*words, "-o", null).code == 0
     found = []

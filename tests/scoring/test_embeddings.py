@@ -31,7 +31,6 @@ from bigbird_dna.model.settings import (
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails
 from tests.scoring.conftest import RECORDS
-from tests.scoring.same_scores import assert_same_scores
 from tests.test_public_api import CHROMATIN, PROMOTER
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
@@ -323,36 +322,6 @@ def test_long_sequences_keep_their_center_and_say_so(tmp_path: Path) -> None:
     assert abs(table["token_start"].iloc[0] + table["token_end"].iloc[-1] - 2000) < 200
     with fails(BigBirdDnaError, "'a'"):
         bigbird_dna.embed(model, tmp_path / "x.fa", tmp_path / "x.parquet", pool="base")
-
-
-@pytest.mark.parametrize(("format", "pool"), [("npz", "mean"), ("parquet", "token")])
-def test_shards_become_the_same_vectors(
-    home: Path, tmp_path: Path, run: Run, regions: Path, format: str, pool: str
-) -> None:
-    words = [
-        "embed",
-        home / "pretraining",
-        regions,
-        "--reference",
-        home / "genome.fa.gz",
-        "--pool",
-        pool,
-    ]
-    words += ["--layer", "all", "--threads", 1]
-    whole, merged = (
-        tmp_path / "whole" / f"x.{format}",
-        tmp_path / "merged" / f"x.{format}",
-    )
-    whole.parent.mkdir()
-    merged.parent.mkdir()
-    assert run(*words, "-o", whole).code == 0
-    shards = [tmp_path / f"{number}" for number in range(1, 4)]
-    for number, path in enumerate(shards, start=1):
-        more = ["--shard", f"{number}/3", "--format", format, "--batch-size", number]
-        assert run(*words, *more, "-o", path).code == 0
-    assert run("merge-shards", *shards, "-o", merged).code == 0
-    assert [*whole.parent.iterdir()] == [whole]
-    assert_same_scores(merged, whole)
 
 
 def test_an_interrupted_command_leaves_vectors_and_names_as_they_were(

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import bigbird_dna
 from bigbird_dna.errors import DataError, ModelError, UsageError
@@ -20,7 +18,6 @@ from bigbird_dna.model.promoter import LoadedSequenceModel
 from bigbird_dna.model.settings import SequenceSettings
 from tests.cli.command import Run, refused, table
 from tests.golden.messages import fails
-from tests.scoring.same_scores import assert_same_scores
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
 LENGTH = 60
@@ -126,32 +123,6 @@ def test_every_format_has_the_model_s_predictions(
         assert [
             None if pd.isna(value) else value for value in found["class"]
         ] == classes
-
-
-@settings(deadline=None, max_examples=15)
-@given(st.integers(1, 6), st.integers(1, 50))
-def test_shards_are_parts_of_the_whole(
-    tmp_path_factory: Any, parts: int, batch: int
-) -> None:
-    home: Path = tmp_path_factory.mktemp("shards")
-    model = model_of("multiclass")
-    save(home / "model", model, {}, {}, {})
-    path = files(home)["x.csv"]
-    for number in range(1, parts + 1):
-        bigbird_dna.score_sequences(
-            home / "model",
-            path,
-            home / f"{number}",
-            shard=f"{number}/{parts}",
-            batch_size=batch,
-            device="cpu",
-        )
-    merged = bigbird_dna.merge_shards(
-        [home / f"{number}" for number in range(1, parts + 1)], home / "all.tsv"
-    )
-    bigbird_dna.score_sequences(home / "model", path, home / "whole.tsv", device="cpu")
-    assert_same_scores(home / "all.tsv", home / "whole.tsv")
-    assert merged.rows == 40
 
 
 def test_a_table_needs_no_names(tmp_path: Path) -> None:

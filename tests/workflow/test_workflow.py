@@ -219,7 +219,7 @@ def test_the_jobs_that_the_section_splits_asks_for(
 PIECES: dict[str, Any] = {
     "token_jobs": 2,
     "example_scan": {"shards": 2},
-    "chromatin": {"shards": {"data": 3, "predictions": 4, "variants": 5}},
+    "chromatin": {"shards": {"data": 3, "predictions": 4}},
 }
 # Jobs of the demo that are divided: of how many kinds of output, into how many shards, and what merges them.
 DIVIDED = {
@@ -227,7 +227,6 @@ DIVIDED = {
     "score_promoters": (1, 2, "merge_shards"),
     "prepare_chromatin": (1, 3, "merge_chromatin"),
     "evaluate_test_bins": (1, 4, "merge_shards"),
-    "score_variants": (3, 5, "merge_shards"),
 }
 
 
@@ -298,8 +297,7 @@ def test_chromatin_of_the_simulation(demo_run: str) -> None:
         "results/demo/simulated/variants.vcf.gz --contig=demo6 --reference" in demo_run
     )
     assert (
-        "results/demo/simulated/random-variants.vcf.gz --contig=demo6 --reference"
-        in demo_run
+        "results/demo/simulated/variants.vcf.gz --contig=demo6 --reference" in demo_run
     )
     assert (
         "score-variants results/demo/chromatin/kmers.npz results/demo/simulated/variants.vcf.gz"
