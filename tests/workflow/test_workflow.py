@@ -244,15 +244,6 @@ def test_the_jobs_of_a_run_in_shards(demo_run: str, tmp_path: Path) -> None:
     assert "-o results/demo/chromatin/data.piece-1-of-3 >" in text
     assert "--shard=2/2 -o results/demo/tokens.piece-2-of-2 --threads" in text
     assert "-of-2 -o results/demo/tokens >" in text
-    variants = [
-        f"results/demo/chromatin/variants.vcf.gz.piece-{number}-of-5"
-        for number in range(1, 6)
-    ]
-    assert (
-        f"merge-shards {' '.join(variants)} -o results/demo/chromatin/variants.vcf.gz"
-        in text
-    )
-    assert {*variants} < {*re.findall(r"temporary output (\S+)", text)}
 
 
 @pytest.mark.slow
