@@ -46,6 +46,8 @@ BATCH_BASES = 256_000
 BATCH_VALUES = 1 << 24  # of the embeddings of a batch, which are in memory
 GROUP_VALUES = 1 << 20  # per row group of Parquet
 
+REGION_COLUMNS = ("contig", "start", "end", "name", "strand")
+TEXT_COLUMNS = ("contig", "name", "strand", "note")
 ROW_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "token": ("token_start", "token_end"),
     "base": ("position",),
@@ -164,15 +166,6 @@ def embed(
                 text or _fetch(region, cast(Reference, genome))
                 for region, text in batch
             ]
-            vectors = loaded.embed(
-                texts,
-                pool=cast(Pool, pool),
-                layer=layer_used,
-                batch_size=batch_size,
-                device=device,
-            )
-            if pool in ROW_COLUMNS:
-                vectors = np.concatenate(list(vectors))
             rows = []
             for region, text in zip(regions, texts, strict=True):
                 spans, note = row_spans(region, text, loaded, pool, source)
@@ -183,14 +176,20 @@ def embed(
                 counts["sequences"] += 1
                 counts["rows"] += len(spans)
                 counts[TRUNCATED] += note == TRUNCATED
+            vectors = loaded.embed(
+                texts,
+                pool=cast(Pool, pool),
+                layer=layer_used,
+                batch_size=batch_size,
+                device=device,
+            )
+            if pool in ROW_COLUMNS:
+                vectors = np.concatenate(list(vectors))
             writer.write(
                 rows, np.asarray(vectors, np.float32).reshape(len(rows), *shape)
             )
             bar.advance(len(batch))
     return EmbeddingCounts(counts["sequences"], counts["rows"], counts[TRUNCATED])
-
-
-REGION_COLUMNS = ("contig", "start", "end", "name", "strand")
 
 
 def read_inputs(
@@ -344,9 +343,6 @@ class ParquetVectors:
     def close(self) -> None:
         """Write the index."""
         self._file.close()
-
-
-TEXT_COLUMNS = ("contig", "name", "strand", "note")
 
 
 class ArrayVectors:

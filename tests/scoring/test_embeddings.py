@@ -3,7 +3,6 @@
 import gzip
 import json
 import sys
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -346,27 +345,6 @@ def test_an_interrupted_command_leaves_vectors_and_names_as_they_were(
     table, values = read(out)
     assert table["name"].tolist() == ["other"] and len(values) == 1
     assert (tmp_path / "x.names.tsv").read_text() == "somebody's"
-
-
-def test_memory_does_not_grow_with_the_number_of_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "bigbird_dna.scoring.embeddings._GROUP_VALUES", 1000
-    )  # in memory
-    model, text = model_of(layers=1, max_length=16), random_dna(2000, 1)
-    peaks = []
-    for count in (400, 1200):
-        (tmp_path / "x.csv").write_text(
-            "name,sequence\n" + "".join(f"s{n},{text}\n" for n in range(count))
-        )
-        tracemalloc.start()
-        bigbird_dna.embed(
-            model, tmp_path / "x.csv", tmp_path / "x.parquet", device="cpu", threads=1
-        )
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[1] < 1.1 * peaks[0]
 
 
 WRONG = {
