@@ -75,7 +75,6 @@ class RunPaths:
     chromatin_dyads = _Place("chromatin/dyads.npy")
     kmer_model = _Place("chromatin/kmers.npz")
     held_out_bins = _Place("chromatin/held-out")
-    random_variants = _Place("simulated/random-variants.vcf.gz")
 
     report = _Place("report")
     report_page = _Place("report.html")
