@@ -1,20 +1,18 @@
 """Log messages and progress bars on standard error; standard output is reserved for results."""
 
-import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any, Self, TypeVar
 
 from bigbird_dna.errors import printable
 
 T = TypeVar("T")
-Total = int | Callable[[], int] | None
 
-_FIRST = 30.0  # seconds between the first progress lines
-_FRACTION = 0.15  # fraction of the elapsed time between later progress lines: about fifty lines per day
-_FOUND_OUT = 10.0  # seconds before a total that is expensive to compute is requested
+FIRST = 30.0  # seconds between the first progress lines
+FRACTION = 0.15  # of the elapsed time between later ones: about fifty lines per day
 
 
 def log(message: str) -> None:
@@ -23,92 +21,69 @@ def log(message: str) -> None:
     Write errors are ignored, so that work continues if the terminal is closed or the disk is full.
     """
     with suppress(OSError):
-        print(
-            f"{time.strftime('%H:%M:%S')}  {printable(message)}",
-            file=sys.stderr,
-            flush=True,
-        )
+        line = f"{time.strftime('%H:%M:%S')}  {printable(message)}"
+        print(line, file=sys.stderr, flush=True)
 
 
 class ProgressBar:
     """Progress of a loop: a bar, or occasional log lines if standard error is not a terminal.
 
-    If `total` is a function, it is called after some seconds, to avoid a delay of the first items; `unit` is
-    a plural noun.
+    `unit` is a plural noun. There may be more items than `total`, which is an estimate for a stream.
     """
 
-    def __init__(self, description: str, total: Total = None, unit: str = "") -> None:
-        self._description = description
-        self._total = total
-        self._unit = unit
-        self._done = 0
-        self._began = time.monotonic()
-        self._bar: Any = None
+    def __init__(
+        self, description: str, total: int | None = None, unit: str = ""
+    ) -> None:
+        self.description = description
+        self.total = total
+        self.unit = unit
+        self.done = 0
+        self.began = time.monotonic()
+        self.due = self.began + FIRST
+        self.bar: Any = None
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import Progress
 
-            self._bar = Progress(console=Console(stderr=True), transient=True)
-            known = None if callable(total) else total
-            self._task = self._bar.add_task(description, total=known)
-        self._due = self._began + (_FOUND_OUT if self._bar else _FIRST)
+            self.bar = Progress(console=Console(stderr=True), transient=True)
+            self.task = self.bar.add_task(description, total=total)
 
     def __enter__(self) -> Self:
-        if self._bar:
-            self._bar.start()
+        if self.bar:
+            self.bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar:
-            self._bar.stop()
+        if self.bar:
+            self.bar.stop()
 
     def advance(self, count: int = 1) -> None:
         """Add to the number of items that are done."""
-        self._done += count
-        if self._bar:
-            self._bar.advance(self._task, count)
+        self.done += count
+        if self.bar:
+            self.bar.advance(self.task, count)
+            return
         now = time.monotonic()
-        if now < self._due:
+        if now < self.due:
             return
-        if callable(self._total):
-            self._total = self._total()
-        if self._bar:
-            self._bar.update(self._task, total=self._total)
-            self._due = math.inf
-            return
-        passed = now - self._began
-        how_far = _how_far(self._done, self._total, self._unit, passed)
-        log(f"{self._description}: {how_far}")
-        self._due = now + max(_FIRST, _FRACTION * passed)
+        elapsed = now - self.began
+        self.due = now + max(FIRST, FRACTION * elapsed)
+        done = f"{self.done:,} {self.unit}".rstrip()
+        if self.total is None or self.done > self.total:
+            log(f"{self.description}: {done} in {timedelta(seconds=round(elapsed))}")
+        else:
+            left = timedelta(seconds=round(elapsed / self.done * self.total - elapsed))
+            percent = self.done * 100 // self.total
+            log(
+                f"{self.description}: {percent} % ({done} of {self.total:,}), {left} left"
+            )
 
 
 def progress(
-    items: Iterable[T], description: str, total: Total = None, unit: str = ""
+    items: Iterable[T], description: str, total: int | None = None, unit: str = ""
 ) -> Iterator[T]:
     """Yield `items` with a `ProgressBar`."""
     with ProgressBar(description, total, unit) as bar:
         for item in items:
             yield item
             bar.advance()
-
-
-def _how_far(done: int, total: int | None, unit: str, seconds: float) -> str:
-    """Return `12 % (1,234,567 of 10,000,000 windows), 4 min left`, or number and time without a total."""
-    name = f" {unit}" if unit else ""
-    if total is None or done > total:
-        return f"{done:,}{name} in {duration(seconds)}"
-    left = duration(seconds / done * (total - done))
-    return f"{done * 100 // total} % ({done:,} of {total:,}{name}), {left} left"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in one or two units: `50 s`, `4 min`, `3 h 10 min`, `2 d 4 h`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 90:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min"
-    return f"{hours // 24} d {hours % 24} h"
