@@ -23,56 +23,58 @@ from typing import NoReturn
 
 from bigbird_dna.errors import UsageError
 
-COMMAND = ("-P", "-m", "bigbird_dna.cli.main")
-TORCHRUN = ("-P", "-m", "torch.distributed.run")
+COMMAND = ["-P", "-m", "bigbird_dna.cli.main"]
+TORCHRUN = ["-P", "-m", "torch.distributed.run"]
 
 
 def command_line(
-    words: Sequence[str],
+    arguments: Sequence[str],
     environment: Mapping[str, str],
     *,
     processes: int,
     nodes: int,
     cpus: int,
-    meeting: str,
-    inside: Sequence[str] = (),
+    rendezvous: str,
+    container: Sequence[str] = (),
 ) -> list[str]:
-    """Return the command that runs `bigbird-dna` with the arguments `words` in `processes` processes.
+    """Return the command that runs `bigbird-dna` with these arguments in `processes` processes.
 
-    Processes are distributed evenly over `nodes`. `cpus` is the number of CPUs of the job per node, `meeting`
-    the rendezvous HOST:PORT of several nodes. `inside` is the command prefix that enters a container with its
-    own `python`. `UsageError`: uneven distribution, or several nodes outside a Slurm job.
+    Processes are distributed evenly over `nodes`. `cpus` is the number of CPUs of the job per node,
+    `rendezvous` the HOST:PORT where several nodes meet. `container` is the command prefix that enters a
+    container with its own `python`. `UsageError`: uneven distribution, or several nodes outside a Slurm job.
     """
     if processes < 1 or nodes < 1 or processes % nodes:
         raise UsageError(
             f"--processes {processes} must be a positive multiple of --nodes {nodes}"
         )
-    here = processes // nodes
-    python = [*inside, "python"] if inside else [sys.executable]
+    python = "python" if container else sys.executable
     if processes == 1:
-        return [*python, *COMMAND, *words]
-    program = python[-1]
+        return [*container, python, *COMMAND, *arguments]
+    torchrun = [*container, python, *TORCHRUN]
+    # torchrun itself would start Python without -P.
     training = [
-        program,
-        "-u",
-        *COMMAND,
-        *words,
-    ]  # torchrun itself would start it without -P
-    many = [f"--nproc-per-node={here}", "--no-python"]
+        f"--nproc-per-node={processes // nodes}",
+        *("--no-python", python, "-u", *COMMAND, *arguments),
+    ]
     if nodes == 1:
-        return [*python, *TORCHRUN, "--standalone", *many, *training]
+        return [*torchrun, "--standalone", *training]
     job = environment.get("SLURM_JOB_ID")
     if job is None:
         raise UsageError(f"--nodes {nodes} needs a Slurm job: $SLURM_JOB_ID is not set")
-    step = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
-    step += [f"--cpus-per-task={cpus}", "--kill-on-bad-exit=1"]
-    meet = [
+    return [
+        "srun",
+        f"--nodes={nodes}",
+        f"--ntasks={nodes}",
+        "--ntasks-per-node=1",
+        f"--cpus-per-task={cpus}",
+        "--kill-on-bad-exit=1",
+        *torchrun,
         f"--nnodes={nodes}",
         "--rdzv-backend=c10d",
-        f"--rdzv-endpoint={meeting}",
+        f"--rdzv-endpoint={rendezvous}",
         f"--rdzv-id={job}",
+        *training,
     ]
-    return [*step, *python, *TORCHRUN, *meet, *many, *training]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -96,36 +98,36 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     parser.add_argument(
         "--container-command",
         default="",
-        help='command prefix that runs a command in a container, such as "apptainer exec --nv IMAGE"',
+        help="command prefix that runs a command in a container, such as "
+        '"apptainer exec --nv IMAGE"',
         metavar="WORDS",
     )
     parser.add_argument(
         "words", nargs="+", help="arguments of bigbird-dna, after --", metavar="WORD"
     )
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        line = command_line(
-            given.words,
+        command = command_line(
+            options.words,
             os.environ,
-            processes=given.processes,
-            nodes=given.nodes,
-            cpus=given.cpus,
-            meeting=f"{os.uname().nodename}:{_free_port()}" if given.nodes > 1 else "",
-            inside=_split(given.container_command),
+            processes=options.processes,
+            nodes=options.nodes,
+            cpus=options.cpus,
+            rendezvous=f"{os.uname().nodename}:{free_port()}",
+            container=split_words(options.container_command),
         )
-        os.execvp(line[0], line)
     except UsageError as error:
         print(f"bigbird-dna: error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    try:
+        os.execvp(command[0], command)
     except OSError as error:
-        print(
-            f"bigbird-dna: error: {line[0]}: cannot be started: {error.strerror}",
-            file=sys.stderr,
-        )
+        reason = f"{command[0]}: cannot be started: {error.strerror}"
+        print(f"bigbird-dna: error: {reason}", file=sys.stderr)
         sys.exit(1)
 
 
-def _split(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Split a text into words as a shell does, and expand environment variables."""
     try:
         return [os.path.expandvars(word) for word in shlex.split(text)]
@@ -135,7 +137,8 @@ def _split(text: str) -> list[str]:
         ) from error
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a TCP port that is free now."""
     with socket.socket() as listener:
         listener.bind(("", 0))
         return int(listener.getsockname()[1])

@@ -24,7 +24,7 @@ def line(
     processes: int, nodes: int, job: str | None = None, inside: Sequence[str] = ()
 ) -> list[str]:
     environment = {} if job is None else {"SLURM_JOB_ID": job}
-    given: dict[str, Any] = {"cpus": 32, "meeting": "n1:29000", "inside": inside}
+    given: dict[str, Any] = {"cpus": 32, "rendezvous": "n1:29000", "container": inside}
     made = command_line(WORDS, environment, processes=processes, nodes=nodes, **given)
     return ["python" if word == sys.executable else word for word in made]
 
