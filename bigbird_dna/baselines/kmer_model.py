@@ -88,7 +88,7 @@ class KmerModel(LoadedChromatinModel):
 def read_kmer_model(path: Path) -> KmerModel:
     """Read a file of `KmerModel.write`; `DataError` if it is another file, or damaged."""
     with (
-        reading(path, "damaged, or not a model of train baseline-chromatin", Exception),
+        reading(path, "damaged, or not a model of train baseline chromatin", Exception),
         open_npz(path) as file,
     ):
         arrays = {name: file.read(name) for name in file.names}

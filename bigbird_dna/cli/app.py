@@ -67,14 +67,6 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "start": "cli.exchange.prepare_start",
         },
     ),
-    "train": (
-        "Train baselines. Models are trained by pretrain, finetune-promoter and finetune-chromatin.",
-        {
-            "baseline-language": "cli.training.fit_pretraining_baseline",
-            "baseline-promoter": "cli.training.fit_promoter_baseline",
-            "baseline-chromatin": "cli.training.fit_chromatin_baseline",
-        },
-    ),
     "evaluate": (
         "Evaluate models and baselines on held-out data.",
         {
@@ -246,4 +238,5 @@ for _name, (_help, _) in BELOW.items():
     if _name == "evaluate":
         _below.add_typer(evaluate.evaluate)
     app.add_typer(_below, name=_name, rich_help_panel=GROUPS)
+app.add_typer(train.baselines, name="train", rich_help_panel=GROUPS)
 app.add_typer(evaluate.report, name="report", rich_help_panel=GROUPS)

@@ -23,20 +23,21 @@ from bigbird_dna.cli.options import (
     RunReference,
     RunTokenizer,
     RunTokens,
+    RunWindows,
     SequenceColumn,
     Threads,
     TimeLimit,
     output_option,
     read_run,
 )
+from bigbird_dna.errors import UsageError
 
 if TYPE_CHECKING:
     from bigbird_dna.training.distributed import World
 
 app = typer.Typer()
 baselines = typer.Typer(
-    help="Train baselines. Models are trained by pretrain, finetune-promoter and "
-    "finetune-chromatin."
+    help="Train baselines. Models are trained by pretrain and finetune-…."
 )
 
 LabeledFiles = Annotated[
@@ -152,14 +153,7 @@ def finetune_promoter(
         bool,
         typer.Option("--shuffle-labels", help="Train the shuffled-label control."),
     ] = False,
-    windows: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Data set of prepare promoter-windows.",
-            show_default=str(RESULTS.windows),
-        ),
-    ] = None,
+    windows: RunWindows = None,
     reference: RunReference = None,
     tokenizer: RunTokenizer = None,
     pretrained: Pretrained = None,
@@ -434,3 +428,141 @@ def audit_dataset(
     )
     for line in conclusions:
         typer.echo(line)
+
+
+@baselines.command(
+    "baseline",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna train baseline promoter workflow/config/demo.yaml "
+    "--negative-set genomic",
+)
+def train_baseline(
+    task: Annotated[
+        Literal["language", "promoter", "chromatin"],
+        typer.Argument(metavar="TASK", help="language, promoter or chromatin."),
+    ],
+    config: Config,
+    overrides: Overrides = None,
+    output: Annotated[
+        Path | None,
+        output_option(
+            "PATH",
+            "language: .npz; promoter: directory; chromatin: probabilities of the test "
+            "bins (.npy).",
+            "a file of the run in RESULTS",
+        ),
+    ] = None,
+    reference: RunReference = None,
+    tokens: RunTokens = None,
+    tokenizer: RunTokenizer = None,
+    sequences: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="language: most inputs to evaluate per split.", min=1
+        ),
+    ] = 1000,
+    negative_set: Annotated[
+        str | None,
+        typer.Option(metavar="SET", help="promoter: negative set, required."),
+    ] = None,
+    windows: RunWindows = None,
+    features: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--baseline",
+            metavar="FEATURES",
+            help="promoter: k-mer (anywhere in the window), position (the base at each), "
+            "orf (the longest open reading frame) or composition (GC content, CpG and "
+            "runs of A and T); repeatable.",
+            show_default="all",
+        ),
+    ] = None,
+    scan: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FASTA",
+            help="promoter: also score this indexed FASTA, by k-mer and position, into "
+            "kmer.scan.tsv and position.scan.tsv.",
+        ),
+    ] = None,
+    stride: Annotated[
+        int,
+        typer.Option(
+            metavar="BP", help="With --scan: distance between windows.", min=1
+        ),
+    ] = 10,
+    data: RunBins = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            "--write-labels",
+            metavar="DIR",
+            help="chromatin: also write the test bins and their labels.",
+        ),
+    ] = None,
+    dyads: Annotated[
+        Path | None,
+        typer.Option(
+            "--write-dyads",
+            metavar="FILE",
+            help="chromatin: also write predictions with spaced dyads (.npy).",
+        ),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--write-model",
+            metavar="FILE",
+            help="chromatin: also write the baseline (.npz), a model for score-variants.",
+        ),
+    ] = None,
+    threads: Threads = None,
+) -> None:
+    """Fit a baseline, and predict the same held-out data as the models of the task.
+
+    language: n-gram and Markov models on the masked tokens of evaluate pretraining, which otherwise fits them
+    itself. promoter: logistic regressions, one file of predictions for each kind of features. chromatin: a
+    logistic regression on k-mers, and then dyads, for every track.
+    """
+    from bigbird_dna.disk.outputs import check_output
+    from bigbird_dna.finetuning.evaluation import evaluate_baseline, promoter_baselines
+    from bigbird_dna.model.inference import cpu_threads
+    from bigbird_dna.pretraining.evaluation import fit_baselines
+
+    run, paths = read_run(config, overrides)
+    with cpu_threads(threads):
+        if task == "language":
+            output = output or paths.pretraining_baselines
+            tokens = tokens or paths.tokens
+            check_output(output, [config, tokens])
+            fit_baselines(
+                run,
+                tokens,
+                tokenizer or tokens / paths.tokenizer.name,
+                output,
+                sequences=sequences,
+            )
+        elif task == "promoter":
+            if negative_set is None:
+                raise UsageError("train baseline promoter needs --negative-set")
+            genome = paths.sequences if run.has_sequences else paths.reference
+            promoter_baselines(
+                run,
+                negative_set,
+                baselines=features or (),
+                windows=windows or paths.windows,
+                reference=reference or genome,
+                output=output or paths.promoter_baselines(negative_set),
+                scan=scan,
+                stride=stride,
+            )
+        else:
+            evaluate_baseline(
+                run.chromatin.evaluation,
+                data=data or paths.chromatin_data,
+                reference=reference or paths.reference,
+                output=output or paths.chromatin_kmers,
+                labels=labels,
+                dyads=dyads,
+                model=model,
+            )

@@ -110,7 +110,7 @@ class EvaluatedTokens:
         found = {}
         with (
             reading(
-                path, "damaged, or not a file of train baseline-language", Exception
+                path, "damaged, or not a file of train baseline language", Exception
             ),
             open_npz(path) as file,
         ):

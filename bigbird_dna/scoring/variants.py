@@ -308,7 +308,7 @@ def score_variants(
 def load_scoring_model(model: LoadedModel | Path | str) -> LoadedModel:
     """Load or accept a model for `score-variants`; `ModelError` if it is a model of another task.
 
-    A file `.npz` is the k-mer baseline of `train baseline-chromatin`.
+    A file `.npz` is the k-mer baseline of `train baseline chromatin`.
     """
     if not isinstance(model, LoadedModel) and Path(model).suffix == ".npz":
         return read_kmer_model(Path(model))

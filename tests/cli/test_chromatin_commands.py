@@ -210,7 +210,7 @@ def test_data_set_mistakes(run: Run, home: Path, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"data", "tracks.tsv", "x.bed"}
 
 
-# evaluate test-bins and train baseline-chromatin
+# evaluate test-bins and train baseline chromatin
 
 
 def test_predictions(run: Run, home: Path, tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_predictions(run: Run, home: Path, tmp_path: Path) -> None:
 def test_baseline(run: Run, home: Path, tmp_path: Path) -> None:
     out, held_out = tmp_path / "kmers.npy", tmp_path / "held-out"
     words = (
-        *words_of(home, "train baseline-chromatin"),
+        *words_of(home, "train baseline chromatin"),
         "-o",
         out,
         "--write-labels",
@@ -291,7 +291,7 @@ def test_models_that_do_not_fit(
     assert out.read_text() == "former" and list(tmp_path.iterdir()) == [out]
 
 
-@pytest.mark.parametrize("command", ["evaluate test-bins", "train baseline-chromatin"])
+@pytest.mark.parametrize("command", ["evaluate test-bins", "train baseline chromatin"])
 def test_data_that_can_not_be_used(
     run: Run, home: Path, tmp_path: Path, command: str
 ) -> None:

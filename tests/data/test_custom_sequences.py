@@ -123,7 +123,7 @@ def test_the_planted_motif_is_learned_and_reported(
     assert metrics["auroc"] > 0.8
     assert (metrics["n"], metrics["positives"]) == (60, 24)
     invoke(
-        "train baseline-promoter",
+        "train baseline promoter",
         own,
         "--negative-set",
         "user",

@@ -358,7 +358,7 @@ def test_a_pretrained_encoder_reads_k_mers_as_well(
 def test_predictions_are_the_regression_s(
     run: Run, tiny_config: Path, model: Path, tmp_path: Path, baseline: str
 ) -> None:
-    words = ["train baseline-promoter", tiny_config, "--negative-set", "genomic"]
+    words = ["train baseline promoter", tiny_config, "--negative-set", "genomic"]
     assert run(*words, "--baseline", baseline, "-o", tmp_path / "one").code == 0
     (written,) = (tmp_path / "one").glob("*.parquet")
     assert written.name == baseline_file(baseline)
@@ -396,7 +396,7 @@ def test_other_baselines_and_unaligned_windows_are_refused(
 ) -> None:
     """Of such a data set `windows.json` tells it; the other baselines are fitted all the same."""
     words = [
-        "train baseline-promoter",
+        "train baseline promoter",
         tiny_config,
         "--negative-set",
         "genomic",
@@ -412,10 +412,10 @@ def test_other_baselines_and_unaligned_windows_are_refused(
         aligned=False,
     )
     common = ["--negative-set", "genomic", "--windows", windows, "-o", tmp_path / "out"]
-    words = ["train baseline-promoter", tiny_config, "--baseline", "position", *common]
+    words = ["train baseline promoter", tiny_config, "--baseline", "position", *common]
     message(refused(run(*words), 1), "position", windows)
     assert not (tmp_path / "out").exists()
-    assert run("train baseline-promoter", tiny_config, *common).code == 0
+    assert run("train baseline promoter", tiny_config, *common).code == 0
     wanted = {*map(baseline_file, PROMOTER_BASELINES)} - {"position.parquet"}
     assert {path.name for path in (tmp_path / "out").glob("*.parquet")} == wanted
     # A configuration of other windows would give scores of a scan another start site.
@@ -424,7 +424,7 @@ def test_other_baselines_and_unaligned_windows_are_refused(
         load_config(tiny_config).paths.reference,
         *sets("promoters.windows.upstream=9000"),
     )
-    words = ["train baseline-promoter", tiny_config, "--negative-set", "genomic", *scan]
+    words = ["train baseline promoter", tiny_config, "--negative-set", "genomic", *scan]
     message(
         refused(run(*words, "-o", tmp_path / "scans"), 2),
         "promoters.windows.upstream 9,000",
@@ -671,7 +671,7 @@ def test_windows_that_cannot_be_learned_are_refused_at_once(
         split,
         negative_set,
     )
-    for command in ("finetune-promoter", "train baseline-promoter"):
+    for command in ("finetune-promoter", "train baseline promoter"):
         if split == "valid" and command != "finetune-promoter":
             continue
         arguments = (

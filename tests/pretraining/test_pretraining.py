@@ -369,7 +369,7 @@ def test_baselines_that_are_fitted_apart_make_the_same_table(
     settings = ("pretraining.sequence_tokens=64", "pretraining.ngram_order=6")
     words = [word for setting in settings for word in ("--set", setting)]
     invoke(
-        "train baseline-language", tiny_config, *words, "--sequences", 30, "-o", path
+        "train baseline language", tiny_config, *words, "--sequences", 30, "-o", path
     )
     words = [
         "--sequences",

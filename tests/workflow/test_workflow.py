@@ -154,7 +154,7 @@ def test_with_a_control_and_without_pretraining(demo_run: str, tmp_path: Path) -
         jobs(text)["finetune_promoter"] == 3
         and jobs(text)["train_baseline_promoter"] == 1
     )
-    assert "train baseline-promoter" in text
+    assert "train baseline promoter" in text
     assert (
         "--promoter-baseline=genomic/position=results/demo/promoters/baselines-genomic/position.parquet"
         in text

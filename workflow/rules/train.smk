@@ -182,7 +182,7 @@ rule train_baseline_language:
     params:
         tokens=subpath(input.tokenizer, parent=True),
     shell:
-        "bigbird-dna train baseline-language {input.config:q} --tokens {params.tokens:q}"
+        "bigbird-dna train baseline language {input.config:q} --tokens {params.tokens:q}"
         " --tokenizer {input.tokenizer:q} -o {output:q} > {log:q} 2>&1"
 
 
@@ -215,7 +215,7 @@ rule train_baseline_promoter:
         ),
         version=VERSION,
     shell:
-        "bigbird-dna train baseline-promoter {input.config:q} --negative-set {wildcards.negative_set:q}"
+        "bigbird-dna train baseline promoter {input.config:q} --negative-set {wildcards.negative_set:q}"
         " --windows {params.windows:q} --reference {input.reference:q}"
         " {params.scan:q} --output {output:q} > {log:q} 2>&1"
 
@@ -240,7 +240,7 @@ rule train_baseline_chromatin:
         data=subpath(input.bins, parent=True),
         held_out=subpath(output.labels, parent=True),
     shell:
-        "bigbird-dna train baseline-chromatin {input.config:q} --data {params.data:q}"
+        "bigbird-dna train baseline chromatin {input.config:q} --data {params.data:q}"
         " --reference {input.reference:q} -o {output.predictions:q} --write-model {output.model:q}"
         " --write-dyads {output.dyads:q} --write-labels {params.held_out:q} --threads {threads}"
         " > {log:q} 2>&1"

@@ -140,7 +140,7 @@ def test_regressions_of_promoters_are_the_baselines(
     run: Run, tiny_config: Path, tmp_path: Path, name: str
 ) -> None:
     words = (
-        "train baseline-promoter",
+        "train baseline promoter",
         tiny_config,
         "--negative-set",
         "substituted",
@@ -233,12 +233,12 @@ def test_a_probe_reads_a_model_that_stays_as_it_is(
         (
             "k-mers",
             None,
-            ["train baseline-chromatin", "--write-labels", "held-out", "-o", "old.npy"],
+            ["train baseline chromatin", "--write-labels", "held-out", "-o", "old.npy"],
         ),
         (
             "dyads",
             None,
-            ["train baseline-chromatin", "-o", "a.npy", "--write-dyads", "old.npy"],
+            ["train baseline chromatin", "-o", "a.npy", "--write-dyads", "old.npy"],
         ),
     ],
 )
