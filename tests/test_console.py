@@ -21,7 +21,7 @@ from bigbird_dna.genome.chromatin.tracks import Track, select_tracks
 from bigbird_dna.genome.sources import find_source
 from bigbird_dna.genome.splits import parse_named_region
 from bigbird_dna.model.catalog import load_published
-from bigbird_dna.papers.experiments.experiment import find_experiment
+from bigbird_dna.papers.experiments.arms import find_experiment
 
 
 class Clock:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bigbird_dna.errors import UsageError
-from bigbird_dna.papers.experiments.experiment import find_experiment
+from bigbird_dna.papers.experiments.arms import find_experiment
 from tests.cli.command import words_of_command
 from tests.conftest import REPOSITORY
 from tests.docs.blocks import blocks
@@ -57,11 +57,10 @@ def test_a_mechanism(lab: Path) -> None:
     (lab / "run.yaml").write_text(
         "encoder: {attention: decaying, attention_options: {reach: 20}, layers: 2}\n"
     )
-    command = words_of_command(
-        "experiment receptive-field", "run.yaml", "--seq-len", 64, "-o", "reach.tsv"
-    )
+    command = words_of_command("experiment run theory", "run.yaml", "-o", "theory")
     python(lab, *COMMAND, *command)
-    assert (lab / "reach.tsv").read_text().splitlines()[1:] == ["1\t1\tyes"]
+    rows = (lab / "theory/receptive_field.tsv").read_text().splitlines()
+    assert rows[1:] == ["1\t1\tyes"]
 
 
 def test_a_task(lab: Path) -> None:
@@ -85,14 +84,8 @@ def test_a_baseline_and_an_experiment(lab: Path, tiny_config: Path) -> None:
     shutil.copytree(tiny_config.parent, lab, dirs_exist_ok=True)
     config = tiny_config.read_text().replace(str(tiny_config.parent), str(lab))
     (lab / "run.yaml").write_text(config)
-    experiment = ("run.yaml", "lab_experiment:Signals")
-    for arm in ("gc", "tata"):
-        python(lab, *COMMAND, *words_of_command("experiment run", *experiment, arm))
-    python(
-        lab,
-        *COMMAND,
-        *words_of_command("experiment compare", *experiment, "-o", "report"),
-    )
+    words = ("experiment run", "lab_experiment", "run.yaml", "-o", "report")
+    python(lab, *COMMAND, *words_of_command(*words))
     _, *rows = (lab / "report/signals.tsv").read_text().splitlines()
     table = (row.split("\t") for row in rows)
     found = {arm: float(auroc) for arm, auroc in table}
@@ -102,6 +95,6 @@ def test_a_baseline_and_an_experiment(lab: Path, tiny_config: Path) -> None:
 
 
 def test_what_cannot_be_imported_is_named() -> None:
-    for name in ("nothing_of_this_name:Signals", "json:Signals", "json:JSONDecoder"):
+    for name in ("nothing_of_this_name", "json"):
         with fails(UsageError, name):
             find_experiment(name)

@@ -90,10 +90,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "experiment": (
         "Run the papers' experiments: attention mechanisms, pretraining, long inputs.",
         {
-            "plan": "papers.commands.plan_experiment",
             "run": "papers.commands.run_experiment",
-            "compare": "papers.commands.compare_experiment",
-            "receptive-field": "papers.commands.show_reach",
         },
     ),
     "nlp": (
@@ -106,7 +103,6 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
                 "finetune",
                 "predict",
                 "evaluate",
-                "report",
             )
         },
     ),

@@ -1,211 +1,71 @@
-"""Commands that plan, run and compare experiments, compute receptive fields, and run tasks on text."""
+"""Commands that run the papers' experiments, and tasks on text."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, get_args
 
 from bigbird_dna.cli import options as opt
-from bigbird_dna.cli.options import argument, option, output, runs
+from bigbird_dna.cli.options import argument, option, output
 from bigbird_dna.console import log
-from bigbird_dna.disk.outputs import (
-    check_output,
-    named_output,
-    open_text,
-    text_destination,
-)
-from bigbird_dna.errors import UsageError, check_at_least_one, check_choice
+from bigbird_dna.disk.outputs import check_output
+from bigbird_dna.errors import UsageError, check_at_least_one
 from bigbird_dna.papers.experiments import EXPERIMENTS
-
-Part = Literal["model", "predictions", "cost", "data"]
-PARTS: tuple[Part, ...] = get_args(Part)
-NAME = argument(
-    f"One of {', '.join(EXPERIMENTS)}, or a custom experiment MODULE:CLASS.",
-    "EXPERIMENT",
-)
-
-
-def plan_experiment(
-    config: Path = opt.CONFIG,
-    experiment: str = NAME,
-    output: Path | None = opt.RESULT_FILE,
-    overrides: list[str] | None = opt.OVERRIDES,
-) -> None:
-    """List the jobs of an experiment: each arm and seed, its files, and the keys that differ from CONFIG.
-
-    An experiment that is incompatible with CONFIG is an error, as at the start of the workflow.
-
-    Example: bigbird-dna experiment plan workflow/config/demo.yaml table6
-    """
-    import json
-
-    from bigbird_dna.papers.experiments.experiment import find_experiment, plan
-
-    destination = named_output(output)
-    check_output(destination, [config])
-    run, _ = opt.read_run(config, overrides)
-    jobs = plan(find_experiment(experiment), run)
-    with text_destination(destination) as target, open_text(target) as stream:
-        stream.write("#" + "\t".join(PLAN) + "\n")
-        for job in jobs:
-            arm = job.arm
-            cells = [
-                arm.name,
-                str(job.seed),
-                arm.task,
-                arm.predictor,
-                str(job.directory),
-            ]
-            stream.write("\t".join([*cells, json.dumps(dict(arm.set))]) + "\n")
-
-
-PLAN = ("arm", "seed", "task", "predictor", "directory", "set")
-RECEPTIVE_FIELD = ("layers", "reached", "all")
-"""Columns of the tables that the commands write."""
 
 
 def run_experiment(
+    experiment: str = argument(f"One of {', '.join(EXPERIMENTS)}.", "NAME"),
     config: Path = opt.CONFIG,
-    experiment: str = NAME,
-    arm: str = argument("Arm of the experiment, as listed by experiment plan.", "ARM"),
-    seed: int | None = option(
-        None, "N", "One of the arm's seeds.", "the arm's first", "--seed", least=0
+    overrides: list[str] | None = opt.OVERRIDES,
+    list_arms: bool = option(
+        False, None, "List the arms that would run, and end.", "", "--list"
     ),
-    part: str = option(
-        "model",
-        "|".join(PARTS),
-        "Result to compute: the trained model or a baseline's predictions; predictions of held-out data; "
-        "time and memory of a training step; or a data set of the arm that differs from the run's.",
+    arm: str | None = option(
+        None, "ARM", "Run only this arm, without the comparison.", "all arms", "--arm"
+    ),
+    compare: bool = option(
+        False, None, "Compare arms that were run before, and run none.", "", "--compare"
     ),
     output: Path | None = output(
-        None,
-        "PATH",
-        "Directory or file to write.",
-        opt.RESULTS.experiment("EXPERIMENT/ARM/SEED/model"),
+        None, "DIR", "Directory for the tables and plots.", opt.RESULTS.report
     ),
-    overrides: list[str] | None = opt.OVERRIDES,
-    checkpoints: Path | None = opt.CHECKPOINTS,
     time_limit: str | None = opt.TIME_LIMIT,
     device: str = opt.DEVICE,
     threads: int | None = opt.THREADS,
 ) -> None:
-    """Run one arm of an experiment with one seed: train its model, or fit its baseline.
+    """Run an experiment: train its arms, then compare them in tables and plots.
 
-    Other parts are separate jobs: run --part data before, --part cost before trainings with matched compute
-    time, and --part predictions after. An interrupted training resumes from its last checkpoint when started
-    again, and stops like pretrain.
+    Each arm is a training, or a baseline, with one seed; it writes to RESULTS/experiments/NAME/ARM. Arms that
+    were run before with the same settings are not run again, and an interrupted training resumes. Values are
+    means over seeds with 95 % intervals, differences are paired by seed and test data, and published values
+    have columns of their own.
 
-    Example: bigbird-dna experiment run workflow/config/demo.yaml table6 400-genomic-k-mers
+    Example: bigbird-dna experiment run table6 workflow/config/demo.yaml
     """
     from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.papers.experiments import running
+    from bigbird_dna.papers.experiments.arms import find_arm, find_experiment, run_arm
     from bigbird_dna.training.distributed import time_of_end, world
 
-    check_choice("--part", part, PARTS)
+    if compare and arm is not None:
+        raise UsageError("give at most one of --arm and --compare")
+    if arm is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError("several processes train one arm: give --arm")
     ends = time_of_end(time_limit)
-    run, _ = opt.read_run(config, overrides)
-    job = running.find_job(run, experiment, arm, seed)
-    running.check_part(job, part)
-    with cpu_threads(threads):
-        if part == "model":
-            with world(device, ends) as here:
-                running.run_job(
-                    job, output or job.model, checkpoints or job.checkpoints, here
-                )
-            return
-        if part == "data":
-            running.make_data(job, output or job.data)
-            return
-        target = output or (job.predictions if part == "predictions" else job.cost)
-        if output is None:
-            target.parent.mkdir(parents=True, exist_ok=True)
-        check_output(target, [config, *job.inputs])
-        (running.predict if part == "predictions" else running.measure_cost)(
-            job, target, device
-        )
-
-
-def compare_experiment(
-    config: Path = opt.CONFIG,
-    experiment: str = NAME,
-    output: Path | None = output(
-        None, "DIR", "Directory for the tables and plots.", opt.RESULTS.report
-    ),
-    overrides: list[str] | None = opt.OVERRIDES,
-    benchmarks: Path | None = option(
-        None,
-        "DIR",
-        "Directory of Snakemake's benchmark files, for time and memory per job.",
-        "not shown",
-    ),
-    device: str = opt.DEVICE,
-    threads: int | None = opt.THREADS,
-) -> None:
-    """Compare the arms of an experiment in tables and plots, after all arms have been run.
-
-    Values are means over seeds with 95 % intervals, differences are paired by seed and test data, and
-    published values have separate columns.
-
-    Example: bigbird-dna experiment compare workflow/config/demo.yaml table6
-    """
-    from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.papers.experiments.experiment import find_experiment, plan
-    from bigbird_dna.reporting.run_page import check_benchmarks
-
-    check_benchmarks(benchmarks)
+    module = find_experiment(experiment)
     run, paths = opt.read_run(config, overrides)
-    found = find_experiment(experiment)
-    jobs = plan(found, run)
-    usual = (paths.report / found.files[0]).parent
+    arms = module.arms(run)
+    if list_arms:
+        for one in arms:
+            print(one.name, "finished" if one.is_finished else "", sep="\t")
+        return
     with cpu_threads(threads):
-        for line in found.compare(
-            run, jobs, output or usual, benchmarks=benchmarks, device=device
-        ):
-            log(line)
-
-
-def show_reach(
-    source: Path = argument(
-        "Configuration (YAML) or model directory with the encoder.", "CONFIG|MODEL_DIR"
-    ),
-    output: Path | None = opt.RESULT_FILE,
-    tokens: int | None = option(
-        None,
-        "N",
-        "Input length in tokens.",
-        "the encoder's maximum, at most 1024",
-        "--seq-len",
-        least=1,
-    ),
-    layers: int | None = option(
-        None, "N", "Maximum number of layers.", "number of encoder layers", least=1
-    ),
-) -> None:
-    """Compute the number of layers after which every token can depend on every other token.
-
-    Writes a table of the fraction of token pairs that are connected after each number of layers, up to the
-    first that connects all. For content-dependent mechanisms, random vectors are used.
-
-    Example: bigbird-dna experiment receptive-field workflow/config/demo.yaml --seq-len 4096
-    """
-    from bigbird_dna.config import load_config
-    from bigbird_dna.model.directory import read_encoder_config
-    from bigbird_dna.papers.experiments.receptive_field import (
-        MOST_TOKENS,
-        receptive_field,
-    )
-
-    destination = named_output(output)
-    check_output(destination, [source])
-    encoder = (
-        read_encoder_config(source) if source.is_dir() else load_config(source).encoder
-    )
-    length = tokens or min(encoder.max_length, MOST_TOKENS)
-    with text_destination(destination) as target, open_text(target) as stream:
-        stream.write("#" + "\t".join(RECEPTIVE_FIELD) + "\n")
-        for one in receptive_field(encoder, length, layers):
-            stream.write(
-                f"{one.layers}\t{one.share:.6g}\t{'yes' if one.complete else 'no'}\n"
-            )
+        for one in arms if arm is None else [find_arm(arms, arm)]:
+            if not compare:
+                with world(device, ends) as here:
+                    run_arm(module.train, one, here)
+        if arm is None:
+            report = output or (paths.report / module.FILES[0]).parent
+            for line in module.compare(run, report, device):
+                log(line)
 
 
 TEXT_CONFIG = argument(
@@ -383,16 +243,3 @@ def evaluate(
         if isinstance(value, float)
     )
     log(f"{output}: {shown}")
-
-
-@runs("papers.nlp.report.report_tasks", inputs=("evaluations",))
-def report(
-    evaluations: list[Path] = argument(
-        "Files of nlp evaluate, one per task.", "EVALUATION..."
-    ),
-    output: Path = output(..., "FILE", "HTML file to write."),
-) -> None:
-    """Write an HTML report of tasks that compares measured with published results.
-
-    Example: bigbird-dna nlp report imdb/evaluation.json -o report.html
-    """

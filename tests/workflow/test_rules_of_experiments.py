@@ -2,7 +2,6 @@
 
 import copy
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,20 @@ import torch
 import yaml
 
 from bigbird_dna.config import complete, load_config, parse_config, read_values
+from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.tables import read_text_table
-from bigbird_dna.errors import ConfigError, UsageError
-from bigbird_dna.papers.experiments.experiment import ArmJob, find_experiment, plan
-from bigbird_dna.papers.experiments.figures import trainings_figure
-from bigbird_dna.papers.experiments.running import find_job, run_job
-from bigbird_dna.papers.experiments.table_trainings import read_trainings
+from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.papers.experiments.ablation import steps_in_time
+from bigbird_dna.papers.experiments.arms import (
+    Arm,
+    find_arm,
+    find_experiment,
+    run_arm,
+)
+from bigbird_dna.papers.experiments.predictors import (
+    read_trainings,
+    trainings_figure,
+)
 from bigbird_dna.training.distributed import World
 from tests import tiny_run
 from tests.conftest import REPOSITORY
@@ -70,136 +77,85 @@ ABLATION: dict[str, Any] = {
 }
 
 
-def planned(
-    experiment: str, section: str, values: Any
-) -> dict[tuple[str, int], ArmJob]:
-    """The demo's jobs with another section, by arm and seed."""
+def planned(experiment: str, section: str, values: Any) -> dict[str, Arm]:
+    """The demo's arms with another section, by name."""
     config = complete(parse_config({**read_values(DEMO), section: values}))
-    found = {
-        (job.arm.name, job.seed): job
-        for job in plan(find_experiment(experiment), config)
-    }
-    # Two may have the same settings, and would shut each other out.
-    for place in ("directory", "checkpoints"):
-        assert len({getattr(job, place) for job in found.values()}) == len(found)
+    arms = find_experiment(experiment).arms(config)
+    found = {arm.name: arm for arm in arms}
+    assert len(found) == len(arms)
     return found
 
 
 def test_a_study_trains_a_model_for_each_start_share_and_seed(
     demo_run: str, study_run: str
 ) -> None:
-    more = {"arm": 24, "arm_predictions": 12, "pretraining_study": 1, "layer_probes": 1}
-    found = jobs(study_run)
-    assert found == jobs(demo_run) | more
-    (report,) = re.findall(r"bigbird-dna experiment compare (.*) > ", study_run)[:1]
-    assert all(
-        section in stage_configs(study_run)["report"]["pretraining_study"]
-        for section in STUDY
-    )
-    place = "results/demo/experiments/pretraining_study/promoters-random-0.05/7/model"
-    assert f"pretraining_study promoters-random-0.05 --seed 7 -o {place} " in study_run
-    assert (
-        "--benchmarks results/demo/benchmarks -o results/demo/report" in study_run
-        and report
-    )
+    more = {"arm": 24, "pretraining_study": 1, "layer_probes": 1}
+    assert jobs(study_run) == jobs(demo_run) | more
+    report = stage_configs(study_run)["report"]["pretraining_study"]
+    assert all(section in report for section in STUDY)
+    log = "results/demo/logs/arm-pretraining_study-promoters-random-0.05-seed7.log"
+    arm = f"pretraining_study {log}.yaml --arm promoters-random-0.05-seed7 "
+    assert f"bigbird-dna experiment run {arm}" in study_run
+    assert "--compare -o results/demo/report" in study_run
     arms = planned("pretraining_study", "pretraining_study", STUDY)
     assert len(arms) == 24
-    for (name, seed), job in arms.items():
-        task, start, share = name.split("-")
-        training = getattr(job.config, task).training
-        assert (training.train_fraction, training.seed, training.evaluate_every) == (
-            float(share),
-            seed,
-            20,
-        )
+    for arm in arms.values():
+        task, start = arm.options["task"], arm.options["start"]
+        training = getattr(arm.config, task).training
+        assert training.train_fraction == arm.options["share"]
+        assert (training.seed, training.evaluate_every) == (arm.seed, 20)
         assert training.steps == (900 if start == "random_long" else 100)
-        initial = getattr(job.config, task).model.initial
+        initial = getattr(arm.config, task).model.initial
         assert initial == ("pretrained" if start == "pretrained" else "random")
-        assert (job.arm.initialization is None) == (start != "pretrained")
-        assert job.config.promoters.calibration.negatives == 0
+        assert (arm.initialization is None) == (start != "pretrained")
+        assert arm.config.promoters.calibration.negatives == 0
 
 
 def test_tables_have_a_model_for_each_start_and_seed_and_comparators(
     demo_run: str, tmp_path: Path
 ) -> None:
-    text = dry_run(
-        tmp_path,
-        *overlay(tmp_path, {"tables": TABLES}),
-        "--",
-        "table5",
-        "table6",
-        "table7",
-    )
+    targets = ("table5", "table6", "table7")
+    text = dry_run(tmp_path, *overlay(tmp_path, {"tables": TABLES}), "--", *targets)
     found = jobs(text)
     assert not {"arm", "table5"} & set(jobs(demo_run))
     # Two sets in the run's own windows; one in windows of 1,000 bp, and in 2,000 that only bert-512 sees.
-    # Two pretrainings; 16 models, 12 probes and 12 comparators of promoters; 8, 6 and 3 of chromatin.
-    made = (
-        "arm_pretraining",
-        "arm",
-        "arm_data",
-        "arm_predictions",
-        "table5",
-        "table6",
-        "table7",
-    )
-    assert [found[name] for name in made] == [
-        2,
-        16 + 12 + 12 + 8 + 6 + 3,
-        3,
-        2 + 8,
-        1,
-        1,
-        1,
-    ]
+    # Two pretrainings; data of three windows; 16 models, 12 probes and 12 comparators of promoters; 8, 6 and 3
+    # of chromatin.
+    counts = [found[name] for name in ("arm_pretraining", "arm", *targets)]
+    assert counts == [2, 3 + 16 + 12 + 12 + 8 + 6 + 3, 1, 1, 1]
     promoters, chromatin, pretrained = (
         planned(f"table{n}", "tables", TABLES) for n in (6, 7, 5)
     )
-    own = promoters["400-upstream-own-random", 7]
-    assert (
-        own.arm.initialization is None and own.arm.options["negative_set"] == "upstream"
-    )
-    assert (
-        own.config.promoters.training.seed,
-        own.config.promoters.training.steps,
-    ) == (7, 20)
-    assert not [key for key in own.arm.set if key.startswith("encoder.")]
-    bert = promoters["2000-genomic-bert-512-pretrained", 1]
-    assert bert.arm.initialization == pretrained["bert-512", 1].model
-    assert (
-        bert.config.encoder.attention == "full"
-        and bert.config.promoters.windows.sides == (1500, 500)
-    )
-    assert bert.data.name == "2000"
-    assert chromatin["bert-512-random", 7].arm.options["window"] == 2000
-    assert "window" not in chromatin["own-random", 7].arm.options
+    own = promoters["400-upstream-own-random-seed7"]
+    assert own.initialization is None and own.options["negative_set"] == "upstream"
+    training = own.config.promoters.training
+    assert (training.seed, training.steps, training.keep) == (7, 20, "best")
+    assert own.config.encoder == complete(load_config(DEMO)).encoder
+    bert = promoters["2000-genomic-bert-512-pretrained-seed1"]
+    assert bert.initialization == pretrained["bert-512"].model
+    assert pretrained["bert-512"].done in bert.inputs
+    assert bert.config.encoder.attention == "full"
+    assert bert.config.promoters.windows.sides == (1500, 500)
+    assert promoters["2000-windows"].done in bert.inputs
+    assert chromatin["bert-512-random-seed7"].options["window"] == 2000
+    assert chromatin["own-random-seed7"].options["window"] == 8000
     # As many tokens a step as the run's own 32 inputs of 128.
-    longer = pretrained["bigbird-256", 1].config.pretraining
+    longer = pretrained["bigbird-256"].config.pretraining
     assert (longer.batch_size, longer.sequence_tokens, longer.steps) == (16, 256, 40)
-    assert pretrained["bert-512", 1].arm.predictions == "tsv"
-    windows = find_experiment("table6").data_config(own.run, "1000").promoters.windows
+    windows = promoters["1000-windows"].config.promoters.windows
     assert windows.sides == (750, 250) and windows.negative_sets == ("genomic",)
-    network = promoters["400-permuted-cnnprom", 7].arm
-    assert network.options == {"negative_set": "permuted"}
-    training = promoters["400-permuted-cnnprom", 7].config.promoters.training
-    assert training == own.config.promoters.training and (
-        training.keep,
-        training.steps,
-    ) == ("best", 20)
-    assert promoters["400-permuted-gc", 1].arm.options == {"negative_set": "permuted"}
-    assert ("400-permuted-gc", 7) not in promoters
-    probe = promoters["1000-genomic-own-random-probe", 7].arm
-    assert (
-        probe.initialization == own.run.paths.pretrained
-        and probe.options["weights"] == "random"
-    )
-    probe = chromatin["bert-512-pretrained-probe", 1].arm
-    assert (
-        probe.initialization == pretrained["bert-512", 1].model
-        and probe.options["window"] == 2000
-    )
-    scan = chromatin["motifs", 1]
-    assert scan.arm.options == {"taxon": "fungi", "window": 600}
+    network = promoters["400-permuted-cnnprom-seed7"]
+    assert network.config.promoters.training == training
+    assert "400-permuted-gc-seed1" in promoters
+    assert "400-permuted-gc-seed7" not in promoters
+    probe = promoters["1000-genomic-own-random-probe-seed7"]
+    assert probe.initialization == own.run.paths.pretrained
+    assert probe.options["weights"] == "random"
+    probe = chromatin["bert-512-pretrained-probe-seed1"]
+    assert probe.initialization == pretrained["bert-512"].model
+    assert probe.options["window"] == 2000
+    scan = chromatin["motifs-seed1"]
+    assert (scan.options["taxon"], scan.options["window"]) == ("fungi", 600)
     assert scan.config.chromatin.evaluation.test_bins == 600
 
 
@@ -212,13 +168,14 @@ def test_the_learning_rate_of_a_table_has_the_lowest_loss_on_validation_data(
     config = complete(
         parse_config({**read_values(DEMO), "tables": tables, "results": str(tmp_path)})
     )
-    jobs = plan(find_experiment("table6"), config)
-    trained = [job for job in jobs if job.arm.rate]
+    arms = [arm for arm in find_experiment("table6").arms(config) if arm.options]
+    trained = [arm for arm in arms if "-rate-" in arm.name]
     # Two sets and a wider window, each with two models and a network, two rates and two seeds.
     assert len(trained) == 3 * 3 * 2 * 2
-    for job in trained:
-        lowest = {1e-3: 0.3, 1e-2: 0.4}[job.arm.rate] + (0.2 if job.seed == 7 else 0.0)
-        if job.arm.predictor == "cnnprom":
+    for arm in trained:
+        rate = arm.config.promoters.training.optimizer.learning_rate
+        lowest = {1e-3: 0.3, 1e-2: 0.4}[rate] + (0.2 if arm.seed == 7 else 0.0)
+        if arm.options["predictor"] == "cnnprom":
             lowest = 0.9 - lowest
         lines = [
             *({"step": 5 * n, "loss": 1.0, "seconds": 2.5 * n} for n in (1, 2, 3)),
@@ -226,39 +183,37 @@ def test_the_learning_rate_of_a_table_has_the_lowest_loss_on_validation_data(
             {"step": 10, "evaluation": {"loss": lowest, "auroc": 1 - lowest}},
             {"step": 15, "evaluation": {"loss": 9.0 - lowest, "auroc": 0.99}},
         ]
-        job.model.mkdir(parents=True)
-        (job.model / "training.jsonl").write_text(
+        arm.model.mkdir(parents=True)
+        (arm.model / "training.jsonl").write_text(
             "".join(f"{json.dumps(line)}\n" for line in lines)
         )
-        (job.model / "metrics.json").write_text('{"training": {"parameters": 12}}')
-        (job.model / "comparator.json").write_text('{"chosen": {"parameters": 34}}')
-    found = read_trainings(jobs)
-    chosen = found.table[found.table["chosen"] == "yes"]
+        (arm.model / "metrics.json").write_text('{"training": {"parameters": 12}}')
+        (arm.model / "comparator.json").write_text('{"chosen": {"parameters": 34}}')
+    table, curves, kept = read_trainings(arms)
+    chosen = table[table["chosen"] == "yes"]
     assert chosen["predictor"].tolist() == ["bigbird", "bigbird", "cnnprom"] * 3
     assert chosen["learning_rate"].tolist() == [1e-3, 1e-3, 1e-2] * 3
     assert chosen["validation_loss"].tolist() == pytest.approx([0.4] * 9)
     assert chosen["validation_auroc"].tolist() == pytest.approx([0.6] * 9)
     columns = ["seeds", "steps", "examples", "seconds", "best_step"]
-    assert (chosen[columns] == [2, 20, 20 * 32, 7.5, 10]).all(axis=None), chosen[
-        columns
-    ]
+    assert (chosen[columns] == [2, 20, 20 * 32, 7.5, 10]).all(axis=None)
     assert chosen["parameters"].tolist() == [12, 12, 34] * 3
     assert chosen["window"].tolist() == [400] * 6 + [1000] * 3
-    kept = [
-        job
-        for job in jobs
-        if not job.arm.rate
-        or job.arm.rate == (1e-2 if job.arm.predictor == "cnnprom" else 1e-3)
+    rates = {"cnnprom": "-rate-0.01-", "bigbird": "-rate-0.001-"}
+    expected = [
+        arm
+        for arm in arms
+        if "-rate-" not in arm.name or rates[arm.options["predictor"]] in arm.name
     ]
-    assert found.jobs == kept
-    trainings_figure(found.table, found.curves, tmp_path / "curves.svg")
+    assert [arm.name for arm in kept] == [arm.name for arm in expected]
+    trainings_figure(table, curves, tmp_path / "curves.svg")
     assert "bigbird random" in (tmp_path / "curves.svg").read_text()
 
 
 def test_custom_sequences_have_the_networks_of_table_6_on_their_own_windows() -> None:
     values = read_values(REPOSITORY / "workflow/config/sequences.yaml")
 
-    def arms(tables: dict[str, Any], **sequences: Any) -> dict[str, ArmJob]:
+    def arms(tables: dict[str, Any], **sequences: Any) -> dict[str, Arm]:
         promoters = {
             **values["promoters"],
             "sequences": {"positives": "p.fa", **sequences},
@@ -269,25 +224,24 @@ def test_custom_sequences_have_the_networks_of_table_6_on_their_own_windows() ->
             "tables": {**values["tables"], **tables},
         }
         config = complete(parse_config(changed))
-        return {job.arm.name: job for job in plan(find_experiment("table6"), config)}
+        return {arm.name: arm for arm in find_experiment("table6").arms(config)}
 
     found = arms({"promoters": ["position", "deepromoter"], "learning_rates": None})
     assert [*found] == [
-        f"{negatives}-{name}"
+        f"{negatives}-{name}-seed{seed}"
         for negatives in ("substituted", "permuted")
-        for name in ("own-random", "position", "deepromoter")
+        for name, seeds in (("own-random", 3), ("position", 1), ("deepromoter", 3))
+        for seed in range(1, seeds + 1)
     ]
-    job = found["permuted-deepromoter"]
-    assert (job.data, job.reference) == (job.run.paths.windows, job.run.paths.sequences)
-    assert job.arm.options == {"negative_set": "permuted"}
+    arm = found["permuted-deepromoter-seed1"]
+    assert arm.run.paths.sequences in arm.inputs
+    assert arm.options["negative_set"] == "permuted"
     # Not aligned: trimmed around the center.
     trimmed = arms(
         {"promoters": ["position", "gc"], "negative_sets": ["permuted"]}, length=100
     )
-    assert {name.split("-rate")[0] for name in trimmed} == {
-        "permuted-own-random",
-        "permuted-gc",
-    }
+    names = {arm.options["predictor"] for arm in trimmed.values()}
+    assert names == {"bigbird", "gc"}
     for wrong in (
         {"windows": [200]},
         {"models": [{"name": "wide", "tokens": 128, "window": 200}]},
@@ -320,51 +274,58 @@ def test_an_ablation_trains_every_mechanism_for_the_same_steps_and_time(
     assert not [name for name in jobs(demo_run) if "ablation" in name]
     # Of the same time the reference has its models of the same steps.
     trainings = 3 * 2 * (1 + 2) + 2 * 2
-    made = ("arm", "arm_cost", "arm_predictions", "ablation")
-    assert [found[name] for name in made] == [trainings + 6, 3, trainings + 6, 1]
+    assert (found["arm"], found["ablation"]) == (3 + trainings + 6, 1)
     assert "pretrain" not in found and "finetune_chromatin" not in found
     arms = planned("ablation", "ablation", ABLATION)
-    assert len(arms) == trainings + 6
-    long = arms["deep-4096", 7].config
+    assert len(arms) == 3 + trainings + 6
+    long = arms["deep-4096-seed7"].config
     encoder, training = long.encoder, long.pretraining
-    assert (
-        encoder.attention == "combiner_fixed"
-        and encoder.attention_options["pooling"] == "deepsets_max"
-    )
+    assert encoder.attention == "combiner_fixed"
+    assert encoder.attention_options["pooling"] == "deepsets_max"
     assert (encoder.head_init, encoder.max_length) == ("local", 4096)
     assert (training.steps, training.sequence_tokens, training.seed) == (13, 4096, 7)
-    assert [(stage.steps, stage.tokens) for stage in training.length_curriculum] == [
-        (10, 256)
-    ]
-    place = arms["full-time", 1].run.paths.experiment("ablation")
-    assert arms["full-time", 1].arm.costs == [
-        place / f"{name}-steps/cost.json" for name in ("full", "bigbird")
-    ]
-    assert arms["full-steps", 1].arm.measured == (256, 1024, 4096)
-    far = arms["deep-distance", 7]
+    (shorter,) = training.length_curriculum
+    assert (shorter.steps, shorter.tokens) == (10, 256)
+    timed = arms["full-time-seed1"].inputs
+    assert {arms[f"{name}-cost"].done for name in ("full", "bigbird")} <= {*timed}
+    assert arms["full-cost"].options["tokens"] == [256, 1024, 4096]
+    far = arms["deep-distance-seed7"]
     assert far.config.encoder.layers == 4 and far.config.chromatin.model.bin_layers == 0
-    assert (
-        far.config.chromatin.model.initial == "random"
-        and far.arm.initialization is None
-    )
-    assert far.arm.options["tracks"] == ("ACTIVE",) and far.arm.predictions == "npy"
+    assert far.config.chromatin.model.initial == "random" and not far.initialization
 
 
 def test_an_ablation_of_so_many_seconds_without_tracks(tmp_path: Path) -> None:
     own = {"name": "bigbird", "encoder": {"random_blocks": 2}}
-    ablation = {
-        "mechanisms": [own, "window"],
-        "time_budget_s": 9,
-        "lengths": [],
-        "long_range_tracks": [],
-    }
-    found = jobs(
-        dry_run(tmp_path, *overlay(tmp_path, {"ablation": ablation}), "--", "ablation")
+    ablation = {"mechanisms": [own, "window"], "time_budget_s": 9}
+    ablation |= {"lengths": [], "long_range_tracks": []}
+    arms = planned("ablation", "ablation", ablation)
+    assert [*arms] == [
+        *("bigbird-cost", "window-cost", "bigbird-steps-seed1", "bigbird-time-seed1"),
+        *("window-steps-seed1", "window-time-seed1"),
+    ]
+    arm = arms["bigbird-time-seed1"]
+    assert arm.options["seconds"] == 9 and arms["bigbird-cost"].done in arm.inputs
+
+
+def test_steps_of_the_same_time(tmp_path: Path) -> None:
+    ablation = {"mechanisms": ["bigbird", "window"], "lengths": [], "steps": 60}
+    config = parse_config(
+        {**read_values(DEMO), "ablation": ablation, "results": str(tmp_path)}
     )
-    assert (found["arm"], found["arm_cost"], found["arm_predictions"]) == (4, 2, 4)
-    assert "chromatin_baseline" not in found
-    timed = planned("ablation", "ablation", ablation)["bigbird-time", 1].arm
-    assert timed.options["seconds"] == 9.0 and len(timed.costs) == 1
+    arms = {arm.name: arm for arm in find_experiment("ablation").arms(config)}
+    timed = arms["window-time-seed1"]
+    clock = {"clock": "processor", "device": "cpu", "threads": 1}
+    for seconds, expected in ((0.25, 120), (0.5, 60), (0.51, 58), (1000, 1)):
+        for name, own in (("bigbird", 0.5), ("window", seconds)):
+            done = arms[f"{name}-cost"].done
+            done.parent.mkdir(parents=True, exist_ok=True)
+            row = {"tokens": 512, "seconds": own}
+            write_json(done, {"metrics": {**clock, "lengths": [row]}})
+        assert steps_in_time(timed) == expected
+    values = {"metrics": {**clock, "clock": "wall", "lengths": [row]}}
+    write_json(arms["window-cost"].done, values)
+    with fails(DataError, "window", "'wall'"):
+        steps_in_time(timed)
 
 
 def test_an_ablation_is_looked_at_before_its_work(tmp_path: Path) -> None:
@@ -372,8 +333,31 @@ def test_an_ablation_is_looked_at_before_its_work(tmp_path: Path) -> None:
     deep = {"name": "deep", "attention": "full", "encoder": {"layerz": 3}}
     wrong = overlay(tmp_path, {"ablation": {"mechanisms": ["bigbird", deep]}})
     outcome = snakemake(tmp_path, "--dry-run", *wrong, "--", "ablation")
-    message(refused(outcome), "ablation.mechanisms: deep: ", "'encoder.layerz'")
+    message(refused(outcome), "ablation: deep-cost: ", "'encoder.layerz'")
     assert "ablation" not in jobs(dry_run(tmp_path, *wrong))
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"mechanisms": ["bigbird", "bigbrid"]}, "'bigbrid'"),
+        ({"mechanisms": ["bigbird", "bigbird_etc"]}, "num_global_tokens"),
+        (
+            {
+                "mechanisms": [
+                    "bigbird",
+                    {"name": "left", "attention": "full", "encoder": {"causal": True}},
+                ]
+            },
+            "left",
+        ),
+        ({"long_range_tracks": ["ACTVE"]}, "'ACTVE'"),
+    ],
+)
+def test_ablations_that_cannot_be(changes: dict[str, Any], named: str) -> None:
+    with fails(ConfigError, "ablation", named) as caught:
+        planned("ablation", "ablation", {"lengths": [], **changes})
+    assert "\n" not in str(caught.value)
 
 
 def test_tracks_to_tell_from_afar_are_looked_for_once_the_data_are_there(
@@ -388,34 +372,15 @@ def test_tracks_to_tell_from_afar_are_looked_for_once_the_data_are_there(
         ],
     )
     config.paths.chromatin_data.mkdir(parents=True)
-    (config.paths.chromatin_data / "tracks.tsv").write_text(
-        "track\tgroup\nOPEN1\tDHS\nSILENT\tHM\n"
-    )
-    job = find_job(config, "ablation", "bigbird-distance", None)
-    with fails(ConfigError, "ACTIVE", config.paths.chromatin_data / "tracks.tsv"):
-        run_job(
-            job,
-            tmp_path / "model",
-            tmp_path / "checkpoints",
-            World(0, 1, torch.device("cpu")),
-        )
+    path = config.paths.chromatin_data / "tracks.tsv"
+    path.write_text("track\tgroup\nOPEN1\tDHS\nSILENT\tHM\n")
+    ablation = find_experiment("ablation")
+    arm = find_arm(ablation.arms(config), "bigbird-distance-seed1")
+    with fails(ConfigError, "ACTIVE", path):
+        run_arm(ablation.train, arm, World(0, 1, torch.device("cpu")))
 
 
-def test_two_attentions_may_be_the_same_under_two_names() -> None:
-    long_range = {"attentions": {"bigbird": {}, "again": {}}, "seeds": [1, 2]}
-    assert len(planned("long_range_arena", "long_range_arena", long_range)) == 2 * 2 * 2
-
-
-def test_jobs_that_are_in_no_plan(tmp_path: Path) -> None:
-    config = load_config(DEMO)
-    for arm, seed in (("no-arm", 1), ("gc", 99)):
-        with fails(UsageError, arm if seed == 1 else str(seed)):
-            find_job(config, "table7", arm, seed)
-    with fails(UsageError, "'table8'"):
-        find_experiment("table8")
-
-
-# The paper's tables and an ablation, run to their ends in miniature
+# The paper's tables by the workflow, run to their ends in miniature
 
 
 SMALL_TABLES: dict[str, Any] = {
@@ -430,21 +395,6 @@ SMALL_TABLES: dict[str, Any] = {
         {"name": "bigbird-200", "tokens": 200},
     ],
     **{"steps": {"promoters": 4, "chromatin": 4}, "learning_rates": [1e-3, 1e-2]},
-}
-SMALL_ABLATION: dict[str, Any] = {
-    **{
-        "mechanisms": ["full", "bigbird", "combiner_fixed"],
-        "seeds": [1],
-        "tokens": 64,
-        "batch_tokens": 256,
-    },
-    **{
-        "steps": 4,
-        "lengths": [256],
-        "long_input_steps": 2,
-        "long_range_tracks": ["ACTIVE"],
-        "long_range_steps": 4,
-    },
 }
 
 
@@ -503,20 +453,3 @@ def test_all_tables_of_a_small_run(tmp_path: Path) -> None:
     assert len(rates) == 3 * 2 + 3 and all(one == {1e-3, 1e-2} for one in rates)
     chosen = trained[trained["chosen"] == "yes"]
     assert len(chosen) == len(rates) and (trained["examples"] == 4 * 16).all(), trained
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_a_small_ablation(tmp_path: Path) -> None:
-    report = run(tmp_path, {"ablation": SMALL_ABLATION}, "ablation") / "ablation"
-    table = pd.read_csv(report / "ablation.tsv", sep="\t")
-    assert table["mechanism"].tolist() == SMALL_ABLATION["mechanisms"]
-    for column in (
-        "bits_per_base",
-        "time_bits_per_base",
-        "tokens_per_second",
-        "auroc_ACTIVE",
-    ):
-        assert table[column].notna().all()
-    lengths = pd.read_csv(report / "ablation_lengths.tsv", sep="\t")
-    assert sorted(set(lengths["tokens"])) == [64, 256]

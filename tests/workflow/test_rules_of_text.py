@@ -64,7 +64,7 @@ def test_the_demo_is_the_default_of_its_configuration_and_a_target(
     by_target = dry_run(tmp_path, "nlp_demo")
     by_file = dry_run(tmp_path, "--configfile", SHIPPED)
     assert jobs(by_target) == jobs(by_file)
-    assert jobs(by_target)["nlp_report"] == 1
+    assert jobs(by_target)["nlp_evaluate"] == len(read_config(SHIPPED).demo)
     assert jobs(by_target)["nlp_train"] == len(read_config(SHIPPED).demo)
 
 
@@ -120,5 +120,6 @@ def test_small_tasks_run_to_their_page(tmp_path: Path) -> None:
     )
     outcome = snakemake(tmp_path, "--configfile", path)
     assert outcome.code == 0, outcome.err
-    page = (tmp_path / "results/mine/report.html").read_text()
-    assert "accuracy" in page and "bits per character" in page
+    for task, metric in (("far", "accuracy"), ("text", "bits_per_character")):
+        evaluation = tmp_path / f"results/mine/{task}/evaluation.json"
+        assert metric in evaluation.read_text()

@@ -27,7 +27,7 @@ from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.sources import find_inputs, labeled_role, sequence_role
 from bigbird_dna.gpus import keep_kernels
 from bigbird_dna.papers.experiments import EXPERIMENTS
-from bigbird_dna.papers.experiments.experiment import find_experiment, plan
+from bigbird_dna.papers.experiments.arms import find_experiment
 from bigbird_dna.workflow import (
     device,
     given,
@@ -164,79 +164,59 @@ def shard_args(count):
 
 @functools.cache
 def planned(experiment):
-    """Return the jobs of an experiment by arm and seed; all are checked before the first one runs."""
+    """Return the arms of an experiment by name; all are checked before the first one runs."""
     try:
-        jobs = plan(find_experiment(experiment), CONFIG)
+        return {arm.name: arm for arm in find_experiment(experiment).arms(CONFIG)}
     except BigBirdDnaError as error:
         sys.exit(f"bigbird-dna: error: {error}")
-    return {(job.arm.name, str(job.seed)): job for job in jobs}
-
-
-def planned_job(wildcards):
-    """Return the job of an arm and seed; without a seed, the first job of the arm."""
-    jobs = planned(wildcards.experiment)
-    own = [job for (arm, _), job in jobs.items() if arm == wildcards.arm]
-    return jobs.get((wildcards.arm, wildcards.get("seed")), own[0] if own else None)
 
 
 def arm_inputs(wildcards):
-    """Return the inputs of a job; for an arm outside the plan, a file that does not exist."""
-    job = planned_job(wildcards)
-    return job.inputs if job else PATHS.experiment(f"no-arm-{wildcards.arm}")
+    """Return the inputs of an arm; for a name outside the plan, a file that does not exist."""
+    arm = planned(wildcards.experiment).get(wildcards.arm)
+    return arm.inputs if arm else PATHS.experiment(f"no-arm-{wildcards.arm}")
 
 
 def arm_processes(wildcards):
-    """Return the number of processes of a training: that of pretraining or of the task; 1 for baselines."""
-    job = planned_job(wildcards)
-    if job is None or not job.is_model or job.experiment == "ablation":
-        return 1
-    return {
-        "pretraining": CONFIG.num_gpus,
-        "promoters": CONFIG.promoters.num_gpus,
-        "chromatin": CONFIG.chromatin.num_gpus,
-    }.get(job.arm.task, 1)
+    """Return the number of processes of an arm."""
+    arm = planned(wildcards.experiment).get(wildcards.arm)
+    return max(1, arm.processes) if arm else 1
+
+
+def arm_gpus(wildcards):
+    """Return the number of GPUs of an arm; 0 for its data."""
+    arm = planned(wildcards.experiment).get(wildcards.arm)
+    return arm.processes if arm else 0
 
 
 def arm_threads(wildcards):
-    """Return the threads of a training: one per process, to train models in parallel; more for single models."""
-    job, processes = planned_job(wildcards), arm_processes(wildcards)
-    alone = job is not None and (
-        job.arm.task == "bytes" or (job.arm.task == "pretraining" and job.experiment != "ablation")
-    )
-    return max(8, processes) if alone else processes
+    """Return the threads of an arm: one per process, to train arms in parallel; more for large single models."""
+    single = wildcards.experiment in ("table5", "byte_lm")
+    return max(8 if single else 1, arm_processes(wildcards))
 
 
-def data_arm(wildcards):
-    """Return the first arm that uses a data set; the command selects the data set by this arm."""
-    jobs = planned(wildcards.experiment).values()
-    return next((job.arm.name for job in jobs if job.arm.data == wildcards.data), "none")
-
-
-def data_settings(wildcards):
-    """Return the settings that determine a data set, in addition to its inputs."""
-    found = find_experiment(wildcards.experiment).data_config(CONFIG, wildcards.data)
-    return found.model_dump_json()
+def arm_settings(wildcards):
+    """Return all that determines the result of an arm, besides its inputs."""
+    return json.dumps(planned(wildcards.experiment)[wildcards.arm].settings)
 
 
 def compared(experiment):
     """Return an input function for all files that an experiment compares."""
 
     def inputs(wildcards):
-        jobs = planned(experiment).values()
-        return [path for job in jobs for path in job.outputs] + [
-            *find_experiment(experiment).inputs(CONFIG)
-        ]
+        found = find_experiment(experiment)
+        further = found.inputs(CONFIG) if hasattr(found, "inputs") else []
+        return [arm.done for arm in planned(experiment).values()] + further
 
     return inputs
 
 
 def compared_settings(experiment):
-    """Return a params function for the arms, seeds and minimum positives of a report."""
+    """Return a params function for the arms and minimum positives of a report."""
 
     def settings(wildcards):
-        jobs = [f"{job.arm.name}/{job.seed}" for job in planned(experiment).values()]
         probed = stage_text(CONFIG, "promoters") * (experiment == "layer_probes")
-        return f"{CONFIG.chromatin.min_positives_report} {' '.join(jobs)}{probed}"
+        return f"{CONFIG.chromatin.min_positives_report} {' '.join(planned(experiment))}{probed}"
 
     return settings
 

@@ -1,8 +1,7 @@
-"""Text tasks: records, model, predictions and metrics per task, and one report; need the optional dependencies nlp."""
+"""Text tasks: records, model, predictions and metrics per task; need the optional dependencies nlp."""
 
 import json
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 from bigbird_dna.errors import BigBirdDnaError
@@ -121,19 +120,3 @@ rule nlp_evaluate:
     shell:
         "bigbird-dna nlp evaluate {input.config:q} --task {wildcards.task:q} -o {output:q}"
         " --threads {threads} > {log:q} 2>&1"
-
-
-rule nlp_report:
-    input:
-        [NLP.paths(task).evaluation for task in NLP.demo],
-    output:
-        NLP_RESULTS / "report.html",
-    log:
-        NLP_RESULTS / "logs/report.log",
-    benchmark:
-        NLP_RESULTS / "benchmarks/report.tsv"
-    localrule: True
-    params:
-        version=version("bigbird-dna"),
-    shell:
-        "bigbird-dna nlp report {input:q} -o {output:q} > {log:q} 2>&1"

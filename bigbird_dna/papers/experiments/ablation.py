@@ -1,150 +1,472 @@
-"""Compare attention mechanisms: metrics of their trainings, and their cost."""
+"""The same encoder with one attention mechanism after the other: bits per base, AUROC of tracks, and cost.
+
+Arms are named MECHANISM-PART. Parts are trainings of equal `steps`, of equal `time`, on longer inputs (their
+number of tokens), and on tracks that depend on distal elements (`distance`), besides the `cost` of a step.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from bigbird_dna.config import AblationConfig
+from bigbird_dna.config import SIMULATED, AblationConfig, Config, TrainingConfig
+from bigbird_dna.config.mechanisms import find_mechanism
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import write_json
+from bigbird_dna.disk.atomic import read_object, write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Column, Schema, json_rows, write_table
-from bigbird_dna.errors import DataError, one_of
+from bigbird_dna.errors import ConfigError, DataError, one_of
 from bigbird_dna.genome.chromatin.tracks import read_tracks
-from bigbird_dna.metrics.auroc import FEWEST_UNITS, UNDEFINED, Estimate, auroc_note
+from bigbird_dna.metrics.auroc import FEWEST_UNITS, Estimate, auroc_note
 from bigbird_dna.metrics.resampling import BLOCK_BASES, sampled_rates
-from bigbird_dna.papers.experiments.ablation_files import (
-    AblationResult,
-    ByMechanism,
-    Cost,
-    ModelFiles,
-    read_model_bits,
+from bigbird_dna.papers.experiments.arms import (
+    Arm,
+    Keys,
+    make_arm,
+    read_arrays,
+    training_inputs,
 )
 from bigbird_dna.papers.experiments.comparing import (
-    BITS_PER_BASE,
-    Arms,
-    EvaluatedModels,
-    ModelComparison,
-    by_arm,
+    ENDS,
+    Metric,
     compare_arms,
-    evaluate_rows,
-    open_test_bins,
+    row_aurocs,
+    training_seconds,
 )
-from bigbird_dna.papers.experiments.figures import length_figure, mechanism_figure
-from bigbird_dna.reporting.arrays import read_blocks
-from bigbird_dna.reporting.result import markdown, readable
+from bigbird_dna.reporting.arrays import open_array, open_predictions, read_blocks
+from bigbird_dna.reporting.result import (
+    GRAY,
+    GREEN,
+    SERIES,
+    markdown,
+    panels,
+    readable,
+    save_figure,
+)
 from bigbird_dna.reporting.track_evaluation import UNMEASURED, read_slice
+from bigbird_dna.simulate.truth import TRACKS
 
-BUILDING_BLOCKS: Mapping[str, str] = {
-    "full": "BERT",
-    "random": "R",
-    "window": "W",
-    "random_window": "R + W",
-    "bigbird": "",
-}
-"""Mechanism → its name in Table 1 of Zaheer et al. (2020), which has no row of all three kinds."""
-# Table 1: accuracy on masked tokens of text, %, at 512 tokens.
-MASKED_ACCURACY: Mapping[str, float] = {
-    "full": 64.2,
-    "random": 60.1,
-    "window": 58.3,
-    "random_window": 62.7,
-}
+if TYPE_CHECKING:
+    from bigbird_dna.training.distributed import World
+
+FILES = tuple(f"ablation/ablation.{end}" for end in ("tsv", "json", "md", "svg"))
+# Names in Table 1 of Zaheer et al. (2020), which has no row of all three kinds of blocks, and its accuracy
+# on masked tokens of text, %, at 512 tokens.
+TABLE1 = {"full": "BERT", "random": "R", "window": "W", "random_window": "R + W"}
+MASKED_ACCURACY = {"full": 64.2, "random": 60.1, "window": 58.3, "random_window": 62.7}
 # Ren et al. (2021): perplexity of masked tokens on C4, by input length in tokens.
-PERPLEXITY: Mapping[str, Mapping[int, float]] = {
+PERPLEXITY = {
     "full": {2048: 4.552},
     "bigbird": {2048: 4.696, 8192: 4.542},
     "combiner_fixed": {8192: 4.139},
 }
-PUBLISHED = {*BUILDING_BLOCKS, *MASKED_ACCURACY, *PERPLEXITY}
-ABLATION_NOTE = (
+NOTE = (
     "Published values are for English text, not for the genome of this run: accuracy on masked tokens in "
     "percent (Zaheer et al. 2020, Table 1, 512 tokens; BERT means full attention), and perplexity of masked "
     "tokens on C4 (Ren et al. 2021; with axial spans, 8,192 tokens: 4.190)."
 )
 
-TITLE, SEEDS, LENGTHS = (
-    "Attention mechanisms on the same DNA",
-    "Each seed",
-    "Longer inputs",
-)
+
+# Arms
 
 
-def ablation_report(
-    section: AblationConfig,
-    output: Path,
-    *,
-    lengths: Mapping[int, ModelFiles],
-    time: ModelFiles,
-    costs: Mapping[str, Path],
-    tracks: AblationTracks | None = None,
-) -> pd.DataFrame:
-    """Write `ablation.tsv`, `.json`, `.md` and `.svg`; for several seeds also `ablation_seeds.tsv`, for
-    longer inputs `ablation_lengths.tsv` and `.svg`. `lengths` has files of bits by input tokens, for equal
-    steps and for longer inputs; `time` for equal training time; `costs` are measured steps. `DataError` if
-    files are invalid or do not match."""
-    reference = section.reference
-    reached, notes = compare_tracks(tracks, reference) if tracks else ({}, {})
-    found = AblationResult(
-        section,
-        compare_bits(time, section.tokens, reference),
-        {
-            tokens: compare_bits(files, tokens, reference)
-            for tokens, files in sorted(lengths.items())
-        },
-        reached,
-        notes,
-        _read_costs(section, costs),
-    )
-    schemas = ablation_schemas([*found.tracks])
-    table = pd.DataFrame(
-        [_row(found, name) for name in found.names], columns=schemas["mechanisms"].names
-    )
-    further = {"seeds": (SEEDS, seed_table(found))} if table["seeds"].max() > 1 else {}
-    further |= {"lengths": (LENGTHS, length_table(found))} if len(lengths) > 1 else {}
-    bits = [path for files in (*lengths.values(), time) for path in files.values()]
-    with into_directory(
-        output, [*bits, *costs.values(), *(tracks.files if tracks else ())]
-    ) as files:
-        write_table(files / "ablation.tsv", table, schemas["mechanisms"])
-        content: dict[str, Any] = {
-            "title": TITLE,
-            "reference": reference,
-            "note": ABLATION_NOTE,
-            "rows": json_rows(table),
-        }
-        content |= {"track_notes": dict(found.track_notes)} if tracks else {}
-        pages = [_page(TITLE, table)]
-        mechanism_figure(found, files / "ablation.svg")
-        for key, (title, rows) in further.items():
-            write_table(files / f"ablation_{key}.tsv", rows, schemas[key])
-            pages.append(_page(title, rows))
-            content[key] = json_rows(rows)
-        if "lengths" in further:
-            length_figure(found, files / "ablation_lengths.svg")
-        write_json(files / "ablation.json", content)
-        (files / "ablation.md").write_text(
-            "\n".join([*pages, _notes(found)]), encoding="utf-8"
+def arms(run: Config) -> list[Arm]:
+    """Return the cost of each mechanism, and its trainings; `ConfigError` if one of them cannot be made."""
+    _check_run(run)
+    ablation = run.ablation
+    costs, found = [], []
+    for mechanism in (one.name for one in ablation.mechanisms):
+        costs.append(
+            make_arm(
+                run,
+                "ablation",
+                f"{mechanism}-cost",
+                "pretraining",
+                pretraining_keys(run, mechanism, "steps"),
+                inputs=[run.paths.tokenizer],
+                options={
+                    "mechanism": mechanism,
+                    "part": "cost",
+                    "tokens": [ablation.tokens, *ablation.lengths],
+                    "batch_tokens": ablation.batch_tokens,
+                },
+            )
         )
-    return table
+        parts = ["steps", "time", *map(str, ablation.lengths)]
+        if _is_time_budget(ablation, mechanism):
+            parts.remove("time")
+        for part in parts:
+            read = training_inputs(run, "pretraining")
+            options = {"mechanism": mechanism, "part": part}
+            if part == "time":
+                names = [mechanism]
+                if ablation.time_budget_s is None:
+                    names.append(ablation.reference)
+                    options["reference"] = ablation.reference
+                options["seconds"] = ablation.time_budget_s  # type: ignore[assignment]
+                read += [_cost_file(run, name) for name in names]
+            for seed in ablation.seeds:
+                keys = pretraining_keys(run, mechanism, part)
+                found.append(
+                    make_arm(
+                        run,
+                        "ablation",
+                        f"{mechanism}-{part}-seed{seed}",
+                        "pretraining",
+                        {**keys, "pretraining.seed": seed},
+                        seed=seed,
+                        options=options,
+                        inputs=read,
+                    )
+                )
+        for seed in ablation.seeds if _has_tracks(run) else ():
+            keys = distance_keys(run, mechanism)
+            evaluation = run.chromatin.evaluation.model_dump(mode="json")
+            arm = make_arm(
+                run,
+                "ablation",
+                f"{mechanism}-distance-seed{seed}",
+                "chromatin",
+                {**keys, "chromatin.training.seed": seed},
+                seed=seed,
+                options={
+                    "mechanism": mechanism,
+                    "part": "distance",
+                    "evaluation": evaluation,
+                },
+                inputs=training_inputs(run, "chromatin"),
+            )
+            pooling = arm.config.chromatin.model.pooling
+            arm.config.encoder.check_pooling(pooling, f"ablation: {arm.name}")
+            found.append(arm)
+    causal = {
+        arm.options["mechanism"]: arm.config.encoder.causal
+        for arm in found
+        if arm.options["part"] == "steps"
+    }
+    for name, value in causal.items():
+        if value != causal[ablation.reference]:
+            raise ConfigError(
+                f"ablation.mechanisms: cannot compare {name} with {ablation.reference}: only one is causal"
+            )
+    return costs + found
 
 
-def ablation_schemas(tracks: Sequence[str]) -> dict[str, Schema]:
-    """Return the schemas of `ablation.tsv` ("mechanisms") and of the tables of seeds and lengths."""
-    bits, cost = (
-        "estimate bits_per_base difference",
-        "metric tokens_per_second seconds_per_step peak_mib",
+def _is_time_budget(ablation: AblationConfig, mechanism: str) -> bool:
+    """Whether the trainings of equal steps and of equal time of a mechanism are identical."""
+    return mechanism == ablation.reference and ablation.time_budget_s is None
+
+
+def _cost_file(run: Config, mechanism: str) -> Path:
+    return run.paths.experiment("ablation") / f"{mechanism}-cost/arm.json"
+
+
+def _has_tracks(run: Config) -> bool:
+    return bool(run.ablation.long_range_tracks) and run.has_chromatin
+
+
+def _check_run(run: Config) -> None:
+    if not run.has_genome:
+        raise ConfigError("ablation: needs a genome.reference to pretrain on")
+    data = run.chromatin.data
+    for split in ("valid", "test"):
+        # Regions held out for chromatin are also held out of pretraining.
+        if not getattr(run.genome, split) and not getattr(data, f"{split}_regions"):
+            raise ConfigError(
+                f"genome.{split}: the ablation needs at least one contig or region"
+            )
+    wanted = run.ablation.long_range_tracks
+    if wanted and data.tracks is None:
+        raise ConfigError(
+            "ablation.long_range_tracks: needs tracks, but chromatin.data.tracks is null"
+        )
+    for name in wanted if data.tracks == SIMULATED else ():
+        if name not in TRACKS:
+            raise ConfigError(
+                f"ablation.long_range_tracks: {name!r}: {one_of(name, TRACKS)}"
+            )
+
+
+def encoder_keys(run: Config, mechanism: str, tokens: int) -> dict[str, Any]:
+    """Return a mechanism's encoder keys, with positions for inputs of `tokens` tokens; the run's own
+    mechanism keeps the run's options unless the section changes them."""
+    changes = run.ablation.changes(mechanism)
+    own = changes["attention"] == run.encoder.attention
+    if own and not changes["attention_options"]:
+        changes["attention_options"] = dict(run.encoder.attention_options)
+    positions = changes.setdefault("max_length", run.encoder.max_length)
+    if isinstance(positions, int):  # a wrong value is refused in validation
+        changes["max_length"] = max(positions, tokens)
+    return {f"encoder.{key}": value for key, value in changes.items()}
+
+
+def pretraining_keys(run: Config, mechanism: str, part: str) -> dict[str, Any]:
+    """Return the keys of a pretraining: `part` is steps, time, or an input length as text."""
+    training = run.ablation.training(part, run.pretraining.grad_accumulation)
+    return {
+        **_shorter_warmup("pretraining", run.pretraining, training["steps"]),
+        **encoder_keys(run, mechanism, training["sequence_tokens"]),
+        **{f"pretraining.{key}": value for key, value in training.items()},
+    }
+
+
+def distance_keys(run: Config, mechanism: str) -> dict[str, Any]:
+    """Return the keys of a training on tracks from random weights, without layers across bins, so that only
+    attention can transfer long-range information."""
+    ablation = run.ablation
+    keys: dict[str, Any] = {}
+    if ablation.long_range_layers:
+        keys["encoder.layers"] = ablation.long_range_layers
+    keys |= encoder_keys(run, mechanism, ablation.tokens)
+    keys |= {"chromatin.model.initial": "random", "chromatin.model.bin_layers": 0}
+    if steps := ablation.long_range_steps:
+        keys["chromatin.training.steps"] = steps
+        training = run.chromatin.training
+        keys |= _shorter_warmup("chromatin.training", training, steps)
+    return keys
+
+
+def _shorter_warmup(
+    section: str, training: TrainingConfig, steps: int
+) -> dict[str, Any]:
+    """Return a warm-up of at most a third of the steps, if the run's is longer."""
+    most = max(1, steps // 3)
+    if training.optimizer.warmup_steps <= most:
+        return {}
+    return {f"{section}.optimizer.warmup_steps": most}
+
+
+# Trainings
+
+
+def train(arm: Arm, world: World) -> Keys:
+    from bigbird_dna.papers.experiments.measuring import (
+        measure_cost,
+        score_masked_tokens,
     )
-    names = [
-        f"{of}auroc_{track}" for track in tracks for of in ("", "delta_")
-    ]  # may contain spaces
+    from bigbird_dna.papers.experiments.trainings import finetune_chromatin
+    from bigbird_dna.pretraining.task import PretrainingTask
+    from bigbird_dna.training.task import train as train_task
+
+    run, options = arm.run, arm.options
+    paths, config = run.paths, arm.config
+    if options["part"] == "cost":
+        return measure_cost(
+            config,
+            paths.tokenizer,
+            options["tokens"],
+            options["batch_tokens"],
+            world.device.type,
+        )
+    if options["part"] == "distance":
+        _check_tracks(run)
+        return finetune_chromatin(arm, world)
+    if options["part"] == "time":
+        steps = steps_in_time(arm)
+        training = config.pretraining.model_copy(update={"steps": steps})
+        config = config.model_copy(update={"pretraining": training})
+
+    def score(model: Path) -> None:
+        score_masked_tokens(
+            model,
+            paths.tokens,
+            model / "predictions.npz",
+            sequence_tokens=config.pretraining.sequence_tokens,
+            device=world.device.type,
+        )
+
+    task = PretrainingTask(config, paths.tokens, paths.tokenizer)
+    return train_task(task, arm.model, arm.checkpoints, world, score)
+
+
+def _check_tracks(run: Config) -> list[str]:
+    """Return the names of all tracks; `ConfigError` if they lack one of `ablation.long_range_tracks`."""
+    path = run.paths.chromatin_data / "tracks.tsv"
+    known = [track.name for track in read_tracks(path)]
+    for name in run.ablation.long_range_tracks:
+        if name not in known:
+            raise ConfigError(f"{path}: no track {name!r}: {one_of(name, known)}")
+    return known
+
+
+def steps_in_time(arm: Arm) -> int:
+    """Return the number of steps in `ablation.time_budget_s`, or in the time of the reference's steps, from
+    the measured costs: these are files, so that a resumed training has the same end. `DataError` if both
+    were not measured in the same way."""
+    training = arm.config.pretraining
+    own = _read_cost(arm.run, arm.options["mechanism"])
+    step = _cost_at(own, training.sequence_tokens)["seconds"]
+    seconds = arm.options["seconds"]
+    if seconds is None:
+        other = _read_cost(arm.run, arm.options["reference"])
+        _check_same_clock(
+            {arm.options["mechanism"]: own, arm.options["reference"]: other}
+        )
+        seconds = training.steps * _cost_at(other, training.sequence_tokens)["seconds"]
+    steps: int = max(1, math.floor(seconds / step * (1 + 1e-9)))  # complete steps only
+    log(f"{seconds:,.1f} s are sufficient for {steps:,} steps of {step:.3g} s")
+    return steps
+
+
+def _read_cost(run: Config, mechanism: str) -> dict[str, Any]:
+    return dict(read_object(_cost_file(run, mechanism))["metrics"])
+
+
+def _cost_at(cost: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+    """Return the cost of a step with inputs of `tokens` tokens."""
+    return next(row for row in cost["lengths"] if row["tokens"] == tokens)
+
+
+def _check_same_clock(costs: Mapping[str, Mapping[str, Any]]) -> None:
+    """`DataError` if costs were measured differently: CPU and wall-clock times are not comparable."""
+    (first, expected), *others = costs.items()
+    for name, cost in others:
+        for key in ("clock", "device", "threads"):
+            if cost[key] != expected[key]:
+                raise DataError(
+                    f"ablation: the cost of {name} was measured with {key} {cost[key]!r}, that of {first} "
+                    f"with {expected[key]!r}: remove one of them, and run it again"
+                )
+
+
+# Comparison
+
+
+def inputs(run: Config) -> list[Path]:
+    if not _has_tracks(run):
+        return []
+    held_out = run.paths.held_out_bins
+    tracks = run.paths.chromatin_data / "tracks.tsv"
+    return [held_out / "labels.npz", held_out / "bins.parquet", tracks]
+
+
+def compare(run: Config, output: Path, device: str) -> list[str]:
+    ablation, planned = run.ablation, arms(run)
+    parts: dict[str, list[Arm]] = {}
+    for arm in planned:
+        parts.setdefault(arm.options["part"], []).append(arm)
+    costs = cost_table(parts.pop("cost"))
+    if ablation.time_budget_s is None:
+        shared = [
+            arm
+            for arm in parts["steps"]
+            if arm.options["mechanism"] == ablation.reference
+        ]
+        parts["time"] = [*shared, *parts.get("time", ())]
+    distant = parts.pop("distance", [])
+    metrics = {part: bits_metric(own) for part, own in parts.items()}
+    tracks, notes = track_metrics(run, distant) if distant else ({}, {})
+    parts |= dict.fromkeys(tracks, distant)
+    metrics |= tracks
+    published = {
+        arm.options["mechanism"] for arm in parts["steps"] if _is_as_published(run, arm)
+    }
+    tables = ablation_tables(ablation, parts, metrics, list(notes), costs, published)
+    with into_directory(output, [arm.model for arm in planned]) as directory:
+        write_ablation(ablation, tables, costs, notes, directory)
+        mechanism_figure(ablation, tables["mechanisms"], [*tracks], directory)
+        if "lengths" in tables:
+            length_figure(tables["lengths"], directory)
+    return [f"ablation: {len(tables['mechanisms']):,} mechanisms"]
+
+
+def cost_table(arms: Sequence[Arm]) -> pd.DataFrame:
+    """Return the cost of a step by mechanism and input length; `DataError` for different clocks."""
+    metrics = {arm.options["mechanism"]: arm.metrics() for arm in arms}
+    _check_same_clock(metrics)
+    rows = [
+        {"mechanism": mechanism, "attention": cost["attention"], "clock": cost["clock"]}
+        | row
+        for mechanism, cost in metrics.items()
+        for row in cost["lengths"]
+    ]
+    table = pd.DataFrame(rows).rename(columns={"seconds": "seconds_per_step"})
+    return table.astype({"peak_mib": float})
+
+
+def _is_as_published(run: Config, arm: Arm) -> bool:
+    """Whether a mechanism has its own name, without other options or encoder keys."""
+    name, encoder = arm.options["mechanism"], arm.config.encoder
+    altered = next(one for one in run.ablation.mechanisms if one.name == name).encoder
+    if altered or encoder.attention != name:
+        return False
+    options = encoder.attention_options
+    return not options or options == dict(find_mechanism(name).checked({}))
+
+
+def bits_metric(arms: Sequence[Arm]) -> Metric:
+    """Return bits per base of models; `DataError` if they had other masked tokens."""
+    found = []
+    for arm in arms:
+        path = arm.model / "predictions.npz"
+        found.append(read_arrays(path, "bits", "bases", "blocks"))
+        for one, first in zip(found[-1][1:], found[0][1:], strict=True):
+            if not np.array_equal(one, first):
+                raise DataError(
+                    f"{path}: masked tokens differ from those of {arms[0].model}"
+                )
+    _, bases, blocks = found[0]
+    sampled = sampled_rates([bits for bits, *_ in found], bases, blocks)
+    return Metric("bits_per_base", sampled)
+
+
+def track_metrics(
+    run: Config, arms: Sequence[Arm]
+) -> tuple[dict[str, Metric], dict[str, str]]:
+    """Return the AUROC of models on test bins, and a note, by track. Neighboring bins are correlated: intervals
+    are over blocks of 10 kb. A track with one class, or with fewer positives than
+    `chromatin.min_positives_report`, has a note only."""
+    labels, bins, _ = inputs(run)
+    known = _check_tracks(run)
+    truth = open_array(str(labels), "labels")
+    if truth.tracks != len(known):
+        raise DataError(f"{labels}: {truth.tracks} tracks, expected {len(known)}")
+    shape = (truth.rows, truth.tracks)
+    arrays = [
+        open_predictions(arm.model / "predictions.npy", labels, shape) for arm in arms
+    ]
+    blocks = read_blocks(bins, truth)
+    assert blocks is not None  # the table of bins has their positions
+    least = run.chromatin.min_positives_report
+    found, notes = {}, {}
+    for name in run.ablation.long_range_tracks:
+        column = known.index(name)
+        part = read_slice(arrays, truth, column, column + 1, tuple(known))
+        measured = part.labels[0] != UNMEASURED
+        target = part.labels[0][measured]
+        positives, negatives = int(target.sum()), int((1 - target).sum())
+        notes[name] = auroc_note(positives, negatives, Estimate(0.5, 0, 1))
+        if positives and negatives and positives < least:
+            notes[name] = f"{positives:,} positives, fewer than {least:,}"
+        if not positives or not negatives or positives < least:
+            log(f"{labels}: track {name} is excluded: {notes[name]}")
+            continue
+        scores = np.stack([row[0][measured] for row in part.scores])
+        metric = row_aurocs(target, scores.astype(np.float64), blocks[measured])
+        found[name] = metric
+        if min(metric.class_blocks) < FEWEST_UNITS and not notes[name]:
+            few = metric.class_blocks[0] < FEWEST_UNITS
+            kind = "positives" if few else "negatives"
+            notes[name] = (
+                f"all {kind} are within one segment of {BLOCK_BASES:,} bp: no interval of AUROC"
+            )
+    return found, notes
+
+
+# Tables
+
+
+def schemas(tracks: Sequence[str]) -> dict[str, Schema]:
+    """Return the columns of the tables of mechanisms, seeds and lengths."""
+    bits = "estimate bits_per_base difference"
+    cost = "metric tokens_per_second seconds_per_step peak_mib"
+    # Names of tracks may contain spaces.
+    names = [f"{of}auroc_{track}" for track in tracks for of in ("", "delta_")]
     mechanisms = Schema.of(
         f"text mechanism attention paper_table1_row; count seeds steps; {bits}; number seconds",
         "count matched_time_steps; estimate matched_time_bits_per_base matched_time_difference",
@@ -156,206 +478,226 @@ def ablation_schemas(tracks: Sequence[str]) -> dict[str, Schema]:
         "text mechanism; count seed; metric bits_per_base matched_time_bits_per_base",
         *(Column(name, missing=True) for name in names[::2]),
     )
-    lengths = f"count tokens; text mechanism; count steps; {bits}; {cost}; metric published_perplexity"
-    return {"mechanisms": mechanisms, "seeds": seeds, "lengths": Schema.of(lengths)}
-
-
-def _read_costs(section: AblationConfig, costs: Mapping[str, Path]) -> dict[str, Cost]:
-    """Read measurements by mechanism; `DataError` if attention or clock differ from those expected."""
-    found: dict[str, Cost] = {}
-    for name, path in costs.items():
-        cost = found[name] = Cost.read(path)
-        attention, other = section.changes(name)["attention"], next(iter(found))
-        if cost.attention != attention:
-            raise DataError(
-                f"{path}: attention must be {attention!r}, found {cost.attention!r:.60}"
-            )
-        if cost.clock != found[other].clock:
-            raise DataError(
-                f"{path}: clock is {cost.clock!r:.60}, but {costs[other]} has {found[other].clock!r:.60}"
-            )
-    return found
-
-
-def _page(title: str, table: pd.DataFrame) -> str:
-    return f"# {title}\n\n{markdown(readable(table, _shown))}\n"
-
-
-def _notes(found: AblationResult) -> str:
-    clock = {cost.clock for cost in found.costs.values()}
-    time = "CPU time" if clock == {"processor"} else "wall-clock time"
-    tracks = "".join(f"{name}: {note}.\n\n" for name, note in found.track_notes.items())
-    own = found.section
-    return tracks + (
-        f"Trainings of equal steps and of equal time have inputs of {own.tokens:,} tokens. Bits per base are "
-        f"for masked tokens in test contigs. A difference is to {own.reference}; below 0, the mechanism is "
-        "better. A gain is of AUROC. Intervals are 95 %, over test data and seeds. Time and memory per step "
-        f"were measured separately, as {time}; `seconds` are from the logs of the trainings and depend on "
-        f"the load of the machine.\n\n† {ABLATION_NOTE}\n"
+    lengths = Schema.of(
+        f"count tokens; text mechanism; count steps; {bits}; {cost}; metric published_perplexity"
     )
+    return {"mechanisms": mechanisms, "seeds": seeds, "lengths": lengths}
+
+
+def ablation_tables(
+    ablation: AblationConfig,
+    parts: Mapping[str, Sequence[Arm]],
+    metrics: Mapping[str, Metric],
+    tracks: Sequence[str],
+    costs: pd.DataFrame,
+    published: set[str],
+) -> dict[str, pd.DataFrame]:
+    """Return the tables of mechanisms, of seeds if there are several, and of lengths if there are several.
+    Parts are steps, time, input lengths, and names of tracks; `published` are the mechanisms to which published
+    values apply."""
+    found, by_seed = {}, []
+    for part, metric in metrics.items():
+        is_track = part in tracks
+        models = pd.DataFrame(
+            {
+                "mechanism": [arm.options["mechanism"] for arm in parts[part]],
+                "seed": [arm.seed for arm in parts[part]],
+                "steps": [arm.metrics().get("steps", 0) for arm in parts[part]],
+                "seconds": [training_seconds(arm.model) for arm in parts[part]],
+            }
+        )
+        table = compare_arms(
+            metric,
+            parts[part],
+            ["mechanism"],
+            {"mechanism": ablation.reference},
+            difference="delta_auroc" if is_track else "difference",
+        ).set_index("mechanism")
+        groups = models.groupby("mechanism")
+        same = groups["steps"].nunique() == 1
+        table["steps"] = groups["steps"].first().where(same, 0)
+        table["seconds"] = groups["seconds"].mean()
+        if is_track:
+            table = table.drop(columns=["seeds", "steps", "seconds"])
+            table.columns = table.columns.str.replace("auroc", f"auroc_{part}")
+        elif part == "time":
+            table = table.drop(columns="seeds").add_prefix("matched_time_")
+        found[part] = table
+        if part in ("steps", "time", *tracks):
+            models[table.columns[0 if part != "steps" else 1]] = metric.sampled.values
+            by_seed.append(models.drop(columns=["steps", "seconds"]))
+    columns = {name: schema.names for name, schema in schemas(tracks).items()}
+    names = [one.name for one in ablation.mechanisms]
+    mechanisms = found["steps"].join(
+        [found["time"], *(found[track] for track in tracks if track in found)]
+    )
+    mechanisms = mechanisms.loc[names].reset_index()
+    mechanisms = mechanisms.merge(costs[costs["tokens"] == ablation.tokens])
+    as_published = mechanisms["mechanism"].where(
+        mechanisms["mechanism"].isin(published)
+    )
+    mechanisms["paper_table1_row"] = as_published.map(TABLE1).fillna("")
+    mechanisms["published_masked_accuracy"] = as_published.map(MASKED_ACCURACY)
+    tables = {"mechanisms": mechanisms.reindex(columns=columns["mechanisms"])}
+    if len(ablation.seeds) > 1:
+        seeds = by_seed[0]
+        for more in by_seed[1:]:
+            seeds = seeds.merge(more, how="outer")
+        seeds = seeds.set_index("mechanism").loc[names].reset_index()
+        tables["seeds"] = seeds.reindex(columns=columns["seeds"])
+    if ablation.lengths:
+        longer = {ablation.tokens: found["steps"]}
+        longer |= {tokens: found[str(tokens)] for tokens in sorted(ablation.lengths)}
+        lengths = pd.concat(
+            [table.loc[names].assign(tokens=tokens) for tokens, table in longer.items()]
+        ).reset_index()
+        lengths = lengths.merge(costs, on=["mechanism", "tokens"])
+        lengths["published_perplexity"] = [
+            PERPLEXITY.get(name, {}).get(tokens, np.nan)
+            if name in published
+            else np.nan
+            for name, tokens in zip(
+                lengths["mechanism"], lengths["tokens"], strict=True
+            )
+        ]
+        tables["lengths"] = lengths[columns["lengths"]]
+    return tables
+
+
+def write_ablation(
+    ablation: AblationConfig,
+    tables: Mapping[str, pd.DataFrame],
+    costs: pd.DataFrame,
+    track_notes: Mapping[str, str],
+    directory: Path,
+) -> None:
+    titles = {
+        "mechanisms": "Attention mechanisms on the same DNA",
+        "seeds": "Each seed",
+        "lengths": "Longer inputs",
+    }
+    notes = {name: note for name, note in track_notes.items() if note}
+    content: dict[str, Any] = {
+        "title": titles["mechanisms"],
+        "reference": ablation.reference,
+        "note": NOTE,
+    }
+    if track_notes:
+        content["track_notes"] = notes
+    pages = []
+    for name, table in tables.items():
+        file = "ablation.tsv" if name == "mechanisms" else f"ablation_{name}.tsv"
+        write_table(directory / file, table, schemas([*track_notes])[name])
+        content["rows" if name == "mechanisms" else name] = json_rows(table)
+        pages.append(f"# {titles[name]}\n\n{markdown(readable(table, _shown))}\n")
+    write_json(directory / "ablation.json", content)
+    clock = costs["clock"].iloc[0]
+    time = "CPU time" if clock == "processor" else "wall-clock time"
+    pages += [f"{name}: {note}.\n" for name, note in notes.items()]
+    pages.append(
+        f"Trainings of equal steps and of equal time have inputs of {ablation.tokens:,} tokens. Bits per "
+        f"base are for masked tokens in test contigs. A difference is to {ablation.reference}; below 0, the "
+        "mechanism is better. Intervals are 95 %, over test data and seeds. Time and memory per step were "
+        f"measured separately, as {time}; `seconds` are from the logs of the trainings and depend on the "
+        f"load of the machine.\n\n† {NOTE}\n"
+    )
+    (directory / "ablation.md").write_text("\n".join(pages), encoding="utf-8")
 
 
 def _shown(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-_NOTHING = ModelComparison(UNDEFINED, UNDEFINED, {})
+# Plots
 
 
-def length_table(found: AblationResult) -> pd.DataFrame:
-    """Return one row per mechanism and input length, including the trainings of equal steps."""
-    rows = []
-    for tokens, reached in found.lengths.items():
-        for name in found.names:
-            published = PERPLEXITY.get(_alike(found, name), {}).get(tokens, math.nan)
-            rows.append(
-                (
-                    *(
-                        tokens,
-                        name,
-                        reached[name].steps,
-                        *reached[name].value,
-                        *reached[name].difference,
-                    ),
-                    *(*found.cost(name, tokens).values(), published),
-                )
+def mechanism_figure(
+    ablation: AblationConfig,
+    table: pd.DataFrame,
+    tracks: Sequence[str],
+    directory: Path,
+) -> None:
+    """Plot one line per mechanism: bits per base at equal steps and time, speed, memory, AUROC of tracks."""
+    places = np.arange(len(table))
+    height = 1.7 + 0.26 * len(table)
+    with panels(1, 3 + bool(tracks), 3.4, height, sharey=True) as (figure, axes):
+        bits = ["bits_per_base", "matched_time_bits_per_base"]
+        points = [
+            (
+                axes[0],
+                column,
+                "equal steps" if column == bits[0] else "equal time",
+                place,
             )
-    return pd.DataFrame(rows, columns=ablation_schemas(())["lengths"].names)
+            for place, column in enumerate(bits)
+        ]
+        points += [
+            (axes[-1], f"auroc_{track}", track, place)
+            for place, track in enumerate(tracks)
+        ]
+        for axis, column, label, number in points:
+            value, low, high = (table[f"{column}{end}"] for end in ("", *ENDS))
+            ends = [(value - low).fillna(0), (high - value).fillna(0)]
+            axis.errorbar(
+                value,
+                places + 0.2 * number - 0.1,
+                xerr=ends,
+                fmt="o",
+                markersize=4,
+                linewidth=1.2,
+                color=SERIES[number % len(SERIES)],
+                label=label,
+            )
+        axes[0].set(xlabel="bits per base, test", title="Masked tokens")
+        axes[0].locator_params(axis="x", nbins=5)
+        reference = table["mechanism"] == ablation.reference
+        middle = float(table.loc[reference, "bits_per_base"].iloc[0])
+        axes[0].axvline(middle, color=GRAY, linewidth=0.8, zorder=1)
+        axes[1].barh(places, table["tokens_per_second"], height=0.6, color=GREEN)
+        axes[1].set(xlabel="training tokens/s", title=f"{ablation.tokens:,} tokens")
+        axes[1].locator_params(axis="x", nbins=4)  # more labels would overlap
+        axes[2].barh(places, table["peak_mib"].fillna(0), height=0.6, color=GREEN)
+        axes[2].set(xlabel="peak memory per step (MiB)")
+        if tracks:
+            axes[3].axvline(0.5, color=GRAY, linewidth=0.8, zorder=1)
+            axes[3].set(xlabel="AUROC, test", title="Long-range tracks")
+        for axis in {axes[0], axes[-1] if tracks else axes[0]}:
+            axis.legend(loc="best", fontsize=8)
+        axes[0].set_yticks(places, table["mechanism"])
+        axes[0].set_ylim(len(table) - 0.4, -0.6)
+        save_figure(figure, directory / "ablation.svg")
 
 
-def seed_table(found: AblationResult) -> pd.DataFrame:
-    """Return one row per mechanism and seed, to show failed trainings that a mean over seeds conceals."""
-    parts, rows = (found.steps, found.time, *found.tracks.values()), []
-    for name in found.names:
-        own = [reached.get(name, _NOTHING).by_seed for reached in parts]
-        for seed in sorted({seed for values in own for seed in values}):
-            rows.append((name, seed, *(values.get(seed, math.nan) for values in own)))
-    return pd.DataFrame(rows, columns=ablation_schemas([*found.tracks])["seeds"].names)
-
-
-def _row(found: AblationResult, name: str) -> tuple[object, ...]:
-    """Return the row of a mechanism; `difference` is bits per base minus the reference's (less is better)."""
-    steps, time = found.steps[name], found.time[name]
-    alike = _alike(found, name)
-    tracks = [reached.get(name, _NOTHING) for reached in found.tracks.values()]
-    return (
-        *(
-            name,
-            found.costs[name].attention,
-            BUILDING_BLOCKS.get(alike, ""),
-            len(steps.by_seed),
-            steps.steps,
-        ),
-        *(*steps.value, *steps.difference, steps.seconds),
-        *(time.steps, *time.value, *time.difference, time.seconds),
-        *found.cost(name, found.section.tokens).values(),
-        *(value for own in tracks for value in (*own.value, *own.difference)),
-        MASKED_ACCURACY.get(alike, math.nan),
-    )
-
-
-def _alike(found: AblationResult, name: str) -> str:
-    """Return the published mechanism equal to a row, "" if it has other options or encoder keys."""
-    cost, altered = (
-        found.costs[name],
-        {one.name for one in found.section.mechanisms if one.encoder},
-    )
-    own = cost.attention != name or cost.has_own_options or name in altered
-    return "" if own or name not in PUBLISHED else name
-
-
-def compare_bits(
-    files: ModelFiles, tokens: int, reference: str
-) -> dict[str, ModelComparison]:
-    """Return bits per base of each mechanism, in the order of its files."""
-    bits, arms = read_model_bits(files, tokens), by_arm(files, [*files.values()])
-    rates = sampled_rates(list(bits.bits), bits.bases, bits.blocks)
-    evaluated = EvaluatedModels(BITS_PER_BASE, rates)
-    found = _compare(reference, evaluated, arms)
-    for name, one in found.items():
-        models = list(arms[name].values())
-        steps = set(bits.steps[models].tolist())
-        seconds = float(bits.seconds[models].mean())
-        found[name] = replace(
-            one, steps=steps.pop() if len(steps) == 1 else 0, seconds=seconds
-        )
-    return found
-
-
-def _compare(
-    reference: str, evaluated: EvaluatedModels, arms: Arms[str]
-) -> dict[str, ModelComparison]:
-    return compare_arms(
-        evaluated, arms, lambda name: None if name == reference else reference
-    )
-
-
-# Axes: M models, N bins.
-
-
-class AblationTracks(NamedTuple):
-    """Inputs of the evaluation of tracks: predictions of the same bins by each model (mechanism and seed)."""
-
-    predictions: ModelFiles
-    labels: Path
-    bins: Path  # table of the bins
-    table: Path  # table of all tracks
-    names: Sequence[str]  # tracks to evaluate
-    min_positives: int = 1  # tracks with fewer are excluded
-
-    @property
-    def files(self) -> list[Path]:
-        return [*self.predictions.values(), self.labels, self.bins, self.table]
-
-
-def compare_tracks(
-    tracks: AblationTracks, reference: str
-) -> tuple[dict[str, ByMechanism], dict[str, str]]:
-    """Return the AUROC of each mechanism on test bins, and notes, by track; `DataError` if files have
-    different bins. Neighboring bins are correlated: intervals are over blocks of 10 kb. A track of one class,
-    or with too few positives, is excluded and logged."""
-    known = [track.name for track in read_tracks(tracks.table)]
-    for name in tracks.names:
-        if name not in known:
-            raise DataError(f"{tracks.table}: no track {name!r}: {one_of(name, known)}")
-    truth, arrays = open_test_bins(tracks.labels, list(tracks.predictions.values()))
-    if truth.tracks != len(known):
-        raise DataError(
-            f"{tracks.labels}: {truth.tracks} tracks, but {tracks.table} has {len(known)}"
-        )
-    blocks = read_blocks(tracks.bins, truth)
-    assert blocks is not None  # the table of bins has their positions
-    arms = by_arm(tracks.predictions, [*tracks.predictions])
-    reached: dict[str, ByMechanism] = {}
-    notes: dict[str, str] = {}
-    for name in tracks.names:
-        column = known.index(name)
-        part = read_slice(arrays, truth, column, column + 1, tuple(known))
-        there = part.labels[0] != UNMEASURED
-        target = part.labels[0][there]
-        positives, negatives = int(target.sum()), int((1 - target).sum())
-        note = (
-            auroc_note(positives, negatives, UNDEFINED)
-            if not positives or not negatives
-            else ""
-        )
-        if not note and positives < tracks.min_positives:
-            note = f"{positives:,} positives, fewer than {tracks.min_positives:,}"
-        reached[name] = {}
-        if note:
-            log(f"{tracks.labels}: track {name} is excluded: {note}")
-        else:
-            scores = np.stack([row[0][there] for row in part.scores]).astype(np.float64)
-            evaluated = evaluate_rows(target, scores, blocks[there])
-            if min(evaluated.class_blocks) < FEWEST_UNITS:
-                kind = (
-                    "positives"
-                    if evaluated.class_blocks[0] < FEWEST_UNITS
-                    else "negatives"
+def length_figure(table: pd.DataFrame, directory: Path) -> None:
+    """Plot bits per base, training time per token, and memory against the input length."""
+    table = table.assign(micro=1e6 / table["tokens_per_second"])
+    lengths = sorted(set(table["tokens"]))
+    columns = {
+        "bits_per_base": "bits per base, test",
+        "micro": "training time per token (µs)",
+        "peak_mib": "peak memory per step (MiB)",
+    }
+    with panels(1, 3, 4.2, 4.4) as (figure, axes):
+        for axis, (column, label) in zip(axes, columns.items(), strict=True):
+            groups = table.groupby("mechanism", sort=False)
+            for number, (name, rows) in enumerate(groups):
+                axis.plot(
+                    rows["tokens"],
+                    rows[column],
+                    color=SERIES[number % len(SERIES)],
+                    linestyle=("-", "--", ":", "-.")[number // len(SERIES) % 4],
+                    marker="os^D"[number // len(SERIES) % 4],
+                    markersize=4,
+                    label=name,
                 )
-                note = auroc_note(positives, negatives, Estimate(0.5, 0.0, 1.0)) or (
-                    f"all {kind} are within one segment of {BLOCK_BASES:,} bp: no interval of AUROC"
-                )
-            reached[name] = _compare(reference, evaluated, arms)
-        notes.update({name: note} if note else {})
-    return reached, notes
+            axis.set(xscale="log", xlabel="input length (tokens)", ylabel=label)
+            # Memory may not be measured, and a logarithmic axis needs a value.
+            if column != "bits_per_base" and table[column].max() > 0:
+                axis.set_yscale("log")
+                axis.yaxis.set_major_formatter("{x:g}")
+                axis.yaxis.set_minor_formatter("{x:g}")
+            axis.set_xticks(lengths, [f"{tokens:,}" for tokens in lengths])
+            axis.xaxis.minorticks_off()
+        handles, names = axes[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=5)
+        save_figure(figure, directory / "ablation_lengths.svg")

@@ -3,7 +3,7 @@ baselines."""
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,57 +16,43 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.config import EncoderConfig, TrainingConfig, find_mechanism
-from bigbird_dna.config.long_range import IMAGE_BYTES, ByteLmConfig, ByteLmFormat
+from bigbird_dna.config.long_range import IMAGE_BYTES, ByteLmConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.input_embeddings import initialize
 from bigbird_dna.model.mechanism import goes_by_pattern
-from bigbird_dna.papers.experiments.byte_lm_files import (
-    COLORS,
-    read_c4,
-    read_cifar10,
-    read_imagenet64,
-    read_wiki40b,
-)
+from bigbird_dna.papers.experiments import byte_lm_files as files
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, Objective
 from bigbird_dna.training.task import Task, TrainingResult, write_network
 
-# Axes: B batch, L symbols, N inputs (of a stream: symbols), V distinct symbols, D hidden width.
+# Axes: B batch, L symbols, N inputs, V distinct symbols.
 
 EVALUATED_INPUTS = 64
 """Most held-out inputs evaluated during training."""
-_SYMBOLS_AT_ONCE = 1 << 14
-
-Floats = npt.NDArray[np.float64]
-Interval = tuple[float, float | None, float | None]
-
+SYMBOLS_AT_ONCE = 1 << 14
 END = 256
 """The symbol after each document; other symbols are bytes."""
 COUNTED = 1 << 24
 """Most symbols from which the baselines are estimated."""
-_WEIGHT = 16.0  # weight of the overall frequencies in the conditional frequencies
+PRIOR = 16.0  # weight of the overall frequencies in the conditional frequencies
 
 Symbols = npt.NDArray[np.uint16]
-
-_IMAGES: dict[str, Callable[[Path, int], npt.NDArray[np.uint8]]] = {
-    "cifar10": read_cifar10,
-    "imagenet64": read_imagenet64,
+IMAGES: dict[str, Callable[[Path, int], npt.NDArray[np.uint8]]] = {
+    "cifar10": files.read_cifar10,
+    "imagenet64": files.read_imagenet64,
 }
-_DOCUMENTS: dict[str, Callable[[Path], Iterator[bytes]]] = {
-    "wiki40b": read_wiki40b,
-    "c4": read_c4,
+DOCUMENTS: dict[str, Callable[[Path], Iterator[bytes]]] = {
+    "wiki40b": files.read_wiki40b,
+    "c4": files.read_c4,
 }
 
 
 class ByteStream(NamedTuple):
-    """A sequence of symbols, divided into inputs of `length`.
-
-    Inputs of images are complete images. Inputs of documents start at any position, and END follows each
-    document.
-    """
+    """A sequence of symbols, divided into inputs of `length`: complete images; or parts of documents from any
+    position, where END follows each document."""
 
     symbols: Symbols
     length: int
@@ -84,50 +70,41 @@ class ByteStream(NamedTuple):
 
     @property
     def starts(self) -> int:
-        """Number of possible inputs for training, at any start."""
+        """Number of possible inputs for training."""
         if self.of_images:
             return self.inputs
         return max(1, len(self.symbols) - self.length + 1)
-
-    @property
-    def lag(self) -> int:
-        """Distance to the preceding related byte: in images, the same color of the pixel to the left."""
-        return COLORS if self.of_images else 1
 
     def input(self, number: int) -> Symbols:
         return self.symbols[number * self.length : (number + 1) * self.length]
 
     def at(self, start: int) -> Symbols:
+        """Return a possible input for training."""
         place = start * self.length if self.of_images else start
         return self.symbols[place : place + self.length]
 
-    def digest(self) -> str:
-        return hashlib.sha256(self.symbols.astype("<u2").tobytes()).hexdigest()
-
 
 def read_stream(
-    format: ByteLmFormat, files: Iterable[Path], length: int, most: int
+    format: str, paths: Sequence[Path], length: int, most: int
 ) -> ByteStream:
     """Read files in order, up to `most` bytes; images are complete, the last document may be cut; `length` is
     the input length in bytes for documents."""
-    paths = list(files)
-    if format in _IMAGES:
+    parts: list[Symbols] = []
+    if format in IMAGES:
         size = IMAGE_BYTES[format]
-        found: list[Symbols] = []
         left = max(1, most // size)
         for path in paths:
             if left > 0:
-                found.append(_IMAGES[format](path, left).reshape(-1).astype(np.uint16))
-                left -= len(found[-1]) // size
-        return ByteStream(np.concatenate(found), size, True)
-    parts: list[Symbols] = []
+                images = IMAGES[format](path, left)
+                parts.append(images.reshape(-1).astype(np.uint16))
+                left -= len(images)
+        return ByteStream(np.concatenate(parts), size, True)
     left = most
-    for document in (one for path in paths for one in _DOCUMENTS[format](path)):
-        if not document:
-            continue
-        parts.append(np.frombuffer(document[:left], np.uint8).astype(np.uint16))
-        left -= len(parts[-1])
-        parts.append(np.array([END], np.uint16))
+    for document in (text for path in paths for text in DOCUMENTS[format](path)):
+        if document and left > 0:
+            symbols = np.frombuffer(document[:left], np.uint8)
+            parts += [symbols.astype(np.uint16), np.array([END], np.uint16)]
+            left -= len(symbols)
         if left <= 0:
             break
     if not parts:
@@ -136,29 +113,23 @@ def read_stream(
 
 
 def simple_bits(train: ByteStream, test: ByteStream) -> tuple[float, float]:
-    """Return bits per byte of a stream by symbol frequencies, and by frequencies after the byte `lag` before,
-    separately for each input. Counts are from the first `COUNTED` symbols."""
-    kinds, symbols, lag = (
-        train.kinds,
-        train.symbols[:COUNTED].astype(np.int64),
-        test.lag,
-    )
+    """Return bits per byte of a stream by symbol frequencies, and by frequencies after the preceding byte (of
+    images: the same color of the pixel to the left), separately for each input."""
+    kinds, lag = train.kinds, 3 if train.of_images else 1
+    symbols = train.symbols[:COUNTED].astype(np.int64)
     share = np.bincount(symbols, minlength=kinds) + 1.0
     share /= share.sum()
-    pairs = symbols[: -train.lag] * kinds + symbols[train.lag :]
+    pairs = symbols[:-lag] * kinds + symbols[lag:]
     counts = np.bincount(pairs, minlength=kinds**2).reshape(kinds, kinds)
-    after = (counts + _WEIGHT * share) / (counts.sum(1, keepdims=True) + _WEIGHT)
-    order0, order1 = (
-        -np.log2(values).astype(np.float32) for values in (share, after)
-    )  # (V,), (V, V)
-    totals = [0.0, 0.0]
+    after = (counts + PRIOR * share) / (counts.sum(1, keepdims=True) + PRIOR)
+    simple, conditional = 0.0, 0.0
     for one in map(test.input, range(test.inputs)):
-        totals[0] += float(order0[one].sum())
-        totals[1] += float(
-            order0[one[:lag]].sum() + order1[one[:-lag], one[lag:]].sum()
-        )
+        simple -= float(np.log2(share[one]).sum())
+        first = np.log2(share[one[:lag]]).sum()
+        rest = np.log2(after[one[:-lag], one[lag:]]).sum()
+        conditional -= float(first + rest)
     count = int((test.symbols != END).sum())
-    return totals[0] / count, totals[1] / count
+    return simple / count, conditional / count
 
 
 class CausalNetwork(nn.Module):
@@ -180,7 +151,6 @@ class CausalNetwork(nn.Module):
                     f"encoder.{key} {getattr(config, key)}: lets tokens depend on later tokens"
                 )
         config.check_no_bases()
-        # `model_copy` does not validate.
         causal = config.model_copy(update={"vocabulary": symbols + 1, "causal": True})
         if not goes_by_pattern(causal) and not find_mechanism(causal.attention).causal:
             raise ConfigError(
@@ -198,6 +168,30 @@ class CausalNetwork(nn.Module):
         return self.output(hidden)  # type: ignore[no-any-return]
 
 
+def nats(network: nn.Module, symbols: Tensor, lengths: Tensor) -> Tensor:
+    """Return the negative log-likelihood of each symbol in nats, (B, L); 0 for padding."""
+    whole = bool((lengths == symbols.shape[1]).all())
+    logits = network(symbols, None if whole else lengths).float()
+    found = F.cross_entropy(logits.transpose(1, 2), symbols, reduction="none")
+    places = torch.arange(symbols.shape[1], device=found.device)
+    return found * (places < lengths.to(found.device)[:, None])
+
+
+def bits_of_inputs(
+    network: nn.Module, stream: ByteStream, numbers: Sequence[int]
+) -> npt.NDArray[np.float64]:
+    """Return the bits of some inputs of a stream, (N,)."""
+    device = next(network.parameters()).device
+    size = max(1, SYMBOLS_AT_ONCE // stream.length)
+    found = [np.zeros(0)]
+    for start in range(0, len(numbers), size):
+        inputs = [stream.input(number) for number in numbers[start : start + size]]
+        symbols, lengths = pad(inputs, 0)
+        losses = nats(network, symbols.to(device), lengths)
+        found.append(losses.cpu().double().sum(1).numpy() / math.log(2))
+    return np.concatenate(found)
+
+
 class NextSymbol(Objective):
     """Cross-entropy of every symbol, given the preceding symbols of its input."""
 
@@ -208,10 +202,10 @@ class NextSymbol(Objective):
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         rng = np.random.default_rng((self.config.seed, 7, step))
-        drawn = rng.integers(0, self.learned.starts, self.config.batch_size)[
-            first : first + count
-        ]
-        return _batch([self.learned.at(int(start)) for start in drawn])
+        starts = rng.integers(0, self.learned.starts, self.config.batch_size)
+        inputs = [self.learned.at(int(at)) for at in starts[first : first + count]]
+        symbols, lengths = pad(inputs, 0)
+        return {"symbols": symbols, "lengths": lengths}
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"symbols": float(batch["lengths"].sum())}
@@ -219,63 +213,18 @@ class NextSymbol(Objective):
     def loss(
         self, network: nn.Module, batch: Batch, totals: dict[str, float]
     ) -> Tensor:
-        return (
-            _nats(network, batch["symbols"], batch["lengths"]).sum() / totals["symbols"]
-        )
+        losses = nats(network, batch["symbols"], batch["lengths"])
+        return losses.sum() / totals["symbols"]
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         count = min(EVALUATED_INPUTS, self.held_out.inputs)
-        bits = _bits(network, self.held_out, range(count))
-        taken = self.held_out.symbols[: count * self.held_out.length]
-        return {"bits_per_byte": float(bits.sum() / max(1, int((taken != END).sum())))}
-
-
-def bits_per_byte(network: nn.Module, stream: ByteStream, world: World) -> Interval:
-    """Return bits per byte over all inputs of a stream, with 95 % interval (none for a single input)."""
-    bits = world.divide(range(stream.inputs), lambda rows: _bits(network, stream, rows))
-    counts = np.array(
-        [(stream.input(number) != END).sum() for number in range(stream.inputs)]
-    )
-    mean = float(bits.sum() / counts.sum())
-    if len(bits) < 2:
-        return mean, None, None
-    spread = np.square(bits - mean * counts).sum() * len(bits) / (len(bits) - 1)
-    around = 1.959964 * math.sqrt(float(spread)) / float(counts.sum())
-    return mean, mean - around, mean + around
-
-
-def _bits(network: nn.Module, stream: ByteStream, numbers: Any) -> Floats:
-    device = next(network.parameters()).device
-    size = max(1, _SYMBOLS_AT_ONCE // stream.length)
-    found = [np.zeros(0)]
-    for start in range(0, len(numbers), size):
-        batch = _batch(
-            [stream.input(number) for number in numbers[start : start + size]]
-        )
-        nats = _nats(network, batch["symbols"].to(device), batch["lengths"])
-        found.append(nats.cpu().double().sum(1).numpy() / math.log(2))
-    return np.concatenate(found)
-
-
-def _batch(inputs: list[npt.NDArray[np.uint16]]) -> Batch:
-    symbols, lengths = pad(inputs, 0)
-    return {"symbols": symbols, "lengths": lengths}
-
-
-def _nats(network: nn.Module, symbols: Tensor, lengths: Tensor) -> Tensor:
-    """Return the negative log-likelihood of each symbol in nats, (B, L); 0 for padding."""
-    whole = bool((lengths == symbols.shape[1]).all())
-    logits = network(symbols, None if whole else lengths).float()
-    nats = F.cross_entropy(logits.transpose(1, 2), symbols, reduction="none")
-    there = (
-        torch.arange(symbols.shape[1], device=nats.device)
-        < lengths.to(nats.device)[:, None]
-    )
-    return nats * there
+        bits = bits_of_inputs(network, self.held_out, range(count)).sum()
+        symbols = self.held_out.symbols[: count * self.held_out.length]
+        return {"bits_per_byte": float(bits) / max(1, int((symbols != END).sum()))}
 
 
 @dataclass(eq=False)
-class BytesTask(Task[CausalNetwork, Interval]):
+class BytesTask(Task[CausalNetwork, npt.NDArray[np.float64]]):
     """Training of a byte language model. `bits_per_byte` (for images: bits per dim) is over consecutive test
     inputs, each without preceding context, with a 95 % interval over inputs. The ends of documents add bits,
     but are not counted as bytes."""
@@ -286,83 +235,111 @@ class BytesTask(Task[CausalNetwork, Interval]):
     def config(self) -> TrainingConfig:
         return self.section.training
 
-    @cached_property
+    @property
     def inputs(self) -> Sequence[Path]:
         return [Path(name) for name in (*self.section.train, *self.section.test)]
 
     @cached_property
-    def learned(self) -> ByteStream:
-        return self._read(self.section.train, self.section.train_bytes)
-
-    @cached_property
-    def held_out(self) -> ByteStream:
-        return self._read(self.section.test, self.section.test_bytes)
-
-    def _read(self, names: Iterable[str], most: int) -> ByteStream:
-        return read_stream(
-            self.section.format, map(Path, names), self.section.input_bytes, most
-        )
+    def streams(self) -> dict[str, ByteStream]:
+        """The training and test data."""
+        section = self.section
+        return {
+            split: read_stream(
+                section.format,
+                [Path(name) for name in names],
+                section.input_bytes,
+                most,
+            )
+            for split, names, most in (
+                ("train", section.train, section.train_bytes),
+                ("test", section.test, section.test_bytes),
+            )
+        }
 
     @cached_property
     def encoder(self) -> EncoderConfig:
-        shape = {
-            "max_length": max(16, self.learned.length),
-            "vocabulary": self.learned.kinds + 1,
+        learned = self.streams["train"]
+        sizes = {
+            "max_length": max(16, learned.length),
+            "vocabulary": learned.kinds + 1,
+            "causal": True,
         }
-        return self.section.encoder.model_copy(update={**shape, "causal": True})
+        return self.section.encoder.model_copy(update=sizes)
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        return {"train": self.learned.digest(), "test": self.held_out.digest()}
+        return {
+            f"{split}_sha256": hashlib.sha256(
+                stream.symbols.astype("<u2").tobytes()
+            ).hexdigest()
+            for split, stream in self.streams.items()
+        }
 
     def identity(self) -> dict[str, Any]:
         return {"task": "density", "format": self.section.format, **self.digests}
 
     def build(self) -> CausalNetwork:
-        return CausalNetwork(self.encoder, self.learned.kinds)
+        return CausalNetwork(self.encoder, self.streams["train"].kinds)
 
     def objective(self, network: CausalNetwork, world: World) -> NextSymbol:
-        return NextSymbol(self.learned, self.held_out, self.config)
+        return NextSymbol(self.streams["train"], self.streams["test"], self.config)
 
     def describe(self, network: CausalNetwork) -> str:
-        parameters = sum(parameter.numel() for parameter in network.parameters())
-        stream = (
-            f"{len(self.learned.symbols):,} symbols, inputs of {self.learned.length:,}"
-        )
-        return f"{self.section.format}: {stream}, {parameters:,} parameters"
+        learned = self.streams["train"]
+        return f"{self.section.format}: {len(learned.symbols):,} symbols, inputs of {learned.length:,}"
 
-    def measure(self, trained: TrainingResult[CausalNetwork]) -> Interval:
-        return bits_per_byte(trained.network, self.held_out, trained.world)
+    def measure(
+        self, trained: TrainingResult[CausalNetwork]
+    ) -> npt.NDArray[np.float64]:
+        """Return the bits of each test input."""
+        test = self.streams["test"]
+        return np.asarray(
+            trained.world.divide(
+                range(test.inputs),
+                lambda rows: bits_of_inputs(trained.network, test, rows),
+            )
+        )
 
     def write(
         self,
         directory: Path,
         trained: TrainingResult[CausalNetwork],
-        measured: Interval,
+        measured: npt.NDArray[np.float64],
     ) -> dict[str, Any]:
-        (bits, low, high), test = measured, self.held_out
-        order0, order1 = simple_bits(self.learned, test)
+        train, test = self.streams["train"], self.streams["test"]
+        bits, low, high = mean_bits(measured, test)
+        simple, conditional = simple_bits(train, test)
         result = {
-            **{
-                "format": self.section.format,
-                "attention": self.section.encoder.attention,
-            },
-            **{
-                "bits_per_byte": bits,
-                "bits_per_byte_low": low,
-                "bits_per_byte_high": high,
-            },
-            **{"by_frequency": order0, "by_frequency_after_a_byte": order1},
-            **{
-                "test_inputs": test.inputs,
-                "test_bytes": int((test.symbols != END).sum()),
-            },
-            **{"input_symbols": self.learned.length, "parameters": trained.parameters},
+            "format": self.section.format,
+            "attention": self.section.encoder.attention,
+            "bits_per_byte": bits,
+            "bits_per_byte_low": low,
+            "bits_per_byte_high": high,
+            "by_frequency": simple,
+            "by_frequency_after_a_byte": conditional,
+            "test_inputs": test.inputs,
+            "test_bytes": int((test.symbols != END).sum()),
+            "input_symbols": train.length,
+            "parameters": trained.parameters,
             "steps": trained.progress.step,
-            **{f"{split}_sha256": digest for split, digest in self.digests.items()},
+            **self.digests,
         }
         write_network(directory, self.encoder, trained, result)
         log(
-            f"held out: {bits:.4f} bits per byte; by frequency {order0:.4f}, after a byte {order1:.4f}"
+            f"held out: {bits:.4f} bits per byte; by frequency {simple:.4f}, after a byte {conditional:.4f}"
         )
         return result
+
+
+def mean_bits(
+    bits: npt.NDArray[np.float64], stream: ByteStream
+) -> tuple[float, float | None, float | None]:
+    """Return bits per byte from the bits of each input (N,), with 95 % interval (none for a single input)."""
+    inputs = map(stream.input, range(stream.inputs))
+    counts = np.array([(symbols != END).sum() for symbols in inputs])
+    mean = float(bits.sum() / counts.sum())
+    if len(bits) < 2:
+        return mean, None, None
+    variance = np.square(bits - mean * counts).sum() * len(bits) / (len(bits) - 1)
+    half = 1.959964 * math.sqrt(float(variance)) / float(counts.sum())
+    return mean, mean - half, mean + half

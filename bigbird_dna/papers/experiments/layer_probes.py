@@ -1,19 +1,22 @@
-"""Linear probes on promoters: the information in the layers of a frozen encoder without fine-tuning."""
+"""Linear probes on promoters: what the layers of a frozen encoder represent, without fine-tuning.
+
+A probe is a logistic regression on the mean over the tokens of a window, fitted to at most 8,000 training
+windows, with a penalty chosen on validation windows. Each layer of the run's pretrained encoder is compared
+with the same layer of random weights, and with k-mers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.config import PRETRAINED, RANDOM, Config
-from bigbird_dna.console import log, progress
+from bigbird_dna.console import progress
 from bigbird_dna.data.predictions import ALL, CODING, AlignedPredictions, blocks_of
 from bigbird_dna.data.promoter_windows import (
     read_origin,
@@ -21,272 +24,170 @@ from bigbird_dna.data.promoter_windows import (
     training_windows,
     window_sequences,
 )
-from bigbird_dna.disk.atomic import full_disk_reported, scratch_directory
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc, auroc_difference
-from bigbird_dna.papers.experiments.experiment import (
-    INDEX_ENDINGS,
-    Arm,
-    ArmJob,
-    Experiment,
-    require,
-    with_keys,
-)
-from bigbird_dna.papers.experiments.figures import LOOKS
+from bigbird_dna.metrics.auroc import UNDEFINED, auroc, auroc_difference
+from bigbird_dna.papers.experiments.arms import Arm, reference_of, training_inputs
+from bigbird_dna.papers.experiments.figures import STARTS
 from bigbird_dna.reporting.result import GRAY, PALE, interval, panels, save_figure
 
-if TYPE_CHECKING:  # imports torch, which the workflow's plan does without
-    from bigbird_dna.papers.comparators.simple import FrozenEncoder
-
-# Axes: N windows, D hidden width.
-
-ROWS_AT_ONCE = 4096
-SPLITS = ("train", "valid", "test")
+FILES = ("probes.svg", "probes.tsv")
+COLUMNS = Schema.of(
+    "text weights; optional layer; text stratum; estimate auroc delta_auroc; number inverse_penalty"
+)
 KMERS = "k-mers"
+AT_ONCE = 4096  # windows
 
 
-class LayerProbes(Experiment):
-    """Probes of the run's pretrained encoder and of random weights, and k-mers; trains no models."""
-
-    name: ClassVar[str] = "layer_probes"
-    files: ClassVar[Sequence[str]] = ("probes.svg", "probes.tsv")
-
-    def check(self, run: Config) -> None:
-        require(run.has_promoters, "layer_probes: needs promoter models in this run")
-
-    def arms(self, run: Config) -> Sequence[Arm]:
-        return ()
-
-    def inputs(self, run: Config) -> Sequence[Path]:
-        paths = run.paths
-        reference = _reference(run)
-        windows = [paths.windows / "windows.parquet", paths.windows / "labels.npz"]
-        return [
-            *windows,
-            *(Path(f"{reference}{end}") for end in ("", *INDEX_ENDINGS)),
-            paths.pretrained,
-        ]
-
-    def compare(
-        self,
-        run: Config,
-        jobs: Sequence[ArmJob],
-        output: Path,
-        *,
-        benchmarks: Path | None,
-        device: str,
-    ) -> list[str]:
-        table = probe_promoters(run, run.paths.pretrained, output, device=device)
-        whole = (
-            table[table["stratum"] == ALL]
-            .astype({"layer": object})
-            .fillna({"layer": ""})
-        )
-        return [
-            f"{' layer '.join(filter(None, (row['weights'], str(row['layer']))))}: AUROC "
-            f"{interval(row['auroc'], row['auroc_low'], row['auroc_high'])}"
-            for row in whole.to_dict("records")
-        ]
+def arms(run: Config) -> list[Arm]:
+    """Return nothing: no model is trained."""
+    if not run.has_promoters:
+        raise ConfigError("layer_probes: needs promoter models in this run")
+    return []
 
 
-def _reference(run: Config) -> Path:
-    return run.paths.sequences if run.has_sequences else run.paths.reference
+def train(arm: Arm, world: object) -> dict[str, Any]:
+    raise NotImplementedError
 
 
-class ProbedWindows(NamedTuple):
-    """Training, validation and test windows of probes, concatenated."""
+def inputs(run: Config) -> list[Path]:
+    return [*training_inputs(run, "promoters"), run.paths.pretrained]
 
-    sequences: list[str]
-    labels: NDArray[np.uint8]  # (N,)
-    parts: list[slice]  # one per split, in the order of `SPLITS`
-    tests: AlignedPredictions  # the test windows, without scores
+
+def compare(run: Config, output: Path, device: str) -> list[str]:
+    table = probe_promoters(run, run.paths.pretrained, device=device)
+    with into_directory(output) as directory:
+        write_table(directory / "probes.tsv", table, COLUMNS)
+        probe_figure(table[table["stratum"] == ALL], directory / "probes.svg")
+    lines = []
+    for row in table[table["stratum"] == ALL].to_dict("records"):
+        layer = "" if row["weights"] == KMERS else f" layer {row['layer']}"
+        area = interval(*(row[f"auroc{end}"] for end in ("", "_low", "_high")))
+        lines.append(f"{row['weights']}{layer}: AUROC {area}")
+    return lines
 
 
 def probe_promoters(
-    run: Config,
-    model: Path,
-    output: Path,
-    *,
-    random_seed: int = 1,
-    device: str = "auto",
+    run: Config, model: Path, *, random_seed: int = 1, device: str = "auto"
 ) -> pd.DataFrame:
-    """Probe every layer of a model's encoder and of random weights: a logistic regression on the mean over
-    the tokens of a window, fitted to at most 8,000 training windows, with a penalty chosen on validation
-    windows. Vectors are stored in temporary files, with one layer in memory at a time."""
+    """Return the AUROC of probes of all layers of a model and of random weights, and of k-mers, on test
+    windows."""
+    from bigbird_dna.baselines.kmers import fit_probe
     from bigbird_dna.baselines.promoters import KmerLogistic
-    from bigbird_dna.papers.comparators.simple import FrozenEncoder
+    from bigbird_dna.data.chromatin import sample
+    from bigbird_dna.papers.comparators.simple import MOST_WINDOWS, FrozenEncoder
 
-    config, windows = (
-        with_keys(run, "promoters", {}, LayerProbes.name),
-        run.paths.windows,
-    )
-    settings = config.promoters
-    if origin := read_origin(windows):
-        settings = settings.with_sides(origin.upstream, origin.downstream, str(windows))
+    settings, training = run.promoters, run.promoters.training
+    if origin := read_origin(run.paths.windows):
+        settings = settings.with_sides(
+            origin.upstream, origin.downstream, str(run.paths.windows)
+        )
+    negative_set = run.example_scan.negative_set
+    if run.pretraining_study:
+        negative_set = run.pretraining_study.negative_set
+    data = read_windows(run.paths.windows, negative_set)
+    learned = training_windows(data, training.train_fraction, training.seed)
+    split = data.rows["split"].to_numpy()
+    rows = {
+        "train": sample(learned, MOST_WINDOWS, (run.seed, len(learned))),
+        "valid": np.flatnonzero(split == "valid"),
+        "test": np.flatnonzero(split == "test"),
+    }
+    labels = {name: data.labels[own] for name, own in rows.items()}
+    for name, own in labels.items():
+        if len(np.unique(own)) < 2:
+            raise DataError(
+                f"{run.paths.windows}: the {name} windows must be of both classes, found only one"
+            )
+    reference = Reference(reference_of(run, "promoters"))
+    sequences = {
+        name: window_sequences(reference, data.rows.iloc[own], run.seed)
+        for name, own in rows.items()
+    }
     upstream, downstream = settings.windows.sides
     anchor = upstream / (upstream + downstream)
-    encoders = {
-        weights: FrozenEncoder(model, fresh=fresh, anchor=anchor, device=device)
-        for weights, fresh in ((PRETRAINED, None), (RANDOM, random_seed))
-    }
-    named = (
-        run.pretraining_study.negative_set
-        if run.pretraining_study
-        else run.example_scan.negative_set
-    )
-    chosen = _windows(config, named, windows, Reference(_reference(run)))
-    found = [
-        probed
-        for name, frozen in encoders.items()
-        for probed in _probed(name, frozen, chosen)
-    ]
+    probes: list[tuple[str, int | None, float, NDArray[Any]]] = []
+    for weights, fresh in ((PRETRAINED, None), (RANDOM, random_seed)):
+        encoder = FrozenEncoder(model, fresh=fresh, anchor=anchor, device=device)
+        vectors = {}
+        for name, texts in sequences.items():
+            parts = range(0, len(texts), AT_ONCE)
+            shown = progress(parts, f"{weights} weights, {name}", len(parts), "parts")
+            found = [
+                encoder.features(texts[first : first + AT_ONCE]) for first in shown
+            ]
+            vectors[name] = np.concatenate(found).astype(np.float32)  # (N, layers, D)
+        for layer in range(encoder.layers):
+            x = {name: found[:, layer] for name, found in vectors.items()}
+            probe = fit_probe(x["train"], labels["train"], x["valid"], labels["valid"])
+            probes.append((weights, layer, probe.penalty, probe.predict(x["test"])))
     kmers = KmerLogistic(settings.evaluation.baseline_kmer, settings.evaluation.seed)
-    learned, _, evaluated = chosen.parts
-    kmers.fit(chosen.sequences[learned], chosen.labels[learned])
-    found.append(
-        Probed(KMERS, None, kmers.penalty, kmers.predict(chosen.sequences[evaluated]))
+    kmers.fit(sequences["train"], labels["train"])
+    probes.append((KMERS, None, kmers.penalty, kmers.predict(sequences["test"])))
+    windows = data.rows.iloc[rows["test"]]
+    tests = AlignedPredictions(
+        negative_set,
+        labels["test"].astype(np.int64),
+        windows["pair"].to_numpy(np.int64),
+        blocks_of(windows),
+        {},
+        windows[CODING].to_numpy(np.float64) if CODING in windows else None,
     )
-    return probe_report(chosen.tests, found, output)
+    return probe_table(tests, probes)
 
 
-def _windows(
-    config: Config, negative_set: str, windows: Path, reference: Reference
-) -> ProbedWindows:
-    from bigbird_dna.data.chromatin import sample
-    from bigbird_dna.papers.comparators.simple import MOST_WINDOWS
-
-    data, training = read_windows(windows, negative_set), config.promoters.training
-    split = data.rows["split"].to_numpy()
-    learned = training_windows(data, training.train_fraction, training.seed)
-    parts = [sample(learned, MOST_WINDOWS, (config.seed, len(learned)))]
-    parts += [np.flatnonzero(split == name) for name in SPLITS[1:]]
-    for name, part in zip(SPLITS, parts, strict=True):
-        if len(np.unique(data.labels[part])) < 2:
-            raise DataError(
-                f"{windows}: the {name} windows must be of both classes, found only one"
-            )
-    rows, tests = np.concatenate(parts), data.rows.iloc[parts[-1]]
-    sequences = window_sequences(reference, data.rows.iloc[rows], config.seed)
-    ends = accumulate(map(len, parts), initial=0)
-    columns = (
-        data.labels[parts[-1]].astype(np.int64),
-        tests["pair"].to_numpy(np.int64),
-        blocks_of(tests),
-    )
-    coding = tests[CODING].to_numpy(np.float64) if CODING in tests else None
-    return ProbedWindows(
-        sequences,
-        data.labels[rows],
-        [slice(*pair) for pair in pairwise(ends)],
-        AlignedPredictions(negative_set, *columns, {}, coding),
-    )
-
-
-def _probed(name: str, frozen: FrozenEncoder, windows: ProbedWindows) -> list[Probed]:
-    from bigbird_dna.baselines.kmers import fit_probe
-
-    found = []
-    with scratch_directory() as scratch, full_disk_reported(scratch, scratch):
-        # Written files instead of memory maps: with a map, a full disk kills the process without a message.
-        files = [scratch / f"layer-{layer}" for layer in range(frozen.layers)]
-        starts = range(0, len(windows.sequences), ROWS_AT_ONCE)
-        for first in progress(starts, f"{name} weights", len(starts), "parts"):
-            means = frozen.features(windows.sequences[first : first + ROWS_AT_ONCE])
-            for layer, file in enumerate(files):
-                with file.open("ab") as stream:
-                    stream.write(means[:, layer].astype(np.float32).tobytes())
-        learned, chosen_on, evaluated = windows.parts
-        for layer, file in enumerate(files):
-            x, y = (
-                np.fromfile(file, np.float32).reshape(len(windows.labels), -1),
-                windows.labels,
-            )
-            probe = fit_probe(x[learned], y[learned], x[chosen_on], y[chosen_on])
-            found.append(
-                Probed(name, layer, probe.penalty, probe.predict(x[evaluated]))
-            )
-    log(f"{name} weights: {frozen.layers} layers probed")
-    return found
-
-
-PROBES = Schema.of(
-    "text weights; optional layer; text stratum; estimate auroc delta_auroc; number inverse_penalty"
-)
-
-
-class Probed(NamedTuple):
-    """A probe with its predictions of the test windows."""
-
-    weights: str  # pretrained, random, or `KMERS`
-    layer: int | None  # 0: input embeddings; None: k-mers
-    penalty: float  # inverse regularization strength
-    scores: NDArray[Any]  # (N,)
-
-
-def probe_report(
-    tests: AlignedPredictions, probes: Sequence[Probed], output: Path
+def probe_table(
+    tests: AlignedPredictions,
+    probes: list[tuple[str, int | None, float, NDArray[Any]]],
 ) -> pd.DataFrame:
-    """Write `probes.tsv`, for each stratum of the test windows, and `probes.svg`, for all of them. `gain` is
-    the AUROC of a layer of the pretrained encoder minus that of the same layer with random weights."""
+    """Return the AUROC of probes (weights, layer, inverse penalty, scores (N,)) in each stratum of the test
+    windows. `delta_auroc` is that of pretrained weights minus that of the same layer with random weights."""
     scores = {
-        str(number): np.asarray(probe.scores, np.float64)
+        str(number): np.asarray(probe[3], np.float64)
         for number, probe in enumerate(probes)
     }
     random = {
-        probe.layer: str(number)
-        for number, probe in enumerate(probes)
-        if probe.weights == RANDOM
+        layer: str(number)
+        for number, (weights, layer, *_) in enumerate(probes)
+        if weights == RANDOM
     }
     rows = []
     for stratum, part in replace(tests, scores=scores).strata():
-        if stratum != ALL and len(np.unique(part.labels)) < 2:
+        if len(np.unique(part.labels)) < 2:
             continue
         for own, (weights, layer, penalty, _) in zip(
             part.scores.values(), probes, strict=True
         ):
             gain = UNDEFINED
             if weights == PRETRAINED and layer in random:
-                gain = auroc_difference(
-                    part.labels, own, part.scores[random[layer]], part.blocks
-                ).estimate
-            found = auroc(part.labels, own, part.blocks)
-            rows.append((weights, layer, stratum, *found, *gain, penalty))
-    # Nullable integers, because k-mers have no layer.
-    table = pd.DataFrame(rows, columns=PROBES.names).astype({"layer": "Int64"})
-    with into_directory(output) as files:
-        write_table(files / "probes.tsv", table, PROBES)
-        _figure(table[table["stratum"] == ALL], files / "probes.svg")
-    return table
+                other = part.scores[random[layer]]
+                gain = auroc_difference(part.labels, own, other, part.blocks).estimate
+            area = auroc(part.labels, own, part.blocks)
+            rows.append((weights, layer, stratum, *area, *gain, penalty))
+    table = pd.DataFrame(rows, columns=COLUMNS.names)
+    return table.astype({"layer": "Int64"})  # k-mers have no layer
 
 
-def _figure(table: pd.DataFrame, path: Path) -> None:
-    with panels(1, 1, 6.4, 4.2) as (figure, axes):
-        axis = axes[0]
+def probe_figure(table: pd.DataFrame, path: Path) -> None:
+    with panels(1, 1, 6.4, 4.2) as (figure, (axis,)):
         for row in table[table["weights"] == KMERS].to_dict("records"):
-            area = Estimate(row["auroc"], row["auroc_low"], row["auroc_high"])
-            axis.axhspan(area.low, area.high, color=PALE, alpha=0.5, linewidth=0)
-            axis.axhline(
-                area.value,
-                color=GRAY,
-                linestyle=(0, (5, 2)),
-                label=f"{KMERS} {interval(*area)}",
-            )
-        for number, (weights, (label, color, marker)) in enumerate(LOOKS.items()):
+            area = [row[f"auroc{end}"] for end in ("", "_low", "_high")]
+            axis.axhspan(*area[1:], color=PALE, alpha=0.5, linewidth=0)
+            text = f"{KMERS} {interval(*area)}"
+            axis.axhline(area[0], color=GRAY, linestyle=(0, (5, 2)), label=text)
+        for place, weights in enumerate((PRETRAINED, RANDOM)):
+            label, color, marker = STARTS[weights]
             own = table[table["weights"] == weights]
-            if own.empty:
-                continue
-            places = own["layer"].to_numpy(dtype=float) + 0.06 * (2 * number - 1)
-            middle = own["auroc"].to_numpy(dtype=float)
-            low, high = (
-                own[f"auroc_{end}"].to_numpy(dtype=float) for end in ("low", "high")
+            low, value, high = (
+                own[f"auroc{end}"].to_numpy(dtype=float)
+                for end in ("_low", "", "_high")
             )
             axis.errorbar(
-                places,
-                middle,
-                yerr=[middle - low, high - middle],
+                own["layer"].to_numpy(dtype=float) + 0.12 * (place - 0.5),
+                value,
+                yerr=[value - low, high - value],
                 color=color,
                 marker=marker,
                 markersize=5,
@@ -294,14 +195,8 @@ def _figure(table: pd.DataFrame, path: Path) -> None:
                 elinewidth=1,
                 label=label,
             )
-        layers = sorted({int(layer) for layer in table["layer"].dropna()})
-        if len(layers) <= 16:
-            axis.set_xticks(
-                layers,
-                ["0\nembeddings" if layer == 0 else str(layer) for layer in layers],
-            )
         axis.set(
-            xlabel="layer",
+            xlabel="layer (0: embeddings)",
             ylabel="AUROC, test",
             title="Linear probes of frozen encoders",
         )

@@ -1,29 +1,21 @@
-"""Long-Range Arena: train a classifier of long sequences with one of the compared attention mechanisms."""
+"""Training of a classifier of the Long-Range Arena."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from scipy.stats import binomtest
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.config import EncoderConfig, TrainingConfig
-from bigbird_dna.config.long_range import (
-    LONG_RANGE_TASKS,
-    LongRangeConfig,
-    LongRangeTask,
-)
+from bigbird_dna.config import EncoderConfig, LongRangeConfig, TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.errors import UsageError, check_choice
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.papers.experiments.long_range_sequences import (
-    CLASSES,
-    DIGITS,
     OFFSET,
     SPLITS,
     TOKENS,
@@ -37,42 +29,9 @@ from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, Epochs, Objective
 from bigbird_dna.training.task import Task, TrainingResult, write_network
 
-# Axes: N sequences, B batch, L tokens, C classes.
-
 EVALUATED_SEQUENCES = 2_000
 """Most validation sequences evaluated during training."""
-_TOKENS_AT_ONCE = 1 << 15
-
-
-class SequenceKind(NamedTuple):
-    """Files, classes and symbols of a task, and a baseline that does not read the sequence."""
-
-    read: Callable[[Path], Sequences]
-    suffix: str
-    classes: int
-    symbols: int
-    baseline: Callable[[Sequences, Sequences], float]
-    baseline_name: str
-
-
-_KINDS: Mapping[str, SequenceKind] = {
-    "listops": SequenceKind(
-        read_listops,
-        ".tsv.gz",
-        DIGITS,
-        len(TOKENS),
-        root_baseline,
-        "first operator alone",
-    ),
-    "pathfinder": SequenceKind(
-        read_pathfinder,
-        ".npz",
-        CLASSES,
-        256,
-        distance_baseline,
-        "distance of the circles alone",
-    ),
-}
+TOKENS_AT_ONCE = 1 << 15
 
 
 class ClassObjective(Objective):
@@ -82,14 +41,12 @@ class ClassObjective(Objective):
         self, learned: Sequences, held_out: Sequences, config: TrainingConfig
     ) -> None:
         self.learned, self.held_out, self.config = learned, held_out, config
-        self.epochs = Epochs(
-            config.seed, len(learned), lambda _: np.arange(len(learned))
-        )
+        count = len(learned)
+        self.epochs = Epochs(config.seed, count, lambda _: np.arange(count))
 
     def batch(self, step: int, first: int, count: int) -> Batch:
-        return self.learned.batch(
-            self.epochs.indices(step * self.config.batch_size + first, count)
-        )
+        start = step * self.config.batch_size + first
+        return self.learned.batch(self.epochs.indices(start, count))
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"sequences": float(len(batch["targets"]))}
@@ -98,47 +55,35 @@ class ClassObjective(Objective):
         self, network: nn.Module, batch: Batch, totals: dict[str, float]
     ) -> Tensor:
         logits = network(batch["ids"], batch["lengths"]).float()
-        return (
-            F.cross_entropy(logits, batch["targets"], reduction="sum")
-            / totals["sequences"]
-        )
+        loss = F.cross_entropy(logits, batch["targets"], reduction="sum")
+        return loss / totals["sequences"]
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
-        device = next(network.parameters()).device
-        loss, right, count = 0.0, 0, min(EVALUATED_SEQUENCES, len(self.held_out))
-        for rows in _parts(self.held_out, count):
-            batch = self.held_out.batch(rows)
-            logits = network(batch["ids"].to(device), batch["lengths"]).float().cpu()
+        rows = range(min(EVALUATED_SEQUENCES, len(self.held_out)))
+        loss, right = 0.0, 0
+        for batch, logits in _predicted(network, self.held_out, rows):
             loss += float(F.cross_entropy(logits, batch["targets"], reduction="sum"))
             right += int((logits.argmax(1) == batch["targets"]).sum())
-        return {"loss": loss / count, "accuracy": right / count}
+        return {"loss": loss / len(rows), "accuracy": right / len(rows)}
 
 
-def _parts(sequences: Sequences, count: int) -> list[range]:
-    size = max(1, _TOKENS_AT_ONCE // (sequences.longest + 1))
-    return [range(start, min(start + size, count)) for start in range(0, count, size)]
-
-
-def wilson_interval(right: int, count: int) -> tuple[float, float]:
-    """Return the 95 % interval of a fraction, Wilson's score interval."""
-    z, share = 1.959964, right / count
-    middle = share + z**2 / (2 * count)
-    around = z * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
-    scale = 1 + z**2 / count
-    return max(0.0, (middle - around) / scale), min(1.0, (middle + around) / scale)
-
-
-Accuracy = tuple[int, int]
-"""Number of correctly classified sequences, and number of all sequences."""
+def _predicted(network: nn.Module, sequences: Sequences, rows: Sequence[int]) -> Any:
+    """Yield batches of some sequences with their logits."""
+    device = next(network.parameters()).device
+    size = max(1, TOKENS_AT_ONCE // (sequences.longest + 1))
+    for start in range(0, len(rows), size):
+        batch = sequences.batch(rows[start : start + size])
+        yield batch, network(batch["ids"].to(device), batch["lengths"]).float().cpu()
 
 
 @dataclass(eq=False)
-class SequenceTask(Task[Classifier, Accuracy]):
+class SequenceTask(Task[Classifier, np.ndarray]):
     """Training of a classifier with one attention mechanism. The result is the test accuracy with a 95 %
-    interval (Wilson), compared with the task's `baseline` and the most frequent class."""
+    interval (Wilson), compared with a baseline that does not read the sequence, and the most frequent class.
+    """
 
     section: LongRangeConfig
-    task: LongRangeTask
+    task: str
     attention: str
     seed: int
     directory: Path
@@ -147,101 +92,94 @@ class SequenceTask(Task[Classifier, Accuracy]):
     def inputs(self) -> Sequence[Path]:
         return [self.directory]
 
-    @cached_property
+    @property
     def config(self) -> TrainingConfig:
-        check_choice("task", self.task, LONG_RANGE_TASKS)
-        check_choice("attention", self.attention, self.section.attentions)
-        if not 0 <= self.seed < 2**32:
-            raise UsageError(f"seed {self.seed}: must be from 0 to {2**32 - 1}")
         training: TrainingConfig = getattr(self.section, self.task).training
         return training.model_copy(update={"seed": self.seed})
 
-    @property
+    @cached_property
     def files(self) -> dict[str, Path]:
-        return {
-            split: self.directory / f"{split}{_KINDS[self.task].suffix}"
-            for split in SPLITS
-        }
+        ending = "tsv.gz" if self.task == "listops" else "npz"
+        return {split: self.directory / f"{split}.{ending}" for split in SPLITS}
 
     @cached_property
     def data(self) -> dict[str, Sequences]:
-        return {
-            split: _KINDS[self.task].read(path) for split, path in self.files.items()
-        }
-
-    @cached_property
-    def longest(self) -> int:
-        return max(one.longest for one in self.data.values()) + 1
+        read = read_listops if self.task == "listops" else read_pathfinder
+        return {split: read(path) for split, path in self.files.items()}
 
     @cached_property
     def encoder(self) -> EncoderConfig:
-        return self.section.encoder_of(
-            self.attention, _KINDS[self.task].symbols + OFFSET, self.longest
-        )
+        symbols = len(TOKENS) if self.task == "listops" else 256
+        longest = max(one.longest for one in self.data.values()) + 1
+        return self.section.encoder_of(self.attention, symbols + OFFSET, longest)
 
     @cached_property
     def checksums(self) -> dict[str, str]:
         return {split: checksum(path) for split, path in self.files.items()}
 
+    @property
+    def classes(self) -> int:
+        return 10 if self.task == "listops" else 2
+
     def identity(self) -> dict[str, Any]:
-        of = {
+        return {
             "task": self.task,
             "pooling": self.section.pooling,
-            "classes": _KINDS[self.task].classes,
+            "classes": self.classes,
+            "data": self.checksums,
         }
-        return {**of, "data": self.checksums}
 
     def build(self) -> Classifier:
-        return Classifier(self.encoder, _KINDS[self.task].classes, self.section.pooling)
+        return Classifier(self.encoder, self.classes, self.section.pooling)
 
     def objective(self, network: Classifier, world: World) -> ClassObjective:
         return ClassObjective(self.data["train"], self.data["valid"], self.config)
 
     def describe(self, network: Classifier) -> str:
-        parameters = sum(parameter.numel() for parameter in network.parameters())
         count = len(self.data["train"])
-        return f"{self.task} with {self.attention}, {count:,} sequences, {parameters:,} parameters"
+        return f"{self.task} with {self.attention}, {count:,} sequences"
 
-    def measure(self, trained: TrainingResult[Classifier]) -> Accuracy:
-        test, network, world = self.data["test"], trained.network, trained.world
+    def measure(self, trained: TrainingResult[Classifier]) -> np.ndarray:
+        """Return the predicted class of each test sequence."""
+        test = self.data["test"]
 
-        def likeliest(rows: Any) -> Any:
-            found = [np.zeros(0, np.int64)]
-            for part in _parts(test, len(rows)):
-                batch = test.batch([rows[one] for one in part])
-                logits = network(batch["ids"].to(world.device), batch["lengths"])
-                found.append(logits.float().argmax(1).cpu().numpy())
-            return np.concatenate(found)
+        def classes(rows: Any) -> Any:
+            logits = [one for _, one in _predicted(trained.network, test, rows)]
+            found = [one.argmax(1).numpy() for one in logits]
+            return np.concatenate([np.zeros(0, np.int64), *found])
 
-        right = world.divide(range(len(test)), likeliest) == test.targets
-        return int(right.sum()), len(right)
+        return np.asarray(trained.world.divide(range(len(test)), classes))
 
     def write(
-        self, directory: Path, trained: TrainingResult[Classifier], measured: Accuracy
+        self, directory: Path, trained: TrainingResult[Classifier], measured: np.ndarray
     ) -> dict[str, Any]:
-        (right, count), data, kind = measured, self.data, _KINDS[self.task]
-        accuracy, (low, high) = right / count, wilson_interval(right, count)
-        frequent = np.bincount(data["train"].targets).argmax()
+        train, test = self.data["train"], self.data["test"]
+        right = int((measured == test.targets).sum())
+        interval = binomtest(right, len(test)).proportion_ci(method="wilson")
+        frequent = np.bincount(train.targets).argmax()
+        listops = self.task == "listops"
+        baseline = root_baseline if listops else distance_baseline
         result = {
-            **{
-                "task": self.task,
-                "attention": self.attention,
-                "seed": self.seed,
-                "accuracy": accuracy,
-            },
-            **{"accuracy_low": low, "accuracy_high": high, "test_sequences": count},
-            "baseline": kind.baseline(data["train"], data["test"]),
-            "baseline_name": kind.baseline_name,
-            "most_frequent": float((data["test"].targets == frequent).mean()),
-            **{
-                "longest": self.longest,
-                "parameters": trained.parameters,
-                "steps": trained.progress.step,
-            },
+            "task": self.task,
+            "attention": self.attention,
+            "seed": self.seed,
+            "accuracy": right / len(test),
+            "accuracy_low": float(interval.low),
+            "accuracy_high": float(interval.high),
+            "baseline": baseline(train, test),
+            "baseline_name": "first operator alone"
+            if listops
+            else "distance of the circles alone",
+            "most_frequent": float((test.targets == frequent).mean()),
+            "test_sequences": len(test),
+            "parameters": trained.parameters,
+            "steps": trained.progress.step,
             "data": self.checksums,
         }
         write_network(directory, self.encoder, trained, result)
+        accuracy = result["accuracy"]
         log(
-            f"{self.task} with {self.attention}: accuracy {accuracy:.4f} ({low:.4f} to {high:.4f})"
+            f"{self.task} with {self.attention}: accuracy {accuracy:.4f} "
+            f"({interval.low:.4f} to {interval.high:.4f})"
         )
         return result

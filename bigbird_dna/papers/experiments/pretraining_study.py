@@ -1,11 +1,12 @@
-"""Effect of pretraining: models from pretrained and from random weights, compared in a table and as text."""
+"""Effect of pretraining: models fine-tuned from pretrained and from random weights, with fractions of the
+training examples and several seeds, compared on the same test data."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -18,428 +19,317 @@ from bigbird_dna.config import (
     Config,
     share_name,
 )
-from bigbird_dna.data.predictions import ALL, negative_set_of
+from bigbird_dna.data.predictions import ALL
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
-from bigbird_dna.errors import DataError
-from bigbird_dna.papers.experiments.comparing import (
-    ArmModel,
-    EvaluatedModels,
-    FineTunedModel,
-    StudyArm,
-    StudyRow,
-    by_arm,
-    compare_arms,
-    evaluate_medians,
-    evaluate_windows,
-    mean_curve,
-    open_test_bins,
-    pretraining_seconds,
-    read_models,
-    track_aurocs,
+from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.metrics.auroc import Estimate
+from bigbird_dna.papers.experiments.arms import (
+    Arm,
+    Keys,
+    make_arm,
+    training_inputs,
 )
-from bigbird_dna.papers.experiments.experiment import Arm, ArmJob, Experiment, require
-from bigbird_dna.papers.experiments.figures import share_figure, steps_figure
-from bigbird_dna.reporting.run_page import processor_seconds
+from bigbird_dna.papers.experiments.comparing import (
+    Metric,
+    compare_arms,
+    mean_curve,
+    median_aurocs,
+    track_aurocs,
+    training_seconds,
+    validation_curves,
+    window_aurocs,
+)
+from bigbird_dna.papers.experiments.figures import STARTS
+from bigbird_dna.reporting.result import add_legend, panels, save_figure
 
-# Name of the benchmark file of pretraining.
-_PRETRAINING = "pretrain"
-_NUMBERS = [
-    "no",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-]
-_WHERE = {
-    "promoters": "on the test windows",
-    "chromatin": "in the median over the tracks, on the test bins",
-}
-_EXAMPLES = {"promoters": "promoters", "chromatin": "bins"}
-_UNITS = {"promoters": "windows", "chromatin": "tracks"}  # resampled units
-STUDY = Schema.of(
+if TYPE_CHECKING:
+    from bigbird_dna.training.distributed import World
+
+FILES = ("study.tsv", "study.svg", "study_steps.svg", "study.txt")
+COLUMNS = Schema.of(
     "text task; number share; text start stratum; count seeds examples steps",
     "metric auroc auroc_min auroc_max; estimate delta_auroc; metric minutes pretraining_minutes",
 )
+EXAMPLES = {"promoters": "promoters", "chromatin": "bins"}
 
 
-class PretrainingStudy(Experiment):
-    """The section `pretraining_study`: one model per task, initialization, fraction and seed."""
-
-    name: ClassVar[str] = "pretraining_study"
-    files: ClassVar[Sequence[str]] = (
-        "study.tsv",
-        "study.svg",
-        "study_steps.svg",
-        "study.txt",
-    )
-
-    def check(self, run: Config) -> None:
-        require(
-            run.pretraining_study,
-            "pretraining_study: the configuration has no such section",
-        )
-
-    def arms(self, run: Config) -> Sequence[Arm]:
-        study = run.pretraining_study
-        assert study is not None
-        arms = []
-        for task in (task for task in STUDY_TASKS if task in study.tasks):
-            for start in study.initializations:
-                for share in map(share_name, study.train_fractions):
-                    keys = {
-                        "model.initial": PRETRAINED if start == PRETRAINED else RANDOM,
-                        "training.train_fraction": float(share),
-                        "training.steps": study.random_long_steps
-                        if start == LONGER
-                        else study.steps,
-                        "training.evaluate_every": study.evaluate_every,
-                        # Calibration of these models is not evaluated.
-                        "calibration.negatives": 0 if task == "promoters" else None,
-                    }
-                    arms.append(
-                        Arm(
-                            f"{task}-{start}-{share}",
+def arms(run: Config) -> list[Arm]:
+    study = run.pretraining_study
+    if study is None:
+        raise ConfigError("pretraining_study: the configuration has no such section")
+    found = []
+    for task in (task for task in STUDY_TASKS if task in study.tasks):
+        for start in study.initializations:
+            for share in study.train_fractions:
+                keys = {
+                    f"{task}.model.initial": PRETRAINED
+                    if start == PRETRAINED
+                    else RANDOM,
+                    f"{task}.training.train_fraction": share,
+                }
+                steps = study.random_long_steps if start == LONGER else study.steps
+                if steps is not None:
+                    keys[f"{task}.training.steps"] = steps
+                if study.evaluate_every is not None:
+                    keys[f"{task}.training.evaluate_every"] = study.evaluate_every
+                options: dict[str, Any] = {"task": task, "start": start, "share": share}
+                if task == "promoters":
+                    options["negative_set"] = study.negative_set
+                    # The calibration of these models is not evaluated.
+                    keys["promoters.calibration.negatives"] = 0
+                else:
+                    evaluation = run.chromatin.evaluation
+                    options["evaluation"] = evaluation.model_dump(mode="json")
+                pretrained = run.paths.pretrained if start == PRETRAINED else None
+                read = training_inputs(run, task)
+                for seed in study.seeds:
+                    found.append(
+                        make_arm(
+                            run,
+                            "pretraining_study",
+                            f"{task}-{start}-{share_name(share)}-seed{seed}",
                             task,
-                            study.seeds,
-                            {
-                                f"{task}.{key}": value
-                                for key, value in keys.items()
-                                if value is not None
-                            },
-                            options={"negative_set": study.negative_set},
-                            initialization=run.paths.pretrained
-                            if start == PRETRAINED
-                            else None,
-                            predictions="npy" if task == "chromatin" else "",
-                            row=StudyRow(task, float(share), start),
+                            {**keys, f"{task}.training.seed": seed},
+                            seed=seed,
+                            options=options,
+                            inputs=[*read, *([pretrained] if pretrained else [])],
+                            initialization=pretrained,
+                            processes=getattr(run, task).num_gpus,
                         )
                     )
-        return arms
-
-    def inputs(self, run: Config) -> Sequence[Path]:
-        assert run.pretraining_study is not None
-        labels = (
-            [run.paths.held_out_bins / "labels.npz"]
-            if "chromatin" in run.pretraining_study.tasks
-            else []
-        )
-        return [*labels, *([run.paths.pretrained] if run.studies(PRETRAINED) else [])]
-
-    def compare(
-        self,
-        run: Config,
-        jobs: Sequence[ArmJob],
-        output: Path,
-        *,
-        benchmarks: Path | None,
-        device: str,
-    ) -> list[str]:
-        return study_report(
-            [ArmModel.of(job) for job in jobs],
-            output,
-            labels=run.paths.held_out_bins / "labels.npz",
-            pretrained=run.paths.pretrained if run.studies(PRETRAINED) else None,
-            benchmarks=benchmarks,
-            min_positives=run.pretraining_study.min_positives_report
-            if run.pretraining_study
-            else 1,
-        )
+    return found
 
 
-def study_report(
-    models: Sequence[ArmModel],
-    output: Path,
-    *,
-    labels: Path | None = None,
-    pretrained: Path | None = None,
-    benchmarks: Path | None = None,
-    min_positives: int = 1,
-) -> list[str]:
-    """Write `study.tsv`, `study.svg`, `study_steps.svg` and `study.txt`; return the sentences. Models have a
-    `StudyRow`; those of chromatin have predictions of the test bins with `labels`. The log of `pretrained`
-    and Snakemake's tables in `benchmarks` contain the times."""
-    tasks = read_models(models)
-    seconds = None if pretrained is None else pretraining_seconds(pretrained)
-    found = [
-        arm
-        for task_models in tasks.values()
-        for arm in study_arms(task_models, labels, min_positives)
-    ]
-    whole = [arm for arm in found if arm.stratum == ALL]
-    sentences = write_sentences(whole, seconds, benchmarks)
-    inputs = [model.path for model in models] + ([pretrained] if pretrained else [])
-    with into_directory(output, inputs) as files:
-        write_table(files / "study.tsv", study_table(found, seconds), STUDY)
-        share_figure(whole, files / "study.svg")
-        steps_figure(whole, files / "study_steps.svg")
-        (files / "study.txt").write_text("\n".join(sentences) + "\n", encoding="utf-8")
+def train(arm: Arm, world: World) -> Keys:
+    from bigbird_dna.papers.experiments import trainings
+
+    if arm.options["task"] == "chromatin":
+        return trainings.finetune_chromatin(arm, world)
+    return trainings.finetune_promoter(arm, world, arm.options["negative_set"])
+
+
+def inputs(run: Config) -> list[Path]:
+    study = run.pretraining_study
+    assert study is not None
+    found = [run.paths.pretrained] if PRETRAINED in study.initializations else []
+    if "chromatin" in study.tasks:
+        found.append(run.paths.held_out_bins / "labels.npz")
+    return found
+
+
+def compare(run: Config, output: Path, device: str) -> list[str]:
+    study = run.pretraining_study
+    assert study is not None
+    seconds = math.nan
+    if PRETRAINED in study.initializations:
+        seconds = training_seconds(run.paths.pretrained)
+    labels = run.paths.held_out_bins / "labels.npz"
+    found = arms(run)
+    table = study_table(found, labels, study.min_positives_report, seconds)
+    sentences = study_sentences(table)
+    with into_directory(output, [arm.model for arm in found]) as directory:
+        write_table(directory / "study.tsv", table, COLUMNS)
+        (directory / "study.txt").write_text("\n".join(sentences) + "\n", "utf-8")
+        share_figure(table, directory / "study.svg")
+        steps_figure(found, directory / "study_steps.svg")
     return sentences
 
 
-def study_arms(
-    models: Sequence[FineTunedModel], labels: Path | None, min_positives: int = 1
-) -> list[StudyArm]:
-    """Evaluate the models of a task on test data, and return their arms in order, for each stratum of the
-    windows. Tracks with fewer than `min_positives` positive test bins are not included in the median."""
-    files = [model.of.predictions for model in models]
-    if models[0].of.row.task == "promoters":
-        strata = {}
-        for stratum, evaluated, classes, _ in evaluate_windows(
-            files, negative_set_of(files[0])
-        ):
-            if len(np.unique(classes)) < 2:
-                raise DataError(
-                    f"{files[0]}: AUROC needs test windows of both classes, found only one"
-                )
-            strata[stratum] = evaluated
-    else:
-        assert labels is not None
-        strata = {ALL: _evaluate_chromatin(files, labels, min_positives)}
-    arms = by_arm(
-        ((one.of.row, one.of.seed) for one in models), [one.of.path for one in models]
+def study_table(
+    arms: Sequence[Arm], labels: Path, min_positives: int, pretraining_seconds: float
+) -> pd.DataFrame:
+    """Return one row per task, stratum of the test windows, fraction and initialization, with the AUROC over
+    seeds. `delta_auroc` is the AUROC of the pretrained models minus that of the row. On bins, the AUROC is
+    the median over the tracks with at least `min_positives` positives among the bins with `labels`."""
+    tables = []
+    for task in dict.fromkeys(arm.options["task"] for arm in arms):
+        own = [arm for arm in arms if arm.options["task"] == task]
+        counts = [arm.metrics()["training"] for arm in own]
+        models = pd.DataFrame(
+            {
+                "share": [arm.options["share"] for arm in own],
+                "start": [arm.options["start"] for arm in own],
+                "examples": [count["examples"] for count in counts],
+                "steps": [count["steps"] for count in counts],
+                "minutes": [training_seconds(arm.model) / 60 for arm in own],
+            }
+        )
+        for stratum, metric in _metrics(task, own, labels, min_positives):
+            table = compare_arms(
+                metric,
+                own,
+                ["share", "start"],
+                {"start": PRETRAINED},
+                difference="delta_auroc",
+                sign=-1,
+            )
+            models["auroc"] = metric.sampled.values
+            means = models.groupby(["share", "start"], as_index=False).agg(
+                examples=("examples", "mean"),
+                steps=("steps", "first"),
+                minutes=("minutes", "mean"),
+                auroc=("auroc", "mean"),
+                auroc_min=("auroc", "min"),
+                auroc_max=("auroc", "max"),
+            )
+            means["examples"] = means["examples"].round().astype(int)
+            table = table.merge(means).assign(task=task, stratum=stratum)
+            tables.append(table.sort_values("share", kind="stable"))
+    found = pd.concat(tables, ignore_index=True)
+    pretrained = found["start"] == PRETRAINED
+    found["pretraining_minutes"] = np.where(
+        pretrained, pretraining_seconds / 60, np.nan
     )
-
-    def pretrained(row: StudyRow) -> StudyRow | None:
-        return None if row.start == PRETRAINED else row._replace(start=PRETRAINED)
-
-    return [
-        StudyArm(row, [models[number] for number in arms[row].values()], found, stratum)
-        for stratum, evaluated in strata.items()
-        for row, found in compare_arms(evaluated, arms, pretrained, minus="arm").items()
-    ]
+    return found[COLUMNS.names]
 
 
-def _evaluate_chromatin(
-    files: Sequence[Path], labels: Path, min_positives: int
-) -> EvaluatedModels:
-    truth, arrays = open_test_bins(labels, files)
-    names = [f"track {number + 1}" for number in range(truth.tracks)]
-    tracks = [track_aurocs(truth, array, names) for array in arrays]
-    aurocs, positives = (np.stack(column) for column in zip(*tracks, strict=True))
-    counting = (positives[0] >= min_positives) & ~np.isnan(aurocs).any(axis=0)
-    if not counting.any():
+def _metrics(
+    task: str, arms: Sequence[Arm], labels: Path, min_positives: int
+) -> list[tuple[str, Metric]]:
+    """Return the AUROC of the models of a task by stratum of the test data."""
+    if task == "promoters":
+        files = [arm.model / "predictions.parquet" for arm in arms]
+        negative_set = arms[0].options["negative_set"]
+        return [
+            (stratum, metric)
+            for stratum, metric, *_ in window_aurocs(files, negative_set)
+        ]
+    tracks = [track_aurocs(labels, arm.model / "predictions.npy") for arm in arms]
+    aurocs = np.stack([auroc for auroc, _ in tracks])
+    enough = (tracks[0][1] >= min_positives) & ~np.isnan(aurocs).any(axis=0)
+    if not enough.any():
         raise DataError(
             f"{labels}: no track has negatives and {min_positives:,} positive bins"
         )
-    return evaluate_medians(aurocs[:, counting])
+    return [(ALL, median_aurocs(aurocs[:, enough]))]
 
 
-def study_table(
-    arms: Sequence[StudyArm], pretraining_seconds: float | None
-) -> pd.DataFrame:
-    """Return one row per task, stratum, fraction and initialization; the gain is the pretrained AUROC minus
-    the row's."""
-    rows = []
-    for arm in arms:
-        before = pretraining_seconds if arm.row.start == PRETRAINED else None
-        rows.append(
-            (
-                *(
-                    *arm.row,
-                    arm.stratum,
-                    len(arm.models),
-                    arm.examples,
-                    arm.models[0].steps,
-                ),
-                *(
-                    arm.auroc,
-                    float(arm.aurocs.min()),
-                    float(arm.aurocs.max()),
-                    *arm.gain,
-                ),
-                *(arm.seconds / 60, float("nan") if before is None else before / 60),
-            )
+def study_sentences(table: pd.DataFrame) -> list[str]:
+    """Summarize the gain from pretraining at each fraction, over all test data."""
+    lines = []
+    whole = table[table["stratum"] == ALL]
+    for group, rows in whole.groupby(["task", "share"], sort=False):
+        task, share = str(group[0]), float(str(group[1]))
+        by_start = {row["start"]: row for row in rows.to_dict("records")}
+        parts = []
+        for start, row in by_start.items():
+            text = f"{STARTS[start][0]} {row['auroc']:.3f}"
+            if start != PRETRAINED and PRETRAINED in by_start:
+                text += f" ({_gain(row)})"
+            parts.append(text)
+        examples = f"{rows['examples'].iloc[0]:,} {EXAMPLES[task]}"
+        what = "AUROC" if task == "promoters" else "median AUROC of the tracks"
+        lines.append(
+            f"{task.capitalize()}, {100 * share:g} % of the examples ({examples}): {what} on test data with "
+            f"{', with '.join(parts)}."
         )
-    return pd.DataFrame(rows, columns=STUDY.names)
+    minutes = table["pretraining_minutes"].dropna()
+    if len(minutes):
+        lines.append(
+            f"Pretraining took {minutes.iloc[0]:,.0f} minutes according to its log, fine-tuning from "
+            f"{table['minutes'].min():,.0f} to {table['minutes'].max():,.0f} minutes."
+        )
+    return lines
 
 
-def _describe_times(
-    pretraining: float | None, by_start: Mapping[str, float], what: str
-) -> str:
-    """Describe the times of pretraining and fine-tuning in seconds; "" if one of them is unknown."""
-    if pretraining is None or PRETRAINED not in by_start:
-        return ""
-    own = by_start[PRETRAINED]
-    text = (
-        f"Pretraining took {minutes(pretraining)}, fine-tuning {minutes(own)}: "
-        f"{minutes(pretraining + own)} in total"
-    )
-    if LONGER in by_start:
-        text += f", compared with {minutes(by_start[LONGER])} for longer training from random weights"
-    return f"{text}, {what}."
+def _gain(row: Any) -> str:
+    gain = Estimate(*(row[f"delta_auroc{end}"] for end in ("", "_low", "_high")))
+    if math.isnan(gain.value):
+        return "no seed in common with pretrained weights"
+    if math.isnan(gain.low):
+        return f"a difference of {gain.value:+.3f}, without an interval"
+    kind = "no significant difference"
+    if gain.low > 0:
+        kind = "pretraining gains"
+    elif gain.high < 0:
+        kind = "pretraining loses"
+    text = f"{kind}: {gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
+    return text.replace("-", "−")
 
 
-def _means(seconds: Sequence[tuple[str, float | None]]) -> dict[str, float]:
-    """Return mean times by initialization, if the times of all its models are known."""
-    by_start: dict[str, list[float | None]] = {}
-    for start, value in seconds:
-        by_start.setdefault(start, []).append(value)
-    return {
-        start: float(np.mean([value for value in values if value is not None]))
-        for start, values in by_start.items()
-        if None not in values
-    }
-
-
-def minutes(seconds: float) -> str:
-    if seconds < 90:
-        return "a minute" if seconds >= 30 else "less than a minute"
-    return (
-        f"{seconds / 60:.0f} minutes"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} hours"
-    )
-
-
-def write_sentences(
-    arms: Sequence[StudyArm], pretraining: float | None, benchmarks: Path | None = None
-) -> list[str]:
-    """Summarize the effect of pretraining for all fractions, then by fraction, and the times: `pretraining`
-    in seconds from its log, and CPU times from Snakemake's `benchmarks`."""
-    paragraphs = []
-    for task in dict.fromkeys(arm.row.task for arm in arms):
-        own = [arm for arm in arms if arm.row.task == task]
-        paragraphs.append(_verdict(task, own))
-        for share in dict.fromkeys(arm.row.share for arm in own):
-            paragraphs.append(
-                _at_share(share, [arm for arm in own if arm.row.share == share])
-            )
-        logged = _means([(arm.row.start, arm.seconds) for arm in own])
-        what = "according to the training logs, without evaluations"
-        paragraphs.append(_describe_times(pretraining, logged, what))
-        if benchmarks is not None:
-            # Models are below experiments/NAME/ARM/SEED, which are the wildcards of the rule `arm`.
-            jobs = [
-                (
-                    arm.row.start,
-                    benchmarks / f"arm-{'-'.join(model.of.path.parts[-4:-1])}.tsv",
+def share_figure(table: pd.DataFrame, path: Path) -> None:
+    """Plot test AUROC against the fraction of examples: means joined by lines, and their range over seeds."""
+    table = table[table["stratum"] == ALL]
+    tasks = list(dict.fromkeys(table["task"]))
+    with panels(1, len(tasks), 5.6, 4.2) as (figure, axes):
+        for axis, task in zip(axes, tasks, strict=True):
+            rows = table[table["task"] == task]
+            shares = sorted(set(rows["share"]))
+            axis.set_xscale("log")
+            starts = [start for start in STARTS if start in set(rows["start"])]
+            for place, start in enumerate(starts):
+                label, color, marker = STARTS[start]
+                own = rows[rows["start"] == start]
+                # Intervals of different initializations stand side by side.
+                x = own["share"] * (1 + 0.03 * (place - (len(starts) - 1) / 2))
+                ends = [
+                    own["auroc"] - own["auroc_min"],
+                    own["auroc_max"] - own["auroc"],
+                ]
+                axis.errorbar(
+                    x,
+                    own["auroc"],
+                    yerr=ends,
+                    color=color,
+                    marker=marker,
+                    markersize=5,
+                    capsize=2,
+                    elinewidth=1,
+                    label=label,
                 )
-                for arm in own
-                for model in arm.models
-            ]
-            measured = _means(
-                [(start, processor_seconds(path)) for start, path in jobs]
+            axis.set_xticks(shares, [f"{100 * share:g} %" for share in shares])
+            axis.minorticks_off()
+            axis.set(
+                title=task.capitalize(),
+                xlabel="fraction of the training examples",
+                ylabel="AUROC, test"
+                if task == "promoters"
+                else "median AUROC of the tracks, test",
             )
-            before = processor_seconds(benchmarks / f"{_PRETRAINING}.tsv")
-            what = "in CPU time of complete jobs"
-            paragraphs.append(_describe_times(before, measured, what))
-    return [paragraph for paragraph in paragraphs if paragraph]
+        axes[0].legend(loc="best")
+        save_figure(figure, path)
 
 
-def _verdict(task: str, arms: Sequence[StudyArm]) -> str:
-    against = [
-        arm
-        for arm in arms
-        if arm.row.start == RANDOM and not math.isnan(arm.gain.value)
-    ]
-    if not against:
-        return f"{task.capitalize()}: no models of both initializations to compare."
-    if all(_kind(arm) == "unknown" for arm in against):
-        return (
-            f"{task.capitalize()}: the test {_UNITS[task]} are too few, or too similar, for an interval of "
-            "the difference, so no conclusion on a gain is possible."
-        )
-    kinds = {
-        kind: [arm.row.share for arm in against if _kind(arm) == kind]
-        for kind in _VERDICTS
-    }
-    statements = [
-        text.format(_shares(kinds[kind]))
-        for kind, text in _VERDICTS.items()
-        if kinds[kind]
-    ]
-    if len(against) == len(kinds["open"]):
-        statements = [
-            f"no significant gain at {_shares(kinds['open'])} of the examples"
-        ]
-    return f"{task.capitalize()}: {'; '.join(statements)}."
-
-
-_VERDICTS = {
-    "gain": "pretrained weights are better at {} of the examples",
-    "loss": "random weights are better at {}",
-    "open": "no significant difference at {}",
-    "unknown": "no interval of the difference at {}",
-}
-
-
-def _kind(arm: StudyArm) -> str:
-    if math.isnan(arm.gain.low):
-        return "unknown"
-    return "gain" if arm.gain.low > 0 else "loss" if arm.gain.high < 0 else "open"
-
-
-def _at_share(share: float, arms: Sequence[StudyArm]) -> str:
-    starts = {arm.row.start: arm for arm in arms}
-    first = starts.get(PRETRAINED)
-    if first is None:
-        return ""
-    place = f"{_percent(share)} of the examples ({first.examples:,} {_EXAMPLES[first.row.task]})"
-    text = f"At {place}, pretrained weights reach an AUROC of {first.auroc:.3f} {_WHERE[first.row.task]}"
-    random, longer = starts.get(RANDOM), starts.get(LONGER)
-    if random is not None:
-        text += f", random weights {random.auroc:.3f}: {_gain(random)}."
-        text += _soon(first, random)
-    else:
-        text += "."
-    if longer is not None:
-        text += (
-            f" Random weights trained for {longer.models[0].steps:,} steps instead of "
-            f"{first.models[0].steps:,} reach {longer.auroc:.3f}: {_gain(longer)}."
-        )
-    return text
-
-
-def _gain(arm: StudyArm) -> str:
-    value, low, high = arm.gain
-    if math.isnan(value):
-        return "no common seed, so there is no interval of the difference"
-    if math.isnan(low):
-        return f"a difference of {_signed(value)}, without an interval"
-    pairs = arm.compared.pairs
-    seeds = f"over {_NUMBERS[pairs] if pairs < len(_NUMBERS) else pairs} seeds"
-    over = seeds if pairs > 1 else "with one seed, over the test data alone"
-    span = f"[{_signed(low)}, {_signed(high)}]"
-    match _kind(arm):
-        case "gain":
-            return f"a gain of {value:.3f} {span} {over}"
-        case "loss":
-            return f"a loss of {-value:.3f} {over} (a gain of {_signed(value)} {span})"
-    return f"no significant gain {over}: the interval of the difference, {_signed(value)} {span}, contains 0"
-
-
-def _soon(first: StudyArm, second: StudyArm) -> str:
-    """Return how soon pretrained weights reach the final validation AUROC of random weights."""
-    ours, theirs = (
-        mean_curve([m.valid for m in first.models]),
-        mean_curve([m.valid for m in second.models]),
-    )
-    if not len(ours.steps) or not len(theirs.steps):
-        return ""
-    reached = ours.steps[ours.values >= theirs.values[-1]]
-    if not len(reached) or reached[0] >= theirs.steps[-1]:
-        return ""
-    return (
-        f" On validation data, they need {reached[0]:,} steps for the AUROC that random weights reach after "
-        f"{theirs.steps[-1]:,}."
-    )
-
-
-def _shares(shares: Sequence[float]) -> str:
-    texts = [_percent(share) for share in shares]
-    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:g} %"
-
-
-def _signed(value: float) -> str:
-    return f"{round(value, 3) + 0.0:.3f}".replace("-", "−")
+def steps_figure(arms: Sequence[Arm], path: Path) -> None:
+    """Plot validation AUROC over steps, one panel per task and fraction: mean over seeds, with their range."""
+    curves: dict[tuple[str, float], dict[str, list[Any]]] = {}
+    for arm in arms:
+        key = arm.options["task"], arm.options["share"]
+        auroc = validation_curves(arm.model, "auroc").evaluation["auroc"]
+        curves.setdefault(key, {}).setdefault(arm.options["start"], []).append(auroc)
+    tasks = {task for task, _ in curves}
+    shares = len(curves) // len(tasks)
+    with panels(len(tasks), shares, 3.6, 3.2, sharey="row") as (figure, axes):
+        for axis, (task, share) in zip(axes, sorted(curves), strict=True):
+            for start, own in curves[task, share].items():
+                label, color, _ = STARTS[start]
+                mean = mean_curve(own)
+                if not len(mean.steps):
+                    continue
+                values = np.stack(
+                    [curve.values[np.isin(curve.steps, mean.steps)] for curve in own]
+                )
+                axis.fill_between(
+                    mean.steps,
+                    values.min(axis=0),
+                    values.max(axis=0),
+                    color=color,
+                    alpha=0.18,
+                    linewidth=0,
+                )
+                axis.plot(
+                    mean.steps,
+                    mean.values,
+                    color=color,
+                    marker="o",
+                    markersize=3,
+                    label=label,
+                )
+            axis.set(
+                title=f"{task.capitalize()}, {100 * share:g} %", xlabel="optimizer step"
+            )
+            axis.set_xlim(left=0)
+        axes[0].set_ylabel("AUROC, validation")
+        add_legend(axes[0])
+        save_figure(figure, path)

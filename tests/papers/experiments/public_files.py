@@ -3,50 +3,21 @@
 import gzip
 import io
 import json
-import struct
 from collections.abc import Sequence
 
 import numpy as np
-
-from bigbird_dna.papers.experiments.byte_lm_files import masked_checksum
-
-
-def field(number: int, content: bytes) -> bytes:
-    """A field of bytes of a protocol buffer."""
-    return varint(number << 3 | 2) + varint(len(content)) + content
+import pandas as pd
 
 
-def varint(number: int) -> bytes:
-    digits = [number >> shift & 0x7F for shift in range(0, 63, 7)]
-    while len(digits) > 1 and not digits[-1]:
-        digits.pop()
-    return bytes([*(digit | 0x80 for digit in digits[:-1]), digits[-1]])
-
-
-def example(**features: str) -> bytes:
-    """A message `Example` with features of one text each, as TensorFlow writes it."""
-    entries = [
-        field(1, field(1, name.encode()) + field(2, field(1, field(1, text.encode()))))
-        for name, text in features.items()
-    ]
-    return field(1, b"".join(entries))
-
-
-def tfrecord(records: Sequence[bytes]) -> bytes:
-    parts = []
-    for record in records:
-        length = struct.pack("<Q", len(record))
-        for part in (length, record):
-            parts += [part, struct.pack("<I", masked_checksum(part))]
-    return b"".join(parts)
+def parquet(**columns: Sequence[str]) -> bytes:
+    stream = io.BytesIO()
+    pd.DataFrame(columns).to_parquet(stream, index=False)
+    return stream.getvalue()
 
 
 def wiki40b(texts: Sequence[str]) -> bytes:
-    articles = [
-        example(text=text, version_id=str(10**18 + number), wikidata_id=f"Q{number}")
-        for number, text in enumerate(texts)
-    ]
-    return tfrecord(articles)
+    names = [f"Q{number}" for number in range(len(texts))]
+    return parquet(wikidata_id=names, text=texts)
 
 
 def c4(texts: Sequence[str]) -> bytes:

@@ -1,27 +1,17 @@
-"""Linear probes: vectors of every layer, the regression on them, and the command."""
+"""Linear probes: vectors of every layer, the regression on them, and strata of the test windows."""
 
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
 from bigbird_dna.baselines.kmers import PROBE_PENALTIES, fit_probe
-from bigbird_dna.config import load_config
 from bigbird_dna.data.predictions import AlignedPredictions
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.embedding import layer_means
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.papers.experiments.layer_probes import (
-    Probed,
-    probe_promoters,
-    probe_report,
-)
-from tests.cli.command import Run
-from tests.papers.comparators.test_known_differences import write_language_model
+from bigbird_dna.papers.experiments.layer_probes import probe_table
 from tests.toys import small_encoder
 
 CPU = torch.device("cpu")
@@ -100,73 +90,23 @@ def test_the_penalty_is_strong_where_there_is_nothing_to_learn() -> None:
     )
 
 
-@pytest.fixture(scope="module")
-def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An encoder whose embeddings single out a base: random ones can't do without that either."""
-    return write_language_model(tmp_path_factory.mktemp("probe") / "model", seed=3)
-
-
-def probed(path: Path, model: Path, output: Path, seed: int = 1) -> pd.DataFrame:
-    sets = ["promoters.evaluation.baseline_kmer=3", "example_scan.negative_set=genomic"]
-    probe_promoters(load_config(path, sets), model, output, random_seed=seed)
-    return pd.read_csv(output / "probes.tsv", sep="\t")
-
-
-def test_layers_of_a_model_and_of_fresh_weights(
-    tiny_config: Path, pretrained: Path, tmp_path: Path
-) -> None:
-    table = probed(tiny_config, pretrained, tmp_path / "one")
-    assert table["weights"].tolist() == ["pretrained"] * 3 + ["random"] * 3 + ["k-mers"]
-    # The motif of 12 bp is in a mean over tokens, even of random vectors.
-    assert table["auroc"].between(0.5, 1).all() and table["auroc"].max() > 0.7
-    assert (tmp_path / "one/probes.svg").stat().st_size > 10_000
-    assert table["layer"].tolist()[:6] == [0, 1, 2] * 2 and np.isnan(
-        table["layer"].iloc[6]
-    )
-    assert table["delta_auroc"].notna().tolist() == [True] * 3 + [False] * 4
-    differences = table["auroc"][:3].to_numpy() - table["auroc"][3:6].to_numpy()
-    np.testing.assert_allclose(table["delta_auroc"][:3], differences, atol=1e-5)
-    # The same weights as the random ones: nothing is gained, in any layer.
-    same = probed(tiny_config, pretrained, tmp_path / "same", seed=3)
-    assert (same["delta_auroc"].iloc[:3] == 0).all()
-    pd.testing.assert_frame_equal(same.iloc[:3, :5], table.iloc[:3, :5])
-
-
-def test_probes_of_noncoding_pairs(tmp_path: Path) -> None:
+def test_probes_of_noncoding_pairs() -> None:
     labels, pairs = np.tile([1, 0], 200), np.arange(400) // 2
     tests = AlignedPredictions(
         "genomic", labels, pairs, pairs, {}, np.where(pairs % 2, 0.1, 0.9)
     )
     rng = np.random.default_rng(1)
     probes = [
-        Probed(name, 0, 1.0, labels * lift + rng.normal(size=400))
+        (name, 0, 1.0, labels * lift + rng.normal(size=400))
         for name, lift in {"pretrained": 2.0, "random": 1.0}.items()
     ]
-    table = probe_report(tests, probes, tmp_path)
+    table = probe_table(tests, probes)
     assert table["stratum"].tolist() == ["all"] * 2 + ["noncoding"] * 2
     for row, probe in zip(table.to_dict("records"), probes * 2, strict=True):
         kept = pairs % 2 > 0 if row["stratum"] == "noncoding" else pairs >= 0
-        assert row["auroc"] == auroc(labels[kept], probe.scores[kept]).value
+        assert row["auroc"] == auroc(labels[kept], probe[3][kept]).value
     # Nothing but one stratum without coding fractions.
     assert (
-        probe_report(replace(tests, coding=None), probes, tmp_path)["stratum"].tolist()
+        probe_table(replace(tests, coding=None), probes)["stratum"].tolist()
         == ["all"] * 2
     )
-
-
-def test_the_experiment_has_no_arms(
-    run: Run, tiny_config: Path, pretrained: Path, tmp_path: Path
-) -> None:
-    config = load_config(tiny_config)
-    assert run("experiment plan", tiny_config, "layer_probes").out.count("\n") == 1
-    shutil.copytree(pretrained, config.paths.pretrained)
-    result = run(
-        "experiment compare", tiny_config, "layer_probes", "-o", tmp_path / "report"
-    )
-    shutil.rmtree(config.paths.pretrained)
-    assert result.code == 0 and result.out == "", result.err
-    assert (
-        "pretrained layer 0: AUROC 0." in result.err
-        and "k-mers: AUROC 0." in result.err
-    )
-    assert len(pd.read_csv(tmp_path / "report/probes.tsv", sep="\t")) == 7

@@ -1,21 +1,21 @@
 """ListOps: values, sizes, no expression twice, and tables of others."""
 
-import io
+import gzip
 import json
 import math
 import random
-import zipfile
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import label
-from scipy.stats import binomtest
 
 from bigbird_dna.config import LongRangeConfig, parse_config
 from bigbird_dna.config.long_range import (
@@ -23,9 +23,9 @@ from bigbird_dna.config.long_range import (
     ListOpsConfig,
     PathfinderConfig,
 )
-from bigbird_dna.errors import ConfigError, DataError, UsageError
+from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.papers.experiments.long_range_arena import write_report
+from bigbird_dna.papers.experiments.long_range_arena import RESULT, accuracy_table
 from bigbird_dna.papers.experiments.long_range_sequences import (
     FIRST,
     OFFSET,
@@ -45,14 +45,9 @@ from bigbird_dna.papers.experiments.long_range_sequences import (
     write_listops,
     write_pathfinder,
 )
-from bigbird_dna.papers.experiments.long_range_training import (
-    SequenceTask,
-    wilson_interval,
-)
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
-from tests.golden.messages import fails, message
-from tests.toys import cases
+from tests.golden.messages import fails
 from tests.workflow.dry_runs import dry_run, jobs, once
 
 SMALL = ListOpsConfig(
@@ -200,11 +195,15 @@ def test_files_are_read_as_they_were_written(tmp_path: Path) -> None:
         assert found.targets.tolist() == [told for _, told in expected]
 
 
+def write_gzip(path: Path, text: str) -> None:
+    path.write_bytes(gzip.compress(text.encode()))
+
+
 def test_published_files_have_parentheses_and_their_first_operators_tell(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "basic_train.tsv"
-    path.write_text("Source\tTarget\n( ( ( [MAX 1 ) ( ( ( [SM 9 ) 2 ) ] ) ) ] )\t1\n")
+    write_gzip(path, "Source\tTarget\n( ( ( [MAX 1 ) ( ( ( [SM 9 ) 2 ) ] ) ) ] )\t1\n")
     assert [TOKENS[token] for token in read_listops(path).rows[0]] == [
         "[MAX",
         "1",
@@ -214,8 +213,9 @@ def test_published_files_have_parentheses_and_their_first_operators_tell(
         "]",
         "]",
     ]
-    path.write_text(
-        "Source\tTarget\n[MAX 9 2 ]\t9\n[MAX 9 3 ]\t9\n[MIN 0 2 ]\t0\n[MAX 1 2 ]\t2\n"
+    write_gzip(
+        path,
+        "Source\tTarget\n[MAX 9 2 ]\t9\n[MAX 9 3 ]\t9\n[MIN 0 2 ]\t0\n[MAX 1 2 ]\t2\n",
     )
     assert root_baseline(*[read_listops(path)] * 2) == 0.75
 
@@ -232,7 +232,7 @@ def test_published_files_have_parentheses_and_their_first_operators_tell(
 )
 def test_wrong_expressions(tmp_path: Path, text: str, named: list[str]) -> None:
     path = tmp_path / "train.tsv"
-    path.write_text(text)
+    write_gzip(path, text)
     with fails(DataError, path, *named):
         read_listops(path)
 
@@ -324,14 +324,14 @@ def test_no_dash_touches_one_that_is_not_its_neighbor() -> None:
 
 @pytest.mark.parametrize(
     ("name", "values"),
-    cases(
-        {
-            "labels": [None, np.full(3, 2, np.uint8), np.zeros(2, np.uint8)],
-            "distances": [np.full(3, np.nan, np.float32)],
-            "images": [np.zeros(shape, np.uint8) for shape in ((3, 4, 5), (0, 4, 4))]
-            + [np.zeros((3, 4, 4))],
-        }
-    ),
+    [
+        ("labels", None),
+        ("labels", np.full(3, 2, np.uint8)),
+        ("labels", np.zeros(2, np.uint8)),
+        ("distances", np.full(3, np.nan, np.float32)),
+        ("images", np.zeros((3, 4, 5), np.uint8)),
+        ("images", np.zeros((3, 4, 4))),
+    ],
 )
 def test_wrong_images(tmp_path: Path, name: str, values: np.ndarray | None) -> None:
     arrays = {"images": np.zeros((3, 4, 4), np.uint8), "labels": np.zeros(3, np.uint8)}
@@ -342,41 +342,6 @@ def test_wrong_images(tmp_path: Path, name: str, values: np.ndarray | None) -> N
         read_pathfinder(path)
     path.write_bytes(b"PK\x03\x04 nothing")
     with fails(DataError, path):
-        read_pathfinder(path)
-
-
-def claiming(path: Path, count: int, side: int) -> Path:
-    """A file of so many black images, which are a hole in it that takes no place, and of three labels."""
-
-    def header(shape: tuple[int, ...], dtype: str) -> bytes:
-        stream = io.BytesIO()
-        values = {"shape": shape, "fortran_order": False, "descr": dtype}
-        np.lib.format.write_array_header_1_0(stream, values)
-        return stream.getvalue()
-
-    images = header((count, side, side), "|u1")
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("labels.npy", header((3,), "|u1") + bytes(3))
-        archive.writestr("distances.npy", header((3,), "<f4") + bytes(12))
-        archive.writestr("images.npy", images)
-        # The directory of the archive then comes behind the hole, and says the size of what is in it.
-        stored = archive.getinfo("images.npy")
-        stored.file_size = stored.compress_size = len(images) + count * side**2
-        assert archive.fp is not None
-        archive.start_dir = archive.fp.seek(archive.start_dir + count * side**2)
-    return path
-
-
-def test_the_largest_sets_that_can_be_asked_for_are_not_too_large(
-    tmp_path: Path,
-) -> None:
-    published = PathfinderConfig(size=128).examples.train
-    for count in (published, 1_000_000):
-        path = claiming(tmp_path / "train.npz", count, 128)
-        with fails(DataError):
-            read_pathfinder(path)
-    path = claiming(tmp_path / "train.npz", 1_000_001, 128)
-    with fails(DataError, path, "1,000,001", "16,384,000,000"):
         read_pathfinder(path)
 
 
@@ -424,85 +389,40 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_from_data_to_table(run: Run, config: Path, tmp_path: Path) -> None:
-    """As the workflow has it: data, arms, comparison; a seed has one result."""
+    """Data, classifiers, comparison; a seed has one result."""
     home = tmp_path / "results/experiments/long_range_arena"
-    plan = run("experiment plan", config, "long_range_arena").out.splitlines()[1:]
-    cells = [line.split("\t") for line in plan]
-    assert sorted((arm, seed) for arm, seed, *_ in cells) == [
-        (f"{task}-{attention}", seed)
-        for task in ("listops", "pathfinder")
-        for attention in ("combiner", "full")
-        for seed in ("1", "2")
-    ]
-    words = ("experiment run", config, "long_range_arena")
-    quiet = ("--threads", 1, "--device", "cpu")
-    for task in ("listops", "pathfinder"):
-        assert run(*words, f"{task}-full", "--part", "data").code == 0
-        assert (home / "data" / task).is_dir()
-    for arm, seed, _, _, directory, _ in cells:
-        result = run(*words, arm, "--seed", seed, *quiet)
-        assert (result.code, result.out) == (0, "")
-        assert json.loads((Path(directory) / "arm.json").read_text())["seed"] == int(
-            seed
-        )
-    made = home / "listops-full/1/model"
-    assert {one.name for one in made.iterdir() if one.name[0] != "."} == {
+    words = ("experiment run", "long_range_arena", config, "--threads", 1)
+    result = run(*words, "--device", "cpu", "-o", tmp_path / "report")
+    assert (result.code, result.out) == (0, "")
+    model = home / "listops-full-seed1/model"
+    assert {one.name for one in model.iterdir() if one.name[0] != "."} == {
         *("result.json", "encoder.json", "training.jsonl", "weights.safetensors")
     }
     assert not [*(tmp_path / "results/checkpoints").rglob("*.pt")]
-    assert run(*words, "listops-full", *quiet, "-o", tmp_path / "again/model").code == 0
-    for file in ("result.json", "weights.safetensors"):
-        assert (made / file).read_bytes() == (
-            tmp_path / "again/model" / file
-        ).read_bytes()
-    assert (
-        run(
-            "experiment compare", config, "long_range_arena", "-o", tmp_path / "report"
-        ).code
-        == 0
-    )
-    header, *rows = (tmp_path / "report/long_range.tsv").read_text().splitlines()
-    names = header.split("\t")
-    table = [dict(zip(names, row.split("\t"), strict=True)) for row in rows]
-    here = [row for row in table if row["source"] == "here"]
-    assert {(row["task"], row["attention"], row["seeds"]) for row in here} == {
-        (task, attention, "2")
-        for task in ("listops", "pathfinder")
-        for attention in ("full", "combiner")
-    }
-    figures = [
-        json.loads((home / f"listops-full/{seed}/model/result.json").read_text())
+    table = pd.read_csv(tmp_path / "report/long_range.tsv", sep="\t")
+    here = table[table["source"] == "here"]
+    assert len(table) == 7 and len(here) == 4 and (here["seeds"] == 2).all()
+    results = [
+        json.loads((home / f"listops-full-seed{seed}/model/result.json").read_text())
         for seed in (1, 2)
     ]
-    both = next(
-        row for row in here if (row["task"], row["attention"]) == ("listops", "full")
-    )
-    assert float(both["accuracy"]) == pytest.approx(
-        np.mean([one["accuracy"] for one in figures]), abs=1e-4
-    )
-    assert [row["attention"] for row in table[4:]] == [
-        "Transformer",
-        "BigBird",
-        "Combiner-Fixed",
-    ]
-    assert all("not comparable" in row["source"] for row in table[4:])
-    assert "| Combiner-Fixed |" in (tmp_path / "report/long_range.md").read_text()
+    (own,) = here.query("task == 'listops' and attention == 'full'").to_dict("records")
+    accuracies = [one["accuracy"] for one in results]
+    assert own["accuracy"] == pytest.approx(np.mean(accuracies), abs=1e-4)
+    assert own["seed_spread"] == pytest.approx(np.ptp(accuracies), abs=1e-4)
+    weights = (model / "weights.safetensors").read_bytes()
+    shutil.rmtree(model.parent)
+    again = run(*words, "--device", "cpu", "--arm", "listops-full-seed1")
+    assert again.code == 0
+    assert (model / "weights.safetensors").read_bytes() == weights
 
 
-def test_what_is_refused(run: Run, config: Path, tmp_path: Path) -> None:
-    words = ("experiment run", config, "long_range_arena", "listops-full")
-    message(
-        refused(run(*words), 1),
-        "results/experiments/long_range_arena/data/listops/train.tsv.gz",
-    )
-    message(
-        refused(run("experiment compare", config, "long_range_arena"), 1), "result.json"
-    )
-    (tmp_path / "result.json").write_text('{"task": "listops"}')
-    with fails(DataError, tmp_path / "result.json", "'attention'"):
-        write_report([tmp_path], tmp_path / "report")
-    with fails(UsageError, str(2**32)):
-        _ = SequenceTask(LongRangeConfig(), "listops", "full", 2**32, tmp_path).config
+def test_data_come_before_classifiers(run: Run, config: Path) -> None:
+    words = ("experiment run", "long_range_arena", config)
+    listed = run(*words, "--list").out.splitlines()
+    assert [line.strip() for line in listed[:2]] == ["listops-data", "pathfinder-data"]
+    missing = run(*words, "--arm", "listops-full-seed1")
+    refused(missing, 1, "listops-data/data/train.tsv.gz")
 
 
 @pytest.mark.parametrize(
@@ -561,36 +481,21 @@ def test_an_attention_keeps_the_options_of_the_encoder_unless_it_is_another() ->
     )
 
 
-def test_results_of_other_data_are_not_averaged(tmp_path: Path) -> None:
-    values = {
-        **{
-            "task": "listops",
-            "attention": "full",
-            "baseline_name": "x",
-            "accuracy": 0.5,
-            "steps": 3,
-        },
-        **{
-            "accuracy_low": 0.4,
-            "accuracy_high": 0.6,
-            "baseline": 0.1,
-            "most_frequent": 0.1,
-        },
-        **{"test_sequences": 10, "parameters": 7},
+def test_results_of_other_data_are_not_averaged() -> None:
+    names = [*RESULT]
+    first = dict.fromkeys(names, 0.5) | {"task": "listops", "attention": "full"}
+    first |= {
+        "baseline_name": "x",
+        "accuracy_low": 0.4,
+        "accuracy_high": 0.6,
+        "data": {"test": "a"},
     }
-    for seed, sums, name in (
-        (1, "a", "one"),
-        (2, "a", "two"),
-        (3, "b", "three"),
-        (1, "a", "four"),
-    ):
-        (tmp_path / name).mkdir()
-        text = json.dumps(values | {"seed": seed, "data": {"test": sums}})
-        (tmp_path / name / "result.json").write_text(text)
-    write_report([tmp_path / "one", tmp_path / "two"], tmp_path / "report")
-    for other in ("three", "four"):
-        with fails(DataError, tmp_path / other):
-            write_report([tmp_path / "one", tmp_path / other], tmp_path / "report")
+    second = first | {"seed": 2, "accuracy": 0.7}
+    row = accuracy_table([first, second]).iloc[0]
+    found = row[["accuracy", "accuracy_low", "accuracy_high", "seed_spread"]].tolist()
+    assert found == pytest.approx([0.6, 0.5, 0.7, 0.2])
+    with fails(DataError, "listops with full", "data"):
+        accuracy_table([first, second | {"data": {"test": "b"}}])
 
 
 def test_batches() -> None:
@@ -603,14 +508,6 @@ def test_batches() -> None:
     assert found.longest == 2
 
 
-@pytest.mark.parametrize(("right", "count"), [(0, 5), (3, 10), (700, 1000), (9, 9)])
-def test_intervals_are_wilson_s(right: int, count: int) -> None:
-    expected = binomtest(right, count).proportion_ci(method="wilson")
-    assert wilson_interval(right, count) == pytest.approx(
-        (expected.low, expected.high), abs=1e-6
-    )
-
-
 def test_the_shipped_configuration_asks_for_a_model_a_task_and_attention(
     tmp_path: Path,
 ) -> None:
@@ -618,11 +515,11 @@ def test_the_shipped_configuration_asks_for_a_model_a_task_and_attention(
         REPOSITORY / f"workflow/config/{name}.yaml" for name in ("demo", "long_range")
     ]
     text = dry_run(tmp_path, "--configfile", *files, "--", "long_range_arena")
-    assert jobs(text) == {"long_range_arena": 1, "arm_data": 2, "arm": 6} | once(
+    assert jobs(text) == {"long_range_arena": 1, "arm": 8} | once(
         "check_gpu stage_config"
     )
     assert (
-        ".log.yaml long_range_arena listops-bigbird --seed 1 -o results/long_range/experiments/"
+        "experiment run long_range_arena results/long_range/logs/arm-long_range_arena-listops-bigbird-seed1.log.yaml --arm listops-bigbird-seed1 "
         in text
     )
     section = yaml.safe_load(files[1].read_text())["long_range_arena"]
@@ -631,26 +528,6 @@ def test_the_shipped_configuration_asks_for_a_model_a_task_and_attention(
     assert {*section} == {*LongRangeConfig.model_fields}
     for task in ("listops", "pathfinder"):
         assert {*section[task]} == {*type(getattr(config, task)).model_fields}
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("long_range_arena", "listops-full", "--part", "cost"),
-        ("long_range_arena", "listops-full", "--part", "predictions"),
-        ("table7", "own-pretrained", "--part", "data"),
-    ],
-)
-def test_parts_that_an_arm_has_not(
-    run: Run, words: tuple[str, ...], tmp_path: Path
-) -> None:
-    demo = ("--set", f"results={tmp_path}", "--set", "long_range_arena={}")
-    refused(
-        run("experiment run", REPOSITORY / "workflow/config/demo.yaml", *words, *demo),
-        2,
-        words[1],
-    )
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
@@ -666,9 +543,9 @@ def test_short_listops_are_learnt(run: Run, tmp_path: Path) -> None:
             {"results": str(tmp_path / "results"), "long_range_arena": section}
         )
     )
-    words = ("experiment run", path, "long_range_arena", "listops-full")
-    assert run(*words, "--part", "data").code == 0
-    assert run(*words, "--threads", 1, "--device", "cpu").code == 0
-    made = tmp_path / "results/experiments/long_range_arena/listops-full/1/model"
+    words = ("experiment run", "long_range_arena", path, "--threads", 1)
+    for arm in ("listops-data", "listops-full-seed1"):
+        assert run(*words, "--device", "cpu", "--arm", arm).code == 0
+    made = tmp_path / "results/experiments/long_range_arena/listops-full-seed1/model"
     result = json.loads((made / "result.json").read_text())
     assert result["accuracy_low"] > result["baseline"] + 0.12

@@ -2,7 +2,6 @@
 
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ from bigbird_dna.papers.experiments.receptive_field import (
 from bigbird_dna.papers.experiments.turing_machines import (
     Action,
     Machine,
-    TapeDecoder,
+    decode,
     decoder_graph,
     increment,
     neighbors,
@@ -35,8 +34,6 @@ from bigbird_dna.papers.experiments.turing_machines import (
     simulate,
     written,
 )
-from tests.cli.command import Run, refused
-from tests.golden.messages import fails
 from tests.toys import small_encoder
 
 N = 192
@@ -134,37 +131,6 @@ def test_reach_is_what_gradients_find() -> None:
         assert (slope[0, 0].abs().sum(-1).numpy() > 0).tolist() == two.graph[
             token
         ].tolist()
-
-
-ENCODER = "encoder: {vocabulary: 8, layers: 3, hidden: 8, heads: 2, max_length: 160, block_size: 16"
-
-
-def test_the_command_has_a_table_that_ends_where_all_is_reached(
-    run: Run, tmp_path: Path
-) -> None:
-    config = tmp_path / "run.yaml"
-    config.write_text(f"{ENCODER}}}")
-    result = run("experiment receptive-field", config)
-    assert (result.code, result.err) == (0, "")
-    header, *rows = [line.split("\t") for line in result.out.splitlines()]
-    assert header == ["#layers", "reached", "all"]
-    assert [row[::2] for row in rows] == [["1", "no"], ["2", "yes"]]
-    assert float(rows[0][1]) < float(rows[1][1]) == 1.0
-    config.write_text(f"{ENCODER}, attention: window}}")
-    assert len(run("experiment receptive-field", config).out.splitlines()) == 4
-    # There may be more layers than the encoder has.
-    result = run(
-        "experiment receptive-field",
-        config,
-        "--layers",
-        30,
-        "-o",
-        tmp_path / "reach.tsv",
-    )
-    assert result == (0, "", "")
-    assert (tmp_path / "reach.tsv").read_text().splitlines()[-1] == "9\t1\tyes"
-    refused(run("experiment receptive-field", tmp_path / "none.yaml"), 2, "none.yaml")
-    refused(run("experiment receptive-field", tmp_path), 1, tmp_path)
 
 
 @pytest.mark.parametrize("attention", ["full", "bigbird", "performer"])
@@ -276,19 +242,15 @@ def test_the_graph_is_the_theorem_s() -> None:
 
 def test_its_attention_is_softmax_over_that_graph() -> None:
     """What nodes got one after the other is what one masked layer gives for all of them at once."""
-    run = TapeDecoder(palindromes(), "abba").steps()
-    step, layer = next(
-        one for one in run if (one[0].state, one[0].read) not in palindromes().actions
-    )
+    found, layer = decode(palindromes(), "abba", 40)
     queries, keys, values, attended = map(np.stack, layer)
     scores = np.where(decoder_graph(len(queries)), queries @ keys.T, -np.inf)
     weights = np.exp(scores - scores.max(1, keepdims=True))
     weights /= weights.sum(1, keepdims=True)
     np.testing.assert_allclose(weights @ values, attended, atol=1e-30)
-    assert len(queries) > 100 and step.state == "yes"
+    assert len(queries) > 100 and found.state == "yes"
     # Nodes that take a record and nodes that keep their own symbol are both there.
-    own = weights.diagonal()
-    assert {0.0, 1.0} == set(own.round(20))
+    assert {0.0, 1.0} == set(weights.diagonal().round(20))
 
 
 def test_without_an_edge_the_machine_goes_wrong(
@@ -299,15 +261,3 @@ def test_without_an_edge_the_machine_goes_wrong(
     )
     machine = palindromes()  # reads what it wrote before
     assert run_on_decoder(machine, "abba", 40) != simulate(machine, "abba", 40)
-
-
-def test_wrong_machines_are_refused() -> None:
-    for states, action in (
-        (("a",), ("z", "_", 0)),
-        (("a",), ("a", "_", 2)),
-        (("a", "a"), ("a", "_", 0)),
-    ):
-        with fails(ValueError):
-            Machine(states, ("_",), {("a", "_"): Action(*action)})
-    with fails(ValueError):
-        run_on_decoder(increment(), "x", 3)

@@ -1,0 +1,287 @@
+"""Table 6 of Zaheer et al. (2020): promoters, predicted from windows of several lengths and negative sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from bigbird_dna.config import PRETRAINED, RANDOM, Config
+from bigbird_dna.config.experiments import OWN_MODEL
+from bigbird_dna.data.predictions import ALL, negative_set_of, read_predictions
+from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.disk.tables import Schema, write_table
+from bigbird_dna.errors import ConfigError
+from bigbird_dna.genome.sources import annotation_file, locate
+from bigbird_dna.metrics.resampling import BLOCK_BASES, THRESHOLD
+from bigbird_dna.papers.experiments.arms import (
+    Arm,
+    Keys,
+    make_arm,
+    training_inputs,
+)
+from bigbird_dna.papers.experiments.comparing import compare_arms, window_aurocs
+from bigbird_dna.papers.experiments.figures import grid_shape, interval_dots
+from bigbird_dna.papers.experiments.predictors import (
+    FINE_TUNED,
+    FITTED,
+    ROW,
+    TRAININGS,
+    label,
+    predictor_arms,
+    read_trainings,
+    side_by_side,
+    train_predictor,
+    trainings_figure,
+)
+from bigbird_dna.papers.experiments.table5 import PUBLISHED_NOTE
+from bigbird_dna.reporting.result import (
+    BLUE,
+    GREEN,
+    VERMILION,
+    ResultTable,
+    markdown,
+    panels,
+    readable,
+    save_figure,
+    write_result,
+)
+
+if TYPE_CHECKING:
+    from bigbird_dna.training.distributed import World
+
+FILES = tuple(
+    f"tables/table6{end}"
+    for end in (".tsv", ".json", ".md", ".svg", "_training.tsv", "_training.svg")
+)
+COLUMNS = Schema.of(
+    "count window; text negative_set stratum predictor weights training; count seeds windows",
+    "estimate auroc difference; number f1; metric published_f1",
+)
+# Published F1 on human promoters of 8,000 bp, `substituted` negatives.
+PUBLISHED = {"cnnprom": 0.697, "deepromoter": 0.956, "bigbird": 0.999}
+
+
+def arms(run: Config) -> list[Arm]:
+    """Return the data sets of other window lengths, then the predictors of each length and negative set."""
+    if not run.has_promoters:
+        raise ConfigError("table6: needs promoters in this run")
+    tables, own = run.tables, run.promoters.windows
+    sets = tables.negative_sets or own.negative_sets
+    if run.has_sequences:
+        _check_sequences(run)
+        return [
+            arm
+            for negative_set in sets
+            for arm in predictor_arms(
+                run,
+                "table6",
+                "promoters",
+                [OWN_MODEL],
+                prefix=f"{negative_set}-",
+                negative_set=negative_set,
+            )
+        ]
+    if "user" in sets:
+        raise ConfigError("tables.negative_sets: 'user' needs promoters.sequences")
+    # Language models by window length and negative set.
+    models = {(own.length, negative_set): [OWN_MODEL] for negative_set in sets}
+    context = tables.context_negative_set
+    for length in tables.windows or ():
+        if length != own.length:
+            models.setdefault((length, context), []).append(OWN_MODEL)
+    for model in tables.models:
+        if model.window:
+            models.setdefault((model.window, context), []).append(model.name)
+    found = []
+    data = {}
+    for length in dict.fromkeys(length for length, _ in models):
+        upstream = round(length * own.sides[0] / own.length)
+        data[length] = _windows_arm(
+            run,
+            {
+                "promoters.windows.upstream": upstream,
+                "promoters.windows.downstream": length - upstream,
+                "promoters.windows.negative_sets": [
+                    name for size, name in models if size == length
+                ],
+            },
+            length,
+        )
+        found.append(data[length])
+    for (length, negative_set), names in models.items():
+        found += predictor_arms(
+            run,
+            "table6",
+            "promoters",
+            names,
+            prefix=f"{length}-{negative_set}-",
+            keys={
+                f"promoters.windows.{side}": getattr(
+                    data[length].config.promoters.windows, side
+                )
+                for side in ("upstream", "downstream")
+            },
+            negative_set=negative_set,
+            windows=data[length],
+        )
+    return found
+
+
+def _windows_arm(run: Config, keys: Keys, length: int) -> Arm:
+    """Return the arm that makes the windows of a length."""
+    read = training_inputs(run, "promoters", [run.paths.promoters])
+    if annotation := annotation_file(run):
+        read.append(annotation)
+    if run.genome.aliases is not None:
+        aliases = locate(run.genome.aliases, run.data_dir)
+        read.append(aliases)
+        keys = {**keys, "genome.aliases": str(aliases)}
+    return make_arm(
+        run, "table6", f"{length}-windows", "windows", keys, inputs=read, processes=0
+    )
+
+
+def _check_sequences(run: Config) -> None:
+    """Raise `ConfigError` if Table 6 cannot be made from custom sequences."""
+    tables = run.tables
+    single = "custom sequences have no windows of other lengths"
+    if tables.windows:
+        raise ConfigError(f"tables.windows: {single}")
+    for model in tables.models:
+        if model.window is not None:
+            raise ConfigError(
+                f"tables.models: {model.name}: window {model.window}: {single}"
+            )
+    for name in tables.negative_sets or ():
+        if name not in run.promoters.windows.negative_sets:
+            raise ConfigError(
+                f"tables.negative_sets: {name!r} must be in promoters.windows.negative_sets"
+            )
+    pretrained = PRETRAINED in tables.initializations or tables.linear_probes
+    if pretrained and not run.has_genome:
+        raise ConfigError(
+            "table6: without genome.reference there is no pretraining: set tables.initializations: [random] "
+            "and tables.linear_probes: false"
+        )
+
+
+def train(arm: Arm, world: World) -> Keys:
+    run = arm.run
+    if arm.stage == "windows":
+        from bigbird_dna.data.promoter_windows import prepare_windows
+
+        paths = run.paths
+        prepare_windows(
+            arm.config,
+            paths.reference,
+            paths.promoters,
+            arm.directory / "data",
+            annotation_file(run),
+        )
+        return {}
+    return train_predictor(arm, world, _windows(arm))
+
+
+def _windows(arm: Arm) -> Path | None:
+    """Return the data set of an arm; None: that of the run."""
+    if arm.run.has_sequences:
+        return None
+    length = arm.config.promoters.windows.length
+    return arm.directory.parent / f"{length}-windows/data"
+
+
+def compare(run: Config, output: Path, device: str) -> list[str]:
+    predictors = [arm for arm in arms(run) if arm.stage != "windows"]
+    training, curves, chosen = read_trainings(predictors)
+    table = promoter_table(chosen)
+    with into_directory(output, [arm.model for arm in chosen]) as directory:
+        write_table6(table, directory)
+        write_table(directory / "table6_training.tsv", training, TRAININGS)
+        trainings_figure(training, curves, directory / "table6_training.svg")
+    return [f"table6: {len(table):,} rows"]
+
+
+def promoter_table(arms: Sequence[Arm]) -> pd.DataFrame:
+    """Return AUROC and F1 on test windows, by window length, negative set and stratum, and the difference of
+    the first fine-tuned model to each predictor."""
+    from sklearn.metrics import f1_score
+
+    groups: dict[tuple[int, str], list[Arm]] = {}
+    for arm in arms:
+        path = arm.model / "predictions.parquet"
+        frame = read_predictions(path)
+        length = int((frame["end"] - frame["start"]).iloc[0])
+        groups.setdefault((length, negative_set_of(path)), []).append(arm)
+    tables = []
+    for (length, negative_set), group in groups.items():
+        files = [arm.model / "predictions.parquet" for arm in group]
+        kinds = pd.DataFrame([arm.options for arm in group])
+        tuned = kinds[kinds["training"] == FINE_TUNED]["name"]
+        first = {"name": tuned.iloc[0]} if len(tuned) else {}
+        for stratum, metric, labels, scores in window_aurocs(files, negative_set):
+            table = compare_arms(
+                metric, group, ["name"], first, sign=-1, fitted_once=True
+            )
+            kinds["f1"] = [
+                f1_score(labels, row >= THRESHOLD, zero_division=0) for row in scores
+            ]
+            table["f1"] = table["name"].map(kinds.groupby("name")["f1"].mean())
+            table = table.merge(kinds[["name", *ROW]].drop_duplicates())
+            published = table["predictor"].map(PUBLISHED)
+            alike = (table["training"] == FITTED) | (
+                (table["training"] == FINE_TUNED) & (table["weights"] == PRETRAINED)
+            )
+            alike &= (negative_set, stratum) == ("substituted", ALL)
+            table["published_f1"] = published.where(alike)
+            tables.append(
+                table.assign(
+                    window=length,
+                    negative_set=negative_set,
+                    stratum=stratum,
+                    windows=len(labels),
+                )
+            )
+    return pd.concat(tables, ignore_index=True)[COLUMNS.names]
+
+
+def write_table6(table: pd.DataFrame, directory: Path) -> None:
+    blocks = f"{BLOCK_BASES // 1000} kb of sequence with their windows"
+    notes = [PUBLISHED_NOTE, f"Intervals are 95 %, over blocks of {blocks}, and seeds."]
+    result = ResultTable("Table 6: promoters", COLUMNS, table, notes)
+    strata = table["negative_set"] + " " + table["stratum"]
+    windows = table["negative_set"].where(table["stratum"] == ALL, strata)
+
+    def page(_: ResultTable) -> str:
+        shown = readable(table, "{:.3f}".format)
+        beside = shown.assign(negative_set=windows)
+        parts = [
+            "# Table 6: promoters",
+            "AUROC, compared:",
+            markdown(side_by_side(beside, "auroc", ("negative_set", "window"))),
+            "All metrics:",
+            markdown(shown),
+            f"† {result.note}",
+        ]
+        return "\n\n".join(parts) + "\n"
+
+    write_result(directory, "table6", result, page=page)
+    groups = list(table.groupby(["window", windows], sort=False))
+    most = max(len(group) for _, group in groups)
+    colors = {PRETRAINED: BLUE, RANDOM: VERMILION, "": GREEN}
+    with panels(*grid_shape(len(groups)), 4.8, 1.1 + 0.26 * most) as (figure, axes):
+        for axis in axes[len(groups) :]:
+            axis.set_visible(False)
+        for axis, ((length, name), group) in zip(axes, groups, strict=False):
+            cells = group[["predictor", "weights", "training"]].itertuples(index=False)
+            interval_dots(
+                axis,
+                [label(*row) for row in cells],
+                group[["auroc", "auroc_low", "auroc_high"]],
+                [colors[weights] for weights in group["weights"]],
+            )
+            title = f"{name}, {length:,} bp".replace("_", " ")
+            axis.set(xlabel="AUROC, test", title=title)
+        save_figure(figure, directory / "table6.svg")

@@ -1,0 +1,78 @@
+"""Theorems of the BigBird paper as a table: how many layers connect all tokens, and Turing machines in a sparse
+decoder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bigbird_dna.config import Config
+from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.disk.tables import Schema, write_table
+from bigbird_dna.papers.experiments.arms import Arm
+
+FILES = ("theory/receptive_field.tsv", "theory/turing_machines.tsv")
+RECEPTIVE_FIELD = Schema.of("count layers; fraction reached; text all")
+TURING_MACHINES = Schema.of(
+    "text machine tape state; count steps nodes; text as_simulated"
+)
+MOST_LAYERS, MOST_STEPS = 40, 1000
+
+
+def arms(run: Config) -> list[Arm]:
+    """Return nothing: no model is trained."""
+    return []
+
+
+def train(arm: Arm, world: object) -> dict[str, Any]:
+    raise NotImplementedError
+
+
+def compare(run: Config, output: Path, device: str) -> list[str]:
+    from bigbird_dna.papers.experiments import receptive_field
+    from bigbird_dna.papers.experiments.turing_machines import (
+        increment,
+        palindromes,
+        run_on_decoder,
+        simulate,
+    )
+
+    tokens = min(run.encoder.max_length, receptive_field.MOST_TOKENS)
+    reach = pd.DataFrame(
+        [
+            (one.layers, one.share, "yes" if one.complete else "no")
+            for one in receptive_field.receptive_field(run.encoder, tokens, MOST_LAYERS)
+        ],
+        columns=RECEPTIVE_FIELD.names,
+    )
+    rows = []
+    for machine, tapes in (
+        (increment(), ("0", "111", "1011")),
+        (palindromes(), ("abba", "abab", "babab")),
+    ):
+        for tape in tapes:
+            found = run_on_decoder(machine, tape, MOST_STEPS)
+            steps = len(found.steps)
+            same = found == simulate(machine, tape, MOST_STEPS)
+            name = "increment" if tape[0] in "01" else "palindromes"
+            rows.append(
+                (
+                    name,
+                    tape,
+                    found.state,
+                    steps,
+                    steps * (steps + 1) // 2,
+                    "yes" if same else "no",
+                )
+            )
+    machines = pd.DataFrame(rows, columns=TURING_MACHINES.names)
+    with into_directory(output) as directory:
+        write_table(directory / "receptive_field.tsv", reach, RECEPTIVE_FIELD)
+        write_table(directory / "turing_machines.tsv", machines, TURING_MACHINES)
+    last = reach.iloc[-1]
+    return [
+        f"{run.encoder.attention}, {tokens:,} tokens: {last['reached']:.1%} of the pairs are connected after "
+        f"{last['layers']} layers"
+    ]

@@ -1,0 +1,281 @@
+"""Every experiment, run to its tables on a run in miniature, and computed again from what its arms wrote."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import f1_score, roc_auc_score
+
+from bigbird_dna.config import Config, load_config
+from bigbird_dna.genome.chromatin.labels import PackedLabels
+from bigbird_dna.papers.experiments.arms import find_experiment
+from tests.cli.command import Run, invoke, refused
+
+ONCE = ("--threads", 1, "--device", "cpu")
+
+
+def run_experiment(name: str, config: Path, *words: object) -> Path:
+    """Run an experiment; returns the directory of its report."""
+    report = config.parent / f"report-{name}"
+    invoke("experiment run", name, config, "-o", report, *ONCE, *words)
+    return report
+
+
+def read(path: Path) -> pd.DataFrame:
+    table = pd.read_csv(path, sep="\t")
+    texts = table.select_dtypes(exclude="number").columns
+    return table.fillna(dict.fromkeys(texts, ""))
+
+
+def finite(column: Any) -> np.ndarray:
+    return pd.to_numeric(column).to_numpy(float)
+
+
+def arms(name: str, config: Path) -> dict[str, Any]:
+    run: Config = load_config(config)
+    return {arm.name: arm for arm in find_experiment(name).arms(run)}
+
+
+def windows_auroc(path: Path) -> tuple[float, float]:
+    """AUROC and F1 on the test windows."""
+    frame = pd.read_parquet(path)
+    frame = frame[frame["split"] == "test"]
+    labels, scores = frame["label"], frame["probability"]
+    return roc_auc_score(labels, scores), f1_score(labels, scores >= 0.5)
+
+
+def track_aurocs(model: Path, labels: Path) -> np.ndarray:
+    truth = PackedLabels.load(labels).rows()
+    scores = np.load(model / "predictions.npy")
+    return np.array(
+        [roc_auc_score(truth[:, t], scores[:, t]) for t in range(truth.shape[1])]
+    )
+
+
+def test_table_5(whole_run: Path) -> None:
+    table = read(run_experiment("table5", whole_run) / "table5.tsv")
+    assert table["predictor"].tolist()[:2] == ["model", "model bert-64"]
+    arm = arms("table5", whole_run)["bert-64"]
+    bits = read(arm.model / "predictions.tsv").set_index(["split", "predictor"])
+    expected = finite(bits.loc[("test", "model"), ["bits_per_base", "low", "high"]])
+    rows = finite(table.loc[1, ["bits_per_base", "low", "high"]])
+    np.testing.assert_allclose(rows, expected, rtol=1e-5)
+    assert table["published"][0] == 1.12 and np.isnan(table["published"][1])
+    assert arm.config.encoder.attention == "full" and arm.metrics()["steps"] == 24
+
+
+def test_table_6(whole_run: Path) -> None:
+    run_experiment("table5", whole_run)
+    report = run_experiment("table6", whole_run)
+    table, planned = read(report / "table6.tsv"), arms("table6", whole_run)
+    predictors = [["bigbird", "pretrained"], ["bigbird", "random"]]
+    predictors += [["gc", ""], ["cnnprom", ""]]
+    assert table[["predictor", "weights"]].values.tolist() == predictors * 2
+    assert table["window"].tolist() == [100] * 4 + [80] * 4
+    assert table["seeds"].tolist() == [2, 2, 1, 2] * 2
+    training = read(report / "table6_training.tsv")
+    losses = training.groupby(["window", "predictor", "weights"])["validation_loss"]
+    chosen = training["chosen"] == "yes"
+    assert (chosen == (training["validation_loss"] == losses.transform("min"))).all()
+    rate = training[chosen & (training["weights"] == "pretrained")].iloc[0]
+    name = f"100-permuted-own-pretrained-rate-{rate['learning_rate']:g}"
+    model = np.array(
+        [
+            windows_auroc(planned[f"{name}-seed{seed}"].model / "predictions.parquet")
+            for seed in (1, 2)
+        ]
+    )
+    gc = windows_auroc(planned["100-permuted-gc-seed1"].model / "predictions.parquet")
+    np.testing.assert_allclose(
+        finite(table.loc[0, ["auroc", "f1"]]), model.mean(axis=0), atol=1e-5
+    )
+    np.testing.assert_allclose(finite(table.loc[2, ["auroc", "f1"]]), gc, atol=1e-5)
+    # Fitted once, GC content is compared with the model of each seed.
+    difference = finite(table["difference"])
+    assert difference[2] == pytest.approx((model[:, 0] - gc[0]).mean(), abs=1e-5)
+    assert np.isnan(difference[0])
+    page = (report / "table6.md").read_text()
+    assert "| permuted, 100 bp | permuted, 80 bp |" in page
+
+
+def test_table_7(whole_run: Path) -> None:
+    report = run_experiment("table7", whole_run)
+    table, planned = read(report / "table7.tsv"), arms("table7", whole_run)
+    assert table[["predictor", "weights"]].values.tolist() == [
+        ["bigbird", "pretrained"],
+        ["bigbird", "random"],
+        ["gc", ""],
+        ["residual-cnn", ""],
+    ]
+    assert table["window"].tolist() == [200, 200, 1000, 1000]
+    paths = load_config(whole_run).paths
+    gc = track_aurocs(planned["gc-seed1"].model, paths.held_out_bins / "labels.npz")
+    assert table["median_auroc"][2] == pytest.approx(np.median(gc), abs=1e-5)
+    each = read(report / "table7_tracks.tsv")
+    own = each[each["predictor"] == "gc"].set_index("track")["auroc"]
+    assert own.to_dict() == pytest.approx({"half": gc[0], "tata": gc[1]}, abs=1e-5)
+
+
+def test_pretraining_study(whole_run: Path) -> None:
+    report = run_experiment("pretraining_study", whole_run)
+    table = read(report / "study.tsv")
+    planned = arms("pretraining_study", whole_run)
+    assert table[["task", "share", "start"]].values.tolist() == [
+        [task, share, start]
+        for task in ("promoters", "chromatin")
+        for share in (0.5, 1)
+        for start in ("pretrained", "random")
+    ]
+    labels = load_config(whole_run).paths.held_out_bins / "labels.npz"
+
+    def mean(task: str, start: str, share: str) -> float:
+        found = [planned[f"{task}-{start}-{share}-seed{seed}"] for seed in (1, 2)]
+        if task == "promoters":
+            values = [
+                windows_auroc(arm.model / "predictions.parquet")[0] for arm in found
+            ]
+        else:
+            values = [np.median(track_aurocs(arm.model, labels)) for arm in found]
+        return float(np.mean(values))
+
+    for row, (task, share) in ((1, ("promoters", "0.5")), (7, ("chromatin", "1"))):
+        random, pretrained = (
+            mean(task, "random", share),
+            mean(task, "pretrained", share),
+        )
+        found = finite(table.loc[row, ["auroc", "delta_auroc"]])
+        np.testing.assert_allclose(found, [random, pretrained - random], atol=1e-5)
+    assert (table["steps"] == 4).all() and finite(table["minutes"]).min() > 0
+    assert table["examples"][0] * 2 == pytest.approx(table["examples"][2], abs=1)
+    text = (report / "study.txt").read_text()
+    assert f"{table['auroc'][0]:.3f}" in text and len(text.splitlines()) == 5
+
+
+def test_ablation(whole_run: Path) -> None:
+    report = run_experiment("ablation", whole_run)
+    table, planned = read(report / "ablation.tsv"), arms("ablation", whole_run)
+    assert table["mechanism"].tolist() == ["full", "bigbird"]
+
+    def bits(name: str, part: str, seed: int) -> float:
+        model = planned[f"{name}-{part}-seed{seed}"].model
+        with np.load(model / "predictions.npz") as arrays:
+            return float(arrays["bits"].sum() / arrays["bases"].sum())
+
+    found = {
+        name: [bits(name, "steps", seed) for seed in (1, 2)]
+        for name in ("full", "bigbird")
+    }
+    expected = [np.mean(found["full"]), np.mean(found["bigbird"])]
+    np.testing.assert_allclose(finite(table["bits_per_base"]), expected, rtol=1e-5)
+    assert table["difference"][0] == pytest.approx(expected[0] - expected[1], abs=1e-5)
+    # Of equal time the reference has its trainings of equal steps, full attention those of its cost.
+    assert table["matched_time_bits_per_base"][1] == table["bits_per_base"][1]
+    costs = {
+        name: planned[f"{name}-cost"].metrics()["lengths"][0]["seconds"]
+        for name in ("full", "bigbird")
+    }
+    steps = max(1, int(4 * costs["bigbird"] / costs["full"] * (1 + 1e-9)))
+    assert table["matched_time_steps"].tolist() == [steps, 4]
+    seeds = read(report / "ablation_seeds.tsv").set_index(["mechanism", "seed"])
+    values = finite(seeds.loc["full", "bits_per_base"])
+    np.testing.assert_allclose(values, found["full"], rtol=1e-5)
+    lengths = read(report / "ablation_lengths.tsv")
+    assert lengths["tokens"].tolist() == [48, 48, 96, 96]
+    assert lengths["steps"].tolist() == [4, 4, 6, 6]
+    longer = np.mean([bits("bigbird", "96", seed) for seed in (1, 2)])
+    assert lengths["bits_per_base"][3] == pytest.approx(longer, rel=1e-5)
+    labels = load_config(whole_run).paths.held_out_bins / "labels.npz"
+    tracks = [
+        track_aurocs(planned[f"full-distance-seed{seed}"].model, labels)[1]
+        for seed in (1, 2)
+    ]
+    assert table["auroc_tata"][0] == pytest.approx(np.mean(tracks), abs=1e-5)
+    content = json.loads((report / "ablation.json").read_text())
+    assert [row["mechanism"] for row in content["rows"]] == ["full", "bigbird"]
+    assert "CPU time" in (report / "ablation.md").read_text()
+
+
+def test_layer_probes(whole_run: Path) -> None:
+    table = read(run_experiment("layer_probes", whole_run) / "probes.tsv")
+    assert table["weights"].tolist() == ["pretrained"] * 2 + ["random"] * 2 + ["k-mers"]
+    assert table["layer"].tolist()[:4] == [0, 1, 0, 1] and np.isnan(table["layer"][4])
+    aurocs, gains = finite(table["auroc"]), finite(table["delta_auroc"])
+    # The motif of 12 bp is in a mean over tokens, even of random vectors.
+    assert aurocs.min() > 0.5
+    np.testing.assert_allclose(gains[:2], aurocs[:2] - aurocs[2:4], atol=1e-5)
+    assert np.isnan(gains[2:]).all()
+
+
+def test_theory(whole_run: Path) -> None:
+    report = run_experiment("theory", whole_run)
+    reach = read(report / "receptive_field.tsv")
+    assert reach["all"].tolist() == ["no"] * (len(reach) - 1) + ["yes"]
+    machines = read(report / "turing_machines.tsv")
+    assert set(machines["as_simulated"]) == {"yes"}
+
+
+# What is run again, and what is refused
+
+
+def test_finished_arms_are_not_run_again(whole_run: Path, run: Run) -> None:
+    name, words = "pretraining_study", ("--set", "pretraining_study.tasks=[promoters]")
+    report = run_experiment(name, whole_run, *words)
+    table = (report / "study.tsv").read_bytes()
+    planned = arms(name, whole_run)
+    times = {arm.done: arm.done.stat().st_mtime_ns for arm in planned.values()}
+    shutil.rmtree(report)
+    run_experiment(name, whole_run, *words)
+    assert (report / "study.tsv").read_bytes() == table
+    # Other settings: only their arms run again.
+    more = (*words, "--set", "pretraining_study.train_fractions=[0.5, 0.75]")
+    listed = invoke("experiment run", name, whole_run, *more, "--list").splitlines()
+    states = dict(line.split("\t") for line in listed)
+    assert states["promoters-random-0.5-seed1"] == "finished"
+    assert states["promoters-random-0.75-seed1"] == ""
+    compared = run("experiment run", name, whole_run, *more, "--compare")
+    refused(compared, 1, "promoters-pretrained-0.75-seed1/arm.json")
+    longer = ("--set", "pretraining_study.steps=5", "--compare")
+    refused(run("experiment run", name, whole_run, *longer), 1, "other settings")
+    assert times == {path: path.stat().st_mtime_ns for path in times}
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("table8",), "'table8'"),
+        (("json",), "'json'"),
+        (("table7", "--arm", "gc-seed9"), "'gc-seed9'"),
+        (("table7", "--arm", "gc-seed1", "--compare"), "--compare"),
+        (("byte_lm",), "byte_lm"),
+    ],
+)
+def test_wrong_words(
+    whole_run: Path, run: Run, words: tuple[str, ...], named: str
+) -> None:
+    name, *options = words
+    refused(run("experiment run", name, whole_run, *options), 2, named)
+
+
+def test_a_module_of_the_user(
+    whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lab_lengths.py").write_text(
+        "from bigbird_dna.papers.experiments.arms import make_arm\n"
+        "FILES = ('lengths.tsv',)\n"
+        "def arms(run):\n"
+        "    return [make_arm(run, 'lengths', f'{n}-seed1', 'encoder', seed=1, options={'n': n}) for n in (3, 5)]\n"
+        "def train(arm, world):\n"
+        "    return {'square': arm.options['n'] ** 2}\n"
+        "def compare(run, output, device):\n"
+        "    output.mkdir()\n"
+        "    squares = [arm.metrics()['square'] for arm in arms(run)]\n"
+        "    (output / 'lengths.tsv').write_text(repr(squares))\n"
+        "    return []\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    report = run_experiment("lab_lengths", whole_run)
+    assert (report / "lengths.tsv").read_text() == "[9, 25]"
