@@ -14,8 +14,8 @@ from torch import nn
 from bigbird_dna.baselines.dyads import TrackDyads, TrackWords
 from bigbird_dna.baselines.kmers import KmerTracks, probabilities
 from bigbird_dna.config import EncoderConfig
+from bigbird_dna.disk.arrays import open_npz
 from bigbird_dna.disk.atomic import atomic_path, checksum, reading
-from bigbird_dna.disk.foreign import open_npz
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.sequence import DYADS
@@ -91,7 +91,7 @@ def read_kmer_model(path: Path) -> KmerModel:
         reading(path, "damaged, or not a model of train baseline chromatin", Exception),
         open_npz(path) as file,
     ):
-        arrays = {name: file.read(name) for name in file.names}
+        arrays = {name: file[name] for name in file.files}
         if (
             arrays["sizes"].shape != (2,) or not 1 <= int(arrays["kmer"]) <= 8
         ):  # more would take all memory

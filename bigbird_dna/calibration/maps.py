@@ -308,7 +308,6 @@ def fit_isotonic(
 
 FILE = "calibration.json"
 FORMAT = 1
-_LARGEST_FILE = 1 << 26  # bytes
 _OWN, _WEIGHTS = "sha256", "weights_sha256"
 
 Finish = Callable[[NDArray[Any]], Floats32]
@@ -392,7 +391,7 @@ def read_calibration(path: Path, weights_sha256: str | None = None) -> Calibrati
 
 def read_part(path: Path, kind: type[P], weights_sha256: str | None = None) -> P:
     """Read a file of `write_calibration` as its kind; errors as in `read_calibration`."""
-    content = read_object(path, _LARGEST_FILE)
+    content = read_object(path)
     if content.get("format") != FORMAT:
         found_format = shortened(repr(content.get("format")))
         raise ModelError(

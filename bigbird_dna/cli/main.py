@@ -54,7 +54,6 @@ def run() -> int:
     from typer.main import get_command
 
     from bigbird_dna.cli.app import app
-    from bigbird_dna.disk.atomic import remove_left
     from bigbird_dna.gpus import lease_gpus, release_gpu
 
     lease_gpus()
@@ -65,7 +64,6 @@ def run() -> int:
         sys.stdout.flush()  # here, for a full disk; at the end Python would print a traceback
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     finally:
-        remove_left()
         release_gpu()
     return 0
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from bigbird_dna.disk.foreign import read_frame
+from bigbird_dna.disk.arrays import read_frame
 from bigbird_dna.disk.tables import Schema, check_columns, read_table
 from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.resampling import bits_per_base, joined, sequence_blocks

@@ -34,9 +34,9 @@ from bigbird_dna.data.negatives import (
 )
 from bigbird_dna.data.predictions import CODING, EXTRA_NEGATIVES, HOMOLOGY, POSITIVE
 from bigbird_dna.data.similar import drop_similar, homology_groups
+from bigbird_dna.disk.arrays import check_cells, open_npz, read_frame
 from bigbird_dna.disk.atomic import read_json, reading, write_json
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.foreign import check_cells, open_npz, read_frame
 from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import ConfigError, DataError, one_of
 from bigbird_dna.genome.chromatin.dataset import source_entry
@@ -491,11 +491,10 @@ def read_windows(
         reading(directory / "labels.npz", "damaged", Exception),
         open_npz(directory / "labels.npz") as stored,
     ):
-        fitting = stored.header("packed").shape == (len(rows), 1)
+        packed = stored["packed"]
+        fitting = packed.shape == (len(rows), 1)
         labels = (
-            np.unpackbits(stored.read("packed"), axis=1)[:, 0]
-            if fitting
-            else np.zeros(0, np.uint8)
+            np.unpackbits(packed, axis=1)[:, 0] if fitting else np.zeros(0, np.uint8)
         )
     if list(rows.columns) not in (COLUMNS, [*COLUMNS, CODING]) or not fitting:
         raise DataError(

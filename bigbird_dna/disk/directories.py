@@ -1,42 +1,28 @@
 """Write result directories without losing any content that an earlier run did not write.
 
-The hidden file `MARKER` of a directory lists the files of earlier runs with checksums. Files that are not
-listed, or have changed since, are foreign and are neither replaced nor removed.
+The hidden file `MARKER` of a directory lists the files of earlier runs. Other files are foreign, and are
+neither replaced nor removed.
 """
 
-import ctypes
 import json
 import os
-import secrets
-import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import (
-    checksum,
     full_disk_reported,
     link_target,
-    lock_file,
     make_parent,
-    make_scratch,
-    move,
     read_json,
     scratch_directory,
-    sweep,
-    sync,
-    sync_content,
 )
 from bigbird_dna.errors import DataError, UsageError
 
 MARKER = ".bigbird-dna.json"
 # Snakemake's empty file in the directories that its rules create.
 _OF_SNAKEMAKE = ".snakemake_timestamp"
-_AT_WORKING_DIRECTORY = -100
-_EXCHANGE = 2
-LOCK_SECONDS = 60.0  # moving files takes seconds
 
 
 def check_directory(path: Path, inputs: Iterable[Path] = ()) -> None:
@@ -48,10 +34,25 @@ def check_directory(path: Path, inputs: Iterable[Path] = ()) -> None:
     """
     path = Path(path)
     target = link_target(path)
-    _check_location(path, inputs)
-    if strange := _foreign(target):
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{path}: must be a directory, not a file")
+    real = path.resolve()
+    working = Path.cwd().resolve()
+    if real in (working, *working.parents):
         raise UsageError(
-            f"{path}: {strange}. Move or delete it, or choose another output"
+            f"{path}: must not be the current directory or one that contains it"
+        )
+    if path.exists() and real.is_mount():
+        raise UsageError(f"{path}: must not be a mount point; name a directory in it")
+    inputs = [Path(one) for one in inputs]
+    for one in inputs:
+        if one.exists() and real in (one.resolve(), *one.resolve().parents):
+            raise UsageError(f"{path}: must not be or contain the input {one}")
+    _check_not_inside(path, inputs)
+    if foreign := _foreign_file(target):
+        raise UsageError(
+            f"{path}: contains {foreign!r}, which no earlier run wrote. Move or delete it, or choose another"
+            " output"
         )
     make_parent(target)
     with scratch_directory(target.parent, path):
@@ -59,27 +60,20 @@ def check_directory(path: Path, inputs: Iterable[Path] = ()) -> None:
 
 
 @contextmanager
-def atomic_directory(
-    path: Path, checksums: Mapping[str, str] | None = None
-) -> Iterator[Path]:
-    """Yield an empty directory that replaces `path` in one step if the block ends without an error.
+def atomic_directory(path: Path) -> Iterator[Path]:
+    """Yield an empty directory that replaces `path` if the block ends without an error.
 
-    The block may add the SHA-256 of large files to `checksums`, by path in the directory, which are then not
-    read again. Errors are those of `check_directory`, before the block and after it; nothing is then written.
+    Errors are those of `check_directory`, before the block and after it; nothing is then written.
     """
     check_directory(path)
     path = link_target(Path(path))
     with _incoming(path, path.parent) as temporary:
         yield temporary
-        known = checksums or {}
-        _write_marker(
-            temporary,
-            {
-                name: [known.get(name) or checksum(temporary / name)]
-                for name in _files(temporary)
-            },
-        )
-        _replace(path, temporary)
+        _write_marker(temporary, _files(temporary))
+        if path.exists():
+            check_directory(path)
+            path.rename(temporary.with_name("outgoing"))
+        temporary.rename(path)
 
 
 @contextmanager
@@ -89,17 +83,28 @@ def into_directory(
     """Yield an empty directory whose files are moved into `path` if the block ends without an error.
 
     Other files in `path` are kept. `UsageError`, without any change, if `path` cannot be created or is inside
-    an input, or if it has a file of the same name that no earlier run wrote, or that has changed since.
+    an input, or if it has a file of the same name that no earlier run wrote.
     """
-    _check_inside(Path(path), inputs)
+    _check_not_inside(Path(path), inputs)
     path = link_target(Path(path))
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path}: must be a directory, not a file")
     make_parent(path / MARKER)
     with _incoming(path, path) as temporary:
         yield temporary
-        with _locked(path):
-            _move_into(path, temporary)
+        known = _listed(path)
+        names = _files(temporary)
+        for name in sorted(names - known):
+            if os.path.lexists(path / name):
+                raise UsageError(
+                    f"{path / name} exists and was not written by bigbird-dna. Move or delete it, or choose"
+                    " another output"
+                )
+        # First, so that a run that is interrupted between two files can be repeated.
+        _write_marker(path, known | names)
+        for name in sorted(names):
+            make_parent(path / name)
+            (temporary / name).replace(path / name)
 
 
 @contextmanager
@@ -111,165 +116,46 @@ def _incoming(path: Path, parent: Path) -> Iterator[Path]:
         yield temporary
 
 
-def _move_into(path: Path, temporary: Path) -> None:
-    known = _listed(path)
-    names = sorted(_files(temporary))
-    for name in names:
-        target = path / name
-        if (target.exists() or target.is_symlink()) and not _is_ours(
-            target, known.get(name, [])
-        ):
-            raise UsageError(
-                f"{target} exists and was not written by bigbird-dna, or was changed since. "
-                "Move or delete it, or choose another output"
-            )
-    new = {name: [checksum(temporary / name)] for name in names}
-    # Until all files are moved, old and new ones are listed, so that a killed run can be repeated.
-    _write_marker(
-        path, known | {name: [*known.get(name, []), *new[name]] for name in names}
-    )
-    for name in names:
-        make_parent(path / name)
-        move(temporary / name, path / name)
-    _write_marker(path, known | new)
-
-
-def _check_location(path: Path, inputs: Iterable[Path]) -> None:
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"{path}: must be a directory, not a file")
-    real, working = path.resolve(), Path.cwd().resolve()
-    if real == working or real in working.parents:
-        raise UsageError(
-            f"{path}: must not be the current directory or one that contains it"
-        )
-    if path.exists() and real.is_mount():
-        raise UsageError(f"{path}: must not be a mount point; name a directory in it")
-    inputs = [Path(one) for one in inputs]
-    for one in inputs:
-        if one.exists() and real in (one.resolve(), *one.resolve().parents):
-            raise UsageError(f"{path}: must not be or contain the input {one}")
-    _check_inside(path, inputs)
-
-
-def _check_inside(path: Path, inputs: Iterable[Path | str | None]) -> None:
+def _check_not_inside(path: Path, inputs: Iterable[Path | str | None]) -> None:
     for one in inputs:
         if one is None or not Path(one).is_dir():
             continue
-        given, output = Path(one).resolve(), path.resolve()
-        if given == output:
+        if Path(one).resolve() == path.resolve():
             raise UsageError(f"{path}: must not be the input {one}")
-        if given in output.parents:
+        if Path(one).resolve() in path.resolve().parents:
             raise UsageError(f"{path}: must not be inside the input {one}")
 
 
-def _foreign(path: Path, *, contents: bool = True) -> str:
-    """Describe the first foreign file in a directory as a clause; return "" without one."""
-    if not path.is_dir():
-        return ""
-    sweep(path)
-    known = _listed(path)
-    folders = {str(parent) for name in known for parent in Path(name).parents}
-    for found, directories, names in os.walk(path):
-        for name in sorted((*directories, *names)):
-            one = Path(found, name)
-            relative = str(one.relative_to(path))
-            plain = not one.is_symlink()
-            if plain and (
-                relative in folders
-                if one.is_dir()
-                else relative in (MARKER, _OF_SNAKEMAKE)
-            ):
-                continue
-            if relative not in known:
-                return f"contains {relative!r}, which no earlier run wrote"
-            if contents and not _is_ours(one, known[relative]):
-                return f"contains {relative!r}, which was changed after an earlier run"
-    return ""
+def _foreign_file(directory: Path) -> str | None:
+    """Return the first file or directory that no earlier run wrote; None without one."""
+    if not directory.is_dir():
+        return None
+    known = _listed(directory)
+    known |= {str(parent) for name in known for parent in Path(name).parents}
+    known |= {MARKER, _OF_SNAKEMAKE}
+    for path in sorted(directory.rglob("*")):
+        name = str(path.relative_to(directory))
+        if name not in known:
+            return name
+    return None
 
 
-def _is_ours(file: Path, checksums: list[str]) -> bool:
+def _files(directory: Path) -> set[str]:
+    paths = (path for path in directory.rglob("*") if path.is_file())
+    return {str(path.relative_to(directory)) for path in paths} - {MARKER}
+
+
+def _listed(directory: Path) -> set[str]:
+    """Return the files that earlier runs wrote; an unreadable list counts as empty."""
     try:
-        return file.is_file() and not file.is_symlink() and checksum(file) in checksums
-    except OSError:
-        return False
+        return set(read_json(directory / MARKER)["files"])
+    except (DataError, LookupError, TypeError):
+        return set()
 
 
-def _files(directory: Path) -> list[str]:
-    found = (
-        one.relative_to(directory) for one in directory.rglob("*") if one.is_file()
-    )
-    return [str(one) for one in found if str(one) != MARKER]
-
-
-def _listed(directory: Path) -> dict[str, list[str]]:
-    """Return the checksums of each file that earlier runs wrote; an unreadable list counts as empty."""
-    try:
-        files = read_json(directory / MARKER)["files"]
-        return {
-            str(name): [str(one) for one in checksums]
-            for name, checksums in files.items()
-        }
-    except (DataError, LookupError, TypeError, AttributeError):
-        return {}
-
-
-def _write_marker(directory: Path, files: Mapping[str, list[str]]) -> None:
-    text = json.dumps(
-        {"bigbird-dna": version("bigbird-dna"), "files": dict(sorted(files.items()))},
-        indent=1,
-    )
+def _write_marker(directory: Path, files: Iterable[str]) -> None:
+    values = {"bigbird-dna": version("bigbird-dna"), "files": sorted(files)}
     with scratch_directory(directory) as scratch:
         temporary = scratch / MARKER
-        temporary.write_text(text + "\n", encoding="utf-8")
-        move(temporary, directory / MARKER)
-
-
-def _replace(path: Path, temporary: Path) -> None:
-    """Replace `path` by a directory; the old content is moved and then removed."""
-    if not path.exists():
-        move(temporary, path)
-        return
-    check_directory(path)
-    sync_content(temporary)
-    if _exchange(temporary, path):
-        outgoing = temporary
-        sync(path.parent)
-    else:
-        # If the file system cannot exchange directories, `path` is missing for a moment.
-        outgoing = make_scratch(path.parent) / path.name
-        path.rename(outgoing)
-        move(temporary, path)
-    if _foreign(outgoing, contents=False):
-        # A file was added at the last moment: keep the old directory under a visible name.
-        outgoing.rename(path.with_name(f"{path.name}.{secrets.token_hex(4)}"))
-    else:
-        shutil.rmtree(outgoing, ignore_errors=True)
-    with suppress(OSError):
-        outgoing.parent.rmdir()
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Exchange the names of two directories in one step; return whether the system supports it."""
-    try:
-        rename = ctypes.CDLL(None).renameat2
-    except (OSError, AttributeError):
-        return False
-    here = _AT_WORKING_DIRECTORY
-    return bool(
-        rename(here, os.fsencode(one), here, os.fsencode(other), _EXCHANGE) == 0
-    )
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Let only one process at a time write the marker, as far as `lock_file` can."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        if not lock_file(handle, path, seconds=LOCK_SECONDS):
-            # Then the list of files may lack some, which a later run does not replace.
-            log(
-                f"warning: {path} is still locked by another process; its files are written all the same"
-            )
-        yield
-    finally:
-        os.close(handle)
+        temporary.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(directory / MARKER)

@@ -13,7 +13,7 @@ from bigbird_dna.errors import BigBirdDnaError, ModelError, error_text
 def parse_json(text: str) -> Any:
     """Parse a JSON text; `ValueError` with one line if it is invalid.
 
-    Duplicate keys, NaN and infinities, numbers too large for a float, and too deep nesting are also errors.
+    Duplicate keys, NaN and infinities, and numbers too large for a float are also errors.
     """
     try:
         return json.loads(
@@ -26,18 +26,13 @@ def parse_json(text: str) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def read_json_within(
+def read_json_of(
     path: Path,
-    most_bytes: int,
     error_class: type[BigBirdDnaError] = ModelError,
     fault: str = "damaged",
 ) -> Any:
-    """Read a JSON file of at most `most_bytes` with `parse_json`; otherwise raise the error with `fault`."""
+    """Read a JSON file with `parse_json`; raise the error with `fault` if it is damaged."""
     try:
-        if path.stat().st_size > most_bytes:
-            raise error_class(
-                f"{path}: the file is damaged: larger than {most_bytes >> 20} MB"
-            )
         return parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise error_class(f"{path}: cannot read the file: {error.strerror}") from None
@@ -45,9 +40,9 @@ def read_json_within(
         raise error_class(f"{path}: {fault}: {error_text(error)}") from None
 
 
-def read_object(path: Path, most_bytes: int) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
     """Read the object in a model's JSON file; `ModelError` if the file contains no object."""
-    values = read_json_within(path, most_bytes)
+    values = read_json_of(path)
     if not isinstance(values, dict):
         raise ModelError(f"{path}: the file is damaged: it contains no JSON object")
     return values
@@ -72,22 +67,13 @@ def _finite_number(text: str) -> float:
     return number
 
 
-_LARGEST = 1 << 24  # bytes
-_DEEPEST = 32  # maximum nesting depth
-
-
 def read_mapping(path: Path) -> dict[str, Any]:
     """Read the object in a JSON file of other software; `DataError` if it is unreadable or not JSON.
 
-    `ModelError` if it is not an object, or contains a value that cannot be written again: a number that is
-    not finite, an unpaired UTF-16 surrogate, or too deep nesting.
+    `ModelError` if it is missing, is not an object, or has a number or text that cannot be written again.
     """
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise ModelError(f"{path}: {error.strerror}") from None
-    if size > _LARGEST:
-        raise ModelError(f"{path}: larger than the maximum of {_LARGEST >> 20} MB")
+    if not path.is_file():
+        raise ModelError(f"{path}: no such file")
     values = read_json(path)
     if not isinstance(values, dict):
         raise ModelError(f"{path}: must contain a JSON object")
@@ -97,17 +83,9 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 def check_writable(values: dict[str, Any], path: Path) -> None:
     """Raise `ModelError` for values of a file that cannot be written to another file."""
-    layer: list[Any] = [values]
-    for _ in range(_DEEPEST):
-        lists = [
-            [*value.values()] if isinstance(value, dict) else value for value in layer
-        ]
-        layer = [inner for value in lists if isinstance(value, list) for inner in value]
-    if layer:
-        raise ModelError(f"{path}: nested too deeply")
     try:
         json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ModelError(
             f"{path}: contains NaN/Infinity or invalid Unicode (unpaired surrogate)"
         ) from None

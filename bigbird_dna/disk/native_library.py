@@ -4,11 +4,9 @@
 such a library contains the digest of its source, so that one of another source is not used. The variant with
 the most instructions of this processor is loaded, after it has passed its check here once.
 
-Other libraries are compiled on the machine that runs them and stored in a directory `native-<key>` of the
-user's cache with their SHA-256. The key depends on the source, the compiler and the processor, so that
-machines with a common directory have one library per type. A library is moved there atomically, after it has
-passed its check. The checked file is held open and loaded. If other users can write to the cache, a library
-is compiled for the current process only.
+Other libraries are compiled on the machine that runs them, checked, and moved into the user's cache. Their name
+contains a key of the source, the compiler and the processor, so that machines with a common cache have one
+library per type, and the SHA-256 of the library, which is verified before it is loaded.
 """
 
 import contextlib
@@ -17,7 +15,6 @@ import os
 import platform
 import shlex
 import shutil
-import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -25,11 +22,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import checksum, make_scratch
-from bigbird_dna.disk.user_cache import UserCache, cache_directory, distrust, open_own
+from bigbird_dna.disk.atomic import checksum, scratch_directory
+from bigbird_dna.disk.user_cache import UserCache, cache_directory
 from bigbird_dna.errors import UsageError
 
-LIBRARY, DIGEST = "kernel.so", "kernel.sha256"
 # Infinities and NaN keep their meaning; errno and floating-point exceptions are not needed.
 FLAGS = [
     "-O3",
@@ -44,7 +40,6 @@ FLAGS = [
 PROCESSORS = ["-march=native", "-mcpu=native", ""]
 TIMEOUT = 300.0  # seconds per compilation
 VERSION_TIMEOUT = 10.0
-ATTEMPTS = 10  # to move a library to its directory while other processes do the same
 
 
 class LibraryVariant(NamedTuple):
@@ -67,7 +62,7 @@ VARIANTS = {
     "arm64": _ARM,
 }
 SHIPPED = Path(__file__).resolve().parents[1] / "compiled"  # of a wheel alone
-_CHECKED = UserCache("checked-libraries", most=64)
+_CHECKED = UserCache("checked-libraries")
 
 
 class BuildError(Exception):
@@ -79,35 +74,41 @@ def library(source: bytes, check: Callable[[Path], None]) -> Iterator[Path]:
     """Yield the path of the library of C++ `source`: shipped, stored, or new and checked by `check(path)`.
 
     Load it inside the block, because the path may be removed afterwards. Libraries are stored in
-    `cache_directory()`. If that is not writable, or other users can write to it, the library is made for this
-    process only. `BuildError` if no compiler is found or compilation fails; exceptions of `check` pass.
+    `cache_directory()`; if that is not writable, the library is made for this process only. `BuildError` if no
+    compiler is found or compilation fails; exceptions of `check` pass.
     """
     if ready := _usable(shipped_library(source), check):
         yield ready
         return
     compiler = find_compiler()
     cache = cache_directory()
-    home = cache / f"native-{_key(source, compiler)}"
-    reason = _prepare(cache)
-    if reason is None and (kept := open_kept(home)):
-        yield kept
+    key = _key(source, compiler)
+    if stored := _stored(cache, key):
+        yield stored
         return
     with contextlib.ExitStack() as stack:
-        if reason is None:
-            try:
-                directory = _workshop(cache, stack)
-            except UsageError:
-                reason = "is not writable"
-        if reason is not None:
-            log(f"{cache} {reason}; the kernel is compiled for this process only")
-            directory = _workshop(None, stack)
-        built = directory / LIBRARY
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            directory = stack.enter_context(scratch_directory(cache))
+        except (OSError, UsageError):
+            log(
+                f"{cache} is not writable; the kernel is compiled for this process only"
+            )
+            directory = stack.enter_context(scratch_directory())
+        built = directory / "kernel.so"
         compile_library(compiler, source, built)
-        built.chmod(0o755)
         check(built)
-        (directory / DIGEST).write_text(checksum(built), encoding="utf-8")
-        (directory / DIGEST).chmod(0o644)
-        yield (reason is None and _publish(directory, home)) or built
+        if directory.parent == cache:
+            built = built.replace(cache / f"native-{key}-{checksum(built)}.so")
+        yield built
+
+
+def _stored(cache: Path, key: str) -> Path | None:
+    """Return a library of this key in the cache; None without one, or if it has changed since."""
+    for path in cache.glob(f"native-{key}-*.so"):
+        if path.stem.endswith(checksum(path)):
+            return path
+    return None
 
 
 def library_name(source: bytes, variant: LibraryVariant) -> str:
@@ -211,26 +212,16 @@ def compile_library(
 def _run(
     command: list[str], source: bytes, timeout: float
 ) -> "subprocess.CompletedProcess[bytes]":
-    pipe = subprocess.PIPE
     try:
-        process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=pipe, process_group=0
+        return subprocess.run(
+            command, input=source, capture_output=True, timeout=timeout
         )
+    except subprocess.TimeoutExpired:
+        raise BuildError(
+            f"the C++ compiler did not end within {timeout:g} s ({command[0]})"
+        ) from None
     except (OSError, ValueError) as error:
         raise BuildError(f"the C++ compiler could not be run ({error})") from None
-    try:
-        out, complaint = process.communicate(source, timeout)
-    except BaseException as error:
-        # A compiler consists of a driver and the programs that it starts.
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        if isinstance(error, subprocess.TimeoutExpired):
-            raise BuildError(
-                f"the C++ compiler did not end within {timeout:g} s ({command[0]})"
-            ) from None
-        raise
-    return subprocess.CompletedProcess(command, process.returncode, out, complaint)
 
 
 def _key(source: bytes, compiler: list[str]) -> str:
@@ -258,64 +249,3 @@ def processor() -> str:
     return platform.machine() + "".join(
         sorted({line for line in lines if line.startswith(wanted)})
     )
-
-
-def _prepare(cache: Path) -> str | None:
-    """Create the cache directory; return the reason why it cannot be used, in one clause, or None."""
-    try:
-        if cache.is_absolute():  # else `distrust` reports it
-            cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        return f"cannot be created: {error.strerror}"
-    return distrust(cache)
-
-
-def open_kept(home: Path) -> Path | None:
-    """Return a path to the library in `home`, a directory of a trusted cache; None if none may be loaded.
-
-    It must be unchanged, and only this user may be able to write `home` and its files. The path refers to the
-    checked file even if the file is replaced later.
-    """
-    try:
-        with contextlib.ExitStack() as stack:
-            directory = open_own(home, os.O_DIRECTORY, stack)
-            digest, handle = (
-                open_own(name, 0, stack, directory) for name in (DIGEST, LIBRARY)
-            )
-            with open(handle, "rb", closefd=False) as stream:
-                found = hashlib.file_digest(stream, "sha256").hexdigest()
-            if os.read(digest, len(found) + 1) != found.encode():
-                return None
-            # Never closed: the loader identifies libraries by name, so a reused descriptor number would be
-            # taken for the same library.
-            path = Path(f"/proc/self/fd/{os.dup(handle)}")
-            return path if path.exists() else home / LIBRARY
-    except OSError:
-        return None
-
-
-def _workshop(cache: Path | None, stack: contextlib.ExitStack) -> Path:
-    """Return an empty build directory, in the cache or the temporary directory; `stack` removes it."""
-    directory = make_scratch(cache).absolute()
-    stack.callback(shutil.rmtree, directory, ignore_errors=True)
-    if reason := distrust(directory):
-        raise BuildError(f"the temporary directory {directory} {reason}")
-    return directory
-
-
-def _publish(directory: Path, home: Path) -> Path | None:
-    """Rename `directory` to `home`, unless another process was faster; return the stored library or None."""
-    directory.chmod(0o755)
-    for _ in range(ATTEMPTS):
-        try:
-            directory.rename(home)
-        except OSError:
-            if kept := open_kept(home):  # from a faster process that may be loading it
-                return kept
-            outgoing = make_scratch(home.parent)
-            with contextlib.suppress(OSError):
-                home.rename(outgoing / home.name)
-            shutil.rmtree(outgoing, ignore_errors=True)
-        else:
-            return open_kept(home)
-    return None

@@ -212,7 +212,7 @@ class ShardFile:
 
     def arrays(self, *names: str) -> list["NDArray[Any]"]:
         """Return the arrays of these names; `DataError` if one is missing or damaged."""
-        from bigbird_dna.disk.foreign import open_npz
+        from bigbird_dna.disk.arrays import open_npz
 
         with reading(self.path, _FAULT, Exception), open_npz(self.path) as stored:
             return [stored.read(name) for name in names]

@@ -115,7 +115,7 @@ class _Digested(NamedTuple):
 
 
 _FORMAT = 1
-SHELF = UserCache("references", most=256)
+SHELF = UserCache("references")
 SMALLEST = (
     1 << 20
 )  # bytes; smaller files are not cached because they are read in milliseconds

@@ -19,9 +19,9 @@ from typing import IO, NamedTuple
 from bigbird_dna.config import LabelKind
 from bigbird_dna.config.promoters import SEPARATORS, is_table, table_kind
 from bigbird_dna.console import log
+from bigbird_dna.disk.arrays import open_parquet
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.compression import open_bytes
-from bigbird_dna.disk.foreign import open_parquet
 from bigbird_dna.disk.tables import check_unique, missing_column
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fields import RecordNames, check_name, decimal, quoted

@@ -354,7 +354,7 @@ def check_origin(path: Path) -> None:
             "save_pretrained), and convert this with `bigbird-dna import-hf`"
         )
     if (path / CONFIG).is_file():
-        _check_description(read_object(path / CONFIG, checksums.MOST_BYTES), str(path))
+        _check_description(read_object(path / CONFIG), str(path))
 
 
 def _check_description(values: Mapping[str, Any], source: str) -> None:
@@ -435,7 +435,7 @@ def _of_task(given: LoadedModel | Path | str, kind: type[M], task: Task) -> M:
 
 def read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
     """The description of encoder, task and tokenizer in `config.json`."""
-    return parse_description(read_object(path, checksums.MOST_BYTES), str(path))
+    return parse_description(read_object(path), str(path))
 
 
 def parse_description(

@@ -254,7 +254,6 @@ class LoadedModel:
         return encoders[0]
 
 
-_LARGEST_PROFILE = 1 << 20  # bytes
 _COMMANDS = {
     "promoter": "model calibrate-promoter",
     "chromatin": "model calibrate-chromatin",
@@ -294,7 +293,7 @@ def training_profile_of(model: LoadedModel) -> TrainingProfile | None:
     if path is None or not path.is_file():
         return None
     try:
-        return TrainingProfile.model_validate(read_object(path, _LARGEST_PROFILE))
+        return TrainingProfile.model_validate(read_object(path))
     except ValidationError as error:
         fault = first_fault(error)
         raise ModelError(

@@ -28,9 +28,6 @@ from bigbird_dna.errors import ModelError, error_text, shortened
 
 RECORD = "provenance.json"
 KEY = "files"
-MOST_BYTES = (
-    1 << 25
-)  # maximum size of a JSON file; a hundred times the size for a thousand tracks
 
 
 def verify(directory: Path, names: Iterable[str]) -> dict[str, str]:
@@ -59,7 +56,7 @@ def recorded(directory: Path) -> dict[str, str]:
     path = directory / RECORD
     if not path.exists():
         return {}
-    files = read_object(path, MOST_BYTES).get(KEY, {})
+    files = read_object(path).get(KEY, {})
     if not isinstance(files, dict):
         raise ModelError(f"{path}: damaged: {KEY!r} is not a JSON object")
     for name, value in files.items():

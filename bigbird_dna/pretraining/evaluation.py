@@ -26,8 +26,8 @@ from bigbird_dna.data.predictions import (
     SPLIT,
     language_model_table,
 )
+from bigbird_dna.disk.arrays import open_npz
 from bigbird_dna.disk.atomic import atomic_path, reading
-from bigbird_dna.disk.foreign import open_npz
 from bigbird_dna.disk.tables import write_table
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.model.directory import load_pretrained
@@ -114,23 +114,23 @@ class EvaluatedTokens:
             ),
             open_npz(path) as file,
         ):
-            names = tuple(map(str, file.read("predictors")))
+            names = tuple(map(str, file["predictors"]))
             if names != self.predictors:
                 of = " for a causal model" if self.causal else ""
                 raise DataError(
                     f"{path}: baselines differ from those of this version{of}; write it again"
                 )
-            notes = dict(zip(names, map(str, file.read("notes")), strict=True))
+            notes = dict(zip(names, map(str, file["notes"]), strict=True))
             for split, held_out in self.hidden.items():
                 own, shape = f"{split}.tokens", (len(names), len(held_out.tokens))
-                if own not in file.names or not np.array_equal(
-                    file.read(own), held_out.tokens
+                if own not in file.files or not np.array_equal(
+                    file[own], held_out.tokens
                 ):
                     raise DataError(
                         f"{path}: hidden {split} tokens differ; write it again with the same token stores, "
                         "number and length of inputs, and next-sentence setting as for the model"
                     )
-                bits = file.read(f"{split}.bits")
+                bits = file[f"{split}.bits"]
                 if (
                     bits.shape != shape
                     or bits.dtype != np.float64

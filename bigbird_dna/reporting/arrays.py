@@ -18,9 +18,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.console import log
+from bigbird_dna.disk.arrays import check_cells, open_parquet, read_frame
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.compression import open_bytes, read_lines
-from bigbird_dna.disk.foreign import check_cells, open_parquet, read_frame
 from bigbird_dna.errors import DataError, error_text
 from bigbird_dna.genome.chromatin.dataset import COLUMNS
 from bigbird_dna.metrics.resampling import sequence_blocks

@@ -18,7 +18,7 @@ from bigbird_dna.data.predictions import (
     NETWORK,
     POSITION,
 )
-from bigbird_dna.disk.foreign import read_frame
+from bigbird_dna.disk.arrays import read_frame
 from bigbird_dna.disk.tables import Schema, check_columns
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence_tables import LABEL

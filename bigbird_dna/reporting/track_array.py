@@ -3,6 +3,7 @@
 N rows, T tracks. Strings named `tracks`, stored with the values or as their attribute, are the column names.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,16 +13,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bigbird_dna.disk.atomic import reading
-from bigbird_dna.disk.foreign import (
+from bigbird_dna.disk.arrays import (
     Header,
-    check_array,
+    hdf5_arrays,
     open_hdf5,
     open_npz,
-    own_arrays,
     read_header,
-    read_text,
 )
+from bigbird_dna.disk.atomic import reading
 from bigbird_dna.errors import DataError, one_of
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 
@@ -142,7 +141,7 @@ def track_names(path: str, values: Any, tracks: int) -> tuple[str, ...] | None:
 def hdf5_array(path: Path, name: str, kind: str) -> TrackArray:
     """Open a data set of an HDF5 file, chosen by `name` or else by `kind`."""
     with open_hdf5(path) as stored:
-        arrays = dict(own_arrays(stored))
+        arrays = dict(hdf5_arrays(stored))
         numbers = {
             key: item.ndim for key, item in arrays.items() if item.dtype.kind in "fiub"
         }
@@ -159,12 +158,10 @@ def hdf5_array(path: Path, name: str, kind: str) -> TrackArray:
                     yield as_rows(data[(slice(start, start + step), *columns)])
 
         array = TrackArray(f"{path}::{chosen}", data.dtype, data.shape, chunks)
-        check_array(path, chosen, data)
         height = data.chunks[0] if data.chunks else 1
-        names = read_text(path, data, NAMES)
+        names = data.attrs.get(NAMES)
         if names is None and NAMES in arrays:
-            check_array(path, NAMES, arrays[NAMES])
-            names = read_text(path, arrays[NAMES])
+            names = arrays[NAMES][()]
     array.names = track_names(array.path, names, array.tracks)
     return array
 
@@ -183,14 +180,17 @@ def numpy_array(path: Path, member: str = "") -> TrackArray:
             with path.open("rb") as stream:
                 yield read_header(stream), stream
         else:
-            with open_npz(path) as stored, stored.open(member) as found:
-                yield found
+            with (
+                open_npz(path) as stored,
+                stored.zip.open(f"{member}.npy") as stream,
+            ):
+                yield read_header(stream), stream
 
     def whole() -> Values:
         if not member:
             return as_rows(np.asarray(np.load(path, mmap_mode="r")))
         with open_npz(path) as stored:
-            return as_rows(stored.read(member))
+            return as_rows(stored[member])
 
     def chunks(first: int, last: int) -> Iterator[Values]:
         with reading(array.path, "damaged", Exception):
@@ -222,7 +222,7 @@ def numpy_array(path: Path, member: str = "") -> TrackArray:
             header.shape,
             chunks,
         )
-        needed = stream.tell() + header.nbytes
+        needed = stream.tell() + math.prod(header.shape) * header.dtype.itemsize
     size = path.stat().st_size
     if not member and size < needed:
         raise DataError(
@@ -249,9 +249,12 @@ def open_archive(path: Path, name: str, kind: str) -> TrackArray:
     """Open an array of a .npz file, chosen by `name` or else by `kind`, or a data set's packed labels."""
     names = None
     with reading(path, "not readable as .npz", Exception), open_npz(path) as stored:
-        if {"packed", NAMES} <= set(stored.names) and not name:
+        if {"packed", NAMES} <= set(stored.files) and not name:
             return packed_array(path)
-        headers = {member: stored.header(member) for member in stored.names}
+        headers = {}
+        for member in stored.files:
+            with stored.zip.open(f"{member}.npy") as stream:
+                headers[member] = read_header(stream)
         numbers = {
             member: len(one.shape)
             for member, one in headers.items()
@@ -264,7 +267,7 @@ def open_archive(path: Path, name: str, kind: str) -> TrackArray:
             and chosen != NAMES
             and listed.dtype.itemsize <= _LONGEST_NAME
         ):
-            names = stored.read(NAMES)
+            names = stored[NAMES]
     array = numpy_array(path, chosen)
     array.names = track_names(array.path, names, array.tracks)
     return array

@@ -81,15 +81,14 @@ def build_store(
     skipped = sum(part.documents for part in parts[: own[0].number - 1]) if own else 0
     total = sum(part.documents for part in own)
     documents = islice(iter_documents(segments, plan, seed), skipped, skipped + total)
-    checksums: dict[str, str] = {}
-    with atomic_directory(Path(directory), checksums) as temporary:
+    with atomic_directory(Path(directory)) as temporary:
         encoded = ordered_map(_Encoder(reference, tokenizer, max_n), documents, workers)
         encoded = progress(encoded, description, total=total)
         written = [_write_shard(temporary, part, split, encoded) for part in own]
         info = _describe(reference, segments, tokenizer, plan, split, seed, max_n)
         info |= {"shard_bases": shard_bases, "shard_count": len(parts)}
         source = reference.path if shard is None else None
-        return finish_store(temporary, info, written, checksums, source)
+        return finish_store(temporary, info, written, source)
 
 
 def merge_stores(parts: Sequence[Path], output: Path) -> int:
@@ -102,12 +101,11 @@ def merge_stores(parts: Sequence[Path], output: Path) -> int:
         split: _parts([part / split for part in parts]) for split in get_args(Split)
     }
     for split, of_split in found.items():
-        checksums: dict[str, str] = {}
-        with atomic_directory(output / split, checksums) as temporary:
+        with atomic_directory(output / split) as temporary:
             for number, (directory, _) in of_split.shards.items():
                 _link(directory / shard_name(number), temporary / shard_name(number))
             shards = [shard for _, shard in of_split.shards.values()]
-            finish_store(temporary, of_split.job, shards, checksums, of_split.home)
+            finish_store(temporary, of_split.job, shards, of_split.home)
     return sum(len(of_split.shards) for of_split in found.values())
 
 
@@ -173,10 +171,9 @@ def finish_store(
     directory: Path,
     info: Mapping[str, Any],
     shards: list[TokenShardInfo],
-    checksums: dict[str, str],
     source: Path | None,
 ) -> StoreInfo:
-    """Write the description of complete shards, and add the checksums of their files to `checksums`.
+    """Write the description of complete shards.
 
     For a whole store, made from `source`: `DataError` if it has contigs but no sentences.
     """
@@ -190,10 +187,6 @@ def finish_store(
     found = {key: found[key] for key in StoreInfo.__annotations__ if key in found}
     found["sha256"] = own_checksum(found)
     write_json(directory / DESCRIPTION, found)
-    for one in shards:
-        for name in FILES:
-            known = one[f"{Path(name).stem}_sha256"]  # type: ignore[literal-required]
-            checksums[f"{shard_name(one['number'])}/{name}"] = known
     return cast(StoreInfo, found)
 
 

@@ -25,13 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.disk.atomic import checksum, write_json
-from bigbird_dna.disk.json_files import read_json_within
+from bigbird_dna.disk.json_files import read_json_of
 from bigbird_dna.errors import DataError, shortened
 from bigbird_dna.tokens.arrays import ArrayFile
 
 FILES = ("tokens.bin", "sentences.npy", "documents.npy")
 MANIFEST = "shard.json"
-_MOST_BYTES = 1 << 16
 _AT_ONCE = 1 << 22  # tokens that are verified at a time
 
 
@@ -290,10 +289,7 @@ class TokenShard:
         """Read all data. Raise `DataError` if a file does not have its checksum, a token is outside the
         vocabulary, offsets do not increase, or counts or manifest differ from those in `store.json`."""
         path = self.directory / MANIFEST
-        if (
-            not path.is_file()
-            or read_json_within(path, _MOST_BYTES, DataError) != self.info
-        ):
+        if not path.is_file() or read_json_of(path, DataError) != self.info:
             raise DataError(f"{path}: damaged: differs from store.json; tokenize again")
         self.check_sizes()
         tokens = ArrayFile(

@@ -13,7 +13,7 @@ from typing import Any, NotRequired, Self, TypedDict, cast
 
 import numpy as np
 
-from bigbird_dna.disk.json_files import read_json_within
+from bigbird_dna.disk.json_files import read_json_of
 from bigbird_dna.errors import DataError, shortened
 from bigbird_dna.tokens.arrays import ShardedArray
 from bigbird_dna.tokens.interface import Tokenizer
@@ -33,7 +33,6 @@ COUNTS = (
     *("skipped_sentences", "skipped_bases"),
 )
 """Keys of `store.json` that are sums over the shards."""
-_MOST_BYTES = 1 << 25
 _OFFSETS = np.dtype("<i8")
 
 
@@ -73,7 +72,7 @@ def read_info(path: Path, *, whole: bool = True) -> StoreInfo:
     `whole` if it is only a part of a store."""
     if not path.is_file():
         raise DataError(f"{path.parent}: not a token store (no {path.name})")
-    info = read_json_within(path, _MOST_BYTES, DataError, "not readable as JSON")
+    info = read_json_of(path, DataError, "not readable as JSON")
     if not isinstance(info, dict) or info.get("format") != FORMAT:
         raise DataError(
             f"{path}: not the description of a token store of format {FORMAT}; tokenize again"

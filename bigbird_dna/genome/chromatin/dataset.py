@@ -20,9 +20,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.console import log, progress
+from bigbird_dna.disk.arrays import check_cells, read_frame
 from bigbird_dna.disk.atomic import check_writable, checksum, read_json, write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory
-from bigbird_dna.disk.foreign import check_cells, read_frame
 from bigbird_dna.disk.shards import Shard, ShardFile, write_shard
 from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import DataError

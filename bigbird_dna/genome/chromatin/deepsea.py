@@ -10,6 +10,7 @@ and chr9 for testing. A window of 1000 bp starts 400 bp before its bin of 200 bp
 check that the reference and the coordinates are those of the bundle.
 """
 
+import shutil
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -42,7 +43,6 @@ from bigbird_dna.genome.splits import SPLITS, Split, window_start
 CHANNELS = "AGCT"
 BIN = 200  # bp
 WINDOW = 1000  # bp
-_SMALLEST = 10_000  # maximum plausible compression factor of a matrix
 MEMBERS = tuple(f"{split}.mat" for split in SPLITS)
 
 
@@ -104,30 +104,18 @@ def unpack_bundle(archive: Path, directory: Path) -> None:
                 )
             if not target.exists():
                 log(f"unpacking {name} ({member.size / 1e6:,.0f} MB)")
-                with atomic_path(target) as temporary:
-                    _unpack(tar, member, archive, temporary)
+                source = tar.extractfile(member)
+                assert source is not None, "a regular file has content"
+                with (
+                    atomic_path(target) as temporary,
+                    temporary.open("wb") as stream,
+                ):
+                    shutil.copyfileobj(source, stream, 1 << 22)
             found.add(name)
             if found == set(MEMBERS):
                 return
     missing = ", ".join(name for name in MEMBERS if name not in found)
     raise DataError(f"{archive}: the archive does not contain {missing}")
-
-
-def _unpack(
-    tar: tarfile.TarFile, member: tarfile.TarInfo, archive: Path, target: Path
-) -> None:
-    """Write a file of an archive; a size that the archive cannot hold is a `DataError`."""
-    if member.issparse() or member.size > _SMALLEST * archive.stat().st_size:
-        raise DataError(
-            f"{archive}: {member.name}: the archive cannot hold {member.size:,} bytes"
-        )
-    source = tar.extractfile(member)
-    assert source is not None, "a regular file has content"
-    with target.open("wb") as stream:
-        while block := source.read(1 << 22):
-            stream.write(block)
-        if stream.tell() != member.size:
-            raise EOFError("unexpected end of data")
 
 
 @contextmanager
@@ -218,7 +206,10 @@ def _plain_bed(path: Path) -> Iterator[Path]:
                     f"{path}: the archive contains {len(members)} files, expected one"
                 )
             target = directory / Path(members[0].name).name
-            _unpack(tar, members[0], path, target)
+            source = tar.extractfile(members[0])
+            assert source is not None, "a regular file has content"
+            with target.open("wb") as stream:
+                shutil.copyfileobj(source, stream)
         try:
             yield target
         except DataError as error:

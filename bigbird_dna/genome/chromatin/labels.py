@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.console import progress
+from bigbird_dna.disk.arrays import open_npz
 from bigbird_dna.disk.atomic import atomic_path, reading
-from bigbird_dna.disk.foreign import open_npz
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.assembly import Assembly
 from bigbird_dna.genome.chromatin.tracks import Track
@@ -118,18 +118,19 @@ class PackedLabels:
 
     @classmethod
     def load(cls, path: Path, rows: int | None = None) -> Self:
-        """Read a file of `save`; `rows`, if given, is checked before the labels are read."""
+        """Read a file of `save`; the number of rows must be `rows`, if given."""
         with (
             reading(path, "damaged or not a file of packed labels", Exception),
             open_npz(path) as stored,
         ):
-            found = stored.header("packed").shape[:1]
+            packed = stored["packed"]
+            found = packed.shape[:1]
             if rows is not None and found != (rows,):
                 count = found[0] if found else 0
                 raise DataError(
                     f"{path}: the files do not belong together: labels of {count:,} bins, {rows:,} bins"
                 )
-            labels = cls(stored.read("packed"), int(stored.read("tracks")))
+            labels = cls(packed, int(stored["tracks"]))
         spare = labels.tracks % 8
         if spare and labels.packed.size and (labels.packed[:, -1] >> spare).any():
             raise DataError(

@@ -1,7 +1,6 @@
 """A bundle of the published format is made here, read back exactly, and refused when it is off."""
 
 import shutil
-import struct
 import tarfile
 import zlib
 from collections.abc import Callable
@@ -323,17 +322,6 @@ def test_a_list_in_another_order_is_noticed(
     assert "warning" not in capsys.readouterr().err
 
 
-def test_members_that_claim_more_than_their_archive_holds_are_refused(tmp_path):
-    archive = tmp_path / "bundle.tar"
-    with tarfile.open(archive, "w") as tar:
-        info = tarfile.TarInfo("deepsea_train/train.mat")
-        info.size = 10**12
-        tar.addfile(info)  # its header alone
-    with fails(DataError):
-        unpack_bundle(archive, tmp_path)
-    assert not (tmp_path / "train.mat").exists()
-
-
 # Arrays of MATLAB files are read in parts as SciPy and h5py read them whole
 
 
@@ -431,32 +419,6 @@ def test_other_values_than_0_and_1_are_refused(tmp_path, kind):
         pick_all(write_mat(tmp_path / "a.mat", content, kind))
 
 
-WRONG_SIZES = [(28, 200), (32, 2**30), (32, 2**32 - 37), (44, 1 << 30)]
-
-
-@pytest.mark.parametrize("compress", [False, True])
-@pytest.mark.parametrize(
-    ("name", "place", "format", "value"),
-    [
-        *(("data", 48, "B", kind) for kind in (0, 8, 10, 14, 15, 18, 255)),
-        *(("long_name", place, "<I", size) for place, size in WRONG_SIZES),
-    ],
-)
-def test_types_and_sizes_that_cannot_be_are_refused(
-    tmp_path, name, place, format, value, compress
-):
-    path = write_mat(tmp_path / "a.mat", {name: arrays()["data"]}, "plain")
-    raw = bytearray(path.read_bytes())
-    assert place != 48 or raw[176] == 2
-    struct.pack_into(format, raw, 128 + place, value)
-    if compress:
-        packed = zlib.compress(raw[128:])
-        raw[128:] = struct.pack("<2I", 15, len(packed)) + packed
-    path.write_bytes(raw)
-    with fails(DataError):
-        pick_all(path)
-
-
 @pytest.mark.parametrize("what", ["damaged", "version 4", "complex", "empty", "text"])
 def test_other_content_is_refused(tmp_path, what):
     path = write_mat(tmp_path / "a.mat", arrays(), "packed")
@@ -477,18 +439,11 @@ def test_other_content_is_refused(tmp_path, what):
         pick_all(path)
 
 
-def test_arrays_of_other_files_and_impossible_ones_are_not_read(tmp_path):
+def test_arrays_of_other_files_are_not_read(tmp_path):
     path, other = (
         write_mat(tmp_path / name, arrays(), "hdf5") for name in ("a.mat", "other.h5")
     )
     with h5py.File(path, "a") as file:
         file["outside"] = h5py.ExternalLink(other.name, "/data")
-        file.create_dataset("huge", (919, 10**9), "u1", chunks=(919, 64))
     with open_mat(path) as found:
-        assert sorted(found) == ["data", "huge", "xdata"]
-        for read in (
-            lambda: next(found["huge"].parts(10**9)),
-            lambda: found["huge"].pick(np.arange(3)),
-        ):
-            with fails(DataError):
-                read()
+        assert sorted(found) == ["data", "xdata"]
