@@ -28,8 +28,6 @@ PREDICT, TRAIN, SHARE, GROUPS = (
 
 TOP: Mapping[str, Mapping[str, str]] = {
     PREDICT: {
-        "explain": "cli.explain.explain",
-        "motifs": "cli.explain.find_motifs",
         "merge-shards": "cli.predict.merge_shards",
     },
     TRAIN: {

@@ -17,6 +17,7 @@ from bigbird_dna.cli.options import (
     MaxN,
     ModelDir,
     OptionalReference,
+    OutputDir,
     PlainHelp,
     Precision,
     Prior,
@@ -29,6 +30,7 @@ from bigbird_dna.cli.options import (
     Tracks,
     argument,
     option,
+    output_option,
     runs,
 )
 from bigbird_dna.cli.options import output as result
@@ -497,16 +499,14 @@ def score_variants(
         str | None,
         typer.Option(
             metavar="SAMPLE",
-            help="Score phased variants of this sample together, if at most 10 bp "
-            "apart.",
+            help="Score its phased variants together.",
         ),
     ] = None,
     random: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="Score N random variants near each allele instead, for evaluate "
-            "variants --null.",
+            help="Score N random variants near each instead.",
         ),
     ] = None,
     stride: Annotated[
@@ -540,7 +540,7 @@ def score_variants(
     offsets. Promoter models: the largest change among the TSS positions around the variant. Pretrained
     models: the natural log-likelihood of ALT minus that of REF. A VCF keeps its lines and gets keys BBD_… in
     INFO, explained in its header; a table has one row per ALT. With --tracks, only the chosen tracks count,
-    and each has its values ('*': all tracks). An allele that cannot be scored has a note with the reason.
+    and each has its values ('*': all). Phased variants are scored together if at most 10 bp apart.
     Outputs that end in .gz are bgzip, with an index if the input is sorted; .bcf is BCF.
     """
     from bigbird_dna.attention import required_backend
@@ -587,6 +587,172 @@ def score_variants(
             "warning: most alleles do not match the reference: check that the assembly "
             f"is the same{hint}"
         )
+
+
+@app.command(
+    "explain",
+    cls=PlainHelp,
+    rich_help_panel=PREDICT,
+    epilog="Example: bigbird-dna explain yeast-promoters promoters.bed "
+    "--reference genome.fa.gz -o explained",
+)
+def explain(
+    model: ModelDir,
+    targets: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TARGETS",
+            help="BED file of regions, or VCF, which need --reference; FASTA, or a table "
+            "(CSV, TSV, Parquet) with a column of sequences; each also .gz.",
+        ),
+    ],
+    output: Annotated[
+        Path,
+        output_option("DIR", "Directory for the page, tables, arrays and tracks."),
+    ],
+    reference: OptionalReference = None,
+    aliases: Aliases = None,
+    method: Annotated[
+        Literal["mutagenesis", "gradient"],
+        typer.Option(
+            help="Score every substitution, or approximate them by gradients, which is "
+            "faster."
+        ),
+    ] = "mutagenesis",
+    tracks: Tracks = None,
+    deletions: Annotated[
+        bool,
+        typer.Option("--deletions", help="Also score the deletion of each base."),
+    ] = False,
+    flank: Annotated[
+        int,
+        typer.Option(
+            metavar="BP", help="Bases on both sides of a variant that are explained."
+        ),
+    ] = 50,
+    offsets: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Crops of a window over which scores are averaged.",
+            show_default="4; 1 for models of start sites",
+        ),
+    ] = None,
+    tokenizations: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Divisions of a window into other tokens, for the averages.",
+            show_default="4; 1 for models of start sites",
+        ),
+    ] = None,
+    sequence_column: SequenceColumn = "sequence",
+    batch_size: BatchSize = 32,
+    device: Device = "auto",
+    threads: Threads = None,
+    require_backend: RequireBackend = None,
+) -> None:
+    """Explain a model's scores: the contribution of each base of regions, variants or sequences.
+
+    For promoter, chromatin, sequence and pretrained models. A contribution is how much lower the score is on
+    average with the other bases in the place of a base. Its noise is the standard deviation over divisions of
+    the sequence into tokens. Files: explanation.html, bases.tsv, scores.tsv, seqlets.bed, contributions.bw,
+    and ohe.npz and shap.npz for TF-MoDISco. A region is in the center of the model's window; one of a single
+    base is a TSS for a promoter model, whose whole window is explained. With a model of start sites, such as
+    yeast-promoters, a region of a single base is a start site, and 150 bp before it and 50 bp from it on are
+    explained; in longer regions and in sequences it is the strongest one, and around a variant the one that
+    it changes most.
+    """
+    from bigbird_dna.attention import required_backend
+    from bigbird_dna.explanation.explain import explain
+
+    with required_backend(require_backend):
+        counts = explain(
+            model,
+            targets,
+            output,
+            reference=reference,
+            aliases=aliases,
+            method=method,
+            tracks=tracks,
+            deletions=deletions,
+            flank=flank,
+            offsets=offsets,
+            tokenizations=tokenizations,
+            sequence_column=sequence_column,
+            batch_size=batch_size,
+            device=device,
+            threads=threads,
+        )
+    log(
+        f"{output}/explanation.html: {counts.targets:,} sequences, {counts.bases:,} bases, "
+        f"{counts.seqlets:,} seqlets"
+    )
+
+
+@app.command(
+    "motifs",
+    cls=PlainHelp,
+    rich_help_panel=PREDICT,
+    epilog="Example: bigbird-dna motifs explained/Abf1 explained/Reb1 --taxon fungi "
+    "-o motifs",
+)
+def find_motifs(
+    explained: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="EXPLAINED",
+            help="Directories that explain wrote, each of other outputs.",
+        ),
+    ],
+    output: OutputDir,
+    matrices: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Matrices of known binding sites, in JASPAR format.",
+            show_default="JASPAR's for --taxon",
+        ),
+    ] = None,
+    taxon: Annotated[
+        Literal[
+            "vertebrates", "plants", "insects", "nematodes", "fungi", "urochordates"
+        ],
+        typer.Option(help="Taxonomic group of JASPAR's core matrices."),
+    ] = "vertebrates",
+    max_q: Annotated[
+        float,
+        typer.Option(
+            metavar="Q", help="Largest q-value of a match between a motif and a matrix."
+        ),
+    ] = 0.05,
+    min_seqlets: Annotated[
+        int, typer.Option(metavar="N", help="Smallest number of seqlets of a motif.")
+    ] = 20,
+    threads: Threads = None,
+) -> None:
+    """Find recurring motifs in explanations, and compare them with matrices of known binding sites.
+
+    Seqlets with similar contributions are clustered by TF-MoDISco, and each cluster is compared with all
+    matrices by Tomtom. Outputs with the name of a factor are checked: do their motifs match the factor's own
+    matrix, and how often those of the other factors? Files: motifs.html, motifs.tsv, matches.tsv,
+    recovered.tsv, motifs.meme. Needs the extra "explain" of the package, which is compiled in the first run.
+    """
+    from bigbird_dna.explanation.motifs import find_motifs
+
+    counts = find_motifs(
+        explained,
+        output,
+        matrices=matrices,
+        taxon=taxon,
+        max_q=max_q,
+        min_seqlets=min_seqlets,
+        threads=threads,
+    )
+    log(
+        f"{output}/motifs.html: {counts.outputs:,} outputs, {counts.motifs:,} motifs, "
+        f"{counts.matched:,} with a match"
+    )
 
 
 @runs("finetuning.calibrate.choose_threshold")
