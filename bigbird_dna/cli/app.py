@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from bigbird_dna.cli import benchmark, evaluate, predict, train
+from bigbird_dna.cli import benchmark, evaluate, papers, predict, train
 
 PREDICT, TRAIN, SHARE, GROUPS = (
     "Predict",
@@ -83,25 +83,6 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "extend-context": "cli.exchange.extend_positions",
             "to-float16": "cli.exchange.compact_model",
             "package": "cli.exchange.publish_model",
-        },
-    ),
-    "experiment": (
-        "Run the papers' experiments: attention mechanisms, pretraining, long inputs.",
-        {
-            "run": "papers.commands.run_experiment",
-        },
-    ),
-    "nlp": (
-        "Pretrain and fine-tune models on text (requires the optional dependencies nlp).",
-        {
-            name: f"papers.commands.{name}"
-            for name in (
-                "prepare",
-                "pretrain",
-                "finetune",
-                "predict",
-                "evaluate",
-            )
         },
     ),
 }
@@ -234,3 +215,5 @@ for _name, (_help, _) in BELOW.items():
     app.add_typer(_below, name=_name, rich_help_panel=GROUPS)
 app.add_typer(train.baselines, name="train", rich_help_panel=GROUPS)
 app.add_typer(evaluate.report, name="report", rich_help_panel=GROUPS)
+app.add_typer(papers.experiment, name="experiment", rich_help_panel=GROUPS)
+app.add_typer(papers.nlp, name="nlp", rich_help_panel=GROUPS)

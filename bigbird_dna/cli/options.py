@@ -5,8 +5,8 @@ have the names of the function's arguments. The function is imported only when t
 """
 
 import gc
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from importlib import import_module
 from importlib.resources import as_file, files
@@ -27,6 +27,7 @@ from bigbird_dna.gpus import available_cores, checked_threads, keep_kernels
 
 if TYPE_CHECKING:
     from bigbird_dna.config import Config as RunConfig
+    from bigbird_dna.training.distributed import World
 
 
 class PlainHelp(TyperCommand):
@@ -322,6 +323,23 @@ def read_run(
 
         run = with_start(run)
     return run, run.paths
+
+
+@contextmanager
+def training(
+    device: str, time_limit: str | None, threads: int | None, backend: str | None
+) -> "Iterator[World]":
+    """Yield the processes that train together, with this one's threads and attention backend."""
+    from bigbird_dna.attention import required_backend
+    from bigbird_dna.model.inference import cpu_threads
+    from bigbird_dna.training.distributed import time_of_end, world
+
+    with (
+        required_backend(backend),
+        cpu_threads(threads),
+        world(device, time_of_end(time_limit)) as processes,
+    ):
+        yield processes
 
 
 def named_files(option: str, values: Sequence[str] | None) -> dict[str, Path]:

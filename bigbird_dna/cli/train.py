@@ -1,7 +1,5 @@
 """Commands that train models and baselines."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -29,11 +27,12 @@ from bigbird_dna.cli.options import (
     TimeLimit,
     output_option,
     read_run,
+    training,
 )
 from bigbird_dna.errors import UsageError
 
 if TYPE_CHECKING:
-    from bigbird_dna.training.distributed import World
+    pass
 
 app = typer.Typer()
 baselines = typer.Typer(
@@ -71,23 +70,6 @@ SplitColumn = Annotated[
         metavar="NAME", help="Column of a table with the splits, if it has one."
     ),
 ]
-
-
-@contextmanager
-def training(
-    device: str, time_limit: str | None, threads: int | None, backend: str | None
-) -> "Iterator[World]":
-    """Yield the processes that train together, with this one's threads and attention backend."""
-    from bigbird_dna.attention import required_backend
-    from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.training.distributed import time_of_end, world
-
-    with (
-        required_backend(backend),
-        cpu_threads(threads),
-        world(device, time_of_end(time_limit)) as processes,
-    ):
-        yield processes
 
 
 @app.command(

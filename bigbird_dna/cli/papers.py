@@ -1,0 +1,341 @@
+"""Commands that run the papers' experiments, and tasks on text."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bigbird_dna.cli.options import (
+    RESULTS,
+    BatchSize,
+    Config,
+    Device,
+    Overrides,
+    PlainHelp,
+    RequireBackend,
+    Threads,
+    TimeLimit,
+    output_option,
+    read_run,
+    training,
+)
+from bigbird_dna.console import log
+from bigbird_dna.errors import UsageError, check_at_least_one
+from bigbird_dna.papers.experiments import EXPERIMENTS
+
+experiment = typer.Typer(
+    help="Run the papers' experiments: attention mechanisms, pretraining, long inputs."
+)
+nlp = typer.Typer(
+    help="Pretrain and fine-tune models on text (requires the optional dependencies nlp)."
+)
+
+
+@experiment.command(
+    "run",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna experiment run table6 workflow/config/demo.yaml",
+)
+def run_experiment(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help=f"One of {', '.join(EXPERIMENTS)}.")
+    ],
+    config: Config,
+    overrides: Overrides = None,
+    list_arms: Annotated[
+        bool, typer.Option("--list", help="List the arms that would run, and end.")
+    ] = False,
+    arm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ARM",
+            help="Run only this arm, without the comparison.",
+            show_default="all arms",
+        ),
+    ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare", help="Compare arms that were run before, and run none."
+        ),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        output_option("DIR", "Directory for the tables and plots.", RESULTS.report),
+    ] = None,
+    time_limit: TimeLimit = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    require_backend: RequireBackend = None,
+) -> None:
+    """Run an experiment: train its arms, then compare them in tables and plots.
+
+    Each arm is a training, or a baseline, with one seed; it writes to RESULTS/experiments/NAME/ARM. Arms that
+    were run before with the same settings are not run again, and an interrupted training resumes. Values are
+    means over seeds with 95 % intervals, differences are paired by seed and test data, and published values
+    have columns of their own.
+    """
+    from bigbird_dna.attention import required_backend
+    from bigbird_dna.model.inference import cpu_threads
+    from bigbird_dna.papers.experiments.arms import find_arm, find_experiment, run_arm
+    from bigbird_dna.training.distributed import time_of_end, world
+
+    if compare and arm is not None:
+        raise UsageError("give at most one of --arm and --compare")
+    if arm is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError("several processes train one arm: give --arm")
+    end = time_of_end(time_limit)
+    module = find_experiment(name)
+    run, paths = read_run(config, overrides)
+    arms = module.arms(run)
+    if list_arms:
+        for one in arms:
+            typer.echo(f"{one.name}\t{'finished' if one.is_finished else ''}")
+        return
+    with cpu_threads(threads), required_backend(require_backend):
+        if not compare:
+            for one in arms if arm is None else [find_arm(arms, arm)]:
+                with world(device, end) as processes:
+                    run_arm(module.train, one, processes)
+        if arm is None:
+            report = output or (paths.report / module.FILES[0]).parent
+            for line in module.compare(run, report, device):
+                log(line)
+
+
+TextConfig = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG",
+        help="Configuration of text tasks (YAML), such as workflow/config/nlp.yaml.",
+    ),
+]
+TaskName = Annotated[
+    str, typer.Option(metavar="NAME", help="Name of a task in CONFIG, such as imdb.")
+]
+Records = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Records (JSON lines).",
+        show_default="the task's test records",
+    ),
+]
+TextModel = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="MODEL_DIR",
+        help="Model of the task.",
+        show_default="RESULTS/NAME/model",
+    ),
+]
+NewTextModel = Annotated[
+    Path | None,
+    output_option("MODEL_DIR", "Model directory to write.", "RESULTS/NAME/model"),
+]
+TextCheckpoints = Annotated[
+    Path | None,
+    typer.Option(
+        "--checkpoint-dir",
+        metavar="DIR",
+        help="Directory for checkpoints.",
+        show_default="RESULTS/NAME/checkpoints",
+    ),
+]
+
+
+@nlp.command(
+    "prepare",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna nlp prepare workflow/config/nlp.yaml --task imdb",
+)
+def prepare(
+    config: TextConfig,
+    task: TaskName,
+    overrides: Overrides = None,
+    output: Annotated[
+        Path | None,
+        output_option("DIR", "Directory for the records.", "RESULTS/NAME/data"),
+    ] = None,
+) -> None:
+    """Write the records of a task: train.jsonl, valid.jsonl and test.jsonl.
+
+    Records come from files, from a public data set (requires network access), or are generated.
+    """
+    from bigbird_dna.papers.nlp.task import open_task
+
+    opened = open_task(config, overrides, task)
+    opened.prepare(output or opened.paths.data)
+
+
+@nlp.command(
+    "pretrain",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna nlp pretrain workflow/config/nlp.yaml --task text",
+)
+def pretrain(
+    config: TextConfig,
+    task: TaskName,
+    overrides: Overrides = None,
+    output: NewTextModel = None,
+    checkpoints: TextCheckpoints = None,
+    time_limit: TimeLimit = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    require_backend: RequireBackend = None,
+) -> None:
+    """Pretrain on the documents of a pretraining task; resumes and stops like pretrain."""
+    from bigbird_dna.papers.nlp.task import open_task
+    from bigbird_dna.training.task import train
+
+    opened = open_task(config, overrides, task)
+    if opened.kind != "pretraining":
+        raise UsageError(
+            f"--task {task!r} has kind {opened.kind}: use `bigbird-dna nlp finetune`"
+        )
+    with training(device, time_limit, threads, require_backend) as world:
+        train(
+            opened,
+            output or opened.paths.model,
+            checkpoints or opened.paths.checkpoints,
+            world,
+        )
+
+
+@nlp.command(
+    "finetune",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna nlp finetune workflow/config/nlp.yaml --task imdb",
+)
+def finetune(
+    config: TextConfig,
+    task: TaskName,
+    overrides: Overrides = None,
+    output: NewTextModel = None,
+    checkpoints: TextCheckpoints = None,
+    time_limit: TimeLimit = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    require_backend: RequireBackend = None,
+) -> None:
+    """Fine-tune on a task of kind classification, qa or summaries; resumes and stops like pretrain."""
+    from bigbird_dna.papers.nlp.task import open_task
+    from bigbird_dna.training.task import train
+
+    opened = open_task(config, overrides, task)
+    if opened.kind == "pretraining":
+        raise UsageError(
+            f"--task {task!r} has kind pretraining: use `bigbird-dna nlp pretrain`"
+        )
+    with training(device, time_limit, threads, require_backend) as world:
+        train(
+            opened,
+            output or opened.paths.model,
+            checkpoints or opened.paths.checkpoints,
+            world,
+        )
+
+
+@nlp.command(
+    "predict",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna nlp predict workflow/config/nlp.yaml --task imdb",
+)
+def predict(
+    config: TextConfig,
+    task: TaskName,
+    overrides: Overrides = None,
+    model: TextModel = None,
+    records: Records = None,
+    output: Annotated[
+        Path | None,
+        output_option(
+            "FILE",
+            "Predictions to write (JSON lines).",
+            "RESULTS/NAME/predictions.jsonl",
+        ),
+    ] = None,
+    batch_size: BatchSize = 8,
+    device: Device = "auto",
+    threads: Threads = None,
+    require_backend: RequireBackend = None,
+) -> None:
+    """Predict records with the model of a task."""
+    from bigbird_dna.attention import required_backend
+    from bigbird_dna.disk.outputs import check_output
+    from bigbird_dna.model.inference import cpu_threads
+    from bigbird_dna.papers.nlp.task import open_task
+
+    check_at_least_one({"--batch-size": batch_size})
+    opened = open_task(config, overrides, task)
+    model = model or opened.paths.model
+    records = records or opened.paths.split("test")
+    output = output or opened.paths.predictions
+    check_output(output, [model, records])
+    with cpu_threads(threads), required_backend(require_backend):
+        opened.predict(model, records, output, device, batch_size)
+
+
+@nlp.command(
+    "evaluate",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna nlp evaluate workflow/config/nlp.yaml --task imdb",
+)
+def evaluate(
+    config: TextConfig,
+    task: TaskName,
+    overrides: Overrides = None,
+    model: TextModel = None,
+    records: Records = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Predictions of the records.",
+            show_default="RESULTS/NAME/predictions.jsonl",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        output_option(
+            "FILE", "Metrics to write (JSON).", "RESULTS/NAME/evaluation.json"
+        ),
+    ] = None,
+    threads: Threads = None,
+) -> None:
+    """Evaluate predictions with the official metrics of a task, or a pretrained model on held-out documents."""
+    from bigbird_dna.disk.atomic import write_json
+    from bigbird_dna.disk.outputs import check_output
+    from bigbird_dna.model.inference import cpu_threads
+    from bigbird_dna.papers.nlp.task import open_task
+
+    opened = open_task(config, overrides, task)
+    records = records or opened.paths.split("test")
+    output = output or opened.paths.evaluation
+    if opened.kind == "pretraining":
+        if predictions is not None:
+            raise UsageError(
+                "--predictions: a task of kind pretraining is evaluated with --model"
+            )
+        evaluated = model or opened.paths.model
+    else:
+        evaluated = predictions or opened.paths.predictions
+    check_output(output, [evaluated, records])
+    with cpu_threads(threads):
+        metrics = opened.evaluate(records, evaluated)
+    write_json(
+        output,
+        {
+            "task": task,
+            "kind": opened.kind,
+            "figures": metrics,
+            "published": opened.section.published,
+        },
+    )
+    numbers = ", ".join(
+        f"{key} {value:.4g}"
+        for key, value in metrics.items()
+        if isinstance(value, float)
+    )
+    log(f"{output}: {numbers}")
