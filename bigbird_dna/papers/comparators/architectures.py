@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.baselines.networks import CnnProm, Network, NetworkBaseline
-from bigbird_dna.papers.comparators.interface import Comparator, ComparatorRequest
+from bigbird_dna.papers.comparators.interface import Comparator
 
 # Axes: B windows, L bases, P positions, C channels, H means, T labels.
 
@@ -33,9 +32,6 @@ class NetworkComparator(NetworkBaseline, Comparator):
 
     def chosen(self) -> dict[str, Any]:
         return {} if self.trained is None else self.trained.effort
-
-    def files(self) -> dict[str, Path]:
-        return {} if self.trained is None else {"training.jsonl": self.trained.log}
 
 
 class DeePromoter(nn.Module):
@@ -225,14 +221,3 @@ NETWORKS: Mapping[str, Network] = {
     "danq": DanQ,
     "residual-cnn": ResidualCnn,
 }
-
-
-def make(request: ComparatorRequest) -> Comparator:
-    return NetworkComparator(
-        NETWORKS[request.name],
-        request.settings,
-        name=request.name,
-        checkpoints=request.checkpoints,
-        windows=request.identity,
-        device=request.device,
-    )

@@ -28,12 +28,7 @@ from bigbird_dna.console import progress
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.papers.comparators.interface import (
-    Comparator,
-    ComparatorRequest,
-    ScoringComparator,
-    fit_sigmoid,
-)
+from bigbird_dna.papers.comparators.interface import ScoringComparator, fit_sigmoid
 
 # Axes: N windows, L bases, F features: characters that vary at most at k positions.
 
@@ -213,7 +208,7 @@ class GkmSvm(ScoringComparator):
         self.kmers = GappedKmers(length, known)
         self.both_strands, self.seed = both_strands, seed
         self._svms: dict[int, SvmModel] = {}  # by label
-        self._strengths: dict[int, float] = {}
+        self._strengths: list[float | None] = []
 
     def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
         """Fit each label; strengths and probability maps are chosen on the held-out windows."""
@@ -223,40 +218,42 @@ class GkmSvm(ScoringComparator):
                 f"gkm-svm: windows of {learned.length} bp are shorter than words of {self.kmers.length} bp"
             )
         held_counts, held_norms = self._counted(held_out, np.arange(held_out.shape[0]))
-        self.labels = truth.shape[1]
-        for label in progress(range(self.labels), "gkm-SVM", self.labels, "labels"):
+        labels = truth.shape[1]
+        self.sigmoids = np.full((labels, 2), np.nan)
+        self._strengths = [None] * labels
+        for label in progress(range(labels), "gkm-SVM", labels, "labels"):
             rows = _drawn(truth[:, label], (self.seed, 9, label))
             if not len(rows):
                 continue
             counts, norms = self._counted(learned, rows)
             own = held_labels[:, label]
-            tried = []
             strengths = STRENGTHS if 0 < own.sum() < len(own) else (1.0,)
             svms = fit_svms(self.kmers, counts, norms, truth[rows, label], strengths)
+            best = -np.inf
             for strength, svm in zip(strengths, svms, strict=True):
                 scores = svm.scores(held_counts, held_norms)
-                tried.append((auroc(own, scores).value, strength, svm, scores))
-            best = max(tried, key=lambda one: np.nan_to_num(one[0], nan=0.0))
-            _, self._strengths[label], self._svms[label], scores = best
-            self.sigmoids[label] = fit_sigmoid(scores, own)
-        if not self.sigmoids:
+                area = float(np.nan_to_num(auroc(own, scores).value))
+                if area > best:
+                    best, self._strengths[label] = area, strength
+                    self._svms[label] = svm
+                    self.sigmoids[label] = fit_sigmoid(scores, own)
+        if not self._svms:
             raise DataError("gkm-svm: all training windows are of one class")
         return self
 
-    def scores(
-        self, sequences: Sequence[str]
-    ) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    def scores(self, sequences: Sequence[str]) -> NDArray[np.float64]:
         counts = self.kmers.count(sequences, both_strands=self.both_strands)
         norms = self.kmers.norms(counts)
+        found = np.full((len(sequences), len(self.sigmoids)), np.nan)
         for label, svm in self._svms.items():
-            yield label, svm.scores(counts, norms)
+            found[:, label] = svm.scores(counts, norms)
+        return found
 
     def chosen(self) -> dict[str, Any]:
-        strengths = [self._strengths.get(label) for label in range(self.labels)]
         return {
             "word": self.kmers.length,
             "known": self.kmers.known,
-            "strengths": strengths,
+            "strengths": self._strengths,
         }
 
     def _counted(
@@ -284,7 +281,3 @@ def _drawn(labels: NDArray[np.uint8], seed: tuple[int, ...]) -> Rows:
     return np.sort(
         np.concatenate([rng.permutation(rows)[:most] for rows in (positive, negative)])
     )
-
-
-def make(request: ComparatorRequest) -> Comparator:
-    return GkmSvm(both_strands=not request.directed, seed=request.seed)

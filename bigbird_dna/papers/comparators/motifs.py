@@ -7,7 +7,8 @@ that ranks its training windows best is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -28,12 +29,7 @@ from bigbird_dna.genome.motifs import (
 )
 from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.papers.comparators.interface import (
-    Comparator,
-    ComparatorRequest,
-    ScoringComparator,
-    fit_sigmoid,
-)
+from bigbird_dna.papers.comparators.interface import ScoringComparator, fit_sigmoid
 
 # Axes: N windows, L bases, M matrices, W positions of a matrix.
 
@@ -86,70 +82,57 @@ class MotifScan(ScoringComparator):
 
     def __init__(self, motifs: Sequence[Sequence[KnownMotif]]) -> None:
         super().__init__()
-        self.motifs = [list(known) for known in motifs]
-        self.labels = len(self.motifs)
-        # Many tracks have the same factor: scan each of its matrices only once.
-        self._motifs = list(
-            {id(motif): motif for known in self.motifs for motif in known}.values()
-        )
-        self._matrices: list[NDArray[np.float64]] = []  # log-odds of each matrix
-        self._columns: dict[int, int] = {}  # label → index of its matrix
-        self._background: list[float] = []
+        self.motifs = [list(known) for known in motifs]  # by label
+        self.background: list[float] = []
+        self.best: dict[int, KnownMotif] = {}  # by label
 
     def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
         count, labels = learned.shape
-        if labels != self.labels:
+        if labels != len(self.motifs):
             raise ValueError(
-                f"matrices have {self.labels} labels, but windows have {labels}"
+                f"matrices have {len(self.motifs)} labels, but windows have {labels}"
             )
-        self._background = _background(learned)
-        self._matrices = [motif.log_odds(self._background) for motif in self._motifs]
-        parts = progress(
-            blocks(count, self.AT_ONCE), "scanning", -(-count // self.AT_ONCE), "parts"
-        )
+        self.background = _background(learned)
+        # Many tracks have the same factor: scan each of its matrices only once.
+        motifs = list({id(one): one for known in self.motifs for one in known}.values())
+        columns = {id(motif): column for column, motif in enumerate(motifs)}
+        matrices = [motif.log_odds(self.background) for motif in motifs]
+        steps = -(-count // self.AT_ONCE)
+        parts = progress(blocks(count, self.AT_ONCE), "scanning", steps, "parts")
         scores = np.concatenate(
             [
-                best_matches(base_codes(learned.sequences(rows)), self._matrices)
+                best_matches(base_codes(learned.sequences(rows)), matrices)
                 for rows in parts
             ]
         )
         truth = all_labels(learned)
-        numbers = {id(motif): number for number, motif in enumerate(self._motifs)}
+        self.sigmoids = np.full((labels, 2), np.nan)
         for label, known in enumerate(self.motifs):
-            own = [numbers[id(motif)] for motif in known]
-            if not own:
-                continue
-            figures = (
-                [auroc(truth[:, label], scores[:, one]).value for one in own]
-                if len(own) > 1
-                else [0.5]
-            )
-            best = own[int(np.argmax(np.nan_to_num(figures, nan=0.5)))]
-            self._columns[label] = best
-            self.sigmoids[label] = fit_sigmoid(
-                scores[:, best].astype(np.float64), truth[:, label]
-            )
+            areas = []
+            for motif in known if len(known) > 1 else ():
+                area = auroc(truth[:, label], scores[:, columns[id(motif)]]).value
+                areas.append(np.nan_to_num(area, nan=0.5))
+            if known:
+                best = self.best[label] = known[int(np.argmax(areas)) if areas else 0]
+                own = scores[:, columns[id(best)]].astype(np.float64)
+                self.sigmoids[label] = fit_sigmoid(own, truth[:, label])
         return self
 
-    def scores(
-        self, sequences: Sequence[str]
-    ) -> Iterator[tuple[int, NDArray[np.float64]]]:
-        used = sorted(set(self._columns.values()))
-        matches = best_matches(
-            base_codes(sequences), [self._matrices[one] for one in used]
-        )
-        for label, column in self._columns.items():
-            yield label, matches[:, used.index(column)].astype(np.float64)
+    def scores(self, sequences: Sequence[str]) -> NDArray[np.float64]:
+        used = list({id(motif): motif for motif in self.best.values()}.values())
+        columns = {id(motif): column for column, motif in enumerate(used)}
+        matrices = [motif.log_odds(self.background) for motif in used]
+        matches = best_matches(base_codes(sequences), matrices)
+        found = np.full((len(sequences), len(self.motifs)), np.nan)
+        for label, motif in self.best.items():
+            found[:, label] = matches[:, columns[id(motif)]]
+        return found
 
     def chosen(self) -> dict[str, Any]:
+        best = [self.best.get(label) for label in range(len(self.motifs))]
         return {
-            "background": dict(zip("ACGT", self._background, strict=True)),
-            "matrices": [
-                self._motifs[self._columns[label]].matrix
-                if label in self._columns
-                else None
-                for label in range(self.labels)
-            ],
+            "background": dict(zip("ACGT", self.background, strict=True)),
+            "matrices": [motif and motif.matrix for motif in best],
         }
 
 
@@ -165,19 +148,19 @@ def _background(windows: LabeledWindows) -> list[float]:
     return [(1 - strong) / 2, strong / 2, strong / 2, (1 - strong) / 2]
 
 
-def make(request: ComparatorRequest) -> Comparator:
-    """Make the comparator of this module; `DataError` if no factor has a matrix."""
-    file = request.motifs
-    known = (
-        jaspar_motifs(request.taxon or TAXA[0]) if file is None else read_motifs(file)
-    )
-    found = [motifs_of_factor(factor, known) for factor in request.factors]
+def make_scan(
+    factors: Sequence[str], source: Path, file: Path | None, taxon: str | None
+) -> MotifScan:
+    """Return a scan with the matrices of factors, from a file or JASPAR; `DataError`, with the `source` of the
+    factors, if none of them has a matrix."""
+    known = jaspar_motifs(taxon or TAXA[0]) if file is None else read_motifs(file)
+    found = [motifs_of_factor(factor, known) for factor in factors]
     count = sum(map(bool, found))
     log(
         f"{count:,} of {len(found):,} tracks have a factor with a matrix, among {len(known):,} matrices"
     )
     if not count:
         raise DataError(
-            f"{file or 'JASPAR'}: contains no matrix of the factors of {request.factors_in}"
+            f"{file or 'JASPAR'}: contains no matrix of the factors of {source}"
         )
     return MotifScan(found)

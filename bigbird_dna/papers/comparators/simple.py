@@ -19,7 +19,7 @@ from bigbird_dna.baselines.kmers import (
     fit_probe,
     probabilities,
 )
-from bigbird_dna.baselines.promoters import LogisticBaseline, promoter_regression
+from bigbird_dna.baselines.promoters import LogisticBaseline
 from bigbird_dna.baselines.windows import (
     LabeledWindows,
     NearestWindow,
@@ -37,14 +37,7 @@ from bigbird_dna.model.embedding import layer_means
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.kmers import attach_tokenizer
-from bigbird_dna.papers.comparators.interface import (
-    DYADS,
-    GC,
-    NEAREST,
-    PROBE,
-    Comparator,
-    ComparatorRequest,
-)
+from bigbird_dna.papers.comparators.interface import Comparator
 
 _AT_ONCE = 1024  # windows whose sequences or tokens are in memory at a time
 
@@ -297,25 +290,3 @@ def _mean_auroc(labels: NDArray[np.uint8], predicted: Probabilities) -> float:
     both = np.flatnonzero((labels.min(axis=0) == 0) & (labels.max(axis=0) == 1))
     areas = [roc_auc_score(labels[:, one], predicted[:, one]) for one in both.tolist()]
     return float(np.mean(areas)) if areas else 0.5
-
-
-def make(request: ComparatorRequest) -> Comparator:
-    seed, directed = request.seed, request.directed
-    if request.name == PROBE:
-        assert request.model is not None
-        return EncoderProbe(
-            request.model,
-            request.weights,
-            size=None if directed else request.sizes[0],
-            anchor=request.anchor,
-            seed=seed,
-            device=request.device,
-        )
-    if request.name == NEAREST:
-        return NearestComparator(balanced=directed)
-    if request.name == GC:
-        return GcContent(request.sizes, balanced=directed)
-    if directed:
-        return PromoterLogistic(promoter_regression(request.name, request.kmer, seed))
-    dyads = request.dyads if request.name == DYADS else 0
-    return TrackKmers(TrackWords(request.kmer, dyads, request.sizes))

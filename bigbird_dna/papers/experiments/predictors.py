@@ -21,9 +21,7 @@ from bigbird_dna.disk.tables import Schema, whole_number
 from bigbird_dna.genome.sources import locate
 from bigbird_dna.papers.comparators.interface import (
     DESCRIPTION,
-    MOTIFS,
     NETWORK_NAMES,
-    POSITION,
     PROBE,
 )
 from bigbird_dna.papers.experiments.arms import (
@@ -157,15 +155,15 @@ def predictor_arms(
                     initialization=pretrained(model),
                 )
     for name in getattr(tables, task):
-        if name == POSITION and run.has_unaligned_sequences:
+        if name == "position" and run.has_unaligned_sequences:
             continue
         network = name in NETWORK_NAMES
         options: dict[str, Any] = {
             "window": tables.comparator_window if of_bins else None
         }
-        if name == MOTIFS and tables.motifs:
+        if name == "motifs" and tables.motifs:
             options["motifs"] = str(locate(tables.motifs, run.data_dir))
-        elif name == MOTIFS:
+        elif name == "motifs":
             options["taxon"] = tables.taxon
         for rate in rates if network else (None,):
             changes = {**training, **_learning_rate(task, rate)} if network else {}
@@ -193,46 +191,46 @@ def _suffix(rate: float | None) -> str:
 def train_predictor(arm: Arm, world: World, windows: Path | None = None) -> Keys:
     """Fine-tune a language model, or fit a comparator, and predict the test data; returns the metrics."""
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.papers.comparators.fitting import (
-        PromoterData,
-        TrackData,
-        fit_comparator,
-    )
+    from bigbird_dna.papers.comparators.fitting import fit_promoters, fit_tracks
     from bigbird_dna.papers.experiments import trainings
 
-    options = arm.options
-    task, window = options["task"], options["window"]
+    options, paths = arm.options, arm.run.paths
+    of_bins, window = options["task"] == "chromatin", options["window"]
     if "comparator" not in options:
-        if task == "chromatin":
+        if of_bins:
             return trainings.finetune_chromatin(arm, world, window)
         return trainings.finetune_promoter(arm, world, options["negative_set"], windows)
-    reference = reference_of(arm.run, task)
-    data = (
-        PromoterData(
-            arm.config,
-            options["comparator"],
-            options["negative_set"],
-            windows or arm.run.paths.windows,
-            Reference(reference),
-        )
-        if task == "promoters"
-        else TrackData(
-            arm.config,
-            options["comparator"],
-            arm.run.paths.chromatin_data,
-            reference,
-            window,
-        )
-    )
-    more = {
-        name: options[name]
-        for name in ("taxon", "motifs", "weights")
-        if options.get(name)
+    name, reference = options["comparator"], reference_of(arm.run, options["task"])
+    common: dict[str, Any] = {
+        "output": arm.model,
+        "checkpoints": arm.checkpoints,
+        "seed": arm.seed,
+        "model": arm.initialization,
+        "weights": options.get("weights") or PRETRAINED,
+        "device": world.device.type,
     }
-    more |= {"seed": arm.seed, "model": arm.initialization}
-    device = world.device.type
-    fitted = fit_comparator(data, arm.model, arm.checkpoints, more, device)
-    return dict(fitted.get("metrics") or {})
+    if of_bins:
+        motifs = options.get("motifs")
+        fit_tracks(
+            arm.config,
+            name,
+            paths.chromatin_data,
+            reference,
+            window=window,
+            motifs=Path(motifs) if motifs else None,
+            taxon=options.get("taxon"),
+            **common,
+        )
+        return {}
+    fitted = fit_promoters(
+        arm.config,
+        name,
+        options["negative_set"],
+        windows or paths.windows,
+        Reference(reference),
+        **common,
+    )
+    return dict(fitted["metrics"])
 
 
 def read_trainings(

@@ -1,6 +1,5 @@
 """Comparators fitted to promoters and bins: what is written, what reports make of it, what is refused."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,21 @@ from torch import nn
 from bigbird_dna.baselines.networks import DrawnTexts
 from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.config import load_config
+from bigbird_dna.data.promoter_windows import read_windows, window_sequences
 from bigbird_dna.errors import DataError, ModelError, UsageError
-from bigbird_dna.finetuning.chromatin import ChromatinObjective
+from bigbird_dna.finetuning.chromatin import ChromatinObjective, config_for
 from bigbird_dna.finetuning.promoters import PromoterTask
+from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.papers.comparators.fitting import (
     DrawnBins,
-    PromoterData,
-    TrackData,
-    fit_comparator,
+    bin_windows,
+    fit_promoters,
+    fit_tracks,
+    promoter_windows,
 )
 from bigbird_dna.papers.comparators.simple import EncoderProbe
 from bigbird_dna.training.distributed import World
@@ -54,15 +56,17 @@ def fit_windows(
 ) -> dict[str, Any]:
     """A comparator of promoters: its description."""
     config = load_config(path, sets)
-    data = PromoterData(
+    return fit_promoters(
         config,
         name,
         negative_set,
         windows or config.paths.windows,
         Reference(config.paths.reference),
+        output,
+        output.parent / "checkpoints",
+        device="cpu",
+        **options,
     )
-    fit_comparator(data, output, output.parent / "checkpoints", options, "cpu")
-    return dict(json.loads((output / "comparator.json").read_text()))
 
 
 def fit_bins(
@@ -75,12 +79,17 @@ def fit_bins(
     **options: Any,
 ) -> dict[str, Any]:
     """A comparator of chromatin: its description."""
-    config = load_config(home / "config.yaml", sets)
-    bins = TrackData(
-        config, name, data or home / "data", home / "reference.fa.gz", window
+    return fit_tracks(
+        load_config(home / "config.yaml", sets),
+        name,
+        data or home / "data",
+        home / "reference.fa.gz",
+        output,
+        output.parent / "checkpoints",
+        window=window,
+        device="cpu",
+        **options,
     )
-    fit_comparator(bins, output, output.parent / "checkpoints", options, "cpu")
-    return dict(json.loads((output / "comparator.json").read_text()))
 
 
 @pytest.fixture(scope="module")
@@ -329,9 +338,9 @@ def test_networks_draw_the_windows_of_the_models(
         config, paths.tokenizer, None, paths.windows, reference, negative_set, False
     )
     models = task.objective(nn.Identity(), World(0, 1, CPU))
-    learned = PromoterData(
-        config, "cnnprom", negative_set, paths.windows, reference
-    ).learned
+    data = read_windows(paths.windows, negative_set)
+    sequences = window_sequences(reference, data.rows, config.seed)
+    learned, _ = promoter_windows(config, "cnnprom", paths.windows, data, sequences)
     assert isinstance(learned, DrawnTexts)
     size = config.promoters.training.batch_size
     trimmed = set()
@@ -351,13 +360,13 @@ def test_networks_draw_the_windows_of_the_models(
 def test_networks_draw_the_bins_of_the_models(chromatin: Path, tmp_path: Path) -> None:
     config = load_config(chromatin / "config.yaml", ["chromatin.training.seed=5"])
     reference = Reference(chromatin / "reference.fa.gz")
-    data = TrackData(config, "residual-cnn", chromatin / "data", reference.path, 120)
-    tokenizer = small_tokenizer()
-    bins = data.bins
+    tokenizer, bins = small_tokenizer(), read_dataset(chromatin / "data")
+    section = config_for(config.chromatin, bins.bin_size)
     models = ChromatinObjective(
-        bins, reference, tokenizer, data.section, bins.bin_size, 100, World(0, 1, CPU)
+        bins, reference, tokenizer, section, bins.bin_size, 100, World(0, 1, CPU)
     )
-    learned, size = data.learned, data.section.training.batch_size
+    learned = bin_windows(config, "residual-cnn", bins, reference, 120)
+    size = section.training.batch_size
     assert isinstance(learned, DrawnBins)
     for step in (0, 7):
         texts, labels = learned.draw(step, 0, size)
@@ -367,15 +376,6 @@ def test_networks_draw_the_bins_of_the_models(chromatin: Path, tmp_path: Path) -
             texts, batch["ids"].tolist(), batch["lengths"].tolist(), strict=True
         ):
             assert tokenizer.decode(ids[1 : length - 1]) == text[40:80]
-
-
-def test_a_step_has_as_many_bins_for_a_network_as_for_a_model(chromatin: Path) -> None:
-    sets = ["chromatin.training.bins_per_window=5", "chromatin.model.pooling=bin"]
-    config = load_config(
-        chromatin / "config.yaml", [*sets, "chromatin.training.batch_size=6"]
-    )
-    data = TrackData(config, "danq", chromatin / "data", chromatin / "reference.fa.gz")
-    assert data.settings.training.batch_size == 30
 
 
 # Refusals

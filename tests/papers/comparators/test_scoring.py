@@ -12,6 +12,7 @@ from Bio import motifs as bio
 from Bio.motifs import jaspar
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
@@ -33,7 +34,7 @@ from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.papers.comparators import motifs
-from bigbird_dna.papers.comparators.fitting import TrackData, fit_comparator
+from bigbird_dna.papers.comparators.fitting import fit_tracks
 from bigbird_dna.papers.comparators.gkm_svm import GappedKmers, GkmSvm, fit_svms
 from bigbird_dna.papers.comparators.interface import fit_sigmoid
 from bigbird_dna.papers.comparators.motifs import MotifScan, best_matches
@@ -267,8 +268,8 @@ def test_the_scan_reaches_what_it_reaches_elsewhere(
         [f"chromatin.data.{one}" for one in changed],
     )
     prepare_data(config, reference, tmp_path / "data", tracks=tmp_path / "peaks")
-    data = TrackData(config, "motifs", tmp_path / "data", reference)
-    fit_comparator(data, tmp_path / "out", tmp_path / "checkpoints", {"taxon": "fungi"})
+    files = (tmp_path / "data", reference, tmp_path / "out", tmp_path / "checkpoints")
+    fit_tracks(config, "motifs", *files, taxon="fungi")
     values = np.load(tmp_path / "out/predictions.npy").astype(float)
     labels = PackedLabels.load(tmp_path / "out/labels.npz").rows()
     targets = pd.read_csv(tmp_path / "out/tracks.tsv", sep="\t")["target"].str.upper()
@@ -414,7 +415,8 @@ def test_it_is_a_logistic_regression_on_smoothed_labels(
     oracle.fit(
         np.concatenate([x, x]), np.repeat([1, 0], len(x)), np.concatenate([t, 1 - t])
     )
-    found = fit_sigmoid(scores, rows.labels.astype(np.uint8))(scores)
+    slope, offset = fit_sigmoid(scores, rows.labels.astype(np.uint8))
+    found = expit(slope * scores + offset)
     np.testing.assert_allclose(found, oracle.predict_proba(x)[:, 1], atol=1e-3)
 
 
@@ -433,7 +435,7 @@ def test_a_higher_score_is_never_less_likely(
         if same
         else np.random.default_rng(seed).normal(size=len(labels))
     )
-    found = fit_sigmoid(scores, np.array(labels, np.uint8))
-    assert found.slope > 0
-    values = found(np.sort(scores))
+    slope, offset = fit_sigmoid(scores, np.array(labels, np.uint8))
+    assert slope > 0
+    values = expit(slope * np.sort(scores) + offset)
     assert np.isfinite(values).all() and (np.diff(values) >= 0).all()
