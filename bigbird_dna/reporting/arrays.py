@@ -1,51 +1,86 @@
-"""Open the array of rows × tracks given as `FILE`, `FILE::NAME` or an array in memory.
+"""Arrays of rows × tracks from `FILE`, `FILE::NAME` or memory: NumPy, HDF5, Parquet and text.
 
-Tables are Parquet, read by column and batch, or text (tab-separated, CSV), read at once. Columns named in
-`REGION_COLUMNS` identify the interval of a row, and a column named `NOTE` is ignored; every other column is
-a track.
+N rows, T tracks. Columns of tables named in `REGION_COLUMNS` identify the interval of a row, and a column named
+`NOTE` is ignored; every other column is a track. In .npz and HDF5, strings named `tracks`, stored with the
+values or as their attribute, are the track names.
 """
 
 from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.console import log
-from bigbird_dna.disk.arrays import check_cells, open_parquet, read_frame
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.compression import open_bytes, read_lines
-from bigbird_dna.errors import DataError, error_text
+from bigbird_dna.disk.arrays import check_cells, read_frame
+from bigbird_dna.errors import DataError, error_text, one_of
 from bigbird_dna.genome.chromatin.dataset import COLUMNS
+from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.metrics.resampling import sequence_blocks
-from bigbird_dna.reporting.track_array import (
-    TrackArray,
-    Values,
-    hdf5_array,
-    memory_array,
-    numpy_array,
-    open_archive,
-    row_step,
-)
 
-Array = str | Path | Values | pd.DataFrame
+Array = str | Path | NDArray[Any] | pd.DataFrame
 """An array of rows × tracks: a file, or in memory."""
+
+CHUNK = 2 << 20
+"""Bytes read per chunk; small enough to stay in the CPU cache while values are transposed."""
 
 REGION_COLUMNS = ("contig", "start", "end", "name", "strand", "split")
 NOTE = "note"
-_UNNAMED = (
-    "",
-    "Unnamed: 0",
-)  # header of pandas' row index; the latter after it was read as a column
-_PANDAS_INDEX = "__index_level_0__"  # column name of the index in Parquet
-_MISSING = ("", "NA", "NaN", "nan", "N/A", "null")
-_DOT = "."  # missing value in a numeric column, or a valid strand
+NAMES = "tracks"
+INDEX_NAMES = ("", "Unnamed: 0", "__index_level_0__")
+"""Columns in which pandas stores the row index: in text, in text that was read as a column, and in Parquet."""
+MISSING = ("", "NA", "NaN", "nan", "N/A", "null")
+DOT = "."  # missing value in a numeric column, or a valid strand
+
+
+@dataclass(eq=False)
+class TrackArray:
+    """Values (N, T) of a file or in memory; `path` names them in messages.
+
+    `values` is an array, a memory map or an `h5py.Dataset`. `names` are the track names, and `intervals`
+    identifies the genomic interval of each row, if the file has them. `DataError` unless values are numbers of
+    rows × tracks; a 1-D array is a single track.
+    """
+
+    path: str
+    values: Any
+    names: tuple[str, ...] | None = None
+    intervals: pd.DataFrame | None = None
+
+    def __post_init__(self) -> None:
+        self.dtype: np.dtype[Any] = self.values.dtype
+        shape = self.values.shape
+        if self.dtype.kind not in "fiub":
+            raise DataError(f"{self.path}: contains {self.dtype}, expected numbers")
+        if len(shape) not in (1, 2):
+            raise DataError(
+                f"{self.path}: expected rows × tracks, found an array of shape {shape}"
+            )
+        self.rows, self.tracks = (*shape, 1)[:2]
+        if not self.rows or not self.tracks:
+            raise DataError(
+                f"{self.path}: {self.rows} rows × {self.tracks} tracks: no values to evaluate"
+            )
+
+    def chunks(self, first: int, last: int) -> Iterator[NDArray[Any]]:
+        """Yield tracks `first` to `last` - 1 of all rows in order, as arrays (rows, last - first)."""
+        height = getattr(self.values, "chunks", None) or (1,)
+        step = max(CHUNK // (self.tracks * self.dtype.itemsize), 64)
+        # Whole chunks of HDF5, so that none is decompressed twice.
+        step = -(-step // height[0]) * height[0]
+        with reading(self.path, "damaged", Exception):
+            for start in range(0, self.rows, step):
+                rows = self.values[start : start + step]
+                yield rows[:, None] if rows.ndim == 1 else rows[:, first:last]
 
 
 def given_array(source: Any, kind: str) -> Array:
@@ -69,40 +104,17 @@ def given_array(source: Any, kind: str) -> Array:
         ) from None
 
 
-def _frame_array(kind: str, frame: pd.DataFrame) -> TrackArray:
-    """Return a data frame with a column per track; index and numbered columns give no names."""
-    located = [name for name in frame.columns if name in REGION_COLUMNS]
-    tracks = [name for name in frame.columns if name not in (*REGION_COLUMNS, NOTE)]
-    if len(set(tracks)) < len(tracks):
-        (name, _), *_ = Counter(tracks).most_common(1)
-        raise DataError(f"{kind}: contains two columns named {name!r}")
-    for name in tracks:
-        if frame[name].dtype.kind not in "biuf":
-            raise DataError(
-                f"{kind}: column {name!r} contains {frame[name].dtype}, expected numbers"
-            )
-    names = (
-        None
-        if all(isinstance(name, int | np.integer) for name in tracks)
-        else tuple(map(str, tracks))
-    )
-    values = frame[tracks].to_numpy(np.float64, na_value=np.nan)
-    return memory_array(
-        kind, values, names, frame[located].reset_index(drop=True) if located else None
-    )
-
-
 def open_array(source: Array, kind: str) -> TrackArray:
-    """Open `FILE`, `FILE::NAME`, or an array or data frame in memory, reading only its shape and names.
+    """Open `FILE`, `FILE::NAME`, or an array or data frame in memory.
 
     `kind` is "predictions" or "labels": the preferred array in a file with several arrays, and the name in
-    messages of an array in memory. `DataError`: the file is missing, damaged, of an unknown format, or has no
-    numbers of rows × tracks.
+    messages of an array in memory. Values of .npy and HDF5 files are read while they are evaluated.
+    `DataError`: the file is missing, damaged, of an unknown format, or has no numbers of rows × tracks.
     """
     if isinstance(source, pd.DataFrame):
         return _frame_array(kind, source)
     if isinstance(source, np.ndarray):
-        return memory_array(kind, source)
+        return TrackArray(kind, source)
     text, _, name = str(source).partition("::")
     path = Path(text)
     if path.is_dir():
@@ -111,16 +123,23 @@ def open_array(source: Array, kind: str) -> TrackArray:
         raise DataError(f"{path}: no such file")
     if not path.stat().st_size:
         raise DataError(f"{path}: the file is empty")
-    for endings, opener, *options in (
-        ((".npy",), numpy_array),
-        ((".npz",), open_archive, name, kind),
-        ((".h5", ".hdf5"), hdf5_array, name, kind),
-        ((".parquet",), _parquet_array),
-        ((".tsv", ".tsv.gz", ".txt", ".txt.gz"), _text_array, "\t"),
-        ((".csv", ".csv.gz"), _text_array, ","),
-    ):
-        if path.name.lower().endswith(endings):
-            return opener(path, *options)
+
+    lower = path.name.lower()
+    if lower.endswith(".npy"):
+        with reading(path, "not readable as .npy", Exception):
+            return TrackArray(text, np.load(path, mmap_mode="r", allow_pickle=False))
+    if lower.endswith(".npz"):
+        with reading(path, "not readable as .npz", Exception):
+            return _npz_array(path, name, kind)
+    if lower.endswith((".h5", ".hdf5")):
+        with reading(path, "not readable as HDF5", Exception):
+            return _hdf5_array(path, name, kind)
+    if lower.endswith(".parquet"):
+        return _frame_array(text, _without_index(path, read_frame(path)))
+    if lower.endswith((".tsv", ".tsv.gz", ".txt", ".txt.gz")):
+        return _text_array(path, "\t")
+    if lower.endswith((".csv", ".csv.gz")):
+        return _text_array(path, ",")
     raise DataError(
         f"{path}: name must end in .npy, .npz, .h5, .parquet, .tsv[.gz] or .csv[.gz]"
     )
@@ -161,128 +180,184 @@ def read_blocks(bins: Path | None, labels: TrackArray) -> NDArray[np.int64] | No
     return sequence_blocks(table["contig"].to_numpy(), table["start"].to_numpy())
 
 
-def _parquet_array(path: Path) -> TrackArray:
-    """Open a Parquet file with one column per track; missing values are NaN."""
-    import pyarrow as pa
+# Files of several arrays
 
-    with open_parquet(path) as stored:
-        schema, rows = stored.schema_arrow, stored.metadata.num_rows
-    doubled = [name for name, count in Counter(schema.names).items() if count > 1]
-    if doubled:
-        raise DataError(f"{path}: contains two columns named {min(doubled)!r}")
-    located = [name for name in schema.names if name in REGION_COLUMNS]
-    intervals = read_frame(path, located) if located else None
-    left_out = {*located, NOTE, *_index_columns(path, schema.names)}
-    kinds = {field.name: field.type for field in schema if field.name not in left_out}
-    for name, kind in kinds.items():
-        if not (
-            pa.types.is_floating(kind)
-            or pa.types.is_integer(kind)
-            or kind == pa.bool_()
-        ):
+
+def _npz_array(path: Path, name: str, kind: str) -> TrackArray:
+    """Read an array of a .npz file, chosen by `name` or else by `kind`, or a data set's packed labels."""
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+        if {"packed", NAMES} <= {*stored.files} and not name:
+            return TrackArray(str(path), PackedLabels.load(path).rows())
+        arrays = {key: stored[key] for key in stored.files}
+    chosen = _choose(path, name, kind, arrays)
+    names = arrays.get(NAMES) if chosen != NAMES else None
+    values = arrays[chosen]
+    array = TrackArray(f"{path}::{chosen}", values)
+    array.names = _track_names(array, names)
+    return array
+
+
+def _hdf5_array(path: Path, name: str, kind: str) -> TrackArray:
+    """Open a data set of an HDF5 file, chosen by `name` or else by `kind`."""
+    import h5py
+
+    stored = h5py.File(path, "r")
+    arrays: dict[str, Any] = {}
+
+    def add(key: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            arrays[key] = item
+
+    stored.visititems(add)
+    chosen = _choose(path, name.strip("/"), kind, arrays)
+    values = arrays[chosen]
+    names = values.attrs.get(NAMES)
+    if names is None and NAMES in arrays:
+        names = arrays[NAMES][()]
+    array = TrackArray(f"{path}::{chosen}", values)
+    array.names = _track_names(array, names)
+    return array
+
+
+def _choose(path: Path, name: str, kind: str, arrays: Mapping[str, Any]) -> str:
+    """Choose the array of a file: the named array, the array named `kind`, or the only candidate."""
+    axes = {
+        key: len(array.shape)
+        for key, array in arrays.items()
+        if array.dtype.kind in "fiub"
+    }
+    if name:
+        if name not in axes:
             raise DataError(
-                f"{path}: column {name!r} contains {kind}, expected numbers"
+                f"{path}: no numeric array {name!r}: {one_of(name, sorted(axes))}"
             )
-    single = {pa.float32(), pa.float16()}.issuperset(kinds.values())
-    small = {pa.bool_(), pa.int8(), pa.uint8()}.issuperset(kinds.values())
-    # Missing integers need NaN, so integers are read as floats.
-    dtype: np.dtype[Any] = np.dtype(np.float32 if single or small else np.float64)
-
-    def chunks(first: int, last: int) -> Iterator[Values]:
-        names = [*kinds][first:last]
-        step = max(row_step(len(names), dtype), 1024)
-        with open_parquet(path) as stored:
-            for batch in stored.iter_batches(step, columns=names, use_threads=False):
-                values = np.empty((batch.num_rows, len(names)), dtype)
-                for column, name in enumerate(names):
-                    found = batch.column(name)
-                    if pa.types.is_boolean(found.type):
-                        found = found.cast(pa.int8())
-                    values[:, column] = found.to_numpy(zero_copy_only=False)
-                yield values
-
-    return TrackArray(
-        str(path), dtype, (rows, len(kinds)), chunks, tuple(kinds), intervals
+        return name
+    for count in (2, 1):  # one axis: one track
+        found = [key for key in axes if axes[key] == count and key != NAMES]
+        if kind in found:
+            return kind
+        if len(found) == 1:
+            return found[0]
+        if found:
+            break
+    listed = ", ".join(sorted(axes)) or "none"
+    raise DataError(
+        f"{path}: {len(found)} arrays of rows × tracks (found: {listed}); choose one with {path}::NAME"
     )
 
 
-def _index_columns(path: Path, names: list[str]) -> list[str]:
-    """Return the columns in which pandas stored the row index."""
-    found = [name for name in names if name == _PANDAS_INDEX]
-    if (
-        names
-        and names[0] in _UNNAMED
-        and _is_index(read_frame(path, names[:1])[names[0]])
-    ):
-        found.append(names[0])
-    for name in found:
-        log(f"{path}: column {name!r} is a row index and is ignored")
-    return found
+def _track_names(array: TrackArray, values: Any) -> tuple[str, ...] | None:
+    """Return track names as strings; None if `values` is not a list of strings."""
+    stored = np.asarray(values)
+    if values is None or stored.ndim != 1 or stored.dtype.kind not in "SUOT":
+        return None
+    names = tuple(
+        value.decode() if isinstance(value, bytes) else str(value)
+        for value in stored.tolist()
+    )
+    if len(names) != array.tracks:
+        raise DataError(
+            f"{array.path}: {len(names)} track names, but {array.tracks} columns"
+        )
+    return names
+
+
+# Tables
+
+
+def _frame_array(path: str, frame: pd.DataFrame) -> TrackArray:
+    """Return a data frame with a column per track; index and numbered columns give no names."""
+    regions = [name for name in frame.columns if name in REGION_COLUMNS]
+    tracks = [name for name in frame.columns if name not in (*REGION_COLUMNS, NOTE)]
+    if len(set(tracks)) < len(tracks):
+        (name, _), *_ = Counter(tracks).most_common(1)
+        raise DataError(f"{path}: contains two columns named {name!r}")
+    for name in tracks:
+        if frame[name].dtype.kind not in "biuf":
+            raise DataError(
+                f"{path}: column {name!r} contains {frame[name].dtype}, expected numbers"
+            )
+    single = all(frame[name].dtype in ("float16", "float32") for name in tracks)
+    dtype = np.float32 if single else np.float64
+    numbered = all(isinstance(name, int | np.integer) for name in tracks)
+    return TrackArray(
+        path,
+        frame[tracks].to_numpy(dtype, na_value=np.nan),
+        None if numbered else tuple(map(str, tracks)),
+        frame[regions].reset_index(drop=True) if regions else None,
+    )
+
+
+def _without_index(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table without the columns in which pandas stored the row index."""
+    if len(set(frame.columns)) < frame.shape[1]:
+        (name, _), *_ = Counter(frame.columns).most_common(1)
+        raise DataError(f"{path}: contains two columns named {name!r}")
+    for number, name in enumerate(frame.columns):
+        is_index = name == INDEX_NAMES[-1] or (
+            number == 0 and name in INDEX_NAMES and _is_index(frame[name])
+        )
+        if is_index:
+            log(f"{path}: column {name!r} is a row index and is ignored")
+            frame = frame.drop(columns=name)
+    return frame
+
+
+def _is_index(column: pd.Series[Any]) -> bool:
+    """Return whether a column is a row index: non-negative, distinct integers."""
+    return column.dtype.kind in "iu" and column.is_unique and not (column < 0).any()
 
 
 def _text_array(path: Path, delimiter: str) -> TrackArray:
-    """Open a text table, with or without a header, which may start with `#`.
+    """Read a text table, with or without a header, which may start with `#`.
 
     Lines that start with `##` are comments. Empty cells, NA and a dot are NaN; CSV cells may be quoted. Two
     defaults of pandas are ignored and logged: an unnamed first column that numbers the rows, and a header
     that numbers the columns.
     """
     with reading(path, "not readable as a table", Exception):
-        cells, skipped = _first_line(path, delimiter)
-        named = not all(_is_number(text) for text in cells)
-        numbered = not named and _number_columns(cells)
-        stored, table = _read_rows(
-            path, delimiter, len(cells), skipped + (named or numbered)
-        )
-        indexed = (
-            (named or numbered)
-            and cells[0].strip() in _UNNAMED
-            and _is_index(table.iloc[:, 0])
-        )
-        if (
-            numbered and not indexed and not cells[0].strip()
-        ):  # data: the first value is missing
-            numbered = False
-            stored, table = _read_rows(path, delimiter, len(cells), skipped)
-    if numbered:
-        log(f"{path}: line {skipped + 1} numbers the columns and is ignored")
+        line, cells = _first_line(path, delimiter)
+        named = not all(_is_number(cell) for cell in cells)
+        header = named or _numbers_columns(cells)
+        table = _read_text(path, delimiter, len(cells), line if header else line - 1)
+        indexed = header and cells[0].strip() in INDEX_NAMES and _is_index(table[0])
+        if header and not named and not indexed and not cells[0].strip():
+            header = False  # the first value of the first row is missing
+            table = _read_text(path, delimiter, len(cells), line - 1)
+    if header and not named:
+        log(f"{path}: line {line} numbers the columns and is ignored")
     if indexed:
         log(f"{path}: the unnamed first column numbers the rows and is ignored")
-    first_line = skipped + (named or numbered) + 1
-    names = [
-        text.strip() if named else str(number)
-        for number, text in enumerate(cells, start=1)
-    ]
+    names = [cell.strip() for cell in cells]
     names[0] = names[0].lstrip("#").strip()
-    used = names[indexed:]
-    _check_header(path, first_line - 1, used)
-    table.columns = pd.Index(names)
-    table = table.iloc[:, int(indexed) :]
-    intervals = table[[name for name in used if name in REGION_COLUMNS]]
-    tracks = [name for name in used if name not in (*REGION_COLUMNS, NOTE)]
-    for name, column in zip(used, stored.columns[int(indexed) :], strict=True):
-        if name in tracks and not _is_numeric(column):
-            numbers = _without_dots(column)
-            if numbers is None:
-                _refuse_text(path, name, table[name], first_line)
-            table[name] = numbers
-    values = table[tracks].to_numpy(np.float64)
-    return memory_array(
-        str(path),
-        values,
-        tuple(tracks) if named else None,
-        intervals if intervals.shape[1] else None,
-    )
+    if named:
+        _check_header(f"{path}: line {line}", names[indexed:])
+        table.columns = pd.Index(names)
+    if indexed:
+        table = table.iloc[:, 1:]
+    first_row = line + 1 if header else line
+    for name in table.columns:
+        if name not in (*REGION_COLUMNS, NOTE) and table[name].dtype.kind not in "biuf":
+            table[name] = _numeric(table[name], path, name, first_row)
+    return _frame_array(str(path), table)
 
 
-def _read_rows(
-    path: Path, delimiter: str, columns: int, skipped: int
-) -> tuple[Any, pd.DataFrame]:
-    """Return the columns of a text file as Arrow table and data frame, from line `skipped` (0-based) on."""
+def _first_line(path: Path, delimiter: str) -> tuple[int, list[str]]:
+    """Return the number of the first line that is not a comment, from 1, and its cells."""
+    for number, line in read_lines(path):
+        if not line.startswith("##"):
+            if delimiter == "\t":
+                return number, line.split(delimiter)
+            return number, next(csv.reader([line]), [""])
+    raise ValueError("it has only comments")
+
+
+def _read_text(path: Path, delimiter: str, columns: int, skipped: int) -> pd.DataFrame:
+    """Return the lines after the first `skipped` ones as a table of numbered columns."""
     from pyarrow import csv as arrow
 
     with open_bytes(path) as stream:
-        stored = arrow.read_csv(
+        table = arrow.read_csv(
             stream,
             # Errors have the row number only with a single thread.
             arrow.ReadOptions(
@@ -293,107 +368,55 @@ def _read_rows(
             arrow.ParseOptions(
                 delimiter=delimiter, quote_char='"' if delimiter == "," else False
             ),
-            arrow.ConvertOptions(null_values=_MISSING, strings_can_be_null=True),
+            arrow.ConvertOptions(null_values=MISSING, strings_can_be_null=True),
         )
-        return stored, stored.to_pandas()
+    frame: pd.DataFrame = table.to_pandas()
+    frame.columns = pd.RangeIndex(columns)
+    return frame
 
 
-def _number_columns(cells: list[str]) -> bool:
+def _numbers_columns(cells: list[str]) -> bool:
     """Return whether a line of numbers is the header 0, 1, 2, … that pandas writes for unnamed columns.
 
     Two columns 0, 1 may also be data. An empty first cell is the header of pandas' row index.
     """
-    names = [text.strip() for text in cells]
-    above_index = not names[0]
-    return names[above_index:] == [
-        str(number) for number in range(len(names) - above_index)
-    ] and (above_index or len(names) > 2)
+    names = [cell.strip() for cell in cells]
+    if not names[0]:
+        return names[1:] == [str(number) for number in range(len(names) - 1)]
+    return len(names) > 2 and names == [str(number) for number in range(len(names))]
 
 
-def _is_index(column: pd.Series[Any]) -> bool:
-    """Return whether a column is a row index: non-negative, distinct integers."""
-    values = column.to_numpy()
-    return (
-        values.dtype.kind in "iu"
-        and len(np.unique(values)) == len(values)
-        and not (values < 0).any()
-    )
-
-
-def _check_header(path: Path, line: int, names: list[str]) -> None:
-    doubled = sorted(
-        name for name, count in Counter(names).items() if count > 1 and name
-    )
-    if doubled:
-        raise DataError(
-            f"{path}: line {line}: contains two columns named {doubled[0]!r}"
-        )
+def _check_header(where: str, names: list[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1 and name]
+    if twice:
+        raise DataError(f"{where}: contains two columns named {min(twice)!r}")
     if "" in names:
         raise DataError(
-            f"{path}: line {line}: column {names.index('') + 1} has no name and does not number the rows"
+            f"{where}: column {names.index('') + 1} has no name and does not number the rows"
         )
 
 
-def _is_numeric(column: Any) -> bool:
-    """Return whether an Arrow column is numeric or entirely missing."""
-    import pyarrow as pa
-
-    kind = column.type
-    numeric = (
-        pa.types.is_floating(kind)
-        or pa.types.is_integer(kind)
-        or pa.types.is_boolean(kind)
-    )
-    return bool(numeric or column.null_count == len(column))
-
-
-def _without_dots(column: Any) -> NDArray[np.float64] | None:
-    """Return a string column of numbers and dots as numbers, with dots as NaN; None for other text."""
-    import pyarrow as pa
-    from pyarrow import compute
-
-    if not pa.types.is_string(column.type):
-        return None
-    texts = compute.utf8_trim_whitespace(column)
-    texts = compute.if_else(
-        compute.equal(texts, _DOT), pa.scalar(None, pa.string()), texts
-    )
-    try:
-        numbers: NDArray[np.float64] = texts.cast(pa.float64()).to_numpy()
-    except pa.ArrowInvalid:
-        return None
+def _numeric(
+    column: pd.Series[Any], path: Path, name: object, first_line: int
+) -> pd.Series[Any]:
+    """Return a column of text as numbers, with dots as NaN; `DataError` for the first other text."""
+    text = column.astype("string").str.strip()
+    numbers = pd.to_numeric(text.mask(text == DOT), errors="coerce").astype("float64")
+    bad = (numbers.isna() & text.notna() & (text != DOT)).to_numpy(bool)
+    if bad.any():
+        row = int(bad.argmax())
+        label = name if isinstance(name, str) else str(int(str(name)) + 1)
+        raise DataError(
+            f"{path}: line {first_line + row}: column {label!r}: {column.iloc[row]!r:.60} is not a number"
+        )
     return numbers
 
 
-def _refuse_text(
-    path: Path, name: str, cells: pd.Series[Any], first_line: int
-) -> NoReturn:
-    """Raise `DataError` for the first cell that is not a number."""
-    bad = cells.notna() & (cells != _DOT) & pd.to_numeric(cells, errors="coerce").isna()
-    row = int(bad.to_numpy().argmax())
-    raise DataError(
-        f"{path}: line {first_line + row}: column {name!r}: {cells.iloc[row]!r:.60} is not a number"
-    )
-
-
-def _first_line(path: Path, delimiter: str) -> tuple[list[str], int]:
-    """Return the cells of the first line that is not a comment, and the number of lines before it."""
-    for number, line in read_lines(path):
-        if not line.startswith("##"):
-            cells = (
-                line.split(delimiter)
-                if delimiter == "\t"
-                else next(csv.reader([line]), [""])
-            )
-            return cells, number - 1
-    raise ValueError("it has only comments")
-
-
-def _is_number(text: str) -> bool:
-    if text.strip() in (*_MISSING, _DOT):
+def _is_number(cell: str) -> bool:
+    if cell.strip() in (*MISSING, DOT):
         return True
     try:
-        float(text)
+        float(cell)
     except ValueError:
         return False
     return True

@@ -29,6 +29,7 @@ from bigbird_dna.metrics.reliability import (
     reliability,
     rising_curve,
 )
+from bigbird_dna.reporting.arrays import TrackArray
 from bigbird_dna.reporting.result import (
     BLUE,
     ORANGE,
@@ -38,7 +39,6 @@ from bigbird_dna.reporting.result import (
     save_figure,
     square_panel,
 )
-from bigbird_dna.reporting.track_array import TrackArray
 from bigbird_dna.reporting.track_evaluation import read_slice, slice_bounds
 
 if TYPE_CHECKING:

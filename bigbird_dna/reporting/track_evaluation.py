@@ -22,8 +22,6 @@ from bigbird_dna.gpus import available_cores, freed_memory_kept
 from bigbird_dna.metrics.auroc import (
     UNDEFINED,
     Counts,
-    Difference,
-    Estimate,
     Placements,
     auroc_note,
     auroc_of,
@@ -31,15 +29,14 @@ from bigbird_dna.metrics.auroc import (
     discoveries,
     placed_difference,
 )
+from bigbird_dna.reporting.arrays import TrackArray
 from bigbird_dna.reporting.predictors import thin_curve
-from bigbird_dna.reporting.track_array import TrackArray
 
-# Sorting, copying and counting release the GIL, but more threads give no further speed-up.
-_THREADS = 4
-_LISTED = 5  # names listed in a message
-CURVE_POINTS = (
-    80  # per track; the error on either axis is at most 1/40, usually far less
-)
+THREADS = 4
+"""Sorting, copying and counting release the GIL, but more threads give no further speed-up."""
+LISTED = 5  # names in a message
+CURVE_POINTS = 80
+"""Per track; the error on either axis is at most 1/40, usually far less."""
 
 # Approximate memory in bytes of all slices processed at the same time; files are read once for each slice.
 MEMORY = 2 << 30
@@ -51,39 +48,6 @@ ALL = "all"
 PUBLISHED = "published"
 
 
-class TrackComparison(NamedTuple):
-    """Metrics of another predictor on the same rows of a track."""
-
-    auroc: float
-    auprc: float
-    lead: Difference  # AUROC of the evaluated predictions minus this AUROC, with a paired interval
-
-
-class EvaluatedTrack(NamedTuple):
-    """Metrics of one track; NaN if undefined, with the reason in `note`."""
-
-    positives: int
-    negatives: int
-    auroc: Estimate
-    auprc: float
-    compared: Mapping[str, TrackComparison]
-    curve: (
-        Counts | None
-    )  # corners (P, 2) of false and true positives, as returned by `thin_curve`
-    note: str
-
-    @property
-    def defined(self) -> bool:
-        """Whether the track has both classes."""
-        return not math.isnan(self.auroc.value)
-
-    @property
-    def prevalence(self) -> float:
-        """Fraction of positives in the measured rows; this is the AUPRC of a random predictor."""
-        rows = self.positives + self.negatives
-        return self.positives / rows if rows else math.nan
-
-
 @freed_memory_kept()
 def evaluate_tracks(
     predictions: TrackArray,
@@ -92,48 +56,57 @@ def evaluate_tracks(
     names: tuple[str, ...],
     threads: int = 0,
     blocks: NDArray[np.int64] | None = None,
-) -> list[EvaluatedTrack]:
+) -> tuple[pd.DataFrame, list[Counts | None]]:
     """Evaluate every track of `predictions`, and of the predictors in `compare`, with `labels`.
+
+    Returns one row per track, and its curve: the corners (P, 2) of false and true positives (`thin_curve`),
+    or None for a track of one class, whose metrics are NaN. Columns are `positives`, `negatives`, `auroc` with
+    its interval, `auprc` and `note`, and for each predictor NAME `auroc_NAME`, `auprc_NAME`, the difference
+    `delta_NAME` of the AUROCs with its paired interval, and `p_NAME`.
 
     Intervals are over the blocks of the rows, `blocks` (N,); None: over rows (DeLong). Errors as in
     `read_slice`. Rows with label -1 or NaN are excluded from that track. `threads=0`: one per core, up to
     four. Infinite scores rank first or last, with a warning in the log.
     """
-    threads = threads or min(available_cores(), _THREADS)
+    threads = threads or min(available_cores(), THREADS)
     predictors = [predictions, *compare.values()]
 
-    def evaluate_slice(
-        first: int, last: int
-    ) -> tuple[list[EvaluatedTrack], list[NDArray[np.int64]]]:
-        read = read_slice(predictors, labels, first, last, names)
-        rows = zip(*read.scores, read.labels, strict=True)
+    def evaluate_slice(bounds: tuple[int, int]) -> tuple[list[Any], Any]:
+        read = read_slice(predictors, labels, *bounds, names)
+        tracks = zip(*read.scores, read.labels, strict=True)
         return [
-            _evaluate([*scores], own, tuple(compare), blocks) for *scores, own in rows
+            _evaluate(scores, own, blocks) for *scores, own in tracks
         ], read.infinite
 
+    bounds = slice_bounds(predictors, labels, threads)
     with ThreadPoolExecutor(threads) as pool:
-        bounds = slice_bounds(predictors, labels, threads)
-        found = pool.map(
-            evaluate_slice, *zip(*bounds, strict=True)
-        )  # raises the first error in order
+        found = pool.map(evaluate_slice, bounds)  # raises the first error in order
         results = [*progress(found, "evaluating", len(bounds), "slices of tracks")]
     for number, array in enumerate(predictors):
         counts = np.concatenate([infinite[number] for _, infinite in results])
         if having := [name for name, count in zip(names, counts, strict=True) if count]:
-            more = f", … {len(having):,} in all" if len(having) > _LISTED else ""
+            more = f", … {len(having):,} in all" if len(having) > LISTED else ""
             log(
                 f"warning: {array.path}: {int(counts.sum()):,} predictions are infinite and rank first or "
-                f"last, in the tracks {', '.join(having[:_LISTED])}{more}"
+                f"last, in the tracks {', '.join(having[:LISTED])}{more}"
             )
-    return [one for evaluated, _ in results for one in evaluated]
+    columns = ["positives", "negatives", "auroc", "auroc_low", "auroc_high", "auprc"]
+    columns.append("note")
+    for name in compare:
+        lead = f"delta_{name}"
+        columns += [f"auroc_{name}", f"auprc_{name}", lead, f"{lead}_low"]
+        columns += [f"{lead}_high", f"p_{name}"]
+    rows = [row for evaluated, _ in results for row, _ in evaluated]
+    curves = [curve for evaluated, _ in results for _, curve in evaluated]
+    return pd.DataFrame(rows, columns=columns), curves
 
 
 def _evaluate(
     scores: list[NDArray[Any]],
     labels: NDArray[np.int8],
-    others: Sequence[str],
     blocks: NDArray[np.int64] | None,
-) -> EvaluatedTrack:
+) -> tuple[list[Any], Counts | None]:
+    """Return the row and the curve of a track, from the scores (N,) of all predictors."""
     if labels.min() < 0:
         measured = labels >= 0
         labels = labels[measured]
@@ -143,26 +116,22 @@ def _evaluate(
     m = int(np.count_nonzero(positive))
     n = len(labels) - m
     if not m or not n:
-        return EvaluatedTrack(
-            m, n, UNDEFINED, math.nan, {}, None, auroc_note(m, n, UNDEFINED)
-        )
+        note = auroc_note(m, n, UNDEFINED)
+        undefined = [math.nan] * 6 * (len(scores) - 1)
+        return [m, n, *UNDEFINED, math.nan, note, *undefined], None
     negative = ~positive
     ids = None if blocks is None else (blocks[positive], blocks[negative])
     placed, steps = Placements.with_steps(scores[0][positive], scores[0][negative])
-    spread, compared = None if ids is None else placed.spread(ids), {}
-    for name, column in zip(others, scores[1:], strict=True):
+    spread = None if ids is None else placed.spread(ids)
+    area = auroc_of(steps, spread)
+    precision = float(average_precision(steps.true, steps.false))
+    row = [m, n, *area, precision, auroc_note(m, n, area)]
+    for column in scores[1:]:
         own, other = Placements.with_steps(column[positive], column[negative])
         lead = placed_difference(placed, own, (scores[0], column), ids)
         precision = float(average_precision(other.true, other.false))
-        compared[name] = TrackComparison(auroc_of(other).value, precision, lead)
-    area = auroc_of(steps, spread)
-    precision, curve = (
-        float(average_precision(steps.true, steps.false)),
-        thin_curve(steps, CURVE_POINTS),
-    )
-    return EvaluatedTrack(
-        m, n, area, precision, compared, curve, auroc_note(m, n, area)
-    )
+        row += [auroc_of(other).value, precision, *lead]
+    return row, thin_curve(steps, CURVE_POINTS)
 
 
 class TrackSlice(NamedTuple):
@@ -272,9 +241,6 @@ def _codes(
     return chunk
 
 
-_NOT_COMPARED = TrackComparison(np.nan, np.nan, Difference())
-
-
 def tracks_schema(others: Sequence[str]) -> Schema:
     """Return the schema of `tracks.tsv`; `others` are the compared predictors, possibly with `PUBLISHED`."""
     groups = [
@@ -311,46 +277,35 @@ def groups_schema(others: Sequence[str]) -> Schema:
 
 def tracks_table(
     tracks: Sequence[Track],
-    evaluated: Sequence[EvaluatedTrack],
+    evaluated: pd.DataFrame,
     compare: Sequence[str] = (),
     published: Sequence[float] | None = None,
     min_positives: int = 1,
 ) -> pd.DataFrame:
-    """Return one row per track, in order, with the columns of `tracks_schema`.
+    """Return the table of `evaluate_tracks` with the columns of `tracks_schema`, and a column `counted`.
 
-    `delta_NAME` is the AUROC minus that of NAME (a predictor in `compare`, with a paired interval, or
-    "published"). An additional column `counted` is true for tracks included in the metrics of their group:
-    those with both classes and at least `min_positives` positives.
+    `counted` is true for tracks included in the metrics of their group: those with both classes and at least
+    `min_positives` positives. `delta_published` is the AUROC minus the published one.
     """
-    names = tracks_schema([*[PUBLISHED] * (published is not None), *compare]).names
+    table = evaluated.copy()
+    table["track"] = [track.name for track in tracks]
+    table["group"] = [track.group for track in tracks]
+    measured = table["positives"] + table["negatives"]
+    table["prevalence"] = table["positives"] / measured.where(measured > 0)
+    few = table["auroc"].notna() & (table["positives"] < min_positives)
+    reason = f"fewer than {min_positives} positives: not in the group's metrics"
+    table.loc[few, "note"] = [
+        f"{note}; {reason}" if note else reason for note in table.loc[few, "note"]
+    ]
+    table["counted"] = table["auroc"].notna() & ~few
+    others = [*compare]
+    if published is not None:
+        others = [PUBLISHED, *compare]
+        table["published_auroc"] = published
+        table["delta_published"] = table["auroc"] - table["published_auroc"]
+    names = tracks_schema(others).names
     names.insert(names.index("prevalence") + 1, "counted")
-    rows = []
-    for place, (track, j) in enumerate(zip(tracks, evaluated, strict=True)):
-        few = j.defined and j.positives < min_positives
-        notes = [
-            j.note,
-            f"fewer than {min_positives} positives: not in the group's metrics"
-            if few
-            else "",
-        ]
-        note = "; ".join(filter(None, notes))
-        row: list[Any] = [
-            track.name,
-            track.group,
-            j.positives,
-            j.negatives,
-            *j.auroc,
-            j.auprc,
-            note,
-        ]
-        row += [j.prevalence, j.defined and not few]
-        if published is not None:
-            row += [published[place], j.auroc.value - published[place]]
-        for name in compare:
-            other = j.compared.get(name, _NOT_COMPARED)
-            row += [other.auroc, other.auprc, *other.lead]
-        rows.append(row)
-    return pd.DataFrame(rows, columns=names)
+    return table[names]
 
 
 def groups_table(table: pd.DataFrame, compare: Sequence[str] = ()) -> pd.DataFrame:
@@ -358,29 +313,25 @@ def groups_table(table: pd.DataFrame, compare: Sequence[str] = ()) -> pd.DataFra
 
     `better_NAME` and `worse_NAME` are the numbers of tracks with a significant difference to NAME.
     """
-    groups = list(dict.fromkeys(table["group"]))
-    parts: list[tuple[str, pd.DataFrame]] = [
-        (g, table[table["group"] == g]) for g in groups
-    ]
+    groups = {
+        group: table[table["group"] == group] for group in table["group"].unique()
+    }
     if len(groups) > 1 and ALL not in groups:
-        parts.append((ALL, table))
-    others = ([PUBLISHED] if "published_auroc" in table else []) + list(compare)
+        groups[ALL] = table
+    others = [PUBLISHED] * ("published_auroc" in table) + [*compare]
     rows = []
-    for group, part in parts:
-        kept = part[part["counted"]]
-        row = [group, len(kept)]
-        row += [
-            found
-            for name in ("auroc", "auprc")
-            for found in (kept[name].median(), kept[name].mean())
-        ]
-        row.append(len(part) - len(kept))
+    for group, part in groups.items():
+        counted = part[part["counted"]]
+        row = [group, len(counted)]
+        for metric in ("auroc", "auprc"):
+            row += [counted[metric].median(), counted[metric].mean()]
+        row.append(len(part) - len(counted))
         for name in others:
-            leads = kept[f"delta_{name}"]
-            row += [kept[other_auroc(name)].median(), leads.median()]
+            leads = counted[f"delta_{name}"]
+            row += [counted[other_auroc(name)].median(), leads.median()]
             if name != PUBLISHED:
-                certain = leads[discoveries(kept[f"p_{name}"])]
-                row += [int((certain > 0).sum()), int((certain < 0).sum())]
+                significant = leads[discoveries(counted[f"p_{name}"])]
+                row += [int((significant > 0).sum()), int((significant < 0).sum())]
         rows.append(row)
     return pd.DataFrame(rows, columns=groups_schema(others).names)
 

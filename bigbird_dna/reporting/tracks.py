@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +23,13 @@ from bigbird_dna.disk.tables import (
 )
 from bigbird_dna.errors import DataError, UsageError, shortened
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
-from bigbird_dna.reporting.arrays import Array, given_array, open_array, read_blocks
+from bigbird_dna.reporting.arrays import (
+    Array,
+    TrackArray,
+    given_array,
+    open_array,
+    read_blocks,
+)
 from bigbird_dna.reporting.calibration import (
     TRACK_CALIBRATION,
     median_line,
@@ -32,7 +37,6 @@ from bigbird_dna.reporting.calibration import (
     track_calibration_table,
 )
 from bigbird_dna.reporting.pages import data_uri
-from bigbird_dna.reporting.track_array import TrackArray
 from bigbird_dna.reporting.track_evaluation import (
     ALL,
     PUBLISHED,
@@ -42,11 +46,10 @@ from bigbird_dna.reporting.track_evaluation import (
     tracks_schema,
     tracks_table,
 )
-from bigbird_dna.reporting.track_page import SourceFile, TrackPage, report_page
+from bigbird_dna.reporting.track_page import track_page
 
-# Significant digits of the metrics in the tables, for further computation.
-_DIGITS = 12
-CALIBRATION = "track_calibration"
+DIGITS = 12
+"""Significant digits of the metrics in the tables, for further computation."""
 
 # The first of these columns is used, or else the only column that starts with "auc" or "auroc".
 _AUROC_COLUMNS = ("published_auroc", "auroc", "auc")
@@ -107,26 +110,17 @@ def auc_report(
     UsageError
         `output` cannot be written or contains other files; a name in `compare` is invalid.
     """
-    output, compare = Path(output), dict(compare or {})
-    predictions, labels = (
-        given_array(predictions, "predictions"),
-        given_array(labels, "labels"),
-    )
-    compare = {name: given_array(array, name) for name, array in compare.items()}
-    given = (
-        predictions,
-        labels,
-        *compare.values(),
-        tracks,
-        published,
-        calibration,
-        bins,
-    )
-    paths = (
-        str(one).partition("::")[0] for one in given if isinstance(one, (str, Path))
-    )
-    check_directory(output, [*map(Path, paths)])
+    output = Path(output)
+    compare = {
+        name: given_array(array, name) for name, array in (compare or {}).items()
+    }
+    predictions = given_array(predictions, "predictions")
+    labels = given_array(labels, "labels")
+    tables = (tracks, published, calibration, bins)
+    sources = {"predictions": predictions, "labels": labels, **compare}
+    check_directory(output, _paths(*sources.values(), *tables))
     maps = None if calibration is None else read_calibration(Path(calibration))
+
     truth, first, others = _open_arrays(predictions, labels, compare)
     if first.tracks > first.rows:
         log(
@@ -134,57 +128,51 @@ def auc_report(
             "check whether rows and tracks are swapped"
         )
     known = _tracks(tracks, [truth, first, *others.values()])
+    names = tuple(track.name for track in known)
     figures = _published(published, known)
     blocks = read_blocks(None if bins is None else Path(bins), truth)
-    evaluated = evaluate_tracks(
-        first, truth, others, tuple(track.name for track in known), threads, blocks
-    )
+
+    evaluated, curves = evaluate_tracks(first, truth, others, names, threads, blocks)
     table = tracks_table(known, evaluated, tuple(compare), figures, min_positives)
-    held = (
-        None
-        if maps is None
-        else track_calibration_table(first, truth, maps, known, threads or 1)
-    )
-    files = {"predictions": predictions, "labels": labels, **compare}
-    page = TrackPage(
-        title=title,
-        tracks=known,
-        table=table,
-        groups=groups_table(table, tuple(compare)),
-        curves=[one.curve for one in evaluated],
-        rows=truth.rows,
-        blocks=0 if blocks is None else len(np.unique(blocks)),
-        compare=tuple(compare),
-        sources=_sources(files, tracks, published, calibration, bins),
-        command=command,
-        version=version("bigbird-dna"),
-        min_positives=min_positives,
-    )
-    _write(output, page, held)
-    return AucReport(table, page.groups)
+    groups = groups_table(table, tuple(compare))
+    calibrated = None
+    if maps is not None:
+        calibrated = track_calibration_table(first, truth, maps, known, threads or 1)
 
-
-def _write(output: Path, page: TrackPage, held: pd.DataFrame | None) -> None:
-    with atomic_directory(output) as temporary:
-        if held is not None:
-            figure = temporary / f"{CALIBRATION}.svg"
-            write_table(
-                temporary / f"{CALIBRATION}.tsv", held, TRACK_CALIBRATION, _DIGITS
-            )
-            track_calibration_figure(held, figure)
-            page = replace(
-                page,
-                calibration=median_line(held),
-                picture=data_uri(figure.read_bytes()),
-            )
-        tracks = page.table.drop(columns="counted")
+    schemas = [PUBLISHED] * (figures is not None) + [*compare]
+    with atomic_directory(output) as directory:
         write_table(
-            temporary / "tracks.tsv", tracks, tracks_schema(page.others), _DIGITS
+            directory / "tracks.tsv",
+            table.drop(columns="counted"),
+            tracks_schema(schemas),
+            DIGITS,
         )
-        write_table(
-            temporary / "groups.tsv", page.groups, groups_schema(page.others), _DIGITS
+        write_table(directory / "groups.tsv", groups, groups_schema(schemas), DIGITS)
+        sentence = picture = ""
+        if calibrated is not None:
+            path = directory / "track_calibration.tsv"
+            write_table(path, calibrated, TRACK_CALIBRATION, DIGITS)
+            track_calibration_figure(calibrated, path.with_suffix(".svg"))
+            sentence = median_line(calibrated)
+            picture = data_uri(path.with_suffix(".svg").read_bytes())
+        page = track_page(
+            known,
+            table,
+            groups,
+            curves,
+            tuple(compare),
+            title=title,
+            rows=truth.rows,
+            blocks=0 if blocks is None else len(np.unique(blocks)),
+            sources=_sources(sources, tables),
+            command=command,
+            version=version("bigbird-dna"),
+            min_positives=min_positives,
+            calibration=sentence,
+            picture=picture,
         )
-        (temporary / "report.html").write_text(report_page(page), encoding="utf-8")
+        (directory / "report.html").write_text(page, encoding="utf-8")
+    return AucReport(table, groups)
 
 
 def _open_arrays(
@@ -273,24 +261,36 @@ def _published(path: str | Path | None, tracks: Sequence[Track]) -> list[float] 
     return [math.nan if value is None else value for value in figures]
 
 
-def _sources(arrays: Mapping[str, Array], *tables: Any) -> list[SourceFile]:
-    """Return the input files of the report, including those of `tables` that are files."""
-    named = [
-        *arrays.items(),
-        *(("table", t) for t in tables if isinstance(t, str | Path)),
+def _paths(*sources: Any) -> list[Path]:
+    """Return the paths of those sources that are files, without the name of an array in a file."""
+    return [
+        Path(str(source).partition("::")[0])
+        for source in sources
+        if isinstance(source, str | Path)
     ]
-    found = []
+
+
+def _sources(
+    arrays: Mapping[str, Array], tables: Sequence[Any]
+) -> list[dict[str, Any]]:
+    """Return role, name, size and checksum of the input files; an array in memory has no checksum."""
+    named = [*arrays.items(), *(("table", t) for t in tables if t is not None)]
+    sources = []
     for role, source in named:
-        if isinstance(source, str | Path):
-            path = Path(str(source).partition("::")[0])
-            found.append(
-                SourceFile(role, str(source), path.stat().st_size, checksum(path))
+        if paths := _paths(source):
+            name, size, sha256 = (
+                str(source),
+                paths[0].stat().st_size,
+                checksum(paths[0]),
             )
+        elif role == "table":
+            continue
         else:
             values = source.to_numpy() if isinstance(source, pd.DataFrame) else source
-            text = f"in memory, {values.dtype} {values.shape}"
-            found.append(SourceFile(role, text, values.nbytes, ""))
-    return found
+            name = f"in memory, {values.dtype} {values.shape}"
+            size, sha256 = values.nbytes, ""
+        sources.append({"role": role, "name": name, "size": size, "sha256": sha256})
+    return sources
 
 
 def read_published(path: Path, names: Sequence[str]) -> list[float]:

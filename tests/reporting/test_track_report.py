@@ -19,7 +19,8 @@ from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
 from bigbird_dna.metrics.auroc import auroc, auroc_difference, discoveries
-from bigbird_dna.reporting import track_array, track_evaluation
+from bigbird_dna.reporting import arrays as track_arrays
+from bigbird_dna.reporting import track_evaluation
 from bigbird_dna.reporting.tracks import AucReport, auc_report, read_published
 from tests.cli.command import refused
 from tests.golden.messages import fails, message
@@ -243,7 +244,7 @@ def test_curves_that_are_shown_at_first(made, tmp_path):
 
 def test_slices_threads_and_chunks_change_nothing(made, tmp_path, monkeypatch):
     monkeypatch.setattr(track_evaluation, "MEMORY", 6000)
-    monkeypatch.setattr(track_array, "CHUNK", 999)
+    monkeypatch.setattr(track_arrays, "CHUNK", 999)
     for threads in (1, 3):
         options = {
             "tracks": table_of(),

@@ -531,7 +531,6 @@ def test_a_model_from_elsewhere_takes_the_place_of_pretraining(tmp_path: Path) -
         == found["finetune_promoter"] + found["finetune_start_sites"]
         == 3
     )
-    assert "--start-model results/minimal/models/pretrained" in text
     stored = read_encoder_config(REPOSITORY / "resources/models/yeast").model_dump(
         mode="json"
     )

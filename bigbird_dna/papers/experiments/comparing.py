@@ -135,9 +135,8 @@ def track_aurocs(labels: Path, predictions: Path) -> tuple[Floats, NDArray[np.in
     truth = open_array(str(labels), "labels")
     predicted = open_predictions(predictions, labels, (truth.rows, truth.tracks))
     names = tuple(f"track {number + 1}" for number in range(truth.tracks))
-    tracks = evaluate_tracks(predicted, truth, {}, names)
-    aurocs = np.array([track.auroc.value for track in tracks])
-    return aurocs, np.array([track.positives for track in tracks], np.int64)
+    tracks, _ = evaluate_tracks(predicted, truth, {}, names)
+    return tracks["auroc"].to_numpy(np.float64), tracks["positives"].to_numpy(np.int64)
 
 
 def median_aurocs(aurocs: Floats) -> Metric:
