@@ -595,7 +595,7 @@ def evaluate_variants(
         no_effect=no_effect,
         held_out=held_out or (),
     )
-    effects = Counter(variant.effect for variant in result.variants)
+    effects = Counter(result.variants["effect"])
     counts = ", ".join(f"{count:,} {name}" for name, count in effects.most_common(6))
     log(f"{len(result.variants):,} variants evaluated: {counts}")
     if result.left_out:
@@ -603,7 +603,7 @@ def evaluate_variants(
             f"{count:,} {why}" for why, count in result.left_out.most_common(5)
         )
         log(f"{result.left_out.total():,} excluded: {reasons}")
-    contigs = dict.fromkeys(variant.contig for variant in result.variants)
+    contigs = dict.fromkeys(result.variants["contig"])
     for contig in held_out or ():
         if contig not in contigs:
             log(

@@ -19,9 +19,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.console import log
+from bigbird_dna.disk.arrays import check_cells, read_frame
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.compression import open_bytes, read_lines
-from bigbird_dna.disk.arrays import check_cells, read_frame
 from bigbird_dna.errors import DataError, error_text, one_of
 from bigbird_dna.genome.chromatin.dataset import COLUMNS
 from bigbird_dna.genome.chromatin.labels import PackedLabels

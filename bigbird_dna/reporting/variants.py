@@ -1,29 +1,29 @@
-"""Report of scored variants compared with their known effects, and with the effects of random variants."""
+"""Report of scored variants compared with their known effects, and with the effects of random variants.
+
+Known effects are in INFO: whether a variant has an effect, on which track, and its category. A field has one
+value per record or one per ALT; characters not allowed in INFO are percent-encoded.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bigbird_dna.disk.atomic import quiet_htslib, reading
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema, write_table
-from bigbird_dna.errors import DataError
-from bigbird_dna.metrics.auroc import ENDS, Floats, auroc, auroc_difference
+from bigbird_dna.disk.tables import Schema, open_lines, write_table
+from bigbird_dna.errors import DataError, UsageError, printable
+from bigbird_dna.metrics.auroc import Floats, auroc, auroc_difference
 from bigbird_dna.metrics.resampling import sequence_blocks
-from bigbird_dna.reporting.known_effects import (
-    DEFAULT_FIELDS,
-    Fields,
-    KnownEffect,
-    read_known_effects,
-    read_random,
-)
 from bigbird_dna.reporting.result import BLUE, GRAY, INK, ORANGE, panels, save_figure
 
 if TYPE_CHECKING:
@@ -47,24 +47,43 @@ P_VALUES = Schema.of(
     "fraction p_value",
 )
 ALL, HELD_OUT = "all", "held-out"
-# Expected sign of the change; other effects have no known direction.
 DIRECTIONS = {"gain": 1, "loss": -1}
+"""Expected sign of the change; other effects have no known direction."""
+MOST_POINTS = 300
+"""More points per row cannot be distinguished, and would make the figure large."""
+
+GOLDEN_RATIO = 0.6180339887498949
+"""Its multiples modulo 1 fill a row evenly for any number of points."""
+
+COLUMNS = ["contig", "position", "track", "category", "effect"]
+COLUMNS += ["delta", "log_odds", "ref", "alt"]
+"""Columns of variants with a known effect on a track, and the predicted changes of probability and log-odds.
+
+`position` is 1-based; `effect` is one of `DIRECTIONS`, another word, or the word for no effect; `category` may
+be "". Changes are ALT minus REF; log-odds are natural logarithms.
+"""
+KEY = [name for name in COLUMNS if name not in ("delta", "log_odds")]
 
 # Axes: n variants.
 Flags = NDArray[np.bool_]
 
-# More points per row cannot be distinguished, and would make the file large.
-MOST_POINTS = 300
-_GOLDEN = (
-    0.6180339887498949  # multiples modulo 1 fill a row evenly for any number of points
-)
+
+class Fields(NamedTuple):
+    """INFO keys of the known effects, or their values for an allele ("" if missing)."""
+
+    effect: str = "EFFECT"
+    track: str = "TRACK"
+    category: str = "CATEGORY"
+
+
+FIELDS = Fields()
 
 
 class VariantReport(NamedTuple):
     """The tables as written, the evaluated alleles, and the number of excluded alleles by reason."""
 
     table: pd.DataFrame
-    variants: list[KnownEffect]
+    variants: pd.DataFrame
     left_out: Counter[str]
     random: pd.DataFrame | None = None
     compared: pd.DataFrame | None = None
@@ -77,9 +96,9 @@ def variant_report(
     truth: Path | None = None,
     null: Path | None = None,
     compare: Mapping[str, Path] | None = None,
-    effect_field: str = DEFAULT_FIELDS.effect,
-    track_field: str = DEFAULT_FIELDS.track,
-    category_field: str = DEFAULT_FIELDS.category,
+    effect_field: str = FIELDS.effect,
+    track_field: str = FIELDS.track,
+    category_field: str = FIELDS.category,
     track: str | None = None,
     no_effect: str = "none",
     held_out: Collection[str] = (),
@@ -97,16 +116,15 @@ def variant_report(
     variants, left_out = read_known_effects(scored, truth, fields, track, unknown)
     none = no_effect.lower()
     table = variant_table(variants, held_out, none)
-    random = (
-        None
-        if null is None
-        else random_tables(*read_random(null, variants), held_out, none)
-    )
-    others = {
-        name: read_known_effects(path, truth, fields, track)[0]
-        for name, path in (compare or {}).items()
-    }
-    compared = compared_table(variants, others, held_out, none) if others else None
+    random = compared = None
+    if null is not None:
+        random = random_tables(*read_random(null, variants), held_out, none)
+    if compare:
+        others = {
+            name: read_known_effects(path, truth, fields, track)[0]
+            for name, path in compare.items()
+        }
+        compared = compared_table(variants, others, held_out, none)
     with into_directory(output) as files:
         write_table(files / "variants.tsv", table, VARIANTS)
         variant_figure(variants, files / "variants.svg", none)
@@ -118,10 +136,293 @@ def variant_report(
     return VariantReport(table, variants, left_out, random and random[0], compared)
 
 
+# Files of score-variants
+
+
+class Allele(NamedTuple):
+    """An allele of a VCF, or of a table of `score-variants`.
+
+    `deltas` and `log_odds` have the changes of all tracks, joined by "&"; "" if it was not scored.
+    """
+
+    where: str
+    contig: str
+    position: int
+    ref: str
+    alt: str
+    id: str = ""
+    note: str = ""
+    deltas: str = ""
+    log_odds: str = ""
+    truth: Fields = Fields("", "", "")
+
+    @property
+    def key(self) -> tuple[str, int, str, str]:
+        return self.contig, self.position, self.ref, self.alt
+
+    def on_track(self, truth: Fields, number: int) -> tuple[Any, ...]:
+        """Return a row of `COLUMNS`: the changes on the track of the known effect, which has this number."""
+        texts = [text.split("&")[number] for text in (self.deltas, self.log_odds)]
+        try:
+            delta, log_odds = map(float, texts)
+        except ValueError:
+            delta = log_odds = math.nan
+        if not (math.isfinite(delta) and math.isfinite(log_odds)):
+            wrong = " and ".join(f"{text!r:.60}" for text in texts)
+            raise DataError(
+                f"{self.where}: {truth.track}: expected numbers, found {wrong}"
+            )
+        names = truth.track, truth.category, truth.effect
+        place = self.contig, self.position
+        return *place, *names, delta, log_odds, self.ref, self.alt
+
+
+def read_known_effects(
+    scored: Path,
+    truth: Path | None = None,
+    fields: Fields = FIELDS,
+    track: str | None = None,
+    unknown: str = "",
+) -> tuple[pd.DataFrame, Counter[str]]:
+    """Return the predicted effects of the alleles with known effects, and the number of others by reason.
+
+    Rows have the columns `COLUMNS`, in file order. `scored` is a VCF or table of `score-variants` with values
+    of every track. `truth` is a VCF, matched by contig, position, REF and ALT; None: known effects are in
+    `scored`. Effects are lowercased. The track is `track`, or the value of `fields.track`. If no effect is
+    known, all have the effect `unknown` (if that is a word). `DataError`: no allele is left.
+    """
+    if truth is None and is_table(scored) and not (unknown and track):
+        raise UsageError(
+            f"{scored}: a table contains no known effects; give their VCF with --truth"
+        )
+    known: dict[Any, list[Fields]] = {}
+    if truth is not None:
+        for allele in _read_vcf(truth, fields):
+            if allele.truth.effect:
+                known.setdefault(allele.key, []).append(allele.truth)
+        if not known:
+            raise DataError(f"{truth}: no record has the INFO field {fields.effect}")
+
+    tracks, alleles = read_scored(scored, fields if truth is None else None)
+    numbers = {name: number for number, name in enumerate(tracks)}
+    if track is not None and track not in numbers:
+        raise UsageError(f"--track {track!r}: {scored} has no values of this track")
+    rows, left_out = [], Counter[str]()
+    for allele in alleles:
+        # Popped, so that a variant listed twice in both files is not counted four times.
+        truths = [allele.truth] if truth is None else known.pop(allele.key, [])
+        for one in truths or [allele.truth]:
+            if track is not None:
+                one = one._replace(track=track)
+            if unknown and not one.effect:
+                one = one._replace(effect=unknown)
+            if not one.effect:
+                left_out[f"without {fields.effect}"] += 1
+            elif not allele.deltas:
+                left_out["not scored" + f" ({allele.note})" * bool(allele.note)] += 1
+            elif not one.track:
+                left_out[f"without {fields.track}"] += 1
+            elif one.track not in numbers:
+                left_out[f"on {one.track}, which was not predicted"] += 1
+            else:
+                rows.append(allele.on_track(one, numbers[one.track]))
+    if unmatched := sum(map(len, known.values())):
+        left_out["not in the scored file"] = unmatched
+
+    variants = pd.DataFrame(rows, columns=COLUMNS)
+    has_known = variants["effect"] != unknown
+    if has_known.any() and not has_known.all():
+        left_out[f"without {fields.effect}"] += int((~has_known).sum())
+        variants = variants[has_known].reset_index(drop=True)
+    if variants.empty:
+        reasons = [f"{count:,} {reason}" for reason, count in left_out.most_common(3)]
+        raise DataError(
+            f"{scored}: no variant to evaluate ({', '.join(reasons) or 'the file has none'})"
+        )
+    return variants, left_out
+
+
+def read_random(
+    scored: Path, variants: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the variants for which random ones were scored, and these random variants.
+
+    `scored` is a VCF or table of `score-variants`, with `--random`. A random
+    variant has the track, category and known effect of its variant. `DataError`: there are none.
+    """
+    by_key: dict[tuple[str, ...], list[int]] = {}
+    keys = variants[["contig", "position", "ref", "alt"]].astype(str)
+    for number, key in enumerate(keys.itertuples(index=False, name=None)):
+        by_key.setdefault(key, []).append(number)
+    tracks, alleles = read_scored(scored)
+    truths = variants[["effect", "track", "category"]].to_numpy().tolist()
+    rows: dict[int, list[tuple[Any, ...]]] = {}
+    for allele in alleles:
+        # ID: POS:REF:ALT:NUMBER of the variant
+        drawn_for = (allele.contig, *allele.id.split(":")[:-1])
+        for number in by_key.get(drawn_for, ()) if allele.deltas else ():
+            truth = Fields(*truths[number])
+            if truth.track not in tracks:
+                raise DataError(
+                    f"{allele.where}: no values of track {truth.track!r}; use --tracks '*'"
+                )
+            row = allele.on_track(truth, tracks.index(truth.track))
+            rows.setdefault(number, []).append(row)
+    if not rows:
+        raise DataError(
+            f"{scored}: no scored random variant of the evaluated variants; score the same VCF with --random"
+        )
+    random = [row for some in rows.values() for row in some]
+    kept = variants.iloc[sorted(rows)].reset_index(drop=True)
+    return kept, pd.DataFrame(random, columns=COLUMNS)
+
+
+def is_table(path: Path) -> bool:
+    """Return whether a result of `score-variants` is a table, by its name, and not a VCF."""
+    return path.name.lower().endswith((".tsv", ".txt", ".tsv.gz", ".txt.gz"))
+
+
+def read_scored(
+    path: Path, fields: Fields | None = None
+) -> tuple[list[str], Iterator[Allele]]:
+    """Return the tracks and the alleles of a VCF or table of `score-variants`.
+
+    Without `fields`, known effects are not read.
+    """
+    if is_table(path):
+        return _read_table(path)
+    alleles = _read_vcf(path, fields, scored=True)
+    return _vcf_tracks(path), alleles
+
+
+def _vcf_tracks(path: Path) -> list[str]:
+    """Return the tracks in the header line of BBD_DELTA, whose description lists them."""
+    import pysam
+
+    with (
+        quiet_htslib(),
+        reading(path, "not readable as VCF", OSError, ValueError),
+        pysam.VariantFile(str(path)) as vcf,
+    ):
+        info = vcf.header.info
+        text = str(info["BBD_DELTA"].description) if "BBD_DELTA" in info else ""
+    listed = re.search(r": joined by &, for the tracks ([^\"]*)", text)
+    if not listed:
+        raise DataError(
+            f"{path}: the header has no BBD_DELTA; score the variants with --tracks '*'"
+        )
+    return [unquote(name) for name in listed[1].split(",")]
+
+
+def _read_vcf(
+    path: Path, fields: Fields | None, *, scored: bool = False
+) -> Iterator[Allele]:
+    """Yield the alleles of a VCF or BCF, with their known effects, and if `scored` with their changes."""
+    import pysam
+
+    tracks = len(_vcf_tracks(path)) if scored else 0
+    with (
+        quiet_htslib(),
+        reading(path, "not readable as VCF", OSError, ValueError),
+        pysam.VariantFile(str(path)) as vcf,
+    ):
+        for number, record in enumerate(vcf, start=1):
+            where = f"{path}: record {number} ({record.chrom}:{record.pos})"
+            alts = record.alts or ()
+            truths = [_of_alts(record, key, where) for key in fields or ()]
+            changes = [[""] * len(alts)] * 3
+            if scored:
+                keys = ("BBD_DELTA", "BBD_LOGODDS", "BBD_NOTE")
+                changes = [_of_alts(record, key, where) for key in keys]
+            for place, alt in enumerate(alts):
+                truth = Fields("", "", "")
+                if fields:
+                    effect, *names = (unquote(values[place]) for values in truths)
+                    truth = Fields(effect.lower(), *names)
+                for text in truth:
+                    if printable(text) != text:
+                        raise DataError(
+                            f"{where}: {printable(text)} contains a control character"
+                        )
+                deltas, log_odds, note = (values[place] for values in changes)
+                counts = {len(text.split("&")) for text in (deltas, log_odds) if text}
+                if bool(deltas) != bool(log_odds) or counts - {tracks}:
+                    raise DataError(
+                        f"{where}: BBD_DELTA and BBD_LOGODDS must have values of {tracks:,} tracks for the "
+                        "same ALT"
+                    )
+                yield Allele(
+                    where,
+                    record.chrom,
+                    record.pos,
+                    str(record.ref),
+                    alt,
+                    record.id or "",
+                    note,
+                    deltas,
+                    log_odds,
+                    truth,
+                )
+
+
+def _of_alts(record: Any, key: str, where: str) -> list[str]:
+    """Return the values of an INFO key of a `pysam.VariantRecord`, one per ALT; "" if missing."""
+    count = len(record.alts or ())
+    # `get` fails for keys that the header does not define.
+    value = record.info[key] if key in record.info else ""  # noqa: SIM401
+    cells = value.split(",") if isinstance(value, str) else map(str, value)
+    values = ["" if cell in (".", "None") else cell for cell in cells]
+    if len(values) == 1:
+        return values * count
+    if len(values) != count:
+        raise DataError(f"{where}: {key} has {len(values)} values for {count} ALT")
+    return values
+
+
+def _read_table(path: Path) -> tuple[list[str], Iterator[Allele]]:
+    where, header, lines = open_lines(path)
+    tracks = [name.removesuffix(":delta") for name in header if name.endswith(":delta")]
+    needed = ["contig", "position", "ref", "alt", "id", "note"]
+    needed += [f"{name}:logodds" for name in tracks]
+    missing = [name for name in sorted(needed) if name not in header]
+    if missing or not tracks:
+        what = f"column {missing[0]!r}" if missing else "values of each track"
+        raise DataError(
+            f"{where}: no {what}; give a table of score-variants --tracks '*'"
+        )
+
+    def alleles() -> Iterator[Allele]:
+        for where, cells in lines:
+            row = dict(zip(header, cells, strict=True))
+            if not row["position"].isdecimal():
+                raise DataError(
+                    f"{where}: position {row['position']!r:.60} is not a whole number"
+                )
+            deltas, log_odds = (
+                "&".join(row[f"{name}:{kind}"] for name in tracks)
+                for kind in ("delta", "logodds")
+            )
+            scored = row[f"{tracks[0]}:delta"] != "NA"
+            yield Allele(
+                where,
+                row["contig"],
+                int(row["position"]),
+                row["ref"],
+                row["alt"],
+                row["id"],
+                row["note"].strip("."),
+                deltas if scored else "",
+                log_odds if scored else "",
+            )
+
+    return tracks, alleles()
+
+
+# Tables
+
+
 def variant_table(
-    variants: Sequence[KnownEffect],
-    held_out: Collection[str] = (),
-    no_effect: str = "none",
+    variants: pd.DataFrame, held_out: Collection[str] = (), no_effect: str = "none"
 ) -> pd.DataFrame:
     """Return rows of `VARIANTS`: all variants, each category, each track; then again for `held_out` contigs.
 
@@ -132,29 +433,25 @@ def variant_table(
     expected sign. A category or track that contains no variants, or all variants, has no row.
     """
     has = has_effect(variants, no_effect)
-    known = pd.DataFrame(variants, columns=list(KnownEffect._fields))
-    deltas, log_odds = known[["delta", "log_odds"]].to_numpy(np.float64).T
-    blocks = sequence_blocks(known["contig"].to_numpy(), known["position"].to_numpy())
-    directions = np.array(
-        [DIRECTIONS.get(effect, 0) for effect in known["effect"]], np.int64
-    )
+    deltas, log_odds = variants[["delta", "log_odds"]].to_numpy(np.float64).T
+    blocks = _blocks(variants)
+    directions = variants["effect"].map(DIRECTIONS).fillna(0).to_numpy(np.int64)
     table = []
-    for name, rows, signs in _subsets(known, has, held_out):
+    for name, rows, members in _subsets(variants, has, held_out):
         areas = auroc(has[rows], np.abs(deltas[rows]), blocks[rows])
         other = auroc(has[rows], np.abs(log_odds[rows])).value
-        directed = signs & (directions != 0)
+        directed = members & (directions != 0)
         right = math.nan
         if directed.any():
             right = float((np.sign(deltas[directed]) == directions[directed]).mean())
-        table.append(
-            [name, int(rows.sum()), int(has[rows].sum()), *areas, other, right]
-        )
+        counts = int(rows.sum()), int(has[rows].sum())
+        table.append((name, *counts, *areas, other, right))
     return pd.DataFrame(table, columns=VARIANTS.names)
 
 
 def random_tables(
-    variants: Sequence[KnownEffect],
-    random: Sequence[KnownEffect],
+    variants: pd.DataFrame,
+    random: pd.DataFrame,
     held_out: Collection[str] = (),
     no_effect: str = "none",
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -164,35 +461,32 @@ def random_tables(
     where the variant itself counts as one of them. In `RANDOM`, variants of a subset that have an effect (all
     variants, if none has) are compared with their own random variants: AUROC ranks both by absolute change.
     """
-    both = [*variants, *random]
-    known, given = (
-        pd.DataFrame(both, columns=list(KnownEffect._fields)),
-        np.arange(len(both)) < len(variants),
-    )
-    has, sizes = has_effect(both, no_effect), known["delta"].abs().to_numpy(np.float64)
-    blocks = sequence_blocks(known["contig"].to_numpy(), known["position"].to_numpy())
-    drawn, above = np.zeros((2, len(variants)), np.int64)
-    for track in known["track"].unique():
-        own = (known["track"] == track).to_numpy()
-        null = np.sort(sizes[own & ~given])
-        drawn[own[given]] = len(null)
-        above[own[given]] = len(null) - np.searchsorted(null, sizes[own & given])
-    p_values = (1 + above) / (1 + drawn)
+    both = pd.concat([variants, random], ignore_index=True)
+    given = np.arange(len(both)) < len(variants)
+    has, blocks = has_effect(both, no_effect), _blocks(both)
+    sizes = both["delta"].abs().to_numpy(np.float64)
+    each = variants.assign(random=0, p_value=1.0)
+    for track, null in random.groupby("track"):
+        null_sizes = np.sort(null["delta"].abs().to_numpy())
+        rows = (variants["track"] == track).to_numpy()
+        own = variants.loc[rows, "delta"].abs().to_numpy()
+        above = len(null) - np.searchsorted(null_sizes, own)
+        each.loc[rows, "random"] = len(null)
+        each.loc[rows, "p_value"] = (1 + above) / (1 + len(null))
+    p_values = each["p_value"].to_numpy()
     table = []
-    for name, _, own in _subsets(known, has, held_out):
-        rows = own & has if (own & has).any() else own
-        counts = int((rows & given).sum()), int((rows & ~given).sum())
-        median = float(np.median(p_values[rows[given]])) if counts[0] else math.nan
-        table.append(
-            [name, *counts, *auroc(given[rows], sizes[rows], blocks[rows]), median]
-        )
-    each = known[given].assign(random=drawn, p_value=p_values)[P_VALUES.names]
-    return pd.DataFrame(table, columns=RANDOM.names), each
+    for name, _, members in _subsets(both, has, held_out):
+        rows = members & has if (members & has).any() else members
+        chosen = p_values[rows[given]]
+        median = float(np.median(chosen)) if len(chosen) else math.nan
+        areas = auroc(given[rows], sizes[rows], blocks[rows])
+        table.append((name, len(chosen), int((rows & ~given).sum()), *areas, median))
+    return pd.DataFrame(table, columns=RANDOM.names), each[P_VALUES.names]
 
 
 def compared_table(
-    variants: Sequence[KnownEffect],
-    others: Mapping[str, Sequence[KnownEffect]],
+    variants: pd.DataFrame,
+    others: Mapping[str, pd.DataFrame],
     held_out: Collection[str] = (),
     no_effect: str = "none",
 ) -> pd.DataFrame:
@@ -202,94 +496,89 @@ def compared_table(
     """
     tables = []
     for name, scored in others.items():
-        found = {one._replace(delta=0, log_odds=0): one for one in scored}
-        common = {
-            one: found[key]
-            for one in variants
-            if (key := one._replace(delta=0, log_odds=0)) in found
-        }
-        if not common:
+        other = scored.drop_duplicates(KEY, keep="last")
+        common = variants.merge(other, on=KEY, suffixes=("_own", ""))
+        if common.empty:
             raise DataError(
                 f"--compare {name}: the file has none of the evaluated variants"
             )
-        table = variant_table([*common.values()], held_out, no_effect)
-        known, has = (
-            pd.DataFrame([*common], columns=list(KnownEffect._fields)),
-            has_effect([*common], no_effect),
-        )
-        own, theirs = np.abs(
-            [(one.delta, other.delta) for one, other in common.items()]
-        ).T
-        blocks = sequence_blocks(
-            known["contig"].to_numpy(), known["position"].to_numpy()
-        )
-        table[[f"difference{end}" for end in ENDS]] = [
+        table = variant_table(common, held_out, no_effect)
+        has, blocks = has_effect(common, no_effect), _blocks(common)
+        own, theirs = common[["delta_own", "delta"]].abs().to_numpy().T
+        table[["difference", "difference_low", "difference_high"]] = [
             auroc_difference(has[rows], own[rows], theirs[rows], blocks[rows]).estimate
-            for _, rows, _ in _subsets(known, has, held_out)
+            for _, rows, _ in _subsets(common, has, held_out)
         ]
         tables.append(table.assign(predictor=name)[COMPARED.names])
     return pd.concat(tables, ignore_index=True)
 
 
+def _blocks(variants: pd.DataFrame) -> NDArray[np.int64]:
+    return sequence_blocks(
+        variants["contig"].to_numpy(), variants["position"].to_numpy()
+    )
+
+
 def _subsets(
-    known: pd.DataFrame, has: Flags, held_out: Collection[str]
+    variants: pd.DataFrame, has: Flags, held_out: Collection[str]
 ) -> Iterator[tuple[str, Flags, Flags]]:
     """Yield the name of each row of a table, the variants for AUROC, and those of the subset itself."""
     scopes = [("", ALL, np.ones(len(has), bool))]
     if held_out:
-        scopes.append(
-            (f"{HELD_OUT} ", HELD_OUT, known["contig"].isin(held_out).to_numpy())
-        )
+        inside = variants["contig"].isin(held_out).to_numpy()
+        scopes.append((f"{HELD_OUT} ", HELD_OUT, inside))
     for prefix, whole, inside in scopes:
         yield whole, inside, inside
         for kind in ("category", "track"):
-            values = known[kind].to_numpy(object)
-            names = sorted(set(values.tolist()) - {""})
+            names = sorted(set(variants[kind]) - {""})
             for name in names if len(names) > 1 else ():
-                members = values == name
-                own, rows = inside & members, members
-                if (
-                    kind == "category" and len(set(has[members])) == 1
-                ):  # add all rows of the other class
+                members = (variants[kind] == name).to_numpy()
+                rows = members
+                if kind == "category" and len(set(has[members])) == 1:
+                    # Add all rows of the other class.
                     rows = members | (has != has[members][0])
-                if own.any():
-                    yield f"{prefix}{kind}={name}", inside & rows, own
+                if (inside & members).any():
+                    yield f"{prefix}{kind}={name}", inside & rows, inside & members
 
 
-def has_effect(variants: Sequence[KnownEffect], no_effect: str = "none") -> Flags:
+def has_effect(variants: pd.DataFrame, no_effect: str = "none") -> Flags:
     """Return which variants have an effect (n,)."""
-    return np.array([variant.effect != no_effect for variant in variants], dtype=bool)
+    return (variants["effect"] != no_effect).to_numpy()
 
 
-class _CategoryEffects(NamedTuple):
-    label: str
-    color: str
-    deltas: Floats  # absolute values, ascending
-    log_odds: Floats  # absolute values, ascending
-
-
-def variant_figure(
-    variants: Sequence[KnownEffect], path: Path, no_effect: str = "none"
-) -> None:
+def variant_figure(variants: pd.DataFrame, path: Path, no_effect: str = "none") -> None:
     """Draw a row per category, or per effect without categories: points, median, quartiles, 5 to 95 %.
 
     Categories with an effect are above categories without an effect.
     """
-    groups = _groups(variants, no_effect)
+    names = variants["effect"]
+    if variants["category"].any():
+        names = variants["category"].replace("", "(none)")
+    table = pd.DataFrame(
+        {
+            "name": names,
+            "with_effect": has_effect(variants, no_effect),
+            "delta": variants["delta"].abs(),
+            "log_odds": variants["log_odds"].abs(),
+        }
+    )
+    groups = table.groupby("name").agg({"with_effect": "mean", "delta": "median"})
+    groups = groups.sort_values(["with_effect", "delta"], kind="stable")
     with panels(1, 2, 4.6, 1.3 + 0.48 * len(groups), sharey=True) as (figure, axes):
-        for axis, name, label in (
-            (axes[0], "deltas", "|change of probability|"),
+        for axis, column, label in (
+            (axes[0], "delta", "|change of probability|"),
             (axes[1], "log_odds", "|change of log-odds|"),
         ):
-            for row, group in enumerate(reversed(groups)):
-                _draw(axis, row, getattr(group, name), group.color)
+            for row, (name, fraction) in enumerate(groups["with_effect"].items()):
+                sizes = np.sort(table.loc[table["name"] == name, column].to_numpy())
+                color = {0.0: ORANGE, 1.0: BLUE}.get(fraction, GRAY)
+                _draw(axis, row, sizes, color)
             axis.set_xlabel(label)
             axis.set_xlim(left=0)
             axis.grid(visible=False, axis="y")
             axis.tick_params(axis="y", length=0)
-        labels = [
-            f"{group.label} ({len(group.deltas):,})" for group in reversed(groups)
-        ]
+        counts = table["name"].value_counts()
+        labels = [f"{name} ({counts[name]:,})" for name in groups.index]
         axes[0].set_yticks(range(len(groups)), labels)
         axes[0].set_title("Size of the predicted effect on the variant's track")
         for color, text in ((BLUE, "with a known effect"), (ORANGE, "without")):
@@ -300,34 +589,11 @@ def variant_figure(
         save_figure(figure, path)
 
 
-def _groups(variants: Sequence[KnownEffect], no_effect: str) -> list[_CategoryEffects]:
-    has = has_effect(variants, no_effect)
-    by_category = any(variant.category for variant in variants)
-    names = np.array(
-        [(v.category or "(none)") if by_category else v.effect for v in variants]
-    )
-    sizes = np.abs([(variant.delta, variant.log_odds) for variant in variants])
-    found = []
-    for name in np.unique(names).tolist():
-        rows = names == name
-        deltas, log_odds = np.sort(sizes[rows], axis=0).T
-        fraction = float(has[rows].mean())
-        color = {0.0: ORANGE, 1.0: BLUE}.get(fraction, GRAY)
-        found.append(
-            (
-                -fraction,
-                -float(np.median(deltas)),
-                _CategoryEffects(name, color, deltas, log_odds),
-            )
-        )
-    return [group for *_, group in sorted(found, key=lambda one: one[:2])]
-
-
 def _draw(axis: Axes, row: int, sizes: Floats, color: str) -> None:
     shown = sizes
     if len(sizes) > MOST_POINTS:  # quantiles have the same distribution
         shown = np.quantile(sizes, (np.arange(MOST_POINTS) + 0.5) / MOST_POINTS)
-    heights = row + 0.56 * ((np.arange(len(shown)) * _GOLDEN) % 1 - 0.5)
+    heights = row + 0.56 * ((np.arange(len(shown)) * GOLDEN_RATIO) % 1 - 0.5)
     axis.plot(
         shown,
         heights,

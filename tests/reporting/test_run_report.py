@@ -19,7 +19,6 @@ from bigbird_dna.data.predictions import AUROC_SHIFTED, MEDIAN_SHIFTED, SHIFTS
 from bigbird_dna.disk.tables import read_table, write_tsv
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting import summary
-from bigbird_dna.reporting.known_effects import KnownEffect
 from bigbird_dna.reporting.pages import shown_table
 from bigbird_dna.reporting.run_page import clock, conclusion, run_page
 from bigbird_dna.reporting.summary import (
@@ -29,7 +28,7 @@ from bigbird_dna.reporting.summary import (
 from bigbird_dna.reporting.summary import (
     SUMMARY as SCHEMA,
 )
-from bigbird_dna.reporting.variants import COMPARED, variant_table
+from bigbird_dna.reporting.variants import COLUMNS, COMPARED, variant_table
 from tests.cli.command import Run, invoke, refused
 from tests.golden.messages import fails, message
 from tests.html_pages import HtmlPage, check_layout, needs_browser
@@ -460,12 +459,20 @@ def test_tracks_with_published_metrics_alone(tmp_path: Path) -> None:
 
 def test_variants(tmp_path: Path) -> None:
     variants = [
-        KnownEffect(
-            f"c{n % 2}", 30_000 * n + 1, "NEAR", "", ("loss", "none")[n < 6],
-            (-1) ** n * n / 20, n,
+        (
+            f"c{n % 2}",
+            30_000 * n + 1,
+            "NEAR",
+            "",
+            ("loss", "none")[n < 6],
+            (-1) ** n * n / 20,
+            n,
+            "A",
+            "C",
         )
         for n in range(12)
-    ]  # fmt: skip
+    ]
+    variants = pd.DataFrame(variants, columns=COLUMNS)
     path = tmp_path / "variants.tsv"
     write_tsv(path, variant_table(variants, ["c1"]))
     rows = [*summary.variant_rows(path)]

@@ -5,6 +5,7 @@ import math
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,18 +18,31 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.metrics.auroc import auroc, auroc_difference
 from bigbird_dna.metrics.resampling import sequence_blocks
-from bigbird_dna.reporting.known_effects import KnownEffect
-from bigbird_dna.reporting.variants import (
-    MOST_POINTS,
-    compared_table,
-    random_tables,
-    variant_figure,
-    variant_table,
-)
+from bigbird_dna.reporting import variants as report
+from bigbird_dna.reporting.variants import MOST_POINTS
 from bigbird_dna.scoring import variants as scoring
 from tests.cli.command import Run, refused, silent
 from tests.cli.test_score_variants import hashed_model
 from tests.golden.messages import fails, message
+
+
+class KnownEffect(NamedTuple):
+    """A variant as a row of the tables."""
+
+    contig: str
+    position: int
+    track: str
+    category: str
+    effect: str
+    delta: float
+    log_odds: float
+    ref: str = ""
+    alt: str = ""
+
+
+def frame(variants: Sequence[KnownEffect]) -> pd.DataFrame:
+    return pd.DataFrame(variants, columns=report.COLUMNS)
+
 
 EFFECTS = {
     "disrupts_site": ["loss"],
@@ -56,7 +70,7 @@ def variants() -> list[KnownEffect]:
 
 
 def test_areas_are_those_of_scikit_learn(variants: list[KnownEffect]) -> None:
-    table = variant_table(variants, ["c2"])
+    table = report.variant_table(frame(variants), ["c2"])
     parts = [*(f"category={name}" for name in sorted(EFFECTS)), "track=T0", "track=T1"]
     assert table["subset"].tolist() == [
         "all",
@@ -99,7 +113,7 @@ def test_areas_are_those_of_scikit_learn(variants: list[KnownEffect]) -> None:
 
 def test_what_is_not_defined_is_empty() -> None:
     one = KnownEffect("c", 1, "T", "", "loss", -0.5, -2.0)
-    table = variant_table([one, one._replace(delta=0.1)], ["elsewhere"])
+    table = report.variant_table(frame([one, one._replace(delta=0.1)]), ["elsewhere"])
     assert table["subset"].tolist() == ["all", "held-out"]
     assert table["variants"].tolist() == [2, 0]
     assert table["sign_accuracy"].tolist()[0] == 0.5 and math.isnan(
@@ -115,7 +129,7 @@ def test_what_is_not_defined_is_empty() -> None:
         one._replace(category="disrupts_site"),
         one._replace(category="tolerated", contig="d", effect="none"),
     ]
-    names = variant_table(there, ["d"])["subset"].tolist()
+    names = report.variant_table(frame(there), ["d"])["subset"].tolist()
     categories = ["category=disrupts_site", "category=tolerated"]
     assert names == ["all", *categories, "held-out", "held-out category=tolerated"]
 
@@ -123,7 +137,7 @@ def test_what_is_not_defined_is_empty() -> None:
 def test_other_words_for_effects() -> None:
     sizes = (("functional", 0.4), ("functional", 0.1), ("silent", 0.2), ("silent", 0.0))
     rows = [KnownEffect("c", 1, "T", "", effect, size, size) for effect, size in sizes]
-    (row,) = variant_table(rows, no_effect="silent").to_dict("records")
+    (row,) = report.variant_table(frame(rows), no_effect="silent").to_dict("records")
     assert (row["with_effect"], row["auroc"]) == (2, 0.75)
     assert math.isnan(row["sign_accuracy"])
 
@@ -139,7 +153,7 @@ def test_p_values_and_areas_against_random_variants(
     random[0] = random[0]._replace(
         delta=-variants[0].delta
     )  # an effect of the same size counts
-    table, each = random_tables(variants, random, ["c2"])
+    table, each = report.random_tables(frame(variants), frame(random), ["c2"])
     for row, v in zip(each.to_dict("records"), variants, strict=True):
         null = [abs(one.delta) for one in random if one.track == v.track]
         assert (row["position"], row["delta"], row["random"]) == (
@@ -185,8 +199,10 @@ def test_another_predictor_of_the_same_variants(variants: list[KnownEffect]) -> 
         for v in variants[::-1]
         if v.contig != "c1"
     ]
-    table = compared_table(variants, {"kmers": other, "same": variants}, ["c2"])
-    shown = variant_table(variants, ["c2"])
+    table = report.compared_table(
+        frame(variants), {"kmers": frame(other), "same": frame(variants)}, ["c2"]
+    )
+    shown = report.variant_table(frame(variants), ["c2"])
     same = table[table["predictor"] == "same"].reset_index()
     for name in (
         "subset",
@@ -222,14 +238,15 @@ def test_another_predictor_of_the_same_variants(variants: list[KnownEffect]) -> 
             [len(chosen), roc_auc_score(labels, theirs), *difference]
         )
     with fails(DataError):
-        compared_table(variants, {"kmers": [v._replace(alt="T") for v in other]})
+        others = {"kmers": frame([v._replace(alt="T") for v in other])}
+        report.compared_table(frame(variants), others)
 
 
 @pytest.mark.parametrize("places", [True, False])
 def test_figure(variants: list[KnownEffect], places: bool, tmp_path) -> None:
     shown = [v if places else v._replace(category="") for v in variants]
     for name in ("a", "b"):
-        variant_figure(shown, tmp_path / f"{name}.svg")
+        report.variant_figure(frame(shown), tmp_path / f"{name}.svg")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     text = (tmp_path / "a.svg").read_text()
     ElementTree.fromstring(text)
@@ -238,7 +255,7 @@ def test_figure(variants: list[KnownEffect], places: bool, tmp_path) -> None:
     # As many variants as there may be, the file stays small.
     many = [v._replace(delta=v.delta + n / 1e4) for n in range(30) for v in shown]
     assert len(many) > 10 * MOST_POINTS
-    variant_figure(many, tmp_path / "many.svg")
+    report.variant_figure(frame(many), tmp_path / "many.svg")
     assert (tmp_path / "many.svg").stat().st_size < 600_000
 
 
