@@ -1,23 +1,16 @@
-"""Read plain, gzip and bgzip files and their lines of text; the compression is detected from the content.
-
-A bgzip file consists of blocks: gzip members of at most 64 KB with their length in the header (section 4.1 of
-the SAM specification).
-"""
+"""Read plain, gzip and bgzip files and their lines of text; the compression is detected from the content."""
 
 import gzip
 import io
 import os
 import re
 import stat
-import struct
 import sys
 import zlib
-from array import array
-from bisect import bisect_right
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, cast
+from typing import IO, Any, Literal, cast
 
 from bigbird_dna.errors import DataError, UsageError
 
@@ -260,135 +253,3 @@ def require_end_block(path: Path) -> None:
             raise DataError(
                 f"{path}: the file is truncated: bgzip's end-of-file block is missing"
             )
-
-
-LARGEST = 1 << 16  # maximum bytes of a block, compressed or not
-# Magic and flags; time and more flags; length of the extra field; its first member: "BC", 2, and the length
-# of the block minus one.
-_HEADER = struct.Struct("<4s6xH2sHH")
-_START = b"\x1f\x8b\x08\x04"
-
-
-class Block(NamedTuple):
-    """The uncompressed content of a block, and its compressed size in bytes."""
-
-    content: bytes
-    packed: int
-
-
-def unpack(data: bytes, where: str) -> Block:
-    """Return the first block of `data`; `DataError` if it is damaged or not a block."""
-    magic, _, name, length, last = _HEADER.unpack(
-        data[: _HEADER.size].ljust(_HEADER.size)
-    )
-    if (magic, name, length) != (_START, b"BC", 2):
-        raise DataError(f"{where}: the bgzip file is damaged: invalid block header")
-    if len(data) <= last:
-        raise DataError(f"{where}: the file is truncated: it ends within a bgzip block")
-    inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)  # a gzip member with its checksum
-    try:
-        content = inflate.decompress(data[: last + 1], LARGEST + 1)
-    except zlib.error as error:
-        raise DataError(f"{where}: the bgzip file is damaged: {error}") from None
-    if not inflate.eof or inflate.unused_data or len(content) > LARGEST:
-        raise DataError(
-            f"{where}: the bgzip file is damaged: a block has not its stated length"
-        )
-    return Block(content, last + 1)
-
-
-class BlockIndex:
-    """Positions of a file's blocks, as in a `.gzi` file: in the file and in the uncompressed content."""
-
-    def __init__(self) -> None:
-        self.packed = array("Q")
-        self.content = array("Q")
-        self._empty: set[tuple[int, int]] = set()
-
-    def add(self, packed: int, content: int, block: Block) -> None:
-        """Add the next block; empty blocks are omitted because they contain no positions."""
-        if block.content:
-            self.packed.append(packed)
-            self.content.append(content)
-        else:
-            self._empty.add((packed, content))
-
-    def at(self, position: int) -> int:
-        """Return the index of the block with a position of the uncompressed content."""
-        return bisect_right(self.content, position) - 1
-
-    def to_bytes(self) -> bytes:
-        """Return the content of a `.gzi` file, which omits the block at the start of the file."""
-        pairs = zip(self.packed, self.content, strict=True)
-        flat = [value for pair in pairs if pair != (0, 0) for value in pair]
-        return struct.pack(f"<Q{len(flat)}Q", len(flat) // 2, *flat)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> "BlockIndex":
-        """Read a `.gzi` file; `ValueError` for invalid content."""
-        index = cls()
-        count = int.from_bytes(data[:8], "little")
-        if len(data) < 8 or len(data) != 8 + 16 * count:
-            raise ValueError("not a bgzip index")
-        values = struct.unpack_from(f"<{2 * count}Q", data, 8)
-        index.packed = array("Q", (0, *values[::2]))
-        index.content = array("Q", (0, *values[1::2]))
-        return index
-
-    def agrees(self, data: bytes) -> bool:
-        """Return whether the content of a `.gzi` file matches these blocks; it may list empty blocks."""
-        try:
-            other = BlockIndex.from_bytes(data)
-        except ValueError:
-            return False
-        pairs = list(zip(other.packed, other.content, strict=True))
-        own = list(zip(self.packed, self.content, strict=True))
-        return (
-            pairs == own or [pair for pair in pairs if pair not in self._empty] == own
-        )
-
-
-class BlockStream(io.RawIOBase):
-    """The uncompressed content of a bgzip file from its start; `index` grows as blocks are read.
-
-    The compressed bytes are passed to `digest.update`.
-    """
-
-    def __init__(self, stream: IO[bytes], where: str, digest: Any) -> None:
-        self.index = BlockIndex()
-        self._stream = stream
-        self._where = where
-        self._digest = digest
-        self._data = b""  # compressed bytes that are not unpacked yet, from `_place` on
-        self._place = 0
-        self._rest = memoryview(b"")  # unpacked bytes that are not returned yet
-        self._packed = self._content = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill a part of `buffer`; return 0 at the end of the file."""
-        while not self._rest:
-            if not self._next():
-                return 0
-        count = min(len(buffer), len(self._rest))
-        buffer[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
-        return count
-
-    def _next(self) -> bool:
-        if len(self._data) - self._place < LARGEST:
-            more = self._stream.read(1 << 20)
-            self._digest.update(more)
-            self._data = self._data[self._place :] + more
-            self._place = 0
-        if self._place == len(self._data):
-            return False
-        block = unpack(self._data[self._place : self._place + LARGEST], self._where)
-        self.index.add(self._packed, self._content, block)
-        self._place += block.packed
-        self._packed += block.packed
-        self._content += len(block.content)
-        self._rest = memoryview(block.content)
-        return True

@@ -11,7 +11,6 @@ import sys
 from codecs import BOM_UTF8
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -199,37 +198,22 @@ class Readable(Protocol):
         """Return the next bytes."""
 
 
-@dataclass
-class RecordLines:
-    """Layout of a record's lines in its file."""
-
-    offset: int  # position of the record's first base
-    width: int = 0  # bytes of its first line, including the line end
-    is_complete: bool = False  # whether the first line is complete
-    newlines: int = 0
-    returns: int = 0
-
-
 def parse_fasta(
     path: Path,
     stream: Readable,
-    lines: list[RecordLines] | None = None,
     names: RecordNames | None = None,
     *,
     strict: bool = True,
 ) -> Iterator[tuple[str, bytes]]:
     """Yield (name, letters as in the file) for consecutive parts of each record.
 
-    `path` names the file in errors. The layouts of the records are appended to `lines`, in order. A missing
-    or repeated name is an error, unless `names` changes it. If not `strict`, records may be empty or have
+    `path` names the file in errors. A missing or repeated name is an error, unless `names` changes it. If not `strict`, records may be empty or have
     other letters than those of DNA, and each begins with an empty part.
     """
-    parser = _Parser(path, lines, names, strict)
+    parser = _Parser(path, names, strict)
     start = stream.read(3)
-    parser.place = len(BOM_UTF8) if start == BOM_UTF8 else 0
     for block in _blocks(start.removeprefix(BOM_UTF8), stream):
         yield from parser.feed(block)
-        parser.place += len(block)
     yield from parser.finish()
 
 
@@ -256,13 +240,11 @@ class _Parser:
     def __init__(
         self,
         path: Path,
-        lines: list[RecordLines] | None,
         names: RecordNames | None,
         strict: bool,
     ) -> None:
         self.path, self.strict = path, strict
-        self.lines, self.unique = lines, names
-        self.place = 0  # position of the block in the file
+        self.unique = names
         self.line = 1  # number of the current line
         self.at_line_start = True
         self.header: bytearray | None = None  # the part of a header in previous blocks
@@ -272,7 +254,6 @@ class _Parser:
     def feed(self, block: bytes) -> Iterator[tuple[str, bytes]]:
         position = 0
         if block == b"\r":  # the end of the file
-            self._measure(block)
             return
         while position < len(block):
             if (
@@ -334,22 +315,9 @@ class _Parser:
             self.at_line_start = False
             return len(block)
         self._name_record()
-        if self.lines is not None:
-            self.lines.append(RecordLines(self.place + end + 1))
         self.line += 1
         self.at_line_start = True
         return end + 1
-
-    def _measure(self, text: bytes) -> None:
-        """Record the layout of lines of the record, of which the first and last may be incomplete."""
-        if self.lines:
-            record = self.lines[-1]
-            record.newlines += text.count(b"\n")
-            record.returns += text.count(b"\r")
-            if not record.is_complete:
-                end = text.find(b"\n") + 1
-                record.is_complete = end > 0
-                record.width += end or len(text)
 
     def _name_record(self) -> None:
         assert self.header is not None
@@ -380,7 +348,6 @@ class _Parser:
 
     def _read_lines(self, text: bytes) -> bytes:
         """Check sequence lines, of which the first and last may be incomplete; return their letters."""
-        self._measure(text)
         text = text.replace(b"\r\n", b"\n") if b"\r" in text else text
         lines = text.split(b"\n")
         letters = b"".join(lines)

@@ -1,18 +1,18 @@
 """Read bases of a reference genome by contig and interval, and write the reference as an indexed file."""
 
+import hashlib
 import math
 import os
+import shutil
 import struct
 import threading
-import warnings
-import zlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyfaidx
+import pysam
 
 from bigbird_dna.config import GenomeConfig
 from bigbird_dna.console import log, progress
@@ -21,9 +21,10 @@ from bigbird_dna.disk.atomic import (
     bgzip_writer,
     is_special,
     link_target,
-    scratch_directory,
+    quiet_htslib,
 )
-from bigbird_dna.disk.compression import compression_of, open_handle, require_end_block
+from bigbird_dna.disk.compression import compression, require_end_block
+from bigbird_dna.disk.user_cache import cache_directory
 from bigbird_dna.errors import (
     ConfigError,
     DataError,
@@ -47,82 +48,14 @@ from bigbird_dna.genome.contig_records import (
     stream_flat_file,
 )
 from bigbird_dna.genome.fasta import Chunk, scan_fasta, stream_fasta
-from bigbird_dna.genome.fasta_index import (
-    FastaIndex,
-    Identity,
-    index_fasta,
-    recall,
-    remember,
-    settle,
-)
 from bigbird_dna.genome.sequence import Interval, clean, reverse_complement
 from bigbird_dna.genome.splits import find_named, find_named_region, fitting_contigs
 
-FAULTS = (
-    OSError,
-    ValueError,
-    LookupError,
-    ArithmeticError,
-    RuntimeError,
-    struct.error,
-    zlib.error,
-)
-"""Exceptions that pyfaidx raises for damaged files."""
-
-
-class _BgzfBlock(pyfaidx.BgzfBlock):  # type: ignore[misc]  # its base has no types
-    """A block of a bgzip file whose range includes its own first byte.
-
-    pyfaidx's own comparison assigns that byte to the end of the previous block. The byte has no address in
-    that block if the block contains 65,536 bytes, the maximum of the format.
-    """
-
-    __slots__ = ()
-
-    def __lt__(self, offset: int) -> bool:
-        return bool(self.ustart <= offset)
-
-
-def open_indexed(path: Path, index: FastaIndex) -> Any:
-    """Open the file with the given index and ignore index files next to it.
-
-    pyfaidx receives temporary index files and a link to the file, whose suffix specifies the compression.
-    """
-    bgzip = index.blocks is not None
-    with scratch_directory() as directory, warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", RuntimeWarning
-        )  # about an index that is older than its file
-        name = directory / ("reference.fa.gz" if bgzip else "reference.fa")
-        name.symlink_to(path.absolute())
-        indices = [directory / f"index{place}" for place in range(1 + bgzip)]
-        for place, content in zip(indices, index.contents(), strict=True):
-            place.write_bytes(content)
-        try:
-            file = pyfaidx.Faidx(
-                name,
-                indexname=indices[0],
-                gzi_indexname=indices[1] if bgzip else None,
-                as_raw=True,
-                rebuild=False,
-                build_index=False,
-            )
-        except FAULTS as error:
-            raise DataError(
-                f"{path}: cannot open the file: {error_text(error)}"
-            ) from None
-    if bgzip:
-        file.gzi_index = [_BgzfBlock(*block) for block in file.gzi_index]
-    return file
-
-
 _LINE_BASES = 60
-_CHUNK = (
-    1 << 20
-)  # bp per read: pyfaidx's cost per read is quadratic in the number of bp
+_LONGEST_HEADER = 1 << 16  # bytes
+_BLOCK = 1 << 14  # bp
+_MOST_BLOCKS = 256  # in memory
 _LARGE = 1 << 28  # bytes: reading a larger file takes long enough for a log line
-_ATTEMPTS = 3  # to read a file that changes while it is read
-
 _BGZIP_MODE = "wb4"  # compression level 4 of 9: five times as fast as the default, files 4 % larger
 
 
@@ -137,11 +70,11 @@ class Prepared(NamedTuple):
 class Reference:
     """Sequence of any interval of a FASTA file, plain or bgzip; plain gzip does not support random access.
 
-    The whole file is read and checked once. Its index is cached until the file changes (see `fasta_index`).
-    An index file next to it is not trusted; it is written for other programs where it is missing or wrong.
-    All bases come from the same content: if the file changes while it is open, the next `fetch` checks it
-    again. Objects can be pickled, and several processes and threads can use them. `aliases` is a file of
-    alternative contig names for callers that look up `names`; `fetch` accepts only the names in the FASTA.
+    The index (`.fai`, and `.gzi` for bgzip) next to the file is used unless it is missing, older than the file
+    or of another file. Then the whole file is checked (`scan_fasta`) and indexed; in a directory that is not
+    writable, the index is stored in the user's cache. Objects can be pickled, and several processes and
+    threads can use them. `aliases` is a file of alternative contig names for callers that look up `names`;
+    `fetch` accepts only the names in the FASTA.
     """
 
     def __init__(self, path: Path, aliases: Path | None = None) -> None:
@@ -149,17 +82,14 @@ class Reference:
         self.names = None if aliases is None else open_assembly(CUSTOM, aliases)
         """Contig names from the alias file; None without one."""
         self.path = Path(path)
-        self._index: FastaIndex | None = None  # of the content that all bases come from
-        self._identity: Identity | None = (
-            None  # of the file when its content was last checked
-        )
         self._lock = threading.Lock()
+        self._blocks: dict[tuple[str, int], str] = {}  # the last used at the end
         self._file: Any = None
         self._process = 0  # id of the process that opened the file
-        with self._lock:
-            self.contigs: dict[str, int] = {
-                name: row.length for name, row in self._open().rows.items()
-            }
+        file = self._open()
+        self.contigs: dict[str, int] = dict(
+            zip(file.references, file.lengths, strict=True)
+        )
         """Name → length in bp, in file order."""
 
     def fetch(self, interval: Interval) -> str:
@@ -175,11 +105,14 @@ class Reference:
             )
         start = min(max(interval.start, 0), length)
         end = min(max(interval.end, 0), length)
-        raw = self._letters(interval.contig, start, end)
-        if len(raw) != end - start:
-            raise DataError(f"{self.path}: cannot read {interval}: the file is damaged")
-        where = f"{self.path}: {interval.contig}:{start}-{end}"
-        sequence = clean(raw, where)
+        with self._lock:
+            if end - start > _BLOCK:
+                sequence = self._read(interval.contig, start, end)
+            else:
+                numbers = range(start // _BLOCK, -(-end // _BLOCK))
+                blocks = [self._block(interval.contig, number) for number in numbers]
+                first = start // _BLOCK * _BLOCK
+                sequence = "".join(blocks)[start - first : end - first]
         before = min(max(-interval.start, 0), len(interval))
         sequence = ("N" * before + sequence).ljust(len(interval), "N")
         return reverse_complement(sequence) if interval.strand == "-" else sequence
@@ -187,7 +120,9 @@ class Reference:
     def close(self) -> None:
         """Close the file; the next `fetch` opens it again."""
         with self._lock:
-            self._close()
+            if self._file is not None and self._process == os.getpid():
+                self._file.close()
+            self._file = None
 
     def __enter__(self) -> "Reference":
         return self
@@ -196,120 +131,131 @@ class Reference:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_lock": None, "_file": None}
+        return {**vars(self), "_lock": None, "_file": None, "_blocks": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=threading.Lock())
 
-    def _letters(self, contig: str, start: int, end: int) -> str:
-        """Return the bases of a contig as they are written in the file."""
-        with self._lock:
-            for _ in range(_ATTEMPTS):
-                self._open()
-                fault: Exception | None = None
-                try:
-                    raw = "".join(
-                        self._file.fetch(contig, first + 1, min(first + _CHUNK, end))
-                        for first in range(start, end, _CHUNK)
-                    )
-                except FAULTS as error:
-                    # pyfaidx may from now on confuse the block it failed to unpack with the previous one.
-                    fault = error
-                # Checked after reading, so that bases read before a change are discarded as well.
-                unchanged = self._is_unchanged()
-                if fault is not None or not unchanged:
-                    self._close()
-                if unchanged:
-                    if fault is None:
-                        return raw
-                    what = error_text(fault)
-                    raise DataError(
-                        f"{self.path}: cannot read {contig}:{start}-{end}: {what}"
-                    ) from None
-        raise DataError(f"{self.path}: the file changes repeatedly while it is read")
+    def _block(self, contig: str, number: int) -> str:
+        """Return a block of a contig in A C G T N; the last ones read are kept.
 
-    def _is_unchanged(self) -> bool:
+        HTSlib unpacks 64 kB of a bgzip file for each read, and callers read many windows of the same bases.
+        """
+        block = self._blocks.pop((contig, number), None)
+        if block is None:
+            start = number * _BLOCK
+            block = self._read(contig, start, min(start + _BLOCK, self.contigs[contig]))
+            if len(self._blocks) == _MOST_BLOCKS:
+                self._blocks.pop(next(iter(self._blocks)))
+        self._blocks[contig, number] = block
+        return block
+
+    def _read(self, contig: str, start: int, end: int) -> str:
+        where = f"{self.path}: {contig}:{start}-{end}"
         try:
-            return Identity.of(self.path.stat()) == self._identity
-        except OSError:
-            return False
+            with quiet_htslib():
+                raw = self._open().fetch(contig, start, end)
+        except (OSError, ValueError, LookupError) as error:
+            raise DataError(f"{where}: cannot be read: {error_text(error)}") from None
+        if len(raw) != end - start:
+            raise DataError(f"{where}: cannot be read: the file is damaged")
+        return clean(raw, where)
 
-    def _close(self) -> None:
-        if self._file is not None and self._process == os.getpid():
-            self._file.close()
-        self._file = None
-
-    def _open(self) -> FastaIndex:
-        """Open the file if it is closed and return its index; `DataError` if its content changed."""
-        # A file handle inherited by fork has the parent's file position, so each process opens its own.
+    def _open(self) -> pysam.FastaFile:
+        # A file inherited by fork has the parent's file position, so each process opens its own.
         if self._file is None or self._process != os.getpid():
-            handle = open_handle(self.path)
-            try:
-                identity = Identity.of(os.fstat(handle))
-                if identity != self._identity:
-                    index = recall(self.path, identity) or _prove(self.path, handle)
-                    if self._index is not None and self._index.sha256 != index.sha256:
-                        raise DataError(
-                            f"{self.path}: the file was changed while it was in use; start again"
-                        )
-                    self._index, self._identity = index, identity
-                    _write_index(self.path, index)
-            finally:
-                os.close(handle)
-            assert self._index is not None
-            self._file = open_indexed(self.path, self._index)
+            self._file = open_fasta(self.path)
             self._process = os.getpid()
-        assert self._index is not None
-        return self._index
+        file: pysam.FastaFile = self._file
+        return file
 
 
-def _prove(path: Path, handle: int) -> FastaIndex:
-    """Read and check a whole file; cache its index if a later change would be detected."""
-    identity = Identity.of(os.fstat(handle))
-    is_settled = settle(identity)
-    kind = compression_of(path, os.pread(handle, 18, 0))
-    if kind == "bgzip":
-        require_end_block(path)
+def open_fasta(path: Path) -> pysam.FastaFile:
+    """Open a FASTA file for random access, and index it first if it has no valid index.
+
+    `DataError`: the file is missing, truncated or not FASTA, or in a format without random access.
+    """
+    kind = compression(path)
     unfit = "plain gzip" if kind == "gzip" else flat_format(path)
     if unfit is not None:
         raise DataError(
             f"{path}: {unfit} does not support random access; write an indexed copy with "
             f"`bigbird-dna prepare reference {path} -o reference.fa.gz`"
         )
-    if os.fstat(handle).st_size >= _LARGE:
+    bgzip = kind == "bgzip"
+    if bgzip:
+        require_end_block(path)
+    status = path.stat()
+    key = f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
+    digest = hashlib.sha256(os.fsencode(key)).hexdigest()[:32]
+    cached = cache_directory() / "references" / digest
+    for prefix in (path, cached):
+        if _has_index(path, prefix, bgzip):
+            return _open_indexed(path, prefix, bgzip)
+    if status.st_size >= _LARGE:
         log(f"reading all of {path} to index it")
-    with os.fdopen(handle, "rb", closefd=False) as stream:
-        index = index_fasta(path, stream, kind == "bgzip")
-    if Identity.of(os.fstat(handle)) != identity:
-        raise DataError(f"{path}: the file was changed while it was read")
-    if is_settled:
-        remember(path, identity, index)
-    return index
-
-
-def _write_index(path: Path, index: FastaIndex) -> None:
-    """Write or correct the index files next to a file, if its directory is writable."""
-    wrong = index.wrong_files(path)
-    stale = any(place.exists() for place, _ in wrong)
-    if not wrong:
-        return
+    scan_fasta(path)
     try:
-        if not os.access(path.parent, os.W_OK):
-            raise PermissionError
-        for place, content in wrong:
-            with atomic_path(place) as temporary:
-                temporary.write_bytes(content)
-    except (OSError, DataError, UsageError):
-        if stale:
-            log(
-                f"warning: the index next to {path} is not of this file; other programs read wrong bases"
+        prefix = path
+        _write_index(path, prefix, bgzip)
+    except (OSError, UsageError):
+        prefix = cached
+        _write_index(path, prefix, bgzip)
+    log(f"indexed {path}")
+    return _open_indexed(path, prefix, bgzip)
+
+
+def _open_indexed(path: Path, prefix: Path, bgzip: bool) -> pysam.FastaFile:
+    try:
+        with quiet_htslib():
+            return pysam.FastaFile(
+                str(path), f"{prefix}.fai", f"{prefix}.gzi" if bgzip else None
             )
-        return
-    log(
-        f"the index next to {path} was not of this file; rewritten"
-        if stale
-        else f"indexing {path}"
-    )
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot open the file: {error_text(error)}") from None
+
+
+def _has_index(path: Path, prefix: Path, bgzip: bool) -> bool:
+    """Return whether the index at `prefix` exists, is not older than the file, and fits it.
+
+    Copying programs can give an old index a new time, so the places that it lists are looked at: in a plain
+    file, the header before each contig; in a bgzip file, the start of the last block.
+    """
+    names = [Path(f"{prefix}{suffix}") for suffix in (".fai", ".gzi")[: 1 + bgzip]]
+    modified = path.stat().st_mtime
+    if not all(name.is_file() and name.stat().st_mtime >= modified for name in names):
+        return False
+    try:
+        with path.open("rb") as stream:
+            if bgzip:
+                blocks = struct.unpack(
+                    f"<{names[1].stat().st_size // 8}Q", names[1].read_bytes()
+                )
+                stream.seek(blocks[-2] if len(blocks) > 1 else 0)
+                return stream.read(4) == b"\x1f\x8b\x08\x04"
+            for line in names[0].read_text(encoding="utf-8").splitlines():
+                name, _, offset, *_ = line.split("\t")
+                start = max(0, int(offset) - _LONGEST_HEADER)
+                stream.seek(start)
+                header = stream.read(int(offset) - start).rpartition(b"\n>")[2]
+                words = header.removeprefix(b">").split(maxsplit=1)
+                if not header.endswith(b"\n") or words[:1] != [name.encode()]:
+                    return False
+    except (OSError, ValueError, struct.error):
+        return False
+    return True
+
+
+def _write_index(path: Path, prefix: Path, bgzip: bool) -> None:
+    """Write the index of a FASTA file to `prefix`.fai and, for bgzip, `prefix`.gzi."""
+    with atomic_path(Path(f"{prefix}.fai")) as fai, quiet_htslib():
+        gzi = fai.with_suffix(".gzi")
+        try:
+            pysam.faidx(str(path), "--fai-idx", str(fai), "--gzi-idx", str(gzi))
+        except pysam.utils.SamtoolsError as error:
+            raise DataError(f"{path}: cannot be indexed: {error_text(error)}") from None
+        if bgzip:
+            gzi.replace(f"{prefix}.gzi")
 
 
 def prepare_reference(
@@ -391,18 +337,10 @@ def _write_chunks(
                 stream.write(("\n".join(lines) + "\n").encode())
         if assembly is not None:
             assembly.check_lengths(contigs, where, partial)
-        with fasta.open("rb") as written:
-            index = index_fasta(path, written, bgzip=True)
-            read = Identity.of(os.fstat(written.fileno()))
-        for place, content in zip(
-            indices, [*index.contents()] * len(places), strict=True
-        ):
-            place.write_bytes(content)
-    found = Identity.of(path.stat())
-    if (
-        settle(found) and found[:-1] == read[:-1]
-    ):  # the rename changed the time of the last status change
-        remember(path, found, index)
+        with quiet_htslib():
+            pysam.faidx(str(fasta))
+        for place in indices:
+            shutil.copyfile(f"{fasta}{place.suffix}", place)
     return Prepared(contigs, unknown, ambiguous)
 
 

@@ -4,9 +4,11 @@ import gzip
 import multiprocessing
 import os
 import pickle
+import shutil
 import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -16,8 +18,9 @@ from Bio import bgzf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome import packed
+from bigbird_dna.genome import reference as references
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.packed import PackedReference
@@ -127,17 +130,44 @@ def test_forked_processes_read_without_disturbing_each_other(path):
             worker.join()
 
 
-def test_an_index_in_a_directory_that_is_read_only_lives_elsewhere(
-    tmp_path, monkeypatch
-):
+def test_an_index_of_a_read_only_directory_is_in_the_cache(tmp_path, monkeypatch):
     path = written(tmp_path / "x.fa", ">a\nACGT\n")
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "access", lambda *_: False)
+    write_index = references._write_index
+
+    def refuse(path: Path, prefix: Path, bgzip: bool) -> None:
+        if prefix == path:
+            raise UsageError("read-only")
+        write_index(path, prefix, bgzip)
+
+    monkeypatch.setattr(references, "_write_index", refuse)
+    for _ in range(2):
         with Reference(path) as reference:
             assert reference.fetch(Interval("a", 1, 3)) == "CG"
-            reference.close()
-            assert reference.fetch(Interval("a", 1, 3)) == "CG"
+        monkeypatch.setattr(references, "scan_fasta", None)
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("suffix", [".fa", ".fa.gz"])
+@pytest.mark.parametrize("newer", [False, True])
+def test_the_index_of_another_file_is_made_again(tmp_path, suffix, newer):
+    """Also where a copying program gave the old index a new time."""
+    texts = {"old": "ACGT" * 90_000, "new": "TTGCA" * 50_001}
+    paths = [tmp_path / f"{name}{suffix}" for name in texts]
+    for path, (name, text) in zip(paths, texts.items(), strict=True):
+        plain = written(tmp_path / "plain.fa", f">{name[:1]}\n{text}\n>z\nAC\n")
+        if suffix == ".fa":
+            plain.rename(path)
+        else:
+            pysam.tabix_compress(str(plain), str(path), force=True)
+    with Reference(paths[0]):
+        pass
+    shutil.copyfile(paths[1], paths[0])
+    if newer:
+        for index in tmp_path.glob("old*i"):
+            os.utime(index, (2e9, 2e9))
+    with Reference(paths[0]) as reference:
+        assert reference.contigs == {"n": len(texts["new"]), "z": 2}
+        assert reference.fetch(Interval("n", 200_000, 200_005)) == "TTGCA"
 
 
 @pytest.mark.parametrize(
