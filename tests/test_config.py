@@ -416,14 +416,13 @@ def test_keys_of_no_stage() -> None:
         if not any(f"{key}.".startswith(f"{s}.") for s in read)
     }
     expected = {
-        "": "results data_dir kernel_cache num_gpus token_jobs simulation.megabases splits.similarity_strata "
+        "": "results data_dir kernel_cache num_gpus simulation.megabases splits.similarity_strata "
         "pretraining_study",
         "promoters.": "sequences chain shuffled_label_control shuffled_label_permutations annotation "
         "num_gpus",
         "sequences.": "data negatives splits sequence_column label_columns split_column task num_gpus",
         "chromatin.": "variants models min_positives_report num_gpus",
-        "chromatin.shards.": "data predictions variants",
-        "example_scan.": "stride negative_set max_megabases shards",
+        "example_scan.": "stride negative_set max_megabases",
         "tables.": "promoters chromatin initializations seeds negative_sets windows taxon motifs "
         "comparator_window models linear_probes context_negative_set pretraining_steps "
         "steps.promoters steps.chromatin learning_rates",

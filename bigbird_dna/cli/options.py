@@ -97,13 +97,18 @@ Contigs = Annotated[
     typer.Option(
         "--contig",
         metavar="NAME",
-        help="Only this contig, by any known name; repeatable.",
+        help="Only this contig, by any known name, or a part such as chr6:1-1000 "
+        "(1-based, inclusive); repeatable.",
         show_default="all",
     ),
 ]
 Regions = Annotated[
     Path | None,
-    typer.Option(metavar="BED", help="Only these regions.", show_default="all"),
+    typer.Option(
+        metavar="BED",
+        help="Only these regions: a BED file, or one such as chr6:1-1000.",
+        show_default="all",
+    ),
 ]
 Tracks = Annotated[
     str | None,

@@ -353,7 +353,6 @@ def tokenize(
     config: Path = opt.CONFIG,
     reference: Path | None = opt.RUN_REFERENCE,
     tokenizer: Path | None = opt.RUN_TOKENIZER,
-    shard: str | None = opt.SHARD,
     output: Path | None = output(
         None, "DIR", "Directory for the token stores.", opt.RESULTS.tokens
     ),
@@ -451,7 +450,6 @@ def prepare_chromatin(
         None, "BED", "Regions whose bins are excluded.", "chromatin.data.blacklist"
     ),
     reference: Path | None = opt.RUN_REFERENCE,
-    shard: str | None = opt.SHARD,
     output: Path | None = output(
         None, "DIR", "Data set to write.", opt.RESULTS.chromatin_data
     ),
@@ -469,8 +467,6 @@ def prepare_chromatin(
 
     published = [] if bundle is None else [f"chromatin.data.tracks={DEEPSEA}"]
     settings, paths = opt.read_run(config, [*(overrides or ()), *published])
-    if shard is not None and output is None:
-        raise UsageError("--shard needs -o with the shard file")
     prepare_data(
         settings,
         reference or paths.reference,
@@ -479,5 +475,4 @@ def prepare_chromatin(
         blacklist=blacklist,
         bundle=bundle,
         bins=bins,
-        shard=shard,
     )

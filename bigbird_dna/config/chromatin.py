@@ -186,14 +186,6 @@ class ChromatinCalibrationConfig(CalibrationConfig):
     )
 
 
-class ChromatinShardsConfig(Section):
-    """Number of shards of long jobs; results are the same, scores to 1e-6, for every number."""
-
-    data: int = field(1, "shards that label the bins of the data set", ge=1, le=10_000)
-    predictions: int = field(1, "shards that predict the test bins", ge=1, le=10_000)
-    variants: int = field(1, "shards that score the variants", ge=1, le=10_000)
-
-
 class ChromatinConfig(Section):
     """Chromatin models: variants, ensemble and report, and one section per stage."""
 
@@ -210,7 +202,6 @@ class ChromatinConfig(Section):
     num_gpus: int = field(
         1, "torchrun processes for the training of a model", ge=1, le=MOST_PROCESSES
     )
-    shards: ChromatinShardsConfig = ChromatinShardsConfig()
     data: ChromatinDataConfig = ChromatinDataConfig()
     model: ChromatinModelConfig = ChromatinModelConfig()
     training: ChromatinTrainingConfig = ChromatinTrainingConfig()
@@ -223,8 +214,6 @@ class ChromatinConfig(Section):
         return self.model.ensemble and self.training.train_fraction == 1
 
     def _faults(self) -> Iterator[str]:
-        if self.data.tracks == DEEPSEA and self.shards.data > 1:
-            yield f"tracks {DEEPSEA} have published labels, without shards: shards.data must be 1"
         single = "pooling cls predicts one bin per window"
         # A stage's file may omit the model: its default pooling must not constrain other sections.
         if "model" in self.model_fields_set and self.model.pooling == "cls":

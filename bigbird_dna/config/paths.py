@@ -127,10 +127,6 @@ class RunPaths:
         """Directory of an experiment: `ARM/SEED` per job, and data sets of the experiment in `data`."""
         return self.results / f"experiments/{name}"
 
-    def piece(self, file: Path, number: int | str, of: int) -> Path:
-        """Shard file of a job that writes a file or directory, before shards are merged."""
-        return file.with_name(f"{file.name}.piece-{number}-of-{of}")
-
     def stage(self, stage: str) -> Path:
         """File with the configuration sections that a stage reads."""
         return self.results / f"config/{stage}.yaml"

@@ -52,9 +52,6 @@ class ScoringConfig(Section):
         "of it",
         gt=0,
     )
-    shards: int = field(
-        1, "number of shards; scores are the same to 1e-6", ge=1, le=10_000
-    )
 
 
 class Config(Section):
@@ -70,12 +67,6 @@ class Config(Section):
     )
     num_gpus: int = field(
         1, "torchrun processes for pretraining", ge=1, le=MOST_PROCESSES
-    )
-    token_jobs: int = field(
-        1,
-        "jobs among which tokenization is divided; results are byte-identical",
-        ge=1,
-        le=10_000,
     )
     seed: int = field(
         1, "random seed of simulation, documents and negatives", ge=0, lt=2**32
@@ -437,7 +428,6 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "report": (
         *(
             "num_gpus",
-            "token_jobs",
             "seed",
             "simulation",
             "genome",

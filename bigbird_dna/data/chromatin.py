@@ -14,12 +14,10 @@ from bigbird_dna.config import (
 )
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import scratch_directory
-from bigbird_dna.disk.shards import find_shard
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.chromatin.dataset import (
     ChromatinData,
     build_dataset,
-    write_label_shard,
 )
 from bigbird_dna.genome.chromatin.deepsea import build_deepsea
 from bigbird_dna.genome.chromatin.labels import BinSource, Labeling
@@ -141,21 +139,15 @@ def prepare_data(
     blacklist: Path | None = None,
     bundle: Path | None = None,
     bins: Path | None = None,
-    shard: str | None = None,
 ) -> None:
     """Write the data set `output` as configured in the sections `genome` and `chromatin.data`.
 
     `tracks` (a table, a folder of peaks, or the promoters whose start sites are the tracks if
     chromatin.data.tracks is "tss") and `blacklist` (BED) default to those of the configuration. If
-    chromatin.data.tracks is "deepsea", `bundle` and `bins` default to the run's downloads. With `shard`, such
-    as "3/8", `output` is the file of one shard of the bins, for `merge_shards`.
+    chromatin.data.tracks is "deepsea", `bundle` and `bins` default to the run's downloads.
     """
-    part, data = find_shard(shard, output), config.chromatin.data
+    data = config.chromatin.data
     if data.tracks == DEEPSEA:
-        if part is not None:
-            raise UsageError(
-                f"--shard {part}: DeepSEA's published labels cannot be sharded"
-            )
         if blacklist is not None:
             raise UsageError(
                 f"--blacklist {blacklist}: DeepSEA's published bins cannot be filtered"
@@ -199,12 +191,7 @@ def prepare_data(
             labeling,
             blacklist or files.get("blacklist"),
         )
-        if part is None:
-            build_dataset(output, made_of)
-        else:
-            log(
-                f"shard {part}: {write_label_shard(output, part, made_of):,} candidate bins"
-            )
+        build_dataset(output, made_of)
 
 
 def _tracks(

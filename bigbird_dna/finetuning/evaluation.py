@@ -41,16 +41,14 @@ from bigbird_dna.data.promoter_windows import (
 from bigbird_dna.disk.atomic import atomic_path, check_writable, write_array
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.outputs import check_output
-from bigbird_dna.disk.shards import ShardFile, contents, find_shard, write_shard
 from bigbird_dna.errors import (
     ConfigError,
     DataError,
     ModelError,
-    UsageError,
     check_at_least_one,
     check_choice,
 )
-from bigbird_dna.genome.chromatin.dataset import FILES, ChromatinData, read_dataset
+from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.metrics.auroc import auroc
@@ -64,11 +62,9 @@ from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.ensemble import networks_alone
 from bigbird_dna.model.inference import choose_device, inference, supported_precision
 from bigbird_dna.model.settings import KMER_WINDOW
-from bigbird_dna.training.initialization import model_files
 
 # Axes: n bins, T tracks.
 
-KIND = "predicted bins"
 BINS_AT_ONCE = 512
 BASELINE_BINS = (
     60_000  # maximum number of training bins that k-mer regressions are fitted to
@@ -364,7 +360,6 @@ def evaluate_models(
     output: Path,
     labels: Path | None = None,
     network: Path | None = None,
-    shard: str | None = None,
     precision: str = "auto",
     batch_size: int = 16,
     device: str = "auto",
@@ -372,19 +367,13 @@ def evaluate_models(
     """Write the models' mean probabilities (n, T) for the test bins of a data set as `.npy`.
 
     `labels` is an output directory for these bins and their labels, `bins.parquet` and `labels.npz`; None:
-    not written. `network` is a file for the probabilities without the regressions of ensembles. With `shard`,
-    e.g. "3/8", `output` and `network` are files of one shard of the bins, for `merge_shards`. Output paths
-    are checked before prediction starts.
+    not written. `network` is a file for the probabilities without the regressions of ensembles. Output
+    paths are checked before prediction starts.
     """
     check_at_least_one({"batch_size": batch_size})
     place = choose_device(device)
     precision = supported_precision(precision, place)
     computing = inference(precision, place)
-    part = find_shard(shard, output)
-    if part is not None and labels is not None:
-        raise UsageError(
-            f"--shard {part}: labels are written only without --shard, for all bins at once"
-        )
     bins, rows = _read_test_bins(
         config, data, output, labels, [data, reference, *models]
     )
@@ -393,8 +382,6 @@ def evaluate_models(
         [load_chromatin_model(path) for path in models],
         Reference(reference),
     )
-    numbers = range(len(rows)) if part is None else part.rows(len(rows))
-    some = rows[numbers.start : numbers.stop]
     with computing:
         options: Any = {
             "center_fraction": config.center_fraction,
@@ -402,51 +389,12 @@ def evaluate_models(
             "device": device,
         }
         values = predict_bins(
-            loaded, bins, genome, some, networks=network is not None, **options
+            loaded, bins, genome, rows, networks=network is not None, **options
         )
     both, *alone = np.split(values, values.shape[1] // len(bins.tracks), axis=1)
-    if part is None:
-        if network is not None:
-            write_array(network, alone[0])
-        _write(output, both, labels, bins, rows)
-        return
-    files = [data / name for name in FILES] + [
-        file for model in loaded for file in model_files(model)
-    ]
-    chosen = config.model_dump(
-        mode="json", include={"test_bins", "center_fraction", "seed"}
-    )
-    chosen |= {} if precision == "float32" else {"precision": precision}
-    shape = [len(rows), len(bins.tracks)]
-    job = {
-        "content": contents(genome.path, *files),
-        "evaluation": chosen,
-        "shape": shape,
-    }
     if network is not None:
-        with write_shard(network, KIND, part, {**job, "network_alone": True}) as writer:
-            writer.write_array("values", alone[0])
-    with write_shard(output, KIND, part, job) as writer:
-        writer.write_array("values", both)
-
-
-def merge(shards: Sequence[ShardFile], output: Path) -> int:
-    """Write the array (n, T) of all shards, equal to that of an unsharded run, as `.npy`; return n."""
-    check_output(output, [shard.path for shard in shards])
-    rows, tracks = shards[0].described(lambda job: job["shape"])
-    parts = []
-    for shard in shards:
-        (values,) = shard.arrays("values")
-        if values.dtype != np.float32 or values.shape != (
-            len(shard.shard.rows(rows)),
-            tracks,
-        ):
-            raise DataError(
-                f"{shard.path}: damaged: the shard's values do not match its bins"
-            )
-        parts.append(values)
-    write_array(output, np.concatenate(parts))
-    return int(rows)
+        write_array(network, alone[0])
+    _write(output, both, labels, bins, rows)
 
 
 def evaluate_baseline(

@@ -4,7 +4,7 @@ Only the first three columns are used. Coordinates are 0-based and half-open, as
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from bigbird_dna.console import log
 from bigbird_dna.disk.compression import read_lines
-from bigbird_dna.errors import DataError, one_of
+from bigbird_dna.errors import DataError, UsageError, one_of
 from bigbird_dna.genome.assembly import Assembly, contig_finder, shown
 from bigbird_dna.genome.fields import FURTHEST, check_name, quoted, whole_number
 from bigbird_dna.genome.sequence import MOST_CONTIGS, NO_INTERVALS, Intervals
@@ -242,6 +242,44 @@ def contig_names(contigs: Sequence[str] | str) -> tuple[str, ...]:
     return (contigs,) if isinstance(contigs, str) else tuple(contigs)
 
 
+_REGION = re.compile(
+    r"(?P<contig>.+):(?P<first>[0-9][0-9,]{0,29})(?:-(?P<last>[0-9,]{0,30}))?", re.ASCII
+)
+
+
+def parse_region(text: str) -> tuple[str, int, int | None] | None:
+    """Parse `chr6:1,001-2,000` (1-based, both ends inclusive, as in samtools); None for any other text.
+
+    Returns contig, start and end, 0-based and half-open. `chr6:1001` and `chr6:1001-` have no end: None.
+    """
+    match = _REGION.fullmatch(text.strip())
+    if match is None:
+        return None
+    start = int(match["first"].replace(",", "")) - 1
+    last = (match["last"] or "").replace(",", "")
+    return match["contig"], start, int(last) if last else None
+
+
+def _region_on(
+    text: str, known: Mapping[str, int], find: Callable[[str], str | None]
+) -> tuple[str, Intervals | None] | None:
+    """Return the contig, and the part of it (None: all), that a text selects; None if it is not known."""
+    whole = find(text)
+    if whole in known:
+        return whole, None
+    region = parse_region(text)
+    contig = find(region[0]) if region else None
+    if region is None or contig not in known:
+        return None
+    _, start, end = region
+    end = known[contig] if end is None else end
+    if not 0 <= start < end:
+        raise UsageError(
+            f"region {text}: needs 1 <= start <= end (1-based, both inclusive)"
+        )
+    return contig, Intervals(np.array([start]), np.array([end]))
+
+
 def find_places(
     contigs: Sequence[str],
     regions: Path | str | None,
@@ -249,10 +287,12 @@ def find_places(
     where: Path | str,
     names: Assembly | None,
 ) -> Places | None:
-    """Return the regions of a BED file on the given contigs; None if neither is given, for no restriction.
+    """Return the selected contigs and regions; None if neither is given, for no restriction.
 
-    `contigs` have any name that `contig_finder` accepts: names in `names` or in `known` (bp by name), the
-    contigs of `where`. Unknown contigs cause a warning in the log; `DataError` if none is known.
+    `regions` is a BED file, or a region as in `parse_region`. `contigs` are contigs, or such regions, with
+    any name that `contig_finder` accepts: names in `names` or in `known` (bp by name), the contigs of
+    `where`. If both are given, places are in both. Unknown contigs cause a warning in the log; `DataError` if
+    none is known.
     """
     if not contigs and regions is None:
         return None
@@ -261,35 +301,64 @@ def find_places(
     def name(contig: str) -> str:
         return find(contig) or contig
 
-    unknown = [contig for contig in dict.fromkeys(contigs) if name(contig) not in known]
-    if contigs and len(unknown) == len(set(contigs)):
+    chosen = {text: _region_on(text, known, find) for text in contigs}
+    unknown = [text for text, part in chosen.items() if part is None]
+    if contigs and len(unknown) == len(chosen):
         raise DataError(
             f"{where}: no contig {shown(unknown)}: {one_of(unknown[0], known)}"
         )
     if unknown:
         log(f"warning: {where} has no contig {shown(unknown)}")
-    wanted = {name(contig) for contig in contigs}
+    selected = _join_places(part for part in chosen.values() if part is not None)
     if regions is None:
-        return Places(dict.fromkeys(wanted), name)
-    peaks = read_peaks(Path(regions))
-    if not len(peaks):
-        raise DataError(f"{regions}: the file contains no regions")
-    absent = {
-        c: len(found.starts)
-        for c, found in peaks.contigs.items()
-        if name(c) not in known
-    }
-    if len(absent) == len(peaks.contigs):
-        raise DataError(
-            f"{regions}: none of its contigs ({shown(absent)}) is in {where} ({shown(known)})"
+        return Places(selected, name)
+
+    region = _region_on(str(regions), known, find)
+    if region is not None and not Path(regions).exists():
+        placed = _join_places([region])
+    else:
+        peaks = read_peaks(Path(regions))
+        if not len(peaks):
+            raise DataError(f"{regions}: the file contains no regions")
+        absent = {
+            contig: len(found.starts)
+            for contig, found in peaks.contigs.items()
+            if name(contig) not in known
+        }
+        if len(absent) == len(peaks.contigs):
+            raise DataError(
+                f"{regions}: none of its contigs ({shown(absent)}) is in {where} ({shown(known)})"
+            )
+        warn_of_absent(regions, "regions", where, absent)
+        placed = _join_places(
+            (name(contig), found) for contig, found in peaks.contigs.items()
         )
-    warn_of_absent(regions, "regions", where, absent)
-    placed = Intervals.joined(
-        (name(contig), found) for contig, found in peaks.contigs.items()
-    )
-    return Places(
-        {c: found for c, found in placed.items() if c in wanted or not wanted}, name
-    )
+    if not contigs:
+        return Places(placed, name)
+    both: dict[str, Intervals | None] = {}
+    for contig in (name for name in placed if name in selected):
+        one, other = placed[contig], selected[contig]
+        both[contig] = one if other is None else other
+        if one is not None and other is not None:
+            parts = [
+                part
+                for start, end in zip(one.starts, one.ends, strict=True)
+                for part in other.clipped(int(start), int(end))
+            ]
+            ends = np.array(parts, np.int64).reshape(-1, 2).T
+            both[contig] = Intervals(*ends)
+    return Places(both, name)
+
+
+def _join_places(
+    parts: Iterable[tuple[str, Intervals | None]],
+) -> dict[str, Intervals | None]:
+    """Join the parts of each contig; a contig of which all is selected is None."""
+    listed = list(parts)
+    joined: dict[str, Intervals | None] = {
+        **Intervals.joined((name, part) for name, part in listed if part is not None)
+    }
+    return joined | {name: None for name, part in listed if part is None}
 
 
 def warn_of_absent(

@@ -20,11 +20,9 @@ from bigbird_dna.config import GenomeConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, meant
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown
+from bigbird_dna.genome.intervals import parse_region
 from bigbird_dna.genome.sequence import Interval, Intervals, Positions
 
-_REGION = re.compile(
-    r"(?P<contig>.+):(?P<first>[0-9,]{1,30})(?:-(?P<last>[0-9,]{0,30}))?"
-)
 _WRITTEN = re.compile(
     r"(?P<contig>.+):(?P<first>[0-9]{1,18})-(?P<last>[0-9]{1,18})", re.ASCII
 )
@@ -60,18 +58,18 @@ def find_named_region(
     whole = assembly.match(text, contigs)
     if whole is not None:
         return Interval(whole, 0, contigs[whole])
-    match = _REGION.fullmatch(text.strip())
-    contig = assembly.match(match["contig"], contigs) if match else None
-    if contig is None or match is None:
+    region = parse_region(text)
+    contig = assembly.match(region[0], contigs) if region else None
+    if contig is None or region is None:
         return None
     length = contigs[contig]
-    first = int(match["first"].replace(",", "") or 0)
-    last = int((match["last"] or "").replace(",", "") or length)
-    if not 1 <= first <= last <= length:
+    start = region[1]
+    end = length if region[2] is None else region[2]
+    if not 0 <= start < end <= length:
         raise ConfigError(
             f"{where}: {text!r}: positions on {contig} must be from 1 to {length:,}"
         )
-    return Interval(contig, first - 1, last)
+    return Interval(contig, start, end)
 
 
 def format_named_region(region: Interval) -> str:

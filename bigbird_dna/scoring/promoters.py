@@ -120,8 +120,7 @@ def score_promoters(
     contigs, regions
         Only these records; only windows that overlap the regions, which are a BED file or "chr6:1001-2000"
         (1-based, inclusive, as for samtools). bedgraph and bigwig have only the signal in the regions. The
-        windows are those of a complete scan, so that the results of several parts can be concatenated. If
-        both are given, windows must satisfy both.
+        windows are those of a complete scan. If both are given, windows must satisfy both.
     tss_offset
         Every record is a promoter whose TSS is this base of it (0-based, on the record's forward strand). One
         window is scored per record, with its TSS position (of a chromatin model, the center of the central

@@ -1,29 +1,22 @@
-"""Write token stores: encode the documents of a split in parallel, in shards of a fixed size.
+"""Write token stores: encode the documents of a split in parallel, in shards of a fixed size."""
 
-The division into shards depends only on the documents, so that several jobs can each write a part of the
-shards, whose files are those of a single job.
-"""
-
-import os
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from bigbird_dna.console import progress
 from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.disk.directories import atomic_directory
-from bigbird_dna.disk.shards import Shard
 from bigbird_dna.errors import DataError, shortened
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, fraction_n, reverse_complement
-from bigbird_dna.genome.splits import Split, name_parts
+from bigbird_dna.genome.splits import name_parts
 from bigbird_dna.tokens.corpus import (
     MAX_N,
     Document,
@@ -33,15 +26,13 @@ from bigbird_dna.tokens.corpus import (
 )
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
 from bigbird_dna.tokens.shard import (
-    FILES,
-    MANIFEST,
     EncodedDocument,
     TokenShardInfo,
     TokenShardWriter,
     own_checksum,
     shard_name,
 )
-from bigbird_dna.tokens.store import COUNTS, DESCRIPTION, FORMAT, StoreInfo, read_info
+from bigbird_dna.tokens.store import COUNTS, DESCRIPTION, FORMAT, StoreInfo
 
 SHARD_BASES = (
     1 << 30
@@ -59,15 +50,13 @@ def build_store(
     seed: int = 0,
     max_n: float = MAX_N,
     workers: int = 1,
-    shard: Shard | None = None,
     shard_bases: int = SHARD_BASES,
     description: str = "tokenizing",
 ) -> StoreInfo:
     """Draw the documents of a split's contigs or segments, encode them, and write a store atomically.
 
-    A shard ends with the document that reaches `shard_bases` bp. With `shard` K/N, only the K-th of N parts
-    of the shards is written, for `merge_stores`. The bytes depend on the sequence, the tokenizer, the plan,
-    `max_n`, the seed and `shard_bases`, but not on the number of processes or parts. Sentences are encoded
+    A shard ends with the document that reaches `shard_bases` bp. The bytes depend on the sequence, the tokenizer, the plan,
+    `max_n`, the seed and `shard_bases`, but not on the number of processes. Sentences are encoded
     one by one; those with a larger fraction of N than `max_n` are skipped. `DataError` if none is left.
     Memory does not grow with the genome.
     """
@@ -76,109 +65,29 @@ def build_store(
         1 for _ in iter_documents(segments, plan.first, seed)
     )  # before documents are divided
     parts = list(_divide(iter_documents(segments, plan, seed), first, shard_bases))
-    rows = (shard or Shard(1, 1)).rows(len(parts))
-    own = parts[rows.start : rows.stop]
-    skipped = sum(part.documents for part in parts[: own[0].number - 1]) if own else 0
-    total = sum(part.documents for part in own)
-    documents = islice(iter_documents(segments, plan, seed), skipped, skipped + total)
+    total = sum(part.documents for part in parts)
+    documents = iter_documents(segments, plan, seed)
     with atomic_directory(Path(directory)) as temporary:
         encoded = ordered_map(_Encoder(reference, tokenizer, max_n), documents, workers)
         encoded = progress(encoded, description, total=total)
-        written = [_write_shard(temporary, part, split, encoded) for part in own]
+        written = [_write_shard(temporary, part, split, encoded) for part in parts]
         info = _describe(reference, segments, tokenizer, plan, split, seed, max_n)
         info |= {"shard_bases": shard_bases, "shard_count": len(parts)}
-        source = reference.path if shard is None else None
-        return finish_store(temporary, info, written, source)
-
-
-def merge_stores(parts: Sequence[Path], output: Path) -> int:
-    """Merge the directories that `build_store` wrote for each split and part; return the number of shards.
-
-    Files are linked if possible, else copied. `DataError` if one is not a part of these stores, or if a
-    shard is missing or given twice.
-    """
-    found = {
-        split: _parts([part / split for part in parts]) for split in get_args(Split)
-    }
-    for split, of_split in found.items():
-        with atomic_directory(output / split) as temporary:
-            for number, (directory, _) in of_split.shards.items():
-                _link(directory / shard_name(number), temporary / shard_name(number))
-            shards = [shard for _, shard in of_split.shards.values()]
-            finish_store(temporary, of_split.job, shards, of_split.home)
-    return sum(len(of_split.shards) for of_split in found.values())
-
-
-class _Parts(NamedTuple):
-    """All parts of a store: what they have in common, and the directory and manifest of each shard."""
-
-    home: Path  # of the first part
-    job: dict[str, Any]
-    shards: dict[int, tuple[Path, TokenShardInfo]]  # by number, in order
-
-
-def _parts(directories: Sequence[Path]) -> _Parts:
-    """Read the parts of a store; `DataError` as in `merge_stores`."""
-    home = directories[0]
-    job = _job(read_info(home / DESCRIPTION, whole=False))
-    shards: dict[int, tuple[Path, TokenShardInfo]] = {}
-    for directory in directories:
-        info = read_info(directory / DESCRIPTION, whole=False)
-        other = _job(info)
-        if key := next(
-            (key for key in {**job, **other} if other.get(key) != job.get(key)), ""
-        ):
-            raise DataError(
-                f"{directory} and {home} are parts of different stores: different {key}"
-            )
-        for shard in info["shards"]:
-            if (number := shard["number"]) in shards:
-                raise DataError(
-                    f"{directory} and {shards[number][0]} both have shard {number}"
-                )
-            shards[number] = directory, shard
-    expected = range(1, job["shard_count"] + 1)
-    if missing := [number for number in expected if number not in shards]:
-        shown = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
-        raise DataError(
-            f"{home}: cannot merge: of {len(expected):,} shards, these are missing: {shown}"
-        )
-    return _Parts(home, job, {number: shards[number] for number in expected})
-
-
-def _job(info: StoreInfo) -> dict[str, Any]:
-    """Return what all parts of a store have in common."""
-    return {
-        key: value
-        for key, value in info.items()
-        if key not in (*COUNTS, "shards", "sha256")
-    }
-
-
-def _link(source: Path, target: Path) -> None:
-    target.mkdir()
-    for name in (*FILES, MANIFEST):
-        with suppress(OSError):  # another file system, or one without links
-            os.link(source / name, target / name)
-            continue
-        try:
-            shutil.copyfile(source / name, target / name)
-        except FileNotFoundError:
-            raise DataError(f"{source / name}: no such file") from None
+        return finish_store(temporary, info, written, reference.path)
 
 
 def finish_store(
     directory: Path,
     info: Mapping[str, Any],
     shards: list[TokenShardInfo],
-    source: Path | None,
+    source: Path,
 ) -> StoreInfo:
     """Write the description of complete shards.
 
-    For a whole store, made from `source`: `DataError` if it has contigs but no sentences.
+    `DataError`, which names the `source`, if the store has contigs but no sentences.
     """
     found = {**info, **{key: sum(one[key] for one in shards) for key in COUNTS}}  # type: ignore[literal-required]
-    if source and info["contigs"] and not found["sentences"]:
+    if info["contigs"] and not found["sentences"]:
         raise DataError(
             f"{source}: no sentence of {shortened(', '.join(info['contigs'][:4]), 200)} has at most "
             f"{info['max_n']:.0%} N, so there is nothing to tokenize"

@@ -19,8 +19,6 @@ from bigbird_dna.config import Config
 from bigbird_dna.config.data import TokensConfig
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.atomic import write_json
-from bigbird_dna.disk.shards import find_shard
-from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import (
@@ -282,22 +280,15 @@ def tokenize(
     tokenizer: Path,
     output: Path,
     workers: int = 1,
-    shard: str | None = None,
 ) -> None:
     """Divide a genome into documents, and write the token stores train, valid and test into `output`.
 
     Training contigs are read in `tokens.genome_passes` passes with different starts, every second pass on the
     reverse strand if `tokens.strands` is both; the other contigs are read in one pass. Regions held out only
     for chromatin are held out here too. Sentences with more than half N are skipped and counted. Each store
-    is written atomically, and does not depend on the number of processes, `workers`. With `shard` K/N, only
-    the K-th part of each store is written, for `merge_stores`; `UsageError` into the run's own directory.
+    is written atomically, and does not depend on the number of processes, `workers`.
     `ConfigError` if contigs or regions are not in the reference.
     """
-    part = find_shard(shard, output)
-    if part is not None and output == config.paths.tokens:
-        raise UsageError(
-            "--shard needs -o with a directory other than that of the run's stores"
-        )
     pieces, genome = load_tokenizer(tokenizer), _Genome.open(config, reference)
     for split in get_args(Split):
         plan = DocumentPlan(
@@ -319,16 +310,10 @@ def tokenize(
             split=split,
             seed=config.seed,
             workers=workers,
-            shard=part,
             description=f"tokenizing {split}",
         )
-        own = (
-            ""
-            if part is None
-            else f"{len(info['shards']):,} of {info['shard_count']:,} shards of "
-        )
         log(
-            f"{split}: {own}{genome.extent(split)} contigs × {plan.passes} passes: "
+            f"{split}: {genome.extent(split)} contigs × {plan.passes} passes: "
             f"{info['documents']:,} documents, {info['sentences']:,} sentences, "
             f"{info['tokens']:,} tokens, {info['bases']:,} bp; "
             f"{info['skipped_sentences']:,} sentences skipped because of N"

@@ -62,14 +62,13 @@ class StoreInfo(TypedDict):
     sentences_per_document: list[int]
     seed: int
     shard_bases: int  # bp that are read for a shard, rounded up to whole documents
-    shard_count: int  # shards of the whole store
-    shards: list[TokenShardInfo]  # of the whole store, or of one job's part
+    shard_count: int
+    shards: list[TokenShardInfo]
     sha256: str  # of all other keys, see `own_checksum`
 
 
-def read_info(path: Path, *, whole: bool = True) -> StoreInfo:
-    """Read the description at `path`; `DataError` if it is missing, damaged or has a wrong checksum, or with
-    `whole` if it is only a part of a store."""
+def read_info(path: Path) -> StoreInfo:
+    """Read the description at `path`; `DataError` if it is missing, damaged or has a wrong checksum."""
     if not path.is_file():
         raise DataError(f"{path.parent}: not a token store (no {path.name})")
     info = read_json_of(path, DataError, "not readable as JSON")
@@ -92,10 +91,10 @@ def read_info(path: Path, *, whole: bool = True) -> StoreInfo:
     if info["sha256"] != own_checksum(info):
         raise DataError(f"{path}: the file is damaged: wrong sha256; tokenize again")
     numbers = [shard["number"] for shard in info["shards"]]
-    if whole and numbers != [*range(1, info["shard_count"] + 1)]:
+    if numbers != [*range(1, info["shard_count"] + 1)]:
         raise DataError(
-            f"{path}: describes not all of the {info['shard_count']:,} shards of the store; merge its parts "
-            "with merge-shards"
+            f"{path}: describes not all of the {info['shard_count']:,} shards of the store; "
+            "tokenize again"
         )
     return cast(StoreInfo, info)
 

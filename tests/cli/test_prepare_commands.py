@@ -264,33 +264,6 @@ def test_paths_threads_and_overrides(config: Path, run: Run) -> None:
     assert not (tmp / "results" / "tokens").exists()
 
 
-def test_tokens_of_jobs_are_merged_to_those_of_one(config: Path, run: Run) -> None:
-    home = config.parent
-    assert (
-        run("prepare tokenizer", config).code == run("prepare tokens", config).code == 0
-    )
-    pieces = [home / f"tokens-{number}" for number in (1, 2)]
-    for number, piece in enumerate(pieces, 1):
-        assert (
-            run("prepare tokens", config, "--shard", f"{number}/2", "-o", piece).code
-            == 0
-        )
-    assert run("merge-shards", *pieces, "-o", home / "merged").code == 0
-    for split in ("train", "valid", "test"):
-        expected = home / "results/tokens" / split
-        assert (
-            TokenStore.open(home / "merged" / split, verify=True).info
-            == TokenStore.open(expected).info
-        )
-    refused(run("merge-shards", *pieces), 2)
-    refused(
-        run("merge-shards", pieces[0], "-o", home / "half"),
-        1,
-        pieces[0],
-        after_log=True,
-    )
-
-
 def test_the_corpus_has_the_size_of_the_configuration(config: Path, run: Run) -> None:
     # 11 pieces are always there; a corpus of 30 bases has no room for a thousand others.
     options = [
@@ -319,8 +292,6 @@ def test_the_corpus_has_the_size_of_the_configuration(config: Path, run: Run) ->
         (["prepare tokens", "{config}", "--set", "tokens.genome_passes=many"], 2),
         (["prepare tokens", "{config}", "--threads", "0"], 2),
         (["prepare tokens", "{config}"], 1),
-        (["prepare tokens", "{config}", "--shard", "1/2"], 2),
-        (["prepare tokens", "{config}", "--shard", "3/2", "-o", "{config}.piece"], 2),
         (["prepare tokens", "{config}", "--tokenizer", "{config}"], 1),
         (["prepare tokenizer", "{config}", "--reference", "no.fa"], 1),
         (["prepare tokenizer", "{config}", "--set", "genome.test=[four]"], 2),

@@ -8,7 +8,6 @@ import pytest
 
 from bigbird_dna.config import load_config
 from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.disk.shards import Shard
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, whole_contigs
@@ -27,17 +26,18 @@ from tests.training.curve import ALONE
 PLAN = DocumentPlan(2, 300, (50, 100), (5, 9))
 
 
-def renumber(store: Path) -> None:
-    """Make a part of a store a store of its own."""
-    info = json.loads((store / "store.json").read_text())
+def take_shards(whole: Path, store: Path, chosen: slice) -> None:
+    """Make a store of some of the shards of another."""
+    info = json.loads((whole / "store.json").read_text())
+    info["shards"] = info["shards"][chosen]
+    store.mkdir(parents=True)
     for number, shard in enumerate(info["shards"], 1):
-        (store / shard_name(shard["number"])).rename(store / shard_name(number))
+        own = store / shard_name(number)
+        shutil.copytree(whole / shard_name(shard["number"]), own)
         shard["number"] = number
-        (store / shard_name(number) / "shard.json").write_text(json.dumps(shard))
+        (own / "shard.json").write_text(json.dumps(shard))
     info["shard_count"] = len(info["shards"])
-    assert {
-        key: sum(shard[key] for shard in info["shards"]) for key in COUNTS
-    }.items() <= info.items()
+    info |= {key: sum(shard[key] for shard in info["shards"]) for key in COUNTS}
     info["sha256"] = own_checksum(info)
     (store / "store.json").write_text(json.dumps(info))
 
@@ -53,12 +53,7 @@ def home(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     other = DnaTokenizer.train(["ACGT" * 20], home / "other.model", 12)
     contigs = whole_contigs({"one": reference.contigs["one"]})
 
-    def build(
-        name: str,
-        segments: list[Interval],
-        pieces: DnaTokenizer,
-        shard: Shard | None = None,
-    ) -> None:
+    def build(name: str, segments: list[Interval], pieces: DnaTokenizer) -> None:
         shutil.copytree(paths.tokens / "valid", home / name / "valid")
         shutil.copyfile(paths.tokenizer, home / name / "tokenizer.model")
         target = home / name / "train"
@@ -70,13 +65,15 @@ def home(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             PLAN,
             seed=3,
             shard_bases=4000,
-            shard=shard,
         )
 
     build("whole", contigs, tokenizer)
-    for number, name in enumerate(("first", "second"), 1):
-        build(name, contigs, tokenizer, Shard(number, 2))
-        renumber(home / name / "train")
+    whole = home / "whole/train"
+    half = len([*whole.glob("shard-*")]) // 2
+    for name, chosen in (("first", slice(half)), ("second", slice(half, None))):
+        shutil.copytree(paths.tokens / "valid", home / name / "valid")
+        shutil.copyfile(paths.tokenizer, home / name / "tokenizer.model")
+        take_shards(whole, home / name / "train", chosen)
     build("none", [], tokenizer)
     build("other", contigs, other)
     return home

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bigbird_dna
-from bigbird_dna.errors import DataError
-from bigbird_dna.genome.intervals import find_places
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.intervals import find_places, parse_region
 from bigbird_dna.genome.sequence import centered_tiles, count_tiles
 from bigbird_dna.model import inference
 from bigbird_dna.model.promoter import LoadedPromoterModel
@@ -274,6 +274,42 @@ def test_contigs_under_their_other_names(tmp_path: Path) -> None:
     assert find_places([], None, known, "x.fa", None) is None
     with fails(DataError):
         find_places(["1"], None, known, "x.fa", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "region"),
+    [
+        ("chr6:1-1000", ("chr6", 0, 1000)),
+        ("chr6:1,001-2,000", ("chr6", 1000, 2000)),
+        ("HLA:x:7", ("HLA:x", 6, None)),
+        ("6:7-", ("6", 6, None)),
+        *((text, None) for text in ("chr6", "chr6:", "chr6:a-b", "chr6:-5")),
+    ],
+)
+def test_regions_are_written_as_for_samtools(
+    text: str, region: tuple[str, int, int | None] | None
+) -> None:
+    assert parse_region(text) == region
+
+
+def test_parts_of_contigs_are_selected(tmp_path: Path) -> None:
+    known = {"chr22": 1000, "HLA:1-5": 50}
+    (tmp_path / "x.bed").write_text("chr22\t90\t210\n")
+    for contigs, regions, clipped in (
+        (["22:101-200"], None, [(100, 200)]),
+        ([], "chr22:901", [(900, 1000)]),
+        (["22:101-200", "chr22:151-300"], None, [(100, 300)]),
+        (["22:101-150", "chr22:301-400"], "22:141-310", [(140, 150), (300, 310)]),
+        (["22:101-200"], tmp_path / "x.bed", [(100, 200)]),
+        (["HLA:1-5"], None, []),
+    ):
+        places = find_places(contigs, regions, known, "x.fa", None)
+        assert places is not None
+        assert list(places.clipped("chr22", 0, 1000)) == clipped
+        assert places.whole("HLA:1-5") == (contigs == ["HLA:1-5"])
+    for wrong in ("22:0-5", "22:9-8"):
+        with fails(UsageError, wrong):
+            find_places([wrong], None, known, "x.fa", None)
 
 
 @pytest.mark.parametrize("name", ["regions", "effects", "site effects"])

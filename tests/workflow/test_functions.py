@@ -199,8 +199,7 @@ def test_a_plan_is_made_without_torch(tmp_path: Path) -> None:
 
 CHANGED: dict[str, Any] = {
     "splits": {"max_train_test_similarity": 0.5, "similarity_strata": [0.3]},
-    "example_scan": {"shards": 2},
-    "chromatin": {"models": 2, "shards": {"data": 2, "predictions": 2, "variants": 2}},
+    "chromatin": {"models": 2},
 }
 
 

@@ -35,13 +35,8 @@ DENSITY = {
         "test": [str(REPOSITORY / "LICENSE")],
     }
 }
-# Other rules make pieces.
 LANGUAGE_MODELS = {
     "tables": {"models": [{"name": "bert-512", "attention": "full", "tokens": 512}]}
-}
-DIVIDED = {
-    "example_scan": {"shards": 2},
-    "chromatin": {"shards": {"predictions": 2, "variants": 2}},
 }
 
 
@@ -88,7 +83,7 @@ def test_jobs_with_gpus_and_no_others_go_to_a_partition_that_has_them(
 ) -> None:
     profile = filled_in(gpu_partition="accelerated", gpu_type="h100", account="12")
     found = set()
-    for changes in (None, STUDIED, STUDIED | DIVIDED, LANGUAGE_MODELS | DENSITY):
+    for changes in (None, STUDIED, LANGUAGE_MODELS | DENSITY):
         labeled = {"sequences": {"data": str(TABLE)}}
         words = (
             configured("grch37-short")

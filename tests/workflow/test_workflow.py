@@ -1,7 +1,6 @@
 """What every run has: processes, what is made again, one page, and one line for a wrong configuration."""
 
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -196,87 +195,16 @@ def test_the_jobs_that_the_section_splits_asks_for(
     demo_run: str, tmp_path: Path
 ) -> None:
     splits = {"max_train_test_similarity": 0.5, "similarity_strata": [0.3, 0.5]}
-    shards = {"chromatin": {"shards": {"data": 2}}}
-    text = dry_run(tmp_path, *overlay(tmp_path, {**shards, "splits": splits}))
-    before = jobs(demo_run) | {"prepare_chromatin": 2, "merge_chromatin": 1}
-    assert jobs(text) == before | {"prepare_filter_bins": 1}
+    text = dry_run(tmp_path, *overlay(tmp_path, {"splits": splits}))
+    assert jobs(text) == jobs(demo_run) | {"prepare_filter_bins": 1}
     home = "results/demo/chromatin"
     assert f"prepare filter-bins {home}/labeled --reference" in text
     assert f"--similarity 0.5 -o {home}/data >" in text
-    assert re.search(
-        f"merge-shards {home}/labeled.piece-1-of-2 .* -o {home}/labeled >", text
-    )
     assert text.count("--similarity-strata=0.3,0.5 ") == 1
     baseline = "results/demo/promoters/baselines-genomic/nearest.parquet"
     assert f"--promoter-baseline=genomic/nearest={baseline}" in text
     stage = stage_configs(text)["promoter-baseline"]
     assert stage["splits"] == {"similarity_strata": [0.3, 0.5]}
-
-
-# Jobs in shards: which jobs there are, and that a whole run ends in the same files
-
-
-PIECES: dict[str, Any] = {
-    "token_jobs": 2,
-    "example_scan": {"shards": 2},
-    "chromatin": {"shards": {"data": 3, "predictions": 4}},
-}
-# Jobs of the demo that are divided: of how many kinds of output, into how many shards, and what merges them.
-DIVIDED = {
-    "prepare_tokens": (1, 2, "merge_tokens"),
-    "score_promoters": (1, 2, "merge_shards"),
-    "prepare_chromatin": (1, 3, "merge_chromatin"),
-    "evaluate_test_bins": (1, 4, "merge_shards"),
-}
-
-
-def test_the_jobs_of_a_run_in_shards(demo_run: str, tmp_path: Path) -> None:
-    text = dry_run(tmp_path, *overlay(tmp_path, PIECES))
-    expected = Counter(jobs(demo_run))
-    for name, (outputs, shards, merge) in DIVIDED.items():
-        assert expected[name] == outputs and "--shard=" not in demo_run
-        expected[name] = outputs * shards
-        expected[merge] += outputs
-        assert f"--shard={shards}/{shards}" in text
-    expected["merge_shards"] += 1  # test bins by the networks of ensembles alone
-    assert jobs(text) == expected
-    assert "results/demo/scores/promoters.tsv.piece-2-of-2 --format tsv " in text
-    assert "-o results/demo/chromatin/data.piece-1-of-3 >" in text
-    assert "--shard=2/2 -o results/demo/tokens.piece-2-of-2 --threads" in text
-    assert "-of-2 -o results/demo/tokens >" in text
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_a_whole_run_in_shards_ends_in_the_same_files(tmp_path: Path) -> None:
-    found = []
-    for name, changed in (("whole", {}), ("pieces", PIECES)):
-        home = tmp_path / name
-        home.mkdir()
-        (home / "run.yaml").write_text(
-            yaml.safe_dump({**tiny_run.WHOLE, "results": "out", "num_gpus": 1})
-        )
-        (home / "changed.yaml").write_text(yaml.safe_dump(changed))
-        files = (home / "run.yaml", home / "changed.yaml")
-        outcome = snakemake(home, "--cores", "2", "--configfile", *files)
-        assert outcome.code == 0, outcome.out + outcome.err
-        out = home / "out"
-        files = [
-            *(out / "scores").iterdir(),
-            *(out / "chromatin").rglob("*"),
-            out / "report/summary.txt",
-        ]
-        kept = [
-            path for path in files if path.is_file() and not path.name.startswith(".")
-        ]
-        found.append({str(path.relative_to(out)): path.read_bytes() for path in kept})
-    assert found[0].keys() == found[1].keys()
-    assert {
-        "scores/promoters.tsv",
-        "chromatin/data/labels.npz",
-        "chromatin/variants.vcf.gz",
-    } < found[0].keys()
-    assert [name for name in found[0] if found[0][name] != found[1][name]] == []
 
 
 # What the workflow would run for tracks: of the simulation, of peaks, of DeepSEA's bundle

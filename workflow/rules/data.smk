@@ -74,9 +74,6 @@ rule prepare_deepsea:
         "bigbird-dna prepare deepsea {input:q} -o {output:q} > {log:q} 2>&1"
 
 
-LABEL_SHARDS = CHROMATIN.shards.data
-
-
 rule prepare_chromatin:
     input:
         **GENOME,
@@ -88,44 +85,22 @@ rule prepare_chromatin:
         blacklist=INPUTS.files.get("blacklist", []),
         aliases=ALIASES,
     output:
-        **({"shard": shard_of(LABELED, LABEL_SHARDS)} if LABEL_SHARDS > 1 else LABELED_FILES),
+        **LABELED_FILES,
     log:
-        PATHS.log(f"prepare-chromatin{shard_log(LABEL_SHARDS)}"),
+        PATHS.log("prepare-chromatin"),
     benchmark:
-        PATHS.benchmark(f"prepare-chromatin{shard_log(LABEL_SHARDS)}")
+        PATHS.benchmark("prepare-chromatin")
     resources:
         **job(8000, 240),
     params:
         bundle=given("deepsea_bundle", "deepsea_bins"),
         blacklist=given("blacklist"),
-        target=lambda wildcards, output: output.get("shard", LABELED),
-        shard=shard_args(LABEL_SHARDS),
+        directory=subpath(output.bins, parent=True),
         aliases=SET_ALIASES,
     shell:
         "bigbird-dna prepare chromatin {input.config:q} --track-table {input.tracks:q} {params.bundle:q}"
-        " {params.blacklist:q} {params.aliases:q} {params.shard:q}"
-        " --reference {input.reference:q} -o {params.target:q} > {log:q} 2>&1"
-
-
-if LABEL_SHARDS > 1:
-
-    rule merge_chromatin:
-        input:
-            shards_of(LABELED, LABEL_SHARDS),
-        output:
-            **LABELED_FILES,
-        log:
-            PATHS.log("merge-chromatin"),
-        benchmark:
-            PATHS.benchmark("merge-chromatin")
-        resources:
-            mem_mb=8000,
-            runtime=120,
-        params:
-            directory=subpath(output.bins, parent=True),
-            version=VERSION,
-        shell:
-            "bigbird-dna merge-shards {input:q} -o {params.directory:q} > {log:q} 2>&1"
+        " {params.blacklist:q} {params.aliases:q}"
+        " --reference {input.reference:q} -o {params.directory:q} > {log:q} 2>&1"
 
 
 if CONFIG.splits.max_train_test_similarity is not None:

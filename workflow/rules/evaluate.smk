@@ -25,7 +25,6 @@ rule evaluate_pretraining:
         " --device {params.device:q} > {log:q} 2>&1"
 
 
-BIN_SHARDS = CHROMATIN.shards.predictions
 NETWORK_ALONE = PATHS.chromatin_predictions("{window}", "-network")
 
 
@@ -35,12 +34,12 @@ rule evaluate_test_bins:
         config=PATHS.stage("chromatin-evaluation"),
         models=[PATHS.chromatin_model("{window}", n) for n in range(CHROMATIN.models)],
     output:
-        predictions=shard_of(PATHS.chromatin_predictions("{window}"), BIN_SHARDS),
-        network=[shard_of(NETWORK_ALONE, BIN_SHARDS)] * CHROMATIN.model.ensemble,
+        predictions=PATHS.chromatin_predictions("{window}"),
+        network=[NETWORK_ALONE] * CHROMATIN.model.ensemble,
     log:
-        PATHS.log(f"evaluate-test-bins-{{window}}{shard_log(BIN_SHARDS)}"),
+        PATHS.log("evaluate-test-bins-{window}"),
     benchmark:
-        PATHS.benchmark(f"evaluate-test-bins-{{window}}{shard_log(BIN_SHARDS)}")
+        PATHS.benchmark("evaluate-test-bins-{window}")
     wildcard_constraints:
         window=r"\d+",
     resources:
@@ -48,11 +47,10 @@ rule evaluate_test_bins:
     params:
         data=subpath(input.bins, parent=True),
         network=lambda wildcards, output: [f"--write-network={name}" for name in output[1:]],
-        shard=shard_args(BIN_SHARDS),
         device=device,
     shell:
         "bigbird-dna evaluate test-bins {input.config:q} {input.models:q} --data {params.data:q}"
-        " --reference {input.reference:q} {params.network:q} {params.shard:q}"
+        " --reference {input.reference:q} {params.network:q}"
         " -o {output.predictions:q} --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 

@@ -98,7 +98,6 @@ def indexed(fasta):
     return {"reference": fasta, "indices": multiext(str(fasta), ".fai", ".gzi")}
 
 
-# File names instead of the output of a rule: with shards, another rule writes these files.
 DATA_FILES = {
     "bins": PATHS.chromatin_data / "bins.parquet",
     "labels": PATHS.chromatin_data / "labels.npz",
@@ -140,26 +139,6 @@ INSIDE = (
 )
 AROUND_TRAINING = None if INSIDE else IMAGE
 LAUNCH = launcher(INSIDE)
-
-
-def shard_of(file, count):
-    """Return the shard of a file or directory that each of `count` jobs writes; a single job writes the whole."""
-    return temp(PATHS.piece(file, "{shard}", count)) if count > 1 else file
-
-
-def shards_of(file, count):
-    """Return all shards of a file or directory, with the wildcards of its name."""
-    return [PATHS.piece(file, number, count) for number in range(1, count + 1)]
-
-
-def shard_log(count):
-    """Return the suffix of the log name of a shard job."""
-    return "-{shard}" if count > 1 else ""
-
-
-def shard_args(count):
-    """Return the option `--shard` of a command, if there are several shards."""
-    return lambda wildcards: [f"--shard={wildcards.shard}/{count}"] if count > 1 else []
 
 
 @functools.cache
@@ -227,5 +206,4 @@ wildcard_constraints:
     model="|".join([*NEGATIVE_SETS, r"control(-\d+)?"]),
     window=r"\d+",
     member=r"\d+",
-    shard=r"\d+",
     kind="|random-|kmers-",

@@ -151,9 +151,6 @@ rule prepare_tokenizer:
         " -o {output:q} > {log:q} 2>&1"
 
 
-TOKEN_JOBS = CONFIG.token_jobs
-
-
 rule prepare_tokens:
     input:
         **GENOME,
@@ -161,42 +158,20 @@ rule prepare_tokens:
         aliases=ALIASES,
         tokenizer=PATHS.tokenizer,
     output:
-        directory(shard_of(PATHS.tokens, TOKEN_JOBS) if TOKEN_JOBS > 1 else TOKENS["stores"]),
+        directory(TOKENS["stores"]),
     log:
-        PATHS.log(f"prepare-tokens{shard_log(TOKEN_JOBS)}"),
+        PATHS.log("prepare-tokens"),
     benchmark:
-        PATHS.benchmark(f"prepare-tokens{shard_log(TOKEN_JOBS)}")
+        PATHS.benchmark("prepare-tokens")
     threads: 8
     resources:
         **job(8000, 480),
     params:
-        target=lambda wildcards, output: output[0] if TOKEN_JOBS > 1 else PATHS.tokens,
-        shard=shard_args(TOKEN_JOBS),
+        directory=PATHS.tokens,
         aliases=SET_ALIASES,
     shell:
         "bigbird-dna prepare tokens {input.config:q} {params.aliases:q} --reference {input.reference:q}"
-        " --tokenizer {input.tokenizer:q} {params.shard:q} -o {params.target:q} --threads {threads} > {log:q} 2>&1"
-
-
-if TOKEN_JOBS > 1:
-
-    rule merge_tokens:
-        input:
-            shards_of(PATHS.tokens, TOKEN_JOBS),
-        output:
-            directory(TOKENS["stores"]),
-        log:
-            PATHS.log("merge-tokens"),
-        benchmark:
-            PATHS.benchmark("merge-tokens")
-        resources:
-            mem_mb=4000,
-            runtime=240,
-        params:
-            directory=PATHS.tokens,
-            version=VERSION,
-        shell:
-            "bigbird-dna merge-shards {input:q} -o {params.directory:q} > {log:q} 2>&1"
+        " --tokenizer {input.tokenizer:q} -o {params.directory:q} --threads {threads} > {log:q} 2>&1"
 
 
 rule prepare_token_stats:

@@ -1,15 +1,10 @@
-"""Scores of the test contigs, the start of the first one, or the test sequences; and variant effects.
-
-A sharded job (`example_scan.shards`, `chromatin.shards`) runs its rule once per shard, in parallel; the merged result
-has the bytes of a single job.
-"""
+"""Scores of the test contigs, the start of the first one, or the test sequences; and variant effects."""
 
 if START_SITES:
     SCANNING_MODEL, SCANNED_SEQUENCE = PATHS.start_sites_model, PATHS.held_out_sequence("test")
 else:
     SCANNING_MODEL = PATHS.promoter_model(CONFIG.example_scan.negative_set)
     SCANNED_SEQUENCE = PATHS.test_sequences if SEQUENCES else PATHS.scored_contig
-SCORE_SHARDS = CONFIG.example_scan.shards
 
 
 rule score_promoters:
@@ -17,22 +12,21 @@ rule score_promoters:
         model=SCANNING_MODEL,
         fasta=SCANNED_SEQUENCE,
     output:
-        shard_of(PATHS.promoter_scores, SCORE_SHARDS),
+        PATHS.promoter_scores,
     log:
-        PATHS.log(f"score-promoters{shard_log(SCORE_SHARDS)}"),
+        PATHS.log("score-promoters"),
     benchmark:
-        PATHS.benchmark(f"score-promoters{shard_log(SCORE_SHARDS)}")
+        PATHS.benchmark("score-promoters")
     resources:
         **job(8000, 240, gpu=1),
     params:
         stride=[] if START_SITES else [f"--stride={CONFIG.example_scan.stride}"],
         # Custom sequences are scored on their forward strand only.
         strand=["--strand=+"] if SEQUENCES else [],
-        shard=shard_args(SCORE_SHARDS),
         device=device,
     shell:
         "bigbird-dna score-promoters {input.model:q} {input.fasta:q} -o {output:q}"
-        " --format tsv {params.stride:q} {params.strand:q} {params.shard:q}"
+        " --format tsv {params.stride:q} {params.strand:q}"
         " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -63,33 +57,3 @@ rule score_variants:
         "bigbird-dna score-variants {input.model:q} {input.variants:q} {params.contigs:q}"
         " --reference {input.reference:q} {params.aliases:q} --tracks '*' {params.random:q} -o {output:q}"
         " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
-
-
-# Files that are made in shards, with the number of shards; bins are merged in their own rules.
-SHARDED = {
-    PATHS.promoter_scores: SCORE_SHARDS,
-    PATHS.chromatin_predictions(CHROMATIN.data.window): BIN_SHARDS,
-    **dict.fromkeys([PATHS.chromatin_predictions(NARROW), *ALONE], BIN_SHARDS),
-}
-SHARDED = {path.name: shards_of(path, count) for path, count in SHARDED.items() if count > 1}
-
-
-rule merge_shards:
-    input:
-        lambda wildcards: SHARDED[wildcards.file],
-    output:
-        PATHS.results / "{folder}/{file}",
-    log:
-        PATHS.log("merge-shards-{folder}-{file}"),
-    benchmark:
-        PATHS.benchmark("merge-shards-{folder}-{file}")
-    wildcard_constraints:
-        folder="scores|chromatin",
-        file="|".join(map(re.escape, SHARDED)) or "-",
-    resources:
-        mem_mb=8000,
-        runtime=120,
-    params:
-        version=VERSION,
-    shell:
-        "bigbird-dna merge-shards {input:q} -o {output:q} > {log:q} 2>&1"

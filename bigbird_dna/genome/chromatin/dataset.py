@@ -6,7 +6,7 @@
 `dataset.json`   parameters, counts, sources with their checksums, excluded tracks and the reasons
 
 Sequences are not stored: a window is read from the reference when it is needed. A data set is built from peak
-files in one run or in shards.
+files.
 """
 
 from collections import Counter
@@ -21,9 +21,8 @@ import pandas as pd
 
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.arrays import check_cells, read_frame
-from bigbird_dna.disk.atomic import check_writable, checksum, read_json, write_json
+from bigbird_dna.disk.atomic import checksum, read_json, write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory
-from bigbird_dna.disk.shards import Shard, ShardFile, write_shard
 from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, shown_counts
@@ -186,10 +185,6 @@ def read_dataset(directory: Path) -> ChromatinData:
     return ChromatinData(bins, labels, tracks, info)
 
 
-KIND = "labeled bins"
-_TYPES = [
-    np.dtype(kind) for kind in ("int64", "int64", "int8", "bool", "uint8", "int64")
-]
 _SHOWN = 5  # excluded tracks that are named in the log
 
 _MEANING = {
@@ -220,60 +215,8 @@ def build_dataset(out: Path, source: BinSource) -> ChromatinData:
     return _write(out, *_label(source))
 
 
-def write_label_shard(output: Path, shard: Shard, source: BinSource) -> int:
-    """Label the bins of a shard, a range of bin numbers over all contigs, as `build_dataset` does."""
-    check_writable(output)
-    bins = map(source.labeling.bins, source.reference.contigs.values())
-    job, labeled = _label(source, shard.rows(sum(bins)))
-    # The locations of the peak files do not matter: `sources` has their checksums.
-    tracks = [
-        asdict(replace(track, file=None, extra=dict(track.extra)))
-        for track in job.tracks
-    ]
-    stored = job._asdict() | {"labeling": asdict(job.labeling), "tracks": tracks}
-    with write_shard(output, KIND, shard, stored) as writer:
-        for name, array in labeled._asdict().items():
-            writer.write_array(name, array)
-    return len(labeled.starts)
-
-
-def merge(shards: Sequence[ShardFile], output: Path) -> int:
-    """Write the data set `output` from all shards as `build_dataset` does; return the number of bins."""
-    check_directory(output, [shard.path for shard in shards])
-    job = shards[0].described(_job)
-    parts = [_read_shard(shard, len(job.contigs), len(job.tracks)) for shard in shards]
-    return len(_write(output, job, LabeledBins.joined(parts, len(job.tracks))))
-
-
-def _read_shard(shard: ShardFile, contigs: int, tracks: int) -> LabeledBins:
-    found = LabeledBins(*shard.arrays(*LabeledBins._fields))
-    rows = (len(found.owners) if found.owners.ndim else 0,)
-    shapes = [*[rows] * 4, (*rows, -(-tracks // 8)), (len(DROPPED),)]
-    fits = [array.dtype for array in found] == _TYPES and [
-        array.shape for array in found
-    ] == shapes
-    for numbers, count in ((found.owners, contigs), (found.splits, len(SPLITS))):
-        fits = fits and bool(((numbers >= 0) & (numbers < count)).all())
-    if not fits:
-        raise DataError(
-            f"{shard.path}: the shard is damaged: its arrays are not those of labeled bins"
-        )
-    PackedLabels(found.packed, tracks)
-    return found
-
-
-def _job(stored: dict[str, Any]) -> LabelJob:
-    job = LabelJob(**stored)
-    return job._replace(
-        tracks=[Track(**track) for track in stored["tracks"]],
-        labeling=Labeling(**stored["labeling"]),
-    )
-
-
-def _label(
-    source: BinSource, numbers: range | None = None
-) -> tuple[LabelJob, LabeledBins]:
-    """Return the description of the data set, and all candidate bins or those with the given numbers."""
+def _label(source: BinSource) -> tuple[LabelJob, LabeledBins]:
+    """Return the description of the data set, and all candidate bins."""
     reference, assembly, tracks, splits, labeling, blacklist = source
     if not tracks:
         raise DataError("no tracks to label bins with")
@@ -292,7 +235,7 @@ def _label(
     job = LabelJob(
         sources, labeling, assembly.name, splits.describe(), list(contigs), tracks
     )
-    labeled = label_contigs(source, peaks, banned, numbers)
+    labeled = label_contigs(source, peaks, banned)
     return job, LabeledBins.joined(labeled, len(tracks))
 
 

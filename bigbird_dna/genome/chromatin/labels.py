@@ -271,38 +271,27 @@ def label_contigs(
     source: BinSource,
     peaks: Sequence[Mapping[str, Intervals]],
     banned: Mapping[str, Intervals],
-    numbers: range | None = None,
 ) -> Iterator[LabeledBins]:
     """Label the bins of each contig of a reference, in its order.
 
     The `peaks` of each track, and the intervals `banned` on which bins are dropped, are by contig as in
-    `place_peaks`. `numbers` selects a range of all bins, counted from 0 over the contigs; contigs without any
-    of them are skipped.
+    `place_peaks`.
     """
     reference, labeling = source.reference, source.labeling
     contigs, size = reference.contigs, labeling.bin_size
-    before = 0  # bins of the previous contigs
     for number, (contig, length) in enumerate(
         progress(contigs.items(), "labeling bins", len(contigs))
     ):
         count = labeling.bins(length)
-        here = range(count)
-        if numbers is not None:
-            first, before = before, before + count
-            here = here[max(numbers.start - first, 0) : max(numbers.stop - first, 0)]
-            if not here:
-                continue
-        # Drawn for all bins of the contig, so that a bin's draw does not depend on `numbers`.
         draws = np.random.default_rng((labeling.seed, number)).random(count)
-        sampled = draws[here.start : here.stop] < labeling.negative_fraction
-        labels = PackedLabels.empty(len(here), len(peaks))
+        sampled = draws < labeling.negative_fraction
+        labels = PackedLabels.empty(count, len(peaks))
         for track, placed in enumerate(peaks):
             if contig in placed:
                 positive = labeling.positive_bins(placed[contig], length)
-                begin, end = np.searchsorted(positive, [here.start, here.stop])
-                labels.mark(track, positive[begin:end] - here.start)
+                labels.mark(track, positive)
         wanted = np.flatnonzero(labels.any() | sampled)
-        starts = (wanted + here.start) * labeling.stride
+        starts = wanted * labeling.stride
         assigned = source.splits.assign(contig, starts, size, labeling.window)
         free = np.flatnonzero(assigned >= 0)
         overlap = banned.get(contig, NO_INTERVALS).overlap(

@@ -1,7 +1,6 @@
 """Data sets are built from peaks as counting base by base says, and read back or refused."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -415,7 +414,7 @@ def test_other_files_are_refused(tmp_path, arrays):
         PackedLabels.load(path)
 
 
-# Data sets labeled in shards, and test bins predicted in shards, merge to the bytes of the whole
+# The commands that label bins, and predict test bins
 
 
 LENGTHS = {"a": 9_000, "b": 30, "c": 4_000, "d": 5_000}
@@ -493,19 +492,12 @@ def files(directory: Path) -> dict[str, bytes]:
     }
 
 
-def test_labels_of_any_number_of_shards(run: Run, label: Any, tmp_path: Path) -> None:
+def test_labels_are_those_of_the_files(label: Any, tmp_path: Path) -> None:
     assert label(tmp_path / "whole").code == 0
     whole = files(tmp_path / "whole")
     assert len(whole) == 4 and b'"blacklist": ' in whole["dataset.json"]
-    for of in (1, 2, 3, 7):
-        shards = [tmp_path / f"{number}.shard" for number in range(1, of + 1)]
-        for number, path in enumerate(shards, start=1):
-            assert label(path, "--shard", f"{number}/{of}").code == 0
-        result = run("merge-shards", *shards[::-1], "-o", tmp_path / "merged")
-        assert result.code == 0, result.err
-        assert files(tmp_path / "merged") == whole, of
-        shutil.rmtree(tmp_path / "merged")
-    assert label(tmp_path / "empty", "--shard", "1/600").code == 0  # of fewer bins
+    assert label(tmp_path / "again").code == 0
+    assert files(tmp_path / "again") == whole
 
 
 def test_predictions_of_test_bins(
@@ -516,81 +508,9 @@ def test_predictions_of_test_bins(
     inputs = ("--data", tmp_path / "data", "--reference", home / "reference.fa.gz")
     words = ("evaluate test-bins", home / "config.yaml", *models, *inputs, "-o")
     assert run(*words, tmp_path / "whole.npy").code == 0
-    for of in (2, 7):
-        shards = [tmp_path / f"{number}.shard" for number in range(1, of + 1)]
-        for number, path in enumerate(shards, start=1):
-            assert (
-                run(
-                    *words, path, "--shard", f"{number}/{of}", "--batch-size", number
-                ).code
-                == 0
-            )
-        assert run("merge-shards", *shards, "-o", tmp_path / "merged.npy").code == 0
-        assert (tmp_path / "merged.npy").read_bytes() == (
-            tmp_path / "whole.npy"
-        ).read_bytes(), of
-    assert run(*words, tmp_path / "empty", "--shard", "1/60").code == 0  # of fewer bins
-    refused(run("merge-shards", *shards), 2)
-    refused(
-        run(*words, shards[0], "--shard", "1/7", "--write-labels", tmp_path / "x"), 2
-    )
-    for key, *other in (
-        ("seed", "--set", "chromatin.evaluation.seed=3"),
-        ("precision", "--precision", "bfloat16"),
-    ):
-        assert run(*words, shards[1], "--shard", "2/7", *other).code == 0
-        refused(
-            run("merge-shards", *shards, "-o", tmp_path / "merged.npy"),
-            1,
-            "2.shard",
-            f"({key})",
-        )
+    assert run(*words, tmp_path / "again.npy", "--batch-size", 3).code == 0
+    assert (tmp_path / "again.npy").read_bytes() == (
+        tmp_path / "whole.npy"
+    ).read_bytes()
     refused(run(*words, tmp_path / "x.npy", "--precision", "float16"), 2, "float16")
     assert not (tmp_path / "x.npy").exists()
-
-
-def test_shards_of_other_labels_are_refused(
-    run: Run, label: Any, home: Path, tmp_path: Path
-) -> None:
-    assert label(tmp_path / "1", "--shard", "1/2").code == 0
-    shards = tmp_path / "1", tmp_path / "2"
-
-    def differ(what: str, *more: object) -> None:
-        result = label(tmp_path / "2", "--shard", "2/2", *more)
-        assert result.code == 0, result.err
-        refused(run("merge-shards", *shards, "-o", tmp_path / "out"), 1, what)
-
-    differ("labeling (seed)", "--set", "seed=8")
-    differ("regions (test)", "--set", "genome.test=[d, b]")
-    peaks = home / "peaks/one.bed"
-    before = peaks.read_text()
-    peaks.write_text(before + "d\t4900\t4980\n")
-    differ("sources (tracks)")
-    peaks.write_text(before)
-    assert not (tmp_path / "out").exists()
-    refused(label(tmp_path / "2", "--shard", "3/2"), 2, "3/2")
-    words = ("prepare chromatin", home / "config.yaml", "--shard", "1/2")
-    refused(run(*words), 2, "--shard")
-    bundle = ("--deepsea-bundle", home / "none", "-o", tmp_path / "2")
-    assert run(*words, "--set", "chromatin.data=null", *bundle).code == 2
-    (tmp_path / "deepsea.yaml").write_text(
-        yaml.safe_dump(
-            {
-                "genome": {"assembly": "GRCh37"},
-                "chromatin": {"data": {"tracks": "deepsea"}},
-            }
-        )
-    )
-    # Published labels are not made in shards.
-    words = (
-        "prepare chromatin",
-        tmp_path / "deepsea.yaml",
-        "--reference",
-        home / "reference.fa.gz",
-    )
-    refused(run(*words, "--shard", "1/2", "-o", tmp_path / "1"), 2, "1/2")
-    refused(
-        run(*words, "--set", "chromatin.shards.data=2", "-o", tmp_path / "1"),
-        2,
-        "shards.data",
-    )
