@@ -15,7 +15,7 @@ Axes: N rows, or windows; B rows of a call; L tokens; K bins of a window.
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -133,11 +133,24 @@ def run_rows(
     `UsageError`: insufficient memory.
     """
     result = np.empty((0, *empty), np.float32)
+    narrow = narrowed(device)
+
+    def call(numbers: Sequence[int]) -> Result:
+        ids, lengths = pad([rows[number] for number in numbers], 0)
+        with torch.inference_mode(), narrow():
+            values = run(ids, lengths, np.array(numbers))
+        return np.array(numbers), values.float().numpy()
+
     with prepared(network, LONG) as compiled:
         if device.type != "cpu":
             results = in_calls(network, rows, run, pad_id, device)
         else:
-            results = _on_cpu(rows, run, batch_size, shared and compiled)
+            threads = torch.get_num_threads()
+            most = max(1, batch_size // threads) if shared and compiled else 1
+            short, long = _cpu_calls([len(row) for row in rows], most)
+            results = chain(
+                each_alone(call, short, batch_size, device), map(call, long)
+            )
         for chosen, values in results:
             if not len(result):
                 result = np.empty((len(rows), *values.shape[1:]), np.float32)
@@ -145,58 +158,45 @@ def run_rows(
     return result
 
 
-def _on_cpu(
-    rows: Sequence[npt.NDArray[np.integer]], run: Run, most: int, shared: bool
-) -> Iterator[Result]:
-    """Results of single rows, or of `shared` calls, on a CPU; first short rows, then long ones."""
-    narrow = narrowed(torch.device("cpu"))
-
-    def call(numbers: Sequence[int]) -> Result:
-        chosen = np.array(numbers)
-        with torch.inference_mode(), narrow():
-            values = run(*pad([rows[number] for number in numbers], 0), chosen)
-            return chosen, values.float().numpy()
-
-    lengths = [len(row) for row in rows]
+def _cpu_calls(
+    lengths: Sequence[int], most: int
+) -> tuple[list[list[int]], list[list[int]]]:
+    """The rows of each call on a CPU: calls of up to `most` short rows of one length, which run concurrently,
+    and calls of a long row, which use all threads."""
     short = [number for number, length in enumerate(lengths) if length <= LONG]
-    fit = (
-        max(1, most // torch.get_num_threads()) if shared else 1
-    )  # a thread's part of the concurrent rows
+    short.sort(key=lengths.__getitem__)
     calls: list[list[int]] = []
-    for length, group in groupby(
-        sorted(short, key=lengths.__getitem__), key=lengths.__getitem__
-    ):
-        alike, size = list(group), max(1, min(fit, SHARED_TOKENS // max(1, length)))
+    for length, group in groupby(short, key=lengths.__getitem__):
+        alike = list(group)
+        size = max(1, min(most, SHARED_TOKENS // max(1, length)))
         calls += [alike[start : start + size] for start in range(0, len(alike), size)]
-    calls.sort(
-        key=lambda some: -sum(lengths[number] for number in some)
-    )  # threads end at the same time
-    yield from each_alone(call, calls, most, torch.device("cpu"))
-    yield from (
-        call([number]) for number, length in enumerate(lengths) if length > LONG
-    )
+    # The longest first, so that threads end at the same time.
+    calls.sort(key=lambda numbers: -sum(lengths[number] for number in numbers))
+    return calls, [[n] for n, length in enumerate(lengths) if length > LONG]
 
 
 def each_alone(
     work: Callable[[T], R], items: Sequence[T], most: int, device: torch.device
 ) -> Iterator[R]:
     """Results of `work` per item, in order; on a CPU each on one thread, up to `most` concurrently."""
+    if torch.get_num_threads() == 1 or device.type != "cpu" or not items:
+        return map(work, items)
+    return _in_threads(work, items, most)
+
+
+def _in_threads(work: Callable[[T], R], items: Sequence[T], most: int) -> Iterator[R]:
     threads = torch.get_num_threads()
-    if threads == 1 or device.type != "cpu":
-        yield from map(work, items)
-    elif items:
-        try:
-            # Concurrent items also take less time than sequential items that each use all threads.
-            with ThreadPoolExecutor(
-                limit_threads(min(threads, most, len(items))),
-                initializer=torch.set_num_threads,
-                initargs=(1,),
-            ) as pool:
-                yield from pool.map(work, items)
-        finally:
-            torch.set_num_threads(
-                threads
-            )  # a worker has changed the default of new threads
+    try:
+        # Concurrent items also take less time than sequential items that each use all threads.
+        with ThreadPoolExecutor(
+            limit_threads(min(threads, most, len(items))),
+            initializer=torch.set_num_threads,
+            initargs=(1,),
+        ) as pool:
+            yield from pool.map(work, items)
+    finally:
+        # A worker has changed the default of new threads.
+        torch.set_num_threads(threads)
 
 
 def in_calls(

@@ -33,7 +33,7 @@ from bigbird_dna.model.batching import (
     run_rows,
 )
 from bigbird_dna.model.heads import ChromatinEnsemble
-from bigbird_dna.model.inference import ahead, choose_device, one_at_a_time
+from bigbird_dna.model.inference import ahead, choose_device, prediction_lock
 from bigbird_dna.model.kernels import row_sigmoid
 from bigbird_dna.model.model import LoadedModel, Predictor, finish_of
 from bigbird_dna.model.settings import ChromatinSettings
@@ -211,7 +211,6 @@ class LoadedChromatinModel(LoadedModel):
             columns=[track.name for track in self.tracks],
         )
 
-    @one_at_a_time
     def window_probabilities(
         self,
         windows: Sequence[str],
@@ -232,9 +231,10 @@ class LoadedChromatinModel(LoadedModel):
         strands = [
             View(turned) for turned in ((False, True) if both_strands else (False,))
         ]
-        forward, *reverse = self._each_view(
-            windows, strands, count, row_sigmoid, batch_size, device
-        )
+        with prediction_lock:
+            forward, *reverse = self._each_view(
+                windows, strands, count, row_sigmoid, batch_size, device
+            )
         found = (
             np.asarray((forward + reverse[0][:, ::-1]) / 2, np.float32)
             if reverse
@@ -243,7 +243,6 @@ class LoadedChromatinModel(LoadedModel):
         self.check_predictions(found)
         return found
 
-    @one_at_a_time
     def view_scores(
         self,
         windows: Sequence[str],
@@ -253,11 +252,10 @@ class LoadedChromatinModel(LoadedModel):
         device: str = "auto",
     ) -> npt.NDArray[np.float32]:
         """Log-odds (V, N, T) of the central bin of windows in each of V views; the bin stays in its place."""
-        found = [
-            part[:, 0]
-            for part in self._each_view(windows, views, 1, None, batch_size, device)
-        ]
-        self.check_predictions(scores := np.stack(found))
+        with prediction_lock:
+            found = [*self._each_view(windows, views, 1, None, batch_size, device)]
+        scores = np.stack([part[:, 0] for part in found])
+        self.check_predictions(scores)
         return scores
 
     def _each_view(

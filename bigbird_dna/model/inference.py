@@ -88,19 +88,17 @@ def _share_compiled_kernels(processes: int) -> None:
     keep_kernels(cache if usable else None)
 
 
-_predicting = RLock()
+prediction_lock = RLock()
+"""Held by predictions: they set the network's device and packed weights, and torch's number of threads, which
+another thread's prediction would see."""
 
 
 def one_at_a_time(predict: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function that predicts: threads of this process take turns.
-
-    A prediction sets the network's device and packed weights, and torch's number of threads, which another
-    thread's prediction would see. On a CPU it uses all cores.
-    """
+    """Decorate a function that predicts: threads of this process take turns, see `prediction_lock`."""
 
     @wraps(predict)
     def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-        with _predicting:
+        with prediction_lock:
             return predict(*args, **kwargs)
 
     return locked
@@ -286,7 +284,7 @@ def prepared(network: nn.Module, longest: int) -> Iterator[bool]:
     """
     encoders = [module for module in network.modules() if isinstance(module, Encoder)]
     layers = [module for module in network.modules() if isinstance(module, Layer)]
-    with _predicting:
+    with prediction_lock:
         with torch.no_grad():
             for layer in layers:
                 layer.joined = layer.join() if layer.joinable() else None

@@ -37,7 +37,7 @@ from bigbird_dna.model.inference import (
     ahead,
     choose_device,
     cpu_threads,
-    one_at_a_time,
+    prediction_lock,
     sent,
 )
 from bigbird_dna.model.kernels import row_sigmoid
@@ -105,13 +105,11 @@ class LoadedClassifier(LoadedModel):
         found = self._each_view(windows, self.views, self.finish, known, **computing)
         return np.asarray(found.mean(0, dtype=np.float64), np.float32)
 
-    @one_at_a_time
     def network_logits(self, windows: Sequence[str], **computing: Any) -> Predictions:
         """Logits (N, V, T) of windows in the model's V views, without the regressions of an ensemble."""
-        with networks_alone(self.network):
-            return self._each_view(
-                windows, self.views, lambda logits: logits, **computing
-            ).swapaxes(0, 1)
+        with prediction_lock, networks_alone(self.network):
+            found = self._each_view(windows, self.views, lambda x: x, **computing)
+        return found.swapaxes(0, 1)
 
     def view_scores(
         self, windows: Sequence[str], views: Sequence[View], **computing: Any
@@ -126,7 +124,6 @@ class LoadedClassifier(LoadedModel):
         """Scores (B, T) of the network's logits (B, T), see `view_scores`."""
         return logits
 
-    @one_at_a_time
     def _each_view(
         self,
         windows: Sequence[str],
@@ -142,58 +139,55 @@ class LoadedClassifier(LoadedModel):
 
         The network reads at most `max_length` tokens of a window, the regressions of an ensemble all of it.
         """
-        place = choose_device(device)
-        network = self.network.to(place).eval()
-        threads = torch.get_num_threads()  # of this thread
-        positions = self.config.max_length
+        with prediction_lock:
+            place = choose_device(device)
+            network = self.network.to(place).eval()
+            ensemble = network.ensemble
+            pad_id = self.tokenizer.pad_id
+            threads = torch.get_num_threads()  # of this thread
+            whole = added = None
+            if ensemble is not None and ensemble.enabled:
+                whole = self._view_rows(windows, View(), None, threads)
+                added = added_logits(network, whole, pad_id, place)
 
-        def encode(view: View, positions: int | None) -> PromoterRows:
-            texts = (
-                [reverse_complement(window) for window in windows]
-                if view.turned
-                else windows
-            )
-            cuts = [view.cut] * len(texts)
-            return promoter_rows(
-                self.tokenizer,
-                texts,
-                cuts,
-                self.settings,
-                positions,
-                threads,
-                view.phase,
-            )
+            def encode(view: View) -> "PromoterRows":
+                most = self.config.max_length
+                longest = 0 if whole is None else max(map(len, whole.ids), default=0)
+                if whole is not None and view == View() and longest <= most:
+                    return whole
+                return self._view_rows(windows, view, most, threads)
 
-        pad_id, ensemble, found = self.tokenizer.pad_id, network.ensemble, []
-        whole = (
-            None if ensemble is None or not ensemble.enabled else encode(View(), None)
-        )
-        added = None if whole is None else added_logits(network, whole, pad_id, place)
-
-        def read(view: View) -> PromoterRows:
-            if (
-                whole is not None
-                and view == View()
-                and max(map(len, whole.ids), default=0) <= positions
-            ):
-                return whole
-            return encode(view, positions)
-
-        if logits is None:
-            rows_of = ahead(read, views, place)
-            logits = (
-                row_logits(network, rows, pad_id, batch_size, place) for rows in rows_of
-            )
-        for one in logits:
+            if logits is None:
+                logits = []
+                for rows in ahead(encode, views, place):
+                    found = row_logits(network, rows, pad_id, batch_size, place)
+                    logits.append(found)
+            scores = []
             with cpu_threads(1), torch.inference_mode():
-                values = sent(torch.from_numpy(one), place)
-                found.append(
-                    finish(values if ensemble is None else ensemble(values, added))
-                    .cpu()
-                    .numpy()
-                )
-        self.check_predictions(scores := np.stack(found))
-        return scores
+                for found in logits:
+                    values = sent(torch.from_numpy(found), place)
+                    if ensemble is not None:
+                        values = ensemble(values, added)
+                    scores.append(finish(values).cpu().numpy())
+        stacked = np.stack(scores)
+        self.check_predictions(stacked)
+        return stacked
+
+    def _view_rows(
+        self, windows: Sequence[str], view: View, positions: int | None, threads: int
+    ) -> "PromoterRows":
+        """Tokens of windows in a view, at most `positions`."""
+        if view.turned:
+            windows = [reverse_complement(window) for window in windows]
+        return promoter_rows(
+            self.tokenizer,
+            windows,
+            [view.cut] * len(windows),
+            self.settings,
+            positions,
+            threads,
+            view.phase,
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -319,7 +313,8 @@ class LoadedPromoterModel(LoadedClassifier):
         self, windows: Sequence[str], **options: Any
     ) -> Predictions:
         """Predictions (N,) as by `predict`, see `window_predictions`; no window is checked or omitted."""
-        return self.window_predictions(windows, **options)[:, 0]
+        found = self._each_view(windows, self.views, self.finish, **options)[..., 0]
+        return np.asarray(found.mean(0, dtype=np.float64), np.float32)
 
 
 @dataclass(frozen=True, repr=False)
@@ -480,44 +475,61 @@ def row_logits(
 ) -> Predictions:
     """Logits (N, T) of a classifier, without the regressions of an ensemble."""
     assert isinstance(network, Classifier)
-    bases, positions, empty = rows.bases, network.base_positions, (network.outputs,)
+    bases, positions = rows.bases, network.base_positions
+    groups: Iterable[tuple[int, int]] = [(0, len(rows.ids))]
+    # On a CPU, the embeddings of bases are computed for many rows at once: row by row takes ten times as long.
+    # Each depends only on its own row.
+    in_groups = bases is not None and positions is not None and device.type == "cpu"
+    if in_groups:
+        groups = _groups(network, rows)
+    parts = [np.empty((0, network.outputs), np.float32)]
+    for first, last in groups:
+        added_to: EmbeddingsOf | None = None
+        if bases is not None and positions is not None:
+            if in_groups:
+                # Further threads would spin while waiting for work.
+                with cpu_threads(1), torch.inference_mode():
+                    embeddings = positions(bases.joined(first, last))
+                begins = bases.row_tokens[first : last + 1] - bases.row_tokens[first]
+                added_to = partial(_embeddings_of_rows, embeddings, begins)
+            else:
+                added_to = partial(_embeddings_on_device, positions, bases, device)
 
-    def predicted(first: int, last: int, embeddings_of: EmbeddingsOf) -> Predictions:
-        def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
-            terms = BaseTerms(embeddings_of(chosen, ids.shape[1]))
-            return network(ids, lengths, bases=terms).float()  # type: ignore[no-any-return]
+        def run(
+            ids: Tensor,
+            lengths: Tensor,
+            chosen: npt.NDArray[np.intp],
+            added_to: EmbeddingsOf | None = added_to,
+        ) -> Tensor:
+            added = None if added_to is None else added_to(chosen, ids.shape[1])
+            logits: Tensor = network(ids, lengths, bases=BaseTerms(added))
+            return logits.float()
 
-        options: Any = {
-            "pad_id": pad_id,
-            "batch_size": batch_size,
-            "device": device,
-            "empty": empty,
-        }
-        return run_rows(network, rows.ids[first:last], run, **options, shared=True)
-
-    if bases is None or positions is None:
-        return predicted(0, len(rows.ids), lambda chosen, tokens: None)
-    if device.type != "cpu":
-        padded = bases.padded
-        return predicted(
-            0,
-            len(rows.ids),
-            lambda *row: positions(_sent(padded(*row), device).batch()),
+        found = run_rows(
+            network,
+            rows.ids[first:last],
+            run,
+            pad_id=pad_id,
+            batch_size=batch_size,
+            device=device,
+            empty=(network.outputs,),
+            shared=True,
         )
-    # Embeddings are computed for many rows at once: row by row takes ten times as long. Each depends only on
-    # its own row.
-    begins, found = bases.row_tokens, [np.empty((0, *empty), np.float32)]
-    for first, last in _groups(network, rows):
-        with (
-            cpu_threads(1),
-            torch.inference_mode(),
-        ):  # further threads would spin while waiting for work
-            embeddings = positions(bases.joined(first, last))
-        own = begins[first : last + 1] - begins[first]
-        found.append(
-            predicted(first, last, partial(_embeddings_of_rows, embeddings, own))
-        )
-    return np.concatenate(found)
+        parts.append(found)
+    return np.concatenate(parts)
+
+
+def _embeddings_on_device(
+    positions: nn.Module,
+    bases: TokenBases,
+    device: torch.device,
+    chosen: npt.NDArray[np.intp],
+    tokens: int,
+) -> Tensor:
+    """The embeddings of rows that are padded to a number of tokens."""
+    padded = _sent(bases.padded(chosen, tokens), device)
+    embeddings: Tensor = positions(padded.batch())
+    return embeddings
 
 
 def _groups(network: nn.Module, rows: PromoterRows) -> Iterator[tuple[int, int]]:
