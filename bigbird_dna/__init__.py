@@ -2,8 +2,7 @@
 
 `load` returns a model with the methods `predict`, `embed`, `predict_regions` and `variant_effects`. The
 functions `score_promoters`, `call_promoters`, `score_sequences`, `embed`, `predict_tracks`, `score_variants`,
-`explain` and `auc_report` write files like the commands of these names;
-`merge_shards` merges shards.
+`explain` and `auc_report` write files like the commands of these names.
 
 The names below are imported on first use, so that commands import only what they need.
 """
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
         load,
     )
     from bigbird_dna.scoring.promoters import score_promoters
-    from bigbird_dna.scoring.scorer import merge_shards
     from bigbird_dna.scoring.sequences import score_sequences
     from bigbird_dna.scoring.tracks import predict_tracks
     from bigbird_dna.scoring.variants import score_variants
@@ -56,7 +54,6 @@ __all__ = [
     "embed",
     "explain",
     "load",
-    "merge_shards",
     "predict_tracks",
     "score_promoters",
     "score_sequences",
@@ -75,7 +72,6 @@ _NAMES = {
     "scoring.embeddings": "embed",
     "scoring.models": "ChromatinModel Model PromoterModel SequenceModel load",
     "scoring.promoters": "score_promoters",
-    "scoring.scorer": "merge_shards",
     "scoring.sequences": "score_sequences",
     "scoring.tracks": "predict_tracks",
     "scoring.variants": "score_variants",

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from bigbird_dna.baselines.promoters import KmerLogistic, PositionLogistic
-from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.disk.outputs import open_text
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import (
@@ -102,7 +101,7 @@ def write_baseline_scans(
     """
     with Reference(fasta) as genome:
         for path, model in models.items():
-            with atomic_path(path) as temporary, open_text(temporary) as file:
+            with open_text(path) as file:
                 file.write("contig\tstart\tend\tname\tscore\tstrand\tnote\ttss\n")
                 for contig, size in genome.contigs.items():
                     for line in _lines(

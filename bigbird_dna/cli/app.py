@@ -28,7 +28,6 @@ PREDICT, TRAIN, SHARE, GROUPS = (
 
 TOP: Mapping[str, Mapping[str, str]] = {
     PREDICT: {
-        "merge-shards": "cli.predict.merge_shards",
     },
     TRAIN: {
         "check-config": "cli.prepare.check_config",

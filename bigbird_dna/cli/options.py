@@ -145,13 +145,6 @@ Prior = Annotated[
         show_default="that of the validation windows",
     ),
 ]
-Shard = Annotated[
-    str | None,
-    typer.Option(
-        metavar="K/N", help="Compute only shard K of N, for merge-shards.", hidden=True
-    ),
-]
-
 Precision = Annotated[
     Literal["auto", "float32", "bfloat16", "float16"],
     typer.Option(
@@ -501,13 +494,6 @@ PRIOR = option(
     "the fraction among validation windows",
     "--prior",
 )
-SHARD = option(
-    None,
-    "K/N",
-    "Compute only shard K of N, into the file or directory -o, of any extension, for merge-shards.",
-    "the whole job",
-    "--shard",
-)
 DIRECTORY = output(..., "DIR", "Directory for the tables and plots.")
 FIGURE = output(..., "FILE", "Plot to write: .svg, .png or .pdf.")
 NEGATIVE_SET = option(
@@ -605,7 +591,6 @@ def scoring(windows: int, *without: str) -> list[Parameter]:
         "max_n": (float, MAX_N),
         "calibrated": (bool, CALIBRATED),
         "prior": (float | None, PRIOR),
-        "shard": (str | None, SHARD),
         "precision": (str, PRECISION),
         "batch_size": (int, batch_size(windows)),
         "device": (str, DEVICE),

@@ -28,12 +28,10 @@ from bigbird_dna.cli.options import (
     SequenceColumn,
     Threads,
     Tracks,
-    argument,
     option,
     output_option,
     runs,
 )
-from bigbird_dna.cli.options import output as result
 from bigbird_dna.console import log
 
 app = typer.Typer()
@@ -784,29 +782,4 @@ def choose_threshold(
 
     Example: bigbird-dna evaluate promoter-threshold results/demo/models/promoter-genomic --fdr 0.1 --prior
     0.002
-    """
-
-
-@runs(
-    "scoring.scorer.merge_shards",
-    report=lambda counts, _: [
-        f"{counts.shards:,} shards, {counts.rows:,} {counts.kind}"
-    ],
-)
-def merge_shards(
-    shards: list[Path] = argument(
-        "All shard files of a job, in any order.", "SHARD..."
-    ),
-    output: Path | None = result(
-        None, "FILE|DIR", "Merged result to write.", "standard output"
-    ),
-) -> None:
-    """Merge the shards of a job run with --shard to the bytes that the whole job would have written.
-
-    Shards are files of score-promoters, call-promoters, score-sequences, embed, predict-tracks,
-    score-variants, evaluate test-bins and prepare chromatin, or directories of prepare tokens. The output has
-    the format that the shards were made for (their --format). Shards of different jobs (another model,
-    reference, option or number of shards) are an error, as are missing and repeated shards.
-
-    Example: bigbird-dna merge-shards scores-1-of-2 scores-2-of-2 -o scores.bed
     """

@@ -1,1 +1,1 @@
-"""Read and write files, directories and the shards of jobs."""
+"""Read and write files and directories."""

@@ -1,88 +1,25 @@
 """Output of a result: a file that is written atomically, or standard output."""
 
-import codecs
 import hashlib
 import re
 import shlex
-import shutil
 import sys
-import time
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from bigbird_dna.disk.atomic import (
     atomic_path,
     bgzip_writer,
-    full_disk_reported,
     is_special,
     link_target,
     open_special,
     scratch_directory,
 )
 from bigbird_dna.errors import DataError, UsageError, printable
-
-_PAUSE = 1.0  # maximum seconds that text is buffered while more is written
-_WAITING = 1 << 16  # maximum buffered bytes
-
-
-class TextSink(Protocol):
-    """Destination of lines of text."""
-
-    def write(self, text: str, /) -> object:
-        """Write more text."""
-
-
-class LiveText:
-    """Buffered text for standard output, a pipe or a device; text that is sent stays if an error follows.
-
-    Text is sent by `flush`, and automatically within a second of writing. Nothing is sent before that, so a
-    command that fails before it has a result writes nothing.
-    """
-
-    def __init__(self, stream: IO[bytes] | None) -> None:
-        """Write to a stream of bytes; None means standard output."""
-        self.errors = "strict"
-        self._stream = stream
-        self._held: list[bytes] = []
-        self._size = 0
-        self._due = time.monotonic() + _PAUSE
-        self._begun = False
-
-    def write(self, text: str, /) -> None:
-        """Add text to the buffer."""
-        data = text.encode("utf-8", self.errors)
-        self._held.append(data)
-        self._size += len(data)
-        if self._size >= _WAITING or time.monotonic() >= self._due:
-            self.flush()
-
-    def flush(self) -> None:
-        """Send all text written so far."""
-        data, self._held, self._size = b"".join(self._held), [], 0
-        self._due = time.monotonic() + _PAUSE
-        if not data:
-            return
-        self._begun = True
-        stream = self._stream or getattr(sys.stdout, "buffer", None)
-        if stream is not None:
-            stream.write(data)
-            stream.flush()
-        else:  # standard output of a notebook, which accepts only text
-            sys.stdout.write(data.decode("utf-8", "replace"))
-
-    def give_up(self) -> None:
-        """After an error, send the buffered rows only if earlier text was already sent."""
-        with suppress(OSError):
-            if self._begun:
-                self.flush()
-
-
-# Destination of a writer of text: a separate file, or text that is read while it is written.
-Destination = Path | LiveText
 
 
 def named_output(output: Path | str | None) -> Path | None:
@@ -154,54 +91,51 @@ def check_not_input(output: Path, inputs: Iterable[Path]) -> None:
 
 
 @contextmanager
-def text_destination(output: Path | None) -> Iterator[Destination]:
-    """Yield the destination of text: a file that is written atomically, or a stream.
+def open_text(output: Path | None, errors: str = "strict") -> Iterator["TextOutput"]:
+    """Open UTF-8 text with `\\n` line ends, which is bgzip if the name ends in `.gz`; None: standard output.
 
-    Standard output (None), pipes and devices receive text immediately, and keep it after an error.
+    A file is written atomically; standard output, pipes and devices receive every call of `write` at once.
     """
-    if not is_live(output):
-        with destination(output, "") as path:
-            yield path
-        return
-    with _errors_named(output):
-        stream = None if output is None else open_special(output)
-        live = LiveText(stream)
-        try:
-            yield live
-            live.flush()
-        except BrokenPipeError:
-            raise
-        except Exception:
-            live.give_up()
-            raise
-        finally:
-            if stream is not None:
+    with naming_errors(output):
+        if output is None:
+            yield TextOutput(None, errors)
+        elif is_special(output):
+            stream = open_special(output)
+            try:
+                yield TextOutput(stream, errors)
+            finally:
                 with suppress(OSError):  # already reported, or the reader has gone
                     stream.close()
+        else:
+            with atomic_path(output) as path:
+                opened = bgzip_writer(path) if path.suffix == ".gz" else path.open("wb")
+                with opened as file:
+                    yield TextOutput(file, errors, flushes=False)
 
 
-@contextmanager
-def destination(output: Path | None, format: str) -> Iterator[Path]:
-    """Yield a path to write to as in `atomic_path`; None means standard output, which `format` then names.
+class TextOutput:
+    """Text that is written to a stream of bytes, or to standard output (None)."""
 
-    After an error nothing is written.
-    """
-    with _errors_named(output):
-        if output is not None:
-            with atomic_path(output) as temporary:
-                yield temporary
+    def __init__(
+        self, stream: IO[bytes] | None, errors: str = "strict", flushes: bool = True
+    ) -> None:
+        self._stream = stream
+        self._errors = errors
+        self._flushes = flushes
+
+    def write(self, text: str, /) -> None:
+        """Write text."""
+        stream = self._stream or getattr(sys.stdout, "buffer", None)
+        if stream is None:  # standard output of a notebook, which accepts only text
+            sys.stdout.write(text)
             return
-        with scratch_directory() as directory:
-            spool = directory / f"scores.{format}"
-            with full_disk_reported(spool, directory):
-                yield spool
-            with spool.open("rb") as complete:
-                shutil.copyfileobj(complete, sys.stdout.buffer)
-                sys.stdout.buffer.flush()
+        stream.write(text.encode("utf-8", self._errors))
+        if self._flushes:
+            stream.flush()
 
 
 @contextmanager
-def _errors_named(output: Path | None) -> Iterator[None]:
+def naming_errors(output: Path | None) -> Iterator[None]:
     """Name the output in system errors; `BrokenPipeError` is passed on unchanged."""
     try:
         yield
@@ -212,20 +146,6 @@ def _errors_named(output: Path | None) -> Iterator[None]:
         raise DataError(
             f"{name}: cannot write the output: {error.strerror or error}"
         ) from None
-
-
-@contextmanager
-def open_text(path: Destination, errors: str = "strict") -> Iterator[TextSink]:
-    """Open a new UTF-8 text file with `\\n` line ends; it is bgzip if its name ends in `.gz`."""
-    if isinstance(path, LiveText):
-        path.errors = errors
-        yield path
-        return
-    with (
-        bgzip_writer(path) if path.suffix == ".gz" else path.open("wb") as opened,
-        codecs.getwriter("utf-8")(opened, errors) as stream,
-    ):
-        yield stream
 
 
 _LONGEST_NAME = 60  # characters

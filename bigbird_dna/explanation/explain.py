@@ -48,9 +48,8 @@ from bigbird_dna.model.directory import load
 from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.reporting.explanations import Explanation, explanation_page
-from bigbird_dna.scoring.formats import Value, write_bigwig, write_lines
 from bigbird_dna.scoring.regions import opened
-from bigbird_dna.scoring.writers import check_bigwig_contigs
+from bigbird_dna.scoring.writers import check_bigwig_contigs, open_writer
 from bigbird_dna.tokens.interface import BASES
 
 METHODS = ("mutagenesis", "gradient")
@@ -303,11 +302,15 @@ def _write(
             )
         np.savez_compressed(files / f"{prefix}shap.npz", shap)
         on_reference = [one for one in explained if one.target.on_reference]
-        write_lines(
-            files / f"{prefix}seqlets.bed", _seqlet_lines(on_reference, column, origin)
-        )
-        values = list(_values(on_reference, column, contigs))
-        write_bigwig(files / f"{prefix}contributions.bw", values, contigs, "base")
+        lines = _seqlet_lines(on_reference, column, origin)
+        text = "".join(f"{line}\n" for line in lines)
+        (files / f"{prefix}seqlets.bed").write_text(text, encoding="utf-8")
+        with open_writer(
+            *(files / f"{prefix}contributions.bw", "bigwig", origin),
+            contigs=contigs,
+            unit="base",
+        ) as writer:
+            writer.write(_values(on_reference, column, contigs))
 
 
 def _site(target: ExplainedWindow) -> str:
@@ -403,7 +406,7 @@ def _seqlet_lines(
 
 def _values(
     explained: Sequence[_Explained], column: int, contigs: dict[str, int]
-) -> Iterator[Value]:
+) -> Iterator[tuple[str, int, int, float]]:
     """Contributions of bases in the order of contigs and positions; the mean where targets overlap."""
     found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in explained:

@@ -38,7 +38,6 @@ from bigbird_dna.disk.outputs import (
     open_text,
     provenance,
     provenance_lines,
-    text_destination,
 )
 from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_fraction
@@ -276,7 +275,7 @@ def choose_threshold(
         model.sha256, command_line("evaluate promoter-threshold", [path], options)
     )
     origin["predictions"] = checksum(source)
-    with text_destination(output) as target, open_text(target) as stream:
+    with open_text(output) as stream:
         for line in provenance_lines(origin):
             stream.write(f"{line}\n")
         stream.write("#" + "\t".join(THRESHOLDS.names) + "\n")

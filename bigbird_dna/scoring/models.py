@@ -19,6 +19,7 @@ from bigbird_dna.errors import (
 )
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model import chromatin, directory, model, promoter
+from bigbird_dna.model.model import window_predictor
 from bigbird_dna.scoring.effects import (
     OFFSETS,
     STRIDE,
@@ -43,7 +44,6 @@ from bigbird_dna.scoring.regions import (
     tss_sites,
     with_tracks,
 )
-from bigbird_dna.scoring.scorer import calibrated_predictor
 from bigbird_dna.scoring.tracks import Summary, predict_regions
 from bigbird_dna.scoring.variants import score_records
 
@@ -170,7 +170,7 @@ class PromoterModel(promoter.LoadedPromoterModel, Model):
         """
         check_at_least_one({"stride": stride, "batch_size": batch_size})
         check_fraction("max_n", max_n)
-        predict = calibrated_predictor(
+        predict = window_predictor(
             self, calibrated, prior, batch_size=batch_size, device=device
         )
         with opened(reference, aliases) as genome:
@@ -317,7 +317,7 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
         check_choice("summary", summary, get_args(Summary))
         check_fraction("center_fraction", center_fraction)
         check_fraction("max_n", max_n)
-        predict = calibrated_predictor(
+        predict = window_predictor(
             self,
             calibrated,
             center_fraction=center_fraction,

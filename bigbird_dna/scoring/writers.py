@@ -10,18 +10,20 @@ import, so that help texts can list the formats.
 import errno
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from bigbird_dna.disk.atomic import atomic_path, bgzip_writer, is_special, open_special
+from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.disk.outputs import (
+    TextOutput,
     check_output,
     format_for,
     named_output,
+    naming_errors,
+    open_text,
     provenance_lines,
 )
 from bigbird_dna.errors import DataError, UsageError, check_choice
@@ -192,66 +194,8 @@ def open_writer(
 @contextmanager
 def _binary_file(output: Path | None) -> Iterator[Path]:
     assert output is not None, "a binary format needs a file: its index is at the end"
-    with _naming_errors(output), atomic_path(output) as path:
+    with naming_errors(output), atomic_path(output) as path:
         yield path
-
-
-@contextmanager
-def open_text(output: Path | None, errors: str = "strict") -> Iterator["TextOutput"]:
-    """Open UTF-8 text with `\\n` line ends, which is bgzip if the name ends in `.gz`; None: standard output.
-
-    A file is written atomically; standard output, pipes and devices receive every call of `write` at once.
-    """
-    with _naming_errors(output):
-        if output is None:
-            yield TextOutput(None, errors)
-        elif is_special(output):
-            stream = open_special(output)
-            try:
-                yield TextOutput(stream, errors)
-            finally:
-                with suppress(OSError):  # already reported, or the reader has gone
-                    stream.close()
-        else:
-            with atomic_path(output) as path:
-                opened = bgzip_writer(path) if path.suffix == ".gz" else path.open("wb")
-                with opened as file:
-                    yield TextOutput(file, errors, flushes=False)
-
-
-class TextOutput:
-    """Text that is written to a stream of bytes, or to standard output (None)."""
-
-    def __init__(
-        self, stream: IO[bytes] | None, errors: str = "strict", flushes: bool = True
-    ) -> None:
-        self._stream = stream
-        self._errors = errors
-        self._flushes = flushes
-
-    def write(self, text: str, /) -> None:
-        """Write text."""
-        stream = self._stream or getattr(sys.stdout, "buffer", None)
-        if stream is None:  # standard output of a notebook, which accepts only text
-            sys.stdout.write(text)
-            return
-        stream.write(text.encode("utf-8", self._errors))
-        if self._flushes:
-            stream.flush()
-
-
-@contextmanager
-def _naming_errors(output: Path | None) -> Iterator[None]:
-    """Name the output in system errors; `BrokenPipeError` is passed on unchanged."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        name = output or "standard output"
-        raise DataError(
-            f"{name}: cannot write the output: {error.strerror or error}"
-        ) from None
 
 
 class TsvWriter:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from torch import nn
 
-from bigbird_dna.calibration.maps import FILE as CALIBRATION
 from bigbird_dna.config import (
     ChromatinConfig,
     Config,
@@ -23,7 +22,7 @@ from bigbird_dna.config import (
 )
 from bigbird_dna.console import log
 from bigbird_dna.disk.json_files import read_mapping
-from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError, UsageError
+from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
 from bigbird_dna.genome.assembly import SPECIES, Assembly
 from bigbird_dna.genome.profile import (
     MOST_BASES,
@@ -37,8 +36,6 @@ from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.genome.sources import find_assembly
 from bigbird_dna.genome.splits import Splits, format_named_region, read_named_region
 from bigbird_dna.model.directory import (
-    CONFIG,
-    WEIGHTS,
     encoder_for,
     extend_positions,
     load,
@@ -47,7 +44,7 @@ from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.weights import RECORD
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.text import TOKENIZER_FILES, load_tokenizer
+from bigbird_dna.tokens.text import load_tokenizer
 from bigbird_dna.training.adapters import ADAPTER, Adaptation, adapt
 from bigbird_dna.training.task import M, ModelTask, TrainingResult
 
@@ -354,13 +351,3 @@ def read_provenance(model: Path) -> dict[str, Any]:
             f"{path}: `stretches` is not a list of regions (such as 22:1001-2000)"
         )
     return values
-
-
-def model_files(model: LoadedModel, calibrated: bool = False) -> list[Path]:
-    """Files that determine a model's predictions, or calibrated probabilities; `UsageError` if unsaved."""
-    if model.path is None:
-        raise UsageError(
-            "--shard needs a saved model, so that all shards use the same one"
-        )
-    names = (CONFIG, WEIGHTS, *TOKENIZER_FILES, *([CALIBRATION] if calibrated else []))
-    return [path for name in names if (path := model.path / name).is_file()]

@@ -166,7 +166,7 @@ def test_files_have_the_same_contributions(home: Path, tmp_path: Path) -> None:
 def test_more_sequences_than_a_bigwig_can_have_are_refused_before_the_work(
     home: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bigbird_dna.scoring.formats.MOST_BIGWIG_CONTIGS", 1)
+    monkeypatch.setattr("bigbird_dna.scoring.writers.MOST_BIGWIG_CONTIGS", 1)
     (tmp_path / "x.csv").write_text(
         f"name,sequence\nx,{random_dna(60, 1)}\ny,{random_dna(40, 2)}\n"
     )
