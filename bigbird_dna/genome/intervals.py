@@ -265,11 +265,11 @@ def _region_on(
 ) -> tuple[str, Intervals | None] | None:
     """Return the contig, and the part of it (None: all), that a text selects; None if it is not known."""
     whole = find(text)
-    if whole in known:
+    if whole is not None and whole in known:
         return whole, None
     region = parse_region(text)
     contig = find(region[0]) if region else None
-    if region is None or contig not in known:
+    if region is None or contig is None or contig not in known:
         return None
     _, start, end = region
     end = known[contig] if end is None else end

@@ -15,7 +15,12 @@ import pysam
 from bigbird_dna.baselines.kmer_model import read_kmer_model
 from bigbird_dna.console import ProgressBar, log
 from bigbird_dna.disk.atomic import atomic_path, is_special, link_target, quiet_htslib
-from bigbird_dna.disk.outputs import command_line, provenance, provenance_lines
+from bigbird_dna.disk.outputs import (
+    command_line,
+    open_text,
+    provenance,
+    provenance_lines,
+)
 from bigbird_dna.errors import (
     DataError,
     ModelError,
@@ -66,7 +71,7 @@ from bigbird_dna.scoring.input_check import InputCheck
 from bigbird_dna.scoring.masked_likelihood import CONTEXT, LikelihoodEffects
 from bigbird_dna.scoring.random_variants import draw_random_variants
 from bigbird_dna.scoring.regions import tss_sites
-from bigbird_dna.scoring.writers import choose_output, open_text
+from bigbird_dna.scoring.writers import choose_output
 
 VARIANT_FORMATS = {"vcf": (".vcf", ".bcf"), "tsv": (".tsv", ".txt")}
 RANDOM_HEADER = (

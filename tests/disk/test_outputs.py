@@ -22,10 +22,9 @@ from bigbird_dna.disk.directories import (
 from bigbird_dna.disk.outputs import (
     check_not_input,
     check_output,
-    destination,
     file_names,
+    naming_errors,
     open_text,
-    text_destination,
 )
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError, UsageError
@@ -35,12 +34,12 @@ from tests.golden.messages import fails
 
 
 def text(path: Path) -> None:
-    with text_destination(path) as target, open_text(target) as stream:
+    with open_text(path) as stream:
         stream.write("line\n")
 
 
 def parquet(path: Path) -> None:
-    with destination(path, "parquet") as temporary:
+    with naming_errors(path), atomic_path(path) as temporary:
         pd.DataFrame({"x": [1, 2]}).to_parquet(temporary)
 
 

@@ -38,7 +38,7 @@ from bigbird_dna.reporting.score_track import (
     read_score_track,
 )
 from bigbird_dna.reporting.training import LogCurve, TrainingCurves, read_training_log
-from bigbird_dna.scoring.calls import INTERVAL
+from bigbird_dna.scoring.calls import COLUMNS as CALL_COLUMNS
 from tests.golden.messages import fails, message
 from tests.toys import written
 
@@ -364,7 +364,7 @@ def test_scores_of_a_bed_file_are_its_probabilities(tmp_path):
     np.testing.assert_array_equal(read_score_track(path).strands["+"], [[300], [0.25]])
 
 
-CALLS = ["contig", "start", "end", "name", "score", "strand", "note", *INTERVAL]
+CALLS = [*CALL_COLUMNS]
 CALL_TRACK = ScoreTrack("a", 0, 1000, {}, frozenset("ab"))
 
 
