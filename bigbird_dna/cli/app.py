@@ -27,8 +27,7 @@ PREDICT, TRAIN, SHARE, GROUPS = (
 """The panels of `--help`, in display order."""
 
 TOP: Mapping[str, Mapping[str, str]] = {
-    PREDICT: {
-    },
+    PREDICT: {},
     TRAIN: {
         "check-config": "cli.prepare.check_config",
         "check-promoters": "cli.homology.check_promoters",
