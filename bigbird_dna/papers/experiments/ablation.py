@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,95 +80,88 @@ def arms(run: Config) -> list[Arm]:
     """Return the cost of each mechanism, and its trainings; `ConfigError` if one of them cannot be made."""
     _check_run(run)
     ablation = run.ablation
-    costs, found = [], []
-    for mechanism in (one.name for one in ablation.mechanisms):
-        costs.append(
+    mechanisms = [one.name for one in ablation.mechanisms]
+    reference, budget = ablation.reference, ablation.time_budget_s
+    found: list[Arm] = []
+
+    def add(
+        mechanism: str,
+        part: str,
+        seed: int,
+        stage: str,
+        keys: Keys,
+        read: list[Path],
+        **more: Any,
+    ) -> None:
+        name = f"{mechanism}-{part}" + ("" if part == "cost" else f"-seed{seed}")
+        options = {"mechanism": mechanism, "part": part, **more}
+        found.append(
             make_arm(
                 run,
                 "ablation",
-                f"{mechanism}-cost",
-                "pretraining",
-                pretraining_keys(run, mechanism, "steps"),
-                inputs=[run.paths.tokenizer],
-                options={
-                    "mechanism": mechanism,
-                    "part": "cost",
-                    "tokens": [ablation.tokens, *ablation.lengths],
-                    "batch_tokens": ablation.batch_tokens,
-                },
+                name,
+                stage,
+                keys,
+                seed=seed,
+                options=options,
+                inputs=read,
             )
         )
-        parts = ["steps", "time", *map(str, ablation.lengths)]
-        if _is_time_budget(ablation, mechanism):
-            parts.remove("time")
-        for part in parts:
+
+    for mechanism in mechanisms:
+        add(
+            mechanism,
+            "cost",
+            0,
+            "pretraining",
+            pretraining_keys(run, mechanism, "steps"),
+            [run.paths.tokenizer],
+            tokens=[ablation.tokens, *ablation.lengths],
+            batch_tokens=ablation.batch_tokens,
+        )
+    for mechanism, seed in product(mechanisms, ablation.seeds):
+        for part in ("steps", "time", *map(str, ablation.lengths)):
             read = training_inputs(run, "pretraining")
-            options = {"mechanism": mechanism, "part": part}
+            options: dict[str, Any] = {}
             if part == "time":
-                names = [mechanism]
-                if ablation.time_budget_s is None:
-                    names.append(ablation.reference)
-                    options["reference"] = ablation.reference
-                options["seconds"] = ablation.time_budget_s  # type: ignore[assignment]
-                read += [_cost_file(run, name) for name in names]
-            for seed in ablation.seeds:
-                keys = pretraining_keys(run, mechanism, part)
-                found.append(
-                    make_arm(
-                        run,
-                        "ablation",
-                        f"{mechanism}-{part}-seed{seed}",
-                        "pretraining",
-                        {**keys, "pretraining.seed": seed},
-                        seed=seed,
-                        options=options,
-                        inputs=read,
-                    )
-                )
-        for seed in ablation.seeds if _has_tracks(run) else ():
-            keys = distance_keys(run, mechanism)
+                if mechanism == reference and budget is None:
+                    continue  # the same as the training of equal steps
+                timed = [mechanism] if budget else [mechanism, reference]
+                read += [_cost_file(run, name) for name in timed]
+                options = {"seconds": budget, "reference": reference}
+            keys = pretraining_keys(run, mechanism, part) | {"pretraining.seed": seed}
+            add(mechanism, part, seed, "pretraining", keys, read, **options)
+        if ablation.long_range_tracks:
+            keys = distance_keys(run, mechanism) | {"chromatin.training.seed": seed}
             evaluation = run.chromatin.evaluation.model_dump(mode="json")
-            arm = make_arm(
-                run,
-                "ablation",
-                f"{mechanism}-distance-seed{seed}",
+            read = training_inputs(run, "chromatin")
+            add(
+                mechanism,
+                "distance",
+                seed,
                 "chromatin",
-                {**keys, "chromatin.training.seed": seed},
-                seed=seed,
-                options={
-                    "mechanism": mechanism,
-                    "part": "distance",
-                    "evaluation": evaluation,
-                },
-                inputs=training_inputs(run, "chromatin"),
+                keys,
+                read,
+                evaluation=evaluation,
             )
-            pooling = arm.config.chromatin.model.pooling
-            arm.config.encoder.check_pooling(pooling, f"ablation: {arm.name}")
-            found.append(arm)
+            config = found[-1].config
+            pooling = config.chromatin.model.pooling
+            config.encoder.check_pooling(pooling, f"ablation: {mechanism}")
     causal = {
         arm.options["mechanism"]: arm.config.encoder.causal
         for arm in found
-        if arm.options["part"] == "steps"
+        if arm.options["part"] == "cost"
     }
     for name, value in causal.items():
-        if value != causal[ablation.reference]:
+        if value != causal[reference]:
             raise ConfigError(
-                f"ablation.mechanisms: cannot compare {name} with {ablation.reference}: only one is causal"
+                f"ablation.mechanisms: cannot compare {name} with {reference}: only one is causal"
             )
-    return costs + found
-
-
-def _is_time_budget(ablation: AblationConfig, mechanism: str) -> bool:
-    """Whether the trainings of equal steps and of equal time of a mechanism are identical."""
-    return mechanism == ablation.reference and ablation.time_budget_s is None
+    return found
 
 
 def _cost_file(run: Config, mechanism: str) -> Path:
     return run.paths.experiment("ablation") / f"{mechanism}-cost/arm.json"
-
-
-def _has_tracks(run: Config) -> bool:
-    return bool(run.ablation.long_range_tracks) and run.has_chromatin
 
 
 def _check_run(run: Config) -> None:
@@ -298,28 +292,24 @@ def steps_in_time(arm: Arm) -> int:
     """Return the number of steps in `ablation.time_budget_s`, or in the time of the reference's steps, from
     the measured costs: these are files, so that a resumed training has the same end. `DataError` if both
     were not measured in the same way."""
-    training = arm.config.pretraining
-    own = _read_cost(arm.run, arm.options["mechanism"])
-    step = _cost_at(own, training.sequence_tokens)["seconds"]
-    seconds = arm.options["seconds"]
+    training, options = arm.config.pretraining, arm.options
+    names = dict.fromkeys((options["mechanism"], options["reference"]))
+    if options["seconds"] is not None:
+        names = dict.fromkeys((options["mechanism"],))
+    costs = {name: read_object(_cost_file(arm.run, name))["metrics"] for name in names}
+    _check_same_clock(costs)
+    each = {
+        name: row["seconds"]
+        for name, cost in costs.items()
+        for row in cost["lengths"]
+        if row["tokens"] == training.sequence_tokens
+    }
+    step, seconds = each[options["mechanism"]], options["seconds"]
     if seconds is None:
-        other = _read_cost(arm.run, arm.options["reference"])
-        _check_same_clock(
-            {arm.options["mechanism"]: own, arm.options["reference"]: other}
-        )
-        seconds = training.steps * _cost_at(other, training.sequence_tokens)["seconds"]
+        seconds = training.steps * each[options["reference"]]
     steps: int = max(1, math.floor(seconds / step * (1 + 1e-9)))  # complete steps only
     log(f"{seconds:,.1f} s are sufficient for {steps:,} steps of {step:.3g} s")
     return steps
-
-
-def _read_cost(run: Config, mechanism: str) -> dict[str, Any]:
-    return dict(read_object(_cost_file(run, mechanism))["metrics"])
-
-
-def _cost_at(cost: Mapping[str, Any], tokens: int) -> dict[str, Any]:
-    """Return the cost of a step with inputs of `tokens` tokens."""
-    return next(row for row in cost["lengths"] if row["tokens"] == tokens)
 
 
 def _check_same_clock(costs: Mapping[str, Mapping[str, Any]]) -> None:
@@ -338,7 +328,7 @@ def _check_same_clock(costs: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def inputs(run: Config) -> list[Path]:
-    if not _has_tracks(run):
+    if not run.ablation.long_range_tracks:
         return []
     held_out = run.paths.held_out_bins
     tracks = run.paths.chromatin_data / "tracks.tsv"

@@ -88,26 +88,6 @@ class _TooLong(Exception):
     pass
 
 
-def evaluate(tokens: list[str]) -> int:
-    """Return the value of an expression, including brackets; `ValueError` if it is not complete."""
-    stack: list[tuple[str, list[int]]] = [("", [])]
-    for token in tokens:
-        if token in OPERATORS:
-            stack.append((token, []))
-        elif token == END:
-            operator, values = stack.pop()
-            if not stack or not values:
-                raise ValueError("unmatched closing bracket, or list without arguments")
-            stack[-1][1].append(OPERATORS[operator](values))
-        elif token in TOKENS:
-            stack[-1][1].append(int(token))
-        else:
-            raise ValueError(f"{token!r}: must be one of {', '.join(TOKENS)}")
-    if len(stack) > 1 or len(stack[0][1]) != 1:
-        raise ValueError("not a single complete expression")
-    return stack[0][1][0]
-
-
 def generate(config: ListOpsConfig, seed: int) -> Iterator[tuple[str, str, int]]:
     """Yield distinct expressions of all splits as (split, tokens separated by spaces, value), determined by
     seed, split and number; `DataError` if there are too few."""
@@ -187,11 +167,10 @@ def read_listops(path: Path) -> Sequences:
     for line, cells in enumerate(table[1:], start=2):
         source, value = cells if len(cells) == 2 else ("", "")
         tokens = [token for token in source.split() if token not in "()"]
-        try:
-            if value != str(evaluate(tokens)):
-                raise ValueError(f"the value is {evaluate(tokens)}, not {value!r}")
-        except ValueError as error:
-            raise DataError(f"{path}: line {line}: {error}") from None
+        if not tokens or not numbers.keys() >= {*tokens} or value not in TOKENS[-10:]:
+            raise DataError(
+                f"{path}: line {line}: expected an expression, a tab and a digit"
+            )
         rows.append(np.array([numbers[token] for token in tokens], np.uint8))
         targets.append(int(value))
     if not rows:

@@ -359,9 +359,7 @@ def side_by_side(
     first, second = (
         cells[name] + (" bp" if name == "window" else "") for name in sides
     )
-    side = first + ", " + second
-    table = cells.assign(side=side).set_index([*own, "side"])[figure]
-    # pandas 2 assigns wrong rows with `sort=False`.
+    cells = cells.assign(side=first + ", " + second)
+    wide = cells.pivot_table(figure, own, "side", aggfunc="first", fill_value="")
     rows = pd.MultiIndex.from_frame(cells[own].drop_duplicates())
-    wide = table.unstack("side", fill_value="").reindex(rows)
-    return wide[list(dict.fromkeys(side))].reset_index()
+    return wide.reindex(rows)[cells["side"].unique()].reset_index()

@@ -264,49 +264,36 @@ def write_table7(
 
 
 def tracks_figure(table: pd.DataFrame, path: Path) -> None:
-    """Plot each track: the fine-tuned pretrained model against up to six other predictors. Colors show the
-    groups of tracks, or, for a single group, whether a known motif exists."""
+    """Plot each track: the fine-tuned pretrained model against up to six other predictors; colors show the
+    groups of tracks."""
+    rows = [*ROW, "window"]
     table = table.fillna({"window": 0})  # missing windows must compare equal
-    aurocs: dict[Any, pd.Series[float]] = {
-        row: part.set_index("track")["auroc"]
-        for row, part in table.groupby([*ROW, "window"], sort=False)
-    }
-    fine_tuned = (row for row in aurocs if row[1:3] == (PRETRAINED, FINE_TUNED))
-    own = next(fine_tuned, next(iter(aurocs)))
-
-    def order(row: tuple[Any, ...]) -> int:
-        """Random weights of the own model come first, then comparators, other models, probes."""
-        if row[2] == FINE_TUNED:
-            return 0 if (row[0], row[3]) == (own[0], own[3]) else 2
-        return 3 if row[2] == PROBED else 1
-
-    others = sorted((row for row in aurocs if row != own), key=order)[:6]
-    kinds = table["group"]
-    if kinds.nunique() == 1 and (table["known_motif"] != "").any():
-        words = {"yes": "with a known motif", "no": "without"}
-        kinds = table["known_motif"].map(words)
-    kind_of = dict(zip(table["track"], kinds, strict=True))
-    colors = dict(zip(dict.fromkeys(kinds), SERIES, strict=False))
+    wide = table.pivot(index=["group", "track"], columns=rows, values="auroc")
+    predictors = list(table[rows].drop_duplicates().itertuples(index=False, name=None))
+    tuned = (row for row in predictors if row[1:3] == (PRETRAINED, FINE_TUNED))
+    own = next(tuned, predictors[0])
+    # Other fine-tuned models come first, then comparators, then probes.
+    order = [FINE_TUNED, FITTED, PROBED]
+    others = [row for row in predictors if row != own]
+    others = sorted(others, key=lambda row: order.index(row[2]))[:6]
     with panels(*grid_shape(len(others)), 3.6, 3.6) as (figure, axes):
         for axis in axes[max(1, len(others)) :]:
             axis.set_visible(False)
         for axis, other in zip(axes, others, strict=False):
-            pair = {"own": aurocs[own], "other": aurocs[other]}
-            both = pd.DataFrame(pair).dropna()
-            for kind, color in colors.items():
-                some = both[both.index.map(kind_of.get) == kind]
+            both = wide[[own, other]].dropna()
+            low = min(0.5, both.min().min())
+            for number, (group, tracks) in enumerate(both.groupby("group", sort=False)):
                 axis.plot(
-                    some["other"],
-                    some["own"],
+                    tracks[other],
+                    tracks[own],
                     "o",
-                    color=color,
-                    label=kind,
+                    color=SERIES[number % len(SERIES)],
+                    label=group,
                     markersize=3,
                     alpha=0.6,
                 )
-            low = float(min(0.5, both.min().min())) if len(both) else 0.5
             axis.plot([low, 1], [low, 1], "-", color=GRAY, linewidth=0.8)
-            won = int((both["own"] > both["other"]).sum())
+            won = int((both[own] > both[other]).sum())
             axis.set(
                 xlabel=label(*other[:3]),
                 title=f"above on {won:,} of {len(both):,} tracks",

@@ -27,7 +27,11 @@ TRAINING = {
     "optimizer": {"warmup_steps": 1},
 }
 CHANGES: dict[str, Any] = {
-    "promoters": {"training": TRAINING, "evaluation": {"baseline_kmer": 3}},
+    "promoters": {
+        "model": {"pooling": "mean", "ensemble": []},
+        "training": TRAINING,
+        "evaluation": {"baseline_kmer": 3},
+    },
     "chromatin": {
         "data": {
             "tracks": "peaks",
@@ -38,7 +42,7 @@ CHANGES: dict[str, Any] = {
             "min_positives_heldout": 1,
             "negative_fraction": 1.0,
         },
-        "model": {"pooling": "bin", "bin_layers": 1},
+        "model": {"pooling": "bin", "bin_layers": 1, "ensemble": False},
         "training": TRAINING | {"evaluation_bins": 20},
         "evaluation": {"test_bins": 60, "baseline_kmer": 3},
     },
@@ -48,7 +52,6 @@ CHANGES: dict[str, Any] = {
         "seeds": [1, 2],
         "negative_sets": ["permuted"],
         "context_negative_set": "permuted",
-        "windows": [80],
         "models": [{"name": "bert-64", "attention": "full", "tokens": 64}],
         "steps": {"promoters": 4, "chromatin": 4},
         "learning_rates": [1e-3, 1e-2],
@@ -56,7 +59,7 @@ CHANGES: dict[str, Any] = {
     },
     "pretraining_study": {
         "tasks": ["promoters", "chromatin"],
-        "train_fractions": [0.5, 1.0],
+        "train_fractions": [0.5],
         "seeds": [1, 2],
         "steps": 4,
         "evaluate_every": 2,
