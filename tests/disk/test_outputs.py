@@ -1,5 +1,6 @@
 """Outputs that are links, pipes and devices, and names of files."""
 
+import errno
 import gzip
 import os
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -90,6 +92,34 @@ def test_a_link_stays_and_its_target_is_written(tmp_path: Path, name: str) -> No
         )
     assert [path.name for path in (tmp_path / "store").iterdir()] == ["target"]
     assert {path.name for path in tmp_path.iterdir()} == {link.name, "store"}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (KeyboardInterrupt(), KeyboardInterrupt),
+        (SystemExit(143), SystemExit),
+        (OSError(errno.ENOSPC, "No space left on device"), DataError),
+    ],
+    ids=["SIGINT", "SIGTERM", "full disk"],
+)
+def test_an_interrupted_writer_leaves_the_old_file(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    error: BaseException,
+    raised: type[BaseException],
+) -> None:
+    write, suffix, _ = WRITERS[name]
+    path = tmp_path / f"out{suffix}"
+    path.write_text("old")
+    # The last moment before the new file would have its name.
+    monkeypatch.setattr(Path, "replace", Mock(side_effect=error))
+    with pytest.raises(raised):
+        write(path)
+    assert path.read_text() == "old"
+    assert [*tmp_path.iterdir()] == [path]
 
 
 @pytest.mark.parametrize("name", WRITERS)
