@@ -17,7 +17,6 @@ from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.fields import FURTHEST, check_name, whole_number
 from bigbird_dna.genome.given_sequences import is_pandas
 from bigbird_dna.genome.intervals import Places, read_bed, strand_column, warn_of_absent
-from bigbird_dna.genome.promoters import read_promoters, thick_part
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import OPPOSITE, Locus, Strand
 from bigbird_dna.genome.vcf import Variant, check_assembly, open_vcf, read_vcf
@@ -240,6 +239,8 @@ def tss_sites(given: Regions, reference: Reference) -> TssSites:
     the reference has none of the contigs.
     """
     if isinstance(given, str | os.PathLike):
+        from bigbird_dna.genome.promoters import read_promoters
+
         where = os.fspath(given)
         loci: Iterable[Locus] = read_promoters(_path(given, "sites"), unstranded=True)
     else:
@@ -362,6 +363,8 @@ def _region_rows(
                 _whole(where, "thickStart", part[0]),
                 _whole(where, "thickEnd", part[1]),
             )
+            from bigbird_dna.genome.promoters import thick_part
+
             try:
                 ends = thick_part(*ends, *thick_ends)
             except ValueError as error:

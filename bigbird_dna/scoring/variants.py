@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import pysam
 
-from bigbird_dna.baselines.kmer_model import read_kmer_model
 from bigbird_dna.console import ProgressBar, log
 from bigbird_dna.disk.atomic import atomic_path, is_special, link_target, quiet_htslib
 from bigbird_dna.disk.outputs import (
@@ -316,6 +315,8 @@ def load_scoring_model(model: LoadedModel | Path | str) -> LoadedModel:
     A file `.npz` is the k-mer baseline of `train baseline chromatin`.
     """
     if not isinstance(model, LoadedModel) and Path(model).suffix == ".npz":
+        from bigbird_dna.baselines.kmer_model import read_kmer_model
+
         return read_kmer_model(Path(model))
     loaded = model if isinstance(model, LoadedModel) else load(model)
     if loaded.task in ("promoter", "chromatin", "pretraining"):
