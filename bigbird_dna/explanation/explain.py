@@ -1,23 +1,16 @@
 """Command `explain` and `bigbird_dna.explain`: contributions of bases to predictions, as files and a page."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bigbird_dna.console import progress
+from bigbird_dna.console import ProgressBar
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.outputs import (
-    command_line,
-    file_names,
-    provenance,
-    provenance_lines,
-)
+from bigbird_dna.disk.outputs import command_line, file_names, provenance
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import UsageError, check_at_least_one, check_choice
 from bigbird_dna.explanation.mutagenesis import (
@@ -41,14 +34,13 @@ from bigbird_dna.explanation.targets import (
     output_names,
     read_targets,
 )
+from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence_tables import COLUMNS
-from bigbird_dna.model.batching import View
 from bigbird_dna.model.catalog import stored_name
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.reporting.explanations import Explanation, explanation_page
-from bigbird_dna.scoring.regions import opened
 from bigbird_dna.scoring.writers import check_bigwig_contigs, open_writer
 from bigbird_dna.tokens.interface import BASES
 
@@ -63,6 +55,17 @@ OUTPUT_PREFIXES = Schema.of("text output prefix", key=["output"])
 SCORES = Schema.of(
     "text name output; number score noise; text site", key=["name", "output"]
 )
+SEQLET_COLUMNS = {
+    "contig": "s",
+    "start": "d",
+    "end": "d",
+    "name": "s",
+    "score": "d",
+    "strand": "s",
+    "contribution": ".6g",
+    "ratio": ".4g",
+    "bases": "s",
+}
 
 # Axes: V views, N targets, L bases of a target, T outputs.
 
@@ -76,36 +79,20 @@ class ExplanationCounts(NamedTuple):
     certain: int
     seqlets: int
 
-    @classmethod
-    def of(cls, explained: "Sequence[_Explained]") -> Self:
-        """Count them."""
-        return cls(
-            len(explained),
-            sum(len(one.target.bases) for one in explained),
-            sum(int(one.certain.sum()) for one in explained),
-            sum(len(own) for one in explained for own in one.seqlets),
-        )
 
+class Explained(NamedTuple):
+    """A target, the changes of its scores, and its contributions (L, T), means over views."""
 
-class _Explained(NamedTuple):
     target: ExplainedWindow
     mutations: Mutations
+    contributions: NDArray[np.float32]
+    noise: NDArray[np.float32]  # (L, T)
     seqlets: list[list[Seqlet]]  # by output
-
-    @classmethod
-    def of(cls, target: ExplainedWindow, mutations: Mutations) -> Self:
-        """With the seqlets of each output."""
-        return cls(
-            target,
-            mutations,
-            [find_seqlets(own) for own in np.moveaxis(mutations.importance, 2, 0)],
-        )
 
     @property
     def certain(self) -> NDArray[np.bool_]:
         """Whether contributions (L, T) are larger than their noise."""
-        values = self.mutations.importance
-        return np.asarray(np.abs(values.mean(0)) > noise(values))
+        return np.asarray(np.abs(self.contributions) > self.noise)
 
 
 def explain(
@@ -161,134 +148,143 @@ def explain(
         An argument is out of range; a file cannot be read; a target is not on the reference or longer than
         the model's window; the model has no scores to explain, or too many outputs.
     """
-    counts = {"batch_size": batch_size, "threads": threads, "flank": flank}
-    _check(method, deletions, offsets, tokenizations, counts)
-    with ExitStack() as stack:
-        stack.enter_context(cpu_threads(threads))
-        loaded = explainable(model if isinstance(model, LoadedModel) else load(model))
-        columns = chosen_outputs(loaded, tracks, MOST_OUTPUTS)
-        offsets, tokenizations = view_counts(loaded, offsets, tokenizations)
-        genome = (
-            None
-            if reference is None
-            else stack.enter_context(opened(reference, aliases))
-        )
-        given = read_targets(
-            Path(targets), loaded, genome, flank=flank, sequence_column=sequence_column
-        )
-        check_bigwig_contigs(
-            len({one.contig for one in given}), targets, "explain fewer sequences"
-        )
-        inputs = [loaded.path, targets, reference, aliases]
-        files = stack.enter_context(into_directory(Path(output), inputs))
-        work = _method(
-            loaded,
-            method,
-            columns,
-            deletions,
-            {"batch_size": batch_size, "device": device},
-        )
-        explained = []
-        for target in progress(given, "explaining", len(given), "sequences"):
-            views = views_of(loaded, len(target.window), offsets, tokenizations)
-            explained.append(_Explained.of(target, work(target, views)))
-        line = command_line(
-            "explain",
-            [stored_name(loaded.path), targets],
-            {
-                **{
-                    "--reference": reference,
-                    "--aliases": aliases,
-                    "--method": method,
-                    "--tracks": tracks,
-                },
-                **{
-                    "--flank": flank,
-                    "--offsets": offsets,
-                    "--tokenizations": tokenizations,
-                },
-            },
-            {"--deletions": deletions},
-        )
-        contigs = (
-            {one.contig: one.last - one.first for one in given}
-            if genome is None
-            else genome.contigs
-        )
-        names = [output_names(loaded)[column] for column in columns]
-        if len(names) > 1:
-            prefixes = pd.DataFrame(
-                {"output": names, "prefix": output_prefixes(names).values()}
-            )
-            write_table(files / "outputs.tsv", prefixes, OUTPUT_PREFIXES)
-        _write(files, explained, names, dict(contigs), provenance(loaded.sha256, line))
-        explanation_page(_figures(explained, names), line, method, files)
-    return ExplanationCounts.of(explained)
-
-
-def _method(
-    model: LoadedModel,
-    method: str,
-    columns: Sequence[int],
-    deletions: bool,
-    computing: dict[str, Any],
-) -> Callable[[ExplainedWindow, Sequence[View]], Mutations]:
-    """Return the function that computes the changes; `UsageError` if the model has none."""
-    if not isinstance(model, Scored):
-        if deletions or method != METHODS[0]:
-            raise UsageError(
-                f"{model.name}: a pretrained model has substitutions by mutagenesis only; for deletions, use "
-                "score-variants"
-            )
-        return lambda target, views: likelihood_mutations(
-            model, target, views, **computing
-        )
-    if method != METHODS[0]:
-        return lambda target, views: gradient_mutations(model, target, columns, views)
-    own = {"deletions": deletions, **computing}
-    return lambda target, views: saturation_mutagenesis(
-        model, target, columns, views, **own
-    )
-
-
-def _check(
-    method: str,
-    deletions: bool,
-    offsets: int | None,
-    tokenizations: int | None,
-    counts: dict[str, int | None],
-) -> None:
-    """`UsageError` if an argument is out of range."""
     check_choice("method", method, METHODS)
-    check_at_least_one(counts)
+    check_at_least_one({"batch_size": batch_size, "threads": threads, "flank": flank})
     check_views(offsets, tokenizations)
     if deletions and method != METHODS[0]:
         raise UsageError("deletions: only with the method mutagenesis")
-
-
-def _write(
-    files: Path,
-    explained: Sequence[_Explained],
-    names: Sequence[str],
-    contigs: dict[str, int],
-    origin: dict[str, str],
-) -> None:
-    """Write all tables, arrays and tracks."""
-    write_table(
-        files / "bases.tsv",
-        pd.concat([_bases(one, names) for one in explained]),
-        EXPLAINED_BASES,
-    )
-    scores = [
-        (one.target.name, name, float(values.mean()), float(spread), _site(one.target))
-        for one in explained
-        for name, values, spread in zip(
-            names, one.mutations.scores.T, noise(one.mutations.scores), strict=True
+    loaded = explainable(model if isinstance(model, LoadedModel) else load(model))
+    if not isinstance(loaded, Scored) and (deletions or method != METHODS[0]):
+        raise UsageError(
+            f"{loaded.name}: a pretrained model has substitutions by mutagenesis only; for deletions, use "
+            "score-variants"
         )
-    ]
-    write_table(
-        files / "scores.tsv", pd.DataFrame(scores, columns=SCORES.names), SCORES
+    columns = chosen_outputs(loaded, tracks, MOST_OUTPUTS)
+    names = [output_names(loaded)[column] for column in columns]
+    offsets, tokenizations = view_counts(loaded, offsets, tokenizations)
+
+    # All targets are read and checked before anything is computed.
+    windows = read_targets(
+        Path(targets),
+        loaded,
+        reference,
+        aliases,
+        flank=flank,
+        sequence_column=sequence_column,
     )
+    contigs = {one.contig: one.last - one.first for one in windows}
+    check_bigwig_contigs(len(contigs), targets, "explain fewer sequences")
+    if reference is not None:
+        with Reference(Path(reference)) as genome:
+            contigs = dict(genome.contigs)
+    options = {
+        "--reference": reference,
+        "--aliases": aliases,
+        "--method": method,
+        "--tracks": tracks,
+        "--flank": flank,
+        "--offsets": offsets,
+        "--tokenizations": tokenizations,
+    }
+    arguments = [stored_name(loaded.path), targets]
+    command = command_line("explain", arguments, options, {"--deletions": deletions})
+    computing: dict[str, Any] = {"batch_size": batch_size, "device": device}
+    inputs = [loaded.path, targets, reference, aliases]
+    explained = []
+    with (
+        cpu_threads(threads),
+        into_directory(Path(output), inputs) as files,
+        ProgressBar("explaining", len(windows), "sequences") as bar,
+    ):
+        for target in windows:
+            views = views_of(loaded, len(target.window), offsets, tokenizations)
+            if not isinstance(loaded, Scored):
+                mutations = likelihood_mutations(loaded, target, views, **computing)
+            elif method == "gradient":
+                mutations = gradient_mutations(loaded, target, columns, views)
+            else:
+                mutations = saturation_mutagenesis(
+                    loaded, target, columns, views, deletions=deletions, **computing
+                )
+            values = mutations.importance
+            seqlets = [find_seqlets(values[..., index]) for index in range(len(names))]
+            explained.append(
+                Explained(target, mutations, values.mean(0), noise(values), seqlets)
+            )
+            bar.advance()
+
+        write_table(files / "bases.tsv", base_table(explained, names), EXPLAINED_BASES)
+        write_table(files / "scores.tsv", score_table(explained, names), SCORES)
+        if len(names) > 1:
+            prefixes = {"output": names, "prefix": output_prefixes(names).values()}
+            write_table(files / "outputs.tsv", pd.DataFrame(prefixes), OUTPUT_PREFIXES)
+        write_arrays(files, explained, names)
+        write_tracks(
+            files, explained, names, contigs, provenance(loaded.sha256, command)
+        )
+        explanation_page(page_rows(explained, names), command, method, files)
+    return ExplanationCounts(
+        len(explained),
+        sum(len(one.target.bases) for one in explained),
+        sum(int(one.certain.sum()) for one in explained),
+        sum(len(seqlets) for one in explained for seqlets in one.seqlets),
+    )
+
+
+def output_prefixes(outputs: Sequence[str]) -> dict[str, str]:
+    """Return the beginning of the names of each output's files: nothing if there is only one output."""
+    if len(outputs) == 1:
+        return {outputs[0]: ""}
+    return {name: f"{file}." for name, file in file_names(outputs).items()}
+
+
+def base_table(explained: Iterable[Explained], names: Sequence[str]) -> pd.DataFrame:
+    """Return the rows of `EXPLAINED_BASES`."""
+    tables = []
+    for one in explained:
+        target, mutations = one.target, one.mutations
+        effects = mutations.substitutions.mean(0)
+        for column, name in enumerate(names):
+            cells: dict[str, Any] = {
+                "name": target.name,
+                "output": name,
+                "contig": target.contig,
+                "position": [target.position(at) for at in range(len(target.bases))],
+                "strand": target.strand,
+                "base": list(target.bases),
+                "contribution": one.contributions[:, column],
+                "noise": one.noise[:, column],
+                "certain": np.where(one.certain[:, column], "yes", "no"),
+            }
+            for number, base in enumerate(BASES):
+                cells[f"effect_{base}"] = effects[:, number, column]
+            cells["deletion"] = cells["deletion_noise"] = np.nan
+            if mutations.deletions is not None:
+                cells["deletion"] = mutations.deletions.mean(0)[:, column]
+                cells["deletion_noise"] = noise(mutations.deletions)[:, column]
+            tables.append(pd.DataFrame(cells))
+    return pd.concat(tables)
+
+
+def score_table(explained: Iterable[Explained], names: Sequence[str]) -> pd.DataFrame:
+    """Return the rows of `SCORES`; the site is the start site whose score is explained, or "."."""
+    rows = []
+    for one in explained:
+        target, scores = one.target, one.mutations.scores
+        site = "."
+        if target.site is not None:
+            site = f"{target.contig}:{target.site}({target.strand})"
+        spreads = noise(scores)
+        for column, name in enumerate(names):
+            score = float(scores[:, column].mean())
+            rows.append((target.name, name, score, float(spreads[column]), site))
+    return pd.DataFrame(rows, columns=SCORES.names)
+
+
+def write_arrays(
+    files: Path, explained: Sequence[Explained], names: Sequence[str]
+) -> None:
+    """Write the bases (N, 4, L), and for each output the contribution that each base would have."""
     longest = max(len(one.target.bases) for one in explained)
     one_hot = np.zeros((len(explained), len(BASES), longest), np.int8)
     for number, one in enumerate(explained):
@@ -297,148 +293,78 @@ def _write(
     for column, prefix in enumerate(output_prefixes(names).values()):
         shap = np.zeros(one_hot.shape, np.float32)
         for number, one in enumerate(explained):
-            shap[number, :, : len(one.target.bases)] = (
-                one.mutations.hypothetical[..., column].mean(0).T
-            )
+            values = one.mutations.hypothetical[..., column].mean(0)
+            shap[number, :, : len(values)] = values.T
         np.savez_compressed(files / f"{prefix}shap.npz", shap)
-        on_reference = [one for one in explained if one.target.on_reference]
-        lines = _seqlet_lines(on_reference, column, origin)
-        text = "".join(f"{line}\n" for line in lines)
-        (files / f"{prefix}seqlets.bed").write_text(text, encoding="utf-8")
-        with open_writer(
-            *(files / f"{prefix}contributions.bw", "bigwig", origin),
-            contigs=contigs,
-            unit="base",
-        ) as writer:
-            writer.write(_values(on_reference, column, contigs))
 
 
-def _site(target: ExplainedWindow) -> str:
-    """The start site whose score is explained, or "."."""
-    return (
-        "."
-        if target.site is None
-        else f"{target.contig}:{target.site}({target.strand})"
-    )
+def write_tracks(
+    files: Path,
+    explained: Sequence[Explained],
+    names: Sequence[str],
+    contigs: Mapping[str, int],
+    origin: Mapping[str, str],
+) -> None:
+    """Write seqlets as BED and contributions as bigWig, of each output, of bases that are on the reference."""
+    on_reference = [one for one in explained if one.target.on_reference]
+    for column, prefix in enumerate(output_prefixes(names).values()):
+        path = files / f"{prefix}seqlets.bed"
+        with open_writer(path, "bed", origin, SEQLET_COLUMNS) as bed:
+            bed.write(seqlet_rows(on_reference, column))
+        path = files / f"{prefix}contributions.bw"
+        with open_writer(path, "bigwig", origin, contigs=contigs, unit="base") as track:
+            track.write(track_rows(on_reference, column, contigs))
 
 
-def output_prefixes(outputs: Sequence[str]) -> dict[str, str]:
-    """Return the beginning of the names of each output's files: nothing if there is only one output."""
-    names = file_names(outputs)
-    return (
-        dict.fromkeys(names, "")
-        if len(names) == 1
-        else {name: f"{file}." for name, file in names.items()}
-    )
-
-
-def _bases(one: _Explained, names: Sequence[str]) -> pd.DataFrame:
-    """Rows of `EXPLAINED_BASES` of a target."""
-    target, mutations = one.target, one.mutations
-    values, places = mutations.importance, range(len(target.bases))
-    own = values.mean(0), noise(values), one.certain, mutations.substitutions.mean(0)
-    shown = []
-    for column, name in enumerate(names):
-        contribution, spread, certain, effects = (part[..., column] for part in own)
-        table = pd.DataFrame(
-            {
-                "name": target.name,
-                "output": name,
-                "contig": target.contig,
-                "position": [target.position(place) for place in places],
-                "strand": target.strand,
-                "base": list(target.bases),
-                "contribution": contribution,
-                "noise": spread,
-                "certain": np.where(certain, "yes", "no"),
-                **{
-                    f"effect_{base}": effects[:, number]
-                    for number, base in enumerate(BASES)
-                },
-                "deletion": np.nan,
-                "deletion_noise": np.nan,
-            }
-        )
-        if mutations.deletions is not None:
-            table["deletion"] = mutations.deletions.mean(0)[:, column]
-            table["deletion_noise"] = noise(mutations.deletions)[:, column]
-        shown.append(table)
-    return pd.concat(shown)
-
-
-def _seqlet_lines(
-    explained: Sequence[_Explained], column: int, origin: dict[str, str]
-) -> Iterator[str]:
-    """Lines of a BED file: place, name of the target, score 0 to 1000, strand, contribution, ratio, bases."""
-    yield from provenance_lines(origin)
-    yield "#contig\tstart\tend\tname\tscore\tstrand\tcontribution\tratio\tbases"
-    rows, most = (
-        [],
-        max(
-            (abs(s.contribution) for one in explained for s in one.seqlets[column]),
-            default=1,
-        ),
-    )
+def seqlet_rows(explained: Sequence[Explained], column: int) -> list[Sequence[Any]]:
+    """Return rows of `SEQLET_COLUMNS`, sorted; scores are from 0 to 1,000, the largest contribution."""
+    sizes = [abs(own.contribution) for one in explained for own in one.seqlets[column]]
+    largest = max(sizes, default=1)
+    rows: list[Sequence[Any]] = []
     for one in explained:
+        target = one.target
         for start, end, contribution, ratio in one.seqlets[column]:
-            ends = one.target.position(start), one.target.position(end - 1)
-            score = round(1000 * abs(contribution) / most)
-            place = (
-                one.target.contig,
-                min(ends),
-                max(ends) + 1,
-                one.target.name,
-                score,
-                one.target.strand,
-            )
-            rows.append(
-                (
-                    *place,
-                    f"{contribution:.6g}",
-                    f"{ratio:.4g}",
-                    one.target.bases[start:end],
-                )
-            )
-    yield from (
-        "\t".join(map(str, row)) for row in sorted(rows, key=lambda row: row[:3])
-    )
+            ends = target.position(start), target.position(end - 1)
+            score = round(1000 * abs(contribution) / largest)
+            place = target.contig, min(ends), max(ends) + 1, target.name, score
+            bases = target.bases[start:end]
+            rows.append((*place, target.strand, contribution, ratio, bases))
+    return sorted(rows, key=lambda row: (row[0], row[1], row[2]))
 
 
-def _values(
-    explained: Sequence[_Explained], column: int, contigs: dict[str, int]
+def track_rows(
+    explained: Iterable[Explained], column: int, contigs: Mapping[str, int]
 ) -> Iterator[tuple[str, int, int, float]]:
-    """Contributions of bases in the order of contigs and positions; the mean where targets overlap."""
-    found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    """Yield the contributions of bases in the order of contigs and positions; means where targets overlap."""
+    values: dict[str, dict[int, list[float]]] = {contig: {} for contig in contigs}
     for one in explained:
-        values = one.mutations.importance[..., column].mean(0).tolist()
-        for place, value in enumerate(values):
-            found[one.target.contig][one.target.position(place)].append(value)
+        of_contig = values[one.target.contig]
+        for at, value in enumerate(one.contributions[:, column].tolist()):
+            of_contig.setdefault(one.target.position(at), []).append(value)
     for contig, length in contigs.items():
-        for position, values in sorted(found[contig].items()):
+        for position, own in sorted(values[contig].items()):
             if 0 <= position < length:
-                yield contig, position, position + 1, float(np.mean(values))
+                yield contig, position, position + 1, float(np.mean(own))
 
 
-def _figures(
-    explained: Sequence[_Explained], names: Sequence[str]
+def page_rows(
+    explained: Iterable[Explained], names: Sequence[str]
 ) -> Iterator[Explanation]:
-    """What the page shows of each target and output."""
+    """Yield what the page shows of each target and output."""
     for one in explained:
-        target, values = one.target, one.mutations.importance
-        spread, scores, end = (
-            noise(values),
-            one.mutations.scores,
-            target.start + len(target.bases),
-        )
-        start_site = "" if target.site is None else f", start site {target.site + 1:,}"
+        target, scores = one.target, one.mutations.scores
+        end = target.start + len(target.bases)
+        place = f"{target.contig}:{target.start + 1:,}-{end:,} ({target.strand})"
+        if target.site is not None:
+            place += f", start site {target.site + 1:,}"
         for column, name in enumerate(names):
             yield Explanation(
                 target.name,
                 name,
-                f"{target.contig}:{target.start + 1:,}-{end:,} ({target.strand}){start_site}",
+                place,
                 target.bases,
-                values[..., column].mean(0),
-                spread[:, column],
+                one.contributions[:, column],
+                one.noise[:, column],
                 float(scores[:, column].mean()),
                 float(noise(scores)[column]),
                 [(seqlet.start, seqlet.end) for seqlet in one.seqlets[column]],

@@ -12,7 +12,6 @@ import pytest
 
 import bigbird_dna
 from bigbird_dna.disk.tables import read_table
-from bigbird_dna.errors import UsageError
 from bigbird_dna.explanation.explain import (
     EXPLAINED_BASES,
     OUTPUT_PREFIXES,
@@ -27,7 +26,6 @@ from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.settings import PretrainingSettings
 from tests.cli.command import Run, refused
 from tests.explanation.models import small_model
-from tests.golden.messages import fails
 from tests.html_pages import HtmlPage
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
@@ -329,30 +327,12 @@ def test_outputs_with_similar_names_have_files_of_their_own(
         np.testing.assert_array_equal(one.contributions, array.transpose(0, 2, 1))
 
 
-@pytest.mark.parametrize(
-    "command", ["explain", "design", "marginalize", "dependency-map"]
-)
-def test_a_model_is_no_output(
-    home: Path, tmp_path: Path, run: Run, command: str
-) -> None:
+def test_a_model_is_no_output(home: Path, tmp_path: Path, run: Run) -> None:
     model = tmp_path / "model"
-    shutil.copytree(
-        home / ("pretrained" if command == "dependency-map" else "promoter"), model
-    )
+    shutil.copytree(home / "promoter", model)
     (tmp_path / "link").symlink_to("model")
     before = {path.name: path.read_bytes() for path in model.iterdir()}
-    words = [
-        command,
-        model,
-        *(["ACGT"] if command == "marginalize" else []),
-        home / "regions.bed",
-    ]
+    given = [home / "regions.bed", "--reference", home / "genome.fa.gz"]
     for output in (model, model / "explained", tmp_path / "link"):
-        refused(
-            run(*words, "--reference", home / "genome.fa.gz", "-o", output), 2, output
-        )
-    with fails(UsageError, model):
-        explain(
-            model, home / "regions.bed", model, reference=home / "genome.fa.gz", **QUICK
-        )
+        refused(run("explain", model, *given, "-o", output), 2, output)
     assert {path.name: path.read_bytes() for path in model.iterdir()} == before
