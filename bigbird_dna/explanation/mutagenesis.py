@@ -7,7 +7,7 @@ views; its token-shift noise is the standard deviation. A change that is not lar
 to the tokens alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -78,29 +78,24 @@ def noise(values: Floats) -> Floats:
 def view_counts(
     model: LoadedModel, offsets: int | None, tokenizations: int | None
 ) -> tuple[int, int]:
-    """The numbers of offsets and of tokenizations, None: those of the kind of model."""
-    of_sites = isinstance(model, LoadedChromatinModel) and model.predicts_tss
-    usual = OF_START_SITES if of_sites else (OFFSETS, TOKENIZATIONS)
-    found = (
+    """Return the numbers of offsets and of tokenizations, None: those of the kind of model."""
+    usual = OFFSETS, TOKENIZATIONS
+    if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
+        usual = OF_START_SITES
+    counts = (
         usual[0] if offsets is None else offsets,
         usual[1] if tokenizations is None else tokenizations,
     )
-    check_views(*found)
-    return found
+    check_views(*counts)
+    return counts
 
 
 def check_views(offsets: int | None, tokenizations: int | None) -> None:
     """`UsageError` if the numbers of views are out of range."""
-    offsets, tokenizations = (
-        1 if offsets is None else offsets,
-        1 if tokenizations is None else tokenizations,
-    )
-    if (
-        min(offsets, tokenizations) < 0
-        or not 1 <= offsets + tokenizations <= MOST_VIEWS
-    ):
+    counts = [1 if count is None else count for count in (offsets, tokenizations)]
+    if min(counts) < 0 or not 1 <= sum(counts) <= MOST_VIEWS:
         raise UsageError(
-            f"offsets {offsets} and tokenizations {tokenizations}: their sum must be from 1 to {MOST_VIEWS}"
+            f"offsets {counts[0]} and tokenizations {counts[1]}: their sum must be from 1 to {MOST_VIEWS}"
         )
 
 
@@ -114,21 +109,20 @@ def views_of(
 
     A model that reads both strands has all of them on each strand.
     """
-    one_way = isinstance(model, LoadedClassifier) and not model.settings.both_strands
-    cropped = model.settings.jitter if isinstance(model, LoadedClassifier) else 0
-    cuts = view_cuts(offsets, min(cropped or CROPPED, length // 4)) if offsets else []
-    phases = [
-        round(BREAKS * (number + 1) / tokenizations) for number in range(tokenizations)
-    ]
-    strands = (False,) if one_way else (False, True)
-    return [
-        view
-        for turned in strands
-        for view in (
-            *(View(turned, cut) for cut in cuts),
-            *(View(turned, phase=phase) for phase in phases),
-        )
-    ]
+    strands: Sequence[bool] = (False, True)
+    crop = CROPPED
+    if isinstance(model, LoadedClassifier):
+        crop = model.settings.jitter or CROPPED
+        if not model.settings.both_strands:
+            strands = (False,)
+    cuts = view_cuts(offsets, min(crop, length // 4)) if offsets else []
+    views = []
+    for turned in strands:
+        views += [View(turned, cut) for cut in cuts]
+        for number in range(tokenizations):
+            phase = round(BREAKS * (number + 1) / tokenizations)
+            views.append(View(turned, phase=phase))
+    return views
 
 
 def saturation_mutagenesis(
@@ -146,72 +140,53 @@ def saturation_mutagenesis(
     Each mutated window is read like any other. `columns` are the outputs that are kept. A deletion moves the
     bases between it and the nearer end of the window, so that the window's center stays in its place.
     """
-    mutants = [*_substituted(target), *(_deleted(target) if deletions else ())]
+    mutants = list(substitutions(target.window, range(target.first, target.last)))
+    if deletions:
+        mutants += _deletions(target)
     texts = [target.window, *(text for *_, text in mutants)]
-    scores = window_scores(
-        model, texts, columns, views, batch_size=batch_size, device=device
-    )
-    changes = scores[:, 1:] - scores[:, :1]
-    found = _by_base(target, mutants, changes)
-    removed = found[:, :, len(BASES)] if deletions else None
-    return Mutations(
-        base_codes(target.bases), scores[:, 0], found[:, :, : len(BASES)], removed
-    )
-
-
-def window_scores(
-    model: Scored,
-    windows: Sequence[str],
-    columns: Sequence[int],
-    views: Sequence[View],
-    *,
-    batch_size: int = 32,
-    device: str = "auto",
-) -> Floats:
-    """Scores (V, N, T) of windows in each view, some hundred windows at a time; `columns` are the outputs."""
     parts = [
         model.view_scores(
-            windows[first : first + _AT_ONCE],
+            texts[first : first + _AT_ONCE],
             views,
             batch_size=batch_size,
             device=device,
         )
-        for first in range(0, len(windows), _AT_ONCE)
+        for first in range(0, len(texts), _AT_ONCE)
     ]
-    return np.concatenate(parts, axis=1)[..., list(columns)]
+    scores = np.concatenate(parts, axis=1)[..., list(columns)]  # (V, N, T)
+    changes = _by_base(target, mutants, scores[:, 1:] - scores[:, :1])
+    return Mutations(
+        base_codes(target.bases),
+        scores[:, 0],
+        changes[:, :, : len(BASES)],
+        changes[:, :, len(BASES)] if deletions else None,
+    )
 
 
-_Mutant = tuple[
-    int, int, str
-]  # the place in the window, the number of the new base or 4 for none, the window
+_Mutant = tuple[int, int, str]
+"""The place in the window, the number of the new base or 4 for none, and the window."""
 
 
 def _by_base(
     target: ExplainedWindow, mutants: Sequence[_Mutant], changes: Floats
 ) -> Floats:
     """Changes (V, L, 5, T) of each base of a target, from those of mutants (V, N, T)."""
-    found = np.zeros(
-        (len(changes), len(target.bases), len(BASES) + 1, changes.shape[2]), np.float32
-    )
+    shape = (len(changes), len(target.bases), len(BASES) + 1, changes.shape[2])
+    values = np.zeros(shape, np.float32)
     for number, (at, other, _) in enumerate(mutants):
-        found[:, at - target.first, other] = changes[:, number]
-    return found
+        values[:, at - target.first, other] = changes[:, number]
+    return values
 
 
-def _substituted(target: ExplainedWindow) -> Iterator[_Mutant]:
-    return substitutions(target.window, range(target.first, target.last))
-
-
-def _deleted(target: ExplainedWindow) -> Iterator[_Mutant]:
+def _deletions(target: ExplainedWindow) -> list[_Mutant]:
     window, (before, after) = target.window, target.sides
+    mutants = []
     for at in range(target.first, target.last):
         if window[at] in BASES:
             rest = window[:at] + window[at + 1 :]
-            yield (
-                at,
-                len(BASES),
-                before + rest if 2 * at < len(window) else rest + after,
-            )
+            text = before + rest if 2 * at < len(window) else rest + after
+            mutants.append((at, len(BASES), text))
+    return mutants
 
 
 def likelihood_mutations(
@@ -228,13 +203,14 @@ def likelihood_mutations(
     difference of their log-probabilities. The unchanged window has the score 0. `ModelError` if more tokens
     differ than the model reads.
     """
-    mutants, inputs = list(_substituted(target)), list[MaskedHaplotype]()
+    mutants = list(substitutions(target.window, range(target.first, target.last)))
+    room = model.config.max_length - 2
+    inputs: list[MaskedHaplotype] = []
     for turned, (left, right), phase in views:
-        for *_, text in mutants:
-            texts = [one[left : len(one) - right] for one in (target.window, text)]
+        for *_, mutant in mutants:
+            texts = [text[left : len(text) - right] for text in (target.window, mutant)]
             if turned:
-                texts = [reverse_complement(one) for one in texts]
-            room = model.config.max_length - 2
+                texts = [reverse_complement(text) for text in texts]
             pair = mask_difference(model.tokenizer, texts[0], texts[1], room, phase)
             if pair is None:
                 raise ModelError(
@@ -242,10 +218,12 @@ def likelihood_mutations(
                 )
             inputs += pair
     values = masked_log_likelihoods(model, inputs, batch_size=batch_size, device=device)
-    before, after = values.reshape(len(views), len(mutants), 2, 1).transpose(2, 0, 1, 3)
-    found = _by_base(target, mutants, after - before)[:, :, : len(BASES)]
+    pairs = values.reshape(len(views), len(mutants), 2)
+    changes = _by_base(target, mutants, (pairs[..., 1] - pairs[..., 0])[..., None])
     return Mutations(
-        base_codes(target.bases), np.zeros((len(views), 1), np.float32), found
+        base_codes(target.bases),
+        np.zeros((len(views), 1), np.float32),
+        changes[:, :, : len(BASES)],
     )
 
 
@@ -268,22 +246,21 @@ def find_seqlets(importance: Floats) -> list[Seqlet]:
     The noise is the standard deviation over views.
     """
     mean, spread = importance.mean(0), noise(importance)
-    enough = np.abs(mean) > np.maximum(
-        _CERTAIN * spread, np.quantile(np.abs(mean), _LARGE)
-    )
-    found = []
+    least = np.maximum(_CERTAIN * spread, np.quantile(np.abs(mean), _LARGE))
+    is_large = np.abs(mean) > least
+    seqlets = []
     for sign in (1, -1):
-        for start, end in _runs(np.flatnonzero(enough & (np.sign(mean) == sign))):
-            if SHORTEST <= end - start <= LONGEST:
-                sums = importance[:, start:end].sum(1)
-                total = float(sums.mean())
-                ratio = abs(total) / max(float(noise(sums)), 1e-9)
-                if sign * total > 0 and ratio > _CERTAIN:
-                    found.append(Seqlet(start, end, total, ratio))
-    return sorted(found)
-
-
-def _runs(places: NDArray[np.intp]) -> list[tuple[int, int]]:
-    """Ranges of places of which no two adjacent ones have more than `_JOINED` bases between them."""
-    parts = np.split(places, np.flatnonzero(np.diff(places) > _JOINED + 1) + 1)
-    return [(int(part[0]), int(part[-1]) + 1) for part in parts if len(part)]
+        large = np.flatnonzero(is_large & (np.sign(mean) == sign))
+        gaps = np.flatnonzero(np.diff(large) > _JOINED + 1) + 1
+        for run in np.split(large, gaps):
+            if not len(run):
+                continue
+            start, end = int(run[0]), int(run[-1]) + 1
+            if not SHORTEST <= end - start <= LONGEST:
+                continue
+            sums = importance[:, start:end].sum(1)
+            total = float(sums.mean())
+            ratio = abs(total) / max(float(noise(sums)), 1e-9)
+            if sign * total > 0 and ratio > _CERTAIN:
+                seqlets.append(Seqlet(start, end, total, ratio))
+    return sorted(seqlets)

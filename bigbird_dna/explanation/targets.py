@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_choice
@@ -87,11 +87,6 @@ def explainable(model: LoadedModel) -> LoadedModel:
     )
 
 
-def window_size(model: LoadedModel) -> int:
-    """Length of a model's windows in bp; 0 if it reads sequences of any length."""
-    return model.settings.window if isinstance(model, Scored) else 0
-
-
 def read_targets(
     path: Path,
     model: LoadedModel,
@@ -100,7 +95,6 @@ def read_targets(
     *,
     flank: int = FLANK,
     sequence_column: str = COLUMNS.sequence,
-    strongest: bool = True,
 ) -> list[ExplainedWindow]:
     """Read the regions of a BED file, the variants of a VCF, or the sequences of a FASTA file or table.
 
@@ -112,172 +106,46 @@ def read_targets(
     than the window.
 
     For a model of start sites, a region of one base is a start site, and the bases from `UPSTREAM` bp before
-    it on are explained. The start site of another region or sequence is its `strongest` one, or the base at
-    its center; that of a variant, the one that it changes most. The start site is in the window's center.
+    it on are explained. The start site of another region or sequence is its strongest one; that of a variant,
+    the one that it changes most. The start site is in the window's center.
     """
-    endings = str(path).lower()
-    if endings.endswith((*BED, *VCF)):
-        if reference is None:
-            raise UsageError(
-                f"{path}: regions and variants need --reference, the FASTA with their sequences"
-            )
-        with opened(reference, aliases) as genome:
-            if endings.endswith(VCF):
-                found = list(_alleles(path, model, genome, flank))
-            else:
-                found = list(_regions(path, model, genome, strongest))
+    name = str(path).lower()
+    if not name.endswith((*BED, *VCF)):
+        targets = list(sequence_windows(path, model, sequence_column))
+    elif reference is None:
+        raise UsageError(
+            f"{path}: regions and variants need --reference, the FASTA with their sequences"
+        )
     else:
-        found = list(_sequences(path, model, sequence_column, strongest))
-    if not found:
+        with opened(reference, aliases) as genome:
+            if name.endswith(VCF):
+                targets = list(variant_windows(path, model, genome, flank))
+            else:
+                targets = list(region_windows(path, model, genome))
+    if not targets:
         raise DataError(f"{path}: nothing to explain")
-    if isinstance(model, LoadedPromoterModel) and not endings.endswith(VCF):
+    if isinstance(model, LoadedPromoterModel) and not name.endswith(VCF):
         window, tss = model.settings.window, model.settings.upstream
-        centered = sum(len(target.bases) < window for target in found)
+        centered = sum(len(target.bases) < window for target in targets)
         if centered:
             log(
-                f"warning: {path}: {centered:,} of {len(found):,} targets are shorter than the model's "
+                f"warning: {path}: {centered:,} of {len(targets):,} targets are shorter than the model's "
                 f"window of {window:,} bp and are in its center: the score that is explained is about base "
                 f"{tss:,} of the window, not about a TSS elsewhere in the target; give start sites as "
                 "regions of one base, or sequences as long as the window"
             )
-    return found
+    return targets
 
 
-def _regions(
-    path: Path, model: LoadedModel, reference: Reference, strongest: bool
-) -> Iterator[ExplainedWindow]:
-    window = window_size(model)
-    for contig, start, end, name, strand, _fault in placed_regions(
-        path, reference, LONGEST
-    ):
-        way: Strand = strand or "+"
-        if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
-            _check_fits(end - start, window, f"{path}: region {name!r}")
-            site = (start + end) // 2
-            if end - start == 1:
-                before, behind = (
-                    (UPSTREAM, DOWNSTREAM)
-                    if way == "+"
-                    else (DOWNSTREAM - 1, UPSTREAM + 1)
-                )
-                start, end = start - before, start + behind
-            elif strongest:
-                ways: Sequence[Strand] = (strand,) if strand else ("+", "-")
-                first = (start + end - window) // 2
-                text = reference.fetch(Interval(contig, first, first + window))
-                site, way = _strongest(model, text, start - first, end - first, ways)
-                site += first
-            yield _at_site(
-                name, Locus(contig, site, way, ""), start, end, model, reference
-            )
-            continue
-        if end - start == 1 and isinstance(model, LoadedPromoterModel):
-            before, after = model.settings.upstream, model.settings.downstream - 1
-            left, right = (before, after) if way == "+" else (after, before)
-            start, end = start - left, end + right
-        size = window or end - start + 2 * _context(model)
-        _check_fits(end - start, size, f"{path}: region {name!r}")
-        left = (size - (end - start)) // 2  # in the window's direction
-        first = start - (left if way == "+" else size - left - (end - start))
-        text = reference.fetch(Interval(contig, first - 1, first + size + 1, way))
-        sides = (text[0], text[-1]) if window else ("", "")
-        yield ExplainedWindow(
-            name, contig, start, way, text[1:-1], left, left + end - start, sides
-        )
+def _reads_start_sites(model: LoadedModel) -> TypeGuard[LoadedChromatinModel]:
+    return isinstance(model, LoadedChromatinModel) and model.predicts_tss
 
 
-def _strongest(
-    model: LoadedChromatinModel,
-    window: str,
-    start: int,
-    end: int,
-    strands: Sequence[Strand],
-) -> tuple[int, Strand]:
-    """Return place and strand of the start site with the highest score from `start` to `end` of a window."""
-    size = model.settings.bin
-    (scores,) = model.window_probabilities(
-        [window], center_fraction=model.scored_center
-    )
-    begins = centered_bins(len(window), size, len(scores)).tolist()
-    sites = [
-        (
-            score[model.tss_columns[strand]],
-            tss_position(begin, begin + size, strand, size // 2),
-            strand,
-        )
-        for begin, score in zip(begins, scores.tolist(), strict=True)
-        for strand in strands
-    ]
-    _, site, strand = max(
-        (one for one in sites if start <= one[1] < end), key=itemgetter(0)
-    )
-    return site, strand
-
-
-def _at_site(
-    name: str,
-    site: Locus,
-    start: int,
-    end: int,
-    model: LoadedChromatinModel,
-    reference: Reference,
-) -> ExplainedWindow:
-    """Return the bases from `start` to `end` of a contig, in the window around a start site."""
-    upstream, downstream = model.tss_reach
-    window = window_around(site, upstream, downstream)
-    start, end = max(start, window.start), min(end, window.end)
-    first = start - window.start if site.strand == "+" else window.end - end
-    text = reference.fetch(
-        Interval(site.contig, window.start - 1, window.end + 1, site.strand)
-    )
-    return ExplainedWindow(
-        *(
-            name,
-            site.contig,
-            start,
-            site.strand,
-            text[1:-1],
-            first,
-            first + end - start,
-        ),
-        sides=(text[0], text[-1]),
-        site=site.position,
-    )
-
-
-def _context(model: LoadedModel) -> int:
-    """Bases around a region, on either side, that a pretrained model reads."""
-    return 0 if isinstance(model, Scored) else CONTEXT
-
-
-def _sequences(
-    path: Path, model: LoadedModel, sequence_column: str, strongest: bool
-) -> Iterator[ExplainedWindow]:
-    window = window_size(model)
-    for name, text in stream_sequences(path, TableColumns(sequence_column)):
-        size = window or len(text)
-        _check_fits(len(text), size, f"{path}: sequence {name!r}")
-        left = (size - len(text)) // 2
-        filled = f"{'N' * left}{text}".ljust(size, "N")
-        sides = ("N", "N") if window else ("", "")
-        target = ExplainedWindow(
-            name, name, 0, "+", filled, left, left + len(text), sides
-        )
-        if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
-            site = len(text) // 2
-            if strongest and len(text) > 1:
-                site = (
-                    _strongest(model, filled, left, left + len(text), ("+",))[0] - left
-                )
-            upstream, downstream = model.tss_reach
-            filled = f"{'N' * upstream}{text}{'N' * downstream}"[site : site + window]
-            first = max(upstream - site, 0)
-            start = max(site - upstream, 0)
-            last = min(upstream - site + len(text), window)
-            target = target._replace(
-                start=start, window=filled, first=first, last=last, site=site
-            )
-        yield target
+def _window_size(model: LoadedModel, bases: int) -> int:
+    """Return the bp of the window of a number of explained bases."""
+    window = model.settings.window if isinstance(model, Scored) else 0
+    context = 0 if isinstance(model, Scored) else CONTEXT
+    return window or bases + 2 * context
 
 
 def _check_fits(bases: int, window: int, what: str) -> None:
@@ -291,29 +159,159 @@ def _check_fits(bases: int, window: int, what: str) -> None:
         )
 
 
-def _alleles(
+def region_windows(
+    path: Path, model: LoadedModel, reference: Reference
+) -> Iterator[ExplainedWindow]:
+    """Yield the regions of a BED file."""
+    for region in placed_regions(path, reference, LONGEST):
+        contig, start, end, name, given_strand, _ = region
+        strand: Strand = given_strand or "+"
+        what = f"{path}: region {name!r}"
+        if _reads_start_sites(model):
+            window = model.settings.window
+            _check_fits(end - start, window, what)
+            if end - start == 1:
+                site = start
+                before, after = UPSTREAM, DOWNSTREAM
+                if strand == "-":
+                    before, after = DOWNSTREAM - 1, UPSTREAM + 1
+                start, end = start - before, start + after
+            else:
+                first = (start + end - window) // 2
+                text = reference.fetch(Interval(contig, first, first + window))
+                strands: Sequence[Strand] = (
+                    (given_strand,) if given_strand else ("+", "-")
+                )
+                site, strand = _strongest(
+                    model, text, start - first, end - first, strands
+                )
+                site += first
+            locus = Locus(contig, site, strand, "")
+            yield _at_site(name, locus, start, end, model, reference)
+            continue
+        if end - start == 1 and isinstance(model, LoadedPromoterModel):
+            before, after = model.settings.upstream, model.settings.downstream
+            if strand == "-":
+                before, after = after - 1, before + 1
+            start, end = start - before, start + after
+        bases = end - start
+        size = _window_size(model, bases)
+        _check_fits(bases, size, what)
+        left = (size - bases) // 2  # in the window's direction
+        first = start - (left if strand == "+" else size - left - bases)
+        text = reference.fetch(Interval(contig, first - 1, first + size + 1, strand))
+        has_sides = isinstance(model, Scored) and model.settings.window > 0
+        sides = (text[0], text[-1]) if has_sides else ("", "")
+        yield ExplainedWindow(
+            name, contig, start, strand, text[1:-1], left, left + bases, sides
+        )
+
+
+def _strongest(
+    model: LoadedChromatinModel,
+    window: str,
+    start: int,
+    end: int,
+    strands: Sequence[Strand],
+) -> tuple[int, Strand]:
+    """Return place and strand of the start site with the highest score from `start` to `end` of a window."""
+    size = model.settings.bin
+    scores = model.window_probabilities([window], center_fraction=model.scored_center)[
+        0
+    ]
+    begins = centered_bins(len(window), size, len(scores)).tolist()
+    sites = []
+    for begin, score in zip(begins, scores.tolist(), strict=True):
+        for strand in strands:
+            site = tss_position(begin, begin + size, strand, size // 2)
+            if start <= site < end:
+                sites.append((score[model.tss_columns[strand]], site, strand))
+    _, site, strand = max(sites, key=itemgetter(0))
+    return site, strand
+
+
+def _at_site(
+    name: str,
+    site: Locus,
+    start: int,
+    end: int,
+    model: LoadedChromatinModel,
+    reference: Reference,
+) -> ExplainedWindow:
+    """Return the bases from `start` to `end` of a contig, in the window around a start site."""
+    window = window_around(site, *model.tss_reach)
+    start, end = max(start, window.start), min(end, window.end)
+    first = start - window.start if site.strand == "+" else window.end - end
+    around = Interval(site.contig, window.start - 1, window.end + 1, site.strand)
+    text = reference.fetch(around)
+    return ExplainedWindow(
+        name,
+        site.contig,
+        start,
+        site.strand,
+        text[1:-1],
+        first,
+        first + end - start,
+        sides=(text[0], text[-1]),
+        site=site.position,
+    )
+
+
+def sequence_windows(
+    path: Path, model: LoadedModel, sequence_column: str
+) -> Iterator[ExplainedWindow]:
+    """Yield the sequences of a FASTA file or table."""
+    window = model.settings.window if isinstance(model, Scored) else 0
+    sides = ("N", "N") if window else ("", "")
+    for name, text in stream_sequences(path, TableColumns(sequence_column)):
+        size = window or len(text)
+        _check_fits(len(text), size, f"{path}: sequence {name!r}")
+        left = (size - len(text)) // 2
+        last = left + len(text)
+        filled = ("N" * left + text).ljust(size, "N")
+        target = ExplainedWindow(name, name, 0, "+", filled, left, last, sides)
+        if _reads_start_sites(model):
+            site = len(text) // 2
+            if len(text) > 1:
+                site = _strongest(model, filled, left, last, ("+",))[0] - left
+            upstream, downstream = model.tss_reach
+            padded = "N" * upstream + text + "N" * downstream
+            target = target._replace(
+                start=max(site - upstream, 0),
+                window=padded[site : site + window],
+                first=max(upstream - site, 0),
+                last=min(upstream - site + len(text), window),
+                site=site,
+            )
+        yield target
+
+
+def variant_windows(
     path: Path, model: LoadedModel, reference: Reference, flank: int
 ) -> Iterator[ExplainedWindow]:
-    find, notes = contig_finder(reference.contigs, reference.names), Counter[Note]()
+    """Yield REF and ALT of the alleles of a VCF; log how many cannot be explained."""
+    find_contig = contig_finder(reference.contigs, reference.names)
     with open_vcf(path) as vcf:
         records = list(read_vcf(vcf, path))
-        check_assembly(records, path, reference, find, str(vcf.header))
+        check_assembly(records, path, reference, find_contig, str(vcf.header))
+    notes: Counter[Note] = Counter()
     for record in records:
+        contig = find_contig(record.contig)
         for alt in record.alts:
-            change = find_change(
-                find(record.contig), record.start, record.ref, alt, reference
-            )
-            found = (
-                change
-                if isinstance(change, Note)
-                else _of_change(change, model, reference, flank)
-            )
-            if isinstance(found, Note):
-                notes[found] += 1
+            change = find_change(contig, record.start, record.ref, alt, reference)
+            targets: list[ExplainedWindow] | Note
+            if isinstance(change, Note):
+                targets = change
+            elif _reads_start_sites(model):
+                targets = _of_change_at_site(change, model, reference, flank)
+            else:
+                targets = _of_change(change, model, reference, flank)
+            if isinstance(targets, Note):
+                notes[targets] += 1
                 continue
             name = f"{record.contig}:{record.start + 1}:{record.ref}:{alt}"
             name = name if record.id == "." else f"{record.id} {name}"
-            for target, allele in zip(found, ("REF", "ALT"), strict=True):
+            for target, allele in zip(targets, ("REF", "ALT"), strict=True):
                 yield target._replace(
                     name=f"{name} {allele}", on_reference=allele == "REF"
                 )
@@ -325,15 +323,15 @@ def _of_change(
     change: Change, model: LoadedModel, reference: Reference, flank: int
 ) -> list[ExplainedWindow] | Note:
     longer = max(len(change.ref), len(change.alt))
-    size = window_size(model) or longer + 2 * (flank + _context(model))
+    size = _window_size(model, longer + 2 * flank)
     windows = allele_windows(change, reference, size, (0,))
     if windows is None:
         return Note.TOO_LONG
-    if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
-        return _of_change_at_site(change, model, reference, flank)
-    left, targets = (size - longer) // 2, []
-    for allele, (window,) in ((change.ref, windows.ref), (change.alt, windows.alt)):
-        first, last = max(left - flank, 0), min(left + len(allele) + flank, size)
+    left = (size - longer) // 2
+    targets = []
+    for allele, window in ((change.ref, windows.ref[0]), (change.alt, windows.alt[0])):
+        first = max(left - flank, 0)
+        last = min(left + len(allele) + flank, size)
         start = change.start - (left - first)
         targets.append(
             ExplainedWindow("", change.contig, start, "+", window, first, last)
