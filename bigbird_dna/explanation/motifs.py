@@ -9,7 +9,7 @@ a motif matches it. Without a truth in the model, the matrices of the other outp
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.config.experiments import TAXA
-from bigbird_dna.console import log, progress
+from bigbird_dna.console import ProgressBar, log
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.outputs import command_line
@@ -124,45 +124,49 @@ def find_motifs(
     check_choice("taxon", taxon, TAXA)
     check_fraction("max_q", max_q)
     check_at_least_one({"min_seqlets": min_seqlets, "threads": threads})
-    paths = list(map(Path, explained))
-    given = read_explained(paths)
+    directories = [Path(path) for path in explained]
+    outputs = read_explained(directories)
     known = jaspar_motifs(taxon) if matrices is None else read_motifs(Path(matrices))
-    with cpu_threads(threads), into_directory(Path(output), paths) as files:
-        found = list[FoundMotif]()
-        for name, arrays in progress(
-            given.items(), "finding motifs", len(given), "outputs"
-        ):
-            own = discovered(name, arrays, min_seqlets)
-            found += compared(own, known, max_q, threads or 1)
-        options = {
-            "--matrices": matrices,
-            "--taxon": None if matrices else taxon,
-            "--max-q": max_q,
-        }
-        line = command_line("motifs", paths, {**options, "--min-seqlets": min_seqlets})
-        recovery = recovery_table(list(given), found, known, max_q)
-        write_table(files / "motifs.tsv", motif_table(found, known, max_q), MOTIFS)
-        write_table(files / "matches.tsv", _match_table(found, known, max_q), MATCHES)
+    options = {
+        "--matrices": matrices,
+        "--taxon": None if matrices else taxon,
+        "--max-q": max_q,
+        "--min-seqlets": min_seqlets,
+    }
+    command = command_line("motifs", directories, options)
+    motifs: list[FoundMotif] = []
+    with (
+        cpu_threads(threads),
+        into_directory(Path(output), directories) as files,
+        ProgressBar("finding motifs", len(outputs), "outputs") as bar,
+    ):
+        for name, arrays in outputs.items():
+            clusters = discover(name, arrays, min_seqlets)
+            motifs += compare(clusters, known, threads or 1)
+            bar.advance()
+        recovery = recovery_table(list(outputs), motifs, known, max_q)
+        write_table(files / "motifs.tsv", motif_table(motifs, known, max_q), MOTIFS)
+        write_table(files / "matches.tsv", match_table(motifs, known, max_q), MATCHES)
         write_table(files / "recovered.tsv", recovery, RECOVERED)
-        (files / "motifs.meme").write_text(meme_text(found), encoding="utf-8")
-        motif_page(found, known, recovery, max_q, line, files)
-    return MotifCounts(
-        len(given), len(found), sum(bool(one.significant(max_q)) for one in found)
-    )
+        (files / "motifs.meme").write_text(meme_text(motifs), encoding="utf-8")
+        motif_page(motifs, known, recovery, max_q, command, files)
+    matched = sum(bool(motif.significant(max_q)) for motif in motifs)
+    return MotifCounts(len(outputs), len(motifs), matched)
 
 
 def read_explained(paths: Sequence[Path]) -> dict[str, Explained]:
     """Read the arrays of each output of directories that `explain` wrote, by the output's name."""
-    found = dict[str, Explained]()
+    outputs: dict[str, Explained] = {}
     for path in paths:
-        names = list(dict.fromkeys(read_table(path / "scores.tsv", SCORES)["output"]))
+        scores = read_table(path / "scores.tsv", SCORES)
+        names = list(dict.fromkeys(scores["output"]))
         one_hot = _array(path / "ohe.npz")
         if one_hot.shape[2] < SHORTEST:
             raise UsageError(
                 f"{path}: the longest explained sequence has {one_hot.shape[2]} bp; motifs need {SHORTEST}"
             )
         for name, prefix in output_prefixes(names).items():
-            if name in found:
+            if name in outputs:
                 raise UsageError(
                     f"{path}: output {name!r} is also in another directory: explain it once"
                 )
@@ -170,10 +174,10 @@ def read_explained(paths: Sequence[Path]) -> dict[str, Explained]:
             contributions = _array(shap)
             if contributions.shape != one_hot.shape:
                 raise DataError(f"{shap}: has other dimensions than ohe.npz")
-            found[name] = Explained(
+            outputs[name] = Explained(
                 one_hot.transpose(0, 2, 1), contributions.transpose(0, 2, 1)
             )
-    return found
+    return outputs
 
 
 def _array(path: Path) -> NDArray[np.float32]:
@@ -194,13 +198,11 @@ def _array(path: Path) -> NDArray[np.float32]:
     return values
 
 
-def discovered(name: str, explained: Explained, min_seqlets: int) -> list[FoundMotif]:
+def discover(name: str, explained: Explained, min_seqlets: int) -> list[FoundMotif]:
     """Return the motifs of an output by TF-MoDISco, without their matches."""
     sequences, bases = explained.one_hot.shape[:2]
-    if (
-        sequences * (bases // _SPACING + 1) < min_seqlets
-    ):  # too few even if they were everywhere
-        return []
+    if sequences * (bases // _SPACING + 1) < min_seqlets:
+        return []  # too few even if they were everywhere
     try:
         from modiscolite.tfmodisco import TFMoDISco
     except ImportError:
@@ -212,7 +214,7 @@ def discovered(name: str, explained: Explained, min_seqlets: int) -> list[FoundM
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        both = TFMoDISco(
+        patterns = TFMoDISco(
             one_hot=explained.one_hot,
             hypothetical_contribs=explained.contributions,
             sliding_window_size=_WINDOW,
@@ -222,47 +224,29 @@ def discovered(name: str, explained: Explained, min_seqlets: int) -> list[FoundM
             min_metacluster_size=min_seqlets,
             final_min_cluster_size=min_seqlets,
         )
-    return [
-        _trimmed(
-            f"{effect}-{number}",
-            name,
-            effect,
-            len(one.seqlets),
-            one.sequence,
-            one.contrib_scores,
-        )
-        for effect, patterns in zip(("increases", "decreases"), both, strict=True)
-        for number, one in enumerate(patterns or (), 1)
-    ]
+    motifs = []
+    for effect, own in zip(("increases", "decreases"), patterns, strict=True):
+        for number, pattern in enumerate(own or (), 1):
+            contributions = np.asarray(pattern.contrib_scores)
+            # without positions of small contributions at the ends
+            sums = np.abs(contributions).sum(1)
+            large = np.flatnonzero(sums >= _TRIM * sums.max())
+            core = slice(large[0], large[-1] + 1)
+            motifs.append(
+                FoundMotif(
+                    f"{effect}-{number}",
+                    name,
+                    effect,
+                    len(pattern.seqlets),
+                    np.asarray(pattern.sequence)[core],
+                    contributions[core],
+                )
+            )
+    return motifs
 
 
-def _trimmed(
-    name: str,
-    output: str,
-    effect: str,
-    seqlets: int,
-    frequencies: Floats,
-    contributions: Floats,
-) -> FoundMotif:
-    """A motif without positions of small contributions at its ends."""
-    sums = np.abs(contributions).sum(1)
-    large = np.flatnonzero(sums >= _TRIM * sums.max())
-    part = slice(large[0], large[-1] + 1)
-    return FoundMotif(
-        name,
-        output,
-        effect,
-        seqlets,
-        np.asarray(frequencies)[part],
-        np.asarray(contributions)[part],
-    )
-
-
-def compared(
-    motifs: Sequence[FoundMotif],
-    known: Sequence[KnownMotif],
-    max_q: float,
-    threads: int = 1,
+def compare(
+    motifs: Sequence[FoundMotif], known: Sequence[KnownMotif], threads: int = 1
 ) -> list[FoundMotif]:
     """Return the motifs of an output with their matches, one per matrix, by Tomtom."""
     if not motifs:
@@ -298,15 +282,19 @@ def with_matches(
 
     p_values = np.clip(p_values, _FLOOR, 1)
     q_values = false_discovery_control(p_values.ravel()).reshape(p_values.shape)
-    return [
-        one._replace(
-            matches=[
-                Match(float(p), float(q), int(offset), bool(strand))
-                for p, q, offset, strand in zip(*own, strict=True)
-            ]
-        )
-        for one, *own in zip(motifs, p_values, q_values, offsets, strands, strict=True)
-    ]
+    matched = []
+    for row, motif in enumerate(motifs):
+        matches = [
+            Match(
+                float(p_values[row, column]),
+                float(q_values[row, column]),
+                int(offsets[row, column]),
+                bool(strands[row, column]),
+            )
+            for column in range(p_values.shape[1])
+        ]
+        matched.append(motif._replace(matches=matches))
+    return matched
 
 
 def motif_table(
@@ -314,43 +302,43 @@ def motif_table(
 ) -> pd.DataFrame:
     """Rows of `MOTIFS`; matrix and factor are those of the best match, `.` if it is not significant."""
     rows = []
-    for one in motifs:
-        significant = one.significant(max_q)
-        best = known[significant[0]] if significant else None
-        match = one.matches[significant[0]] if significant else None
+    for motif in motifs:
+        significant = motif.significant(max_q)
+        matrix = factor = "."
+        p_value = q_value = np.nan
+        if significant:
+            best = significant[0]
+            matrix, factor = known[best].matrix, known[best].factor
+            p_value, q_value = motif.matches[best][:2]
         rows.append(
-            (
-                *(
-                    one.name,
-                    one.output,
-                    one.effect,
-                    one.consensus,
-                    one.seqlets,
-                    len(one.frequencies),
-                ),
-                float(one.contributions.sum()),
-                *((best.matrix, best.factor) if best else (".", ".")),
-                *((match.p_value, match.q_value) if match else (np.nan, np.nan)),
-                len(significant),
-            )
+            {
+                "motif": motif.name,
+                "output": motif.output,
+                "effect": motif.effect,
+                "consensus": motif.consensus,
+                "seqlets": motif.seqlets,
+                "width": len(motif.frequencies),
+                "contribution": float(motif.contributions.sum()),
+                "matrix": matrix,
+                "factor": factor,
+                "p_value": p_value,
+                "q_value": q_value,
+                "significant": len(significant),
+            }
         )
     return pd.DataFrame(rows, columns=MOTIFS.names)
 
 
-def _match_table(
+def match_table(
     motifs: Sequence[FoundMotif], known: Sequence[KnownMotif], max_q: float
 ) -> pd.DataFrame:
-    rows = [
-        (
-            one.output,
-            one.name,
-            known[number].matrix,
-            known[number].factor,
-            *one.matches[number][:2],
-        )
-        for one in motifs
-        for number in one.significant(max_q)
-    ]
+    """Rows of `MATCHES`: the significant matches of each motif, the best first."""
+    rows = []
+    for motif in motifs:
+        for number in motif.significant(max_q):
+            names = known[number].matrix, known[number].factor
+            p_value, q_value = motif.matches[number][:2]
+            rows.append((motif.output, motif.name, *names, p_value, q_value))
     return pd.DataFrame(rows, columns=MATCHES.names)
 
 
@@ -365,60 +353,62 @@ def recovery_table(
     `others_recovered` is the fraction of the other outputs' factors, with other matrices, that they match:
     how often a factor's matrix is matched by chance. Outputs without a matrix have no row.
     """
-    numbers = {id(one): number for number, one in enumerate(known)}
-    own = {
-        name: {numbers[id(one)] for one in motifs_of_factor(name, known)}
-        for name in outputs
-    }
-    own = {name: found for name, found in own.items() if found}
+    numbers = {id(matrix): number for number, matrix in enumerate(known)}
+    factors: dict[str, set[int]] = {}  # output → numbers of the matrices of its factor
+    for name in outputs:
+        matrices = {numbers[id(matrix)] for matrix in motifs_of_factor(name, known)}
+        if matrices:
+            factors[name] = matrices
     rows = []
-    for name, matrices in own.items():
-        mine = [one for one in motifs if one.output == name]
-        matched = {number for one in mine for number in one.significant(max_q)}
+    for name, matrices in factors.items():
+        own = [motif for motif in motifs if motif.output == name]
+        matched = {number for motif in own for number in motif.significant(max_q)}
         others = {
-            factor_key(other): found
-            for other, found in own.items()
-            if not found & matrices
+            factor_key(other): theirs
+            for other, theirs in factors.items()
+            if not theirs & matrices
         }
-        best = min(
-            ((one.matches[number], one.name) for one in mine for number in matrices),
+        chance = np.nan
+        if others:
+            hits = [bool(matched & theirs) for theirs in others.values()]
+            chance = float(np.mean(hits))
+        best, best_motif = min(
+            (
+                (motif.matches[number], motif.name)
+                for motif in own
+                for number in matrices
+            ),
             default=(Match(np.nan, np.nan, 0, False), "."),
         )
         rows.append(
-            (
-                *(
-                    name,
-                    ",".join(sorted(known[number].matrix for number in matrices)),
-                    len(mine),
+            {
+                "output": name,
+                "matrices": ",".join(
+                    sorted(known[number].matrix for number in matrices)
                 ),
-                *(
-                    "yes" if matched & matrices else "no",
-                    best[1],
-                    best[0].p_value,
-                    best[0].q_value,
-                ),
-                float(np.mean([bool(matched & found) for found in others.values()]))
-                if others
-                else np.nan,
-            )
+                "motifs": len(own),
+                "recovered": "yes" if matched & matrices else "no",
+                "motif": best_motif,
+                "p_value": best.p_value,
+                "q_value": best.q_value,
+                "others_recovered": chance,
+            }
         )
     return pd.DataFrame(rows, columns=RECOVERED.names)
 
 
 def meme_text(motifs: Sequence[FoundMotif]) -> str:
     """The motifs in the format of the MEME suite (version 4), as frequencies."""
-    return "\n".join(_meme_lines(motifs)) + "\n"
-
-
-def _meme_lines(motifs: Sequence[FoundMotif]) -> Iterator[str]:
-    yield from ("MEME version 4", "", f"ALPHABET= {BASES}", "", "strands: + -", "")
-    yield from ("Background letter frequencies", "A 0.25 C 0.25 G 0.25 T 0.25")
-    for one in motifs:
-        yield from (
+    lines = ["MEME version 4", "", f"ALPHABET= {BASES}", "", "strands: + -", ""]
+    lines += ["Background letter frequencies", "A 0.25 C 0.25 G 0.25 T 0.25"]
+    for motif in motifs:
+        name = f"{motif.output}:{motif.name} {motif.consensus}".replace("\t", " ")
+        width = len(motif.frequencies)
+        lines += [
             "",
-            f"MOTIF {one.output}:{one.name} {one.consensus}".replace("\t", " "),
-        )
-        yield f"letter-probability matrix: alength= 4 w= {len(one.frequencies)} nsites= {one.seqlets}"
-        yield from (
-            " ".join(f"{value:.6f}" for value in row) for row in one.frequencies
-        )
+            f"MOTIF {name}",
+            f"letter-probability matrix: alength= 4 w= {width} nsites= {motif.seqlets}",
+        ]
+        for row in motif.frequencies:
+            lines.append(" ".join(f"{value:.6f}" for value in row))
+    return "\n".join(lines) + "\n"
