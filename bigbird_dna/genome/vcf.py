@@ -1,9 +1,10 @@
-"""Read the records of a VCF or BCF file with pysam, and check that they are of the reference's assembly."""
+"""Read the records of a VCF or BCF file with pysam, check their assembly, and declare contigs in a header."""
 
 import gzip
+import re
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,11 +14,22 @@ import pysam
 
 from bigbird_dna.disk.atomic import quiet_htslib
 from bigbird_dna.errors import DataError
+from bigbird_dna.genome.assembly import ASSEMBLIES, load_assembly
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.variants import Note, declared_assembly, find_change
+from bigbird_dna.genome.variants import Note, find_change
 
 CHECKED_RECORDS = 100
 """Number of records after which a VCF of another assembly is recognized, unless it has fewer."""
+
+
+PREFIX = "BBD_"
+"""Prefix of the INFO keys that this software writes; existing keys of the same name are replaced."""
+
+_CONTIG_LINE = re.compile(r"##contig=<(?:[^>]*,)?ID=([^,>]+)")
+_CONTIG_LENGTH = re.compile(
+    r"(?=.*[<,]length=(\d{1,12})[,>])##contig=<(?:[^>]*,)?ID=([^,>]+)"
+)
+_UNFIT = re.compile('[,<>"]')  # in names that cannot be declared in a header line
 
 
 class Variant(NamedTuple):
@@ -55,14 +67,19 @@ def open_vcf(path: Path | str, name: object = None) -> Iterator[pysam.VariantFil
                 with gzip.open(path) as packed, plain.open("wb") as unpacked:
                     shutil.copyfileobj(packed, unpacked)
             vcf = stack.enter_context(pysam.VariantFile(str(plain)))
-            if vcf.compression == "BGZF":
-                vcf.check_truncation()
         except FileNotFoundError:
             raise DataError(f"{name}: no such file") from None
         except EOFError:
             raise DataError(f"{name}: the gzip file is truncated") from None
-        except (OSError, ValueError, zlib.error) as error:
-            raise DataError(f"{name}: not a VCF or BCF file: {error}") from None
+        except (OSError, ValueError, zlib.error):
+            raise DataError(
+                f"{name}: not a VCF or BCF file: it must begin with ##fileformat=VCF and have a line #CHROM"
+            ) from None
+        try:
+            if vcf.compression == "BGZF":
+                vcf.check_truncation()
+        except OSError:
+            raise DataError(f"{name}: the file is truncated") from None
         yield vcf
 
 
@@ -85,8 +102,10 @@ def read_vcf(vcf: pysam.VariantFile, name: object) -> Iterator[Variant]:
             alts = record.alts or (".",)
             identifier = record.id or "."
             line = str(record).rstrip("\n")
-        except (OSError, ValueError) as error:
-            raise DataError(f"{where}: not a VCF record: {error}") from None
+        except (OSError, ValueError):
+            raise DataError(
+                f"{where}: not a record of a VCF with these columns"
+            ) from None
         if not contig or " " in contig:
             raise DataError(f"{where}: CHROM {contig!r} is not a contig name")
         if ref == ".":
@@ -130,3 +149,43 @@ def check_assembly(
             f"{name}: REF of {differing} of the {first}{compared} records differs from {reference.path}: "
             f"use the reference of the assembly on which the variants were called{hint}"
         )
+
+
+def contig_lines(
+    meta: Sequence[str],
+    contigs: Mapping[str, int],
+    used: Iterable[str],
+    find: Callable[[str], str | None],
+) -> list[str]:
+    """Return the `##contig` lines that the header `meta` lacks, in the order of the reference's contigs.
+
+    A contig is declared under the names in `used`; `find` maps any name to the reference's name.
+    """
+    declared = {found[1] for line in meta if (found := _CONTIG_LINE.match(line))}
+    known = {find(name) for name in declared}
+    names: dict[str, list[str]] = {}
+    for name in dict.fromkeys(used):
+        contig = find(name)
+        if contig is not None and name not in declared:
+            names.setdefault(contig, []).append(name)
+    return [
+        f"##contig=<ID={name},length={length}>"
+        for contig, length in contigs.items()
+        for name in names.get(contig, [] if contig in known else [contig])
+        if not _UNFIT.search(name)
+    ]
+
+
+def declared_assembly(meta: Sequence[str]) -> str | None:
+    """Return the known assembly with the contig lengths that a VCF header declares, or None."""
+    declared = {
+        found[2]: int(found[1])
+        for line in meta
+        if (found := _CONTIG_LENGTH.match(line))
+    }
+    matches = {
+        name: declared.items() & load_assembly(name).lengths.items()
+        for name in ASSEMBLIES
+    }
+    best = max(matches, key=lambda name: len(matches[name]))
+    return best if matches[best] else None

@@ -31,14 +31,15 @@ from bigbird_dna.genome.assembly import ALIAS_HINT, contig_finder, shown
 from bigbird_dna.genome.fasta import readable
 from bigbird_dna.genome.intervals import Places, contig_names, find_places
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.variants import (
+from bigbird_dna.genome.variants import Change, Note, find_change
+from bigbird_dna.genome.vcf import (
     PREFIX,
-    Change,
-    Note,
+    Variant,
+    check_assembly,
     contig_lines,
-    find_change,
+    open_vcf,
+    read_vcf,
 )
-from bigbird_dna.genome.vcf import Variant, check_assembly, open_vcf, read_vcf
 from bigbird_dna.model.catalog import stored_name
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import load

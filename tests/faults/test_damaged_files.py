@@ -16,9 +16,9 @@ from bigbird_dna.genome.intervals import read_peaks
 from bigbird_dna.genome.promoters import read_loci, read_promoters
 from bigbird_dna.genome.records import read_records
 from bigbird_dna.genome.reference import prepare_reference
-from bigbird_dna.genome.variants import scan_vcf
 from bigbird_dna.model.directory import load
 from tests.conftest import REPOSITORY
+from tests.faults.test_readers import read_variants
 from tests.genome import formats
 
 FASTA = ">chr1\nACGTTGCAGGATCCATTAGCN\nACGTTGCAGG\n>chr2\ngattacaRY\n"
@@ -63,7 +63,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object], bytes]] = {
     ),
     "vcf": (
         "x.vcf",
-        scan_vcf,
+        read_variants,
         formats.vcf_text("c\t5\t.\tA\tC,G\t.\t.\tAF=0.1,0.2").encode(),
     ),
     "configuration": (

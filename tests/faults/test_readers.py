@@ -19,7 +19,7 @@ from bigbird_dna.genome.records import read_splits
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.genome.sources import read_sources
-from bigbird_dna.genome.variants import scan_vcf
+from bigbird_dna.genome.vcf import open_vcf, read_vcf
 from tests.genome import formats
 from tests.golden.messages import fails
 
@@ -36,6 +36,11 @@ def flat(path: Path) -> None:
 def chain(path: Path) -> None:
     loci = [Locus("s", position, "+", "a") for position in range(200)]
     lift(loci, path, lambda name, names: name if name in names else None)
+
+
+def read_variants(path: Path) -> None:
+    with open_vcf(path) as vcf:
+        list(read_vcf(vcf, path))
 
 
 def aliases(path: Path) -> None:
@@ -55,7 +60,7 @@ READERS: dict[str, Read] = {
         "read_splits": read_splits,
         "aliases": aliases,
     },
-    **{"scan_vcf": scan_vcf, "chain": chain, "read_sources": read_sources},
+    **{"read_variants": read_variants, "chain": chain, "read_sources": read_sources},
     "read_transcripts": read_transcripts,
 }
 VARIANT = "c\t5\t.\tA\tC\t.\t.\t."
@@ -66,7 +71,7 @@ BYTES = {
         gzip.compress(b"chr1\t5\t9\n" * 1000, mtime=0)[:-20],
         b"\x87\xff\x00\x10",
     ],
-    "scan_vcf x.vcf": [
+    "read_variants x.vcf": [
         gzip.compress(formats.vcf_text(*[VARIANT] * 1000).encode(), mtime=0)[:-20]
     ],
     "chain x.chain": [

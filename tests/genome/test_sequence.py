@@ -41,7 +41,6 @@ from bigbird_dna.genome.sequence import (
     window_around,
 )
 from bigbird_dna.genome.splits import parse_named_region
-from bigbird_dna.genome.variants import scan_vcf
 from bigbird_dna.scoring.regions import bed_regions
 from tests.genome.formats import PACKINGS
 from tests.golden.messages import fails
@@ -248,7 +247,6 @@ READERS = [
     (read_promoters, "x.bed", "{}\t{}\t6\t{}\t0\t+\n"),
     (read_promoters, "x.sga", "{}\tTSS\t{}\t+\t1\t{}\n"),
     (read_loci, "x.tsv", "contig\tposition\tstrand\tname\n{}\t{}\t+\t{}\n"),
-    (scan_vcf, "x.vcf", VCF),
 ]
 
 
@@ -374,7 +372,6 @@ def test_lines_up_to_the_longest_are_read(lengths, block, ends):
         (read_peaks, ".bed", b""),
         (read_tracks, ".tsv", b"track\tgroup\n"),
         (read_promoters, ".bed.gz", b""),
-        (scan_vcf, ".vcf", b"##fileformat=VCFv4.2\n"),
         (scan_fasta, ".fa", b">"),
     ],
 )

@@ -103,6 +103,7 @@ class Scorer:
             "window_probabilities",
             lambda _, texts, **__: self.predict(texts),
         )
+        monkeypatch.setattr("bigbird_dna.scoring.variants.RECORDS_AT_ONCE", 8)
         for module, kind in {
             "promoters": "scanned",
             "tracks": "chromatin",
@@ -222,7 +223,7 @@ def test_an_error_before_the_first_result_leaves_nothing(
     assert not output.getvalue()
 
 
-@pytest.mark.parametrize("scorer", ["predict_tracks", "score_variants"], indirect=True)
+@pytest.mark.parametrize("scorer", ["predict_tracks"], indirect=True)
 def test_input_is_worked_on_as_it_comes(
     scorer: Scorer, output: Output, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
