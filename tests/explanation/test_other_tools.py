@@ -76,6 +76,19 @@ def test_motifs_are_inserted_spaced_and_removed() -> None:
     assert ablate(adapter, x, 40, 60, n=3, **CPU)[1].shape == (2, 3, 1)
 
 
+def test_a_greedy_search_makes_the_best_substitutions() -> None:
+    from tangermeme.design import greedy_substitution
+
+    model = small_model("promoter")
+    (target,), x = windows(model, 1)
+    designed = greedy_substitution(OneHotModel(model), x, max_iter=1, **CPU)
+    whole = target._replace(first=0, last=len(target.window))
+    changes = saturation_mutagenesis(model, whole, [0], [View()]).substitutions[0]
+    at, base = np.unravel_index(changes[..., 0].argmax(), changes.shape[:2])
+    assert (designed != x).any(1).nonzero()[:, 1].tolist() == [int(at)]
+    assert designed[0, int(base), int(at)] == 1
+
+
 @pytest.mark.filterwarnings("ignore:Convergence deltas")
 def test_deep_lift_shap_runs_and_favors_what_mutagenesis_favors() -> None:
     from tangermeme.deep_lift_shap import deep_lift_shap
