@@ -299,7 +299,6 @@ def test_what_cannot_be_explained_is_refused_and_nothing_written(
             "gradient",
             "--deletions",
         ),
-        (2, home / "chromatin", regions, *genome, "--method", "saliency"),
     ):
         refused(run("explain", *words, "-o", tmp_path / "out"), code)
         assert not (tmp_path / "out").exists()
