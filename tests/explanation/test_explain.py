@@ -333,5 +333,6 @@ def test_a_model_is_no_output(home: Path, tmp_path: Path, run: Run) -> None:
     before = {path.name: path.read_bytes() for path in model.iterdir()}
     given = [home / "regions.bed", "--reference", home / "genome.fa.gz"]
     for output in (model, model / "explained", tmp_path / "link"):
-        refused(run("explain", model, *given, "-o", output), 2, output)
+        result = run("explain", model, *given, "-o", output)
+        refused(result, 2, output, after_log=True)
     assert {path.name: path.read_bytes() for path in model.iterdir()} == before
