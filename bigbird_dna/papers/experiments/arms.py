@@ -3,7 +3,7 @@
 An experiment is a module with these names:
 
 * `arms(run)` lists the arms in the order in which they run; `ConfigError` if the run does not support them
-* `train(arm, world)` runs an arm, writes below `arm.directory`, and returns its metrics
+* `train(arm, world)`, if there are arms, runs one, writes below `arm.directory`, and returns its metrics
 * `compare(run, output, device)` writes tables and plots of the finished arms, and returns lines for the log
 * `FILES` are the files that `compare` writes, below the run's `report`
 * `inputs(run)`, optional, lists files that `compare` reads besides those of the arms
@@ -141,7 +141,7 @@ def find_experiment(name: str) -> Any:
         ) from None
     missing = [
         attribute
-        for attribute in ("FILES", "arms", "train", "compare")
+        for attribute in ("FILES", "arms", "compare")
         if not hasattr(module, attribute)
     ]
     if missing:
@@ -163,6 +163,8 @@ def run_arm(train: Any, arm: Arm, world: World) -> None:
         if world.is_first:
             log(f"{arm.name}: finished before")
         return
+    # What is written next may belong to other settings than those of the file.
+    world.first(lambda: arm.done.unlink(missing_ok=True))
     metrics = train(arm, world)
     if world.is_first:
         arm.directory.mkdir(parents=True, exist_ok=True)

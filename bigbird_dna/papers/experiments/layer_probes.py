@@ -48,10 +48,6 @@ def arms(run: Config) -> list[Arm]:
     return []
 
 
-def train(arm: Arm, world: object) -> dict[str, Any]:
-    raise NotImplementedError
-
-
 def inputs(run: Config) -> list[Path]:
     return [*training_inputs(run, "promoters"), run.paths.pretrained]
 

@@ -4,7 +4,6 @@ decoder."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -24,10 +23,6 @@ MOST_LAYERS, MOST_STEPS = 40, 1000
 def arms(run: Config) -> list[Arm]:
     """Return nothing: no model is trained."""
     return []
-
-
-def train(arm: Arm, world: object) -> dict[str, Any]:
-    raise NotImplementedError
 
 
 def compare(run: Config, output: Path, device: str) -> list[str]:

@@ -2,18 +2,23 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.metrics import f1_score, roc_auc_score
 
 from bigbird_dna.config import Config, load_config
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
-from bigbird_dna.papers.experiments.arms import find_experiment
+from bigbird_dna.papers.experiments.arms import Arm, find_experiment, run_arm
+from bigbird_dna.training.distributed import World
 from tests.cli.command import Run, invoke, refused
+from tests.papers.experiments.conftest import MakeArm
 
 ONCE = ("--threads", 1, "--device", "cpu")
 
@@ -236,6 +241,21 @@ def test_finished_arms_are_not_run_again(whole_run: Path, run: Run) -> None:
     longer = ("--set", "pretraining_study.steps=5", "--compare")
     refused(run("experiment run", name, whole_run, *longer), 1, "other settings")
     assert times == {path: path.stat().st_mtime_ns for path in times}
+
+
+def test_an_arm_that_fails_is_not_finished(finished_arm: MakeArm) -> None:
+    """Its directory may have files of the new settings by then."""
+    arm = finished_arm("one", 1)
+    assert arm.is_finished
+
+    def fail(arm: Arm, world: World) -> dict[str, Any]:
+        raise DataError("stopped")
+
+    here = World(0, 1, torch.device("cpu"))
+    run_arm(fail, arm, here)  # finished before
+    with pytest.raises(DataError):
+        run_arm(fail, replace(arm, seed=2), here)
+    assert not arm.is_finished
 
 
 @pytest.mark.parametrize(
