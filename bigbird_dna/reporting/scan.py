@@ -9,7 +9,6 @@ correct if scores are probabilities for this genome (`score-promoters --calibrat
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -50,7 +49,7 @@ from bigbird_dna.reporting.result import (
     save_figure,
     show_text,
 )
-from bigbird_dna.reporting.score_track import scored_windows
+from bigbird_dna.reporting.score_track import read_scores
 
 SCAN = Schema.of(
     "text predictor; count within; text selection; count tss calls; metric threshold",
@@ -90,16 +89,17 @@ RATES = (0.05, 0.1, 0.2, 0.5)
 
 def read_scan(path: Path) -> Scan:
     """Read a table of `score-promoters`; `DataError` if the file is not such a table."""
-    pairs: defaultdict[Track, list[tuple[int, float]]] = defaultdict(list)
-    for one in scored_windows(path):
-        if one.score == one.score and one.tss is not None:
-            pairs[one.contig, one.strand].append((one.tss, one.score))
-    if not pairs:
+    table = read_scores(path)
+    table = table[table["score"].notna() & (table["tss"] >= 0)]
+    windows: dict[Track, Points] = {}
+    for (contig, strand), rows in table.groupby(
+        ["contig", "strand"], observed=True, sort=False
+    ):
+        rows = rows.sort_values(["tss", "score"])
+        positions = rows["tss"].to_numpy(np.int64)
+        windows[str(contig), str(strand)] = Points(positions, rows["score"].to_numpy())
+    if not windows:
         return Scan({}, 1)
-    windows = {}
-    for track, found in pairs.items():
-        positions, scores = np.array(sorted(found), np.float64).T
-        windows[track] = Points(positions.astype(np.int64), scores)
     # The distance of a few windows of a record, tiled from both ends, is smaller.
     gaps = np.concatenate([np.diff(found.positions) for found in windows.values()])
     return Scan(windows, int(np.median(gaps[gaps > 0])) if (gaps > 0).any() else 1)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+import csv
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bigbird_dna.calibration.calls import match_calls
 from bigbird_dna.disk.atomic import reading
+from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.disk.tables import open_lines
 from bigbird_dna.errors import DataError, one_of, shortened
 from bigbird_dna.genome.annotation import Gene
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_LONGEST = 2**31  # bp, largest coordinate
-_MISSING = ("NA", ".", "")
+MISSING = ["NA", ".", ""]
 COLUMNS = ("contig", "start", "end", "score", "strand", "tss")
 """Columns of a table of scores that reports read, in any order."""
 
@@ -75,26 +75,13 @@ class Call(NamedTuple):
     score: float
 
 
-class ScoredRow(NamedTuple):
-    """A row of a table of `score-promoters`; the score is NaN if the window was not scored.
+def read_scores(path: Path) -> pd.DataFrame:
+    """Return the columns `COLUMNS` of a table of `score-promoters`; `DataError` if it is not such a table.
 
-    `tss` is the position that the score is about; None if it is not in the contig.
+    The score of a window that was not scored is NaN. `tss` is the position that the score is about; -1 if it
+    is not in the contig. Of a BED file, whose scores are 0 to 1000, the probabilities are read.
     """
-
-    contig: str
-    start: int
-    end: int
-    score: float
-    strand: str
-    tss: int | None
-
-
-def scored_windows(path: Path) -> Iterator[ScoredRow]:
-    """Yield the rows of a table of `score-promoters`; `DataError` if the file is not such a table.
-
-    Of a BED file, whose scores are 0 to 1000, the probabilities are read.
-    """
-    where, header, rows = open_lines(path)
+    where, header, _ = open_lines(path)
     if missing := [name for name in COLUMNS if name not in header]:
         hint = ""
         if missing == ["tss"]:
@@ -104,31 +91,75 @@ def scored_windows(path: Path) -> Iterator[ScoredRow]:
             )
         found = " ".join(header)
         raise DataError(f"{where}: no column {missing[0]!r} (found: {found:.80}){hint}")
-    columns = [header.index(name) for name in COLUMNS]
-    if "probability" in header:
-        columns[COLUMNS.index("score")] = header.index("probability")
-    for where, cells in rows:
-        name, first, last, score, strand, tss = (cells[column] for column in columns)
-        if strand not in ("+", "-"):
-            raise DataError(f"{where}: strand {strand!r}: must be + or -")
+    score = "probability" if "probability" in header else "score"
+    first_line = next(
+        (n for n, line in read_lines(path) if line.strip() and line[:2] != "##"), 1
+    )
+    options: dict[str, Any] = {
+        "sep": "\t",
+        "skiprows": first_line,
+        "names": header,
+        "usecols": ["contig", "start", "end", score, "strand", "tss"],
+        "keep_default_na": False,
+        "quoting": csv.QUOTE_NONE,
+    }
+    types: dict[str, Any] = {
+        "contig": "category",
+        "strand": "category",
+        score: float,
+        "tss": float,
+    }
+    types |= {"start": int, "end": int}
+    with reading(path, "not readable as a table", EOFError, ValueError):
         try:
-            value = math.nan if score in _MISSING else float(score)
-            position = None if tss in _MISSING else int(tss)
-            row = ScoredRow(name, int(first), int(last), value, strand, position)
+            missing_cells = {score: MISSING, "tss": MISSING}
+            table: pd.DataFrame = pd.read_csv(
+                path, dtype=types, na_values=missing_cells, **options
+            )
         except ValueError:
-            raise DataError(
-                f"{where}: start {first!r:.60}, end {last!r:.60}, score {score!r:.60} and tss {tss!r:.60} "
-                "must be numbers"
-            ) from None
-        if not 0 <= row.start < row.end < _LONGEST:
-            raise DataError(
-                f"{where}: invalid interval: start {first!r:.60}, end {last!r:.60}"
-            )
-        if row.tss is not None and not row.start <= row.tss < row.end:
-            raise DataError(
-                f"{where}: tss {row.tss} is outside of the window {row.start} to {row.end}"
-            )
-        yield row
+            text = pd.read_csv(path, dtype=str, **options)
+            _refuse_text(path, text, score, first_line)
+            raise
+    table = table.rename(columns={score: "score"})
+    table["tss"] = table["tss"].fillna(-1).astype(int)
+
+    def refuse(bad: pd.Series[bool], fault: str) -> None:
+        if bad.any():
+            row = int(bad.to_numpy().argmax())
+            cells = {name: table[name].iloc[row] for name in COLUMNS}
+            line = first_line + 1 + row
+            raise DataError(f"{path}: line {line}: {fault.format(**cells)}")
+
+    refuse(~table["strand"].isin(["+", "-"]), "strand {strand!r}: must be + or -")
+    start, end, tss = table["start"], table["end"], table["tss"]
+    refuse(
+        (start < 0) | (end <= start) | (end >= 2**31),
+        "invalid interval: start {start}, end {end}",
+    )
+    refuse(
+        (tss >= 0) & ((tss < start) | (tss >= end)),
+        "tss {tss} is outside of the window {start} to {end}",
+    )
+    return table[[*COLUMNS]]
+
+
+def _refuse_text(path: Path, table: pd.DataFrame, score: str, first_line: int) -> None:
+    """Raise `DataError` for the first row of a table of text whose numbers are not numbers."""
+    bad = pd.Series(False, index=table.index)
+    for name in ("start", "end", score, "tss"):
+        cells = table[name].fillna("")
+        if name in (score, "tss"):
+            cells = cells.mask(cells.isin(MISSING), "0")
+        bad |= pd.to_numeric(cells, errors="coerce").isna()
+        if name != score:
+            bad |= ~cells.str.fullmatch(r"-?\d+")
+    if bad.any():
+        row = int(bad.to_numpy().argmax())
+        start, end, value, tss = table.loc[row, ["start", "end", score, "tss"]]
+        raise DataError(
+            f"{path}: line {first_line + 1 + row}: start {start!r:.60}, end {end!r:.60}, score {value!r:.60} "
+            f"and tss {tss!r:.60} must be numbers"
+        )
 
 
 def read_score_track(
@@ -144,43 +175,37 @@ def read_score_track(
     the first base of a scored window to the end of the last window. `longest` limits it, in bp.
     `DataError`: the file is not such a table, or has no such contig or no score in the range.
     """
-    inside: list[ScoredRow] = []
-    contigs = set()
-    low, high = start or 0, math.inf if end is None else end
-    for row in scored_windows(path):
-        contig = row.contig if contig is None else contig
-        contigs.add(row.contig)
-        first, last = (
-            (row.start, row.end - 1) if row.tss is None else (row.tss, row.tss)
-        )
-        if row.contig == contig and low <= first and last < high:
-            inside.append(row)
-    if contig is None:
+    table = read_scores(path)
+    if table.empty:
         raise DataError(f"{path}: contains no scored window")
+    contigs = sorted(table["contig"].unique())
+    contig = table["contig"].iloc[0] if contig is None else contig
     if contig not in contigs:
-        raise DataError(
-            f"{path}: no contig {contig!r}: {one_of(contig, sorted(contigs))}"
-        )
-    if not inside:
-        raise DataError(
-            f"{path}: no score inside {contig}:{low}-{'end' if end is None else end}"
-        )
+        raise DataError(f"{path}: no contig {contig!r}: {one_of(contig, contigs)}")
+    has_tss = table["tss"] >= 0
+    first = table["tss"].where(has_tss, table["start"])
+    last = table["tss"].where(has_tss, table["end"] - 1)
+    inside = (table["contig"] == contig) & (first >= (start or 0))
+    if end is not None:
+        inside &= last < end
+    table = table[inside]
+    if table.empty:
+        region = f"{contig}:{start or 0}-{'end' if end is None else end}"
+        raise DataError(f"{path}: no score inside {region}")
     if start is None:  # a region may start with N
-        start = min(
-            (row.start for row in inside if not math.isnan(row.score)),
-            default=inside[0].start,
-        )
-    end = max(row.end for row in inside) if end is None else end
+        scored = table.loc[table["score"].notna(), "start"]
+        start = int(scored.min() if len(scored) else table["start"].iloc[0])
+    end = int(table["end"].max()) if end is None else end
     if longest is not None and end - start > longest:
         end = start + longest
-        inside = [row for row in inside if row.tss is None or row.tss < end]
+        table = table[table["tss"] < end]
     strands = {}
     for strand in "+-":
-        own = (row for row in inside if row.strand == strand and row.tss is not None)
-        points = sorted((row.tss, row.score) for row in own)
-        if points:
-            positions, scores = np.array(points, dtype=np.float64).T
-            strands[strand] = (positions, scores)
+        points = table[(table["strand"] == strand) & (table["tss"] >= 0)]
+        if len(points):
+            points = points.sort_values(["tss", "score"])
+            positions = points["tss"].to_numpy(np.float64)
+            strands[strand] = (positions, points["score"].to_numpy(np.float64))
     return ScoreTrack(contig, start, end, strands, frozenset(contigs))
 
 
