@@ -93,7 +93,7 @@ test-triton: $(INSTALLED)
 
 # Skipped without a GPU. Most of the time is compilation.
 test-gpu: $(INSTALLED)
-	BIGBIRD_DNA_CARDS=shared $(BIN)/python -m pytest -m gpu -rs -n $(CORES) tests/test_on_gpu.py
+	$(BIN)/python -m pytest -m gpu -rs -n $(CORES) tests/test_on_gpu.py
 
 test-mps: $(INSTALLED)
 	$(BIN)/python -m pytest -m mps -rs tests/test_on_gpu.py

@@ -16,7 +16,6 @@ from bigbird_dna.config import (
     Config,
     EncoderConfig,
     PretrainingConfig,
-    RunPaths,
     Section,
     StartSitesConfig,
     TrainingConfig,
@@ -35,10 +34,9 @@ from bigbird_dna.config.reading import (
     valid_keys,
 )
 from bigbird_dna.config.safe_yaml import key_lines
-from bigbird_dna.data.predictions import PROMOTER_BASELINES
 from bigbird_dna.errors import ConfigError
 from tests.conftest import REPOSITORY
-from tests.golden.messages import fails, message
+from tests.golden.messages import fails
 from tests.toys import written
 
 
@@ -296,12 +294,12 @@ READERS: dict[str, set[str]] = {
         "windows",
         "chromatin-data",
         "start-sites-data",
-        "held-out",
     },
     "tokens": {"tokens", "pretraining", "sequences"},
     "encoder": {*MODELS, "encoder"},
     "pretraining": {"pretraining"},
-    "splits.max_train_test_similarity": {"windows"},
+    "splits.max_train_test_similarity": {"windows", "chromatin-data"},
+    "splits.similarity_strata": {"promoter-baseline"},
     "promoters.source": {"promoters", "chromatin", "start-sites"},
     "promoters.windows": {"windows", "promoters"},
     "promoters.model": {"promoters"},
@@ -416,7 +414,7 @@ def test_keys_of_no_stage() -> None:
         if not any(f"{key}.".startswith(f"{s}.") for s in read)
     }
     expected = {
-        "": "results data_dir kernel_cache num_gpus simulation.megabases splits.similarity_strata "
+        "": "results data_dir kernel_cache num_gpus simulation.megabases "
         "pretraining_study",
         "promoters.": "sequences chain shuffled_label_control shuffled_label_permutations annotation "
         "num_gpus",
@@ -524,39 +522,6 @@ def test_evaluations_are_twenty_unless_set() -> None:
     assert TrainingConfig(steps=600).evaluation_steps == 30
     assert TrainingConfig(steps=7).evaluation_steps == 1
     assert TrainingConfig(steps=600, evaluate_every=250).evaluation_steps == 250
-
-
-def test_names_of_a_run_s_files() -> None:
-    """Scripts of users rely on them."""
-    run = RunPaths(Path("r"))
-    named = {
-        name: getattr(run, name)
-        for name in vars(RunPaths)
-        if isinstance(getattr(run, name), Path)
-    }
-    of_names = {
-        **{"download": run.download("x.gz"), "token_store": run.token_store("valid")},
-        "promoter_model": run.promoter_model("{model}"),
-        **{
-            f"promoter_baseline {kind}": run.promoter_baseline(kind, "genomic")
-            for kind in PROMOTER_BASELINES
-        },
-        **{"nearest_promoters": run.nearest_promoters("genomic")},
-        **{"nearest_predictions": run.nearest_predictions("genomic")},
-        **{"chromatin_model": run.chromatin_model(8000, 0)},
-        "chromatin_predictions": run.chromatin_predictions("{window}"),
-        "scored_variants": run.scored_variants(),
-        **{
-            "stage": run.stage("tokens"),
-            "log": run.log("pretrain"),
-            "benchmark": run.benchmark("pretrain"),
-        },
-    }
-    paths = sorted((str(path), name) for name, path in {**named, **of_names}.items())
-    for number in range(0, len(paths), 6):
-        message(
-            "\n".join(f"{name}: {path}" for path, name in paths[number : number + 6])
-        )
 
 
 # Promoters as sequences of the user's own.

@@ -87,7 +87,7 @@ def routes_logged(log: LogChoice) -> Iterator[None]:
 
 
 _REMEDIES = {
-    "flex": "use an NVIDIA GPU in which check-gpu finds no fault",
+    "flex": "use an NVIDIA GPU, with Triton installed",
     "native": "use --device cpu, and a C++ compiler if no compiled kernel is installed",
     "blocked": "set encoder.attention_backend: blocked in a training, or leave the option out",
     "dense": "set encoder.attention_backend: dense in a training, or leave the option out",

@@ -1,8 +1,7 @@
-"""Commands that import, export, calibrate and check, extend, combine, compress, package and fetch models."""
+"""Commands that import, export, calibrate, combine, show and fetch models."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -13,9 +12,7 @@ from bigbird_dna.errors import UsageError
 
 if TYPE_CHECKING:
     from bigbird_dna.calibration.call_precision import CallPrecision
-    from bigbird_dna.genome.profile import TrainingProfile
     from bigbird_dna.model.model import LoadedModel
-    from bigbird_dna.registry.change import Compacted
 
 
 def _imported(model: "LoadedModel", given: dict[str, Any]) -> list[str]:
@@ -55,23 +52,6 @@ def import_hf(
     """
 
 
-@runs("huggingface.starting.prepare_start")
-def prepare_start(
-    config: Path = opt.CONFIG,
-    output: Path | None = output(
-        None, "MODEL_DIR", "Model directory to write.", opt.RESULTS.pretrained
-    ),
-    overrides: list[str] | None = opt.OVERRIDES,
-) -> None:
-    """Copy the model that fine-tuning starts from, pretraining.start_from, to the directory of the run.
-
-    It is a model directory of any task, the name of a published model, or a HuggingFace checkpoint, which is
-    converted as by import-hf. Fine-tuning then takes the place of pretraining followed by fine-tuning.
-
-    Example: bigbird-dna prepare start mine.yaml --set pretraining.start_from=yeast
-    """
-
-
 @runs(
     "huggingface.exchange.export_huggingface",
     choices=("code",),
@@ -90,7 +70,7 @@ def export_hf(
         None,
         "TEXT",
         "License of the weights, for the README.",
-        "that in MODEL_CARD.md, if any",
+        "not stated",
     ),
 ) -> None:
     """Convert a model directory to a checkpoint that HuggingFace's from_pretrained loads.
@@ -102,77 +82,87 @@ def export_hf(
     """
 
 
-@runs(
-    "registry.change.extend_model",
-    choices=("method",),
-    report=lambda _, given: [
-        f"{given['output']}: accepts up to {given['positions']:,} tokens; not evaluated at this length"
-    ],
-)
-def extend_positions(
-    path: Path = opt.MODEL_DIRECTORY,
-    output: Path = opt.NEW_MODEL,
-    positions: int = option(
-        ..., None, "Maximum input length of the new model, tokens.", least=1
-    ),
-    method: str = option(
-        "tile",
-        "tile|interpolate|ntk",
-        "Extension method: tile or interpolate for learned positions, interpolate or ntk for rotary ones.",
-    ),
-) -> None:
-    """Extend the maximum input length of a model, without training or evaluation.
-
-    Fine-tune and evaluate the new model at its intended input length.
-
-    Example: bigbird-dna model extend-context models/imported --positions 8192 -o models/long
-    """
-
-
-@runs("finetuning.calibrate.calibrate_promoter", choices=("method",))
-def calibrate_promoter(
-    path: Path = opt.MODEL_DIRECTORY,
-    output: Path | None = opt.CALIBRATED_MODEL,
-    predictions: Path | None = opt.MODEL_PREDICTIONS,
-    method: str = option(
-        "auto",
-        "auto|platt|isotonic",
-        "Calibration map: platt (linear in log-odds), isotonic (any increasing curve), or auto: isotonic "
-        "from 1,000 promoters and 1,000 negatives on, else platt.",
-    ),
-) -> None:
-    """Calibrate the probabilities of a promoter model on its validation windows, and store the calibration.
-
-    finetune-promoter includes this step; use this command for models from earlier versions, or for another
-    method. Commands that score output calibrated probabilities with --calibrated.
-
-    Example: bigbird-dna model calibrate-promoter results/demo/models/promoter-genomic
-    """
-
-
-def _rates(fitted: "CallPrecision", _: dict[str, Any]) -> Iterator[str]:
+def _log_calls(fitted: "CallPrecision") -> None:
+    """Log the calls of some false-discovery rates, and those of the largest F1."""
     rates = {f"--fdr {rate}": fitted.at_rate(rate) for rate in (0.1, 0.2, 0.5)}
     for name, found in {**rates, "largest F1": fitted.best()}.items():
         if found is None:
-            yield f"{name}: not reached"
-            continue
-        yield (
-            f"{name}: {found.calls:,} calls, {found.calls / fitted.megabases:.3g} per Mb, expected "
-            f"false-discovery rate {found.expected_fdr:.3f}, recall {found.recall:.3f}"
-        )
+            log(f"{name}: not reached")
+        else:
+            log(
+                f"{name}: {found.calls:,} calls, {found.calls / fitted.megabases:.3g} per Mb, "
+                f"expected false-discovery rate {found.expected_fdr:.3f}, recall {found.recall:.3f}"
+            )
 
 
-@runs("scoring.calls.calibrate_calls", choices=("method",), report=_rates)
-def calibrate_calls(
+def calibrate(
     path: Path = opt.MODEL_DIRECTORY,
-    reference: Path = opt.REFERENCE,
-    promoters: Path = option(
-        ..., None, "Annotated TSSs: the TSV of prepare promoters."
+    output: Path | None = output(
+        None,
+        "MODEL_DIR",
+        "Copy of the model to write, with its calibration.",
+        "calibration.json and calls.json in MODEL_DIR",
+    ),
+    config: Path | None = option(
+        None,
+        "CONFIG",
+        "Configuration of a chromatin model: calibrate its tracks on validation bins.",
+        "",
+        "--config",
+    ),
+    overrides: list[str] | None = opt.OVERRIDES,
+    data: Path | None = option(
+        None,
+        "DIR",
+        "Data set of prepare chromatin, with --config.",
+        opt.RESULTS.chromatin_data,
+        "--data",
+    ),
+    promoters: Path | None = option(
+        None,
+        "TSV",
+        "Annotated TSSs (prepare promoters): fit the expected precision of calls.",
+        "",
+        "--promoters",
+    ),
+    reference: Path | None = option(
+        None,
+        "FASTA",
+        "Indexed genome, with --config or --promoters.",
+        "",
+        "--reference",
+    ),
+    predictions: Path | None = opt.MODEL_PREDICTIONS,
+    method: Literal["auto", "platt", "isotonic"] = option(
+        "auto",
+        None,
+        "Calibration map of promoter models and calls: platt (linear in log-odds), isotonic (any increasing "
+        "curve), or auto: platt for few validation windows or calls, else isotonic.",
+    ),
+    thresholds: Path | None = option(
+        None,
+        "FILE",
+        "Do not fit; write the lowest calibrated score of a promoter model for each false-discovery rate.",
+        "",
+        "--write-thresholds",
+    ),
+    rates: list[float] | None = option(
+        None,
+        "RATE",
+        "False-discovery rate of --write-thresholds; repeatable.",
+        "0.01, 0.05, 0.1, 0.2 and 0.5",
+        "--fdr",
+    ),
+    prior: float | None = option(
+        None,
+        "FRACTION",
+        "Fraction of promoters among the windows, for --write-thresholds.",
+        "the fraction among validation windows",
     ),
     contigs: list[str] | None = option(
         None,
         "NAME",
-        "Validation contig, on which the model was not trained; repeatable.",
+        "Validation contig for calls; repeatable.",
         "those of the model's calibration",
         "--contig",
     ),
@@ -183,81 +173,81 @@ def calibrate_calls(
         "the test contigs of the model's training",
         "--test-contig",
     ),
-    output: Path | None = output(
-        None,
-        "MODEL_DIR",
-        "Copy of the model to write, with the expected precision.",
-        "calls.json in MODEL_DIR",
-    ),
     stride: int | None = option(
-        None, "BP", "Distance between windows.", "10, or the bins of a dense model"
+        None,
+        "BP",
+        "Distance between windows, for calls.",
+        "10, or the bins of a dense model",
     ),
     suppress: int = option(100, "BP", "Calls of a strand are farther apart than this."),
     within: int = option(100, "BP", "Largest distance of a correct call to its TSS."),
-    method: str = option(
-        "auto",
-        "auto|platt|isotonic",
-        "Map from scores to precision: platt (linear in log-odds), isotonic (increasing curve of groups of "
-        "calls), or auto: isotonic. With fewer than 50 correct calls: platt.",
-    ),
-    batch_size: int = opt.batch_size(32),
-    device: str = opt.DEVICE,
-    threads: int | None = opt.THREADS,
-) -> None:
-    """Fit the expected precision of a promoter model's calls on validation contigs, for call-promoters.
-
-    Scans the contigs on both strands, calls promoters, and compares the calls with annotated TSSs. A call is
-    correct if a TSS of its strand that no better call took is near. The calls that call-promoters writes by
-    default are also compared on the test contigs; average precision and the other metrics are in metrics.json
-    of the model, key calls. Time is that of score-promoters.
-
-    Example: bigbird-dna model calibrate-calls models/promoter-genomic --reference genome.fa.gz --promoters
-    promoters.tsv -o models/promoter-calls
-    """
-
-
-@runs("finetuning.calibrate.calibrate_chromatin", part="chromatin")
-def calibrate_chromatin(
-    config: Path = opt.CONFIG,
-    path: Path = opt.MODEL_DIRECTORY,
-    output: Path | None = opt.CALIBRATED_MODEL,
-    overrides: list[str] | None = opt.OVERRIDES,
-    data: Path | None = opt.CHROMATIN_DATA,
-    reference: Path | None = opt.RUN_REFERENCE,
     batch_size: int = opt.batch_size(16),
     device: str = opt.DEVICE,
     threads: int | None = opt.THREADS,
 ) -> None:
-    """Calibrate the probabilities of a chromatin model, per track, on validation bins.
+    """Calibrate a model on validation data, and store the calibration with the model.
 
-    Commands that predict output calibrated probabilities with --calibrated. chromatin.calibration sets the
-    method and the number of bins, chromatin.evaluation.center_fraction the bins predicted per window.
+    Probabilities of a promoter model are calibrated on its validation windows, which finetune-promoter
+    includes; with --config, those of each track of a chromatin model on validation bins. Commands that
+    predict output calibrated probabilities with --calibrated.
 
-    Example: bigbird-dna model calibrate-chromatin workflow/config/demo.yaml
-    results/demo/models/chromatin-8000-0
+    With --promoters, the model scans validation contigs on both strands, and the expected precision of its
+    calls is fitted for call-promoters: a call is correct if a TSS of its strand that no better call took is
+    near. The calls of the test contigs are then compared with it, in metrics.json of the model, key calls.
+
+    Example: bigbird-dna model calibrate results/demo/models/promoter-genomic
     """
+    from bigbird_dna.finetuning import calibrate as fits
+    from bigbird_dna.model.inference import cpu_threads
+    from bigbird_dna.scoring.calls import calibrate_calls
+
+    if config is not None:
+        settings, paths = opt.read_run(config, overrides)
+        reference = reference or paths.reference
+        with cpu_threads(threads):
+            fits.calibrate_chromatin(
+                settings.chromatin,
+                path,
+                output,
+                data=data or paths.chromatin_data,
+                reference=reference,
+                batch_size=batch_size,
+                device=device,
+            )
+    elif promoters is None and thresholds is None:
+        fits.calibrate_promoter(path, output, predictions=predictions, method=method)
+    if promoters is not None:
+        if reference is None:
+            raise UsageError("--promoters needs --reference")
+        # A calibrated copy gets the precision of calls as well.
+        calibrated = config is not None and output is not None
+        fitted = calibrate_calls(
+            output if calibrated and output is not None else path,
+            reference,
+            promoters,
+            None if calibrated else output,
+            contigs=contigs or (),
+            test_contigs=test_contigs or (),
+            stride=stride,
+            suppress=suppress,
+            within=within,
+            method=method,
+            batch_size=batch_size,
+            device=device,
+            threads=threads,
+        )
+        _log_calls(fitted)
+    if thresholds is not None:
+        fits.choose_threshold(
+            path,
+            None if thresholds == Path("-") else thresholds,
+            rates=rates or fits.RATES,
+            prior=prior,
+            predictions=predictions,
+        )
 
 
-@runs("registry.change.merge_adapter")
-def merge_adapter(
-    path: Path = argument(
-        "Directory of a model trained with adapt frozen or lora.", "MODEL_DIR"
-    ),
-    base: Path = option(
-        ..., "MODEL_DIR", "Model that its training started from.", "", "--base"
-    ),
-    output: Path = opt.NEW_MODEL,
-) -> None:
-    """Restore a model from its adapter and its initial model.
-
-    Training with adapt frozen or lora stores the trained tensors alone in adapter.safetensors. To share or
-    keep many such models, delete their model.safetensors, which this command writes again.
-
-    Example: bigbird-dna model merge-adapter models/mine --base models/gena-lm -o models/mine-merged
-    """
-
-
-@runs("registry.change.combine_models")
+@runs("registry.combine_models")
 def combine_models(
     paths: list[Path] = argument("Two or more chromatin models.", "MODEL_DIR..."),
     output: Path = opt.NEW_MODEL,
@@ -268,32 +258,24 @@ def combine_models(
     """
 
 
-def _profiled(profile: "TrainingProfile", given: dict[str, Any]) -> list[str]:
-    place = given["output"] or given["path"]
-    return [
-        f"{place}: profile of {profile.bases:,} bp of {profile.name}, GC {profile.gc:.1%}"
-    ]
+def show_model(path: Path = opt.MODEL_DIRECTORY) -> None:
+    """Print what a model is: its task, window, tracks, training data, calibrations and metrics.
 
-
-@runs("registry.change.add_profile", report=_profiled)
-def add_profile(
-    path: Path = opt.MODEL_DIRECTORY,
-    reference: Path = opt.REFERENCE,
-    output: Path | None = output(
-        None,
-        "MODEL_DIR",
-        "Copy of the model to write, with the profile.",
-        "training_profile.json in MODEL_DIR",
-    ),
-) -> None:
-    """Store the k-mer profile of the genome that a model was trained on in the model's directory.
-
-    Commands that score warn if an input differs from this profile. Fine-tuning includes this step; use this
-    command for models from earlier versions. The reference is that of the training; its training contigs are
-    those in provenance.json.
-
-    Example: bigbird-dna model add-profile models/promoters --reference genome.fa.gz
+    Example: bigbird-dna model show yeast-promoters
     """
+    from bigbird_dna.model.card import describe_model, read_metrics
+    from bigbird_dna.model.directory import load
+
+    model = load(path)
+    facts = describe_model(model)
+    metrics = read_metrics(model)
+    width = max(map(len, [*facts, *metrics]))
+    for label, text in facts.items():
+        typer.echo(f"{label:{width}}  {text}")
+    if metrics:
+        typer.echo("\nmetrics (intervals of 95 %)")
+        for label, text in metrics.items():
+            typer.echo(f"{label:{width}}  {text}")
 
 
 CATALOG = option(
@@ -333,61 +315,6 @@ def fetch_model(
         raise UsageError(
             "fetch-model needs the name of a model; --list shows the available names"
         )
-    from bigbird_dna.registry.publishing import fetch_model as fetch
+    from bigbird_dna.registry import fetch_model as fetch
 
     fetch(name, output, catalog)
-
-
-def _compacted(made: "Compacted", given: dict[str, Any]) -> list[str]:
-    parts = f"{made.half:,} of {made.tensors:,} tensors in float16; {made.change or 'outputs not compared'}"
-    return [f"{given['output']}: {parts}"]
-
-
-@runs("registry.change.compact_model", report=_compacted)
-def compact_model(
-    path: Path = opt.MODEL_DIRECTORY, output: Path = opt.NEW_MODEL
-) -> None:
-    """Halve the size of a model: store matrices as float16 where this loses little precision.
-
-    The model still computes in float32. The log and provenance.json contain the change of its outputs on
-    random sequences.
-
-    Example: bigbird-dna model to-float16 results/demo/models/promoter-genomic -o promoters-half
-    """
-
-
-def publish_model(
-    model_dir: Path = opt.MODEL_DIRECTORY,
-    output: Path = output(..., "FILE", "Archive to write, such as NAME.tar."),
-    license: str = option(..., "TEXT", "License of the weights."),
-    description: str = option(..., "TEXT", "Description of the model, in one line."),
-    name: str | None = option(
-        None, "NAME", "Name of the published model.", "name of the directory"
-    ),
-    command: list[str] | None = option(
-        None,
-        "TEXT",
-        "Command that reproduces the model's metrics, for the model card; repeatable.",
-    ),
-) -> None:
-    """Pack a model directory and its model card into an archive, and print its entry for a list of models.
-
-    The archive unpacks into a directory NAME. An existing MODEL_CARD.md of the model is kept; otherwise the
-    card is generated from config.json, provenance.json and metrics.json.
-
-    Example: bigbird-dna model package results/demo/models/promoter-genomic --license CC-BY-4.0 --description
-    'Promoters of the demo genome' -o demo-promoters.tar
-    """
-    from bigbird_dna.model.card import Publication
-    from bigbird_dna.registry.publishing import publish_model as publish
-
-    chosen = model_dir.resolve().name if name is None else name
-    typer.echo(
-        publish(
-            model_dir, output, Publication(chosen, description, license, command or ())
-        ),
-        nl=False,
-    )
-    log(
-        f"{output}: add the entry to a list of models; unpack the archive in models/ next to it or upload it"
-    )

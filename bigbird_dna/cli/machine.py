@@ -1,67 +1,14 @@
-"""Commands about the machine, before anything is trained."""
+"""The command that plans trainings before anything is trained."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import typer
 
 from bigbird_dna.cli import options as opt
-from bigbird_dna.cli.options import option, output, runs
-from bigbird_dna.errors import DataError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from bigbird_dna.training.gpu_check import GpuCheck
-    from bigbird_dna.training.gpu_time import GpuPlan
-    from bigbird_dna.training.memory import TrainingMemory
+from bigbird_dna.cli.options import option
 
 
-def _planned(found: "list[TrainingMemory] | GpuPlan", _: opt.Given) -> "Iterator[str]":
-    if not isinstance(found, list):
-        yield from _gpu_plan(found)
-        return
-    names = (
-        "training",
-        "adapt",
-        "gradient_checkpointing",
-        "rows",
-        "tokens",
-        "trained_parameters",
-    )
-    sizes = ("weights", "gradients", "moments", "activations", "total")
-    yield "\t".join([*names, *(f"{size}_gb" for size in sizes)])
-    for one in found:
-        numbers = (f"{getattr(one, size) / 1e9:.3f}" for size in sizes)
-        yield "\t".join([*map(str, one[:6]), *numbers])
-
-
-def _gpu_plan(found: "GpuPlan") -> "Iterator[str]":
-    yield "\t".join(
-        ["stage", "tokens", "operations", "gpu_hours", "hours", "gb_per_gpu"]
-    )
-    for one in found.work:
-        hours, memory = one.hours(found.gpu, found.count), found.memory.get(one.stage)
-        numbers = (
-            f"{one.tokens:.2e}",
-            f"{one.operations:.2e}",
-            f"{hours * found.count:.1f}",
-            f"{hours:.1f}",
-        )
-        yield "\t".join([one.stage, *numbers, f"{memory / 1e9:.1f}" if memory else ""])
-    yield "\t".join(
-        ["all", "", "", f"{found.hours * found.count:.1f}", f"{found.hours:.1f}", ""]
-    )
-    yield ""
-    yield f"{found.hours / 24:.1f} days on {found.count} {found.gpu.name}s, calculated. Assumptions:"
-    yield from (f"* {line}" for line in found.assumptions)
-    for stage, memory in found.memory.items():
-        if memory > found.gpu.memory:
-            limit = f"{found.gpu.memory / 1e9:.0f} GB"
-            yield f"warning: {stage}: does not fit into {limit}: raise grad_accumulation"
-
-
-@runs("training.gpu_time.plan", report=_planned, say=typer.echo, choices=("gpu",))
 def plan(
     config: Path = opt.CONFIG,
     overrides: list[str] | None = opt.OVERRIDES,
@@ -72,9 +19,9 @@ def plan(
         "not planned",
         least=1,
     ),
-    gpu: str | None = option(
+    gpu: Literal["a100", "h100", "h200"] | None = option(
         None,
-        "a100|h100|h200",
+        None,
         "Calculate the time on GPUs of this type.",
         "memory only",
     ),
@@ -85,44 +32,56 @@ def plan(
 
     The columns are in GB per process: weights, gradients, moments of the optimizer, and what a forward pass
     keeps for the backward pass (activations), measured with two layers in float32. Temporary results, Python
-    and its libraries come on top: 0.5 to 1 GB on a CPU. Activations in bfloat16 take about 0.6 of this.
+    and its libraries come on top: 0.5 to 1 GB on a CPU. Activations in bfloat16 take about 0.6 of this. A GPU
+    of this machine is checked as at the start of a training.
 
     With --gpu, print tokens, floating-point operations, hours and memory of each stage on GPUs instead, and
     the assumptions of this calculation.
 
     Example: bigbird-dna plan workflow/config/grch37.yaml --gpu h100 --count 8
     """
+    import torch
 
+    from bigbird_dna.model.inference import cpu_threads
+    from bigbird_dna.training import plan as planning
+    from bigbird_dna.training.gpu_check import check_gpu
 
-def _checked(checks: "Iterable[GpuCheck]", _: opt.Given) -> "Iterator[str]":
-    faults = []
-    for check in checks:
-        yield f"{'FAULT' if check.fault else 'ok'}\t{check.name}\t{check.fault or check.found}"
-        faults += [check.name] * bool(check.fault)
-    if faults:
-        raise DataError(
-            f"this machine cannot run the configuration on GPUs yet: {', '.join(faults)}"
+    settings, _ = opt.read_run(config, overrides)
+    if torch.cuda.is_available():
+        check_gpu(torch.device("cuda", 0))
+    if gpu is None:
+        names = ("weights", "gradients", "moments", "activations", "total")
+        typer.echo(
+            "training\tadapt\tgradient_checkpointing\trows\ttokens\ttrained_parameters\t"
+            + "\t".join(f"{name}_gb" for name in names)
         )
+        with cpu_threads(threads):
+            for one in planning.plan_memory(settings, length):
+                sizes = (f"{getattr(one, name) / 1e9:.3f}" for name in names)
+                typer.echo("\t".join([*map(str, one[:6]), *sizes]))
+        return
 
-
-@runs("training.gpu_check.check_gpu", report=_checked, say=typer.echo)
-def check_gpu(
-    config: Path = opt.CONFIG,
-    overrides: list[str] | None = opt.OVERRIDES,
-    count: int | None = option(
-        None, "N", "Number of GPUs that train together.", "num_gpus", least=1
-    ),
-    device: str = opt.DEVICE,
-    output: Path | None = output(
-        None, "FILE", "Also write the results to a file (TSV).", "not written"
-    ),
-) -> None:
-    """Check the GPUs of this machine for a configuration, before a training uses them for days.
-
-    The checks: PyTorch's build, the driver, number and architecture of the GPUs, free memory, and a C
-    compiler for Triton. Then the configuration's network is trained for four steps with random tokens, by a
-    process per GPU. Prints speed, memory, the expected time of all steps, and the least grad_accumulation
-    that would fit. Each fault is one sentence with what to do. With --device cpu nothing is checked.
-
-    Example: bigbird-dna check-gpu workflow/config/grch37.yaml --count 8
-    """
+    kind, work = planning.GPUS[gpu], planning.planned_work(settings)
+    with cpu_threads(threads):
+        memory = planning.memory_on_gpu(settings, work)
+    typer.echo("stage\ttokens\toperations\tgpu_hours\thours\tgb_per_gpu")
+    total = 0.0
+    for stage in work:
+        hours = stage.hours(kind, count)
+        total += hours
+        needed = memory.get(stage.stage)
+        typer.echo(
+            f"{stage.stage}\t{stage.tokens:.2e}\t{stage.operations:.2e}\t{hours * count:.1f}\t{hours:.1f}\t"
+            + (f"{needed / 1e9:.1f}" if needed else "")
+        )
+    typer.echo(f"all\t\t\t{total * count:.1f}\t{total:.1f}\t\n")
+    typer.echo(
+        f"{total / 24:.1f} days on {count} {kind.name}s, calculated. Assumptions:"
+    )
+    for line in planning.assumptions(settings, work, kind, count):
+        typer.echo(f"* {line}")
+    for name, needed in memory.items():
+        if needed > kind.memory:
+            typer.echo(
+                f"warning: {name}: does not fit into {kind.memory / 1e9:.0f} GB: raise grad_accumulation"
+            )

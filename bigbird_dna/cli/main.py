@@ -54,17 +54,13 @@ def run() -> int:
     from typer.main import get_command
 
     from bigbird_dna.cli.app import app
-    from bigbird_dna.gpus import lease_gpus, release_gpu
 
-    lease_gpus()
     try:
         # Calling the application itself would install Typer's hook for tracebacks.
         get_command(app)()
     except SystemExit as end:
         sys.stdout.flush()  # here, for a full disk; at the end Python would print a traceback
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    finally:
-        release_gpu()
     return 0
 
 

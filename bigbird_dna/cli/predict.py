@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.options import (
     PREDICT,
     Aliases,
@@ -753,33 +752,3 @@ def find_motifs(
     )
 
 
-@runs("finetuning.calibrate.choose_threshold")
-def choose_threshold(
-    path: Path = opt.MODEL_DIRECTORY,
-    rates: list[float] | None = option(
-        None,
-        "RATE",
-        "False-discovery rate; repeatable.",
-        "0.01, 0.05, 0.1, 0.2 and 0.5",
-        "--fdr",
-    ),
-    prior: float | None = option(
-        None,
-        "FRACTION",
-        "Fraction of promoters among the windows, as in score-promoters.",
-        "the fraction among validation windows",
-    ),
-    predictions: Path | None = opt.MODEL_PREDICTIONS,
-    output: Path | None = opt.RESULT_FILE,
-) -> None:
-    """Choose the calibrated score threshold for calling promoters at a given false-discovery rate.
-
-    Scores are those of score-promoters with --calibrated and the same --prior. Table columns: #fdr prior
-    threshold expected_fdr empirical_fdr empirical_fdr_low empirical_fdr_high recall promoters negatives note.
-    expected_fdr follows from the calibrated probabilities; empirical_fdr is counted on the validation
-    windows, with a 95 % interval. promoters and negatives count validation windows at or above the threshold.
-    Rates are per window: several neighboring windows of a scan may be called for one promoter.
-
-    Example: bigbird-dna evaluate promoter-threshold results/demo/models/promoter-genomic --fdr 0.1 --prior
-    0.002
-    """

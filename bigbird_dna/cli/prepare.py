@@ -9,7 +9,7 @@ import typer
 from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.options import argument, option, output, runs
 from bigbird_dna.console import log
-from bigbird_dna.errors import UsageError, check_choice
+from bigbird_dna.errors import UsageError
 
 if TYPE_CHECKING:
     from bigbird_dna.config import Config as RunConfig
@@ -88,18 +88,46 @@ def prepare_reference(
     output: Path = output(..., "FILE", "bgzip FASTA to write, with its indices."),
     assembly: str = opt.ASSEMBLY,
     aliases: Path | None = opt.ALIASES,
+    only: list[str] = option(
+        [],
+        "NAME",
+        "Contig, region or shell pattern of the prepared genome to write, at unchanged coordinates; repeatable.",
+        "all",
+        "--only",
+    ),
+    exclude: list[str] = option(
+        [],
+        "NAME",
+        "With --only: contig or shell pattern to leave out; repeatable.",
+        "none",
+    ),
+    megabases: float | None = option(
+        None,
+        "F",
+        "With --only: write only the first contig, and of it F Mb after leading N.",
+        "all",
+    ),
 ) -> None:
     """Check a genome and write it as upper-case bgzip FASTA (A C G T N) with .fai and .gzi indices.
 
     Contigs of GenBank and EMBL files are named by accession and version. A record named as a region of a
     contig, such as chr20:1000001-2000000, is placed at its coordinates in the contig, with N before it.
 
+    With --only, such as --only VII or --only 22:1,001-2,000, other bases of these contigs are N, and other
+    contigs are left out.
+
     Example: bigbird-dna prepare reference hg19.fa.gz --assembly GRCh37 -o reference.fa.gz
     """
     from bigbird_dna.genome.assembly import open_assembly
-    from bigbird_dna.genome.reference import prepare_reference
+    from bigbird_dna.genome.reference import extract_regions, prepare_reference
 
-    prepared = prepare_reference(genome, output, open_assembly(assembly, aliases))
+    names = open_assembly(assembly, aliases)
+    if only:
+        extract_regions(genome, output, names, only, exclude, megabases)
+        return
+    if exclude or megabases is not None:
+        raise UsageError("--exclude and --megabases need --only")
+    prepared = prepare_reference(genome, output, names)
     log(
         f"{output}: {len(prepared.contigs):,} contigs, {sum(prepared.contigs.values()):,} bp, "
         f"{prepared.unknown:,} N ({prepared.ambiguous:,} of them IUPAC codes)"
@@ -127,12 +155,15 @@ def prepare_promoters(
 
     The start site is the 5' end of a BED interval (in EPDnew files, of the thick part) or of a transcript. In
     annotations, genes without a transcript start at their own 5' end, or at that of their CDS; pseudogenes
-    are not used.
+    are not used. Warns if the start sites of the strands do not fit each other: they may be on the wrong
+    strand, or off by one or two bases.
 
     Example: bigbird-dna prepare promoters promoters.bed --reference reference.fa.gz -o promoters.tsv
     """
     from bigbird_dna.genome.assembly import open_assembly
-    from bigbird_dna.genome.promoters import prepare_promoters
+    from bigbird_dna.genome.promoters import prepare_promoters, read_loci
+    from bigbird_dna.genome.reference import Reference
+    from bigbird_dna.genome.start_site_check import check_start_sites
 
     if (chain is None) != (from_assembly is None):
         raise UsageError("--chain and --from-assembly must be given together")
@@ -142,12 +173,15 @@ def prepare_promoters(
     counts = prepare_promoters(
         promoters, reference, output, open_assembly(assembly, aliases), lift
     )
-    found = [
-        (key.replace("_", " "), value)
+    numbers = [
+        f"{value:,} {key.replace('_', ' ')}"
         for key, value in counts.items()
         if isinstance(value, int)
     ]
-    log(f"{output}: {', '.join(f'{value:,} {key}' for key, value in found)}")
+    log(f"{output}: {', '.join(numbers)}")
+    with Reference(reference) as genome:
+        for problem in check_start_sites(read_loci(output), genome):
+            log(f"warning: {promoters}: {problem}")
 
 
 def prepare_sequences(
@@ -224,66 +258,6 @@ def prepare_sequences(
     )
     columns = TableColumns(sequence_column, (label_column,), split_column)
     build(data, output, options, negatives=negatives, splits=splits, columns=columns)
-
-
-def extract(
-    reference: Path = argument("Prepared reference (FASTA with its index)."),
-    contig: str = argument(
-        "Contig, by any name known for the assembly, a region of a contig, or a shell pattern."
-    ),
-    output: Path = output(..., "FILE", "bgzip FASTA to write."),
-    megabases: float | None = option(
-        None, "F", "Write only the first F Mb after leading N of the contig."
-    ),
-    exclude: list[str] = option(
-        [], "NAME", "Contig, or shell pattern, to skip; repeatable.", "none"
-    ),
-    assembly: str = opt.ASSEMBLY,
-    aliases: Path | None = opt.ALIASES,
-) -> None:
-    """Write one contig of a reference, or a part of it, as a FASTA file with unchanged coordinates.
-
-    For a region such as 22:1,001-2,000, the bases before it become N. For a pattern, the first matching
-    contig is written.
-
-    Example: bigbird-dna prepare contig reference.fa.gz 22 --megabases 1 -o chr22.fa.gz
-    """
-    from bigbird_dna.genome.assembly import open_assembly
-    from bigbird_dna.genome.reference import extract_contig
-
-    extract_contig(
-        reference, contig, output, open_assembly(assembly, aliases), megabases, exclude
-    )
-
-
-def extract_held_out(
-    config: Path = opt.CONFIG,
-    split: str = argument("Split: valid or test.", "SPLIT"),
-    overrides: list[str] | None = opt.OVERRIDES,
-    reference: Path | None = opt.RUN_REFERENCE,
-    output: Path | None = output(
-        None, "FILE", "bgzip FASTA to write.", "RESULTS/genome/SPLIT.fa.gz"
-    ),
-) -> None:
-    """Write the contigs and regions that the configuration holds out (genome.valid, genome.test) as FASTA.
-
-    Coordinates are those of the reference: bases of a contig outside of its held-out regions are N.
-
-    Example: bigbird-dna prepare held-out workflow/config/demo.yaml test
-    """
-    from bigbird_dna.genome.reference import extract_split
-    from bigbird_dna.genome.sources import find_assembly
-
-    check_choice("SPLIT", split, ("valid", "test"))
-    settings, paths = opt.read_run(config, overrides)
-    target = output or paths.held_out_sequence(split)
-    extract_split(
-        reference or paths.reference,
-        settings.genome,
-        split,
-        target,
-        find_assembly(settings),
-    )
 
 
 def _annotation(settings: "RunConfig", _: opt.Given) -> Path | None:
@@ -363,62 +337,9 @@ def tokenize(
 
     Training contigs are read in tokens.genome_passes passes with different start positions, other contigs in
     one pass. Sentences with more than half N are excluded and counted in store.json. Each store is written
-    atomically.
+    atomically. statistics.json has the mean number of bases per token.
 
     Example: bigbird-dna prepare tokens workflow/config/demo.yaml
-    """
-
-
-def _known_promoters(settings: "RunConfig", _: opt.Given) -> Path | None:
-    if settings.paths.promoters.exists():
-        return settings.paths.promoters
-    log(
-        f"no promoters ({settings.paths.promoters} is missing): token statistics exclude promoters"
-    )
-    return None
-
-
-@runs(
-    "tokens.encode.write_token_statistics",
-    promoters=_known_promoters,
-    tokenizer=opt.model_tokenizer,
-)
-def describe_tokens(
-    config: Path = opt.CONFIG,
-    reference: Path | None = opt.RUN_REFERENCE,
-    tokenizer: Path | None = opt.RUN_TOKENIZER,
-    promoters: Path | None = option(
-        None,
-        "TSV",
-        "Start sites, as written by prepare promoters; without this file, promoters are omitted.",
-        opt.RESULTS.promoters,
-        "--promoters",
-    ),
-    output: Path | None = output(
-        None, "FILE", "JSON to write.", opt.RESULTS.token_statistics
-    ),
-    workers: int | None = opt.THREADS,
-    overrides: list[str] | None = opt.OVERRIDES,
-) -> None:
-    """Write the mean number of bases per token of the genome, splits, contigs and promoters, as JSON.
-
-    Promoters are the 500 bp before and after each start site. The file also contains the rate of unknown
-    tokens and the use of the vocabulary.
-
-    Example: bigbird-dna prepare token-stats workflow/config/demo.yaml -o statistics.json
-    """
-
-
-@runs("genome.chromatin.deepsea.unpack_bundle")
-def unpack_deepsea(
-    archive: Path = argument(
-        "Archive of the DeepSEA training data (.tar.gz).", "bundle"
-    ),
-    directory: Path = output(..., "DIR", "Directory for the three files."),
-) -> None:
-    """Unpack train.mat, valid.mat and test.mat of the DeepSEA training data, for prepare chromatin.
-
-    Example: bigbird-dna prepare deepsea deepsea_train_bundle.v0.9.tar.gz -o bundle
     """
 
 
@@ -460,19 +381,33 @@ def prepare_chromatin(
     DeepSEA; a sample of their windows is compared with the reference. With chromatin.data.tracks tss, the
     tracks are the annotated start sites on each strand.
 
+    With splits.max_train_test_similarity, training bins are left out if the 1,000 bp around them are that
+    similar to those of a held-out bin: the score of the best local alignment (match +1, mismatch -1, gap -2
+    per base) divided by the length.
+
     Example: bigbird-dna prepare chromatin workflow/config/demo.yaml
     """
     from bigbird_dna.config import DEEPSEA
     from bigbird_dna.data.chromatin import prepare_data
+    from bigbird_dna.disk.atomic import scratch_directory
+    from bigbird_dna.disk.directories import check_directory
+    from bigbird_dna.finetuning.similar import drop_similar_bins
 
     published = [] if bundle is None else [f"chromatin.data.tracks={DEEPSEA}"]
     settings, paths = opt.read_run(config, [*(overrides or ()), *published])
-    prepare_data(
-        settings,
-        reference or paths.reference,
-        output or paths.chromatin_data,
-        tracks=tracks,
-        blacklist=blacklist,
-        bundle=bundle,
-        bins=bins,
-    )
+    reference = reference or paths.reference
+    output = output or paths.chromatin_data
+    sources = {
+        "tracks": tracks,
+        "blacklist": blacklist,
+        "bundle": bundle,
+        "bins": bins,
+    }
+    similarity = settings.splits.max_train_test_similarity
+    if similarity is None:
+        prepare_data(settings, reference, output, **sources)
+        return
+    check_directory(output)
+    with scratch_directory(output.parent) as scratch:
+        prepare_data(settings, reference, scratch / "all", **sources)
+        drop_similar_bins(scratch / "all", reference, output, similarity)

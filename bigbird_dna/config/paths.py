@@ -46,6 +46,7 @@ class RunPaths:
     reference = _Place("genome/reference.fa.gz")
     promoters = _Place("genome/promoters.tsv")
     promoter_counts = _Place("genome/promoters.json")
+    test_sequence = _Place("genome/test.fa.gz")
 
     tokens = _Place("tokens")
     tokenizer = _Place("tokens/tokenizer.model")
@@ -59,15 +60,12 @@ class RunPaths:
     training_sequences = _Place("promoters/training.fa.gz")
     test_sequences = _Place("promoters/test.fa.gz")
     sequence_model = _Place("models/sequences")
-    scored_contig = _Place("scores/contig.fa.gz")
     promoter_calls = _Place("scores/calls.bed")
 
     start_sites_data = _Place("start-sites/data")
     trained_start_sites = _Place("models/start-sites-trained")
     start_sites_model = _Place("models/start-sites")
 
-    deepsea_bundle = _Place("chromatin/bundle")
-    labeled_bins = _Place("chromatin/labeled")
     chromatin_data = _Place("chromatin/data")
     combined_chromatin = _Place("models/chromatin")
     calibrated_chromatin = _Place("models/chromatin-calibrated")
@@ -79,7 +77,6 @@ class RunPaths:
     report = _Place("report")
     report_page = _Place("report.html")
     checkpoints = _Place("checkpoints")
-    gpu_check = _Place("gpu.tsv")
 
     def download(self, file: str) -> Path:
         """A downloaded public file, by name."""
@@ -88,10 +85,6 @@ class RunPaths:
     def token_store(self, split: str) -> Path:
         """Token store of a split."""
         return self.tokens / split
-
-    def held_out_sequence(self, split: str) -> Path:
-        """FASTA of the contigs and regions of a held-out split."""
-        return self.results / f"genome/{split}.fa.gz"
 
     def promoter_model(self, name: str) -> Path:
         """Model directory of a negative set, or of a control."""

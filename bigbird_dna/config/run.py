@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import model_validator
 
@@ -171,17 +171,6 @@ class Config(Section):
             or self.chromatin.model.initial == "pretrained"
         )
         return self.has_genome and (wanted or self.studies("pretrained"))
-
-    @property
-    def largest_training(
-        self,
-    ) -> Literal["pretraining", "chromatin", "promoters", "sequences"]:
-        """Section of the training that needs most of a GPU."""
-        if self.has_pretraining:
-            return "pretraining"
-        if self.has_chromatin:
-            return "chromatin"
-        return "promoters" if self.has_promoters else "sequences"
 
     def studies(self, start: StudyStart) -> bool:
         """Whether a study includes an initialization."""
@@ -400,7 +389,10 @@ STAGES: Mapping[str, tuple[str, ...]] = {
         *("sequences.training", "sequences.baselines", "sequences.evaluation"),
     ),
     "promoter-baseline": ("seed", "splits.similarity_strata", "promoters.evaluation"),
-    "chromatin-data": ("seed", "genome", "chromatin.data"),
+    "chromatin-data": (
+        *("seed", "genome", "splits.max_train_test_similarity"),
+        "chromatin.data",
+    ),
     "chromatin": (
         *(
             "seed",
@@ -420,7 +412,6 @@ STAGES: Mapping[str, tuple[str, ...]] = {
         *("chromatin.evaluation.center_fraction", "chromatin.evaluation.seed"),
         "chromatin.calibration",
     ),
-    "held-out": ("genome",),
     "encoder": ("encoder",),
     "long-range": ("long_range_arena",),
     "density": ("byte_lm",),
@@ -448,7 +439,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
 }
 STAGES = {
     **STAGES,
-    "start-sites-data": STAGES["chromatin-data"],
+    "start-sites-data": ("seed", "genome", "chromatin.data"),
     "start-sites": STAGES["chromatin"],
     "start-sites-calibration": STAGES["chromatin-calibration"],
 }

@@ -1,7 +1,7 @@
 """The section `start_sites`: a dense model that scores the start sites of promoters along a genome.
 
 It is a chromatin model with one track per strand, so its commands are those of chromatin models
-(`prepare chromatin`, `finetune-chromatin`, `model calibrate-chromatin`).
+(`prepare chromatin`, `finetune-chromatin`, `model calibrate`).
 """
 
 from collections.abc import Iterator

@@ -271,9 +271,7 @@ def choose_threshold(
         "--prior": prior,
         "--predictions": predictions,
     }
-    origin = provenance(
-        model.sha256, command_line("evaluate promoter-threshold", [path], options)
-    )
+    origin = provenance(model.sha256, command_line("model calibrate", [path], options))
     origin["predictions"] = checksum(source)
     with open_text(output) as stream:
         for line in provenance_lines(origin):

@@ -34,13 +34,11 @@ from bigbird_dna.errors import (
     one_of,
 )
 from bigbird_dna.genome.assembly import (
-    ALIAS_HINT,
     CUSTOM,
     Assembly,
     contig_finder,
     load_assembly,
     open_assembly,
-    shown,
 )
 from bigbird_dna.genome.contig_records import (
     ContigFragments,
@@ -49,7 +47,7 @@ from bigbird_dna.genome.contig_records import (
 )
 from bigbird_dna.genome.fasta import Chunk, scan_fasta, stream_fasta
 from bigbird_dna.genome.sequence import Interval, clean, reverse_complement
-from bigbird_dna.genome.splits import find_named, find_named_region, fitting_contigs
+from bigbird_dna.genome.splits import find_named
 
 _LINE_BASES = 60
 _LONGEST_HEADER = 1 << 16  # bytes
@@ -347,67 +345,53 @@ def _write_chunks(
 _SEGMENT = 1_000_000  # bp searched at a time
 
 
-def extract_contig(
+def extract_regions(
     reference: Path,
-    contig: str,
     output: Path,
     assembly: Assembly,
+    only: Sequence[str],
+    exclude: Sequence[str] = (),
     megabases: float | None = None,
-    but: Sequence[str] = (),
 ) -> None:
-    """Write one contig, or a part of it at unchanged coordinates, as bgzip FASTA with indices.
+    """Write contigs or regions of a reference at unchanged coordinates, as bgzip FASTA with indices.
 
-    `contig` is any name in `assembly`, a region (preceded by N in the output), or a shell pattern. A pattern
-    selects the first matching contig that `but` does not name. `megabases` limits the output to that length,
-    counted from the first base that is not N.
+    `only` and `exclude` are entries as in the section `genome` of a configuration: names of contigs, regions
+    or shell patterns. Other bases of their contigs are N, or left out at the end. With `megabases`, only the
+    first contig is written, up to that length after the first base that is not N. `UsageError`: an entry is
+    not on the reference.
     """
     if megabases is not None and not 0 < megabases < math.inf:
         raise UsageError(f"--megabases {megabases:g}: must be above 0")
-    _check_not_input(output, reference)
-    with Reference(reference) as genome:
-        place = find_named_region(contig, genome.contigs, assembly, "extract")
-        if place is None:
-            passed = {
-                other
-                for text in but
-                for other in fitting_contigs(text, genome.contigs, assembly)
-            }
-            fitting = fitting_contigs(contig, genome.contigs, assembly)
-            name = next((other for other in fitting if other not in passed), None)
-            place = None if name is None else Interval(name, 0, genome.contigs[name])
-        if place is None:
-            raise DataError(
-                f"{reference}: the reference has no contig {contig!r}; it has {shown(genome.contigs)} "
-                f"(names are looked up in {assembly.name}); {ALIAS_HINT}{meant(contig, genome.contigs)}"
-            )
-        end = place.end
-        if megabases is not None:
-            end = min(end, _first_base(genome, place) + max(1, round(megabases * 1e6)))
-        known = genome.fetch(Interval(place.contig, place.start, end))
-        write_fasta(output, [(place.contig, "N" * place.start + known)])
-
-
-def _check_not_input(output: Path, reference: Path) -> None:
     if reference.exists() and output.exists() and output.samefile(reference):
         raise UsageError(f"{output}: would overwrite the input file")
-
-
-def extract_split(
-    reference: Path, config: GenomeConfig, split: str, output: Path, assembly: Assembly
-) -> None:
-    """Write the held-out contigs and regions of a split at unchanged coordinates, as bgzip FASTA with
-    indices. Other bases of their contigs are N, or left out at the end."""
-    _check_not_input(output, reference)
+    entries = GenomeConfig(test=tuple(only), exclude=tuple(exclude))
     regions: defaultdict[str, list[Interval]] = defaultdict(list)
     with Reference(reference) as genome:
-        for named in find_named(config, genome.contigs, assembly):
-            if named.kind == split:
-                regions[named.interval.contig].append(named.interval)
+        try:
+            named = find_named(entries, genome.contigs, assembly)
+        except ConfigError as error:
+            text = str(error).replace("genome.test", "--only")
+            raise UsageError(text.replace("genome.exclude", "--exclude")) from None
+        for region in named:
+            if region.kind == "test":
+                regions[region.interval.contig].append(region.interval)
         if not regions:
-            raise ConfigError(f"genome.{split} needs at least one contig or region")
+            raise UsageError("--only: all contigs that fit are excluded")
+        if megabases is not None:
+            contig, parts = next(iter(regions.items()))
+            first = _first_base(genome, min(parts))
+            end = first + max(1, round(megabases * 1e6))
+            regions = defaultdict(list)
+            for part in parts:
+                if part.start < end:
+                    cut = Interval(contig, part.start, min(part.end, end))
+                    regions[contig].append(cut)
         write_fasta(
             output,
-            ((contig, _only(genome, contig, own)) for contig, own in regions.items()),
+            (
+                (contig, _only(genome, contig, parts))
+                for contig, parts in regions.items()
+            ),
         )
 
 

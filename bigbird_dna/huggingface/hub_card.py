@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
-from bigbird_dna.model.card import Publication, model_card
-from bigbird_dna.model.model import CARD, MADE_FOR, LoadedModel
+from bigbird_dna.model.card import describe_model, read_metrics
+from bigbird_dna.model.model import MADE_FOR, LoadedModel
 
 README = "README.md"
 _LICENSES = (
@@ -27,7 +27,7 @@ _PIPELINES = {
     "AutoModelForQuestionAnswering": "question-answering",
     "AutoModel": "feature-extraction",
 }
-_LICENSE_ROW = re.compile(r"^\| License \| (.+) \|$", re.MULTILINE)
+_SPECIAL = re.compile(r"([\\`*_<>\[\]|#&~])")
 
 
 def hub_card(
@@ -35,9 +35,8 @@ def hub_card(
 ) -> str:
     """The text of the README of the checkpoint `name`, whose `config.json` has these `values`.
 
-    `license` is that of the weights; None: that of the model's own card, if it has one.
+    `license` is that of the weights; None: not stated.
     """
-    license = license or _own_license(model)
     code = "auto_map" in values
     kind = values["architectures"][0].removeprefix("BigBirdDna").removeprefix("BigBird")
     auto = f"AutoModel{kind.removeprefix('Model')}"
@@ -55,26 +54,25 @@ def hub_card(
         )
     if auto in _PIPELINES:
         data["pipeline_tag"] = _PIPELINES[auto]
-    publication = Publication(
-        name,
-        f"A model of bigbird-dna, for {MADE_FOR[model.task]}.",
-        license or "not stated",
-    )
     front = yaml.safe_dump(data, sort_keys=False)
-    text = model_card(model, publication, _usage(model, auto, name, code))
-    text = text.replace("`provenance.json`", "`provenance.json` of the model directory")
-    return f"---\n{front}---\n\n{text}"
-
-
-def _own_license(model: LoadedModel) -> str | None:
-    """The license in the card of the model's directory."""
-    file = None if model.path is None else model.path / CARD
-    found = (
-        _LICENSE_ROW.search(file.read_text("utf-8"))
-        if file is not None and file.is_file()
-        else None
+    return "\n\n".join(
+        [
+            f"---\n{front}---",
+            f"# {name}",
+            f"A model of bigbird-dna, for {MADE_FOR[model.task]}.",
+            *_usage(model, auto, name, code),
+            _table(describe_model(model)),
+            "## Metrics",
+            _table(read_metrics(model)),
+            "For research only: not made or tested for clinical decisions.",
+        ]
     )
-    return found[1].replace("\\", "") if found else None
+
+
+def _table(rows: Mapping[str, str]) -> str:
+    escaped = {label: _SPECIAL.sub(r"\\\1", text) for label, text in rows.items()}
+    lines = [f"| {label} | {text} |" for label, text in escaped.items()]
+    return "\n".join(["| | |", "| --- | --- |", *lines])
 
 
 def _usage(model: LoadedModel, auto: str, name: str, code: bool) -> list[str]:

@@ -1,19 +1,15 @@
 """The model that fine-tuning starts from, in place of pretraining: `pretraining.start_from`."""
 
-import json
 from pathlib import Path
 
 from bigbird_dna.config import Config, EncoderConfig
-from bigbird_dna.console import log
-from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.genome.sources import locate, searched
 from bigbird_dna.huggingface.configuration import Compatibility, encoder_config
-from bigbird_dna.huggingface.exchange import import_huggingface
-from bigbird_dna.model.catalog import copy_files, find_model, stored_name
+from bigbird_dna.model.catalog import find_model
 from bigbird_dna.model.directory import CONFIG, read_encoder_config
-from bigbird_dna.training.initialization import FREE, load_start
+from bigbird_dna.training.initialization import FREE
 
 KEY = "pretraining.start_from"
 
@@ -41,10 +37,24 @@ def start_files(config: Config) -> list[Path]:
     return sorted(path for path in find_start(config).iterdir() if path.is_file())
 
 
-def start_override(config: Config) -> str:
-    """The value of `--set` that gives a job the model that the configuration starts from."""
+def start_command(config: Config, output: str) -> list[str]:
+    """The words of the command that writes the model directory `output` that the configuration starts from."""
+    path = find_start(config)
+    if not _is_checkpoint(path):
+        return ["cp", "-R", str(path), output]
+    attention = ["--compatibility", _compatibility(config.encoder)]
+    return ["bigbird-dna", "import-hf", str(path), output, *attention]
+
+
+def _is_checkpoint(path: Path) -> bool:
+    """Whether a directory is a HuggingFace checkpoint, not a model directory."""
+    return "model_type" in read_mapping(path / CONFIG)
+
+
+def _compatibility(own: EncoderConfig) -> Compatibility:
+    """The attention of a checkpoint: as in HuggingFace, unless the configuration sets it."""
     return (
-        f"{KEY}={json.dumps(str(stored_name(find_start(config))), ensure_ascii=False)}"
+        own.compatibility if "compatibility" in own.model_fields_set else "huggingface"
     )
 
 
@@ -75,40 +85,9 @@ def with_start(config: Config) -> Config:
     return config.model_copy(update={"encoder": theirs.model_copy(update=changes)})
 
 
-def _is_checkpoint(path: Path) -> bool:
-    """Whether a directory is a HuggingFace checkpoint, not a model directory."""
-    return "model_type" in read_mapping(path / CONFIG)
-
-
-def _compatibility(own: EncoderConfig) -> Compatibility:
-    """The attention of a checkpoint: as in HuggingFace, unless the configuration sets it."""
-    return (
-        own.compatibility if "compatibility" in own.model_fields_set else "huggingface"
-    )
-
-
 def _read_encoder(path: Path, own: EncoderConfig) -> EncoderConfig:
     if not _is_checkpoint(path):
         return read_encoder_config(path)
     return encoder_config(
         read_mapping(path / CONFIG), _compatibility(own), str(path / CONFIG)
-    )
-
-
-def prepare_start(config: Config, output: Path) -> None:
-    """Write the model that `config` starts from to the model directory `output`.
-
-    A HuggingFace checkpoint is imported, see `import_huggingface`; a model directory is checked and copied.
-    `ModelError`: the model has several encoders, or its tokens are not DNA.
-    """
-    path = find_start(config)
-    if _is_checkpoint(path):
-        model = import_huggingface(path, output, _compatibility(config.encoder))
-    else:
-        check_directory(output, [path])
-        model = load_start(path)
-        with atomic_directory(output) as directory:
-            copy_files(path, directory)
-    log(
-        f"{output}: {path.name}, a {model.task} model of {model.parameters:,} parameters"
     )

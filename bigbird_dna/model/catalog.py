@@ -1,7 +1,7 @@
 """Published models by name, as described in `resources/models.yaml`.
 
 A model is either bundled, as a directory in `models/` next to the list, or an archive at a URL, which
-`fetch-model` downloads. In both cases `size` and `sha256` are those of the archive of the directory.
+`fetch-model` downloads and compares with its SHA-256.
 """
 
 import re
@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from bigbird_dna.config import Section
 from bigbird_dna.config.safe_yaml import check_entry, shown
@@ -27,8 +27,6 @@ from bigbird_dna.genome.sources import check_addresses, read_entries
 from bigbird_dna.model.settings import Task
 
 LIST, FOLDER = "models.yaml", "models"
-LARGEST = 1 << 40
-"""Maximum size of an archive in bytes."""
 NAME_RULE = "a name must begin with a letter or digit and contain at most 48 letters, digits, '.', '_' and '-'"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
 
@@ -67,11 +65,17 @@ class PublishedModel(Section):
     description: Line
     task: Task
     license: Line
-    size: Annotated[int, Field(gt=0, le=LARGEST)]  # bytes of the archive
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # of the archive
     # A directory in `models/`, or URLs of the archive.
     where: Annotated[str | tuple[str, ...], BeforeValidator(_where)]
-    card: Annotated[str, AfterValidator(_name)]  # file name in the model directory
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = (
+        None  # of the archive
+    )
+
+    @model_validator(mode="after")
+    def _check_archive(self) -> Self:
+        if self.urls and self.sha256 is None:
+            raise ValueError("sha256 of the archive is missing")
+        return self
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -107,20 +111,11 @@ class Published:
         return self.path.parent / FOLDER / where if isinstance(where, str) else None
 
     def lines(self) -> list[str]:
-        """A tab-separated table: name, task, megabytes, bundled or URL, license, description."""
-        rows = [("#name", "task", "MB", "from", "license", "description")]
+        """A tab-separated table: name, task, bundled or address, license, description."""
+        rows = [("#name", "task", "from", "license", "description")]
         for name, one in sorted(self.models.items()):
             place = "address" if one.urls else "bundled"
-            rows.append(
-                (
-                    name,
-                    one.task,
-                    f"{one.size / 1e6:.1f}",
-                    place,
-                    one.license,
-                    one.description,
-                )
-            )
+            rows.append((name, one.task, place, one.license, one.description))
         return ["\t".join(row) for row in rows]
 
 

@@ -5,7 +5,7 @@ the weights, `tokenizer.model` or `tokenizer.json` the tokenizer, `provenance.js
 and `metrics.json` metrics on held-out data. Tensors may be stored in float16; a loaded network is float32.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -250,21 +250,19 @@ def write_model(
     metrics: dict[str, Any],
     extra: dict[str, Path],
     *,
-    half: Collection[str] = (),
     calibration: Calibration | None = None,
     profile: TrainingProfile | None = None,
 ) -> None:
     """Write the files of a model into a new directory; `extra` maps names to further files to copy.
 
-    Tensors named in `half` are stored in float16. `calibration` is written to `calibration.json`, linked to
-    these weights, and `profile` to `training_profile.json`. `provenance.json` records the checksums of all
-    files that `load` reads, and of other tensors in the directory, such as an adapter; see `weights`.
+    `calibration` is written to `calibration.json`, linked to these weights, and `profile` to
+    `training_profile.json`. `provenance.json` records the checksums of all files that `load` reads, and of other
+    tensors in the directory; see `weights`.
     """
     weights = {
         name: value.detach().cpu().contiguous()
         for name, value in model.network.state_dict().items()
     }
-    weights |= {name: weights[name].half() for name in half}
     write_json(directory / CONFIG, describe(model))
     save_file(weights, directory / WEIGHTS)
     (directory / WEIGHTS).chmod(0o644)  # safetensors creates a private file

@@ -27,7 +27,7 @@ from bigbird_dna.errors import (
     check_choice,
     error_text,
 )
-from bigbird_dna.gpus import acquire_gpu, available_cores, checked_threads, keep_kernels
+from bigbird_dna.gpus import available_cores, checked_threads, keep_kernels
 from bigbird_dna.model.encoder import Encoder, Layer
 from bigbird_dna.model.kernels import Dropout, Linear
 from bigbird_dna.model.mechanism import goes_by_pattern
@@ -42,8 +42,8 @@ MOST_COMPILERS = 32  # as torch's own limit
 def choose_device(name: str = "auto") -> torch.device:
     """The device for `auto`, `cpu`, `cuda` or `mps`; `UsageError` if a requested GPU is missing.
 
-    `auto` is an NVIDIA GPU, else the CPU: Apple's GPU (`mps`) has not been tested. A command waits for an
-    NVIDIA GPU that no other command on the machine uses (`bigbird_dna.gpus`).
+    `auto` is an NVIDIA GPU, else the CPU: Apple's GPU (`mps`) has not been tested. Of several visible NVIDIA
+    GPUs, a process takes the one of its local rank under torchrun, by default the first.
     """
     if name not in ("auto", "cpu", "cuda", "mps"):
         raise UsageError(f"device {name!r}: must be auto, cpu, cuda or mps")
@@ -64,7 +64,7 @@ def choose_device(name: str = "auto") -> torch.device:
     if name == "mps":
         return torch.device("mps")
     _share_compiled_kernels(wanted)
-    gpu = acquire_gpu(visible, int(os.environ.get("LOCAL_RANK", "0")), together=wanted)
+    gpu = int(os.environ.get("LOCAL_RANK", "0"))
     if gpu:  # code that names no GPU uses the current one, by default the first
         torch.cuda.set_device(gpu)
     return torch.device("cuda", gpu)

@@ -45,7 +45,6 @@ from bigbird_dna.tokens.interface import Tokenizer
 if TYPE_CHECKING:
     import pandas as pd
 
-CARD = "MODEL_CARD.md"
 METRICS = "metrics.json"
 
 
@@ -254,21 +253,14 @@ class LoadedModel:
         return encoders[0]
 
 
-_COMMANDS = {
-    "promoter": "model calibrate-promoter",
-    "chromatin": "model calibrate-chromatin",
-}
-
-
 def calibration_of(model: LoadedModel) -> Calibration:
     """The calibration in a model's directory; `ModelError` if missing, damaged or of another model."""
     path = calibration_file(model)
     if path is None:
-        command = _COMMANDS.get(model.task)
-        hint = (
-            f"; `bigbird-dna {command}` fits one on validation data" if command else ""
+        raise ModelError(
+            f"{model.name}: the model has no calibration ({FILE}); `bigbird-dna model calibrate` fits one "
+            "on validation data"
         )
-        raise ModelError(f"{model.name}: the model has no calibration ({FILE}){hint}")
     found = read_calibration(path, model.sha256)
     settings = model.settings
     expected = (

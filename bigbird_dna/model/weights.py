@@ -84,8 +84,6 @@ def _compare(directory: Path, name: str, expected: str) -> None:
 
 
 TYPES = ("F64", "F32", "F16", "BF16")
-HALF_LOSS = 2.0**-11
-"""Maximum rounding error of a tensor stored in float16, relative to the root mean square of its values."""
 Shape = tuple[int, ...]
 
 
@@ -175,17 +173,6 @@ def check_finite(tensor: Tensor, name: str, source: Path) -> None:
     # Extremes are NaN if any value is; `isfinite`, which allocates tensors, takes ten times as long.
     if tensor.numel() and not all(map(math.isfinite, tensor.aminmax())):
         raise ModelError(f"{source}: tensor {name!r} contains NaN or infinity")
-
-
-def fits_half(tensor: Tensor) -> bool:
-    """Whether a tensor has at least two dimensions and float16 rounding changes it by at most `HALF_LOSS`.
-
-    Biases and LayerNorm weights keep their precision: they are small, and affect every value of a layer.
-    """
-    if tensor.dim() < 2:
-        return False
-    given = tensor.detach().cpu().double()
-    return bool((given - given.half().double()).norm() <= HALF_LOSS * given.norm())
 
 
 def stored_tensors(path: Path) -> dict[str, Stored]:

@@ -92,9 +92,8 @@ def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
         add(scan_rows, report / "scan.tsv")
     if config.has_promoters and not config.has_sequences:
         add(promoter_counts, paths.promoter_counts)
-    if config.has_genome:
-        add(token_rows, paths.token_statistics)
     if config.has_pretraining:
+        add(token_rows, paths.token_statistics)
         add(language_rows, paths.pretraining_bits)
         add(pretraining_rows, paths.pretrained / "metrics.json")
     if config.has_promoters:

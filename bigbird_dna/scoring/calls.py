@@ -1,6 +1,6 @@
 """Calls of promoters along a FASTA file: `bigbird_dna.call_promoters`, and the precision expected of them.
 
-Commands `call-promoters` and `model calibrate-calls`. Both scan with the same windows, so that the precision
+Commands `call-promoters` and `model calibrate`. Both scan with the same windows, so that the precision
 of a call is that of validation calls made in the same way.
 """
 
@@ -252,7 +252,7 @@ def call_precision_of(model: LoadedModel) -> CallPrecision:
     if path is None or not path.is_file():
         raise ModelError(
             f"{model.name}: the model has no expected precision of calls ({FILE}); "
-            "`bigbird-dna model calibrate-calls` fits it to validation contigs"
+            "`bigbird-dna model calibrate` fits it to validation contigs"
         )
     return read_call_precision(path, model.sha256)
 

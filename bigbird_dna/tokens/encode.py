@@ -1,13 +1,7 @@
-"""Tokenize a reference: tokenizer, token stores and token statistics (App. F.1).
-
-For statistics, contigs are read in chunks of 10,000 bp and regions in windows; each is encoded separately.
-Bases per token counts only tokens of bases. Ns and their tokens are reported separately, because a long gap
-would otherwise increase the value.
-"""
+"""Tokenize a reference: tokenizer, token stores and token statistics (App. F.1)."""
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Self, get_args
@@ -19,164 +13,20 @@ from bigbird_dna.config import Config
 from bigbird_dna.config.data import TokensConfig
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.atomic import write_json
-from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import (
-    Interval,
-    Locus,
-    inside,
     reverse_complement,
-    window_around,
 )
 from bigbird_dna.genome.sources import find_assembly
-from bigbird_dna.genome.splits import Segment, Split, Splits, format_named_region
+from bigbird_dna.genome.splits import Split, Splits
 from bigbird_dna.tokens.build import build_store
-from bigbird_dna.tokens.corpus import DocumentPlan, ordered_map, sample_sentences
+from bigbird_dna.tokens.corpus import DocumentPlan, sample_sentences
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
 
-CHUNK = 10_000  # bp per encoded chunk
-FLANK = 500  # bp on either side of a TSS in the region "promoters"
-_FREQUENT = 20  # tokens listed by name
-BATCH_INTERVALS = 50  # intervals per work item
-
-Usage = NDArray[np.int64]  # (V,) count of each token
-
-
-def tokenizer_statistics(
-    reference: Reference,
-    segments: Sequence[Segment],
-    tokenizer: Tokenizer,
-    *,
-    promoters: Sequence[Locus] | None = None,
-    workers: int = 1,
-) -> dict[str, Any]:
-    """Encode contigs or segments, and return token statistics as a dictionary for JSON.
-
-    A segment with split None is not used in training: it counts only for `genome` and `contigs`. `promoters`
-    are start sites, read on their own strands in windows from 500 bp before to 500 bp after the site; windows
-    that leave the contig are excluded and counted. The result does not depend on the number of processes.
-    """
-    count = _Counter(reference, tokenizer)
-    usages = count.usages(
-        [_chunks(segment.interval) for segment in segments], "counting tokens", workers
-    )
-    none = np.zeros(tokenizer.vocabulary, np.int64)
-    genome = sum(usages, none)
-    splits: dict[str, Usage] = {}
-    contigs = {}
-    for (interval, split), usage in zip(segments, usages, strict=True):
-        whole = len(interval) == reference.contigs[interval.contig]
-        name = interval.contig if whole else format_named_region(interval)
-        contigs[name] = {"split": split} | _summary(usage, tokenizer)
-        if split is not None:
-            splits[split] = splits.get(split, none) + usage
-    regions: dict[str, Any] = {}
-    if promoters is not None:
-        lengths = {
-            one.interval.contig: reference.contigs[one.interval.contig]
-            for one in segments
-        }
-        windows = [window_around(locus, FLANK, FLANK) for locus in promoters]
-        usable = [window for window in windows if inside(window, lengths)]
-        (usage,) = count.usages([usable], "counting tokens of promoters", workers)
-        regions["promoters"] = {
-            "loci": len(usable),
-            "left_out": len(windows) - len(usable),
-            "upstream": FLANK,
-            "downstream": FLANK,
-        } | _summary(usage, tokenizer)
-    used = int((genome[tokenizer.base_ids] > 0).sum())
-    total = len(tokenizer.base_ids)
-    order = np.argsort(-genome, kind="stable")[:_FREQUENT]
-    return {
-        "reference": reference.path.name,
-        "tokenizer_sha256": tokenizer.sha256,
-        "vocabulary": tokenizer.vocabulary,
-        "genome": _summary(genome, tokenizer),
-        "splits": {
-            split: _summary(usage, tokenizer) for split, usage in splits.items()
-        },
-        "regions": regions,
-        "contigs": contigs,
-        "pieces": {
-            "of_bases": total,
-            "used": used,
-            "used_fraction": round(used / total, 6),
-        },
-        "piece_lengths": _length_histogram(genome, tokenizer),
-        "frequent_pieces": {
-            tokenizer.pieces[i]: int(genome[i]) for i in order if genome[i]
-        },
-    }
-
-
-@dataclass(frozen=True)
-class _Counter:
-    """Counts the tokens of a batch of intervals; picklable, for worker processes."""
-
-    reference: Reference
-    tokenizer: Tokenizer
-
-    def __call__(self, intervals: Sequence[Interval]) -> Usage:
-        rows = self.tokenizer.encode_batch(
-            [self.reference.fetch(each) for each in intervals]
-        )
-        ids = np.concatenate(rows) if rows else np.empty(0, np.int32)
-        return np.bincount(ids, minlength=self.tokenizer.vocabulary).astype(np.int64)
-
-    def usages(
-        self, parts: Sequence[Sequence[Interval]], what: str, workers: int
-    ) -> list[Usage]:
-        """Return the token counts of the intervals of each part, counted in batches."""
-        usages = [np.zeros(self.tokenizer.vocabulary, np.int64) for _ in parts]
-        work = [
-            (place, part[first : first + BATCH_INTERVALS])
-            for place, part in enumerate(parts)
-            for first in range(0, len(part), BATCH_INTERVALS)
-        ]
-        counted = ordered_map(self, [batch for _, batch in work], workers)
-        for (place, _), usage in progress(
-            zip(work, counted, strict=True), what, total=len(work)
-        ):
-            usages[place] += usage
-        return usages
-
-
-def _chunks(whole: Interval) -> list[Interval]:
-    starts = range(whole.start, whole.end, CHUNK)
-    return [
-        Interval(whole.contig, start, min(start + CHUNK, whole.end)) for start in starts
-    ]
-
-
-def _summary(usage: Usage, tokenizer: Tokenizer) -> dict[str, int | float | None]:
-    covered = usage * tokenizer.piece_lengths
-    base_tokens = int(usage[tokenizer.base_ids].sum())
-    bases = int(covered[tokenizer.base_ids].sum())
-    tokens = int(usage.sum())
-    unknown = int(usage[tokenizer.unk_id])
-    return {
-        "bases": bases,
-        "n_bases": int(covered.sum()) - bases,
-        "tokens": tokens,
-        "n_tokens": tokens - base_tokens - unknown,
-        "bases_per_token": round(bases / base_tokens, 4) if base_tokens else None,
-        "unknown_rate": unknown / tokens if tokens else None,
-    }
-
-
-def _length_histogram(usage: Usage, tokenizer: Tokenizer) -> dict[str, dict[str, int]]:
-    lengths = tokenizer.piece_lengths[tokenizer.base_ids]
-    pieces = np.bincount(lengths)
-    tokens = np.zeros(len(pieces), np.int64)
-    np.add.at(tokens, lengths, usage[tokenizer.base_ids])
-    return {
-        str(length): {"pieces": int(pieces[length]), "tokens": int(tokens[length])}
-        for length in range(1, len(pieces))
-        if pieces[length]
-    }
+_COUNTED = 1 << 24  # tokens counted at a time
 
 
 class _Genome(NamedTuple):
@@ -286,8 +136,9 @@ def tokenize(
     Training contigs are read in `tokens.genome_passes` passes with different starts, every second pass on the
     reverse strand if `tokens.strands` is both; the other contigs are read in one pass. Regions held out only
     for chromatin are held out here too. Sentences with more than half N are skipped and counted. Each store
-    is written atomically, and does not depend on the number of processes, `workers`.
-    `ConfigError` if contigs or regions are not in the reference.
+    is written atomically, and does not depend on the number of processes, `workers`. Their
+    `token_statistics` are written to `statistics.json` beside them. `ConfigError` if contigs or regions are
+    not in the reference.
     """
     pieces, genome = load_tokenizer(tokenizer), _Genome.open(config, reference)
     for split in get_args(Split):
@@ -318,29 +169,50 @@ def tokenize(
             f"{info['tokens']:,} tokens, {info['bases']:,} bp; "
             f"{info['skipped_sentences']:,} sentences skipped because of N"
         )
-
-
-def write_token_statistics(
-    config: Config,
-    reference: Path,
-    tokenizer: Path,
-    output: Path,
-    *,
-    promoters: Path | None = None,
-    workers: int = 1,
-) -> None:
-    """Write `tokenizer_statistics` of a genome as JSON; `promoters` is a table of `prepare promoters`."""
-    pieces, genome = load_tokenizer(tokenizer), _Genome.open(config, reference)
-    found = tokenizer_statistics(
-        genome.reference,
-        genome.splits.segments,
+    statistics = token_statistics(
+        {split: TokenStore.open(output / split, pieces) for split in get_args(Split)},
         pieces,
-        promoters=None if promoters is None else read_loci(promoters),
-        workers=workers,
     )
-    write_json(output, found)
-    regions = {"genome": found["genome"], **found["regions"]}
-    figures = ", ".join(
-        f"{name} {values['bases_per_token']}" for name, values in regions.items()
-    )
-    log(f"{output}: bases per token: {figures}")
+    write_json(output / "statistics.json", statistics)
+    log(f"bases per token: {statistics['genome']['bases_per_token']}")
+
+
+def token_statistics(
+    stores: Mapping[str, TokenStore], tokenizer: Tokenizer
+) -> dict[str, Any]:
+    """Return bases per token and the rate of unknown tokens of the stores by split, and of all as `genome`.
+
+    Bases per token counts only tokens of bases: Ns and their tokens would increase the value.
+    """
+    usages = {}
+    for split, store in stores.items():
+        usage = np.zeros(tokenizer.vocabulary, np.int64)
+        for start in range(0, len(store.tokens), _COUNTED):
+            ids = store.tokens[start : start + _COUNTED]
+            usage += np.bincount(ids, minlength=len(usage))
+        usages[split] = usage
+    total = np.sum([*usages.values()], axis=0)
+    return {
+        "vocabulary": tokenizer.vocabulary,
+        "tokenizer_sha256": tokenizer.sha256,
+        "genome": _summarize_usage(total, tokenizer),
+        "regions": {
+            split: _summarize_usage(usage, tokenizer) for split, usage in usages.items()
+        },
+    }
+
+
+def _summarize_usage(
+    usage: NDArray[np.int64], tokenizer: Tokenizer
+) -> dict[str, int | float | None]:
+    """Return the statistics of the number of occurrences (V,) of each token."""
+    tokens = int(usage.sum())
+    of_bases = int(usage[tokenizer.base_ids].sum())
+    bases = int((usage * tokenizer.piece_lengths)[tokenizer.base_ids].sum())
+    unknown = int(usage[tokenizer.unk_id])
+    return {
+        "bases": bases,
+        "tokens": tokens,
+        "bases_per_token": round(bases / of_bases, 4) if of_bases else None,
+        "unknown_rate": unknown / tokens if tokens else None,
+    }

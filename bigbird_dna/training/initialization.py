@@ -45,8 +45,8 @@ from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.weights import RECORD
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.text import load_tokenizer
-from bigbird_dna.training.adapters import ADAPTER, Adaptation, adapt
-from bigbird_dna.training.task import M, ModelTask, TrainingResult
+from bigbird_dna.training.adapters import Adaptation, adapt
+from bigbird_dna.training.task import M, ModelTask
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -232,15 +232,6 @@ class FinetuningTask(ModelTask[M]):
                 f"adapt {self.section.training.adapt}: {found.trained:,} parameters are trained"
             )
         return found
-
-    def write_more(self, directory: Path, trained: TrainingResult[nn.Module]) -> None:
-        """Write the trained tensors alone, if they are few and the initial model is known."""
-        if trained.adaptation is not None and self.start.path is not None:
-            # Positions that were added to the initial model are not in it.
-            table = ["embeddings.position.weight"] * bool(
-                self.start.settings.extend_positions
-            )
-            trained.adaptation.save(directory / ADAPTER, str(self.start.sha256), *table)
 
     @property
     def encoder(self) -> EncoderConfig:

@@ -26,6 +26,7 @@ from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.adapters import Adaptation
 from bigbird_dna.training.checkpoints import CheckpointStore, Computed, Keep
 from bigbird_dna.training.distributed import World, chosen_precision
+from bigbird_dna.training.gpu_check import check_gpu
 from bigbird_dna.training.log import LOG, Diverged, Progress
 from bigbird_dna.training.loop import Objective, train_network
 
@@ -179,9 +180,6 @@ class ModelTask(Task[nn.Module, M]):
         """The trained network with its tokenizer."""
         return make_model(trained.network, self.tokenizer, self.encoder, self.settings)
 
-    def write_more(self, directory: Path, trained: TrainingResult[nn.Module]) -> None:
-        """Write further files of the model."""
-
     def write_model(
         self,
         directory: Path,
@@ -193,7 +191,6 @@ class ModelTask(Task[nn.Module, M]):
     ) -> None:
         """Write the model with its training log, and the attention backends that ran; `calibration` enables
         calibrated probabilities, `profile` the warning for dissimilar inputs."""
-        self.write_more(directory, trained)
         files, made = {LOG: trained.log}, self.model(trained)
         provenance = {
             **provenance,
@@ -255,6 +252,7 @@ def train(
     return {}. `UsageError`: `output` cannot be written, or contains files not from an earlier run. Other
     errors: see `fit`, the task and the loop.
     """
+    check_gpu(world.device)
     check_directory(output, [*task.inputs, checkpoints])
     trained = fit(task, checkpoints, world)
     with torch.inference_mode():

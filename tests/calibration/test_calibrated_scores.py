@@ -23,10 +23,7 @@ from bigbird_dna.data.predictions import EXTRA_NEGATIVES
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.errors import ModelError, UsageError
-from bigbird_dna.model.card import Publication
 from bigbird_dna.model.directory import load, save
-from bigbird_dna.registry.change import compact_model
-from bigbird_dna.registry.publishing import publish_model
 from tests.calibration.sources import mixture, write_predictions
 from tests.cli.command import Run, frame, refused
 from tests.golden.messages import fails, message
@@ -283,10 +280,10 @@ def test_a_model_without_a_calibration_says_how_to_get_one(
 ) -> None:
     genome, out = home / "genome.fa.gz", ("-o", tmp_path / "out")
     found = run("score-promoters", home / "promoter", genome, "--calibrated", *out)
-    refused(found, 1, home / "promoter", "bigbird-dna model calibrate-promoter")
+    refused(found, 1, home / "promoter", "bigbird-dna model calibrate")
     words = (home / "regions.bed", "--reference", genome, "--calibrated", *out)
     found = run("predict-tracks", home / "chromatin", *words)
-    refused(found, 1, "bigbird-dna model calibrate-chromatin")
+    refused(found, 1, "bigbird-dna model calibrate")
     words = (
         "score-variants",
         calibrated / "chromatin",
@@ -344,9 +341,7 @@ def test_a_calibration_is_put_into_the_model_or_a_copy_and_nothing_else_changes(
     before, original = _content(model), model
     if copied:
         model = tmp_path / "new"
-    result = run(
-        "model calibrate-promoter", original, *(("-o", model) if copied else ())
-    )
+    result = run("model calibrate", original, *(("-o", model) if copied else ()))
     assert (result.code, result.out) == (0, "")
     message(result.err.splitlines()[-1].partition("  ")[2], model, 600)
     assert not copied or _content(original) == before
@@ -362,7 +357,7 @@ def test_a_calibration_is_put_into_the_model_or_a_copy_and_nothing_else_changes(
     assert track.map.slope == pytest.approx(1 / 1.6, rel=0.25)  # type: ignore[union-attr]
     # The directory is still one that an earlier run wrote, and that the next one may replace; and again.
     check_directory(model)
-    assert run("model calibrate-promoter", model, "--method", "isotonic").code == 0
+    assert run("model calibrate", model, "--method", "isotonic").code == 0
     assert read_calibration(model / FILE).tracks[0].map.method == "isotonic"
     check_directory(model)
 
@@ -370,14 +365,14 @@ def test_a_calibration_is_put_into_the_model_or_a_copy_and_nothing_else_changes(
 def test_it_is_fitted_on_validation_windows_alone(
     run: Run, model: Path, tmp_path: Path
 ) -> None:
-    assert run("model calibrate-promoter", model).code == 0
+    assert run("model calibrate", model).code == 0
     whole = (model / FILE).read_bytes()
     rows = pd.read_parquet(model / "predictions.parquet")
     rows.loc[rows["split"] == "test", "probability"] = 0.5
     rows.to_parquet(tmp_path / "other.parquet", index=False)
     assert (
         run(
-            "model calibrate-promoter",
+            "model calibrate",
             model,
             "--predictions",
             tmp_path / "other.parquet",
@@ -389,7 +384,7 @@ def test_it_is_fitted_on_validation_windows_alone(
     rows.to_parquet(tmp_path / "other.parquet", index=False)
     assert (
         run(
-            "model calibrate-promoter",
+            "model calibrate",
             model,
             "--predictions",
             tmp_path / "other.parquet",
@@ -410,9 +405,7 @@ def test_further_negatives_make_the_calibration_surer_and_keep_the_share_of_prom
         split=EXTRA_NEGATIVES["valid"], probability=values
     )
     pd.concat([rows, more]).to_parquet(tmp_path / "more.parquet", index=False)
-    result = run(
-        "model calibrate-promoter", model, "--predictions", tmp_path / "more.parquet"
-    )
+    result = run("model calibrate", model, "--predictions", tmp_path / "more.parquet")
     message(result.err.splitlines()[-1].partition("  ")[2], model, 600, 900)
     found = read_calibration(model / FILE)
     assert (
@@ -424,33 +417,9 @@ def test_further_negatives_make_the_calibration_surer_and_keep_the_share_of_prom
     values = mixture(40_000, 0.5, seed=9)
     assert np.abs(track.map(values.raw) - values.true).mean() < 0.02
     # Thresholds go by the windows of all figures.
-    assert run("evaluate promoter-threshold", model, "--fdr", 0.2).code == 0
-
-
-def test_a_small_model_keeps_its_calibration_and_a_published_one_has_it(
-    run: Run, model: Path, tmp_path: Path
-) -> None:
-    assert run("model calibrate-promoter", model).code == 0
-    compact_model(model, tmp_path / "small")
-    small = load(tmp_path / "small")
-    assert read_calibration(
-        tmp_path / "small" / FILE, small.sha256
-    ) == read_calibration(model / FILE)
-    publication = Publication("toy", "A toy", "free")
-    publish_model(model, tmp_path / "toy.tar", publication)
-    assert f"toy/{FILE}".encode() in (tmp_path / "toy.tar").read_bytes()
-    shutil.copyfile(tmp_path / "small" / FILE, model / FILE)
-    words = (
-        "model package",
-        model,
-        "-o",
-        tmp_path / "other.tar",
-        "--name",
-        "toy",
-        "--license",
-        "free",
+    assert (
+        run("model calibrate", model, "--write-thresholds", "-", "--fdr", 0.2).code == 0
     )
-    refused(run(*words, "--description", "A toy"), 1, model / FILE)
 
 
 def test_what_cannot_be_calibrated_is_refused(
@@ -459,7 +428,7 @@ def test_what_cannot_be_calibrated_is_refused(
     few = tmp_path / "few.parquet"
 
     def check(*words: object, named: object, code: int = 1) -> None:
-        refused(run("model calibrate-promoter", *words), code, named)
+        refused(run("model calibrate", *words), code, named)
 
     write_predictions(few, n=18)
     check(model, "--predictions", few, named=few)
@@ -469,7 +438,7 @@ def test_what_cannot_be_calibrated_is_refused(
     check(model, "--predictions", few, named=few)
     check(home / "promoter", named="predictions.parquet")
     check(home / "chromatin", named=home / "chromatin")
-    check(model, "--method", "beta", named="beta", code=2)
+    assert run("model calibrate", model, "--method", "beta").code == 2
     check(model, "-o", model, named=model, code=2)
     check("nowhere", named="nowhere")
     assert not (model / FILE).exists()
@@ -484,21 +453,23 @@ def test_predictions_of_another_task_are_refused(
     provenance = json.loads((model / "provenance.json").read_text())
     provenance["files"]["config.json"] = checksum(model / "config.json")
     (model / "provenance.json").write_text(json.dumps(provenance))
-    refused(run("model calibrate-promoter", model), 1, "'genomic'", "'permuted'")
+    refused(run("model calibrate", model), 1, "'genomic'", "'permuted'")
 
 
 def test_a_model_of_the_package_is_not_changed(run: Run) -> None:
     from bigbird_dna.model.catalog import load_published
 
     name = next(iter(load_published().models))
-    refused(run("model calibrate-promoter", name), 2, name)
+    refused(run("model calibrate", name), 2, name)
 
 
 def test_thresholds_by_the_command(run: Run, model: Path, tmp_path: Path) -> None:
-    assert run("model calibrate-promoter", model).code == 0
+    assert run("model calibrate", model).code == 0
     result = run(
-        "evaluate promoter-threshold",
+        "model calibrate",
         model,
+        "--write-thresholds",
+        "-",
         "--fdr",
         0.1,
         "--fdr",
@@ -512,17 +483,15 @@ def test_thresholds_by_the_command(run: Run, model: Path, tmp_path: Path) -> Non
     assert 1 > high > low > 0
     assert (table["expected_fdr"].astype(float) <= table["fdr"].astype(float)).all()
     assert (table["recall"].astype(float) > 0.5).all()
-    assert (
-        "evaluate promoter-threshold" in result.out and load(model).sha256 in result.out
-    )
+    assert "model calibrate" in result.out and load(model).sha256 in result.out
     words = (
-        "evaluate promoter-threshold",
+        "model calibrate",
         model,
         "--fdr",
         0.2,
         "--prior",
         0.05,
-        "-o",
+        "--write-thresholds",
         tmp_path / "out",
     )
     assert run(*words).code == 0
@@ -540,23 +509,37 @@ def test_thresholds_by_the_command(run: Run, model: Path, tmp_path: Path) -> Non
         )
     # A note where it can't be reached, and where nothing was counted there.
     rare = frame(
-        run("evaluate promoter-threshold", model, "--fdr", 0.01, "--prior", 1e-7).out
+        run(
+            "model calibrate",
+            model,
+            "--write-thresholds",
+            "-",
+            "--fdr",
+            0.01,
+            "--prior",
+            1e-7,
+        ).out
     )
     assert rare["threshold"][0] == "." and message(rare["note"][0])
     message(
-        frame(run("evaluate promoter-threshold", model, "--fdr", 0.001).out)["note"][0]
+        frame(
+            run("model calibrate", model, "--write-thresholds", "-", "--fdr", 0.001).out
+        )["note"][0]
     )
 
 
 def test_thresholds_that_mean_nothing_are_refused(
     run: Run, model: Path, tmp_path: Path
 ) -> None:
-    refused(run("evaluate promoter-threshold", model), 1, model)
-    assert run("model calibrate-promoter", model).code == 0
+    refused(run("model calibrate", model, "--write-thresholds", "-"), 1, model)
+    assert run("model calibrate", model).code == 0
     for words in (
         ("--fdr", 0.0),
         ("--fdr", 0.1, "--fdr", 2.0),
         ("--prior", 1.0),
-        ("-o", tmp_path / "no/out"),
     ):
-        refused(run("evaluate promoter-threshold", model, *words), 2, words[-1])
+        refused(
+            run("model calibrate", model, "--write-thresholds", "-", *words),
+            2,
+            words[-1],
+        )

@@ -15,6 +15,7 @@ import yaml
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.genome import sources
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
+from bigbird_dna.genome.chromatin.deepsea import unpack_bundle
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
@@ -643,10 +644,7 @@ def test_files_of_any_place(
     del settings["chromatin"]
     config.write_text(yaml.safe_dump(settings))
     unpacked = tmp_path / "unpacked"
-    assert (
-        run("prepare deepsea", public / FILES["DeepSEA.bundle"], "-o", unpacked).code
-        == 0
-    )
+    unpack_bundle(public / FILES["DeepSEA.bundle"], unpacked)
     assert {path.name for path in unpacked.iterdir()} == {
         "train.mat",
         "valid.mat",

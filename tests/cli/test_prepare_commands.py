@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
-from bigbird_dna.genome.promoters import read_loci, write_loci
+from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.tokens.dna import DnaTokenizer
@@ -39,8 +39,8 @@ def records(path: Path) -> list[tuple[str, str]]:
         ("NC_001134.8 --assembly sacCer3", "chrII", 0, 210),
         ("two --aliases {aliases}", "chrII", 0, 210),
         ("t?o --assembly custom --aliases {aliases}", "chrII", 0, 210),
-        ("chr*", "chrI", 0, 250),
-        ("chr* --exclude=chrI --exclude=gone", "chrII", 0, 210),
+        ("chr* --megabases 1", "chrI", 0, 250),
+        ("chr* --exclude=chrI", "chrII", 0, 210),
         ("chr* --exclude one --aliases {aliases}", "chrII", 0, 210),
         # Regions stand at their own coordinates, and nothing of what lies before them.
         ("chrI:11-20", "chrI", 10, 20),
@@ -63,8 +63,9 @@ def test_extract(
     aliases.write_text("chrI\tone\nchrII\ttwo\n")
     assert (
         run(
-            "prepare contig",
+            "prepare reference",
             reference,
+            "--only",
             *words.format(aliases=aliases).split(),
             "-o",
             output,
@@ -84,7 +85,16 @@ def test_a_start_is_counted_from_the_first_base(
     path, output = tmp_path / "x.fa.gz", tmp_path / "out.fa.gz"
     write_fasta(path, [("c", "N" * before + "ACGTN" * (bases // 5))])
     assert (
-        run("prepare contig", path, "c", "-o", output, "--megabases", "0.00002").code
+        run(
+            "prepare reference",
+            path,
+            "--only",
+            "c",
+            "-o",
+            output,
+            "--megabases",
+            "0.00002",
+        ).code
         == 0
     )
     written = "".join(sequence for _, sequence in records(output))
@@ -95,9 +105,9 @@ def test_a_start_is_counted_from_the_first_base(
     ("arguments", "code"),
     [
         (("chrI:200-251",), 2),
-        (("chr9",), 1),
-        (("chr*", "--exclude=chr?", "--exclude=*II"), 1),
-        (("I",), 1),
+        (("chr9",), 2),
+        (("chr*", "--exclude=chrI", "--exclude=*II"), 2),
+        (("I",), 2),
         (("chrI", "--megabases", "0"), 2),
         (("chrI", "--megabases", "nan"), 2),
         (("chrI", "--megabases", "inf"), 2),
@@ -108,53 +118,31 @@ def test_extract_faults(
     run: Run, reference: Path, tmp_path: Path, arguments: tuple[str, ...], code: int
 ) -> None:
     output = tmp_path / "out.fa.gz"
-    refused(run("prepare contig", reference, *arguments, "-o", output), code)
+    refused(
+        run("prepare reference", reference, "--only", *arguments, "-o", output), code
+    )
     assert not output.exists()
 
 
-def test_held_out_sequence(run: Run, reference: Path, tmp_path: Path) -> None:
-    """Contigs and regions of a split in the order of the configuration, with N between regions."""
-    config, output = tmp_path / "run.yaml", tmp_path / "out.fa.gz"
-    words = ("prepare held-out", config, "test", "--reference", reference, "-o")
-    for test, expected in (
-        ('["*II"]', [("chrII", CONTIGS["chrII"])]),
-        (
-            '["chrI:21-30", "chrI:5-10", "chrI:8-12"]',
-            [
-                (
-                    "chrI",
-                    "N" * 4 + CONTIGS["chrI"][4:12] + "N" * 8 + CONTIGS["chrI"][20:30],
-                )
-            ],
-        ),
-    ):
-        config.write_text(
-            f"genome: {{assembly: custom, name: x, valid: [], test: {test}}}"
-        )
-        assert run(*words, output).code == 0
-        assert records(output) == expected
-    before = reference.read_bytes()
-    refused(run(*words, reference), 2, reference)
-    refused(
-        run(
-            "prepare held-out", config, "valid", "--reference", reference, "-o", output
-        ),
-        2,
-        "genome.valid",
-    )
-    refused(
-        run(
-            "prepare held-out", config, "train", "--reference", reference, "-o", output
-        ),
-        2,
-        "SPLIT",
-    )
-    assert reference.read_bytes() == before
+def test_several_regions(run: Run, reference: Path, tmp_path: Path) -> None:
+    """In the order of the options, with N between regions."""
+    output = tmp_path / "out.fa.gz"
+    only = [
+        f"--only={text}" for text in ("chrII", "chrI:21-30", "chrI:5-10", "chrI:8-12")
+    ]
+    assert run("prepare reference", reference, *only, "-o", output).code == 0
+    parts = CONTIGS["chrI"][4:12] + "N" * 8 + CONTIGS["chrI"][20:30]
+    assert records(output) == [("chrII", CONTIGS["chrII"]), ("chrI", "N" * 4 + parts)]
+    refused(run("prepare reference", reference, "-o", output, "--exclude", "x"), 2)
 
 
 def test_extract_onto_the_reference(run: Run, reference: Path) -> None:
     before = reference.read_bytes()
-    refused(run("prepare contig", reference, "chrI", "-o", reference), 2, reference)
+    refused(
+        run("prepare reference", reference, "--only", "chrI", "-o", reference),
+        2,
+        reference,
+    )
     assert reference.read_bytes() == before
 
 
@@ -217,18 +205,18 @@ def test_from_reference_to_statistics(config: Path, run: Run) -> None:
         ["three"],
     ]
 
-    code, _, log = run("prepare token-stats", config)
-    assert code == 0 and "no promoters" in log
-    assert json.loads((directory / "statistics.json").read_text())["regions"] == {}
-    write_loci(
-        config.parent / "results" / "genome" / "promoters.tsv",
-        [Locus("one", 2000, "-", "p")],
-    )
-    assert run("prepare token-stats", config).code == 0
     statistics = json.loads((directory / "statistics.json").read_text())
-    assert statistics["regions"]["promoters"]["bases"] == 1000
-    assert statistics["genome"]["bases"] == 74_000
-    assert statistics["genome"]["n_bases"] == 2_000
+    assert [*statistics["regions"]] == ["train", "valid", "test"]
+    valid = stores["valid"]
+    ids = np.asarray(valid.tokens)
+    is_base = np.isin(ids, tokenizer.base_ids)
+    bases = sum(len(tokenizer.pieces[token]) for token in ids[is_base])
+    found = statistics["regions"]["valid"]
+    assert found["tokens"] == len(ids) and found["bases"] == bases
+    assert found["bases_per_token"] == pytest.approx(bases / is_base.sum(), abs=1e-4)
+    total = sum(one["tokens"] for one in statistics["regions"].values())
+    assert statistics["genome"]["tokens"] == total
+    assert statistics["genome"]["unknown_rate"] == 0
 
 
 def test_paths_threads_and_overrides(config: Path, run: Run) -> None:
@@ -245,22 +233,6 @@ def test_paths_threads_and_overrides(config: Path, run: Run) -> None:
     options += ["--tokenizer", model, "--threads", "2"]
     assert run("prepare tokens", config, "-o", stores, *options).code == 0
     assert TokenStore.open(stores / "test").info["sentences"] == 0
-    promoters = tmp / "loci.tsv"
-    write_loci(promoters, [Locus("one", 500, "+", "p")])
-    file = tmp / "statistics.json"
-    assert (
-        run(
-            "prepare token-stats",
-            config,
-            "-o",
-            file,
-            "--promoters",
-            promoters,
-            *options,
-        ).code
-        == 0
-    )
-    assert json.loads(file.read_text())["regions"]["promoters"]["loci"] == 1
     assert not (tmp / "results" / "tokens").exists()
 
 
@@ -295,17 +267,6 @@ def test_the_corpus_has_the_size_of_the_configuration(config: Path, run: Run) ->
         (["prepare tokens", "{config}", "--tokenizer", "{config}"], 1),
         (["prepare tokenizer", "{config}", "--reference", "no.fa"], 1),
         (["prepare tokenizer", "{config}", "--set", "genome.test=[four]"], 2),
-        (
-            [
-                "prepare token-stats",
-                "{config}",
-                "--tokenizer",
-                "{model}",
-                "--promoters",
-                "no.tsv",
-            ],
-            1,
-        ),
     ],
 )
 def test_mistakes_of_users(

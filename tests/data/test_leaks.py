@@ -32,7 +32,7 @@ from bigbird_dna.genome.promoters import prepare_promoters, write_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, Locus, reverse_complement
 from bigbird_dna.genome.similarity import kmers_of
-from bigbird_dna.tokens.encode import tokenize, train_tokenizer, write_token_statistics
+from bigbird_dna.tokens.encode import tokenize, train_tokenizer
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
 from tests.conftest import REPOSITORY
@@ -357,19 +357,6 @@ def test_tokenizer_and_stores_have_nothing_of_what_is_held_out(
                 assert any(sentence in text for text in whole)
     # 38,000 bases in four passes, of which each leaves out up to 300 at the start of a stretch.
     assert 4 * (38_000 - 5 * 300) <= stores["train"].info["bases"] <= 4 * 38_000
-
-
-def test_statistics_count_each_stretch_for_its_split(
-    config: Config, tokens: Path, tmp_path: Path
-) -> None:
-    write_token_statistics(
-        config, config.paths.reference, config.paths.tokenizer, tmp_path / "s.json"
-    )
-    found = json.loads((tmp_path / "s.json").read_text())
-    bases = {split: values["bases"] for split, values in found["splits"].items()}
-    assert bases == {"train": 38_000, "valid": 8_000, "test": 13_000}
-    assert found["genome"]["bases"] == SIZE
-    assert found["contigs"]["c:55001-56000"]["split"] is None
 
 
 def test_windows_and_negatives_keep_to_their_split(config: Config) -> None:

@@ -41,7 +41,7 @@ from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.chromatin import share_windows
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.heads import ChromatinEnsemble, ChromatinNetwork
-from bigbird_dna.registry.change import combine_models
+from bigbird_dna.registry import combine_models
 from bigbird_dna.scoring.variants import score_variants
 from bigbird_dna.tokens import dna as tokenizers
 from bigbird_dna.tokens.dna import DnaTokenizer

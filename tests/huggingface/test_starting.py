@@ -12,7 +12,7 @@ from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
 from bigbird_dna.huggingface.starting import (
     find_start,
-    prepare_start,
+    start_command,
     start_files,
     with_start,
 )
@@ -20,11 +20,11 @@ from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.settings import (
     ChromatinSettings,
     PretrainingSettings,
-    PromoterSettings,
     Settings,
 )
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.tokens.text import TextTokenizer, load_tokenizer
+from bigbird_dna.tokens.text import TextTokenizer
+from bigbird_dna.training.initialization import load_start
 from tests.cli.command import invoke
 from tests.golden.messages import fails
 from tests.tiny_run import SETTINGS
@@ -123,20 +123,15 @@ def test_a_model_that_is_not_there_is_named(
 def test_a_model_is_copied_and_a_checkpoint_imported(
     model: Path, checkpoint: Path, tmp_path: Path
 ) -> None:
-    prepare_start(starting(model), tmp_path / "copy")
-    for path in model.iterdir():
-        assert (tmp_path / "copy" / path.name).read_bytes() == path.read_bytes()
-    prepare_start(starting(checkpoint), tmp_path / "imported")
+    copy = str(tmp_path / "copy")
+    assert start_command(starting(model), copy) == ["cp", "-R", str(model), copy]
+    program, *words = start_command(starting(checkpoint), copy)
+    assert program == "bigbird-dna"
+    invoke(*words)
     import_huggingface(checkpoint, tmp_path / "expected")
     for name in ("config.json", "model.safetensors", "tokenizer.model"):
-        assert (tmp_path / "imported" / name).read_bytes() == (
-            tmp_path / "expected" / name
-        ).read_bytes()
-    prepare_start(starting("yeast"), tmp_path / "bundled")
-    assert load(tmp_path / "bundled").sha256 == load("yeast").sha256
-    tokenizer = load_tokenizer(tmp_path / "copy")
-    assert tokenizer.sha256 == load(model).tokenizer.sha256
-    assert tokenizer.specials == load(model).tokenizer.specials
+        expected = (tmp_path / "expected" / name).read_bytes()
+        assert Path(copy, name).read_bytes() == expected
 
 
 def test_models_without_one_encoder_of_dna_are_refused(
@@ -147,7 +142,7 @@ def test_models_without_one_encoder_of_dna_are_refused(
     )
     of_text = stored(tmp_path / "text", text, PretrainingSettings(next_sentence=False))
     with fails(ModelError, of_text):
-        prepare_start(starting(of_text), tmp_path / "out")
+        load_start(of_text)
     tracks: dict[str, Any] = {
         "tracks": [{"track": "a", "group": "TF"}],
         "window": 64,
@@ -157,19 +152,7 @@ def test_models_without_one_encoder_of_dna_are_refused(
     }
     two = stored(tmp_path / "two", tokenizer, ChromatinSettings(**tracks, members=2))
     with fails(ModelError, two):
-        prepare_start(starting(two), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-    sites: dict[str, Any] = {
-        "upstream": 32,
-        "downstream": 32,
-        "pooling": "cls",
-        "views": 1,
-        "jitter": 0,
-    }
-    promoter = stored(
-        tmp_path / "p", tokenizer, PromoterSettings(**sites, negative_set="genomic")
-    )
-    prepare_start(starting(promoter), tmp_path / "out")
+        load_start(two)
 
 
 def test_a_configuration_goes_from_a_checkpoint_to_a_promoter_model(
@@ -186,7 +169,10 @@ def test_a_configuration_goes_from_a_checkpoint_to_a_promoter_model(
         written(tmp_path / "mine.yaml", yaml.safe_dump(values)),
         load_config(tiny_config).paths,
     )
-    invoke("prepare start", config)
+    _, *words = start_command(
+        load_config(config), str(load_config(config).paths.pretrained)
+    )
+    invoke(*words)
     data = (
         "--windows",
         run.windows,

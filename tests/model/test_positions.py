@@ -1,6 +1,5 @@
 """Extended positions: what each method promises, for networks in memory and for model directories."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bigbird_dna
-from bigbird_dna.errors import ModelError, UsageError
+from bigbird_dna.errors import ModelError
 from bigbird_dna.model import input_embeddings
 from bigbird_dna.model.directory import (
     Extension,
@@ -32,7 +31,6 @@ from bigbird_dna.model.input_embeddings import (
 )
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
-from tests.cli.command import invoke
 from tests.golden.messages import fails
 from tests.model.test_encoder import SMALL
 from tests.toys import random_model, small_encoder, uneven_loss
@@ -181,59 +179,6 @@ def test_loading_extends_on_request(saved: Path) -> None:
             assert torch.equal(weights[name], value), name
     with fails(ModelError, saved):
         load(saved / "learned", positions=63)
-
-
-@pytest.mark.parametrize(
-    ("position", "method"), [("learned", "tile"), ("rotary", "ntk")]
-)
-def test_the_command_writes_what_loading_gives(
-    saved: Path, tmp_path: Path, position: str, method: Extension
-) -> None:
-    long = tmp_path / "long"
-    invoke(
-        "model extend-context",
-        saved / position,
-        "-o",
-        long,
-        "--positions",
-        200,
-        "--method",
-        method,
-    )
-    written = load(long)
-    expected = load(saved / position, positions=200, extend=method)
-    assert written.config == expected.config and written.task == "pretraining"
-    for name, value in expected.network.state_dict().items():
-        assert torch.equal(written.network.state_dict()[name], value), name
-    provenance = json.loads((long / "provenance.json").read_text())
-    original = load(saved / position)
-    assert provenance["extended_from"]["sha256"] == original.sha256
-    assert provenance["extended_from"]["positions"] == 64
-    assert provenance["extended_from"]["provenance"]["contigs"] == ["I", "II"]
-    assert (provenance["positions"], provenance["method"]) == (200, method)
-    assert provenance["contigs"] == ["I", "II"], "the check for leaks reads them there"
-    metrics = json.loads((long / "metrics.json").read_text())
-    assert list(metrics) == ["note"] and "no metrics" in metrics["note"]
-
-
-@pytest.mark.parametrize(
-    ("model", "out", "words", "error"),
-    [
-        ("learned", "new", ("--positions", 64), UsageError),
-        ("learned", "new", ("--positions", 99, "--method", "copy"), UsageError),
-        ("rotary", "new", ("--positions", 99), ModelError),
-        ("learned", "learned", ("--positions", 99), UsageError),
-        ("learned", "t.model", ("--positions", 99), UsageError),
-    ],
-)
-def test_mistakes_are_named_and_nothing_is_written(
-    saved: Path, model: str, out: str, words: tuple[object, ...], error: type[Exception]
-) -> None:
-    before = sorted(saved.rglob("*"))
-    with fails(error):
-        invoke("model extend-context", saved / model, "-o", saved / out, *words)
-    assert sorted(saved.rglob("*")) == before
-    assert load(saved / "learned").config.max_length == 64
 
 
 # Rotary positions, and heads that are initialized to attend to adjacent tokens

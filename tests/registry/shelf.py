@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from bigbird_dna.model import catalog
-from bigbird_dna.model.card import Publication
 from bigbird_dna.model.catalog import Published
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import (
@@ -17,7 +16,6 @@ from bigbird_dna.model.settings import (
     PretrainingSettings,
     PromoterSettings,
 )
-from bigbird_dna.registry.publishing import publish_model
 from tests.toys import random_model, small_encoder, small_tokenizer, written
 
 SETTINGS = {
@@ -77,31 +75,21 @@ def make_toy(path: Path, task: str = "promoter", scale: float = 3.0) -> Path:
     return path
 
 
-def publish(
-    model: Path, archive: Path, name: str = "toy", **more: Any
-) -> dict[str, Any]:
-    """Pack a model; its entry."""
-    text = publish_model(
-        model, archive, Publication(name, "A toy", "free for all", **more)
-    )
-    entries: dict[str, dict[str, Any]] = yaml.safe_load(text)
-    assert [*entries] == [name]
-    return entries[name]
-
-
 def write_list(path: Path, entries: dict[str, dict[str, Any]]) -> Path:
     return written(path, yaml.safe_dump(entries, width=10_000))
 
 
 def make_shelf(home: Path, task: str = "promoter") -> Path:
-    """A list with the one bundled model "toy", unpacked as anybody would."""
-    home.mkdir(parents=True, exist_ok=True)
-    entry = publish(make_toy(home / "made", task), home / "toy.tar")
-    with tarfile.open(home / "toy.tar") as archive:
-        archive.extraction_filter = getattr(
-            tarfile, "data_filter", None
-        )  # not before Python 3.11.4
-        archive.extractall(home / "models")
+    """A list with the one bundled model "toy", whose archive is `toy.tar`."""
+    toy = make_toy(home / "models/toy", task)
+    with tarfile.open(home / "toy.tar", "w") as archive:
+        archive.add(toy, "toy", filter=lambda one: None if "/." in one.name else one)
+    entry = {
+        "description": "A toy",
+        "task": task,
+        "license": "free for all",
+        "where": "toy",
+    }
     return write_list(home / "models.yaml", {"toy": entry})
 
 

@@ -1,4 +1,4 @@
-"""`call-promoters` and `model calibrate-calls`, against calls made of the table of `score-promoters`."""
+"""`call-promoters` and `model calibrate`, against calls made of the table of `score-promoters`."""
 
 import shutil
 from pathlib import Path
@@ -205,7 +205,7 @@ def test_the_precision_is_fitted_to_the_calls_of_validation_contigs(
     write_loci(
         promoters, [Locus("long", place, "+", f"p{place}") for place in sorted(places)]
     )
-    calibrate = ("model calibrate-calls", path, "--reference", home / "genome.fa.gz")
+    calibrate = ("model calibrate", path, "--reference", home / "genome.fa.gz")
     calibrate += (
         "--promoters",
         promoters,
@@ -288,7 +288,7 @@ def test_calls_are_measured_on_test_contigs(
         ],
     )
     calibrate = (
-        "model calibrate-calls",
+        "model calibrate",
         path,
         "--reference",
         genome,

@@ -254,7 +254,7 @@ def test_calls_of_a_dense_model(run: Run, home: Path, tmp_path: Path) -> None:
         promoters, [Locus("long", place, "+", f"p{place}") for place in sorted(best)]
     )
     calibrate = (
-        "model calibrate-calls",
+        "model calibrate",
         home / "model",
         "--reference",
         genome,

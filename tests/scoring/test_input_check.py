@@ -1,6 +1,6 @@
 """The warning of commands that score DNA unlike the sequence their model was trained on."""
 
-import json
+import shutil
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -14,19 +14,14 @@ import bigbird_dna
 from bigbird_dna.config import load_config
 from bigbird_dna.data.labeled_sequences import read_labeled_sequences
 from bigbird_dna.disk.atomic import write_json
-from bigbird_dna.errors import DataError, ModelError, UsageError
-from bigbird_dna.genome.profile import FILE, TrainingProfile, training_profile
+from bigbird_dna.errors import ModelError
+from bigbird_dna.genome.profile import FILE, training_profile
 from bigbird_dna.genome.reference import prepare_reference, write_fasta
 from bigbird_dna.genome.sequence_tables import TableColumns
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.model import training_profile_of
 from bigbird_dna.model.settings import PretrainingSettings, SequenceSettings
-from bigbird_dna.registry.change import (
-    add_profile,
-    combine_models,
-    compact_model,
-    extend_model,
-)
+from bigbird_dna.registry import combine_models
 from bigbird_dna.simulate.writing import simulate
 from tests import test_public_api as public
 from tests import tiny_run
@@ -226,66 +221,12 @@ def test_a_few_short_sequences_are_not_compared(
 def test_models_made_of_others_keep_the_profile(home: Path, tmp_path: Path) -> None:
     profile = training_profile_of(load(home / "chromatin"))
     assert profile is not None and profile.name == "toy1, Toyus toyus"
-    compact_model(home / "chromatin", tmp_path / "small")
-    extend_model(home / "pretraining", tmp_path / "long", 256, "tile")
+    shutil.copytree(home / "chromatin", tmp_path / "small")
     combine_models([home / "chromatin", tmp_path / "small"], tmp_path / "both")
-    for name in ("small", "long", "both"):
-        assert training_profile_of(load(tmp_path / name)) == profile
+    assert training_profile_of(load(tmp_path / "both")) == profile
     update_json(tmp_path / "small" / FILE, assembly="toy2")
     combine_models([home / "chromatin", tmp_path / "small"], tmp_path / "mixed")
     assert not (tmp_path / "mixed" / FILE).exists()
-
-
-def test_a_profile_is_added_to_a_model(run: Run, home: Path, tmp_path: Path) -> None:
-    """Of the contigs for training that the model records."""
-    contigs = {
-        "one": random_dna(120_000, 3),
-        "two": unlike(60_000, 1),
-        "three": random_dna(30_000, 4),
-        "no": unlike(60_000, 9),
-    }
-    write_fasta(tmp_path / "genome.fa.gz", contigs.items())
-    genome = {
-        "assembly": "custom",
-        "name": "own",
-        "valid": ["three"],
-        "test": ["two"],
-        "exclude": ["no"],
-    }
-    model = random_model(
-        small_tokenizer(), small_encoder(small_tokenizer().vocabulary), public.PROMOTER
-    )
-    save(tmp_path / "model", model, {"configuration": {"genome": genome}}, {}, {})
-    words = (
-        "model add-profile",
-        tmp_path / "model",
-        "--reference",
-        tmp_path / "genome.fa.gz",
-    )
-    assert run(*words, "-o", tmp_path / "copy").code == 0
-    assert not (tmp_path / "model" / FILE).exists()
-    result = run(*words)
-    assert result.code == 0
-    message(result.err, "own")
-    stored = [
-        json.loads((tmp_path / name / FILE).read_text()) for name in ("model", "copy")
-    ]
-    assert stored[0] == stored[1]
-    expected = training_profile(
-        [contigs["one"]], held_out=[contigs["three"]], assembly="own"
-    )
-    assert TrainingProfile.model_validate(stored[0]) == expected
-    with fails(ModelError, tmp_path / "copy"):
-        update_json(tmp_path / "copy/provenance.json", configuration={})
-        add_profile(tmp_path / "copy", tmp_path / "genome.fa.gz")
-    with fails(UsageError, "yeast"):
-        add_profile(Path("yeast"), tmp_path / "genome.fa.gz")
-    write_fasta(
-        tmp_path / "small.fa.gz",
-        [(name, text[:5000]) for name, text in contigs.items()],
-    )
-    with fails(DataError, "small.fa.gz"):
-        add_profile(tmp_path / "model", tmp_path / "small.fa.gz")
 
 
 @pytest.mark.parametrize("kind", ["binary", "multiclass", "multilabel", "regression"])

@@ -1,6 +1,5 @@
 """Training of few weights: what is fixed, what is updated, what is stored, and the rates of layers."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,28 +7,21 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from torch import nn
 
 from bigbird_dna.config import FinetuningConfig, LoraConfig, OptimizerConfig
-from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.errors import ModelError
 from bigbird_dna.finetuning.classifiers import ClassifierObjective
-from bigbird_dna.model.directory import load, save
+from bigbird_dna.model.directory import save
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.registry.change import compact_model, merge_adapter
-from bigbird_dna.training.adapters import ADAPTER, adapt
+from bigbird_dna.training.adapters import adapt
 from bigbird_dna.training.loop import make_optimizer
 from tests.cli.command import invoke
-from tests.golden.messages import fails
 from tests.toys import (
     random_dna,
     random_model,
     small_encoder,
     small_tokenizer,
-    update_json,
 )
 
 MATRICES = ("query", "key", "value", "attention_output", "intermediate", "output")
@@ -226,46 +218,6 @@ def trained(home: Path, output: Path, *words: object) -> Path:
     return output
 
 
-def test_the_adapter_and_the_initial_model_are_the_model(
-    home: Path, tmp_path: Path
-) -> None:
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    for path in (home / "model").iterdir():
-        if path.name != "model.safetensors":
-            (alone / path.name).write_bytes(path.read_bytes())
-    merge_adapter(alone, home / "base", tmp_path / "merged")
-    whole, again = (
-        load_file(path / "model.safetensors")
-        for path in (home / "model", tmp_path / "merged")
-    )
-    assert whole.keys() == again.keys()
-    assert all((whole[name] - again[name]).abs().max() < 1e-6 for name in whole)
-    texts = [random_dna(60, number) for number in range(5)]
-    expected = load(home / "model").predict(texts, device="cpu")
-    np.testing.assert_allclose(
-        load(tmp_path / "merged").predict(texts, device="cpu"), expected, atol=1e-6
-    )
-    base = load(home / "base").one_encoder().state_dict()
-    fixed = [name for name in base if torch.equal(base[name], whole[f"encoder.{name}"])]
-    assert len(base) - len(fixed) == 6  # queries and values of three layers
-    small = load_file(home / "model" / ADAPTER)
-    assert not [
-        name for name in small if name.startswith("encoder.") and "lora" not in name
-    ]
-    effort = json.loads((home / "model/metrics.json").read_text())["training"]
-    head = sum(
-        t.numel()
-        for name, t in whole.items()
-        if name.startswith(("dense", "output", "base"))
-    )
-    assert (
-        effort["trained_parameters"] == head + 6 * 3 * (16 + 16) < effort["parameters"]
-    )
-    compact_model(home / "model", tmp_path / "half")
-    assert not (tmp_path / "half" / ADAPTER).exists()
-
-
 def test_a_stopped_training_of_updates_resumes(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,72 +234,8 @@ def test_a_stopped_training_of_updates_resumes(
     assert [*(tmp_path / "again.checkpoints").rglob("state.pt")]
     monkeypatch.undo()
     again = trained(home, tmp_path / "again")
-    for name in ("model.safetensors", ADAPTER, "predictions.parquet"):
+    for name in ("model.safetensors", "predictions.parquet"):
         assert (again / name).read_bytes() == (home / "model" / name).read_bytes()
-
-
-def test_what_does_not_fit_is_refused(home: Path, tmp_path: Path) -> None:
-    tokenizer = small_tokenizer()
-    encoder = small_encoder(tokenizer.vocabulary, **SIZES)
-    other = random_model(
-        tokenizer, encoder, PretrainingSettings(next_sentence=False), seed=7
-    )
-    save(tmp_path / "other", other, {}, {}, {})
-    with fails(ModelError, tmp_path / "other", home / "model"):
-        merge_adapter(home / "model", tmp_path / "other", tmp_path / "merged")
-    damaged = tmp_path / "damaged"
-    damaged.mkdir()
-    for path in (home / "model").iterdir():
-        (damaged / path.name).write_bytes(path.read_bytes())
-    for name in (ADAPTER, "config.json", "tokenizer.model"):
-        content = (damaged / name).read_bytes()
-        (damaged / name).write_bytes(
-            content[:-2] + bytes([content[-2] ^ 1]) + content[-1:]
-        )  # a flipped bit
-        with fails(ModelError, damaged / name):
-            merge_adapter(damaged, home / "base", tmp_path / "merged")
-        (damaged / name).write_bytes(content)
-    # The adapter of a training from another model, with a record that does not say so.
-    with safe_open(damaged / ADAPTER, "pt") as stream:
-        about = json.loads(stream.metadata()["adapter"])
-    assert about["base_sha256"] == checksum(home / "base/model.safetensors")
-    tensors = load_file(damaged / ADAPTER)
-    update_json(damaged / "provenance.json", files={})
-    save_file(
-        tensors,
-        damaged / ADAPTER,
-        metadata={"adapter": json.dumps(about | {"base_sha256": "0" * 64})},
-    )
-    with fails(ModelError, damaged / ADAPTER, home / "base"):
-        merge_adapter(damaged, home / "base", tmp_path / "merged")
-    about = {"adapter": json.dumps(about)}
-    name = "encoder.layers.1.query.weight.lora_b"
-    changes: list[dict[str, torch.Tensor]] = [
-        {name: tensors[name][:4]},
-        {name: tensors[name][:, :1].clone()},
-        {name: torch.tensor(1.0)},
-        {"surplus": torch.zeros(2)},
-        {"output.bias": torch.zeros(3)},
-        {"output.bias": torch.full((1,), torch.nan)},
-    ]
-    for change in changes:
-        save_file(tensors | change, damaged / ADAPTER, metadata=about)
-        with fails(ModelError, damaged / ADAPTER):
-            merge_adapter(damaged, home / "base", tmp_path / "merged")
-    save_file(
-        {key: t for key, t in tensors.items() if key != name},
-        damaged / ADAPTER,
-        metadata=about,
-    )
-    with fails(ModelError):
-        merge_adapter(damaged, home / "base", tmp_path / "merged")
-    (damaged / ADAPTER).write_bytes(b"no tensors")
-    with fails(ModelError, damaged / ADAPTER):
-        merge_adapter(damaged, home / "base", tmp_path / "merged")
-    (damaged / ADAPTER).unlink()
-    with fails(ModelError, damaged / ADAPTER):
-        merge_adapter(damaged, home / "base", tmp_path / "merged")
-    assert not (tmp_path / "merged").exists()
 
 
 def test_the_configuration_names_matrices_of_a_layer() -> None:

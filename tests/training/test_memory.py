@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bigbird_dna.config import parse_config
-from bigbird_dna.training.memory import TrainingMemory, plan_memory
+from bigbird_dna.training.plan import TrainingMemory, plan_memory
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
 from tests.toys import written

@@ -29,8 +29,8 @@ def once(names: str) -> dict[str, int]:
 
 # Jobs of every run: those of the simulation or the downloads come on top.
 COMMON = once(
-    "all check_gpu prepare_reference prepare_promoters prepare_promoter_windows "
-    "prepare_tokenizer prepare_tokens prepare_token_stats pretrain train_baseline_language "
+    "all prepare_reference prepare_promoters prepare_promoter_windows "
+    "prepare_tokenizer prepare_tokens pretrain train_baseline_language "
     "evaluate_pretraining evaluate_promoters "
     "report_plot_scores report_run score_promoters evaluate_scan"
 ) | {"finetune_promoter": 8, "train_baseline_promoter": 3, "stage_config": 6}
@@ -38,10 +38,10 @@ COMMON = once(
 START_SITES = once(
     "prepare_start_sites finetune_start_sites model_calibrate_start_sites call_promoters"
 ) | {
-    "prepare_held_out": 1,
-    "stage_config": 10,
+    "prepare_test": 1,
+    "stage_config": 9,
 }
-FIRST_CONTIG = {"prepare_contig": 1}
+FIRST_CONTIG = {"prepare_test": 1}
 # With `chromatin.data.tracks`: two windows, the baseline, a report, variants where there are any.
 CHROMATIN = once(
     "prepare_chromatin train_baseline_chromatin model_calibrate_chromatin auc_report"
@@ -51,7 +51,7 @@ CHROMATIN = once(
 }
 # Without promoters: no pretraining either, where the chromatin models start from random weights.
 CHROMATIN_ALONE = (
-    once("all check_gpu prepare_reference prepare_tokenizer prepare_token_stats")
+    once("all prepare_reference prepare_tokenizer")
     | CHROMATIN
     | {
         "report_run": 1,

@@ -196,10 +196,10 @@ def test_the_jobs_that_the_section_splits_asks_for(
 ) -> None:
     splits = {"max_train_test_similarity": 0.5, "similarity_strata": [0.3, 0.5]}
     text = dry_run(tmp_path, *overlay(tmp_path, {"splits": splits}))
-    assert jobs(text) == jobs(demo_run) | {"prepare_filter_bins": 1}
-    home = "results/demo/chromatin"
-    assert f"prepare filter-bins {home}/labeled --reference" in text
-    assert f"--similarity 0.5 -o {home}/data >" in text
+    assert jobs(text) == jobs(demo_run)
+    stages = stage_configs(text)
+    assert stages["chromatin-data"]["splits"] == {"max_train_test_similarity": 0.5}
+    assert "splits" not in stages["start-sites-data"]
     assert text.count("--similarity-strata=0.3,0.5 ") == 1
     baseline = "results/demo/promoters/baselines-genomic/nearest.parquet"
     assert f"--promoter-baseline=genomic/nearest={baseline}" in text
@@ -297,7 +297,6 @@ def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
             "--allowed-rules",
             "prepare_fetch",
             "stage_config",
-            "prepare_deepsea",
             "prepare_chromatin",
         ),
         *("--", results / "chromatin/data/bins.parquet"),
@@ -306,7 +305,6 @@ def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
     data = read_dataset(results / "chromatin/data")
     assert data.info["bins"] == small_bundle.SIZES
     assert data.tracks[0].published_auroc == 0.9
-    assert not (results / "chromatin/bundle").exists()
     assert (results / "downloads/deepsea_train_bundle.v0.9.tar.gz").exists()
 
 
@@ -315,7 +313,7 @@ def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
 
 # Sequences without a genome: nothing is simulated, fetched, tokenized or pretrained.
 SEQUENCES = once(
-    "all check_gpu prepare_sequences prepare_tokenizer evaluate_promoters score_promoters "
+    "all prepare_sequences prepare_tokenizer evaluate_promoters score_promoters "
     "report_run"
 ) | {"finetune_promoter": 6, "train_baseline_promoter": 1, "stage_config": 4}
 
@@ -371,7 +369,7 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(
         ),
     )
     pretraining = once(
-        "prepare_reference prepare_tokens prepare_token_stats pretrain train_baseline_language "
+        "prepare_reference prepare_tokens pretrain train_baseline_language "
         "evaluate_pretraining"
     )
     # Sequences that are trimmed around their middle are not aligned at the start site.
@@ -414,7 +412,7 @@ def test_a_model_of_labeled_sequences(tmp_path: Path) -> None:
     )
     words = ("--configfile", config)
     assert jobs(dry_run(tmp_path, *words)) == once(
-        "all check_gpu finetune_sequences stage_config"
+        "all finetune_sequences stage_config"
     )
     outcome = snakemake(tmp_path, *words)
     assert outcome.code == 0, outcome.err
@@ -448,11 +446,8 @@ def test_a_model_from_elsewhere_takes_the_place_of_pretraining(tmp_path: Path) -
         "prepare_tokenizer prepare_tokens pretrain train_baseline_language evaluate_pretraining"
     )
     found = jobs(text)
-    assert found["prepare_start"] == 1 and not absent.keys() & found.keys()
-    assert (
-        """--set 'pretraining.start_from="yeast"' -o results/minimal/models/pretrained"""
-        in text
-    )
+    assert found["start_model"] == 1 and not absent.keys() & found.keys()
+    assert re.search(r"cp -R \S+/models/yeast results/minimal/models/pretrained", text)
     models = "--tokenizer results/minimal/models/pretrained --pretrained results/minimal/models/pretrained"
     assert (
         text.count(models)
@@ -466,7 +461,7 @@ def test_a_model_from_elsewhere_takes_the_place_of_pretraining(tmp_path: Path) -
     sequences = {"promoters": {"sequences": {"positives": "promoters.fa"}}}
     alone = written(tmp_path / "alone.yaml", yaml.safe_dump(start | sequences))
     found = jobs(dry_run(tmp_path, "--configfile", alone))
-    assert found["prepare_start"] == 1 and "prepare_tokenizer" not in found
+    assert found["start_model"] == 1 and "prepare_tokenizer" not in found
     refused(
         snakemake(tmp_path, "--configfile", own, "--config", "encoder={layers: 3}"),
         "encoder.layers 3",
@@ -501,14 +496,12 @@ def test_start_sites_scan_the_held_out_contigs(demo_run: str, tmp_path: Path) ->
     """Their model calls promoters; two baselines score the same sequence."""
     home = "results/demo"
     model, test = f"{home}/models/start-sites", f"{home}/genome/test.fa.gz"
-    valid = f"calibrate-calls {model} --reference {home}/genome/reference.fa.gz "
     baselines = f"{home}/promoters/baselines-genomic"
     for words in (
-        f"prepare held-out {home}/config/held-out.yaml test ",
+        f"prepare reference {home}/genome/reference.fa.gz --only=demo6 ",
         f"prepare chromatin {home}/config/start-sites-data.yaml --track-table {home}/genome/promoters.tsv ",
         f"finetune-chromatin {home}/config/start-sites.yaml --data {home}/start-sites/data ",
-        f"calibrate-chromatin {home}/config/start-sites-calibration.yaml {model}-trained ",
-        valid,
+        f"model calibrate {model}-trained --config {home}/config/start-sites-calibration.yaml ",
         f"score-promoters {model} {test} ",
         f"call-promoters {model} {test} -o {home}/scores/calls.bed ",
         f"--scan {test} --stride=50 --set=promoters.windows.upstream=300 --output {baselines} ",
@@ -528,7 +521,7 @@ def test_start_sites_scan_the_held_out_contigs(demo_run: str, tmp_path: Path) ->
     }
     assert jobs(text).keys() == jobs(demo_run).keys() - removed | FIRST_CONTIG.keys()
     assert (
-        "score-promoters results/demo/models/promoter-genomic results/demo/scores/contig.fa.gz "
+        "score-promoters results/demo/models/promoter-genomic results/demo/genome/test.fa.gz "
         in text
     )
     assert "--scan" not in text
@@ -566,7 +559,7 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
         )
     )
     assert (
-        text.count("my-genome") == 10
+        text.count("my-genome") == 9
     )  # in the files of the stages that read the genome's section
     aliases = f"--aliases '{local}/names.tsv'"
     named = {name for name, words in commands.items() if aliases in words}
@@ -578,14 +571,12 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
         *(
             "prepare tokenizer",
             "prepare tokens",
-            "prepare token-stats",
             "prepare promoter-windows",
             "prepare chromatin",
-            "prepare held-out",
         )
     }
     inputs = re.findall(r"^    input: (.*)$", text, re.MULTILINE)
-    assert sum(f"{local}/names.tsv" in line for line in inputs) == len(named) + 7
+    assert sum(f"{local}/names.tsv" in line for line in inputs) == len(named) + 6
     # Without the file nobody speaks of it.
     path.write_text(yaml.safe_dump({"data_dir": str(local)}))
     text = dry_run(tmp_path, "--configfile", minimal, path)

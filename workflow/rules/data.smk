@@ -58,40 +58,24 @@ else:
             " --output {params.directory:q} > {log:q} 2>&1"
 
 
-rule prepare_deepsea:
-    input:
-        INPUTS.files.get("bundle", []),
-    output:
-        # Several GB, needed once; the archive is kept.
-        temp(directory(PATHS.deepsea_bundle)),
-    log:
-        PATHS.log("prepare-deepsea"),
-    benchmark:
-        PATHS.benchmark("prepare-deepsea")
-    resources:
-        **job(1000, 60),
-    shell:
-        "bigbird-dna prepare deepsea {input:q} -o {output:q} > {log:q} 2>&1"
-
-
 rule prepare_chromatin:
     input:
         **GENOME,
         config=PATHS.stage("chromatin-data"),
         tracks=INPUTS.files.get("tracks", []),
         peaks=INPUTS.files.get("peaks", []),
-        deepsea_bundle=PATHS.deepsea_bundle if "bundle" in INPUTS.files else [],
+        deepsea_bundle=INPUTS.files.get("bundle", []),
         deepsea_bins=INPUTS.files.get("bins", []),
         blacklist=INPUTS.files.get("blacklist", []),
         aliases=ALIASES,
     output:
-        **LABELED_FILES,
+        **DATA_FILES,
     log:
         PATHS.log("prepare-chromatin"),
     benchmark:
         PATHS.benchmark("prepare-chromatin")
     resources:
-        **job(8000, 240),
+        **job(16000, 720),
     params:
         bundle=given("deepsea_bundle", "deepsea_bins"),
         blacklist=given("blacklist"),
@@ -101,27 +85,3 @@ rule prepare_chromatin:
         "bigbird-dna prepare chromatin {input.config:q} --track-table {input.tracks:q} {params.bundle:q}"
         " {params.blacklist:q} {params.aliases:q}"
         " --reference {input.reference:q} -o {params.directory:q} > {log:q} 2>&1"
-
-
-if CONFIG.splits.max_train_test_similarity is not None:
-
-    rule prepare_filter_bins:
-        input:
-            **GENOME,
-            bins=LABELED_FILES["bins"],
-            rest=list(LABELED_FILES.values()),
-        output:
-            **DATA_FILES,
-        log:
-            PATHS.log("prepare-filter-bins"),
-        benchmark:
-            PATHS.benchmark("prepare-filter-bins")
-        resources:
-            **job(16000, 480),
-        params:
-            labeled=subpath(input.bins, parent=True),
-            directory=subpath(output.bins, parent=True),
-            similarity=CONFIG.splits.max_train_test_similarity,
-        shell:
-            "bigbird-dna prepare filter-bins {params.labeled:q} --reference {input.reference:q}"
-            " --similarity {params.similarity:q} -o {params.directory:q} > {log:q} 2>&1"

@@ -42,7 +42,6 @@ for _experiment in EXPERIMENTS:
 rule arm:
     input:
         arm_inputs,
-        check=ancient(PATHS.gpu_check),
     output:
         PATHS.experiment("{experiment}") / "{arm}/arm.json",
     log:

@@ -46,7 +46,7 @@ try:
     CONFIG, START = parse_config(config), []
     if CONFIG.pretraining.start_from is not None:
         # Imports torch, which other runs need only in their jobs.
-        from bigbird_dna.huggingface.starting import start_files, start_override, with_start
+        from bigbird_dna.huggingface.starting import start_command, start_files, with_start
 
         CONFIG, START = with_start(CONFIG), start_files(CONFIG)
     CONFIG = complete(CONFIG)
@@ -104,11 +104,6 @@ DATA_FILES = {
     "tracks": PATHS.chromatin_data / "tracks.tsv",
     "description": PATHS.chromatin_data / "dataset.json",
 }
-# Labeled bins; with splits.max_train_test_similarity, a later rule removes bins similar to held-out bins.
-LABELED = (
-    PATHS.chromatin_data if CONFIG.splits.max_train_test_similarity is None else PATHS.labeled_bins
-)
-LABELED_FILES = {name: LABELED / path.name for name, path in DATA_FILES.items()}
 # Inputs shared by several rules. Promoter windows refer to the genome, or to custom sequences.
 WINDOWS_REFERENCE = PATHS.sequences if SEQUENCES else PATHS.reference
 GENOME = indexed(PATHS.reference)
@@ -122,12 +117,6 @@ TOKENS = {
     "stores": [PATHS.token_store(split) for split in ("train", "valid", "test")],
     "tokenizer": PATHS.tokenizer,
 }
-
-# GPUs of a node that train together.
-GPU_STAGE = CONFIG.largest_training
-GPUS_OF_A_NODE = min(
-    8, (CONFIG if GPU_STAGE == "pretraining" else getattr(CONFIG, GPU_STAGE)).num_gpus
-)
 
 # A training enters the image itself, while Snakemake does this for other rules: on several nodes, srun, which is not
 # in the image, starts one container per node.

@@ -105,29 +105,34 @@ rule prepare_promoters:
         " {params.naming:q} {params.lift:q} -o {output.loci:q} > {log:q} 2>&1"
 
 
-rule prepare_contig:
+# Of a run without a dense model, the example scan is of one contig, or a part of it: for a pattern, of the first
+# contig that is neither excluded nor in another split.
+SCANNED_PART = [
+    *(f"--only={name}" for name in CONFIG.genome.test[: None if START_SITES else 1]),
+    *(f"--exclude={name}" for name in CONFIG.genome.exclude),
+    *(f"--exclude={name}" for name in ([] if START_SITES else CONFIG.genome.valid)),
+    *([] if START_SITES else [f"--megabases={CONFIG.example_scan.max_megabases or 1e6}"]),
+]
+
+
+rule prepare_test:
     input:
         **GENOME,
         aliases=ALIASES,
     output:
-        PATHS.scored_contig,
+        multiext(str(PATHS.test_sequence), "", ".fai", ".gzi"),
     log:
-        PATHS.log("prepare-contig"),
+        PATHS.log("prepare-test"),
     benchmark:
-        PATHS.benchmark("prepare-contig")
+        PATHS.benchmark("prepare-test")
     resources:
-        **job(2000, 30),
+        **job(4000, 30),
     params:
-        contig=CONFIG.genome.test[:1],
-        # For a pattern, the first contig that is not excluded or in another split.
-        excluded=lambda wildcards: [
-            f"--exclude={name}" for name in (*CONFIG.genome.exclude, *CONFIG.genome.valid)
-        ],
+        part=SCANNED_PART,
         naming=NAMING,
-        megabases=CONFIG.example_scan.max_megabases or 1e6,  # longer than any contig
     shell:
-        "bigbird-dna prepare contig {input.reference:q} {params.contig:q} {params.excluded:q} {params.naming:q}"
-        " --megabases {params.megabases:q} -o {output:q} > {log:q} 2>&1"
+        "bigbird-dna prepare reference {input.reference:q} {params.part:q} {params.naming:q}"
+        " -o {output[0]:q} > {log:q} 2>&1"
 
 
 rule prepare_tokenizer:
@@ -158,7 +163,8 @@ rule prepare_tokens:
         aliases=ALIASES,
         tokenizer=PATHS.tokenizer,
     output:
-        directory(TOKENS["stores"]),
+        [directory(store) for store in TOKENS["stores"]],
+        statistics=PATHS.token_statistics,
     log:
         PATHS.log("prepare-tokens"),
     benchmark:
@@ -167,39 +173,8 @@ rule prepare_tokens:
     resources:
         **job(8000, 480),
     params:
-        directory=PATHS.tokens,
+        directory=subpath(output.statistics, parent=True),
         aliases=SET_ALIASES,
     shell:
         "bigbird-dna prepare tokens {input.config:q} {params.aliases:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} -o {params.directory:q} --threads {threads} > {log:q} 2>&1"
-
-
-rule prepare_token_stats:
-    input:
-        **GENOME,
-        config=PATHS.stage("tokens"),
-        aliases=ALIASES,
-        tokenizer=CONFIG.model_tokenizer,
-        promoters=PATHS.promoters if HAS_TSS else [],
-    output:
-        PATHS.token_statistics,
-    log:
-        PATHS.log("prepare-token-stats"),
-    benchmark:
-        PATHS.benchmark("prepare-token-stats")
-    threads: 2
-    resources:
-        **job(4000, 240),
-    params:
-        # Without promoters, set `results`: the default results may contain the promoters of another run.
-        promoters=lambda wildcards, input: (
-            ["--promoters", input.promoters]
-            if input.promoters
-            else ["--set", f"results={json.dumps(CONFIG.results, ensure_ascii=False)}"]
-        ),
-        aliases=SET_ALIASES,
-        version=VERSION,
-    shell:
-        "bigbird-dna prepare token-stats {input.config:q} {params.aliases:q} --reference {input.reference:q}"
-        " --tokenizer {input.tokenizer:q} {params.promoters:q} -o {output:q}"
-        " --threads {threads} > {log:q} 2>&1"

@@ -29,7 +29,7 @@ rule report_run:
         config=PATHS.stage("report"),
         pretraining=[PATHS.pretrained, PATHS.pretraining_bits] * CONFIG.has_pretraining,
         start_model=PATHS.pretrained if START else [],
-        tokens=PATHS.token_statistics if CONFIG.has_genome else [],
+        tokens=PATHS.token_statistics if CONFIG.has_pretraining else [],
         promoters=[PATHS.promoter_model(name) for name in [*SETS, *CONTROLS]] * CONFIG.has_promoters,
         promoter_tables=rules.evaluate_promoters.output if CONFIG.has_promoters else [],
         scan=(

@@ -1,10 +1,10 @@
 """Scores of the test contigs, the start of the first one, or the test sequences; and variant effects."""
 
 if START_SITES:
-    SCANNING_MODEL, SCANNED_SEQUENCE = PATHS.start_sites_model, PATHS.held_out_sequence("test")
+    SCANNING_MODEL = PATHS.start_sites_model
 else:
     SCANNING_MODEL = PATHS.promoter_model(CONFIG.example_scan.negative_set)
-    SCANNED_SEQUENCE = PATHS.test_sequences if SEQUENCES else PATHS.scored_contig
+SCANNED_SEQUENCE = PATHS.test_sequences if SEQUENCES else PATHS.test_sequence
 
 
 rule score_promoters:

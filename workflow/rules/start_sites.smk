@@ -9,29 +9,6 @@ START_BINS = {
 }
 
 
-rule prepare_held_out:
-    input:
-        **GENOME,
-        config=PATHS.stage("held-out"),
-        aliases=ALIASES,
-    output:
-        fasta=PATHS.held_out_sequence("{split}"),
-        indices=multiext(str(PATHS.held_out_sequence("{split}")), ".fai", ".gzi"),
-    log:
-        PATHS.log("prepare-held-out-{split}"),
-    benchmark:
-        PATHS.benchmark("prepare-held-out-{split}")
-    wildcard_constraints:
-        split="valid|test",
-    resources:
-        **job(4000, 30),
-    params:
-        aliases=SET_ALIASES,
-    shell:
-        "bigbird-dna prepare held-out {input.config:q} {wildcards.split:q} {params.aliases:q}"
-        " --reference {input.reference:q} -o {output.fasta:q} > {log:q} 2>&1"
-
-
 rule prepare_start_sites:
     input:
         **GENOME,
@@ -59,7 +36,6 @@ use rule pretrain as finetune_start_sites with:
     input:
         **START_BINS,
         config=PATHS.stage("start-sites"),
-        check=ancient(PATHS.gpu_check),
         tokenizer=CONFIG.model_tokenizer,
         pretrained=PATHS.pretrained if CONFIG.start_sites.initial == "pretrained" else [],
     output:
@@ -80,7 +56,6 @@ use rule pretrain as finetune_start_sites with:
         ],
 
 
-# The second command changes the output of the first one.
 rule model_calibrate_start_sites:
     input:
         **START_BINS,
@@ -100,16 +75,15 @@ rule model_calibrate_start_sites:
         data=subpath(input.bins, parent=True),
         device=device,
     shell:
-        "bigbird-dna model calibrate-chromatin {input.config:q} {input.model:q} --data {params.data:q}"
-        " --reference {input.reference:q} -o {output:q} --threads {threads} --device {params.device:q} > {log:q} 2>&1"
-        " && bigbird-dna model calibrate-calls {output:q} --reference {input.reference:q}"
-        " --promoters {input.promoters:q} --threads {threads} --device {params.device:q} >> {log:q} 2>&1"
+        "bigbird-dna model calibrate {input.model:q} --config {input.config:q} --data {params.data:q}"
+        " --reference {input.reference:q} --promoters {input.promoters:q} -o {output:q}"
+        " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
 rule call_promoters:
     input:
         model=PATHS.start_sites_model,
-        fasta=PATHS.held_out_sequence("test"),
+        fasta=PATHS.test_sequence,
     output:
         PATHS.promoter_calls,
     log:

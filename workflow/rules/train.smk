@@ -7,33 +7,11 @@ CONTROLS = {
 }
 
 
-# Before any GPU works for days: a few steps of the configuration's largest training; on CPUs nothing.
-rule check_gpu:
-    input:
-        config=PATHS.stage(GPU_STAGE),
-    output:
-        PATHS.gpu_check,
-    log:
-        PATHS.log("check-gpu"),
-    benchmark:
-        PATHS.benchmark("check-gpu")
-    priority: 5
-    resources:
-        **job(16000 * GPUS_OF_A_NODE, 60, gpu=GPUS_OF_A_NODE),
-    params:
-        gpus=GPUS_OF_A_NODE,
-        device=device,
-    shell:
-        "bigbird-dna check-gpu {input.config:q} --count {params.gpus:q} -o {output:q}"
-        " --device {params.device:q} > {log:q} 2>&1"
-
-
 rule pretrain:
     input:
         **TOKENS,
         further=[f"{home}/train/store.json" for home in CONFIG.pretraining.further_tokens],
         config=PATHS.stage("pretraining"),
-        check=ancient(PATHS.gpu_check),
     output:
         directory(PATHS.pretrained),
     log:
@@ -64,32 +42,29 @@ rule pretrain:
 
 if START:
 
-    ruleorder: prepare_start > pretrain
+    ruleorder: start_model > pretrain
 
-    rule prepare_start:
+    rule start_model:
         input:
             START,
-            config=PATHS.stage("encoder"),
         output:
             directory(PATHS.pretrained),
         log:
-            PATHS.log("prepare-start"),
+            PATHS.log("start-model"),
         benchmark:
-            PATHS.benchmark("prepare-start")
+            PATHS.benchmark("start-model")
         resources:
             **job(8000, 30),
         params:
-            start=start_override(CONFIG),
+            command=lambda wildcards, output: start_command(CONFIG, output[0]),
         shell:
-            "bigbird-dna prepare start {input.config:q} --set {params.start:q} -o {output:q}"
-            " > {log:q} 2>&1"
+            "{params.command:q} > {log:q} 2>&1"
 
 
 use rule pretrain as finetune_promoter with:
     input:
         **WINDOWS,
         config=PATHS.stage("promoters"),
-        check=ancient(PATHS.gpu_check),
         tokenizer=CONFIG.model_tokenizer,
         pretrained=PATHS.pretrained if CONFIG.promoters.model.initial == "pretrained" else [],
     output:
@@ -116,7 +91,6 @@ use rule pretrain as finetune_chromatin with:
     input:
         **BINS,
         config=PATHS.stage("chromatin"),
-        check=ancient(PATHS.gpu_check),
         tokenizer=CONFIG.model_tokenizer,
         pretrained=PATHS.pretrained if CHROMATIN.model.initial == "pretrained" else [],
         kmers=PATHS.kmer_model if CHROMATIN.shares_kmers else [],
@@ -143,7 +117,6 @@ use rule pretrain as finetune_chromatin with:
 use rule pretrain as finetune_sequences with:
     input:
         config=PATHS.stage("sequences"),
-        check=ancient(PATHS.gpu_check),
         labeled=[INPUTS.files[labeled_role(n)] for n in range(len(CONFIG.sequences.files))],
         negatives=INPUTS.files.get("labeled_negatives", []),
         splits=INPUTS.files.get("labeled_splits", []),
@@ -191,7 +164,7 @@ rule train_baseline_promoter:
         **WINDOWS,
         config=PATHS.stage("promoter-baseline"),
         scan=lambda wildcards: (
-            PATHS.held_out_sequence("test")
+            PATHS.test_sequence
             if START_SITES and wildcards.negative_set == CONFIG.example_scan.negative_set
             else []
         ),
@@ -283,6 +256,6 @@ rule model_calibrate_chromatin:
         data=subpath(input.bins, parent=True),
         device=device,
     shell:
-        "bigbird-dna model calibrate-chromatin {input.config:q} {input.model:q} --data {params.data:q}"
+        "bigbird-dna model calibrate {input.model:q} --config {input.config:q} --data {params.data:q}"
         " --reference {input.reference:q} -o {output:q} --threads {threads}"
         " --device {params.device:q} > {log:q} 2>&1"

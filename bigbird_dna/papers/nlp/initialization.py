@@ -309,7 +309,7 @@ def _joined(
     network = model.network
     own = next((part for part in network.modules() if isinstance(part, Encoder)), None)
     assert own is not None
-    # Rotary models have no position table; `bigbird-dna model extend-context` offers other methods.
+    # Rotary models have no position table.
     method: Extension = (
         "interpolate" if own.config.position_encoding == "rotary" else "tile"
     )
