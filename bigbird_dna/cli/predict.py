@@ -27,9 +27,7 @@ from bigbird_dna.cli.options import (
     SequenceColumn,
     Threads,
     Tracks,
-    option,
     output_option,
-    runs,
 )
 from bigbird_dna.console import log
 
@@ -750,5 +748,3 @@ def find_motifs(
         f"{output}/motifs.html: {counts.outputs:,} outputs, {counts.motifs:,} motifs, "
         f"{counts.matched:,} with a match"
     )
-
-
