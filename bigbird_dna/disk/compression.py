@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import os
 import re
 import stat
 import sys
@@ -15,13 +14,10 @@ from typing import IO, Any, Literal, cast
 from bigbird_dna.errors import DataError, UsageError
 
 STDIN = Path("standard input")  # its name in messages
-LONGEST_LINE = 1 << 24  # bytes per line of a table
-READ_BYTES = 1 << 16  # bytes per read
-# ASCII characters that are not allowed in a line of text.
-CONTROL_BYTES = bytes({*range(32), 127} - {ord("\t")})
+
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_NOT_IN_LINES = CONTROL_BYTES.replace(b"\n", b"")
-_NOT_IN_TEXT = _NOT_IN_LINES.replace(b"\r", b"")
+_NOT_IN_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")  # but tab and LF
+_BLOCK_BYTES = 1 << 16
 
 Compression = Literal["plain", "gzip", "bgzip"]
 
@@ -46,34 +42,17 @@ def compression(path: Path) -> Compression:
 
     `DataError` if it is missing, unreadable, empty, compressed in another way, or not a regular file.
     """
-    handle = open_handle(path)
     try:
-        return compression_of(path, os.pread(handle, 18, 0))
-    except OSError as error:
-        raise DataError(f"{path}: cannot read the file: {error.strerror}") from None
-    finally:
-        os.close(handle)
-
-
-def open_handle(path: Path) -> int:
-    """Return a file's descriptor; errors as in `compression`, except for an empty file.
-
-    A pipe is an error: bytes read to detect the compression would be lost, and opening it could block.
-    """
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        if not stat.S_ISREG(path.stat().st_mode):
+            what = "directory" if path.is_dir() else "pipe or a device"
+            raise DataError(f"{path}: must be a file, not a {what}")
+        with path.open("rb") as stream:
+            return compression_of(path, stream.read(18))
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:  # a name with a NUL
-        raise DataError(
-            f"{path}: cannot read the file: {getattr(error, 'strerror', error)}"
-        ) from None
-    mode = os.fstat(handle).st_mode
-    if stat.S_ISREG(mode):
-        return handle
-    os.close(handle)
-    what = "directory" if stat.S_ISDIR(mode) else "pipe or a device"
-    raise DataError(f"{path}: must be a file, not a {what}")
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path}: cannot read the file: {reason}") from None
 
 
 def compression_of(path: Path, start: bytes) -> Compression:
@@ -117,20 +96,19 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 def open_stdin() -> Iterator[IO[bytes]]:
     """Yield the uncompressed bytes of standard input: plain, gzip or bgzip.
 
-    `read(n)` returns the available bytes, at most n. Errors are those of `open_bytes` and `refuse_terminal`.
+    Lines are available as they come. Errors are those of `open_bytes` and `refuse_terminal`.
     """
     refuse_terminal()
-    # Another buffered reader around it would wait until its buffer is full.
     inner: Any = sys.stdin.buffer
     buffered = inner if hasattr(inner, "peek") else io.BufferedReader(inner)
     try:
         kind = compression_of(STDIN, buffered.peek(18)[:18])
         with _damage_named(STDIN, kind):
             if kind == "plain":
-                yield cast(IO[bytes], _AsItComes(buffered))
+                yield buffered
             else:
                 with gzip.GzipFile(fileobj=buffered) as stream:
-                    yield cast(IO[bytes], _AsItComes(stream))
+                    yield cast(IO[bytes], stream)
     finally:
         if buffered is not inner:
             buffered.detach()  # closing it would close standard input
@@ -142,14 +120,6 @@ def refuse_terminal() -> None:
         raise UsageError(
             "'-' reads standard input, which is a terminal; pipe a file into the command"
         )
-
-
-class _AsItComes:
-    """A stream whose `read` returns the available bytes without waiting for more."""
-
-    def __init__(self, stream: Any) -> None:
-        self.peek = stream.peek
-        self.read = stream.read1
 
 
 @contextmanager
@@ -169,79 +139,29 @@ def read_lines(
 ) -> Generator[tuple[int, str], None, None]:
     """Yield the lines of a text file, or of its open `stream`, without LF or CRLF, numbered from 1.
 
-    Errors are those of `open_bytes` and `numbered_lines`, and text that is not UTF-8.
+    Errors are those of `open_bytes`, and a line that is not UTF-8 or has a control character but tabs.
     """
-    number = 0
+    # Blocks of lines are decoded and checked at once; those of a stream are yielded as they come.
+    size = _BLOCK_BYTES if stream is None else 1
+    number = 1
     with open_bytes(path) if stream is None else nullcontext(stream) as opened:
-        for number, block in _whole_lines(path, opened, LONGEST_LINE, 1):
+        while block := opened.readlines(size):
+            raw = b"".join(block)
             try:
-                text = block.decode("utf-8-sig" if number == 1 else "utf-8")
+                text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                number += block.count(b"\n", 0, error.start)
+                number += raw.count(b"\n", 0, error.start)
                 raise DataError(
                     f"{path}: line {number}: the file is not text (UTF-8)"
                 ) from None
-            lines = text.split("\n")
-            if not text.isascii():
-                for place, line in enumerate(lines, start=number):
-                    if found := control_character(line.replace("\t", " ")):
-                        raise DataError(
-                            f"{path}: line {place}: contains a control character ({found})"
-                        )
-            yield from enumerate(lines, start=number)
-
-
-def numbered_lines(
-    path: Path, stream: IO[bytes], longest: int = LONGEST_LINE, first: int = 1
-) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a stream without LF or CRLF, numbered from `first`.
-
-    `DataError` if a line has more than `longest` bytes or a control character other than tab.
-    """
-    for number, block in _whole_lines(path, stream, longest, first):
-        yield from enumerate(block.split(b"\n"), start=number)
-
-
-def _whole_lines(
-    path: Path, stream: IO[bytes], longest: int, number: int
-) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of checked lines separated by LF, with the number of their first line."""
-    carry = b""
-    at_end = False
-    while not at_end:
-        more = stream.read(max(READ_BYTES, len(carry)))
-        at_end = not more
-        block = carry + more
-        cut = len(block) if at_end else block.rfind(b"\n") + 1
-        block, carry = block[:cut], block[cut:]
-        if len(carry) > longest or len(carry.translate(None, _NOT_IN_TEXT)) != len(
-            carry
-        ):
-            block, carry = (
-                block + carry,
-                b"",
-            )  # raises an error after the previous lines
-        if not block:
-            continue
-        lines = block.removesuffix(b"\n").removesuffix(b"\r").replace(b"\r\n", b"\n")
-        is_long = len(lines) > longest
-        if is_long or len(lines.translate(None, _NOT_IN_LINES)) != len(lines):
-            _check_lines(path, lines, longest, number)
-        yield number, lines
-        number += lines.count(b"\n") + 1
-
-
-def _check_lines(path: Path, block: bytes, longest: int, first: int) -> None:
-    for number, line in enumerate(block.split(b"\n"), start=first):
-        if len(line) > longest:
-            raise DataError(
-                f"{path}: line {number}: the line has more than {longest:,} bytes"
-            )
-        if len(line.translate(None, CONTROL_BYTES)) != len(line):
-            found = next(byte for byte in line if byte in CONTROL_BYTES)
-            raise DataError(
-                f"{path}: line {number}: not text: contains a control character (U+{found:04X})"
-            )
+            text = text.removesuffix("\n").removesuffix("\r").replace("\r\n", "\n")
+            if found := _NOT_IN_TEXT.search(text):
+                number += text.count("\n", 0, found.start())
+                raise DataError(
+                    f"{path}: line {number}: not text: contains a control character (U+{ord(found[0]):04X})"
+                )
+            yield from enumerate(text.split("\n"), start=number)
+            number += len(block)
 
 
 def require_end_block(path: Path) -> None:

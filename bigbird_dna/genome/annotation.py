@@ -36,8 +36,6 @@ from bigbird_dna.genome.sequence import OPPOSITE, Intervals, Locus, Strand
 
 T = TypeVar("T")
 
-_MOST = 4_000_000  # features kept per file, to limit memory
-_MOST_TYPES = 10_000
 _CODING = "CDS"
 # The stop codon is part of the CDS in GFF3, but not in GTF.
 _CODING_TYPES = frozenset({_CODING, "stop_codon"})
@@ -253,8 +251,8 @@ def read_coding(path: Path) -> dict[str, Intervals]:
         )
 
     file = _File()
-    rows = ((number, *place) for number, place in _features(path, file, coding))
-    found = Intervals.collect(path, rows, _MOST)
+    rows = (place for _, place in _features(path, file, coding))
+    found = Intervals.collect(rows)
     if not file.types[_CODING]:
         raise DataError(
             f"{path}: no {_CODING} features; its features are {_shown_types(file.types)}"
@@ -566,8 +564,6 @@ def _features(
             return None
         columns = split_columns(line, 9)
         file.types[columns[2]] += 1
-        if len(file.types) > _MOST_TYPES:
-            raise ValueError(f"more than {_MOST_TYPES:,} kinds of features")
         if columns[3] == "1" and "Is_circular=true" in columns[8]:
             file.circular[unquote(columns[0])] = _span(columns)[1]
         return make(columns)
@@ -578,12 +574,7 @@ def _features(
             lambda numbered: not numbered[1].startswith(("##FASTA", ">")), opened
         )
         rows = (one for one in lines if one[1].strip())
-        for count, (number, found) in enumerate(parse_lines(path, parse, rows)):
-            if count == _MOST:
-                raise DataError(
-                    f"{path}: line {number}: more than {_MOST:,} such features"
-                )
-            yield number, found
+        yield from parse_lines(path, parse, rows)
 
 
 def _shown_types(types: Counter[str]) -> str:

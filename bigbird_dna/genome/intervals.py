@@ -15,9 +15,7 @@ from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError, UsageError, one_of
 from bigbird_dna.genome.assembly import Assembly, contig_finder, shown
 from bigbird_dna.genome.fields import FURTHEST, check_name, quoted, whole_number
-from bigbird_dna.genome.sequence import MOST_CONTIGS, NO_INTERVALS, Intervals
-
-_MOST_PEAKS = 30_000_000  # per file, to limit memory
+from bigbird_dna.genome.sequence import NO_INTERVALS, Intervals
 
 
 class Peaks(NamedTuple):
@@ -61,7 +59,7 @@ def read_peaks(path: Path) -> Peaks:
     is not an interval is a `DataError`.
     """
     path = Path(path)
-    return Peaks(path, Intervals.collect(path, read_intervals(path), _MOST_PEAKS))
+    return Peaks(path, Intervals.collect(row[1:] for row in read_intervals(path)))
 
 
 def place_peaks(
@@ -169,8 +167,7 @@ def read_bed(
             raise DataError(f"{path}: line {number}: {_fault(first, last)}")
         if contig not in checked:
             check_name(contig, "contig", f"{path}: line {number}")
-            if len(checked) < MOST_CONTIGS:
-                checked.add(contig)
+            checked.add(contig)
         yield number, fields, start, end
 
 

@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import scratch_directory, write_json
-from bigbird_dna.disk.compression import numbered_lines, open_bytes, read_lines
+from bigbird_dna.disk.compression import open_bytes, read_lines
 from bigbird_dna.errors import DataError, error_text
 from bigbird_dna.genome.annotation import read_annotation
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, warn_of_dropped
@@ -48,8 +48,6 @@ _THICK = "the 5' end of the interval's thick part (EPD's BED)"
 
 
 _StartSite = tuple[Locus, str]  # start site and the rule that found it
-_LONGEST_LINE = 1 << 14  # bytes per line of a chain file
-_MOST = 2_000_000  # loci per file, to limit memory
 
 
 def read_promoters(path: Path, *, unstranded: bool = False) -> list[Locus]:
@@ -95,8 +93,6 @@ def _collect(
     loci: list[Locus] = []
     for number, (locus, rule) in found:
         where = f"{path}: line {number}"
-        if len(loci) == _MOST:
-            raise DataError(f"{where}: more than {_MOST:,} promoters")
         check_name(locus.contig, "contig", where)
         check_name(locus.name.lstrip("#"), "name", where)
         # One string per contig, independent of the number of loci.
@@ -377,9 +373,9 @@ def _check_chains(path: Path, stream: IO[bytes], copy: IO[str]) -> dict[str, int
     lengths: dict[str, int] = {}
     sides: tuple[_Side, _Side] | None = None  # of the current chain
     number = 0
-    for number, line in numbered_lines(path, stream, _LONGEST_LINE):
+    for number, line in read_lines(path, stream):
         where = f"{path}: line {number}: not a usable chain file"
-        words = line.decode("utf-8", "replace").split()
+        words = line.split()
         if not words or words[0].startswith("#"):
             if sides and not words:
                 raise DataError(f"{where}: the chain ends before its last block")

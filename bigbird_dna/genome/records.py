@@ -29,7 +29,6 @@ Classes = npt.NDArray[np.integer] | npt.NDArray[np.bool_]
 LONGEST = 100_000
 """Maximum length of a window in bp; longer records are contigs."""
 
-_MOST = 2_000_000  # records per file, to limit memory
 _LISTED = 3
 _LOWER = [bytes([letter]) for letter in b"acgtnrykmswbdhv"]
 
@@ -68,7 +67,7 @@ class Records:
 
 
 def read_records(path: Path, names: RecordNames | None = None) -> Records:
-    """Read all records of a FASTA file of windows: at most two million records of at most 100,000 bp.
+    """Read all records of a FASTA file of windows: records of at most 100,000 bp.
 
     Lower case is read as upper case, and IUPAC codes as N. A missing or repeated name is an error; with
     `names`, it gets a number.
@@ -76,8 +75,6 @@ def read_records(path: Path, names: RecordNames | None = None) -> Records:
     found = Records(path)
     with open_bytes(path) as stream:
         for name, letters in whole_records(path, stream, names):
-            if len(found.sequences) == _MOST:
-                raise DataError(f"{path}: more than {_MOST:,} records")
             found.add(name, letters)
     return found
 

@@ -10,16 +10,12 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.errors import DataError
-
-MOST_CONTIGS = 1_000_000
-"""Maximum number of contigs in a file of intervals, to limit memory."""
 
 AMBIGUOUS = "RYSWKMBDHV"
 LETTERS = "ACGTN"
@@ -224,24 +220,15 @@ class Intervals(NamedTuple):
     ends: Positions
 
     @classmethod
-    def collect(
-        cls, path: Path, rows: Iterable[tuple[int, str, int, int]], most: int
-    ) -> dict[str, Self]:
-        """Group the (line, contig, start, end) of a file by contig; `DataError` for more than `most`."""
+    def collect(cls, rows: Iterable[tuple[str, int, int]]) -> dict[str, Self]:
+        """Group the (contig, start, end) of a file by contig."""
         found: defaultdict[str, tuple[array[int], array[int]]] = defaultdict(
             lambda: (array("q"), array("q"))
         )
-        for count, (line, contig, start, end) in enumerate(rows, start=1):
+        for contig, start, end in rows:
             starts, ends = found[contig]
             starts.append(start)
             ends.append(end)
-            if count > most or len(found) > MOST_CONTIGS:
-                what = (
-                    f"{most:,} intervals"
-                    if count > most
-                    else f"{MOST_CONTIGS:,} contigs"
-                )
-                raise DataError(f"{path}: line {line}: more than {what}")
         return {
             contig: cls(*(np.frombuffer(one, np.int64) for one in both))
             for contig, both in found.items()

@@ -110,6 +110,8 @@ def read_vcf(vcf: pysam.VariantFile, name: object) -> Iterator[Variant]:
             raise DataError(f"{where}: CHROM {contig!r} is not a contig name")
         if ref == ".":
             raise DataError(f"{where}: REF is empty")
+        if len(alts) > 1 and not {"", "."}.isdisjoint(alts):
+            raise DataError(f"{where}: ALT has an empty allele")
         before = f", after {contig}:{pos}"
         yield Variant(contig, record.start, ref, alts, identifier, line)
 

@@ -72,7 +72,6 @@ def _from_deepsea(
     return {"track": name, "group": _GROUPS[kind], **values}
 
 
-_LARGEST_TABLE = 1 << 26  # characters, to limit memory
 TEXTS = ("cell", "target", "treatment", "description", "opposite")
 TSS_TRACKS: dict[Strand, str] = {"+": "TSS+", "-": "TSS-"}
 """Names of the tracks of transcription start sites (TSSs) on each strand, from which promoters are called."""
@@ -128,11 +127,7 @@ def read_tracks(path: Path, files: Path | None = None) -> tuple[Track, ...]:
     directory = path.parent if files is None else Path(files)
     tracks: list[Track] = []
     places: dict[str, str] = {}
-    size = 0
     for where, fields in rows:
-        size += sum(map(len, fields))
-        if size > _LARGEST_TABLE:
-            raise DataError(f"{where}: more than {_LARGEST_TABLE:,} characters")
         values = {key: text.strip() for key, text in zip(columns, fields, strict=True)}
         if deepsea:
             values = _from_deepsea(values, len(tracks), where, indexed)
