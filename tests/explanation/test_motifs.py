@@ -146,7 +146,6 @@ def test_bad_input_is_refused(tmp_path: Path, run: Run) -> None:
     output = ["-o", tmp_path / "out"]
     refused(run("motifs", one, two, *output), 2, two)
     refused(run("motifs", one, "--max-q", 2, *output), 2)
-    refused(run("motifs", one, "--taxon", "mammals", *output), 2)
     refused(
         run("motifs", tmp_path / "none", *output), 1, tmp_path / "none" / "scores.tsv"
     )
