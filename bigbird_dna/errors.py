@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from itertools import islice
-from operator import index
+from numbers import Integral
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -112,9 +112,8 @@ def nearest(
 
 def meant(name: object, known: Iterable[object]) -> str:
     """Return the end of a message about an unknown name: the most similar known name, or ""."""
-    return "".join(
-        f"; did you mean {one!r}?" for one in nearest(name, known) if one != str(name)
-    )
+    best = nearest(name, known)
+    return f"; did you mean {best[0]!r}?" if best and best[0] != str(name) else ""
 
 
 def one_of(value: object, choices: Iterable[str]) -> str:
@@ -149,13 +148,8 @@ def check_fraction(name: str, value: float, *, ends: bool = True) -> None:
 
 def check_whole(name: str, value: object) -> None:
     """`UsageError` if the value of an argument is not an integer; numpy integers are, booleans are not."""
-    try:
-        if not isinstance(value, bool):
-            index(value)  # type: ignore[arg-type]  # Python does not check the types of arguments
-            return
-    except TypeError:
-        pass
-    raise UsageError(f"{name} {shortened(repr(value))}: must be an integer")
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise UsageError(f"{name} {shortened(repr(value))}: must be an integer")
 
 
 def check_at_least_one(values: Mapping[str, int | None]) -> None:

@@ -31,8 +31,12 @@ from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError, check_choice
 
 app = typer.Typer()
-evaluate = typer.Typer(help="Evaluate models and baselines on held-out data.")
-report = typer.Typer(help="Write plots and the HTML report of a run.")
+group = typer.Typer(
+    no_args_is_help=True, help="Evaluate models and baselines on held-out data."
+)
+report = typer.Typer(
+    no_args_is_help=True, help="Write plots and the HTML report of a run."
+)
 
 Promoters = Annotated[
     Path,
@@ -166,7 +170,7 @@ def auc_report(
         )
 
 
-@evaluate.command(
+@group.command(
     "pretraining",
     cls=PlainHelp,
     epilog="Example: bigbird-dna evaluate pretraining results/demo/models/pretrained "
@@ -250,7 +254,7 @@ def evaluate_pretraining(
         )
 
 
-@evaluate.command(
+@group.command(
     "promoters",
     cls=PlainHelp,
     epilog="Example: bigbird-dna evaluate promoters --predictions "
@@ -355,7 +359,7 @@ def rising_bounds(option: str, text: str | None) -> Sequence[float]:
     return bounds
 
 
-@evaluate.command(
+@group.command(
     "test-bins",
     cls=PlainHelp,
     epilog="Example: bigbird-dna evaluate test-bins workflow/config/demo.yaml "
@@ -419,7 +423,7 @@ def predict_test_bins(
         )
 
 
-@evaluate.command(
+@group.command(
     "scan",
     cls=PlainHelp,
     epilog="Example: bigbird-dna evaluate scan "
@@ -493,7 +497,7 @@ def evaluate_scan(
         log(f"{row['predictor']}, within {row['within']:,} bp: {result}")
 
 
-@evaluate.command(
+@group.command(
     "variants",
     cls=PlainHelp,
     epilog="Example: bigbird-dna evaluate variants "

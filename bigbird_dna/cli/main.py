@@ -1,15 +1,64 @@
-"""Entry point of `bigbird-dna`: errors and signals end a command with one line and an exit code."""
+"""The application `bigbird-dna`, whose errors and signals end it with one line and an exit code."""
 
 import io
 import os
 import signal
 import sys
 from types import FrameType
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
+import typer
+from typer.main import get_command
+
+from bigbird_dna.cli import benchmark, evaluate, model, papers, predict, prepare, train
+from bigbird_dna.cli.options import GROUPS
 from bigbird_dna.errors import BigBirdDnaError, Stopped, error_text, printable
 
 IMPORTING = 0.05  # seconds after which a signal that arrived during an import is obeyed
+
+app = typer.Typer(
+    name="bigbird-dna",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def show_version(wanted: bool) -> None:
+    """Print the version and end the command, if this is wanted."""
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"bigbird-dna {version('bigbird-dna')}")
+        raise typer.Exit
+
+
+@app.callback()
+def bigbird_dna(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=show_version,
+            is_eager=True,
+            help="Show the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    """Sparse-attention DNA language models: from a reference genome to promoter scores."""
+
+
+for module in (predict, prepare, train, evaluate, model, benchmark):
+    app.add_typer(module.app)
+for name, group in {
+    "prepare": prepare.group,
+    "train": train.group,
+    "evaluate": evaluate.group,
+    "report": evaluate.report,
+    "model": model.group,
+    "experiment": papers.experiment,
+    "nlp": papers.nlp,
+}.items():
+    app.add_typer(group, name=name, rich_help_panel=GROUPS)
 
 
 def main() -> NoReturn:
@@ -51,10 +100,6 @@ def main() -> NoReturn:
 
 def run() -> int:
     """Run the command of `sys.argv` and return its exit code."""
-    from typer.main import get_command
-
-    from bigbird_dna.cli.app import app
-
     try:
         # Calling the application itself would install Typer's hook for tracebacks.
         get_command(app)()

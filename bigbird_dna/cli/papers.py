@@ -25,10 +25,12 @@ from bigbird_dna.errors import UsageError, check_at_least_one
 from bigbird_dna.papers.experiments import EXPERIMENTS
 
 experiment = typer.Typer(
-    help="Run the papers' experiments: attention mechanisms, pretraining, long inputs."
+    no_args_is_help=True,
+    help="Run the papers' experiments: attention mechanisms, pretraining, long inputs.",
 )
 nlp = typer.Typer(
-    help="Pretrain and fine-tune models on text (requires the optional dependencies nlp)."
+    no_args_is_help=True,
+    help="Pretrain and fine-tune models on text (requires the optional dependencies nlp).",
 )
 
 

@@ -517,7 +517,7 @@ def score_variants(
         typer.Option(
             "--tss",
             metavar="FILE",
-            help="Promoter models: TSS positions, in a file as for prepare promoters.",
+            help="Promoter models: file of TSS positions.",
         ),
     ] = None,
     max_n: MaxN = 0.25,

@@ -1,112 +1,270 @@
-"""Commands that prepare genomes, promoters, sequences, chromatin tracks and tokens for later steps."""
+"""Commands that prepare genomes, promoters, sequences, chromatin tracks and tokens for trainings."""
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated, Literal
 
 import typer
 
-from bigbird_dna.cli import options as opt
-from bigbird_dna.cli.options import argument, option, output, runs
+from bigbird_dna.cli.options import (
+    RESULTS,
+    TRAIN,
+    Aliases,
+    Assembly,
+    Config,
+    Overrides,
+    PlainHelp,
+    Reference,
+    RunReference,
+    RunTokenizer,
+    SequenceColumn,
+    Threads,
+    output_option,
+    read_run,
+)
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 
-if TYPE_CHECKING:
-    from bigbird_dna.config import Config as RunConfig
+app = typer.Typer()
+group = typer.Typer(
+    no_args_is_help=True,
+    help="Prepare genomes, promoters, sequences, chromatin tracks and tokens.",
+)
 
 
+@app.command(
+    "check-config",
+    cls=PlainHelp,
+    rich_help_panel=TRAIN,
+    epilog="Example: bigbird-dna check-config workflow/config/yeast.yaml "
+    "workflow/config/yeast_study.yaml",
+)
 def check_config(
-    files: list[Path] | None = argument(
-        "Configuration files (YAML); later files override earlier ones.",
-        "FILE...",
-        default=None,
-    ),
-    overrides: list[str] | None = opt.OVERRIDES,
-    schema: bool = option(
-        False,
-        None,
-        "Print the JSON Schema of configurations, for editors, and exit.",
-        "",
-        "--schema",
-    ),
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE...",
+            help="Configuration files (YAML); later files override earlier ones.",
+        ),
+    ] = None,
+    overrides: Overrides = None,
+    schema: Annotated[
+        bool,
+        typer.Option(
+            "--schema",
+            help="Print the JSON Schema of configurations, for editors, and exit.",
+        ),
+    ] = False,
 ) -> None:
     """Check the keys and values of a configuration, and their consistency.
 
     An error names the file, line and key and, for an unknown key, the nearest valid key. Files named in the
     configuration are not opened.
-
-    Example: bigbird-dna check-config workflow/config/yeast.yaml workflow/config/yeast_study.yaml
     """
-    from bigbird_dna.config.reading import check_config as check
-    from bigbird_dna.config.reading import json_schema
+    from bigbird_dna.config.reading import check_config, json_schema
 
     if schema:
         typer.echo(json.dumps(json_schema(), indent=1))
         return
     if not files:
         raise UsageError("check-config needs at least one FILE")
-    config = check(files, overrides or ())
-    log(f"{', '.join(map(str, files))}: valid; results directory: {config.results}")
+    run = check_config(files, overrides or ())
+    log(f"{', '.join(map(str, files))}: valid; results directory: {run.results}")
 
 
-@runs("simulate.writing.simulate")
+@app.command(
+    "simulate",
+    cls=PlainHelp,
+    rich_help_panel=TRAIN,
+    epilog="Example: bigbird-dna simulate simulated --seed 1 --megabases 4",
+)
 def simulate(
-    out_dir: Path = argument("Directory for the files, created if missing.", "OUT_DIR"),
-    seed: int = option(1, None, "Random seed; the same seed gives the same bytes."),
-    megabases: float = option(4.0, None, "Size of the genome, Mb (0.1 to 1000)."),
+    out_dir: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT_DIR", help="Directory for the files, created if missing."
+        ),
+    ],
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Random seed; the same seed gives the same bytes."
+        ),
+    ] = 1,
+    megabases: Annotated[
+        float, typer.Option(metavar="F", help="Size of the genome, Mb (0.1 to 1000).")
+    ] = 4.0,
 ) -> None:
     """Simulate a demo genome with known promoters, chromatin tracks and variant effects.
 
     OUT_DIR gets genome.fa.gz, promoters.sga, peaks/*.narrowPeak.gz, tracks.tsv, variants.vcf.gz (true effects
     in INFO), loci.bed.gz and truth.json. Of the contigs demo1 to demo6, demo5 is intended for validation and
     demo6 for testing.
-
-    Example: bigbird-dna simulate simulated --seed 1 --megabases 4
     """
+    from bigbird_dna.simulate.writing import simulate
+
+    simulate(out_dir, seed, megabases)
 
 
-@runs("genome.download.fetch")
-def fetch(
-    key: str = argument("Key of a public file, such as GRCh37.reference."),
-    output: Path = output(..., "FILE", "File to write."),
-    data_dir: Path | None = option(
-        None,
-        "DIR",
-        "Directory searched for the file, recursively, before downloading.",
-        "",
-        "--local-data",
-    ),
+@app.command(
+    "plan",
+    cls=PlainHelp,
+    rich_help_panel=TRAIN,
+    epilog="Example: bigbird-dna plan workflow/config/grch37.yaml --gpu h100 --count 8",
+)
+def plan(
+    config: Config,
+    overrides: Overrides = None,
+    length: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BP",
+            help="Length of the sequences of finetune-sequences.",
+            show_default="not planned",
+            min=1,
+        ),
+    ] = None,
+    gpu: Annotated[
+        Literal["a100", "h100", "h200"] | None,
+        typer.Option(
+            help="Calculate the time on GPUs of this type.", show_default="memory only"
+        ),
+    ] = None,
+    count: Annotated[int, typer.Option(metavar="N", help="Number of GPUs.", min=1)] = 8,
+    threads: Threads = None,
 ) -> None:
-    """Download a public file: interrupted downloads resume, mirrors are tried, and the file is verified.
+    """Print the memory that each training of a configuration needs, for each way to train fewer weights.
 
-    Example: bigbird-dna prepare fetch sacCer3.reference -o sacCer3.fa.gz
+    The columns are in GB per process: weights, gradients, moments of the optimizer, and what a forward pass
+    keeps for the backward pass (activations), measured with two layers in float32. Temporary results, Python
+    and its libraries come on top: 0.5 to 1 GB on a CPU. Activations in bfloat16 take about 0.6 of this. A GPU
+    of this machine is checked as at the start of a training.
+
+    With --gpu, print tokens, floating-point operations, hours and memory of each stage on GPUs instead, and
+    the assumptions of this calculation.
     """
+    import torch
+
+    from bigbird_dna.model.inference import cpu_threads
+    from bigbird_dna.training import plan as planning
+    from bigbird_dna.training.gpu_check import check_gpu
+
+    run, _ = read_run(config, overrides)
+    if torch.cuda.is_available():
+        check_gpu(torch.device("cuda", 0))
+    if gpu is None:
+        names = ("weights", "gradients", "moments", "activations", "total")
+        typer.echo(
+            "training\tadapt\tgradient_checkpointing\trows\ttokens\ttrained_parameters\t"
+            + "\t".join(f"{name}_gb" for name in names)
+        )
+        with cpu_threads(threads):
+            for one in planning.plan_memory(run, length):
+                sizes = (f"{getattr(one, name) / 1e9:.3f}" for name in names)
+                typer.echo("\t".join([*map(str, one[:6]), *sizes]))
+        return
+
+    kind, work = planning.GPUS[gpu], planning.planned_work(run)
+    with cpu_threads(threads):
+        memory = planning.memory_on_gpu(run, work)
+    typer.echo("stage\ttokens\toperations\tgpu_hours\thours\tgb_per_gpu")
+    total = 0.0
+    for stage in work:
+        hours = stage.hours(kind, count)
+        total += hours
+        needed = memory.get(stage.stage)
+        typer.echo(
+            f"{stage.stage}\t{stage.tokens:.2e}\t{stage.operations:.2e}\t{hours * count:.1f}\t{hours:.1f}\t"
+            + (f"{needed / 1e9:.1f}" if needed else "")
+        )
+    typer.echo(f"all\t\t\t{total * count:.1f}\t{total:.1f}\t\n")
+    typer.echo(
+        f"{total / 24:.1f} days on {count} {kind.name}s, calculated. Assumptions:"
+    )
+    for line in planning.assumptions(run, work, kind, count):
+        typer.echo(f"* {line}")
+    for name, needed in memory.items():
+        if needed > kind.memory:
+            typer.echo(
+                f"warning: {name}: does not fit into {kind.memory / 1e9:.0f} GB: raise grad_accumulation"
+            )
 
 
+@group.command(
+    "fetch",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna prepare fetch sacCer3.reference -o sacCer3.fa.gz",
+)
+def fetch(
+    key: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY", help="Key of a public file, such as GRCh37.reference."
+        ),
+    ],
+    output: Annotated[
+        Path,
+        output_option("FILE", "File to write."),
+    ],
+    local_data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Directory searched for the file, recursively, before downloading.",
+        ),
+    ] = None,
+) -> None:
+    """Download a public file: interrupted downloads resume, mirrors are tried, and the file is verified."""
+    from bigbird_dna.genome.download import fetch
+
+    fetch(key, output, local_data)
+
+
+@group.command(
+    "reference",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna prepare reference hg19.fa.gz --assembly GRCh37 "
+    "-o reference.fa.gz",
+)
 def prepare_reference(
-    genome: Path = argument("FASTA, GenBank or EMBL file: plain, gzip or bgzip."),
-    output: Path = output(..., "FILE", "bgzip FASTA to write, with its indices."),
-    assembly: str = opt.ASSEMBLY,
-    aliases: Path | None = opt.ALIASES,
-    only: list[str] = option(
-        [],
-        "NAME",
-        "Contig, region or shell pattern of the prepared genome to write, at unchanged coordinates; repeatable.",
-        "all",
-        "--only",
-    ),
-    exclude: list[str] = option(
-        [],
-        "NAME",
-        "With --only: contig or shell pattern to leave out; repeatable.",
-        "none",
-    ),
-    megabases: float | None = option(
-        None,
-        "F",
-        "With --only: write only the first contig, and of it F Mb after leading N.",
-        "all",
-    ),
+    genome: Annotated[
+        Path,
+        typer.Argument(
+            metavar="GENOME",
+            help="FASTA, GenBank or EMBL file: plain, gzip or bgzip.",
+        ),
+    ],
+    output: Annotated[
+        Path,
+        output_option("FILE", "bgzip FASTA to write, with its indices."),
+    ],
+    assembly: Assembly = "custom",
+    aliases: Aliases = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Contig, region or shell pattern of the prepared genome to write, at "
+            "unchanged coordinates; repeatable.",
+            show_default="all",
+        ),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --only: contig or shell pattern to leave out; repeatable.",
+        ),
+    ] = None,
+    megabases: Annotated[
+        float | None,
+        typer.Option(
+            metavar="F",
+            help="With --only: write only the first contig, and of it F Mb after leading "
+            "N.",
+            show_default="all",
+        ),
+    ] = None,
 ) -> None:
     """Check a genome and write it as upper-case bgzip FASTA (A C G T N) with .fai and .gzi indices.
 
@@ -115,41 +273,57 @@ def prepare_reference(
 
     With --only, such as --only VII or --only 22:1,001-2,000, other bases of these contigs are N, and other
     contigs are left out.
-
-    Example: bigbird-dna prepare reference hg19.fa.gz --assembly GRCh37 -o reference.fa.gz
     """
     from bigbird_dna.genome.assembly import open_assembly
     from bigbird_dna.genome.reference import extract_regions, prepare_reference
 
     names = open_assembly(assembly, aliases)
     if only:
-        extract_regions(genome, output, names, only, exclude, megabases)
+        extract_regions(genome, output, names, only, exclude or (), megabases)
         return
     if exclude or megabases is not None:
         raise UsageError("--exclude and --megabases need --only")
     prepared = prepare_reference(genome, output, names)
     log(
-        f"{output}: {len(prepared.contigs):,} contigs, {sum(prepared.contigs.values()):,} bp, "
-        f"{prepared.unknown:,} N ({prepared.ambiguous:,} of them IUPAC codes)"
+        f"{output}: {len(prepared.contigs):,} contigs, "
+        f"{sum(prepared.contigs.values()):,} bp, {prepared.unknown:,} N "
+        f"({prepared.ambiguous:,} of them IUPAC codes)"
     )
 
 
+@group.command(
+    "promoters",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna prepare promoters promoters.bed "
+    "--reference reference.fa.gz -o promoters.tsv",
+)
 def prepare_promoters(
-    promoters: Path = argument(
-        "EPDnew .sga, .fps or .bed; other .bed, .gff3 or .gtf; each also .gz."
-    ),
-    reference: Path = opt.REFERENCE,
-    output: Path = output(
-        ..., "FILE", "TSV to write; counts are written to a .json of the same name."
-    ),
-    assembly: str = opt.ASSEMBLY,
-    aliases: Path | None = opt.ALIASES,
-    chain: Path | None = option(
-        None, None, "liftOver chain file to the assembly of the reference."
-    ),
-    from_assembly: str | None = option(
-        None, None, "Assembly from which the chain lifts."
-    ),
+    promoters: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PROMOTERS",
+            help="EPDnew .sga, .fps or .bed; other .bed, .gff3 or .gtf; each also .gz.",
+        ),
+    ],
+    reference: Reference,
+    output: Annotated[
+        Path,
+        output_option(
+            "FILE", "TSV to write; counts are written to a .json of the same name."
+        ),
+    ],
+    assembly: Assembly = "custom",
+    aliases: Aliases = None,
+    chain: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="liftOver chain file to the assembly of the reference."
+        ),
+    ] = None,
+    from_assembly: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Assembly from which the chain lifts."),
+    ] = None,
 ) -> None:
     """Map promoters to a reference: lift over, rename contigs, drop off-reference sites and duplicates.
 
@@ -157,12 +331,10 @@ def prepare_promoters(
     annotations, genes without a transcript start at their own 5' end, or at that of their CDS; pseudogenes
     are not used. Warns if the start sites of the strands do not fit each other: they may be on the wrong
     strand, or off by one or two bases.
-
-    Example: bigbird-dna prepare promoters promoters.bed --reference reference.fa.gz -o promoters.tsv
     """
     from bigbird_dna.genome.assembly import open_assembly
     from bigbird_dna.genome.promoters import prepare_promoters, read_loci
-    from bigbird_dna.genome.reference import Reference
+    from bigbird_dna.genome.reference import Reference as Genome
     from bigbird_dna.genome.start_site_check import check_start_sites
 
     if (chain is None) != (from_assembly is None):
@@ -173,64 +345,147 @@ def prepare_promoters(
     counts = prepare_promoters(
         promoters, reference, output, open_assembly(assembly, aliases), lift
     )
-    numbers = [
+    numbers = ", ".join(
         f"{value:,} {key.replace('_', ' ')}"
         for key, value in counts.items()
         if isinstance(value, int)
-    ]
-    log(f"{output}: {', '.join(numbers)}")
-    with Reference(reference) as genome:
-        for problem in check_start_sites(read_loci(output), genome):
+    )
+    log(f"{output}: {numbers}")
+    with Genome(reference) as opened:
+        for problem in check_start_sites(read_loci(output), opened):
             log(f"warning: {promoters}: {problem}")
 
 
+@group.command(
+    "promoter-windows",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna prepare promoter-windows workflow/config/demo.yaml",
+)
+def prepare_windows(
+    config: Config,
+    overrides: Overrides = None,
+    reference: RunReference = None,
+    promoters: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TSV",
+            help="Start sites, as written by prepare promoters.",
+            show_default=str(RESULTS.promoters),
+        ),
+    ] = None,
+    annotation: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="GFF3 or GTF, also .gz, whose CDS give the coding fraction of each "
+            "window. The negative set intergenic needs it.",
+            show_default="the file of promoters.annotation, or none",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        output_option("DIR", "Data set to write.", RESULTS.windows),
+    ] = None,
+) -> None:
+    """Build a promoter data set: windows around every TSS and the negative sets."""
+    from bigbird_dna.data.promoter_windows import prepare_windows
+    from bigbird_dna.genome.sources import annotation_file
+
+    run, paths = read_run(config, overrides)
+    prepare_windows(
+        run,
+        reference or paths.reference,
+        promoters or paths.promoters,
+        output or paths.windows,
+        annotation or annotation_file(run),
+    )
+
+
+@group.command(
+    "sequences",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna prepare sequences promoters.fa --negatives others.fa "
+    "-o promoter-data",
+)
 def prepare_sequences(
-    data: list[Path] = opt.SEQUENCE_FILES,
-    output: Path = output(..., "DIR", "Data set to write."),
-    negatives: Path | None = option(
-        None, "FASTA", "Sequences of the negative set 'user'.", "none"
-    ),
-    splits: Path | None = option(
-        None,
-        "TSV",
-        "Table of record and split (train, valid, test).",
-        "80/10/10 %, similar ones together",
-    ),
-    negative_set: list[str] | None = option(
-        None,
-        "NAME",
-        "Negative set: user, substituted, permuted or dinucleotide_shuffled; repeatable.",
-        "user with --negatives, else substituted and permuted",
-    ),
-    negatives_per_positive: int = option(
-        1,
-        "N",
-        "Negatives per training promoter of each set made from promoters.",
-        least=1,
-    ),
-    length: int | None = option(
-        None,
-        "BP",
-        "Trim all sequences to this length, around their center.",
-        "not trimmed",
-        least=20,
-    ),
-    upstream: int | None = option(
-        None,
-        "BP",
-        "Bases of a sequence before the TSS, after trimming.",
-        "half",
-        least=0,
-    ),
-    similarity: float = option(
-        0.2,
-        "FRACTION",
-        "Minimum fraction of shared 16-mers, on either strand, of similar sequences.",
-    ),
-    sequence_column: str = opt.SEQUENCE_COLUMN,
-    label_column: str = opt.LABEL_COLUMN,
-    split_column: str = opt.SPLIT_COLUMN,
-    seed: int = option(1, None, "Random seed of the splits."),
+    data: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DATA...",
+            help="FASTA of positives, or tables (CSV, TSV, Parquet) of sequences with "
+            "labels 0 and 1; each also .gz.",
+        ),
+    ],
+    output: Annotated[
+        Path,
+        output_option("DIR", "Data set to write."),
+    ],
+    negatives: Annotated[
+        Path | None,
+        typer.Option(metavar="FASTA", help="Sequences of the negative set 'user'."),
+    ] = None,
+    splits: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TSV",
+            help="Table of record and split (train, valid, test).",
+            show_default="80/10/10 %, similar ones together",
+        ),
+    ] = None,
+    negative_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SET",
+            help="user, substituted, permuted or dinucleotide_shuffled; repeatable.",
+            show_default="user with --negatives, else substituted and permuted",
+        ),
+    ] = None,
+    negatives_per_positive: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Negatives per training promoter of each set made from promoters.",
+            min=1,
+        ),
+    ] = 1,
+    length: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BP",
+            help="Trim all sequences to this length, around their center.",
+            show_default="not trimmed",
+            min=20,
+        ),
+    ] = None,
+    upstream: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BP",
+            help="Bases of a sequence before the TSS, after trimming.",
+            show_default="half",
+            min=0,
+        ),
+    ] = None,
+    similarity: Annotated[
+        float,
+        typer.Option(
+            metavar="FRACTION",
+            help="Minimum fraction of shared 16-mers, on either strand, of similar "
+            "sequences.",
+        ),
+    ] = 0.2,
+    sequence_column: SequenceColumn = "sequence",
+    label_column: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Column of a table with the labels."),
+    ] = "label",
+    split_column: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Column of a table with the splits, if any."),
+    ] = "split",
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Random seed of the splits.")
+    ] = 1,
 ) -> None:
     """Build a promoter data set from custom sequences, without a genome.
 
@@ -238,14 +493,11 @@ def prepare_sequences(
     train.csv, dev.csv and test.csv. FASTA records without a name, or with that of another record, get a
     number.
 
-    DIR contains the files of prepare promoter-windows, for --windows of finetune-promoter and train
-    baseline-promoter; sequences.fa.gz for their --reference; training.fa.gz and test.fa.gz with the sequences
-    of these splits; and splits.tsv with the split of each record and its group of similar sequences.
-
-    Example: bigbird-dna prepare sequences promoters.fa --negatives others.fa -o promoter-data
+    DIR contains the files of prepare promoter-windows; sequences.fa.gz for --reference of finetune-promoter;
+    training.fa.gz and test.fa.gz with the sequences of these splits; and splits.tsv with the split of each
+    record and its group of similar sequences.
     """
-    from bigbird_dna.data.custom_sequences import SequenceOptions
-    from bigbird_dna.data.custom_sequences import prepare_sequences as build
+    from bigbird_dna.data.custom_sequences import SequenceOptions, prepare_sequences
     from bigbird_dna.genome.sequence_tables import TableColumns
 
     options = SequenceOptions(
@@ -257,123 +509,60 @@ def prepare_sequences(
         seed,
     )
     columns = TableColumns(sequence_column, (label_column,), split_column)
-    build(data, output, options, negatives=negatives, splits=splits, columns=columns)
-
-
-def _annotation(settings: "RunConfig", _: opt.Given) -> Path | None:
-    from bigbird_dna.genome.sources import annotation_file
-
-    return annotation_file(settings)
-
-
-@runs("data.promoter_windows.prepare_windows", annotation=_annotation)
-def prepare_windows(
-    config: Path = opt.CONFIG,
-    overrides: list[str] | None = opt.OVERRIDES,
-    reference: Path | None = opt.RUN_REFERENCE,
-    promoters: Path | None = option(
-        None,
-        "TSV",
-        "Start sites, as written by prepare promoters.",
-        opt.RESULTS.promoters,
-        "--promoters",
-    ),
-    annotation: Path | None = option(
-        None,
-        "FILE",
-        "GFF3 or GTF, also .gz, whose CDS give the coding fraction of each window. The negative set "
-        "intergenic needs it.",
-        "the file of promoters.annotation, or none",
-    ),
-    output: Path | None = output(
-        None, "DIR", "Data set to write.", opt.RESULTS.windows
-    ),
-) -> None:
-    """Build a promoter data set: windows around every TSS and the negative sets.
-
-    Example: bigbird-dna prepare promoter-windows workflow/config/demo.yaml
-    """
-
-
-def _corpus(settings: "RunConfig", _: opt.Given) -> Path:
-    return (
-        settings.paths.reference
-        if settings.has_genome
-        else settings.paths.training_sequences
+    prepare_sequences(
+        data, output, options, negatives=negatives, splits=splits, columns=columns
     )
 
 
-@runs("tokens.encode.train_tokenizer", reference=_corpus)
-def train_tokenizer(
-    config: Path = opt.CONFIG,
-    reference: Path | None = opt.RUN_REFERENCE,
-    output: Path | None = output(
-        None, "FILE", "Tokenizer to write.", opt.RESULTS.tokenizer
-    ),
-    overrides: list[str] | None = opt.OVERRIDES,
-) -> None:
-    """Train a BPE vocabulary on the training contigs or, without a genome, on the training sequences.
-
-    The corpus is a random sample of sentences of length tokens.sentence_bases, tokens.corpus_megabases in
-    total. Training needs about 80 MB of memory per megabase. Sentences with more than half N are excluded.
-    The seed is that of the configuration.
-
-    Example: bigbird-dna prepare tokenizer workflow/config/demo.yaml
-    """
-
-
-@runs("tokens.encode.tokenize")
-def tokenize(
-    config: Path = opt.CONFIG,
-    reference: Path | None = opt.RUN_REFERENCE,
-    tokenizer: Path | None = opt.RUN_TOKENIZER,
-    output: Path | None = output(
-        None, "DIR", "Directory for the token stores.", opt.RESULTS.tokens
-    ),
-    workers: int | None = opt.THREADS,
-    overrides: list[str] | None = opt.OVERRIDES,
-) -> None:
-    """Split the genome into documents and write the token stores train, valid and test.
-
-    Training contigs are read in tokens.genome_passes passes with different start positions, other contigs in
-    one pass. Sentences with more than half N are excluded and counted in store.json. Each store is written
-    atomically. statistics.json has the mean number of bases per token.
-
-    Example: bigbird-dna prepare tokens workflow/config/demo.yaml
-    """
-
-
+@group.command(
+    "chromatin",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna prepare chromatin workflow/config/demo.yaml",
+)
 def prepare_chromatin(
-    config: Path = opt.CONFIG,
-    overrides: list[str] | None = opt.OVERRIDES,
-    tracks: Path | None = option(
-        None,
-        "FILE|DIR",
-        "Track table or directory of peak files; for tracks tss, the TSV of prepare promoters.",
-        "chromatin.data.tracks",
-        "--track-table",
-    ),
-    bundle: Path | None = option(
-        None,
-        "FILE|DIR",
-        "DeepSEA training data with bins and labels, as an archive or unpacked.",
-        opt.RESULTS.download("deepsea_train_bundle.v0.9.tar.gz"),
-        "--deepsea-bundle",
-    ),
-    bins: Path | None = option(
-        None,
-        "FILE",
-        "Bins of the DeepSEA training data, plain or compressed.",
-        opt.RESULTS.download("allTFs.pos.bed.tar.gz"),
-        "--deepsea-bins",
-    ),
-    blacklist: Path | None = option(
-        None, "BED", "Regions whose bins are excluded.", "chromatin.data.blacklist"
-    ),
-    reference: Path | None = opt.RUN_REFERENCE,
-    output: Path | None = output(
-        None, "DIR", "Data set to write.", opt.RESULTS.chromatin_data
-    ),
+    config: Config,
+    overrides: Overrides = None,
+    tracks: Annotated[
+        Path | None,
+        typer.Option(
+            "--track-table",
+            metavar="FILE|DIR",
+            help="Track table or directory of peak files; for tracks tss, the TSV of "
+            "prepare promoters.",
+            show_default="chromatin.data.tracks",
+        ),
+    ] = None,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            "--deepsea-bundle",
+            metavar="FILE|DIR",
+            help="DeepSEA training data with bins and labels, as an archive or unpacked.",
+            show_default=str(RESULTS.download("deepsea_train_bundle.v0.9.tar.gz")),
+        ),
+    ] = None,
+    bins: Annotated[
+        Path | None,
+        typer.Option(
+            "--deepsea-bins",
+            metavar="FILE",
+            help="Bins of the DeepSEA training data, plain or compressed.",
+            show_default=str(RESULTS.download("allTFs.pos.bed.tar.gz")),
+        ),
+    ] = None,
+    blacklist: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="BED",
+            help="Regions whose bins are excluded.",
+            show_default="chromatin.data.blacklist",
+        ),
+    ] = None,
+    reference: RunReference = None,
+    output: Annotated[
+        Path | None,
+        output_option("DIR", "Data set to write.", RESULTS.chromatin_data),
+    ] = None,
 ) -> None:
     """Label the bins of the reference with the peaks of every track, and assign them to splits.
 
@@ -384,8 +573,6 @@ def prepare_chromatin(
     With splits.max_train_test_similarity, training bins are left out if the 1,000 bp around them are that
     similar to those of a held-out bin: the score of the best local alignment (match +1, mismatch -1, gap -2
     per base) divided by the length.
-
-    Example: bigbird-dna prepare chromatin workflow/config/demo.yaml
     """
     from bigbird_dna.config import DEEPSEA
     from bigbird_dna.data.chromatin import prepare_data
@@ -394,7 +581,7 @@ def prepare_chromatin(
     from bigbird_dna.finetuning.similar import drop_similar_bins
 
     published = [] if bundle is None else [f"chromatin.data.tracks={DEEPSEA}"]
-    settings, paths = opt.read_run(config, [*(overrides or ()), *published])
+    run, paths = read_run(config, [*(overrides or ()), *published])
     reference = reference or paths.reference
     output = output or paths.chromatin_data
     sources = {
@@ -403,11 +590,73 @@ def prepare_chromatin(
         "bundle": bundle,
         "bins": bins,
     }
-    similarity = settings.splits.max_train_test_similarity
+    similarity = run.splits.max_train_test_similarity
     if similarity is None:
-        prepare_data(settings, reference, output, **sources)
+        prepare_data(run, reference, output, **sources)
         return
     check_directory(output)
     with scratch_directory(output.parent) as scratch:
-        prepare_data(settings, reference, scratch / "all", **sources)
+        prepare_data(run, reference, scratch / "all", **sources)
         drop_similar_bins(scratch / "all", reference, output, similarity)
+
+
+@group.command(
+    "tokenizer",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna prepare tokenizer workflow/config/demo.yaml",
+)
+def train_tokenizer(
+    config: Config,
+    reference: RunReference = None,
+    output: Annotated[
+        Path | None,
+        output_option("FILE", "Tokenizer to write.", RESULTS.tokenizer),
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Train a BPE vocabulary on the training contigs or, without a genome, on the training sequences.
+
+    The corpus is a random sample of sentences of length tokens.sentence_bases, tokens.corpus_megabases in
+    total. Training needs about 80 MB of memory per megabase. Sentences with more than half N are excluded.
+    The seed is that of the configuration.
+    """
+    from bigbird_dna.tokens.encode import train_tokenizer
+
+    run, paths = read_run(config, overrides)
+    corpus = paths.reference if run.has_genome else paths.training_sequences
+    train_tokenizer(run, reference or corpus, output or paths.tokenizer)
+
+
+@group.command(
+    "tokens",
+    cls=PlainHelp,
+    epilog="Example: bigbird-dna prepare tokens workflow/config/demo.yaml",
+)
+def tokenize(
+    config: Config,
+    reference: RunReference = None,
+    tokenizer: RunTokenizer = None,
+    output: Annotated[
+        Path | None,
+        output_option("DIR", "Directory for the token stores.", RESULTS.tokens),
+    ] = None,
+    threads: Threads = None,
+    overrides: Overrides = None,
+) -> None:
+    """Split the genome into documents and write the token stores train, valid and test.
+
+    Training contigs are read in tokens.genome_passes passes with different start positions, other contigs in
+    one pass. Sentences with more than half N are excluded and counted in store.json. Each store is written
+    atomically. statistics.json has the mean number of bases per token.
+    """
+    from bigbird_dna.gpus import available_cores
+    from bigbird_dna.tokens.encode import tokenize
+
+    run, paths = read_run(config, overrides)
+    tokenize(
+        run,
+        reference or paths.reference,
+        tokenizer or paths.tokenizer,
+        output or paths.tokens,
+        threads or available_cores(),
+    )

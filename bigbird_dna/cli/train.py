@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     pass
 
 app = typer.Typer()
-baselines = typer.Typer(
-    help="Train baselines. Models are trained by pretrain and finetune-…."
+group = typer.Typer(
+    no_args_is_help=True,
+    help="Train baselines. Models are trained by pretrain and finetune-….",
 )
 
 LabeledFiles = Annotated[
@@ -412,7 +413,7 @@ def audit_dataset(
         typer.echo(line)
 
 
-@baselines.command(
+@group.command(
     "baseline",
     cls=PlainHelp,
     epilog="Example: bigbird-dna train baseline promoter workflow/config/demo.yaml "

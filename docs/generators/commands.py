@@ -6,7 +6,7 @@ from typing import Any
 import typer
 from typer.main import get_command
 
-from bigbird_dna.cli.app import app
+from bigbird_dna.cli.main import app
 
 from .markdown import code, escaped, paragraphs, table
 

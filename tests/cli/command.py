@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pandas as pd
 from typer.testing import CliRunner
 
-from bigbird_dna.cli.app import app
+from bigbird_dna.cli.main import app
 from tests.golden.messages import message
 
 

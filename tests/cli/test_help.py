@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from bigbird_dna.cli.app import app
+from bigbird_dna.cli.main import app
 from bigbird_dna.cli.options import PlainHelp
 from tests.cli.command import Run
 

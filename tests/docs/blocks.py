@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from typer.main import get_command
 
-from bigbird_dna.cli.app import app
+from bigbird_dna.cli.main import app
 from tests.conftest import REPOSITORY
 
 CHECK = "<!-- check"

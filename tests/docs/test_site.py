@@ -11,7 +11,7 @@ import pytest
 from typer.main import get_command
 
 import bigbird_dna
-from bigbird_dna.cli.app import app
+from bigbird_dna.cli.main import app
 from bigbird_dna.config import Config
 from docs.generators.configuration import sections
 from docs.generators.root_pages import relinked

@@ -57,7 +57,7 @@ def test_commands_of_text_say_what_to_install(tmp_path: Path, missing: str) -> N
 
 def test_commands_of_genomes_import_nothing_of_text() -> None:
     outcome = python(
-        "import bigbird_dna.scoring.models, bigbird_dna.cli.app, bigbird_dna.model.directory\n"
+        "import bigbird_dna.scoring.models, bigbird_dna.cli.main, bigbird_dna.model.directory\n"
         "print([name for name in sys.modules if name.startswith('bigbird_dna.papers.nlp')\n"
         "       or name in ('transformers', 'tokenizers', 'datasets', 'rouge_score')])\n"
     )
