@@ -25,7 +25,7 @@ def similar_rows(
     """Return the training windows (N,) that have at least this similarity to a held-out window.
 
     The remaining windows are compared again until no similar one is found. Then the nearest training window
-    of each held-out window, as found by `evaluate nearest-fasta`, is below the threshold.
+    of each held-out window, as found by `aligned_pairs`, is below the threshold.
     """
     similar = np.zeros(training.number, np.bool_)
     # Held-out windows whose candidates have changed; the others would find the same pairs again.

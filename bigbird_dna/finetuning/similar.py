@@ -1,4 +1,4 @@
-"""The nearest training window per held-out window, the nearest-window baseline, and similarity filtering."""
+"""Chromatin data sets without the training bins that are similar to a held-out bin."""
 
 from pathlib import Path
 from typing import Any

@@ -19,7 +19,7 @@ from bigbird_dna.data.predictions import of_split, read_bits
 from bigbird_dna.disk.atomic import atomic_path, reading
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.disk.tables import Schema, read_table, write_table
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.pages import (
     ShownTable,
     data_uri,
@@ -314,18 +314,6 @@ def steps_table(paths: Sequence[Path]) -> tuple[ShownTable | None, str]:
     headings = ["step", "time, h:m:s", "CPU time, h:m:s", "peak memory, MB"]
     total = sum(cells[0] or 0.0 for _, cells in steps)
     return ShownTable(headings, [False, True, True, True], rows), clock(total)
-
-
-def check_benchmarks(directory: Path | None) -> None:
-    """`UsageError` if the directory of Snakemake's benchmark files is not a directory."""
-    if directory is not None and not directory.is_dir():
-        raise UsageError(f"--benchmarks {directory} must be a directory")
-
-
-def processor_seconds(path: Path) -> float | None:
-    """Return the CPU time of a step from its benchmark file; None if missing or not measured."""
-    cells = _measured(path, "cpu_time") if path.is_file() else []
-    return cells[0] if cells else None
 
 
 def _measured(path: Path, *names: str) -> list[float | None]:

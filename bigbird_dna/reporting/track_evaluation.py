@@ -339,11 +339,3 @@ def groups_table(table: pd.DataFrame, compare: Sequence[str] = ()) -> pd.DataFra
 def other_auroc(name: str) -> str:
     """Return the column with the AUROC of the predictor of a delta."""
     return "published_auroc" if name == PUBLISHED else f"auroc_{name}"
-
-
-def excluded_tracks(table: pd.DataFrame) -> Mapping[str, list[str]]:
-    """Return the names of tracks excluded from the metrics of their group, by reason."""
-    found: dict[str, list[str]] = {}
-    for row in table[~table["counted"]].itertuples():
-        found.setdefault(str(row.note), []).append(str(row.track))
-    return found
