@@ -55,8 +55,7 @@ def fetch_model(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="List of published models; docs/files/model-catalog.md describes its "
-            "format.",
+            help="List of published models; docs/files.md describes its format.",
             show_default="the package's list",
         ),
     ] = None,

@@ -120,7 +120,7 @@ def explain(
     model
         A promoter, chromatin, sequence or pretrained masked-token model, or its directory.
     targets
-        BED regions or a VCF, with `reference`; or FASTA or a table of sequences (docs/files/explanations.md).
+        BED regions or a VCF, with `reference`; or FASTA or a table of sequences (docs/files.md).
         A region of one base is a start site (promoter models and models of start sites).
     output
         Directory to write: tables, arrays for TF-MoDISco, bigWig, BED of seqlets, and a page.

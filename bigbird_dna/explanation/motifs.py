@@ -105,7 +105,7 @@ def find_motifs(
     explained
         Directories that `explain` wrote, each of other outputs, with sequences of at least 35 bp.
     output
-        Directory to write: tables, motifs in MEME format, and a page (docs/files/explanations.md).
+        Directory to write: tables, motifs in MEME format, and a page (docs/files.md).
     matrices, taxon
         A file of matrices in JASPAR format; None: JASPAR's core matrices for a taxonomic group.
     max_q

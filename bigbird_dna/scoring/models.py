@@ -147,7 +147,7 @@ class PromoterModel(promoter.LoadedPromoterModel, Model):
         reference
             FASTA of the regions, plain or bgzip.
         aliases
-            File of alternative contig names, if the regions use other names (see docs/files/reference.md).
+            File of alternative contig names, if the regions use other names (see docs/files.md).
         stride
             Distance in bp between the windows, or between the candidate TSS positions, of a region.
         max_n
@@ -226,7 +226,7 @@ class PromoterModel(promoter.LoadedPromoterModel, Model):
             FASTA of the variants, plain or bgzip; alternative contig names, as for `predict_regions`.
         sites
             Regions (see `predict_regions`) whose first base in transcription order is a TSS; or a file of
-            start sites (docs/files/promoters.md), such as EPDnew's.
+            start sites (docs/files.md), such as EPDnew's.
         stride
             Distance in bp between the tested sites if `sites` is not given.
         max_n

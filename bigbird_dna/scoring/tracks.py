@@ -172,7 +172,7 @@ def predict_tracks(
     output, format
         As for `score_promoters`; the formats are tsv, bed, bigwig (one track) and parquet.
     aliases
-        File of alternative contig names, if the regions use other names (docs/files/reference.md).
+        File of alternative contig names, if the regions use other names (docs/files.md).
     tracks
         Tracks, groups or shell patterns, comma-separated; None: all.
     summary

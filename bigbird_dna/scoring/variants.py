@@ -141,7 +141,7 @@ def score_variants(
     output, format
         File to write atomically, as "vcf" or "tsv" (None: by its extension, or vcf). None or "-": standard
         output. `.gz` means bgzip, with an index if the input is sorted; `.bcf` is BCF. See
-        docs/files/variants.md.
+        docs/files.md.
     tracks
         Chromatin models only: tracks, groups or shell patterns. Only these are considered, and the values of
         each are written. None: all tracks are considered, and only the largest effect is written.
@@ -151,7 +151,7 @@ def score_variants(
         Only records on these contigs, by any name in the assembly's table of names; only records whose REF
         overlaps the regions of a BED file. If both are given, records must satisfy both.
     aliases
-        File of alternative contig names, if the VCF uses other names (docs/files/reference.md).
+        File of alternative contig names, if the VCF uses other names (docs/files.md).
     offsets
         Chromatin and pretrained models only: number of windows to average over, shifted within the length of
         a few tokens, each on both strands; None: 4.
@@ -166,7 +166,7 @@ def score_variants(
     stride, sites
         `stride`, for models of single windows only: distance in bp of the TSS positions tested around a
         variant (None: 20). `sites`, for all promoter models: a file of the positions to test, as for
-        `prepare_promoters` (docs/files/promoters.md), in which lines of BED may lack a strand. The position
+        `prepare_promoters` (docs/files.md), in which lines of BED may lack a strand. The position
         with the largest change is written.
     max_n
         Alleles with a larger fraction of N in a window are listed, but not scored.

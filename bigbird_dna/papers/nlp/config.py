@@ -68,7 +68,7 @@ class GeneratedConfig(Section):
 
 
 class FilesConfig(Section):
-    """User-supplied files, in the format of docs/files/text-records.md."""
+    """User-supplied files, in the format of docs/reference/text-tasks.md."""
 
     train: FileName = Field(description="file of training records")
     valid: FileName = Field(description="file of validation records")

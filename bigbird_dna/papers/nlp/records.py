@@ -1,4 +1,4 @@
-"""Records of tasks on text, and their predictions: JSON lines in UTF-8 (docs/files/text-records.md).
+"""Records of tasks on text, and their predictions: JSON lines in UTF-8 (docs/reference/text-tasks.md).
 
 The content of records is declared here. Readers use bounded memory, and errors name file and line. Files may
 be gzip.
