@@ -394,11 +394,10 @@ def test_a_number_with_an_exponent_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("seed: 1\nseed: 2", "line 2, column 1"),
+        ("seed: 1\nseed: 2", "line 2"),
         ("__use_yte__: true\ngenome: {valid: [demo5], test: [demo6]}", "'__use_yte__'"),
-        ("seed: 1:30", "line 1, column 7"),
     ],
-    ids=["twice", "template", "sixties"],
+    ids=["twice", "template"],
 )
 def test_a_file_that_snakemake_reads_otherwise_is_refused(
     tmp_path: Path, text: str, named: str
