@@ -349,6 +349,14 @@ def inside(interval: Interval, contigs: Mapping[str, int]) -> bool:
     return length is not None and interval.start >= 0 and interval.end <= length
 
 
+def window_start(starts: Positions, size: int, window: int) -> Positions:
+    """Return the start of the model's window around each bin; window and bin have the same center base.
+
+    It may be negative near a contig's start. DeepSEA: 200-bp bins, 1000-bp windows from 400 bp upstream.
+    """
+    return np.asarray(starts + size // 2 - window // 2)
+
+
 def centered_tiles(length: int, size: int, stride: int) -> Iterator[int]:
     """Yield the starts of windows of `size` bp that cover a contig of `length` bp, in ascending order.
 

@@ -21,7 +21,7 @@ from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, meant
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown
 from bigbird_dna.genome.intervals import parse_region
-from bigbird_dna.genome.sequence import Interval, Intervals, Positions
+from bigbird_dna.genome.sequence import Interval, Intervals, Positions, window_start
 
 _WRITTEN = re.compile(
     r"(?P<contig>.+):(?P<first>[0-9]{1,18})-(?P<last>[0-9]{1,18})", re.ASCII
@@ -329,14 +329,6 @@ def _cut(contig: str, length: int, named: Sequence[NamedRegion]) -> tuple[Segmen
 # Bin i of a contig is `[i * stride, i * stride + size)`; bins that would extend beyond the contig are not
 # made. A gap between training and held-out bins ensures that no window of one overlaps a window or named
 # region of the other.
-
-
-def window_start(starts: Positions, size: int, window: int) -> Positions:
-    """Return the start of the model's window around each bin; window and bin have the same center base.
-
-    It may be negative near a contig's start. DeepSEA: 200-bp bins, 1000-bp windows from 400 bp upstream.
-    """
-    return np.asarray(starts + size // 2 - window // 2)
 
 
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")

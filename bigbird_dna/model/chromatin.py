@@ -14,15 +14,14 @@ from bigbird_dna.config.section import SCORED_CENTER
 from bigbird_dna.errors import UsageError, check_at_least_one, check_fraction
 from bigbird_dna.genome.chromatin.tracks import TSS_TRACKS, Track, select_tracks
 from bigbird_dna.genome.given_sequences import Sequences, fit_windows, read_sequences
-from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import (
     Interval,
     Strand,
     fraction_n,
     inside,
     reverse_complement,
+    window_start,
 )
-from bigbird_dna.genome.splits import window_start
 from bigbird_dna.model.batching import (
     BinRows,
     View,
@@ -40,6 +39,8 @@ from bigbird_dna.model.settings import ChromatinSettings
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from bigbird_dna.genome.reference import Reference
 
 
 class ChromatinOptions(TypedDict, total=False):
@@ -374,14 +375,14 @@ class SharedWindows(NamedTuple):
     owner: npt.NDArray[np.int64]
     place: npt.NDArray[np.int64]
 
-    def reach_beyond(self, reference: Reference) -> npt.NDArray[np.bool_]:
+    def reach_beyond(self, reference: "Reference") -> npt.NDArray[np.bool_]:
         """Whether each window (W,) extends beyond its contig."""
         return np.array(
             [not inside(window, reference.contigs) for window in self.windows], np.bool_
         )
 
     def predicted(
-        self, reference: Reference, predict: Predictor, max_n: float = 1.0
+        self, reference: "Reference", predict: Predictor, max_n: float = 1.0
     ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
         """Yield batches of bins: their numbers (m,) and their probabilities (m, T).
 
@@ -405,7 +406,7 @@ class SharedWindows(NamedTuple):
             yield bins, values[row[self.owner[bins] - first], self.place[bins]]
 
 
-def _fetched(reference: Reference, windows: Sequence[Interval]) -> list[str]:
+def _fetched(reference: "Reference", windows: Sequence[Interval]) -> list[str]:
     """Bases of windows on the forward strand; one that overlaps its predecessor is read with it."""
     runs: list[list[Interval]] = []
     for window in windows:

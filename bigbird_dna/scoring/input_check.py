@@ -1,12 +1,16 @@
 """A warning if the DNA of an input differs from the sequence that the model was trained on."""
 
+from typing import TYPE_CHECKING
+
 from bigbird_dna.console import log
 from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.profile import K, KmerCounts, TrainingProfile, spaced_parts
-from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import whole_contigs
 from bigbird_dna.model.catalog import stored_name
 from bigbird_dna.model.model import LoadedModel, training_profile_of
+
+if TYPE_CHECKING:
+    from bigbird_dna.genome.reference import Reference
 
 _REFERENCE_BASES = 500_000  # of a reference that are compared
 
@@ -35,7 +39,7 @@ class InputCheck:
             if self._counts.is_full:
                 self.finish()
 
-    def read(self, reference: Reference) -> None:
+    def read(self, reference: "Reference") -> None:
         """Read parts of a whole reference."""
         if self._profile is not None:
             for part in spaced_parts(

@@ -18,8 +18,8 @@ from bigbird_dna.genome.sequence import (
     centered_tiles,
     clean,
     reverse_complement,
+    window_start,
 )
-from bigbird_dna.genome.splits import window_start
 from bigbird_dna.model.batching import centered_bins, middle_bins, whole_bins
 from bigbird_dna.model.chromatin import share_windows
 from bigbird_dna.scoring.regions import Region

@@ -36,8 +36,8 @@ from bigbird_dna.genome.chromatin.labels import (
 )
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, write_tracks
 from bigbird_dna.genome.intervals import place_peaks, read_peaks
-from bigbird_dna.genome.sequence import Interval, Intervals
-from bigbird_dna.genome.splits import SPLITS, Split, window_start
+from bigbird_dna.genome.sequence import Interval, Intervals, window_start
+from bigbird_dna.genome.splits import SPLITS, Split
 
 BINS = Schema.of("text contig; count start end; text split")
 COLUMNS = BINS.names

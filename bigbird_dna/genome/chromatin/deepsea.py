@@ -37,8 +37,8 @@ from bigbird_dna.genome.chromatin.matlab import MatArray, open_mat
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.intervals import read_intervals
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, Positions, base_codes
-from bigbird_dna.genome.splits import SPLITS, Split, window_start
+from bigbird_dna.genome.sequence import Interval, Positions, base_codes, window_start
+from bigbird_dna.genome.splits import SPLITS, Split
 
 CHANNELS = "AGCT"
 BIN = 200  # bp

@@ -25,8 +25,9 @@ from bigbird_dna.genome.sequence import (
     Intervals,
     Positions,
     unknown_runs,
+    window_start,
 )
-from bigbird_dna.genome.splits import EXCLUDED, GAP, RegionSplits, window_start
+from bigbird_dna.genome.splits import EXCLUDED, GAP, RegionSplits
 
 Bytes = npt.NDArray[np.uint8]
 

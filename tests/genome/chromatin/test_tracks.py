@@ -21,8 +21,8 @@ from bigbird_dna.genome.chromatin.tracks import (
     write_tracks,
 )
 from bigbird_dna.genome.intervals import Peaks, place_peaks, read_peaks
-from bigbird_dna.genome.sequence import Intervals, Locus
-from bigbird_dna.genome.splits import GAP, window_start
+from bigbird_dna.genome.sequence import Intervals, Locus, window_start
+from bigbird_dna.genome.splits import GAP
 from tests.genome.formats import DEEPSEA, PACKINGS, SUPPLEMENT
 from tests.golden.messages import fails
 from tests.toys import region_splits, written
