@@ -178,23 +178,3 @@ def test_the_command_explains_a_start_site(
     scores = model.view_scores([around(600, "-")], views)[:, 0, COLUMN["+"]]
     assert row.score == pytest.approx(scores.mean(), abs=1e-4)
     refused(run(*words, "--tracks", "TSS-", "-o", tmp_path / "x"), 2, "one output")
-    (home / "bed.bed").write_text("a\t500\t560\tx\t0\t+\n")
-    words = (
-        "design",
-        home / "model",
-        home / "bed.bed",
-        "--reference",
-        home / "genome.fa",
-        "--edits",
-        1,
-    )
-    assert run(*words, "-o", tmp_path / "designed").code == 0
-    motif = (
-        "marginalize",
-        home / "model",
-        "TATAAA",
-        home / "bed.bed",
-        "--reference",
-        home / "genome.fa",
-    )
-    assert run(*motif, "-o", tmp_path / "inserted").code == 0
