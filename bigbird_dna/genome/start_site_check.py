@@ -28,6 +28,7 @@ FEWEST = 40  # start sites per strand
 _SMOOTHED = 11  # bp over which the composition around a position is averaged
 _CERTAIN = 5.0  # standard errors of a difference
 _LEAST_BITS = 0.05  # information that counts as promoter elements
+_UPSTREAM_BITS = 0.5  # from here on, there are elements before the start sites
 
 # Axes: N start sites, L = UPSTREAM + DOWNSTREAM positions.
 Floats = NDArray[np.float64]
@@ -88,7 +89,7 @@ def check_start_sites(loci: Sequence[Locus], reference: Reference) -> list[str]:
         ]
 
     upstream, downstream = _information(np.concatenate([*listed.values()]))
-    if downstream > max(2 * upstream, _LEAST_BITS):
+    if upstream < _UPSTREAM_BITS and downstream > max(2 * upstream, _LEAST_BITS):
         return [
             f"{upstream:.2f} bits of sequence information before the start sites, {downstream:.2f} after "
             "them: strands may be swapped"

@@ -51,7 +51,8 @@ def _line(text: str) -> str:
 def _where(value: Any) -> Any:
     if isinstance(value, str):
         return _name(value)
-    if not isinstance(value, tuple) or not value:
+    is_list = isinstance(value, list | tuple) and value
+    if not is_list or not all(isinstance(one, str) for one in value):
         raise ValueError("must be a directory name or a list of URLs")
     return check_addresses(value)
 

@@ -95,9 +95,7 @@ def test_every_field_is_needed(tmp_path: Path, field: str) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    "text", ["- a", "a: 7", "a: {}\na: {}", "../a: {}", "a: [", "#" * 300_000]
-)
+@pytest.mark.parametrize("text", ["- a", "a: 7", "a: {}\na: {}", "../a: {}", "a: ["])
 def test_files_that_are_no_list(tmp_path: Path, text: str) -> None:
     with fails(ConfigError, tmp_path / "models.yaml"):
         Published(written(tmp_path / "models.yaml", text))

@@ -9,6 +9,8 @@ from pathlib import Path
 import snakemake.executors.local  # noqa: F401
 from snakemake.cli import main
 
+import bigbird_dna.papers.nlp.config  # noqa: F401
+import bigbird_dna.reporting.run_page  # noqa: F401
 import bigbird_dna.workflow  # noqa: F401
 
 
