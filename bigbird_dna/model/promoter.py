@@ -310,10 +310,15 @@ class LoadedPromoterModel(LoadedClassifier):
         return pd.Series(values, index=given.labels, name="probability")
 
     def window_probabilities(
-        self, windows: Sequence[str], **options: Any
+        self,
+        windows: Sequence[str],
+        logits: Predictions | None = None,
+        **options: Any,
     ) -> Predictions:
         """Predictions (N,) as by `predict`, see `window_predictions`; no window is checked or omitted."""
-        found = self._each_view(windows, self.views, self.finish, **options)[..., 0]
+        known = None if logits is None else logits.swapaxes(0, 1)
+        found = self._each_view(windows, self.views, self.finish, known, **options)
+        found = found[..., 0]
         return np.asarray(found.mean(0, dtype=np.float64), np.float32)
 
 
