@@ -1,6 +1,7 @@
 """Toy genomes and models that tests share, small enough to check by hand or to learn in seconds."""
 
 import gzip
+import hashlib
 import json
 import math
 import re
@@ -378,3 +379,15 @@ def region_splits(
             for text in texts
         ]
     )
+
+
+def checksums(directory: Path) -> dict[str, str]:
+    """Checksums of all files of a directory, except those that state times; "" for a directory."""
+    timed = ("training.jsonl", "out.json", ".bigbird-dna.json")
+    return {
+        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
+        if path.is_file()
+        else ""
+        for path in directory.rglob("*")
+        if path.name not in timed
+    }

@@ -30,7 +30,7 @@ from tests.cluster.site import (
     write,
 )
 from tests.conftest import REPOSITORY
-from tests.faults.test_kills import files
+from tests.toys import checksums
 from tests.training.kinds import logged
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(7200)]
@@ -117,7 +117,7 @@ class Disturber(threading.Thread):
 
 def results(home: Path) -> dict[str, str]:
     """A run's files but those that say how long something took, or where."""
-    found = files(home / "results")
+    found = checksums(home / "results")
     timed = ("logs", "benchmarks", "report.html", "report/held_out.svg")
     return {name: sum for name, sum in found.items() if not name.startswith(timed)}
 

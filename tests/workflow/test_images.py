@@ -12,7 +12,7 @@ from snakemake.deployment.singularity import Singularity, shellcmd
 
 from tests import tiny_run
 from tests.conftest import REPOSITORY
-from tests.faults.test_kills import files
+from tests.toys import checksums
 from tests.workflow.dry_runs import ONE_STUDY, TABLE, dry_run, overlay, rules, snakemake
 
 ENVS = REPOSITORY / "workflow/envs"
@@ -237,7 +237,7 @@ def test_a_run_in_the_image_ends_in_the_same_model(
             home, "--configfile", home / "run.yaml", "--until", "pretrain", *words
         )
         assert done.code == 0, done.out + done.err
-        found.append(files(home / "out/models/pretrained"))
+        found.append(checksums(home / "out/models/pretrained"))
         lines = told.read_text().splitlines() if told.exists() else []
         entered = [
             line for line in lines if line.startswith(f"exec\t--home\t{home}\t--nv\t")
