@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pybigtools
+import pysam
 
 DEMO = Path("results/demo")
 INPUTS = Path("results/goldens-input")
