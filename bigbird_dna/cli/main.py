@@ -7,12 +7,23 @@ import sys
 from types import FrameType
 from typing import Annotated, NoReturn
 
-import typer
-from typer.main import get_command
+try:
+    import typer
+    from typer.main import get_command
 
-from bigbird_dna.cli import benchmark, evaluate, model, papers, predict, prepare, train
-from bigbird_dna.cli.options import GROUPS
-from bigbird_dna.errors import BigBirdDnaError, Stopped, error_text, printable
+    from bigbird_dna.cli import (
+        benchmark,
+        evaluate,
+        model,
+        papers,
+        predict,
+        prepare,
+        train,
+    )
+    from bigbird_dna.cli.options import GROUPS
+    from bigbird_dna.errors import BigBirdDnaError, Stopped, error_text, printable
+except KeyboardInterrupt:  # before `main` handles it
+    sys.exit(130)
 
 IMPORTING = 0.05  # seconds after which a signal that arrived during an import is obeyed
 
