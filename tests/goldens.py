@@ -163,7 +163,7 @@ def content(path: Path) -> object:
     """Return what must be equal in a file: lines of texts, values of other formats."""
     suffix = path.suffix
     if suffix == ".parquet":
-        return pd.read_parquet(path).to_dict("list")
+        return pd.read_parquet(path).map(str).to_dict("list")
     if suffix == ".npy":
         return np.load(path).tolist()
     if suffix in (".npz", ".safetensors"):

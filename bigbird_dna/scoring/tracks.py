@@ -295,6 +295,7 @@ def predict_tracks(
                     if streams:
                         check_contig(region.contig, format, source)
                     contig, start, end, name, *_ = region
+                    note = "" if note == "." else note  # missing in Parquet
                     count += 1
                     if probabilities is None:
                         not_scored += 1

@@ -69,6 +69,9 @@ def refused(result: Result, code: int, *named: object, after_log: bool = False) 
     With `after_log` lines of the log may come before it. Gives the sentence.
     """
     assert (result.code, result.out) == (code, ""), result
+    if code == 2 and result.err.startswith("Usage: "):
+        # Typer's own, of an option: a box whose lines may break a sentence.
+        return message(" ".join(result.err.replace("│", " ").split()), *named)
     *log, sentence = result.err.splitlines()
     assert sentence.startswith("bigbird-dna: error: "), sentence
     assert result.err.count("bigbird-dna: error: ") == 1, result.err

@@ -248,7 +248,6 @@ def test_shuffled_labels_end_at_chance(
         (["--negative-set", "easy", *sets(RANDOM)], BigBirdDnaError, "easy"),
         (["--pretrained", "nowhere"], ModelError, "nowhere"),
         (["--reference", "no.fa"], BigBirdDnaError, "no.fa"),
-        (["--device", "tpu"], BigBirdDnaError, "tpu"),
         (["--set", "promoters.training.stepz=3"], ConfigError, "stepz"),
     ],
 )

@@ -165,7 +165,7 @@ def test_sequences_longer_than_the_network_reads(
         in logged
     )
     assert {*scores["note"]} == {"truncated"}
-    assert "240 too long for the network" in scored.err
+    assert "240 scored by their central tokens" in scored.err
     assert (
         "72 of 72 test: the network reads their central 46 tokens"
         in (model / "report.html").read_text()

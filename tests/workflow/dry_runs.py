@@ -75,7 +75,7 @@ SOURCE_JOBS = {
     # With DeepSEA's data, two models of one window, and no variants.
     "chr22": {},
     "grch37": FIRST_CONTIG
-    | {"prepare_fetch": 6, "prepare_deepsea": 1, "stage_config": 10}
+    | {"prepare_fetch": 6, "stage_config": 10}
     | CHROMATIN
     | {"evaluate_test_bins": 1, "model_ensemble": 1},
 }

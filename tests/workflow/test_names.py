@@ -4,16 +4,12 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import docutils.core
-import docutils.nodes
-import jinja2
 import pytest
 import yaml
 
-from bigbird_dna.config import load_config, parse_config, stage_values
+from bigbird_dna.config import load_config, stage_values
 from tests import tiny_run
 from tests.conftest import REPOSITORY
 from tests.toys import random_dna
@@ -294,44 +290,6 @@ def test_a_whole_run_in_a_directory_of_such_a_name(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("PWNED"))
 
 
-def described(config: dict[str, Any]) -> str:
-    """What Snakemake's report says of a run with this configuration."""
-    template = jinja2.Template(
-        (REPOSITORY / "workflow/report/workflow.rst").read_text()
-    )
-    return template.render(snakemake=SimpleNamespace(config=config))
-
-
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [
-        (
-            {"genome": {"assembly": "custom", "name": "my.yeast_2"}},
-            "pretrained on **my.yeast_2**",
-        ),
-        ({"genome": {"assembly": "GRCh37", "name": None}}, "pretrained on **GRCh37**"),
-        ({"genome": {}}, "pretrained on **demo**"),
-        *(
-            ({"promoters": {"sequences": {"positives": "p.fa", **more}}}, said)
-            for more, said in (
-                ({}, "trained on sequences to distinguish promoters"),
-                ({}, "sequences of p.fa; about a tenth is held out"),
-                ({"negatives": "n.fa"}, "p.fa, negatives are those of n.fa;"),
-                ({"positives": ["a.csv", "b.csv"]}, "sequences of a.csv, b.csv;"),
-                ({"splits": "s.tsv"}, "of p.fa; s.tsv defines the held-out"),
-            )
-        ),
-    ],
-)
-def test_the_report_says_what_genome_or_sequences_it_is_of(
-    config: dict[str, Any], said: str
-) -> None:
-    text = described(config).replace("``", "")
-    assert said in " ".join(text.split())
-    if "promoters" in config:
-        assert "Scores along a contig" not in text and "Pretraining" not in text
-
-
 def test_every_interpolation_is_quoted_or_a_number() -> None:
     """What a shell reads as more than data must not be left to the values that a rule happens to have."""
     fields = []
@@ -344,32 +302,3 @@ def test_every_interpolation_is_quoted_or_a_number() -> None:
     options = {"resources.data_dir"}  # quoted where it is made
     assert len(fields) > 100
     assert {field for field in fields if not field.endswith(":q")} <= numbers | options
-
-
-@pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning", "ignore::PendingDeprecationWarning"
-)  # docutils' own
-def test_the_description_shows_contigs_as_they_are() -> None:
-    contigs = [
-        "*a",
-        "|x|",
-        "x_",
-        "<javascript:1>",
-        "<script>",
-        "a\\",
-        "'q'",
-        "[1]_",
-        "HLA-A*01:01",
-    ]
-    for contig in contigs:
-        values = demo(genome={"valid": ["other"], "test": [contig]})
-        assert parse_config(values).genome.test == (contig,)
-        page = docutils.core.publish_doctree(
-            described(values), settings_overrides={"report_level": 1}
-        )
-        literals = {node.astext() for node in page.findall(docutils.nodes.literal)}
-        assert contig in literals
-        assert not [
-            *page.findall(docutils.nodes.system_message),
-            *page.findall(docutils.nodes.reference),
-        ]

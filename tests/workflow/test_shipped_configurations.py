@@ -224,7 +224,7 @@ def test_the_paper_s_values() -> None:
 def test_the_demo_is_the_default(demo_run: str) -> None:
     variants = {"score_variants": 3, "evaluate_variants": 1}
     assert jobs(demo_run) == (
-        COMMON | CHROMATIN | SOURCE_JOBS["demo"] | variants | {"stage_config": 14}
+        COMMON | CHROMATIN | SOURCE_JOBS["demo"] | variants | {"stage_config": 13}
     )
     assert "results/demo/report/summary.txt" in demo_run
 

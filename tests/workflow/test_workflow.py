@@ -242,7 +242,7 @@ def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
         f"--track-table {tmp_path}/peaks " in text
         and f"--blacklist {tmp_path}/black.bed " in text
     )
-    expected = {"finetune_chromatin": 2, "model_ensemble": 1, "stage_config": 14}
+    expected = {"finetune_chromatin": 2, "model_ensemble": 1, "stage_config": 13}
     assert jobs(text) == COMMON | CHROMATIN | SOURCE_JOBS["demo"] | expected
     assert "--compare=window" not in text
 
@@ -254,11 +254,6 @@ def test_chromatin_of_a_genome_of_the_user_s_own(tmp_path: Path) -> None:
     assert f"prepare reference {local}/chr22_1-22000000.fa.gz' -o " in text
     assert f"--track-table {local}/peaks'" in text
     assert f"{local}/chr22_17442913-17680545.1000G_sites.vcf.gz'  --reference" in text
-    # Not the promoters of a run in the default directory.
-    assert (
-        """--set 'results="results/chr22"' -o results/chr22/tokens/statistics.json"""
-        in text
-    )
 
 
 def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> None:
@@ -480,16 +475,14 @@ def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:
     assert "--promoters results/chr22/genome/promoters.tsv" in text
     # The example of scoring is the test region, here all of it; its calls are compared with the promoters.
     assert (
-        "reference.fa.gz 22:20,500,001- --exclude=22:19,000,001-20,000,000 --assembly GRCh37"
+        "reference.fa.gz --only=22:20,500,001- --exclude=22:19,000,001-20,000,000"
         in text
     )
     assert re.search(
         r"evaluate scan --scores model=\S+/scores/promoters.tsv\s+--promoters \S+ -o",
         text,
     )
-    assert (
-        float(re.findall(r" --megabases (\S+) -o results/chr22/scores", text)[0]) > 1000
-    )
+    assert float(re.findall(r" --megabases=(\S+) ", text)[0]) > 1000
 
 
 def test_start_sites_scan_the_held_out_contigs(demo_run: str, tmp_path: Path) -> None:

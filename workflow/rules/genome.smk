@@ -128,7 +128,7 @@ rule prepare_test:
     resources:
         **job(4000, 30),
     params:
-        part=SCANNED_PART,
+        part=lambda wildcards: SCANNED_PART,  # names of contigs may have braces
         naming=NAMING,
     shell:
         "bigbird-dna prepare reference {input.reference:q} {params.part:q} {params.naming:q}"
