@@ -133,7 +133,7 @@ def from_text(value: Any, annotation: Any) -> Any:
     Snakemake passes values inside a section of `--config` as text, and reads 5e-4 in files as text.
     """
     leaves = _leaves(annotation)
-    if isinstance(value, tuple):
+    if isinstance(value, list | tuple):
         return tuple(from_text(one, annotation) for one in value)
     if isinstance(value, Mapping):
         is_section = any(
