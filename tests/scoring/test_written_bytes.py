@@ -322,7 +322,9 @@ def test_no_row_of_a_browsers_format_reads_as_a_header(
                         scorer(source, format=format, **options)
                 assert not (tmp_path / "x").exists()
                 assert not any(text.startswith(name) for text in output.lines)
-                if order == -1 or options["output"]:
+                # Regions from standard input are checked by batch.
+                by_batch = scorer.name == "predict_tracks" and source is not None
+                if options["output"] or (order == -1 and not by_batch):
                     assert scorer.predict.calls == 0 and not output.getvalue()
     scorer(format="bed", contigs="chr1", **options)
     assert output.lines[-1].startswith("chr1\t")
