@@ -380,12 +380,12 @@ WRONG = {
         --tracks onee | --summary median | --center-fraction 1.5 | --format bigwig --tracks one |
         --format parquet | -o x.bw | --tracks x
     """,
-    "effects": "--format bed | -o x.bcf | --offsets 0 | --offsets 42 | --tracks CTFC | --stride 5 | --tss x |"
+    "effects": "--format bed | --offsets 0 | --offsets 42 | --tracks CTFC | --stride 5 | --tss x |"
     "--context 50",
     "site effects": "--tracks one | --offsets 4 | --stride 0 | --stride 5 --tss x | --context 50",
     "likelihoods": """
         --tracks one | --stride 5 | --tss x | --calibrated | --prior 0.1 --calibrated | --offsets 0 |
-        --offsets 42 | --context 20 | --context -5 | --context 100000 | -o x.bcf
+        --offsets 42 | --context 20 | --context -5 | --context 100000
     """,
 }
 OPTIONS = [
