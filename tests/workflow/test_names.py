@@ -180,7 +180,7 @@ def test_files_and_logs_of_such_names_are_made(
     runs: tuple[Workflow, list[dict[str, str]]],
 ) -> None:
     workflow, _ = runs
-    workflow.run("--quiet", "--", *(f"{name}/config/encoder.yaml" for name in RESULTS))
+    workflow.run("--quiet", "--", *(f"{name}/config/tokens.yaml" for name in RESULTS))
     for name in RESULTS:
         directory = workflow.home / name
         made = {
@@ -189,11 +189,11 @@ def test_files_and_logs_of_such_names_are_made(
             if path.is_file()
         }
         assert made == {
-            "config/encoder.yaml",
-            "logs/config-encoder.log",
-            "benchmarks/config-encoder.tsv",
+            "config/tokens.yaml",
+            "logs/config-tokens.log",
+            "benchmarks/config-tokens.tsv",
         }
-        assert stage_values(load_config(directory / "config/encoder.yaml"), "encoder")
+        assert stage_values(load_config(directory / "config/tokens.yaml"), "tokens")
     assert not list(workflow.home.parent.rglob("PWNED"))
 
 
