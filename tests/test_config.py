@@ -296,7 +296,7 @@ READERS: dict[str, set[str]] = {
         "start-sites-data",
     },
     "tokens": {"tokens", "pretraining", "sequences"},
-    "encoder": MODELS,
+    "encoder": {*MODELS, "encoder"},
     "pretraining": {"pretraining"},
     "splits.max_train_test_similarity": {"windows", "chromatin-data"},
     "splits.similarity_strata": {"promoter-baseline"},

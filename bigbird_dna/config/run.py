@@ -412,6 +412,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
         *("chromatin.evaluation.center_fraction", "chromatin.evaluation.seed"),
         "chromatin.calibration",
     ),
+    "encoder": ("encoder",),
     "long-range": ("long_range_arena",),
     "density": ("byte_lm",),
     # All sections and keys except paths.
