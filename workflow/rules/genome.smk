@@ -120,7 +120,7 @@ rule prepare_test:
         **GENOME,
         aliases=ALIASES,
     output:
-        multiext(str(PATHS.test_sequence), "", ".fai", ".gzi"),
+        **indexed(PATHS.test_sequence),
     log:
         PATHS.log("prepare-test"),
     benchmark:
@@ -132,7 +132,7 @@ rule prepare_test:
         naming=NAMING,
     shell:
         "bigbird-dna prepare reference {input.reference:q} {params.part:q} {params.naming:q}"
-        " -o {output[0]:q} > {log:q} 2>&1"
+        " -o {output.reference:q} > {log:q} 2>&1"
 
 
 rule prepare_tokenizer:

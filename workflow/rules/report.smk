@@ -56,7 +56,7 @@ rule report_run:
     resources:
         **job(2000, 15),
     params:
-        run=str(PATHS.results),
+        run=lambda wildcards, output: Path(output.page).parent,
         version=VERSION,
     shell:
         "bigbird-dna report run {params.run:q} > {log:q} 2>&1"
