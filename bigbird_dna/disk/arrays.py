@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,29 +17,6 @@ if TYPE_CHECKING:
 
 _LARGEST = 2**31 - 1
 _PARQUET_BYTES = 1 << 16
-
-
-class Header(NamedTuple):
-    """Header of an array in a `.npy` file."""
-
-    shape: tuple[int, ...]
-    fortran: bool
-    dtype: np.dtype[Any]
-
-
-def read_header(stream: IO[bytes]) -> Header:
-    """Read the header of a `.npy` file; the values follow in `stream`.
-
-    `ValueError` for an invalid header or an array of Python objects.
-    """
-    version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        header = Header(*np.lib.format.read_array_header_1_0(stream))
-    else:
-        header = Header(*np.lib.format.read_array_header_2_0(stream))
-    if header.dtype.hasobject:
-        raise ValueError("the array contains Python objects, not values")
-    return header
 
 
 @contextmanager

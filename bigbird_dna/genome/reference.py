@@ -31,12 +31,10 @@ from bigbird_dna.errors import (
     UsageError,
     error_text,
     meant,
-    one_of,
 )
 from bigbird_dna.genome.assembly import (
     CUSTOM,
     Assembly,
-    contig_finder,
     load_assembly,
     open_assembly,
 )
@@ -417,20 +415,3 @@ def _first_base(genome: Reference, place: Interval) -> int:
         if known:
             return min(start + _SEGMENT, place.end) - len(known)
     return place.start
-
-
-def find_contigs(names: Iterable[str], reference: Reference) -> list[str]:
-    """Return the reference's contigs for the given names or aliases, each once.
-
-    `DataError` names the first name without a contig.
-    """
-    find = contig_finder(reference.contigs, reference.names)
-    found = {}
-    for name in names:
-        own = find(name)
-        if own is None:
-            raise DataError(
-                f"{reference.path}: no contig {name!r}: {one_of(name, reference.contigs)}"
-            )
-        found[own] = name
-    return [*found]

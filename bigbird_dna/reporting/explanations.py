@@ -1,7 +1,4 @@
-"""Page of explained sequences: a logo of the contributions of their bases, and a table of all of them.
-
-Also plots of searches for sequences with other scores, and of what motifs add to scores.
-"""
+"""Page of explained sequences: a logo of the contributions of their bases, and a table of all of them."""
 
 from __future__ import annotations
 
@@ -20,16 +17,12 @@ from bigbird_dna.reporting.result import (
     GREEN,
     INK,
     ORANGE,
-    SERIES,
     VERMILION,
-    add_legend,
-    legend_label,
     panels,
     save_figure,
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
 COLORS = {"A": GREEN, "C": BLUE, "G": ORANGE, "T": VERMILION}
@@ -37,8 +30,6 @@ MOST_SHOWN = 24  # logos on a page
 _BASES_PER_ROW = 120
 _FAINT = 0.35  # opacity of letters that are not certain
 _MOST_ROWS = 1000  # of the table
-_MOST_OUTPUTS = 6  # panels of a plot of motifs
-_MOST_MOTIFS = 40  # per panel
 
 Floats = NDArray[np.floating[Any]]
 
@@ -203,91 +194,3 @@ def draw_letters(
                 PathPatch(shape, facecolor=color, alpha=float(alpha), linewidth=0)
             )
     axis.axhline(0, color=INK, linewidth=0.6)
-
-
-def draw_searches(
-    searches: Sequence[tuple[str, Sequence[float]]], target: float | None, path: Path
-) -> None:
-    """Draw the score of each named search before the first edit and after each; at most 24 searches."""
-    from matplotlib.ticker import MaxNLocator
-
-    with panels(1, 1, 7, 4) as (figure, (axis,)):
-        for number, (name, scores) in enumerate(searches[:MOST_SHOWN]):
-            label = legend_label(name) if len(searches) <= len(SERIES) else None
-            color = SERIES[number % len(SERIES)]
-            axis.plot(
-                range(len(scores)),
-                scores,
-                "o-",
-                markersize=3,
-                linewidth=1.2,
-                color=color,
-                label=label,
-            )
-        if target is not None:
-            axis.axhline(
-                target, color=GRAY, linestyle="--", linewidth=1, label="target"
-            )
-        left_out = len(searches) - MOST_SHOWN
-        axis.set_title(
-            "Score after each edit"
-            + (f" ({left_out:,} more in designs.tsv)" if left_out > 0 else "")
-        )
-        axis.set(xlabel="edits", ylabel="score, mean over views")
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        add_legend(axis)
-        save_figure(figure, path)
-
-
-def draw_motif_effects(table: pd.DataFrame, path: Path) -> None:
-    """Draw the mean change of a score by each motif and strand, with its interval, in a panel per output.
-
-    Rows of `table` have motif, output, strand, backgrounds, change, change_low and change_high. Of many
-    outputs and motifs, those with the largest changes are drawn.
-    """
-    size = table["change"].abs()
-    outputs = (
-        size.groupby(table["output"], sort=False).max().nlargest(_MOST_OUTPUTS).index
-    )
-    motifs = (
-        size.groupby(table["motif"], sort=False)
-        .max()
-        .nlargest(_MOST_MOTIFS)
-        .index[::-1]
-    )
-    height = 1.6 + 0.32 * len(motifs)
-    with panels(
-        1, len(outputs), max(4, 7 - 2 * (len(outputs) - 1)), height, sharey=True
-    ) as (figure, axes):
-        for axis, output in zip(axes, outputs, strict=True):
-            axis.axvline(0, color=INK, linewidth=0.8)
-            for strand, shift, color in (("+", 0.15, BLUE), ("-", -0.15, VERMILION)):
-                rows = table[(table["output"] == output) & (table["strand"] == strand)]
-                rows = rows.set_index("motif").loc[motifs]
-                ends = (
-                    np.abs(
-                        rows[["change_low", "change_high"]].sub(rows["change"], axis=0)
-                    )
-                    .fillna(0)
-                    .T
-                )
-                places = np.arange(len(rows)) + shift
-                axis.errorbar(
-                    rows["change"],
-                    places,
-                    xerr=ends,
-                    fmt="o",
-                    markersize=4,
-                    color=color,
-                    label=strand,
-                )
-            axis.set_title(str(output))
-            axis.set_xlabel("change of the score")
-        axes[0].set_yticks(range(len(motifs)), [*map(str, motifs)])
-        axes[-1].legend(title="strand", loc="upper left", bbox_to_anchor=(1, 1))
-        count = table["backgrounds"].iloc[0]
-        figure.suptitle(
-            f"Mean change by motifs in {count:,} backgrounds, with 95 % intervals",
-            fontsize=10,
-        )
-        save_figure(figure, path)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from bigbird_dna.calibration.call_precision import (
     FILE,
@@ -47,7 +46,7 @@ from bigbird_dna.errors import (
     check_fraction,
 )
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.fasta import LengthsAhead, readable, scan_fasta
+from bigbird_dna.genome.fasta import readable, scan_fasta
 from bigbird_dna.genome.intervals import Places, contig_names, find_places
 from bigbird_dna.genome.sequence import Interval, Intervals, Strand
 from bigbird_dna.genome.splits import find_named, format_named_region
@@ -58,13 +57,16 @@ from bigbird_dna.model.inference import (
     choose_precision,
     cpu_threads,
     inference,
-    supported_precision,
 )
 from bigbird_dna.model.model import METRICS, LoadedModel, Predictor, calibration_of
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.weights import RECORD
 from bigbird_dna.scoring.input_check import InputCheck
-from bigbird_dna.scoring.promoters import warn_of_unscored_records
+from bigbird_dna.scoring.promoters import (
+    record_lengths,
+    selected_records,
+    warn_of_unscored_records,
+)
 from bigbird_dna.scoring.scan import (
     BOTH_STRANDS,
     STRIDE,
@@ -79,7 +81,6 @@ from bigbird_dna.scoring.writers import (
     BINARY_FORMATS,
     CALL_FORMATS,
     STRANDS,
-    check_contig,
     choose_output,
     open_writer,
 )
@@ -154,7 +155,6 @@ def call_promoters(
         check_fraction("fdr", fdr)
     check_fraction("max_n", max_n)
     check_choice("strand", strand, STRANDS)
-    supported_precision(precision, torch.device("meta"))
     chosen_device = choose_device(device)
     precision, stated_precision = choose_precision(
         precision, chosen_device, narrow=False
@@ -192,20 +192,11 @@ def call_promoters(
         readable(fasta) as file,
     ):
         input_check = InputCheck(scan_model, source)
-        lengths: Mapping[str, int]
-        if streams:
-            lengths = LengthsAhead(
-                file, lambda name: check_contig(name, format, source), input_check.add
-            )
-        else:
-            lengths = scan_fasta(file, input_check.add)
-            input_check.finish()
+        lengths = record_lengths(file, format, source, input_check, streams)
         places = find_places(contigs, None, lengths, source, names=None)
-        selected = [name for name in lengths if places is None or places.on(name)]
+        selected = selected_records(lengths, places, format, source)
         total = None
         if not streams:
-            for name in selected:
-                check_contig(name, format, source)
             selected_lengths = {name: lengths[name] for name in selected}
             warn_of_unscored_records(
                 [*selected_lengths.values()], scan_model, max_n, is_omitted=True

@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from bigbird_dna.console import ProgressBar, log
 from bigbird_dna.disk.outputs import command_line, is_live, provenance
 from bigbird_dna.errors import (
@@ -16,7 +14,7 @@ from bigbird_dna.errors import (
     check_fraction,
 )
 from bigbird_dna.genome.fasta import LengthsAhead, readable, scan_fasta
-from bigbird_dna.genome.intervals import contig_names, find_places
+from bigbird_dna.genome.intervals import Places, contig_names, find_places
 from bigbird_dna.model.catalog import stored_name
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.inference import (
@@ -24,7 +22,6 @@ from bigbird_dna.model.inference import (
     choose_precision,
     cpu_threads,
     inference,
-    supported_precision,
 )
 from bigbird_dna.model.model import LoadedModel, check_calibrated
 from bigbird_dna.model.promoter import LoadedPromoterModel
@@ -180,7 +177,6 @@ def score_promoters(
             f"format {format}: one score per record is no signal along it; write tsv, bed or parquet with "
             "per_record and tss_offset"
         )
-    supported_precision(precision, torch.device("meta"))
     chosen_device = choose_device(device)
     precision, stated_precision = choose_precision(precision, chosen_device)
 
@@ -231,21 +227,10 @@ def score_promoters(
         readable(fasta) as file,
     ):
         input_check = InputCheck(scan_model, source)
-        lengths: Mapping[str, int]
-        if streams:
-            lengths = LengthsAhead(
-                file, lambda name: check_contig(name, format, source), input_check.add
-            )
-        else:
-            lengths = scan_fasta(file, input_check.add)
-            input_check.finish()
+        lengths = record_lengths(file, format, source, input_check, streams)
         places = find_places(contigs, regions, lengths, source, names=None)
-        selected = [
-            name for name in lengths if places is None or places.on(name)
-        ]  # none yet of a stream
+        selected = selected_records(lengths, places, format, source)
         if not streams:
-            for name in selected:
-                check_contig(name, format, source)
             _warn_of_short_records(
                 [lengths[name] for name in selected],
                 scan_model,
@@ -322,6 +307,33 @@ def score_promoters(
     return ScanCounts(
         len(selected), counts["scored"], counts["not scored"], counts["short"]
     )
+
+
+def record_lengths(
+    fasta: Path, format: str, source: str, input_check: InputCheck, streams: bool
+) -> Mapping[str, int]:
+    """Lengths of the records of a FASTA file, whose DNA is given to `input_check`.
+
+    The whole file is read and checked first, unless it `streams`: then each record is added, and its name
+    checked for the output `format`, as the file is read. `DataError` names `source`, record and line.
+    """
+    if streams:
+        return LengthsAhead(
+            fasta, lambda name: check_contig(name, format, source), input_check.add
+        )
+    lengths = scan_fasta(fasta, input_check.add)
+    input_check.finish()
+    return lengths
+
+
+def selected_records(
+    lengths: Mapping[str, int], places: Places | None, format: str, source: str
+) -> list[str]:
+    """Names of the records to score, none yet of a stream; `DataError` if one does not suit the `format`."""
+    selected = [name for name in lengths if places is None or places.on(name)]
+    for name in selected:
+        check_contig(name, format, source)
+    return selected
 
 
 def _check_tss_offset(

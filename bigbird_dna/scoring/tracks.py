@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple, cast, get_args
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from bigbird_dna.console import ProgressBar
@@ -31,7 +30,6 @@ from bigbird_dna.model.inference import (
     choose_precision,
     cpu_threads,
     inference,
-    supported_precision,
 )
 from bigbird_dna.model.model import LoadedModel, Predictor, window_predictor
 from bigbird_dna.scoring.input_check import InputCheck
@@ -206,7 +204,6 @@ def predict_tracks(
     check_choice("summary", summary, get_args(Summary))
     check_fraction("center_fraction", center_fraction)
     check_fraction("max_n", max_n)
-    supported_precision(precision, torch.device("meta"))
     chosen_device = choose_device(device)
     precision, stated_precision = choose_precision(precision, chosen_device)
 

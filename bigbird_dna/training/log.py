@@ -283,7 +283,7 @@ def check_figures(figures: Mapping[str, float], step: int) -> None:
 STRICT = ("cuda",)
 """Devices where the slow route is an error: training would take days, with the device mostly idle."""
 
-PROCESS, MACHINE = Path("/proc/self/status"), Path("/proc/meminfo")
+PROCESS = Path("/proc/self/status")
 CLEAR_REFS = Path("/proc/self/clear_refs")
 RESET_PEAK = "5"  # written to clear_refs: resets the peak resident size; see man 5 proc
 
@@ -385,18 +385,6 @@ def memory_peak(device: torch.device) -> int | None:
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device)
     return _bytes(PROCESS, "VmHWM")
-
-
-def available_memory(device: torch.device) -> int | None:
-    """Bytes still available; None if the system cannot report them."""
-    if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-        return (
-            free
-            + torch.cuda.memory_reserved(device)
-            - torch.cuda.memory_allocated(device)
-        )
-    return _bytes(MACHINE, "MemAvailable")
 
 
 def _bytes(path: Path, key: str) -> int | None:
