@@ -55,9 +55,6 @@ _MODERN_FIELDS: Fields = (
     ("local_window", "local_attention", 128),
     ("global_every", "global_attn_every_n_layers", 3),
 )
-# Upper limits for values in a file: far above any model's, but small enough for comparison with its tensors.
-_MOST = {"layers": 1000, "random_blocks": 1000, "block_size": 1 << 16}
-_MOST_OF_OTHERS = (1 << 31) - 1
 _ATTENTIONS = {"block_sparse": "bigbird", "original_full": "full"}
 _ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
@@ -137,15 +134,6 @@ def _checked(
     fields: dict[str, Any], table: Fields, others: Mapping[str, Any], source: str
 ) -> EncoderConfig:
     """The encoder with the values `fields` of a file, whose keys are in `table`, and `others`."""
-    for field, key, _ in table:
-        most = _MOST.get(field, _MOST_OF_OTHERS)
-        if isinstance(fields[field], int | float) and fields[field] > most:
-            raise ModelError(
-                f"{source}: {key} {_quoted(fields[field])}: must be at most {most:,}"
-            )
-    for field in ("dropout", "attention_dropout", "layer_norm_epsilon"):
-        if type(fields[field]) is int:
-            fields[field] = float(fields[field])
     try:
         return EncoderConfig(**fields, **others)
     except ValidationError as error:
@@ -194,9 +182,6 @@ def _modern_config(values: Mapping[str, Any], source: str) -> EncoderConfig:
     fields["activation"] = _ACTIVATIONS[fields["activation"]]
     if type(fields["local_window"]) is int:
         fields["local_window"] //= 2  # on each side
-    for field in ("rotary_base", "local_rotary_base"):
-        if type(fields[field]) is int:
-            fields[field] = float(fields[field])
     others = {
         "attention": "full",
         "position_encoding": "rotary",

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import full_disk_reported, scratch_directory
-from bigbird_dna.disk.directories import check_directory
+from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.json_files import check_writable, read_mapping
 from bigbird_dna.errors import ModelError, error_text, shortened
 from bigbird_dna.huggingface.configuration import (
@@ -42,10 +41,10 @@ from bigbird_dna.huggingface.model_code import (
 from bigbird_dna.huggingface.names import (
     ARCHITECTURES,
     BIGBIRD,
+    FLOATS,
     TIED,
     UNUSED_FILE,
     Architecture,
-    check_sizes,
     huggingface_name,
     is_attention_bias,
     is_buffer,
@@ -53,12 +52,11 @@ from bigbird_dna.huggingface.names import (
     pooler_shapes,
     read_weights,
     split_tensors,
-    their_name,
 )
-from bigbird_dna.huggingface.tensors import StoredTensor, read_tensor_file, read_tensors
+from bigbird_dna.huggingface.tensors import read_tensor_file, read_tensors
 from bigbird_dna.huggingface.tokenizer_files import find_tokenizer
 from bigbird_dna.model.catalog import find_model
-from bigbird_dna.model.directory import build_network, load, make_model, save
+from bigbird_dna.model.directory import build_network, load, make_model, write_model
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import (
@@ -68,7 +66,7 @@ from bigbird_dna.model.settings import (
     PromoterSettings,
     Settings,
 )
-from bigbird_dna.model.weights import shapes_only
+from bigbird_dna.model.weights import network_of_shapes
 from bigbird_dna.tokens.interface import Tokenizer
 
 
@@ -95,52 +93,60 @@ def import_huggingface(
     config = encoder_config(values, compatibility, str(path))
     architecture = _architecture(values, path)
     pieces = find_tokenizer(directory, config.vocabulary, tokenizer)
-    stored = split_tensors(read_tensors(directory), architecture.family)
-    tensors = {name: t for name, t in stored.items() if not is_buffer(name)}
+    tensors = {
+        name: tensor
+        for name, tensor in split_tensors(read_tensors(directory)).items()
+        if not is_buffer(name)
+    }
     tied = join_tied(tensors, TIED, directory)
-    # config.json is not trusted: its sizes are compared with the tensors' before anything is built.
-    check_sizes(tensors, config, architecture, directory)
     settings = _head(architecture, values, config, pieces, tensors, path)
-    with shapes_only():
-        network = build_network(config, settings)
+    network = network_of_shapes(
+        directory,
+        lambda: build_network(config, settings),
+        config.layers,
+        len(tensors),
+    )
+    named = partial(huggingface_name, architecture=architecture)
     weights = read_weights(
         tensors,
         network.state_dict(),
-        partial(their_name, architecture=architecture),
+        named,
         partial(may_be_missing, values=values),
         architecture.name,
         directory,
         pooler_shapes(architecture, config.hidden),
     )
     network.to_empty(device="cpu").load_state_dict(weights)
-    kinds = {str(t.dtype).removeprefix("torch.") for t in tensors.values()}
-    further = tensors.keys() - {their_name(name, architecture) for name in weights}
-    unused = {name: tensors[name].read() for name in sorted(further)}
-    remembered = {
-        "huggingface": {
-            **{
-                "architecture": architecture.name,
-                "config": values,
-                "tied": tied,
-                "unused": [*unused],
-            },
-            "dtype": kinds.pop() if len(kinds) == 1 else "float32",
-        }
+    unused = {
+        name: tensors[name].contiguous()
+        for name in sorted(tensors.keys() - set(map(named, weights)))
     }
-    if architecture.family is BIGBIRD:  # others are not exported
-        settings = settings.model_copy(update=remembered)
+    if architecture.encoder is BIGBIRD:  # others are not exported
+        dtypes = {tensor.dtype for tensor in tensors.values()}
+        checkpoint = {
+            "architecture": architecture.name,
+            "config": values,
+            "tied": tied,
+            "unused": [*unused],
+            "dtype": _dtype_name(dtypes.pop() if len(dtypes) == 1 else torch.float32),
+        }
+        settings = settings.model_copy(update={"huggingface": checkpoint})
     settings = labeled_settings(settings, values, pieces)
     model = make_model(network.eval(), pieces, config, settings, output)
-    with scratch_directory() as spool, full_disk_reported(spool, spool):
-        extra = {UNUSED_FILE: Path(spool, UNUSED_FILE)} if unused else {}
-        for file in extra.values():
-            save_file({name: t.contiguous() for name, t in unused.items()}, file)
-        provenance = {
-            "imported_from": directory.name,
-            "compatibility": config.compatibility,
-        }
-        save(output, model, provenance, {}, extra)
+    provenance = {
+        "imported_from": directory.name,
+        "compatibility": config.compatibility,
+    }
+    with atomic_directory(output) as temporary:
+        if unused:
+            save_file(unused, temporary / UNUSED_FILE)
+            (temporary / UNUSED_FILE).chmod(0o644)
+        write_model(temporary, model, provenance, {}, {})
     return model
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _description(path: Path) -> dict[str, Any]:
@@ -178,7 +184,7 @@ def _head(
     values: Mapping[str, Any],
     config: EncoderConfig,
     tokenizer: Tokenizer,
-    tensors: Mapping[str, StoredTensor],
+    tensors: Mapping[str, Tensor],
     path: Path,
 ) -> Settings:
     """Settings of the head; for an exported model, those before its export."""
@@ -214,12 +220,12 @@ def _head(
 def _labels(
     values: Mapping[str, Any],
     config: EncoderConfig,
-    tensors: Mapping[str, StoredTensor],
+    tensors: Mapping[str, Tensor],
     path: Path,
 ) -> dict[str, Any]:
     """The number of a classifier's outputs, from its weights, and their labels."""
     weight = tensors.get("classifier.out_proj.weight")
-    shape = weight.shape if weight else (0, config.hidden)
+    shape = (0, config.hidden) if weight is None else tuple(weight.shape)
     names = values.get("id2label") or {}
     if not isinstance(names, dict) or not all(
         isinstance(name, str | int) for name in names.values()
@@ -240,7 +246,7 @@ def _labels(
 
 
 def join_tied(
-    tensors: dict[str, StoredTensor], tied: Iterable[Sequence[str]], directory: Path
+    tensors: dict[str, Tensor], tied: Iterable[Sequence[str]], directory: Path
 ) -> dict[str, list[str]]:
     """Keep one name of each tied tensor; returns the names under which it was stored."""
     stored = {}
@@ -251,11 +257,7 @@ def join_tied(
         tensor = tensors[names[0]]
         for name in names[1:]:
             other = tensors[name]
-            like = tensor.dtype and (other.shape, other.dtype) == (
-                tensor.shape,
-                tensor.dtype,
-            )
-            if not like or not torch.equal(other.read(), tensor.read()):
+            if other.dtype != tensor.dtype or not torch.equal(other, tensor):
                 raise ModelError(
                     f"{directory}: {name!r} differs from {names[0]!r}: untied weights are not supported"
                 )
@@ -267,10 +269,6 @@ def join_tied(
 
 
 Code = Literal["auto", "never", "always"]
-_NUMBERS = {
-    str(t).removeprefix("torch."): t
-    for t in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-}
 
 
 def export_huggingface(
@@ -317,14 +315,14 @@ def _export_native(
     check_writable(values, path / "config.json")
     tensors = _exported_tensors(model, architecture, remembered, path)
     # The original type if it represents every value exactly, as for a model that was only imported.
-    kind = _NUMBERS[remembered.get("dtype", "float32")]
-    if not all(torch.equal(t.float(), t.to(kind).float()) for t in tensors.values()):
-        kind = torch.float32
-    key = next((key for key in ("dtype", "torch_dtype") if key in values), "dtype")
+    dtype = getattr(torch, remembered.get("dtype", "float32"))
+    if not all(torch.equal(t.float(), t.to(dtype).float()) for t in tensors.values()):
+        dtype = torch.float32
+    key = "torch_dtype" if "torch_dtype" in values else "dtype"
     if key in values or not remembered:
-        values[key] = str(kind).removeprefix("torch.")
-    values_of = {name: tensor.to(kind) for name, tensor in tensors.items()}
-    write_checkpoint(output, model, values, values_of, license=license)
+        values[key] = _dtype_name(dtype)
+    tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
+    write_checkpoint(output, model, values, tensors, license=license)
     if model.config.attention == "bigbird" and model.config.compatibility == "none":
         full = (5 + 2 * model.config.random_blocks) * model.config.block_size
         log(
@@ -349,34 +347,27 @@ def _network_alone(model: LoadedModel, path: Path) -> LoadedModel:
     return replace(model, settings=settings)
 
 
-def _remembered(model: LoadedModel, path: Path) -> Mapping[str, Any]:
-    """Details of the checkpoint from which the model was imported; {} if it was not imported."""
-    if not model.settings.huggingface:
-        return {}
-    try:
-        found = _Remembered.model_validate(model.settings.huggingface).model_dump(
-            exclude_unset=True
-        )
-    except ValidationError as error:
-        raise ModelError(
-            f"{path}/config.json: settings.huggingface: {error_text(error)}"
-        ) from None
-    for first, names in found.get("tied", {}).items():
-        if not any(first == group[0] and {*names} <= {*group} for group in TIED):
-            raise ModelError(
-                f"{path}/config.json: settings.huggingface: invalid tied weights"
-            )
-    return found
-
-
-class _Remembered(BaseModel):
-    model_config = ConfigDict(strict=True)
+class _Checkpoint(BaseModel):
+    """Details of the checkpoint from which a model was imported."""
 
     architecture: Literal[tuple(ARCHITECTURES)]  # type: ignore[valid-type]
     config: dict[str, Any]
     tied: dict[str, list[str]] = {}
     unused: list[str] = []
-    dtype: Literal[tuple(_NUMBERS)] = "float32"  # type: ignore[valid-type]
+    dtype: Literal[tuple(map(_dtype_name, FLOATS))] = "float32"  # type: ignore[valid-type]
+
+
+def _remembered(model: LoadedModel, path: Path) -> Mapping[str, Any]:
+    """Details of the checkpoint from which the model was imported; {} if it was not imported."""
+    if not model.settings.huggingface:
+        return {}
+    try:
+        found = _Checkpoint.model_validate(model.settings.huggingface)
+    except ValidationError as error:
+        raise ModelError(
+            f"{path}/config.json: settings.huggingface: {error_text(error)}"
+        ) from None
+    return found.model_dump(exclude_unset=True)
 
 
 def _exported_architecture(
@@ -440,20 +431,12 @@ def _exported_tensors(
                 f"{path}: {architecture.name} does not support {name!r}"
             )
         tensors[theirs] = tensor
-    shapes, unused = (
-        pooler_shapes(architecture, model.config.hidden),
-        path / UNUSED_FILE,
-    )
+    unused = path / UNUSED_FILE
     if unused.is_file():  # weights that no head uses, as imported
-        for name, stored in read_tensor_file(unused).items():
-            if stored.shape != shapes.get(name) or stored.dtype is None:
-                raise ModelError(
-                    f"{unused}: tensor {shortened(repr(name))} is not part of {architecture.name}"
-                )
-            tensors[name] = stored.read()
+        tensors |= read_tensor_file(unused)
     elif remembered.get("unused", architecture.name != "BigBirdForQuestionAnswering"):
         # Unused, but HuggingFace would initialize it randomly and warn.
-        for name, shape in shapes.items():
+        for name, shape in pooler_shapes(architecture, model.config.hidden).items():
             tensors.setdefault(name, torch.zeros(shape, device="cpu"))
     for first, names in remembered.get("tied", {}).items():
         tensor = tensors.pop(first)

@@ -30,7 +30,7 @@ from transformers.modeling_outputs import (
     QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
 )
-from transformers.utils import cached_file
+from transformers.utils import cached_file, can_return_tuple
 
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.huggingface.configuration import OWN_TYPE, own_description
@@ -323,11 +323,6 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
         if isinstance(module, nn.Linear | nn.Embedding):
             initialize(module, self.encoder_config.hidden)
 
-    def _output(self, kind: Any, return_dict: bool | None, **values: Any) -> Any:
-        made = kind(**values)
-        wanted = self.config.return_dict if return_dict is None else return_dict
-        return made if wanted else made.to_tuple()
-
 
 def _attention_weights(
     layer: Layer,
@@ -370,6 +365,7 @@ def _attention_weights(
 class HubEncoder(HubModel):
     """Hidden states of a model of any task, without what its head adds to the encoder's input."""
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -378,15 +374,12 @@ class HubEncoder(HubModel):
         inputs_embeds: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
     ) -> Any:
         """Token ids (B, L), or embeddings (B, L, D) of tokens → `last_hidden_state` (B, L, D)."""
         rows = self.rows(input_ids, attention_mask, token_type_ids, inputs_embeds)
         with self.observed(rows, output_hidden_states, output_attentions) as found:
             last = self.encoder()(rows.ids, rows.lengths, rows.segments)
-        return self._output(
-            BaseModelOutput,
-            return_dict,
+        return BaseModelOutput(
             last_hidden_state=rows.restore(last),
             **found.outputs(),
         )
@@ -398,6 +391,7 @@ class HubMaskedLM(HubModel):
     kinds = (PretrainingSettings,)
     output: ClassVar[Any] = MaskedLMOutput
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -407,7 +401,6 @@ class HubMaskedLM(HubModel):
         labels: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
     ) -> Any:
         """Token ids (B, L) → `logits` (B, L, V); `labels` (B, L), −100 where none, give the mean `loss`."""
         rows = self.rows(input_ids, attention_mask, token_type_ids, inputs_embeds)
@@ -420,9 +413,7 @@ class HubMaskedLM(HubModel):
         )
         logits = rows.restore(logits.view(*rows.ids.shape, -1))
         loss = None if labels is None else self.loss(logits, labels)
-        return self._output(
-            self.output, return_dict, loss=loss, logits=logits, **found.outputs()
-        )
+        return self.output(loss=loss, logits=logits, **found.outputs())
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Mean cross-entropy (nats) of the labels that are not −100."""
@@ -479,6 +470,7 @@ class HubClassifier(HubModel):
             )
         return settings
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -488,7 +480,6 @@ class HubClassifier(HubModel):
         labels: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
     ) -> Any:
         """Token ids (B, L) → `logits` (B, T); `labels` (B,) or (B, T) give the mean `loss`."""
         rows = self.rows(input_ids, attention_mask, token_type_ids, inputs_embeds)
@@ -510,9 +501,7 @@ class HubClassifier(HubModel):
         ):
             logits = self._loaded.finish(logits)
         loss = None if labels is None else self.loss(logits.float(), labels)
-        return self._output(
-            SequenceClassifierOutput,
-            return_dict,
+        return SequenceClassifierOutput(
             loss=loss,
             logits=logits,
             **found.outputs(),
@@ -591,6 +580,7 @@ class HubQuestionAnswerer(HubModel):
 
     kinds = (QuestionAnsweringSettings,)
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -601,7 +591,6 @@ class HubQuestionAnswerer(HubModel):
         end_positions: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
     ) -> Any:
         """Token ids (B, L) → `start_logits`, `end_logits` (B, L); positions (B,) give the mean `loss`."""
         rows = self.rows(input_ids, attention_mask, token_type_ids, inputs_embeds)
@@ -615,9 +604,7 @@ class HubQuestionAnswerer(HubModel):
                 F.cross_entropy(start, start_positions)
                 + F.cross_entropy(end, end_positions)
             ) / 2
-        return self._output(
-            QuestionAnsweringModelOutput,
-            return_dict,
+        return QuestionAnsweringModelOutput(
             loss=loss,
             start_logits=start,
             end_logits=end,

@@ -273,7 +273,7 @@ def import_with_code(
         )
     else:
         pieces = described_tokenizer(directory / name, config, description)
-    tensors = dict(read_tensors(directory))
+    tensors = read_tensors(directory)
     network = network_of_shapes(
         directory,
         lambda: build_network(config, settings),

@@ -120,7 +120,7 @@ def write_bigbird(directory: Path, output: Path, positions: int) -> None:
 def _renamed(directory: Path) -> dict[str, Tensor]:
     """Return RoBERTa's tensors with BigBird's names."""
     tensors = {}
-    for name, stored in read_tensors(directory).items():
+    for name, tensor in read_tensors(directory).items():
         if _LEFT_OUT.match(name):
             continue
         part, _, kind = name.rpartition(".")
@@ -134,7 +134,7 @@ def _renamed(directory: Path) -> dict[str, Tensor]:
             raise ModelError(
                 f"{directory}: tensor {shortened(repr(name))} is not of a RobertaForMaskedLM"
             )
-        tensors[new] = stored.read().contiguous()
+        tensors[new] = tensor.contiguous()
     return tensors
 
 
