@@ -1,7 +1,6 @@
 """Write files so that an interrupted command leaves the old ones whole; read JSON; name faults of files."""
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -9,20 +8,17 @@ import re
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from bigbird_dna.console import log
 from bigbird_dna.errors import BigBirdDnaError, DataError, UsageError, error_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PREFIX = ".bigbird-dna-"
-PAUSE = 0.2  # seconds between attempts to take a lock
 
 _STANDARD_STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
@@ -254,29 +250,3 @@ def checksum(path: Path, algorithm: str = "sha256") -> str:
     """Return the hexadecimal digest of a file's bytes."""
     with Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, algorithm).hexdigest()
-
-
-def lock_file(
-    handle: int, path: Path, consequence: str = "", seconds: float = 0.0
-) -> bool:
-    """Lock the open file `path` until it is closed; return whether this succeeds within `seconds`.
-
-    Where locks are not supported, no process is excluded and the result is True. A warning states the
-    `consequence`, if there is one.
-    """
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= end:
-                return False
-            time.sleep(PAUSE)
-        except OSError as error:
-            if consequence:
-                log(
-                    f"warning: {path}: cannot be locked ({error.strerror}): {consequence}"
-                )
-            return True
-        else:
-            return True

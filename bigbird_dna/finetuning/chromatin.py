@@ -41,7 +41,6 @@ from bigbird_dna.model.batching import (
     whole_bins,
 )
 from bigbird_dna.model.chromatin import LoadedChromatinModel, row_logits, share_windows
-from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.heads import ChromatinEnsemble, ChromatinNetwork
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
@@ -50,7 +49,7 @@ from bigbird_dna.training.distributed import World
 from bigbird_dna.training.initialization import GenomeTask
 from bigbird_dna.training.loop import Batch, Epochs, take_rows
 from bigbird_dna.training.losses import LabelLoss
-from bigbird_dna.training.task import CHECKED, TrainingResult, check_saved
+from bigbird_dna.training.task import TrainingResult
 
 # Axes: N windows, K bins per window, T tracks.
 
@@ -499,13 +498,4 @@ class ChromatinTask(GenomeTask[tuple[dict[str, Any], Members | None]]):
             valid_regions=data.valid_regions, test_regions=data.test_regions
         )
         self.write_model(directory, trained, provenance, metrics, profile=profile)
-        assert isinstance(trained.objective, ChromatinObjective)
-        rows = trained.objective.held_out[:CHECKED]
-        saved, measured_model = load_chromatin_model(directory), self.model(trained)
-        check_saved(
-            *(
-                self._predict(one, rows, trained.world)
-                for one in (saved, measured_model)
-            )
-        )
         return metrics

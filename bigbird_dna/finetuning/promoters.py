@@ -41,14 +41,13 @@ from bigbird_dna.finetuning.evaluation import (
 )
 from bigbird_dna.genome.profile import TrainingProfile, training_profile
 from bigbird_dna.model.batching import truncated
-from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.training.checkpoints import Keep
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.initialization import GenomeTask
-from bigbird_dna.training.task import CHECKED, TrainingResult, check_saved
+from bigbird_dna.training.task import TrainingResult
 
 VALIDATION_WINDOWS = 2000
 SHIFTED_PROMOTERS = 300  # maximum number of test promoters whose windows are moved
@@ -326,17 +325,6 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
                 provenance["held_out_contigs_seen_in_pretraining"] = None
         self.write_model(
             directory, trained, provenance, metrics, calibration, self.windows_profile()
-        )
-        texts = [
-            self.sequences[row]
-            for row in np.flatnonzero(self.windows.rows["split"] != "train")
-        ]
-        saved = load_promoter_model(directory)
-        check_saved(
-            saved.window_probabilities(
-                texts[:CHECKED], device=trained.world.device.type
-            ),
-            predictions["probability"].to_numpy()[:CHECKED],
         )
         return metrics
 

@@ -365,7 +365,7 @@ def _attention_weights(
 class HubEncoder(HubModel):
     """Hidden states of a model of any task, without what its head adds to the encoder's input."""
 
-    @can_return_tuple
+    @can_return_tuple  # type: ignore[untyped-decorator]
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -391,7 +391,7 @@ class HubMaskedLM(HubModel):
     kinds = (PretrainingSettings,)
     output: ClassVar[Any] = MaskedLMOutput
 
-    @can_return_tuple
+    @can_return_tuple  # type: ignore[untyped-decorator]
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -470,7 +470,7 @@ class HubClassifier(HubModel):
             )
         return settings
 
-    @can_return_tuple
+    @can_return_tuple  # type: ignore[untyped-decorator]
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -580,7 +580,7 @@ class HubQuestionAnswerer(HubModel):
 
     kinds = (QuestionAnsweringSettings,)
 
-    @can_return_tuple
+    @can_return_tuple  # type: ignore[untyped-decorator]
     def forward(
         self,
         input_ids: Tensor | None = None,

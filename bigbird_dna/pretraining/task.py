@@ -28,7 +28,7 @@ from bigbird_dna.config import (
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.model.batching import pad
-from bigbird_dna.model.directory import encoder_for, load_pretrained
+from bigbird_dna.model.directory import encoder_for
 from bigbird_dna.model.heads import PretrainingNetwork, PretrainingOutput
 from bigbird_dna.model.input_embeddings import initial_deviation
 from bigbird_dna.model.settings import PretrainingSettings
@@ -39,7 +39,7 @@ from bigbird_dna.tokens.store import TokenShards, TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, take_rows
-from bigbird_dna.training.task import ModelTask, TrainingResult, check_saved
+from bigbird_dna.training.task import ModelTask, TrainingResult
 
 INPUTS = (
     "ids",
@@ -351,22 +351,8 @@ class PretrainingTask(ModelTask[dict[str, float]]):
             },
         }
         self.write_model(directory, trained, provenance, metrics)
-        self._check_saved(directory, trained, measured["bits_per_base"])
         log(f"held out: {measured['bits_per_base']:.4f} bits per base")
         return metrics
-
-    def _check_saved(
-        self, directory: Path, trained: TrainingResult[nn.Module], bits_per_base: float
-    ) -> None:
-        """`ModelError` unless the saved model has the stored bits per base."""
-        held_out, device = trained.objective.held_out, trained.world.device  # type: ignore[attr-defined]
-        network = load_pretrained(directory).network.to(device).eval()
-        with torch.inference_mode():
-            found = (
-                held_out.bits(network, self.tokenizer, device).bits.sum()
-                / held_out.bases.sum()
-            )
-        check_saved(found, np.float64(bits_per_base))
 
 
 def init_from_counts(network: PretrainingNetwork, store: Tokens) -> None:

@@ -10,14 +10,14 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bigbird_dna.attention import Choice, routes_logged
 from bigbird_dna.config import TrainingConfig
@@ -26,28 +26,11 @@ from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import compiled_layers
-from bigbird_dna.model.kernels import linear
 from bigbird_dna.model.mechanism import goes_by_pattern
 from bigbird_dna.training.distributed import World
 
 LOG = "training.jsonl"
 SECONDS_BETWEEN_LINES = 15.0  # on standard error; the file contains all lines
-_LONG, _TOO_LONG = (
-    60.0,
-    86400.0,
-)  # seconds above which an estimate is logged, or is a warning
-_SIDE = 512
-_SECONDS = 0.1  # duration of the measurement
-# Fraction of the matrix-product rate; the demo's training reaches a third, large networks two thirds.
-_SHARE_REACHED = 0.5
-_FLOPS = 6  # per weight and token: a product and a sum, once forward and twice backward
-
-_UNITS = (
-    ("years", 365.25 * 86400),
-    ("days", 86400.0),
-    ("hours", 3600.0),
-    ("minutes", 60.0),
-)
 # Prefixes of held-out metrics that are finite for any data; others, such as AUROC, need two classes.
 _NUMBERS = ("loss", "bits")
 
@@ -98,19 +81,22 @@ class TrainingLog:
     def __init__(self, path: Path, progress: Progress, steps: int) -> None:
         self.path = path
         self.steps = steps
-        self.shown = -SECONDS_BETWEEN_LINES
-        found = [(line, _step(line)) for line in _lines(path)]
-        kept = [
-            line for line, step in found if step is not None and step <= progress.step
-        ]
-        if broken := sum(step is None for _, step in found):
-            log(f"warning: {path}: {broken} damaged lines are omitted")
+        self.logged_at = -SECONDS_BETWEEN_LINES  # on standard error
+        lines = []
+        if path.exists():
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        self.seconds = 0.0
+        earlier = []  # without what a killed run left incomplete
+        for line in lines:
+            try:
+                record = json.loads(line)
+                if line.endswith("\n") and record["step"] <= progress.step:
+                    earlier.append(line)
+                    self.seconds = record.get("seconds", 0.0)
+            except (ValueError, TypeError, LookupError):
+                log(f"warning: {path}: an incomplete line is omitted")
         with atomic_path(path) as temporary:
-            temporary.write_text("".join(kept), encoding="utf-8")
-        seconds = json.loads(kept[-1]).get("seconds") if kept else None
-        self.seconds = (
-            seconds if isinstance(seconds, float) and math.isfinite(seconds) else 0.0
-        )
+            temporary.write_text("".join(earlier), encoding="utf-8")
         self.step_seconds = 0.0
         self._begin(progress)
 
@@ -128,9 +114,9 @@ class TrainingLog:
         self._write(
             step, loss=loss, learning_rate=learning_rate, tokens_per_second=pace
         )
-        if now - self.shown < SECONDS_BETWEEN_LINES and step < self.steps:
+        if now - self.logged_at < SECONDS_BETWEEN_LINES and step < self.steps:
             return
-        self.shown = now
+        self.logged_at = now
         minutes, seconds = divmod(int(left), 60)
         log(
             f"step {step}/{self.steps}  loss {loss:.4f}  {pace:,.0f} tokens/s  {minutes}:{seconds:02d} left"
@@ -149,11 +135,11 @@ class TrainingLog:
         }
         self._write(progress.step, evaluation=stored)
         self._begin(progress)
-        shown = (
+        texts = [
             f"{key} {'not defined' if math.isnan(value) else f'{value:.4f}'}"
             for key, value in values.items()
-        )
-        log(f"step {progress.step}  network, held out: {'  '.join(shown)}")
+        ]
+        log(f"step {progress.step}  network, held out: {'  '.join(texts)}")
 
     def _begin(self, progress: Progress) -> None:
         self.since, self.step, self.tokens = (
@@ -168,89 +154,6 @@ class TrainingLog:
                 json.dumps({"step": step, "seconds": round(self.seconds, 3), **values})
                 + "\n"
             )
-
-
-def _lines(path: Path) -> list[str]:
-    """Complete lines only: a killed run may have left a partial last line."""
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", errors="replace", newline="\n") as stream:
-        return [line for line in stream if line.endswith("\n")]
-
-
-def _step(line: str) -> int | None:
-    """The step of a line; None if the line is not from a log, which is printable ASCII."""
-    text = line.removesuffix("\n")
-    if not (text.startswith("{") and text.isascii() and text.isprintable()):
-        return None
-    try:
-        step = json.loads(line)["step"]  # metrics may be NaN
-    except (ValueError, TypeError, LookupError, RecursionError):
-        return None
-    return step if type(step) is int else None
-
-
-def log_duration(
-    network: nn.Module,
-    batches: Sequence[Mapping[str, Tensor]],
-    steps: int,
-    world: World,
-) -> None:
-    """Log the expected duration before the first step on a CPU, where large networks take years."""
-    if world.device.type != "cpu":
-        return
-    tokens = sum(int(batch["lengths"].sum()) for batch in batches)
-    seconds = training_seconds(network, tokens, steps, matrix_rate())
-    if seconds < _LONG:
-        return
-    parameters = sum(parameter.numel() for parameter in network.parameters())
-    line = (
-        f"{steps:,} steps of {tokens * world.size:,} tokens with {parameters:,} parameters will take about "
-        f"{duration(seconds)} on this CPU"
-    )
-    less = "use a smaller encoder (as in workflow/config/minimal.yaml) or a GPU"
-    log(line if seconds < _TOO_LONG else f"warning: {line}; {less}")
-
-
-def matrix_rate() -> float:
-    """Floating-point operations per second of float32 matrix products, with torch's current threads."""
-    left = torch.ones(_SIDE, _SIDE)
-    right = torch.ones(_SIDE, _SIDE)
-    linear(left, right, None)
-    count, began = 0, time.perf_counter()
-    while (took := time.perf_counter() - began) < _SECONDS:
-        linear(left, right, None)
-        count += 1
-    return 2.0 * _SIDE**3 * count / took
-
-
-def training_seconds(network: nn.Module, tokens: int, steps: int, rate: float) -> float:
-    """Seconds for `steps` steps of `tokens` tokens, within a factor of about two.
-
-    Only products with weights are counted, not attention itself. A network that does not process every token
-    separately provides the products per token as `products_a_token`.
-    """
-    products = getattr(network, "products_a_token", None)
-    if products is None:
-        looked_up = {
-            id(part.weight)
-            for part in network.modules()
-            if isinstance(part, nn.Embedding)
-        }
-        products = sum(
-            p.numel()
-            for p in network.parameters()
-            if p.dim() > 1 and id(p) not in looked_up
-        )
-    return _FLOPS * float(products) * tokens * steps / (rate * _SHARE_REACHED)
-
-
-def duration(seconds: float) -> str:
-    """A duration in the largest unit of which it contains at least two, such as 3 days or 41 years."""
-    for unit, size in _UNITS:
-        if seconds >= 2 * size:
-            return f"{seconds / size:,.0f} {unit}"
-    return f"{seconds:,.0f} seconds"
 
 
 class Diverged(DataError):

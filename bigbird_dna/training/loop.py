@@ -9,7 +9,6 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, NoReturn, Protocol
@@ -35,7 +34,6 @@ from bigbird_dna.training.log import (
     check_weights,
     chosen_kernels,
     diverged,
-    log_duration,
 )
 
 Batch = dict[str, Tensor]
@@ -225,58 +223,16 @@ def train_network(
             f"{config.grad_accumulation} micro-batches"
         )
     network.to(world.device)
-    optimizer = make_optimizer(network, config.optimizer)
-    progress = world.first(lambda: store.restore(network, optimizer))
-    if world.size > 1 and progress.step:
-        _share_moments(optimizer, world)
-    # Broadcasts the first process's weights to all.
-    parallel = DistributedDataParallel(network) if world.size > 1 else network
-    record = (
-        TrainingLog(store.log_path, progress, config.steps) if world.is_first else None
-    )
-    cast = autocast(world.device, config.precision)
-    steps = _Steps(
-        network,
-        optimizer,
-        objective,
-        config,
-        store,
-        world,
-        patience,
-        progress,
-        record,
-        cast,
-        progress.step,
-    )
-
-    begin = config.steps if steps.ended else progress.step
+    trainer = _Trainer(network, objective, config, store, world, patience)
     with (
         store.written(),
         Stopping(world.ends) as stopping,
-        chosen_kernels(network, config, world, progress),
+        chosen_kernels(network, config, world, trainer.progress),
     ):
-        for step, batches in prefetched(objective, config, world, begin):
-            if step == begin and record:
-                log_duration(network, batches, config.steps - begin, world)
-            counts = [objective.counts(batch) for batch in batches]
-            totals = steps.settle(
-                stopping, {key: sum(one[key] for one in counts) for key in counts[0]}
-            )
-            if steps.ended:
-                break
-            network.train()
-            torch.manual_seed((config.seed * 1_000_003 + step) * 4096 + world.rank)
-            loss = backward(parallel, objective, batches, totals, world, cast)
-            norm = nn.utils.clip_grad_norm_(
-                network.parameters(), config.optimizer.clip_norm
-            )
-            step_if_finite(optimizer, norm)
-            optimizer.zero_grad(set_to_none=True)
-            steps.made(loss, norm, batches)
-        steps.settle(stopping, {})
+        trainer.run(stopping)
     world.wait()
     network.eval()
-    return progress
+    return trainer.progress
 
 
 def held_out_loss(figures: Mapping[str, float]) -> float:
@@ -288,74 +244,107 @@ def held_out_loss(figures: Mapping[str, float]) -> float:
     )
 
 
-@dataclass
-class _Steps:
-    """Results of a step other than weights: loss, log line, metrics, checkpoint.
+class _Trainer:
+    """The state of `train_network`.
 
-    They are handled with the next step's batch: both need sums over processes, computed in one reduction.
+    Loss, log line, metrics and checkpoint of a step are handled with the next step's batch: both need sums
+    over processes, computed in one reduction.
     """
 
-    network: nn.Module
-    optimizer: torch.optim.Optimizer
-    objective: Objective
-    config: TrainingConfig
-    store: CheckpointStore
-    world: World
-    patience: int | None
-    progress: Progress
-    log: TrainingLog | None
-    cast: Any
-    _saved: int  # the step of the last checkpoint
-    _last: float = field(
-        default_factory=lambda: time.monotonic()
-    )  # when it was saved, or the start
-    _loss: Tensor | None = (
-        None  # this process's loss of the step that is not settled yet
-    )
-    _norm: Tensor | None = None  # of its gradient
-    _tokens: float = 0.0
-    _rate: float = 0.0
+    def __init__(
+        self,
+        network: nn.Module,
+        objective: Objective,
+        config: TrainingConfig,
+        store: CheckpointStore,
+        world: World,
+        patience: int | None,
+    ) -> None:
+        self.network, self.objective, self.config = network, objective, config
+        self.store, self.world, self.patience = store, world, patience
+        self.optimizer = make_optimizer(network, config.optimizer)
+        self.progress = world.first(lambda: store.restore(network, self.optimizer))
+        if world.size > 1 and self.progress.step:
+            _broadcast_moments(self.optimizer, world)
+        self.log: TrainingLog | None = None
+        if world.is_first:
+            self.log = TrainingLog(store.log_path, self.progress, config.steps)
+        self.cast = autocast(world.device, config.precision)
+        self.lr = 0.0
+        self.saved_step, self.saved_at = self.progress.step, time.monotonic()
+        # Of the step that is not finished yet: this process's loss and tokens, and the gradient's norm.
+        self.loss: Tensor | None = None
+        self.norm: Tensor | None = None
+        self.tokens = 0
 
-    def made(self, loss: Tensor, norm: Tensor, batches: list[Batch]) -> None:
-        """Record a step for `settle`."""
-        self._loss, self._norm = loss, norm
-        self._tokens = float(sum(int(batch["lengths"].sum()) for batch in batches))
+    @property
+    def ended(self) -> bool:
+        """Whether training ends early, see `train_network`."""
+        return self.patience is not None and self.progress.worse >= self.patience
 
-    def settle(self, stopping: Stopping, counts: dict[str, float]) -> dict[str, float]:
+    def run(self, stopping: Stopping) -> None:
+        """Make the remaining steps."""
+        network, config, world = self.network, self.config, self.world
+        # Broadcasts the first process's weights to all.
+        parallel = DistributedDataParallel(network) if world.size > 1 else network
+        begin = config.steps if self.ended else self.progress.step
+        for step, batches in prefetched(self.objective, config, world, begin):
+            counts = [self.objective.counts(batch) for batch in batches]
+            totals = self.finish_step(
+                stopping,
+                {name: sum(one[name] for one in counts) for name in counts[0]},
+            )
+            if self.ended:
+                break
+            network.train()
+            torch.manual_seed((config.seed * 1_000_003 + step) * 4096 + world.rank)
+            self.loss = backward(
+                parallel, self.objective, batches, totals, world, self.cast
+            )
+            self.norm = nn.utils.clip_grad_norm_(
+                network.parameters(), config.optimizer.clip_norm
+            )
+            step_if_finite(self.optimizer, self.norm)
+            self.optimizer.zero_grad(set_to_none=True)
+            self.tokens = sum(int(batch["lengths"].sum()) for batch in batches)
+        self.finish_step(stopping, {})
+
+    def finish_step(
+        self, stopping: Stopping, counts: Mapping[str, float]
+    ) -> dict[str, float]:
         """Finish the previous step, if any, and prepare the next; returns the sums of its `counts`."""
-        own = {
-            "loss": 0.0 if self._loss is None else self._loss.item(),
-            "tokens": self._tokens,
-        }
         # The first process decides, because clocks differ.
         due = (
             self.world.is_first
-            and time.monotonic() - self._last >= 60 * self.config.checkpoint_minutes
+            and time.monotonic() - self.saved_at >= 60 * self.config.checkpoint_minutes
         )
-        wishes = {
-            "terminated": float(stopping.terminated),
-            "late": float(stopping.late),
-            "due": float(due),
-        }
         sums = self.world.sum(
-            {**own, **wishes, **{f"of {name}": value for name, value in counts.items()}}
+            {
+                "loss": 0.0 if self.loss is None else self.loss.item(),
+                "tokens": float(self.tokens),
+                "terminated": float(stopping.terminated),
+                "late": float(stopping.late),
+                "due": float(due),
+                **{f"of {name}": value for name, value in counts.items()},
+            }
         )
-        if self._norm is not None:
-            norm, self._loss, self._norm = self._norm.item(), None, None
-            self._finish(sums, norm)
-            if sums["terminated"] or sums["late"]:
-                self._stop(
-                    "SIGTERM" if sums["terminated"] else "the time limit is near"
-                )
+        if self.norm is not None:
+            norm, self.loss, self.norm = self.norm.item(), None, None
+            self._record(sums, norm)
+            if sums["terminated"]:
+                self._stop("SIGTERM")
+            if sums["late"]:
+                self._stop("the time limit is near")
         stopping.step()
-        self._rate = learning_rate(
+        self.lr = learning_rate(
             self.progress.step, self.config.steps, self.config.optimizer
         )
         for group in self.optimizer.param_groups:
-            group["lr"] = self._rate * group["scale"]
+            group["lr"] = self.lr * group["scale"]
         return {name: sums[f"of {name}"] for name in counts}
 
-    def _finish(self, sums: dict[str, float], norm: float) -> None:
+    def _record(self, sums: dict[str, float], norm: float) -> None:
+        """Log a step; measure held-out data, and save a checkpoint, if it is time."""
         progress, config = self.progress, self.config
         finite = math.isfinite(sums["loss"]) and math.isfinite(norm)
         if not finite:
@@ -366,52 +355,45 @@ class _Steps:
             progress.skipped_in_row = 0
             progress.loss_sum += sums["loss"]
             progress.loss_steps += 1
-        done = progress.step == config.steps
-        measured = done or progress.step % config.evaluation_steps == 0
-        saved = done or (
-            sums["due"] > 0 and finite
-        )  # weights that give nothing finite may be of no use
-        if (progress.step % LOG_STEPS == 0 or done) and progress.loss_steps:
+        last = progress.step == config.steps
+        if (progress.step % LOG_STEPS == 0 or last) and progress.loss_steps:
             mean = progress.loss_sum / progress.loss_steps
             progress.loss_sum, progress.loss_steps = 0.0, 0
             if self.log:
-                self.log.training(progress, loss=mean, learning_rate=self._rate)
-        if measured or saved:
+                self.log.training(progress, loss=mean, learning_rate=self.lr)
+        evaluates = last or progress.step % config.evaluation_steps == 0
+        # Weights that give nothing finite may be of no use.
+        saves = last or (sums["due"] > 0 and finite)
+        if evaluates or saves:
             # The loss was computed with the weights before the step.
             check_weights(self.network, progress.step, self.world)
-        if measured:
-            self.network.eval()
-            with torch.inference_mode(), self.cast:
-                values = self.objective.evaluate(self.network)
-            check_figures(values, progress.step)
-            if self.log:
-                self.log.evaluation(progress, values)
-            if (
-                self.store.best is not None
-                and progress.is_best(held_out_loss(values))
-                and self.world.is_first
-            ):
-                self.store.keep_best(self.network, progress.best_loss)
-            if self.ended and not done and self.world.is_first:
-                log(
-                    f"training ends at step {progress.step:,} of {config.steps:,}: in {progress.worse} "
-                    "evaluations in a row, the held-out loss was a tenth above that of step "
-                    f"{progress.best_step:,}"
-                )
-        if saved or self.ended:
+        if evaluates:
+            self._evaluate()
+        if self.ended and not last and self.world.is_first:
+            log(
+                f"training ends at step {progress.step:,} of {config.steps:,}: in {progress.worse} "
+                "evaluations in a row, the held-out loss was a tenth above that of step "
+                f"{progress.best_step:,}"
+            )
+        if saves or self.ended:
             self._save()
 
-    @property
-    def ended(self) -> bool:
-        """Whether training ends early, see `train_network`."""
-        return self.patience is not None and self.progress.worse >= self.patience
+    def _evaluate(self) -> None:
+        self.network.eval()
+        with torch.inference_mode(), self.cast:
+            values = self.objective.evaluate(self.network)
+        check_figures(values, self.progress.step)
+        if self.log:
+            self.log.evaluation(self.progress, values)
+        if self.store.best is None:
+            return
+        if self.progress.is_best(held_out_loss(values)) and self.world.is_first:
+            self.store.keep_best(self.network)
 
     def _skip(self, what: str) -> None:
         """Count a step that changed nothing; end the training after too many in a row."""
-        progress, first = (
-            self.progress,
-            self.progress.step - self.progress.skipped_in_row,
-        )
+        progress = self.progress
+        first = progress.step - progress.skipped_in_row
         progress.skipped += 1
         progress.skipped_in_row += 1
         if progress.skipped_in_row < min(MAX_SKIPPED, self.config.steps):
@@ -420,16 +402,16 @@ class _Steps:
             return
         # A checkpoint from right before the first of these steps has the failing weights; the previous one is
         # better.
-        if self.world.is_first and self._saved >= first:
+        if self.world.is_first and self.saved_step >= first:
             self.store.withdraw()
         count = progress.skipped_in_row
         what = f"{count} steps in a row had no finite loss and gradient ({what})"
         raise diverged(progress.step + 1, what)
 
     def _save(self) -> None:
-        if self.world.is_first and self._saved != self.progress.step:
+        if self.world.is_first and self.saved_step != self.progress.step:
             self.store.save(self.network, self.optimizer, self.progress)
-            self._saved, self._last = self.progress.step, time.monotonic()
+            self.saved_step, self.saved_at = self.progress.step, time.monotonic()
 
     def _stop(self, why: str) -> NoReturn:
         check_weights(self.network, self.progress.step, self.world)
@@ -469,28 +451,32 @@ def prefetched(
     objective: Objective, config: TrainingConfig, world: World, first_step: int
 ) -> Iterator[tuple[int, list[Batch]]]:
     """Batches of this process by step; the next step's batches are prepared during the current step."""
-    shares = world.size * config.grad_accumulation
-    # As even as possible; if not divisible, some parts have one more example.
-    bounds = [config.batch_size * share // shares for share in range(shares + 1)]
-    own = bounds[world.rank * config.grad_accumulation :][
-        : config.grad_accumulation + 1
-    ]
-    sizes = [end - first for first, end in pairwise(own)]
+    count = config.grad_accumulation
+    # As even as possible; if not divisible, some micro-batches have one more example.
+    first, *ends = (
+        config.batch_size * number // (world.size * count)
+        for number in range(world.rank * count, (world.rank + 1) * count + 1)
+    )
+    sizes = np.diff([first, *ends]).tolist()
 
     def make(step: int) -> list[Batch]:
-        whole = objective.batch(step, own[0], sum(sizes))
-        if len(sizes) == 1:
-            return [pinned(whole, world.device)]
+        batch = objective.batch(step, first, sum(sizes))
+        if count == 1:
+            return [pinned(batch, world.device)]
         # An example may have several rows, as in a step with shorter inputs.
-        more = len(whole["lengths"]) // sum(sizes)
-        chosen = by_length(whole["lengths"], [more * size for size in sizes])
-        return [pinned(objective.part(whole, rows), world.device) for rows in chosen]
+        rows_per_example = len(batch["lengths"]) // sum(sizes)
+        micro_batches = by_length(
+            batch["lengths"], [rows_per_example * size for size in sizes]
+        )
+        return [
+            pinned(objective.part(batch, rows), world.device) for rows in micro_batches
+        ]
 
     steps = range(first_step, config.steps)
     yield from zip(steps, ahead(make, steps, None), strict=True)
 
 
-def _share_moments(optimizer: torch.optim.Optimizer, world: World) -> None:
+def _broadcast_moments(optimizer: torch.optim.Optimizer, world: World) -> None:
     """Give every process the moments that the first one has read."""
     parameters = [
         parameter for group in optimizer.param_groups for parameter in group["params"]
@@ -500,12 +486,12 @@ def _share_moments(optimizer: torch.optim.Optimizer, world: World) -> None:
         lambda: [n for n, one in enumerate(parameters) if one in optimizer.state]
     )
     for number in numbers:
-        one = parameters[number]
-        fresh = fresh_moments(optimizer, one)
+        parameter = parameters[number]
+        moments = fresh_moments(optimizer, parameter)
         if world.is_first:
             # Adafactor counts its steps on the host, where GPU processes cannot broadcast them.
-            found = optimizer.state[one]
-            found["step"] = found["step"].to(one.device)
+            state = optimizer.state[parameter]
+            state["step"] = state["step"].to(parameter.device)
         else:
-            optimizer.state[one] = fresh
-        world.overwrite(optimizer.state[one][name] for name in fresh)
+            optimizer.state[parameter] = moments
+        world.overwrite(optimizer.state[parameter][name] for name in moments)

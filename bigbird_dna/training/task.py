@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from safetensors.torch import save_file
 from torch import nn
@@ -17,7 +15,6 @@ from bigbird_dna.config import EncoderConfig, KeepingConfig, TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory
-from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.profile import TrainingProfile
 from bigbird_dna.model.directory import build_network, make_model, write_model
 from bigbird_dna.model.model import LoadedModel
@@ -33,7 +30,6 @@ from bigbird_dna.training.loop import Objective, train_network
 N = TypeVar("N", bound=nn.Module)
 M = TypeVar("M")
 
-Floats = npt.NDArray[np.floating] | np.floating
 RESULT = "result.json"
 
 
@@ -57,24 +53,19 @@ class TrainingResult(Generic[N]):
     def effort(self) -> dict[str, int]:
         """Steps and tokens of the training, the step whose weights are kept if it need not be the last one,
         skipped steps if any, and numbers of parameters, for its metrics."""
-        done, parameters = self.progress, self.parameters
-        found = {
-            "steps": done.step,
-            "tokens_seen": done.tokens,
-            "parameters": parameters,
+        progress = self.progress
+        effort = {
+            "steps": progress.step,
+            "tokens_seen": progress.tokens,
+            "parameters": sum(p.numel() for p in self.network.parameters()),
         }
         if self.store.best is not None:
-            found["kept_step"] = done.best_step
-        if done.skipped:
-            found["skipped_steps"] = done.skipped
-        return found | (
-            {"trained_parameters": self.adaptation.trained} if self.adaptation else {}
-        )
-
-    @property
-    def parameters(self) -> int:
-        """Number of parameters of the network."""
-        return sum(parameter.numel() for parameter in self.network.parameters())
+            effort["kept_step"] = progress.best_step
+        if progress.skipped:
+            effort["skipped_steps"] = progress.skipped
+        if self.adaptation is not None:
+            effort["trained_parameters"] = self.adaptation.trained
+        return effort
 
 
 class Training(ABC, Generic[N]):
@@ -85,15 +76,6 @@ class Training(ABC, Generic[N]):
     def keep(self) -> Keep:
         """Which weights to keep: those of the last step, or those with the lowest held-out loss."""
         return self.config.keep if isinstance(self.config, KeepingConfig) else "last"
-
-    @property
-    def patience(self) -> int | None:
-        """See `KeepingConfig`."""
-        return (
-            self.config.patience
-            if isinstance(self.config, KeepingConfig) and self.keep == "best"
-            else None
-        )
 
     @property
     @abstractmethod
@@ -191,33 +173,15 @@ class ModelTask(Task[nn.Module, M]):
     ) -> None:
         """Write the model with its training log, and the attention backends that ran; `calibration` enables
         calibrated probabilities, `profile` the warning for dissimilar inputs."""
-        files, made = {LOG: trained.log}, self.model(trained)
-        provenance = {
-            **provenance,
-            "attention_backends": trained.progress.backends.split(),
-        }
+        backends = trained.progress.backends.split()
         write_model(
             directory,
-            made,
-            provenance,
+            self.model(trained),
+            {**provenance, "attention_backends": backends},
             metrics,
-            files,
+            {LOG: trained.log},
             calibration=calibration,
             profile=profile,
-        )
-
-
-CHECKED = 64
-"""Held-out rows that are predicted again with the saved model."""
-
-
-def check_saved(saved: Floats, measured: Floats) -> None:
-    """`ModelError` unless the saved model predicts for some rows what the metrics were computed from."""
-    if not np.allclose(saved, measured, rtol=1e-4, atol=1e-5):
-        raise ModelError(
-            "the saved model does not give the predictions from which the metrics were computed (largest "
-            f"difference {np.abs(saved - measured).max():.3g}); this is an error of bigbird-dna: please "
-            "report it"
         )
 
 
@@ -273,8 +237,8 @@ def fit(task: Training[N], checkpoints: Path, world: World) -> TrainingResult[N]
     are damaged, or the same training is running elsewhere; `DataError` at once if it has diverged before."""
     store = checkpoint_store(task, checkpoints, world)
     world.first(task.check)
-    world.first(lambda: store.lock.take("this training"))
-    world.at_end.callback(store.lock.release)
+    world.first(store.lock)
+    world.at_end.callback(store.unlock)
     world.first(store.check_divergence)
     torch.manual_seed(task.config.seed)
     network = task.build()
@@ -284,9 +248,10 @@ def fit(task: Training[N], checkpoints: Path, world: World) -> TrainingResult[N]
     adaptation = task.adapt(network)
     if world.is_first:
         log(f"{task.describe(network)}, {world.device}")
+    patience = getattr(task.config, "patience", None) if task.keep == "best" else None
     try:
         progress = train_network(
-            network, objective, task.config, store, world, task.patience
+            network, objective, task.config, store, world, patience
         )
     except Diverged as error:
         if world.is_first:

@@ -1,6 +1,5 @@
 """A training that is quick: it fits a curve. What tests of the loop and of checkpoints have in common."""
 
-import io
 import math
 from collections.abc import Callable
 from contextlib import suppress
@@ -101,8 +100,5 @@ def opened(directory: Path) -> CheckpointStore:
 
 
 def state_of(store: CheckpointStore) -> dict[str, Any]:
-    content = store.path.read_bytes()
-    found: dict[str, Any] = torch.load(
-        io.BytesIO(content[content.index(b"PK") :]), weights_only=True
-    )
+    found: dict[str, Any] = torch.load(store.path, weights_only=True)
     return found

@@ -39,16 +39,13 @@ from bigbird_dna.training.distributed import World
 from bigbird_dna.training.log import (
     Progress,
     TrainingLog,
-    duration,
-    matrix_rate,
-    training_seconds,
 )
 from bigbird_dna.training.loop import Batch, train_network
 from bigbird_dna.training.losses import LabelLoss
 from tests.golden.messages import fails, message
 from tests.model.test_encoder import SMALL as ENCODER
 from tests.toys import small_encoder
-from tests.training.curve import ALONE, Curve, fresh
+from tests.training.curve import ALONE, Curve
 
 
 @pytest.fixture
@@ -88,89 +85,15 @@ def test_seconds_are_those_of_training_and_go_on_after_a_break(tmp_path, clock):
     assert seconds(path) == [None, 3.0]
 
 
-def test_the_count_is_that_of_the_products_with_weights() -> None:
-    network = nn.Sequential(
-        nn.Embedding(1000, 8), nn.Linear(8, 32), nn.LayerNorm(32), nn.Linear(32, 1)
-    )
-    expected = 6 * (8 * 32 + 32) * 50 * 7 / (1e9 * 0.5)
-    assert training_seconds(network, 50, 7, 1e9) == pytest.approx(expected)
-    assert 1e8 < matrix_rate() < 1e14
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.4, "0 seconds"),
-        (119, "119 seconds"),
-        (120, "2 minutes"),
-        (7199, "120 minutes"),
-        (7200, "2 hours"),
-        (3 * 86400, "3 days"),
-        (41 * 365.25 * 86400, "41 years"),
-        (1e12, "31,688 years"),
-    ],
-)
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("rate", "parts"),
-    [
-        (1e12, []),
-        (32.0, ["about 3 minutes on this CPU"]),
-        (
-            1e-2,
-            [
-                "warning: 12 steps of 4 tokens with 16 parameters will take about",
-                "days",
-                "minimal.yaml",
-            ],
-        ),
-    ],
-)
-def test_a_training_says_it_before_its_first_step(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    rate: float,
-    parts: list[str],
-) -> None:
-    monkeypatch.setattr(log, "matrix_rate", lambda: rate)
-    network, _ = fresh()
-    store = CheckpointStore(tmp_path, {})
-    with pytest.raises(KeyboardInterrupt):
-        loop.train_network(
-            network, Curve(0), TrainingConfig(steps=12, batch_size=4), store, ALONE
-        )
-    store.lock.release()
-    said = capsys.readouterr().err
-    assert ("on this CPU" in said) == bool(parts)
-    assert all(part in said for part in parts), said
-
-
-def test_a_damaged_line_of_the_log_is_left_out(
+def test_an_incomplete_line_of_the_log_is_omitted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "training.jsonl"
-    good = ['{"step": 1, "loss": NaN}\n', '{"step": 2}\n', '{"step": 3}\n']
-    bad = [
-        "{\n",
-        "[]\n",
-        '{"stop": 1}\n',
-        '{"step": true}\n',
-        "[" * 99_999 + "\n",
-        "\x85{}\n",
-        "\n",
-    ]
-    # A return within a line would end it for those who read the log later.
-    bad += ['{"step": 2,\r"a": 1}\n', '{"step": 2']
-    path.write_bytes(
-        "".join([*good[:1], *bad[:-1], *good[1:], bad[-1]]).encode("latin-1")
-    )
+    good = ['{"step": 1, "loss": NaN}\n', '{"step": 2}\n']
+    path.write_text("".join([*good, '{"step": 3}\n', '{"step": 2, "los']))
     TrainingLog(path, Progress(step=2), 10)
-    assert path.read_text() == "".join(good[:2])
-    message(capsys.readouterr().err.partition("  ")[2], path, 8)
+    assert path.read_text() == "".join(good)
+    message(capsys.readouterr().err.partition("  ")[2], path)
 
 
 # Kernels of a training: said once, refused where slow, compiled if asked for; and memory that is kept

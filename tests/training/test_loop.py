@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from bigbird_dna.config import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError, DataError, Stopped, UsageError
 from bigbird_dna.training import checkpoints, distributed, loop
-from bigbird_dna.training.checkpoint_file import read_checkpoint, write_checkpoint
 from bigbird_dna.training.checkpoints import CheckpointStore, fresh_moments
 from bigbird_dna.training.distributed import Stopping, World, time_of_end, world
 from bigbird_dna.training.loop import (
@@ -202,16 +201,18 @@ def test_steps_go_on_while_a_checkpoint_is_written(
     """The file has what the training had when it was saved."""
     begun, waited = threading.Event(), []
 
-    def slowly(path: Path, state: dict[str, Any]) -> None:
+    write = checkpoints._save
+
+    def slowly(state: dict[str, Any], path: Path) -> None:
         waited.append(begun.wait(20))
-        write_checkpoint(path, state)
+        write(state, path)
 
     def change(step: int, loss: Tensor) -> Tensor:
         if step == 2:
             begun.set()
         return loss
 
-    monkeypatch.setattr(checkpoints, "write_checkpoint", slowly)
+    monkeypatch.setattr(checkpoints, "_save", slowly)
     for steps in (2, 3):
         store = opened(tmp_path / f"{steps}")
         run(store, Curve(steps, change))
@@ -223,7 +224,7 @@ def test_steps_go_on_while_a_checkpoint_is_written(
         assert all(waited) and waited
     network, optimizer = fresh()
     assert opened(tmp_path / "3").restore(network, optimizer).step == 3
-    previous = read_checkpoint(opened(tmp_path / "3").previous)["network"]
+    previous = torch.load(opened(tmp_path / "3").previous)["network"]
     two, _ = fresh()
     opened(tmp_path / "2").restore(two, make_optimizer(two, CONFIG.optimizer))
     assert weights(two) == [
@@ -234,10 +235,10 @@ def test_steps_go_on_while_a_checkpoint_is_written(
 def test_a_checkpoint_that_cannot_be_written_ends_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, state: dict[str, Any]) -> None:
+    def full(state: dict[str, Any], path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoints, "write_checkpoint", full)
+    monkeypatch.setattr(checkpoints, "_save", full)
     with fails(DataError, "state.pt"):
         run(opened(tmp_path))
     assert not opened(tmp_path).exists
@@ -476,9 +477,9 @@ def test_a_checkpoint_of_such_weights_is_not_taken(
 ) -> None:
     run(opened(tmp_path), Curve(6))
     path: Path = getattr(opened(tmp_path), place)
-    state: dict[str, Any] = read_checkpoint(path)
+    state: dict[str, Any] = torch.load(path)
     state["network"]["2.bias"][:] = float("nan")
-    write_checkpoint(path, state)
+    torch.save(state, path)
     capsys.readouterr()
     assert left(tmp_path) == (5 if place == "path" else 6)
     said = "its weights are not finite: the training had diverged; using the previous checkpoint"

@@ -320,7 +320,7 @@ class BytesTask(Task[CausalNetwork, npt.NDArray[np.float64]]):
             "test_inputs": test.inputs,
             "test_bytes": int((test.symbols != END).sum()),
             "input_symbols": train.length,
-            "parameters": trained.parameters,
+            "parameters": trained.effort["parameters"],
             "steps": trained.progress.step,
             **self.digests,
         }

@@ -172,7 +172,7 @@ class SequenceTask(Task[Classifier, np.ndarray]):
             else "distance of the circles alone",
             "most_frequent": float((test.targets == frequent).mean()),
             "test_sequences": len(test),
-            "parameters": trained.parameters,
+            "parameters": trained.effort["parameters"],
             "steps": trained.progress.step,
             "data": self.checksums,
         }
