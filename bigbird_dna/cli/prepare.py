@@ -268,8 +268,7 @@ def prepare_reference(
 ) -> None:
     """Check a genome and write it as upper-case bgzip FASTA (A C G T N) with .fai and .gzi indices.
 
-    Contigs of GenBank and EMBL files are named by accession and version. A record named as a region of a
-    contig, such as chr20:1000001-2000000, is placed at its coordinates in the contig, with N before it.
+    Contigs of GenBank and EMBL files are named by accession and version.
 
     With --only, such as --only VII or --only 22:1,001-2,000, other bases of these contigs are N, and other
     contigs are left out.

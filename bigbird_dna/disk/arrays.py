@@ -29,34 +29,8 @@ def open_npz(path: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def open_hdf5(path: Path) -> Iterator[Any]:
-    """Open a file as `h5py.File`; `DataError` if it is damaged, also while the block reads it."""
-    import h5py
-
-    with (
-        reading(path, "not readable as HDF5", Exception),
-        h5py.File(path, "r") as stored,
-    ):
-        yield stored
-
-
-def hdf5_arrays(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield names and data sets below a group; links to other files are not followed."""
-    import h5py
-
-    for name in group:
-        if isinstance(group.get(name, getlink=True), h5py.ExternalLink):
-            continue
-        item = group[name]
-        if isinstance(item, h5py.Group):
-            yield from hdf5_arrays(item, f"{prefix}{name}/")
-        elif isinstance(item, h5py.Dataset):
-            yield f"{prefix}{name}", item
-
-
-@contextmanager
 def open_parquet(path: Path) -> Iterator[Any]:
-    """Open a file as `pyarrow.parquet.ParquetFile`; `DataError` if it is damaged, as in `open_hdf5`."""
+    """Open a file as `pyarrow.parquet.ParquetFile`; `DataError` if it is damaged, also while the block reads it."""
     import pyarrow.parquet as pq
 
     # By default, a column is read for all rows of a row group, often a million, at once.

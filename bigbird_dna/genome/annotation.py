@@ -32,7 +32,7 @@ from bigbird_dna.genome.fields import (
     strand,
     whole_number,
 )
-from bigbird_dna.genome.sequence import OPPOSITE, Intervals, Locus, Strand
+from bigbird_dna.genome.sequence import OPPOSITE, Intervals, Locus
 
 T = TypeVar("T")
 
@@ -95,15 +95,6 @@ class Gene(NamedTuple):
     end: int
     strand: str
     name: str
-
-
-class CodingTranscript(NamedTuple):
-    """The coding parts of a transcript, ascending; 0-based, half-open, without the stop codon in GTF."""
-
-    contig: str
-    strand: Strand
-    name: str
-    parts: tuple[tuple[int, int], ...]
 
 
 class _Feature(NamedTuple):
@@ -270,31 +261,6 @@ def read_coding(path: Path) -> dict[str, Intervals]:
         check_name(contig, "contig", str(path)): places
         for contig, places in found.items()
     }
-
-
-def read_transcripts(path: Path) -> list[CodingTranscript]:
-    """Return the transcripts of a GTF file that have coding features, in file order, with the file's contig
-    names. `DataError`: the file has no CDS of a named transcript, or names the line that is malformed."""
-
-    def part(columns: list[str]) -> tuple[tuple[str, str, str], tuple[int, int]] | None:
-        name = _attributes(columns[8]).get("transcript_id")
-        if columns[2] != _CODING or columns[6] not in OPPOSITE or not name:
-            return None
-        return (unquote(columns[0]), columns[6], name), _span(columns)
-
-    file = _File()
-    found: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
-    for _, (key, span) in _features(path, file, part):
-        found.setdefault(key, []).append(span)
-    if not found:
-        types = _shown_types(file.types)
-        raise DataError(
-            f"{path}: no {_CODING} with a transcript_id; its features are {types}"
-        )
-    return [
-        CodingTranscript(contig, strand(sense), name, tuple(sorted(spans)))
-        for (contig, sense, name), spans in found.items()
-    ]
 
 
 def read_genes(path: Path) -> list[Gene]:

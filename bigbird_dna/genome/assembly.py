@@ -106,14 +106,12 @@ class Assembly:
         self,
         contigs: Mapping[str, int],
         where: str = "reference",
-        placed: Collection[str] = (),
     ) -> None:
         """Raise `DataError` if the lengths of a reference's contigs are not those of this assembly.
 
         `where` names the reference. A contig that is too short is taken as the first part of the contig, with
-        a warning unless it is one of `placed`, which have correct positions. Contigs that are not in the
-        table are allowed in addition to known ones. A contig that is too long, or has its length in another
-        known assembly, is an error.
+        a warning. Contigs that are not in the table are allowed in addition to known ones. A contig that is
+        too long, or has its length in another known assembly, is an error.
         """
         known = {name: self._by_name[name] for name in contigs if name in self._by_name}
         if self.contigs and not known:
@@ -134,10 +132,7 @@ class Assembly:
                 raise DataError(f"{difference}: that is its length in {other}")
             if length > contig.length:
                 raise DataError(f"{difference}: the reference is another assembly")
-            if name not in placed:
-                log(
-                    f"warning: {difference}; it is taken as the first part of the contig"
-                )
+            log(f"warning: {difference}; it is taken as the first part of the contig")
 
 
 @cache

@@ -1,16 +1,15 @@
 """Read and validate FASTA in one pass, with files and records of any size.
 
 All readers work on large blocks of bytes, so memory does not grow with the length of a record. They raise for
-faults that other readers accept: empty files and records, duplicate names, text without a header, lines of
-uneven length, and letters that are not DNA. `DataError` names the file, the record, the line and the value.
+faults that other readers accept: empty files and records, duplicate names, text without a header, and letters
+that are not DNA. `DataError` names the file, the record, the line and the value.
 """
 
-import re
 import shutil
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -28,11 +27,6 @@ from bigbird_dna.genome.sequence import (
 )
 
 BLOCK_BYTES = 1 << 21
-_LONGEST_HEADER = 1 << 20
-_BLANKS, _MOST_BLANKS = (
-    b" \t\r",
-    64,
-)  # before a line's end; maximum number kept in one block
 
 
 class Chunk(NamedTuple):
@@ -45,49 +39,22 @@ class Chunk(NamedTuple):
     ambiguous: int = 0  # number of IUPAC codes in the file since the previous chunk
 
 
-class ChunkBuffer:
-    """Divide the sequence of a contig into chunks of `size` bp as it is read; the last may be shorter."""
-
-    def __init__(self, contig: str, size: int) -> None:
-        self.contig = contig
-        self.size = size
-        self.start = 0  # position of the buffered bases
-        self.held: list[str] = []
-        self.count = 0  # number of buffered bp
-        self.ambiguous = 0
-
-    def add(self, sequence: str, ambiguous: int = 0) -> Iterator[Chunk]:
-        """Add bases in A C G T N, `ambiguous` of them IUPAC codes in the file; yield full chunks."""
-        self.held.append(sequence)
-        self.count += len(sequence)
-        self.ambiguous += ambiguous
-        # One more base than a chunk is needed to know that the chunk is not the contig's last.
-        if self.count > self.size:
-            text, place = "".join(self.held), 0
-            while len(text) - place > self.size:
-                yield self._chunk(text[place : place + self.size], last=False)
-                place += self.size
-            self.held, self.count = [text[place:]], len(text) - place
-
-    def finish(self) -> Iterator[Chunk]:
-        """Yield the last chunk."""
-        yield self._chunk("".join(self.held), last=True)
-
-    def _chunk(self, sequence: str, *, last: bool) -> Chunk:
-        chunk = Chunk(self.contig, self.start, sequence, last, self.ambiguous)
-        self.start += len(sequence)
-        self.ambiguous = 0
-        return chunk
-
-
 def record_chunks(name: str, parts: Iterable[bytes], size: int) -> Iterator[Chunk]:
     """Yield the chunks of a record from its letters in the file, which must be valid DNA letters."""
-    buffer = ChunkBuffer(name, size)
+    text, start, ambiguous = "", 0, 0
     for letters in parts:
-        yield from buffer.add(
-            clean_bytes(letters).decode("ascii"), count_ambiguous_bytes(letters)
-        )
-    yield from buffer.finish()
+        text += clean_bytes(letters).decode("ascii")
+        ambiguous += count_ambiguous_bytes(letters)
+        position = 0
+        # One more base than a chunk shows that the chunk is not the record's last.
+        while len(text) - position > size:
+            sequence = text[position : position + size]
+            yield Chunk(name, start, sequence, False, ambiguous)
+            position += size
+            start += size
+            ambiguous = 0
+        text = text[position:]
+    yield Chunk(name, start, text, True, ambiguous)
 
 
 Observe = Callable[[bytes, bool], object]
@@ -114,26 +81,26 @@ class LengthsAhead(Mapping[str, int]):
     ) -> None:
         """Open a second pass over a file that the caller reads too; `check` may raise for a contig's name."""
         self._check, self._observe = check, observe
-        self._found: dict[str, int] = {}
+        self._lengths: dict[str, int] = {}
         self._parts = _parts(Path(path))
         self._records = groupby(self._parts, itemgetter(0))
 
     def __getitem__(self, contig: str) -> int:
-        while contig not in self._found and self._read_on():
+        while contig not in self._lengths and self._read_on():
             pass
-        return self._found[contig]
+        return self._lengths[contig]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter(self._lengths)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._lengths)
 
     def all(self) -> dict[str, int]:
         """Read to the end of the file, as `scan_fasta` does, and return all contigs."""
         while self._read_on():
             pass
-        return self._found
+        return self._lengths
 
     def _read_on(self) -> bool:
         for name, parts in self._records:
@@ -143,10 +110,10 @@ class LengthsAhead(Mapping[str, int]):
                 self._parts.close()  # the error may keep it alive, and with it the open file
                 raise
             length = 0
-            for _, raw in parts:
-                self._observe(raw, not length)
-                length += len(raw)
-            self._found[name] = length
+            for _, letters in parts:
+                self._observe(letters, not length)
+                length += len(letters)
+            self._lengths[name] = length
             return True
         return False
 
@@ -160,30 +127,28 @@ def stream_fasta(path: Path, chunk_bases: int = 1_000_000) -> Iterator[Chunk]:
     """
     if chunk_bases < 1:
         raise ValueError(f"chunk_bases must be positive, not {chunk_bases}")
-    with closing(
-        _parts(Path(path))
-    ) as found:  # also after errors, which may keep the generator alive
-        for name, parts in groupby(found, itemgetter(0)):
-            yield from record_chunks(name, (raw for _, raw in parts), chunk_bases)
+    for name, parts in groupby(_parts(Path(path)), itemgetter(0)):
+        yield from record_chunks(name, (letters for _, letters in parts), chunk_bases)
 
 
 @contextmanager
-def spool_stdin() -> Iterator[Path]:
-    """Copy standard input to a temporary file that can be reread; errors call it "standard input"."""
+def readable(path: Path | str) -> Iterator[Path]:
+    """Yield a file that can be read repeatedly: `path`, or for "-" a temporary copy of standard input.
+
+    Errors call the copy "standard input".
+    """
+    if str(path) != "-":
+        yield Path(path)
+        return
     compression.refuse_terminal()
     with scratch_directory() as directory:
-        path = directory / "stdin"
-        with path.open("wb") as stream:
+        copy = directory / "stdin"
+        with copy.open("wb") as stream:
             shutil.copyfileobj(sys.stdin.buffer, stream, 1 << 20)
         try:
-            yield path
+            yield copy
         except DataError as error:
-            raise DataError(str(error).replace(str(path), "standard input")) from None
-
-
-def readable(path: Path | str) -> AbstractContextManager[Path]:
-    """Return a file that can be read repeatedly: `path`, or for "-" the file of `spool_stdin`."""
-    return spool_stdin() if str(path) == "-" else nullcontext(Path(path))
+            raise DataError(str(error).replace(str(copy), "standard input")) from None
 
 
 def _parts(path: Path) -> Generator[tuple[str, bytes], None, None]:
@@ -207,215 +172,88 @@ def parse_fasta(
 ) -> Iterator[tuple[str, bytes]]:
     """Yield (name, letters as in the file) for consecutive parts of each record.
 
-    `path` names the file in errors. A missing or repeated name is an error, unless `names` changes it. If not `strict`, records may be empty or have
-    other letters than those of DNA, and each begins with an empty part.
+    `path` names the file in errors. A missing or repeated name is an error, unless `names` changes it. If not
+    `strict`, records may be empty or have other letters than those of DNA, and each begins with an empty part.
     """
-    parser = _Parser(path, names, strict)
-    start = stream.read(3)
-    for block in _blocks(start.removeprefix(BOM_UTF8), stream):
-        yield from parser.feed(block)
-    yield from parser.finish()
+    used: set[str] = set()
+    name: str | None = None  # of the current record
+    length = line = 0
+    for text in _blocks(stream):
+        for number, part in enumerate(text.split(b"\n>")):
+            if number > 0:
+                if strict and name is not None and not length:
+                    raise _no_sequence(path, name, line)
+                line += 1
+                header, newline, part = part.partition(b"\n")
+                name = _record_name(header, names, f"{path}: line {line}")
+                if name in used:
+                    raise DataError(
+                        f"{path}: line {line}: the name {name!r} occurs twice "
+                        "(a name ends at the first blank); rename one of the records"
+                    )
+                used.add(name)
+                length = 0
+                line += len(newline)
+                if not strict:
+                    yield name, b""
 
-
-def _blocks(carry: bytes, stream: Readable) -> Iterator[bytes]:
-    """Yield the blocks of a stream that begins with `carry`.
-
-    Blanks and the text after them are in the same block, so that blanks at the end of a line are recognized.
-    """
-    while block := stream.read(BLOCK_BYTES):
-        block = carry + block
-        end = len(block.rstrip(_BLANKS))
-        if len(block) - end > _MOST_BLANKS:
-            end = len(block.removesuffix(b"\r"))
-        block, carry = block[:end], block[end:]
-        yield block
-    yield from filter(
-        None, (carry.removesuffix(b"\r"), carry[len(carry.removesuffix(b"\r")) :])
-    )
-
-
-class _Parser:
-    """State of the parser between two blocks, which may divide lines anywhere."""
-
-    def __init__(
-        self,
-        path: Path,
-        names: RecordNames | None,
-        strict: bool,
-    ) -> None:
-        self.path, self.strict = path, strict
-        self.unique = names
-        self.line = 1  # number of the current line
-        self.at_line_start = True
-        self.header: bytearray | None = None  # the part of a header in previous blocks
-        self.names: set[str] = set()
-        self._start_record("")
-
-    def feed(self, block: bytes) -> Iterator[tuple[str, bytes]]:
-        position = 0
-        if block == b"\r":  # the end of the file
-            return
-        while position < len(block):
-            if (
-                self.header is None
-                and self.at_line_start
-                and block[position] == ord(">")
-            ):
-                self._end_record()
-                self.header = bytearray()
-                position += 1
-            elif self.header is not None:
-                position = self._read_header(block, position)
-                if self.at_line_start and not self.strict:
-                    yield self.name, b""
-            else:
-                cut = block.find(b"\n>", position)
-                end = len(block) if cut < 0 else cut + 1
-                letters = self._read_lines(block[position:end])
-                if letters:
-                    yield self.name, letters
-                position = end
-
-    def finish(self) -> Iterator[tuple[str, bytes]]:
-        if self.header is not None:
-            self._name_record()
-            if not self.strict:
-                yield self.name, b""
-        self._end_record()
-        if not self.names:
-            raise DataError(f"{self.path}: the file contains no FASTA records")
-
-    def _start_record(self, name: str) -> None:
-        self.name = name
-        self.bases = 0
-        self.width: int | None = (
-            None  # width of the record's lines, once the first is complete
-        )
-        self.partial = 0  # letters of the current line so far
-        self.short_line: int | None = (
-            None  # number of a line that is blank, or shorter than `width`
-        )
-        self.is_blank = False  # whether that line is blank
-
-    def _end_record(self) -> None:
-        if self.strict and self.names and not self.bases:
-            raise DataError(
-                f"{self.path}: record {self.name!r} has no sequence (line {self.line})"
-            )
-
-    def _read_header(self, block: bytes, position: int) -> int:
-        assert self.header is not None
-        end = block.find(b"\n", position)
-        self.header += block[position : end if end >= 0 else len(block)]
-        if len(self.header) > _LONGEST_HEADER:
-            raise DataError(
-                f"{self.path}: line {self.line}: the header has more than a million bytes"
-            )
-        if end < 0:
-            self.at_line_start = False
-            return len(block)
-        self._name_record()
-        self.line += 1
-        self.at_line_start = True
-        return end + 1
-
-    def _name_record(self) -> None:
-        assert self.header is not None
-        try:
-            header = self.header.decode("utf-8").removesuffix("\r")
-        except UnicodeDecodeError:
-            raise DataError(
-                f"{self.path}: line {self.line}: the header is not text"
-            ) from None
-        self.header = None
-        if "\r" in header:
-            raise DataError(
-                f"{self.path}: line {self.line}: carriage return in a line; use Unix line ends"
-            )
-        if self.unique is None and (not header.strip() or header[0].isspace()):
-            raise DataError(f"{self.path}: line {self.line}: the record has no name")
-        given = (header.split(maxsplit=1) or [""])[0]
-        name = check_name(given, "the record", f"{self.path}: line {self.line}")
-        if self.unique is not None:
-            name = self.unique.add(name)
-        if name in self.names:
-            raise DataError(
-                f"{self.path}: line {self.line}: the name {name!r} occurs twice "
-                "(a name ends at the first blank); rename one of the records"
-            )
-        self.names.add(name)
-        self._start_record(name)
-
-    def _read_lines(self, text: bytes) -> bytes:
-        """Check sequence lines, of which the first and last may be incomplete; return their letters."""
-        text = text.replace(b"\r\n", b"\n") if b"\r" in text else text
-        lines = text.split(b"\n")
-        letters = b"".join(lines)
-        if not self.names and letters:
-            start = text.lstrip(b"\n")[:40]
-            if re.search(rb"[^\t\n\r -~]", start):
+            letters = part.translate(None, b"\r\n")
+            if letters and name is None:
+                start = part.split(maxsplit=1)[0][:40].decode("ascii", "replace")
                 raise DataError(
-                    f"{self.path}: not FASTA but binary content; save it as plain text"
+                    f"{path}: no FASTA header: the first line does not start with '>' ({start!r})"
                 )
-            shown = start.split(b"\n")[0].decode("ascii")
-            what = f"the first line does not start with '>' ({shown!r})"
-            raise DataError(f"{self.path}: no FASTA header: {what}")
-        if self.strict and first_bad_letter(letters) is not None:
-            self._refuse_letter(text)
-        self._check_widths([len(line) for line in lines])
-        self.line += len(lines) - 1
-        self.at_line_start = not lines[-1]
-        self.bases += len(letters)
-        return letters
+            if letters and name is not None:
+                if strict and first_bad_letter(letters) is not None:
+                    raise _bad_letter(path, name, line, part)
+                length += len(letters)
+                yield name, letters
+            line += part.count(b"\n")
 
-    def _check_widths(self, widths: list[int]) -> None:
-        """Check that all lines of a record but the last have the same length; blank lines may follow."""
-        widths[0] += self.partial
-        self.partial = widths.pop()
-        if not self.names:
-            return
-        if widths and self.width is None:
-            self.width = widths[0]
-        if (
-            self.short_line is not None
-            or not self.width
-            or widths.count(self.width) != len(widths)
-        ):
-            for line, width in enumerate(widths, start=self.line):
-                self._check_width(line, width)
-        self._check_width(self.line + len(widths), self.partial, complete=False)
+    if name is None:
+        raise DataError(f"{path}: the file contains no FASTA records")
+    if strict and not length:
+        raise _no_sequence(path, name, line)
 
-    def _check_width(self, line: int, width: int, complete: bool = True) -> None:
-        if self.width is None or (width == 0 and not complete):
-            return
-        if width and self.is_blank:
-            raise DataError(
-                f"{self.path}: record {self.name!r}: line {self.short_line} is blank, but the sequence "
-                "continues after it"
-            )
-        if width and self.short_line is not None:
-            what = f"line {self.short_line} is shorter than the record's first"
-            raise DataError(
-                f"{self.path}: record {self.name!r}: uneven lines: {what} ({self.width} letters) "
-                "but not its last"
-            )
-        if width > self.width:
-            raise DataError(
-                f"{self.path}: record {self.name!r}: uneven lines: line {line} is longer than the "
-                f"record's first ({self.width} letters)"
-            )
-        if complete and (width < self.width or not width) and self.short_line is None:
-            self.short_line, self.is_blank = line, not width
 
-    def _refuse_letter(self, text: bytes) -> None:
-        position = first_bad_letter(text.replace(b"\n", b"N"))
-        assert position is not None
-        line = self.line + text.count(b"\n", 0, position)
-        if text[position] in b" \t" and not text[position:].split(b"\n", 1)[0].strip(
-            _BLANKS
-        ):
-            raise DataError(
-                f"{self.path}: record {self.name!r}: line {line} ends with a space or tab"
-            )
-        what = describe_bad_letter(text[position])
-        raise DataError(f"{self.path}: record {self.name!r}, line {line}: {what}")
+def _blocks(stream: Readable) -> Iterator[bytes]:
+    """Yield a file in blocks, as if it began with a line end; no header is in two blocks."""
+    rest = b"\n"
+    block = stream.read(BLOCK_BYTES).removeprefix(BOM_UTF8)
+    while block:
+        text = rest + block
+        # The last line may be a header, or become one.
+        last = text.rfind(b"\n")
+        is_sequence = last < 0 or text[last + 1 : last + 2] not in (b"", b">")
+        end = len(text) if is_sequence else last
+        yield text[:end]
+        rest = text[end:]
+        block = stream.read(BLOCK_BYTES)
+    yield rest
+
+
+def _record_name(header: bytes, names: RecordNames | None, where: str) -> str:
+    try:
+        text = header.decode("utf-8").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise DataError(f"{where}: the header is not text") from None
+    if "\r" in text:
+        raise DataError(f"{where}: carriage return in a line; use Unix line ends")
+    if names is None and (not text or text[0].isspace()):
+        raise DataError(f"{where}: the record has no name")
+    words = text.split(maxsplit=1) or [""]
+    name = check_name(words[0], "the record", where)
+    return name if names is None else names.add(name)
+
+
+def _no_sequence(path: Path, name: str, line: int) -> DataError:
+    return DataError(f"{path}: record {name!r} has no sequence (line {line})")
+
+
+def _bad_letter(path: Path, name: str, line: int, part: bytes) -> DataError:
+    """Return the error for lines of a record, the first of which is number `line`."""
+    position = first_bad_letter(part.translate(bytes.maketrans(b"\r\n", b"NN")))
+    assert position is not None
+    line += part.count(b"\n", 0, position)
+    what = describe_bad_letter(part[position])
+    return DataError(f"{path}: record {name!r}, line {line}: {what}")

@@ -10,27 +10,25 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain as chained
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import scratch_directory, write_json
-from bigbird_dna.disk.compression import open_bytes, read_lines
+from bigbird_dna.disk.atomic import write_json
+from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError, error_text
 from bigbird_dna.genome.annotation import read_annotation
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, warn_of_dropped
 from bigbird_dna.genome.fields import (
     check_name,
-    decimal,
     parse_lines,
     position,
     quoted,
     site,
     split_columns,
     strand,
-    whole_number,
     write_rows,
 )
 from bigbird_dna.genome.intervals import read_bed, strand_column
@@ -307,9 +305,6 @@ def place(
     )
 
 
-# liftOver
-
-
 class Lifted(NamedTuple):
     """Result of a liftOver."""
 
@@ -323,22 +318,18 @@ def lift(
     """Map loci along a chain file; the strand is flipped where the assemblies are inverted.
 
     `rename` maps a locus's contig and the chain's contig names to the matching chain contig, as
-    `Assembly.match` does; a locus without a match is unmapped. Blocks that extend beyond their chain's stated
-    ends, or chains beyond their contig, are a `DataError`.
+    `Assembly.match` does; a locus without a match is unmapped. `DataError`: the file is not of UCSC's format,
+    or its last chain is truncated.
     """
     from liftover import ChainFile  # slow to import
 
-    with scratch_directory() as directory:
-        # The checked copy is read, because the reader accepts any numbers and truncated files.
-        copy = directory / "checked.chain"
-        with open_bytes(chain) as stream, copy.open("w", encoding="utf-8") as checked:
-            lengths = _check_chains(chain, stream, checked)
-        try:
-            chains = ChainFile(str(copy))
-        except (OSError, ValueError, RuntimeError, LookupError, OverflowError) as error:
-            raise DataError(
-                f"{chain}: not a usable chain file: {error_text(error)}"
-            ) from None
+    lengths = _check_chains(chain)
+    try:
+        chains = ChainFile(str(chain))
+    except (OSError, ValueError, RuntimeError, LookupError, OverflowError) as error:
+        raise DataError(
+            f"{chain}: not a usable chain file: {error_text(error)}"
+        ) from None
     names = list(chains)
     renamed: dict[str, str | None] = {}
     lifted = Lifted([], [])
@@ -350,14 +341,14 @@ def lift(
         if len(targets) != 1:
             lifted.unmapped.append(locus)
             continue
-        target, place_there, direction = targets[0]
-        if not 0 <= place_there < lengths.get(target, 0):
+        target, lifted_to, direction = targets[0]
+        if not 0 <= lifted_to < lengths.get(target, 0):
             raise DataError(
-                f"{chain}: maps {locus.contig}:{locus.position} to {target}:{place_there}, which is "
-                "not a position of that contig"
+                f"{chain}: maps {locus.contig}:{locus.position} to {target}:{lifted_to}, which is not a "
+                "position of that contig"
             )
         sense = locus.strand if direction == "+" else OPPOSITE[locus.strand]
-        lifted.loci.append(Locus(target, place_there, sense, locus.name))
+        lifted.loci.append(Locus(target, lifted_to, sense, locus.name))
     if not lifted.loci:
         raise DataError(
             f"{chain}: no locus can be lifted: the contigs are {shown(renamed)}, the chain's {shown(names)}"
@@ -365,87 +356,40 @@ def lift(
     return lifted
 
 
-def _check_chains(path: Path, stream: IO[bytes], copy: IO[str]) -> dict[str, int]:
-    """Copy the chains of a file to `copy`, checked line by line; return the lengths of the target contigs.
+def _check_chains(path: Path) -> dict[str, int]:
+    """Check the lines of a chain file, which the reader does not; return the lengths of the target contigs.
 
-    The format is UCSC's: a header, blocks that reach its ends exactly, an empty line.
+    A chain is a header (score and, of both sides, contig, length, strand, start and end), and blocks (size
+    and both gaps), whose sum reaches the ends. The last block is only a size.
     """
     lengths: dict[str, int] = {}
-    sides: tuple[_Side, _Side] | None = None  # of the current chain
-    number = 0
-    for number, line in read_lines(path, stream):
+    missing = (0, 0)  # bases of the current chain until the end of both sides
+    for number, line in read_lines(path):
         where = f"{path}: line {number}: not a usable chain file"
         words = line.split()
         if not words or words[0].startswith("#"):
-            if sides and not words:
-                raise DataError(f"{where}: the chain ends before its last block")
             continue
-        if sides is None:
-            source, target = sides = _header(words, where)
-            known = lengths.setdefault(target.contig, target.length)
-            if known != target.length:
-                was = f"{target.length:,} bp, but {known:,} in an earlier line"
-                raise DataError(f"{where}: contig {quoted(target.contig)} has {was}")
-            copy.write(" ".join(words[:12]) + f" {number}\n")
-            continue
-        source, target = sides
-        block = [whole_number(word) for word in words]
-        if len(block) not in (1, 3) or None in block:
-            raise DataError(
-                f"{where}: {quoted(' '.join(words))} is not a block of a chain"
-            )
-        size, *gaps = (value or 0 for value in block)
-        for side, gap in zip((source, target), gaps or (0, 0), strict=True):
-            side.reached += size + gap
-            if side.reached > side.end or (not gaps and side.reached < side.end):
-                reached = f"{side.reached:,} of {quoted(side.contig)}"
-                raise DataError(
-                    f"{where}: blocks reach {reached}, the header specifies {side.end:,}"
+        try:
+            if words[0] == "chain" and missing == (0, 0):
+                if words[4] != "+" or words[9] not in OPPOSITE:
+                    raise ValueError("strands")
+                start, end, target_length, target_start, target_end = (
+                    position(words[column]) for column in (5, 6, 8, 10, 11)
                 )
-        copy.write("\t".join(words) + ("\n" if gaps else "\n\n"))
-        if not gaps:
-            sides = None
-    if sides:
-        raise DataError(
-            f"{path}: line {number}: not a usable chain file: the last chain has no last block"
-        )
+                lengths[check_name(words[7], "contig", where)] = target_length
+                missing = (end - start, target_end - target_start)
+                continue
+            size, gap, target_gap = (
+                position(word)
+                for word in (words if len(words) == 3 else [*words, "0", "0"])
+            )
+            missing = (missing[0] - size - gap, missing[1] - size - target_gap)
+        except (ValueError, IndexError):
+            raise DataError(f"{where}: unexpected {quoted(' '.join(words))}") from None
+        if min(missing) < 0 or (len(words) == 1 and missing != (0, 0)):
+            raise DataError(f"{where}: the blocks do not end where the header says")
+    if missing != (0, 0):
+        raise DataError(f"{path}: not a usable chain file: the last chain is truncated")
     if not lengths:
         raise DataError(f"{path}: the file contains no chains")
     return lengths
-
-
-@dataclass
-class _Side:
-    """One side of a chain: its segment of one assembly."""
-
-    contig: str
-    length: int
-    end: int
-    reached: int  # end of the blocks read so far
-
-
-def _header(words: list[str], where: str) -> tuple[_Side, _Side]:
-    """Parse a header: `chain`, score, twice (contig, length, strand, start, end), and a number."""
-    if words[0] != "chain":
-        raise DataError(
-            f"{where}: expected the start of a chain, found {quoted(' '.join(words))}"
-        )
-    if len(words) not in (12, 13) or decimal(words[1]) is None:
-        raise DataError(f"{where}: invalid chain header: {quoted(' '.join(words))}")
-    sides = []
-    for contig, *numbers in (words[2:7], words[7:12]):
-        length, start, end = (
-            whole_number(word) for word in (numbers[0], numbers[2], numbers[3])
-        )
-        if length is None or start is None or end is None or not start < end <= length:
-            raise DataError(
-                f"{where}: from {quoted(numbers[2])} to {quoted(numbers[3])} is not a segment of a contig of "
-                f"{quoted(numbers[0])} bp"
-            )
-        check_name(contig, "contig", where)
-        sides.append(_Side(contig, length, end, start))
-    if words[4] != "+" or words[9] not in OPPOSITE:
-        raise DataError(
-            f"{where}: strands {quoted(words[4])} and {quoted(words[9])}, expected + and + or -"
-        )
-    return sides[0], sides[1]

@@ -3,15 +3,13 @@
 import hashlib
 import math
 import os
-import shutil
-import struct
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pysam
 
 from bigbird_dna.config import GenomeConfig
@@ -24,6 +22,7 @@ from bigbird_dna.disk.atomic import (
     quiet_htslib,
 )
 from bigbird_dna.disk.compression import compression, require_end_block
+from bigbird_dna.disk.outputs import check_not_input
 from bigbird_dna.disk.user_cache import cache_directory
 from bigbird_dna.errors import (
     ConfigError,
@@ -32,22 +31,14 @@ from bigbird_dna.errors import (
     error_text,
     meant,
 )
-from bigbird_dna.genome.assembly import (
-    CUSTOM,
-    Assembly,
-    load_assembly,
-    open_assembly,
-)
-from bigbird_dna.genome.contig_records import (
-    ContigFragments,
-    flat_format,
-    stream_flat_file,
-)
+from bigbird_dna.genome.assembly import CUSTOM, Assembly, open_assembly
 from bigbird_dna.genome.fasta import Chunk, scan_fasta, stream_fasta
+from bigbird_dna.genome.flat_files import flat_format, stream_flat_file
 from bigbird_dna.genome.sequence import Interval, clean, reverse_complement
 from bigbird_dna.genome.splits import find_named
 
 _LINE_BASES = 60
+_CHUNK_BASES = 60_000 * _LINE_BASES  # so that every chunk starts on a new line
 _LONGEST_HEADER = 1 << 16  # bytes
 _BLOCK = 1 << 14  # bp
 _MOST_BLOCKS = 256  # in memory
@@ -184,24 +175,19 @@ def open_fasta(path: Path) -> pysam.FastaFile:
     status = path.stat()
     key = f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
     digest = hashlib.sha256(os.fsencode(key)).hexdigest()[:32]
-    cached = cache_directory() / "references" / digest
-    for prefix in (path, cached):
-        if _has_index(path, prefix, bgzip):
-            return _open_indexed(path, prefix, bgzip)
-    if status.st_size >= _LARGE:
-        log(f"reading all of {path} to index it")
-    scan_fasta(path)
-    try:
-        prefix = path
-        _write_index(path, prefix, bgzip)
-    except (OSError, UsageError):
-        prefix = cached
-        _write_index(path, prefix, bgzip)
-    log(f"indexed {path}")
-    return _open_indexed(path, prefix, bgzip)
-
-
-def _open_indexed(path: Path, prefix: Path, bgzip: bool) -> pysam.FastaFile:
+    prefixes = [path, cache_directory() / "references" / digest]
+    prefix = next((one for one in prefixes if _has_index(path, one, bgzip)), None)
+    if prefix is None:
+        if status.st_size >= _LARGE:
+            log(f"reading all of {path} to index it")
+        scan_fasta(path)
+        prefix, cached = prefixes
+        try:
+            _write_index(path, prefix, bgzip)
+        except (OSError, UsageError):
+            prefix = cached
+            _write_index(path, prefix, bgzip)
+        log(f"indexed {path}")
     try:
         with quiet_htslib():
             return pysam.FastaFile(
@@ -214,32 +200,28 @@ def _open_indexed(path: Path, prefix: Path, bgzip: bool) -> pysam.FastaFile:
 def _has_index(path: Path, prefix: Path, bgzip: bool) -> bool:
     """Return whether the index at `prefix` exists, is not older than the file, and fits it.
 
-    Copying programs can give an old index a new time, so the places that it lists are looked at: in a plain
-    file, the header before each contig; in a bgzip file, the start of the last block.
+    Copying programs can give an old index a new time, so the last place that it lists is looked at: in a
+    plain file, the header of the last contig; in a bgzip file, the start of the last block.
     """
-    names = [Path(f"{prefix}{suffix}") for suffix in (".fai", ".gzi")[: 1 + bgzip]]
+    fai, gzi = Path(f"{prefix}.fai"), Path(f"{prefix}.gzi")
     modified = path.stat().st_mtime
-    if not all(name.is_file() and name.stat().st_mtime >= modified for name in names):
-        return False
-    try:
-        with path.open("rb") as stream:
-            if bgzip:
-                blocks = struct.unpack(
-                    f"<{names[1].stat().st_size // 8}Q", names[1].read_bytes()
-                )
-                stream.seek(blocks[-2] if len(blocks) > 1 else 0)
-                return stream.read(4) == b"\x1f\x8b\x08\x04"
-            for line in names[0].read_text(encoding="utf-8").splitlines():
-                name, _, offset, *_ = line.split("\t")
-                start = max(0, int(offset) - _LONGEST_HEADER)
-                stream.seek(start)
-                header = stream.read(int(offset) - start).rpartition(b"\n>")[2]
-                words = header.removeprefix(b">").split(maxsplit=1)
-                if not header.endswith(b"\n") or words[:1] != [name.encode()]:
-                    return False
-    except (OSError, ValueError, struct.error):
-        return False
-    return True
+    for index in (fai, gzi) if bgzip else (fai,):
+        if not index.is_file() or index.stat().st_mtime < modified:
+            return False
+    with path.open("rb") as stream:
+        if bgzip:
+            offsets = np.fromfile(gzi, "<u8")
+            stream.seek(int(offsets[-2]) if len(offsets) > 1 else 0)
+            return stream.read(4) == b"\x1f\x8b\x08\x04"
+        try:
+            last = fai.read_text(encoding="utf-8").splitlines()[-1]
+            name, _, offset, *_ = last.split("\t")
+            start = max(0, int(offset) - _LONGEST_HEADER)
+        except (ValueError, IndexError):
+            return False
+        stream.seek(start)
+        header = stream.read(int(offset) - start).rpartition(b">")[2]
+        return header.endswith(b"\n") and header.split()[:1] == [name.encode()]
 
 
 def _write_index(path: Path, prefix: Path, bgzip: bool) -> None:
@@ -259,26 +241,19 @@ def prepare_reference(
 ) -> Prepared:
     """Check a FASTA, GenBank or EMBL file and write it atomically as bgzip FASTA with its indices.
 
-    A record's name is the first word of its header, or comes from `stream_flat_file`. Fragments of a contig
-    are written at their position in the contig (see `ContigFragments`). The sequence is written in A C G T N,
-    in lines of 60. Contigs must have the assembly's lengths (`Assembly.check_lengths`); None accepts any.
+    A record's name is the first word of its header, or comes from `stream_flat_file`. The sequence is written
+    in A C G T N, in lines of 60. Contigs must have the assembly's lengths (`Assembly.check_lengths`); None
+    accepts any. `UsageError` if the output is the source.
     """
     source = Path(source)
+    check_not_input(output, [source])
     flat = flat_format(source)
-    # A multiple of the line length, so that every chunk starts on a new line.
-    size = 60_000 * _LINE_BASES
-    fragments = ContigFragments(str(source), assembly or load_assembly(CUSTOM))
     if flat is None:
-        chunks = fragments.place(
-            stream_fasta(source, size), size, lambda: scan_fasta(source)
-        )
+        chunks = stream_fasta(source, _CHUNK_BASES)
     else:
-        chunks = stream_flat_file(source, flat, size)
-    shown = progress(chunks, f"preparing {source.name}")
-    prepared = _write_chunks(output, shown, assembly, str(source), fragments.contigs)
-    for contig, bases in fragments.contigs.items():
-        log(f"{source}: contig {contig!r} has {bases:,} bp in fragments, N elsewhere")
-    return prepared
+        chunks = stream_flat_file(source, flat, _CHUNK_BASES)
+    chunks = progress(chunks, f"preparing {source.name}")
+    return _write_chunks(output, chunks, assembly, str(source))
 
 
 def write_fasta(path: Path, records: Iterable[tuple[str, str]]) -> None:
@@ -292,33 +267,23 @@ def _write_chunks(
     chunks: Iterable[Chunk],
     assembly: Assembly | None = None,
     where: str = "",
-    partial: Collection[str] = (),
 ) -> Prepared:
-    """Write chunks, and check their contigs against the assembly before the output is replaced.
-
-    `partial` lists the contigs of which the chunks contain only a part.
-    """
-    path = Path(path)
-    if is_special(path):
+    """Write chunks, and check their contigs against the assembly before the output is replaced."""
+    if is_special(path := Path(path)):
         raise UsageError(
             f"{path}: must be a regular file, because its index is written next to it"
         )
+    if path.is_symlink():
+        for index in (f"{path}.fai", f"{path}.gzi"):  # of the old content
+            Path(index).unlink(missing_ok=True)
+        path = link_target(path)
     contigs: dict[str, int] = {}
     unknown = ambiguous = 0
-    # Programs look for the index of a link next to the link, or next to the file that it leads to.
-    places = dict.fromkeys((path, link_target(path)))
-    with ExitStack() as outputs:
-        fasta, *indices = (
-            outputs.enter_context(atomic_path(one))
-            for one in (
-                path,
-                *(
-                    Path(f"{place}{end}")
-                    for place in places
-                    for end in (".fai", ".gzi")
-                ),
-            )
-        )
+    with (
+        atomic_path(path) as fasta,
+        atomic_path(Path(f"{path}.fai")) as fai,
+        atomic_path(Path(f"{path}.gzi")) as gzi,
+    ):
         with bgzip_writer(fasta, _BGZIP_MODE) as stream:
             for chunk in chunks:
                 text = chunk.sequence
@@ -332,15 +297,10 @@ def _write_chunks(
                 )
                 stream.write(("\n".join(lines) + "\n").encode())
         if assembly is not None:
-            assembly.check_lengths(contigs, where, partial)
+            assembly.check_lengths(contigs, where)
         with quiet_htslib():
-            pysam.faidx(str(fasta))
-        for place in indices:
-            shutil.copyfile(f"{fasta}{place.suffix}", place)
+            pysam.faidx(str(fasta), "--fai-idx", str(fai), "--gzi-idx", str(gzi))
     return Prepared(contigs, unknown, ambiguous)
-
-
-_SEGMENT = 1_000_000  # bp searched at a time
 
 
 def extract_regions(
@@ -360,8 +320,7 @@ def extract_regions(
     """
     if megabases is not None and not 0 < megabases < math.inf:
         raise UsageError(f"--megabases {megabases:g}: must be above 0")
-    if reference.exists() and output.exists() and output.samefile(reference):
-        raise UsageError(f"{output}: would overwrite the input file")
+    check_not_input(output, [reference])
     entries = GenomeConfig(test=tuple(only), exclude=tuple(exclude))
     regions: defaultdict[str, list[Interval]] = defaultdict(list)
     with Reference(reference) as genome:
@@ -375,43 +334,24 @@ def extract_regions(
                 regions[region.interval.contig].append(region.interval)
         if not regions:
             raise UsageError("--only: all contigs that fit are excluded")
-        if megabases is not None:
-            contig, parts = next(iter(regions.items()))
-            first = _first_base(genome, min(parts))
-            end = first + max(1, round(megabases * 1e6))
-            regions = defaultdict(list)
-            for part in parts:
-                if part.start < end:
-                    cut = Interval(contig, part.start, min(part.end, end))
-                    regions[contig].append(cut)
-        write_fasta(
-            output,
-            (
-                (contig, _only(genome, contig, parts))
-                for contig, parts in regions.items()
-            ),
-        )
+
+        write_fasta(output, _masked_contigs(genome, regions, megabases))
 
 
-def _only(genome: Reference, contig: str, regions: Sequence[Interval]) -> str:
-    """Return the sequence of a contig up to the end of the last region, with N between regions."""
-    text, end = "", 0
-    for region in sorted(regions):
-        start = max(region.start, end)  # regions of a split may overlap
-        if start < region.end:
-            text += "N" * (start - end) + genome.fetch(
-                Interval(contig, start, region.end)
-            )
-            end = region.end
-    return text
-
-
-def _first_base(genome: Reference, place: Interval) -> int:
-    """Return the position of the first base that is not N; the start if all are N."""
-    for start in range(place.start, place.end, _SEGMENT):
-        known = genome.fetch(
-            Interval(place.contig, start, min(start + _SEGMENT, place.end))
-        ).lstrip("N")
-        if known:
-            return min(start + _SEGMENT, place.end) - len(known)
-    return place.start
+def _masked_contigs(
+    genome: Reference, regions: Mapping[str, list[Interval]], megabases: float | None
+) -> Iterator[tuple[str, str]]:
+    """Yield name and sequence of contigs up to their last region, with N between regions."""
+    for contig, intervals in regions.items():
+        text = ""
+        for interval in sorted(intervals):
+            start = max(interval.start, len(text))  # regions may overlap
+            if start < interval.end:
+                bases = genome.fetch(Interval(contig, start, interval.end))
+                text += "N" * (start - len(text)) + bases
+        if megabases is None:
+            yield contig, text
+        else:
+            first = len(text) - len(text.lstrip("N"))
+            yield contig, text[: first + max(1, round(megabases * 1e6))]
+            return

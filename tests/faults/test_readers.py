@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, DataError
-from bigbird_dna.genome.annotation import read_coding, read_transcripts
+from bigbird_dna.genome.annotation import read_coding
 from bigbird_dna.genome.assembly import open_assembly
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.genome.intervals import read_peaks
@@ -61,7 +61,6 @@ READERS: dict[str, Read] = {
         "aliases": aliases,
     },
     **{"read_variants": read_variants, "chain": chain, "read_sources": read_sources},
-    "read_transcripts": read_transcripts,
 }
 VARIANT = "c\t5\t.\tA\tC\t.\t.\t."
 # What is no text: cut gzip files, and letters of nothing.

@@ -13,7 +13,7 @@ check that the reference and the coordinates are those of the bundle.
 import shutil
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,9 +22,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import atomic_path, reading, scratch_directory
+from bigbird_dna.disk.atomic import reading, scratch_directory
 from bigbird_dna.disk.directories import check_directory
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import Assembly, shown
 from bigbird_dna.genome.chromatin.dataset import (
     ChromatinData,
@@ -81,62 +81,46 @@ def read_bundle_bins(bed: Path, reference: Reference, assembly: Assembly) -> Bun
 
 
 def unpack_bundle(archive: Path, directory: Path) -> None:
-    """Write `train.mat`, `valid.mat` and `test.mat` of the bundle's archive to a directory.
-
-    Existing files with the size they have in the archive are not written again. Existing files of another
-    size are a `UsageError`.
-    """
-    found = set()
+    """Write `train.mat`, `valid.mat` and `test.mat` of the bundle's archive to a directory."""
+    missing = set(MEMBERS)
     with (
         reading(archive, "not a complete tar archive", Exception),
         tarfile.open(archive, "r|*") as tar,
     ):
         for member in tar:
             name = Path(member.name).name
-            if name not in MEMBERS or not member.isfile():
-                continue
-            target = directory / name
-            if target.exists() and not (
-                target.is_file() and target.stat().st_size == member.size
-            ):
-                raise UsageError(
-                    f"{target} exists with another size than in the archive; move it away"
-                )
-            if not target.exists():
+            if name in missing and member.isfile():
                 log(f"unpacking {name} ({member.size / 1e6:,.0f} MB)")
-                source = tar.extractfile(member)
-                assert source is not None, "a regular file has content"
-                with (
-                    atomic_path(target) as temporary,
-                    temporary.open("wb") as stream,
-                ):
-                    shutil.copyfileobj(source, stream, 1 << 22)
-            found.add(name)
-            if found == set(MEMBERS):
-                return
-    missing = ", ".join(name for name in MEMBERS if name not in found)
-    raise DataError(f"{archive}: the archive does not contain {missing}")
+                _write_member(tar, member, directory / name)
+                missing.remove(name)
+    if missing:
+        raise DataError(
+            f"{archive}: the archive does not contain {', '.join(sorted(missing))}"
+        )
+
+
+def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    source = tar.extractfile(member)
+    assert source is not None, "a regular file has content"
+    with path.open("wb") as stream:
+        shutil.copyfileobj(source, stream, 1 << 22)
 
 
 @contextmanager
 def unpacked(bundle: Path, out: Path) -> Iterator[dict[Split, Path]]:
     """Yield the bundle's files by split; an archive is unpacked to a temporary directory next to `out`."""
-    with (
-        nullcontext(bundle)
-        if bundle.is_dir()
-        else scratch_directory(out.parent) as directory
-    ):
-        if directory != bundle:
+    if not bundle.is_dir():
+        with scratch_directory(out.parent) as directory:
             unpack_bundle(bundle, directory)
-        files: dict[Split, Path] = {}
-        for split, name in zip(SPLITS, MEMBERS, strict=True):
-            found = sorted(
-                directory.rglob(name), key=lambda path: (len(path.parts), path)
-            )
-            if not found:
-                raise DataError(f"{directory}: the directory does not contain {name}")
-            files[split] = found[0]
-        yield files
+            yield {split: directory / f"{split}.mat" for split in SPLITS}
+        return
+    files: dict[Split, Path] = {}
+    for split, name in zip(SPLITS, MEMBERS, strict=True):
+        paths = sorted(bundle.rglob(name), key=lambda path: (len(path.parts), path))
+        if not paths:
+            raise DataError(f"{bundle}: the directory does not contain {name}")
+        files[split] = paths[0]
+    yield files
 
 
 def bundle_arrays(
@@ -146,32 +130,20 @@ def bundle_arrays(
 
     `DataError` for other shapes or, if `tracks` is given, another number of tracks.
     """
-    names = f"{split}xdata", f"{split}data"
-    for name in names:
+    for name in (f"{split}xdata", f"{split}data"):
         if name not in arrays:
-            there = (
-                f"its arrays are {', '.join(arrays)}"
-                if arrays
-                else "it has no numeric arrays"
+            raise DataError(
+                f"{path}: no array {name!r} in the file; its numeric arrays are: {', '.join(arrays) or 'none'}"
             )
-            raise DataError(f"{path}: no array {name!r} in the file; {there}")
-    windows, labels = arrays[names[0]], arrays[names[1]]
-    wanted = (len(CHANNELS), WINDOW)
-    if windows.shape[1:] != wanted:
-        axes = len(windows.shape) == 3 and set(wanted) <= set(windows.shape)
+    windows, labels = arrays[f"{split}xdata"], arrays[f"{split}data"]
+    rows = windows.shape[0]
+    if windows.shape[1:] != (len(CHANNELS), WINDOW):
         raise DataError(
             f"{path}: {windows.name} has MATLAB shape {windows.shape}, expected (rows, 4, 1000)"
-            + ("; its axes are in another order (already transposed?)" if axes else "")
         )
-    if len(labels.shape) != 2:
+    if len(labels.shape) != 2 or labels.shape[0] != rows:
         raise DataError(
-            f"{path}: {labels.name} has shape {labels.shape}, expected (rows, tracks)"
-        )
-    rows = windows.shape[0]
-    if labels.shape[0] != rows:
-        turned = " (axes in another order?)" if labels.shape[1] == rows else ""
-        raise DataError(
-            f"{path}: {labels.name} has MATLAB shape {labels.shape}, expected {rows:,} rows{turned}"
+            f"{path}: {labels.name} has MATLAB shape {labels.shape}, expected ({rows}, tracks)"
         )
     if rows % 2 or not rows:
         raise DataError(
@@ -206,10 +178,7 @@ def _plain_bed(path: Path) -> Iterator[Path]:
                     f"{path}: the archive contains {len(members)} files, expected one"
                 )
             target = directory / Path(members[0].name).name
-            source = tar.extractfile(members[0])
-            assert source is not None, "a regular file has content"
-            with target.open("wb") as stream:
-                shutil.copyfileobj(source, stream)
+            _write_member(tar, members[0], target)
         try:
             yield target
         except DataError as error:
@@ -259,15 +228,15 @@ def check_rows(
                 f"{what.path}: {what.name}: row {row + half + 1} is not the reverse complement of row "
                 f"{row + 1}: the forward strand must come first, then all reverse complements"
             )
-    for row, found in zip(chosen.tolist(), forward, strict=True):
+    for row, encoded in zip(chosen.tolist(), forward, strict=True):
         contig = bins.contigs[bins.codes[rows[row]]]
         start = int(window_start(bins.starts[rows[row : row + 1]], BIN, WINDOW)[0])
-        place = Interval(contig, start, start + WINDOW)
-        expected = reference.fetch(place)
-        if not np.array_equal(one_hot(expected), found.T):
+        window = Interval(contig, start, start + WINDOW)
+        expected = reference.fetch(window)
+        if not np.array_equal(_CODED[base_codes(expected)], encoded.T):
             raise DataError(
                 f"{windows.path}: {windows.name}: row {row + 1} "
-                f"{_describe_difference(found, expected, place, reference)}"
+                f"{_describe_difference(encoded, expected, window, reference)}"
             )
     return len(chosen)
 
@@ -296,33 +265,27 @@ def check_prevalence(data: ChromatinData) -> None:
         )
 
 
-def one_hot(sequence: str) -> Bytes:
-    """Encode a clean sequence as in the bundle: (L, 4) for A, G, C, T; N is all zero."""
-    return _CODED[base_codes(sequence)]
-
-
 def _describe_difference(
-    found: Bytes, expected: str, place: Interval, reference: Reference
+    row: Bytes, expected: str, window: Interval, reference: Reference
 ) -> str:
     """Describe how a window (4, L) of the bundle differs from the reference sequence at its location."""
-    if (found.sum(axis=0) > 1).any():
+    if (row.sum(axis=0) > 1).any():
         return "is not one-hot: a base has more than one channel"
-    letters = np.frombuffer(("N" + CHANNELS).encode(), np.uint8)
-    sequence = letters[(found * np.arange(1, 5, dtype=np.uint8)[:, None]).sum(axis=0)]
-    text = sequence.tobytes().decode()
-    differences = [base for base in range(len(text)) if text[base] != expected[base]]
-    base = differences[0]
-    around = Interval(place.contig, place.start - _SEARCH, place.end + _SEARCH)
-    shift = reference.fetch(around).find(text) - _SEARCH
+    letters = np.array([*f"N{CHANNELS}"])
+    bases = letters[(row * np.arange(1, 5, dtype=np.uint8)[:, None]).sum(axis=0)]
+    differences = np.flatnonzero(bases != np.array([*expected]))
+    base = int(differences[0])
+    around = Interval(window.contig, window.start - _SEARCH, window.end + _SEARCH)
+    shift = reference.fetch(around).find("".join(bases)) - _SEARCH
     hint = (
         f"the bundle's window is {shift:+d} bp from this position: shifted coordinates"
         if shift >= -_SEARCH
         else "another assembly or shifted coordinates"
     )
     return (
-        f"({place.contig}:{place.start}-{place.end}, 0-based): base {base + 1}, at {place.contig}:"
-        f"{place.start + base}, is {text[base]} in the bundle and {expected[base]} in {reference.path} "
-        f"({len(differences)} of {len(text)} bases differ): {hint}"
+        f"({window.contig}:{window.start}-{window.end}, 0-based): base {base + 1} is {bases[base]} in the "
+        f"bundle and {expected[base]} in {reference.path} ({len(differences)} of {len(bases)} bases differ): "
+        f"{hint}"
     )
 
 

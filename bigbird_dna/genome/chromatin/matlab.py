@@ -9,16 +9,14 @@ import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 import scipy.io
 
-from bigbird_dna.disk.arrays import hdf5_arrays
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import Bytes
@@ -29,8 +27,10 @@ _NUMERIC = {"double", "single", "logical"} | {
 }
 
 
-@dataclass(frozen=True)
-class MatArray:
+_DAMAGED = "truncated or damaged MATLAB file"
+
+
+class MatArray(NamedTuple):
     """A numeric array of a MATLAB file."""
 
     path: Path
@@ -42,18 +42,14 @@ class MatArray:
         """Return the values, axes reversed; HDF5 is read when indexed."""
         if self.dataset is not None:
             return self.dataset
-        with _damage_named(self.path):
-            values = scipy.io.loadmat(self.path, variable_names=[self.name])[self.name]
-        if values.shape != self.shape or values.dtype.kind not in "buif":
-            raise DataError(
-                f"{self.path}: {self.name} is {values.dtype} {values.shape}, expected numbers {self.shape}"
-            )
-        return np.asarray(values).transpose()
+        with _reading(self.path):
+            values = scipy.io.loadmat(self.path, variable_names=[self.name])
+            return np.asarray(values[self.name].reshape(self.shape)).transpose()
 
     def pick(self, rows: npt.NDArray[np.intp]) -> Bytes:
         """Return rows, given in ascending order, (n, *shape[1:]); each chunk is read once."""
         dataset = self.open()
-        with _damage_named(self.path):
+        with _reading(self.path):
             values = dataset[..., rows]
         return self._binary(values).transpose()
 
@@ -64,27 +60,24 @@ class MatArray:
         """
         dataset = self.open()
         tracks = dataset.shape[0]
-        if not tracks:
-            return
         height, width = getattr(dataset, "chunks", None) or (1, 1)
         budget = BUDGET // dataset.dtype.itemsize
-        height = min(tracks, max(1, budget // (height * width)) * height)
+        height = max(1, min(tracks, max(1, budget // (height * width)) * height))
         width *= max(1, budget // (height * width))
         for row in range(0, rows, width):
             for track in range(0, tracks, height):
-                with _damage_named(self.path):
+                with _reading(self.path):
                     values = dataset[
                         track : track + height, row : min(row + width, rows)
                     ]
                 yield track, row, self._binary(values)
 
     def _binary(self, values: npt.NDArray[Any]) -> Bytes:
-        small = values.astype(np.uint8)
-        if small.size and (small.max() > 1 or not np.array_equal(small, values)):
+        if not np.isin(values, (0, 1)).all():
             raise DataError(
                 f"{self.path}: {self.name} contains values other than 0 and 1"
             )
-        return small
+        return values.astype(np.uint8)
 
 
 @contextmanager
@@ -93,20 +86,19 @@ def open_mat(path: Path) -> Iterator[dict[str, MatArray]]:
 
     A truncated or damaged file, or another file type, is a `DataError`, also later while arrays are read.
     """
-    path = Path(path)
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     if h5py.is_hdf5(path):
         with reading(path, _DAMAGED), h5py.File(path, "r") as file:
-            with _damage_named(path):
+            with _reading(path):
                 arrays = {
                     name: MatArray(path, name, item.shape[::-1], item)
-                    for name, item in hdf5_arrays(file)
-                    if "/" not in name and item.dtype.kind in "buif"
+                    for name, item in file.items()
+                    if isinstance(item, h5py.Dataset) and item.dtype.kind in "buif"
                 }
             yield arrays
         return
-    with _damage_named(path):
+    with _reading(path):
         _check_elements(path)
         listed = scipy.io.whosmat(path)
     yield {
@@ -114,6 +106,15 @@ def open_mat(path: Path) -> Iterator[dict[str, MatArray]]:
         for name, shape, kind in listed
         if kind in _NUMERIC
     }
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Convert all exceptions and warnings of a parser on a damaged file to `DataError`."""
+    with reading(path, _DAMAGED, Exception), warnings.catch_warnings():
+        # SciPy warns and returns text for an array that it cannot read.
+        warnings.simplefilter("error")
+        yield
 
 
 def _check_elements(path: Path) -> None:
@@ -131,15 +132,3 @@ def _check_elements(path: Path) -> None:
             position += 8 + size
     if position != end:
         raise EOFError(f"the file ends at byte {end:,}, an array at byte {position:,}")
-
-
-_DAMAGED = "truncated or damaged MATLAB file"
-
-
-@contextmanager
-def _damage_named(path: Path) -> Iterator[None]:
-    """Convert all exceptions and warnings of a parser on a damaged file to `DataError`."""
-    with reading(path, _DAMAGED, Exception), warnings.catch_warnings():
-        # SciPy warns and returns text for an array that it cannot read.
-        warnings.simplefilter("error")
-        yield

@@ -6,16 +6,15 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 import scipy.io
 
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin import matlab
 from bigbird_dna.genome.chromatin.dataset import read_dataset
-from bigbird_dna.genome.chromatin.deepsea import build_deepsea, one_hot, unpack_bundle
+from bigbird_dna.genome.chromatin.deepsea import build_deepsea
 from bigbird_dna.genome.chromatin.matlab import open_mat
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference, write_fasta
@@ -136,7 +135,9 @@ def test_a_bundle_of_2000_rows_is_read_back_exactly(
         found = matrices[f"{split}xdata"][
             row - {"train": 0, "valid": 600, "test": 700}[split]
         ]
-        assert np.array_equal(one_hot(sequence[3500:4500]).T, found)
+        assert np.array([*"NAGCT"])[
+            (found * np.array([[1], [2], [3], [4]])).sum(axis=0)
+        ].tolist() == [*sequence[3500:4500]]
 
 
 def test_archives_are_unpacked(world, bundle, build, bed, tmp_path):
@@ -153,21 +154,6 @@ def test_archives_are_unpacked(world, bundle, build, bed, tmp_path):
         build(bundle, written(tmp_path / "bins.bed.gz", bed.read_bytes(), packed=True)),
         world,
     )
-
-    unpack_bundle(archive, tmp_path / "kept")
-    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()}
-    assert {path.name for path in times} == {"train.mat", "valid.mat", "test.mat"}
-    (tmp_path / "kept" / "valid.mat").write_bytes(b"mine")
-    with fails(UsageError):
-        unpack_bundle(archive, tmp_path / "kept")
-    assert (tmp_path / "kept" / "valid.mat").read_bytes() == b"mine"
-    (tmp_path / "kept" / "valid.mat").unlink()
-    unpack_bundle(archive, tmp_path / "kept")
-    same = [
-        path.name for path, time in times.items() if path.stat().st_mtime_ns == time
-    ]
-    assert sorted(same) == ["test.mat", "train.mat"]
-    check(build(tmp_path / "kept"), world)
 
 
 def test_archives_that_are_cut_or_lack_a_file_are_refused(bundle, build, tmp_path):
@@ -265,7 +251,7 @@ def test_a_reference_of_other_bases_is_refused(world, bundle, bed, tmp_path, mov
     )
     write_fasta(tmp_path / "other.fa.gz", sequences.items())
     named = (
-        ("train.mat: trainxdata: row 1 (chr1:-400-600, 0-based): base 401, at chr1:0",)
+        ("train.mat: trainxdata: row 1 (chr1:-400-600, 0-based): base 401 is",)
         if moved
         else ()
     )
@@ -437,13 +423,3 @@ def test_other_content_is_refused(tmp_path, what):
     path.write_bytes(raw)
     with fails(DataError):
         pick_all(path)
-
-
-def test_arrays_of_other_files_are_not_read(tmp_path):
-    path, other = (
-        write_mat(tmp_path / name, arrays(), "hdf5") for name in ("a.mat", "other.h5")
-    )
-    with h5py.File(path, "a") as file:
-        file["outside"] = h5py.ExternalLink(other.name, "/data")
-    with open_mat(path) as found:
-        assert sorted(found) == ["data", "xdata"]
