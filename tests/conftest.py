@@ -27,7 +27,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Examples of one test may write to the same directory.
 settings.register_profile(
-    "shared-directory", suppress_health_check=[HealthCheck.function_scoped_fixture]
+    "shared-directory",
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("shared-directory")
 

@@ -39,7 +39,8 @@ def stream_flat_file(path: Path, flat: FlatFormat, chunk_bases: int) -> Iterator
     """
     from Bio.GenBank.Scanner import EmblScanner, GenBankScanner  # slow to import
 
-    scanner = GenBankScanner() if flat == "GenBank" else EmblScanner()
+    scanners: dict[FlatFormat, Any] = {"GenBank": GenBankScanner, "EMBL": EmblScanner}
+    scanner = scanners[flat]()
     names: set[str] = set()
     with open_bytes(path) as stream:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace")
