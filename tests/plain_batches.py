@@ -12,8 +12,8 @@ from bigbird_dna.finetuning.chromatin import ChromatinObjective
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.model.batching import BinRows, pad
+from bigbird_dna.tokens.dna import encode_rows, open_sentencepiece
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.piece_model import encode_rows, open_model
 from bigbird_dna.training.loop import Batch
 
 # Axes: N windows, K bins of a window.
@@ -25,9 +25,8 @@ def sentencepiece_of(tokenizer: Tokenizer) -> Encode:
     """SentencePiece itself with the model of a tokenizer: one text after the other, by one thread."""
     with TemporaryDirectory() as home:
         tokenizer.save(Path(home) / "tokenizer.model")
-        processor, _ = open_model(
-            (Path(home) / "tokenizer.model").read_bytes(), tokenizer.source
-        )
+        content = (Path(home) / "tokenizer.model").read_bytes()
+        processor = open_sentencepiece(content, tokenizer.source)
     return lambda text: encode_rows(processor, [text])[0]
 
 

@@ -67,8 +67,7 @@ class EvaluatedTokens:
         """Draw tokens from the stores in a directory; `DataError` if a store is missing, damaged or of
         another tokenizer, or if there are no validation tokens."""
         stores = {
-            split: TokenStore.open(tokens / split, tokenizer)
-            for split in ("train", *SPLITS)
+            split: TokenStore(tokens / split, tokenizer) for split in ("train", *SPLITS)
         }
         if not len(stores[CHOSEN_ON].tokens):
             raise DataError(

@@ -1,6 +1,5 @@
 """Pretraining inputs drawn from a token store."""
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -9,25 +8,16 @@ from numpy.typing import NDArray
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.shard import DocumentLengths
 
 Ids = NDArray[np.integer]
 
 
 class Values(Protocol):
-    """An array, or one in files, of which slices are read."""
+    """An array, or several of which slices are read as of one."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, key: Any, /) -> Any: ...
-
-    def __array__(self, dtype: Any = None, /) -> Any: ...
-
-
-class Offsets(Values, Protocol):
-    """Ascending values that can be searched."""
-
-    def searchsorted(self, v: Any, side: Any = "left", /) -> Any: ...
 
 
 class Tokens(Protocol):
@@ -42,16 +32,12 @@ class Tokens(Protocol):
         """Token ids (N,)."""
 
     @property
-    def sentences(self) -> Offsets:
+    def sentences(self) -> NDArray[np.int64]:
         """Token offsets of the sentences' starts, and the end, (S + 1,)."""
 
     @property
-    def documents(self) -> Offsets:
+    def documents(self) -> NDArray[np.int64]:
         """Sentence offsets of the documents' starts, and the end, (D + 1,)."""
-
-    @property
-    def document_lengths(self) -> DocumentLengths:
-        """Number of documents of more than one token, and tokens of the longest."""
 
 
 class Example(NamedTuple):
@@ -147,15 +133,14 @@ class PairSampler:
     ) -> None:
         self.places, self.tokenizer = _Places(store), tokenizer
         self.room = sequence_tokens - 3
-        longer, longest = store.document_lengths
+        bounds = document_bounds(store)
+        lengths = np.diff(bounds)
+        longer = int((lengths > 1).sum())
         self.only: range | None = None
         """With a single document of more than one token: token offsets of its first and last start."""
         if longer == 1:
-            self.room = min(self.room, longest // 4)
-            bounds = document_bounds(store)
-            low, high = next(
-                (low, high) for low, high in pairwise(bounds.tolist()) if high - low > 1
-            )
+            self.room = min(self.room, int(lengths.max()) // 4)
+            low, high = bounds[lengths.argmax() :][:2].tolist()
             last = (
                 int(self.places.sentences.searchsorted(high - self.room, "right")) - 1
             )

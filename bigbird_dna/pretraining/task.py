@@ -35,7 +35,7 @@ from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.sampling import Sampler, Tokens, document_bounds, sampler
 from bigbird_dna.tokens.interface import NOT_MASKED, Tokenizer, mask_tokens, next_tokens
-from bigbird_dna.tokens.store import TokenShards, TokenStore
+from bigbird_dna.tokens.store import JoinedStores, TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, take_rows
@@ -50,9 +50,6 @@ INPUTS = (
 LARGEST_VOCABULARY = (
     4096  # maximum for counting all pairs: a matrix of 256 MB, and one minute
 )
-VERIFIED = (
-    1 << 32
-)  # bytes of tokens for training, and for validation, that are verified before it begins
 COUNTED = 20_000_000  # tokens counted, from the start of the store
 SIZE = 2.0  # standard deviation of embeddings relative to other weights; choice: see docs/results.md
 _UNSEEN = 0.5  # pseudocount
@@ -270,7 +267,7 @@ class PretrainingTask(ModelTask[dict[str, float]]):
     def stores(self) -> dict[str, TokenStore]:
         """Training and validation token stores."""
         return {
-            split: TokenStore.open(self.tokens / split, self.tokenizer)
+            split: TokenStore(self.tokens / split, self.tokenizer)
             for split in ("train", "valid")
         }
 
@@ -278,30 +275,27 @@ class PretrainingTask(ModelTask[dict[str, float]]):
     def further(self) -> list[TokenStore]:
         """Training token stores of other genomes; `DataError` if one was made with another tokenizer."""
         return [
-            TokenStore.open(Path(home) / "train", self.tokenizer)
+            TokenStore(Path(home) / "train", self.tokenizer)
             for home in self.config.further_tokens
         ]
 
     @cached_property
-    def training_tokens(self) -> TokenShards:
+    def training_tokens(self) -> TokenStore | JoinedStores:
         """The training tokens of all genomes, the run's own first, as one store."""
-        own = self.stores["train"]
-        shards = [shard for store in (own, *self.further) for shard in store.shards]
-        return TokenShards(own.directory, shards)
+        train = self.stores["train"]
+        return JoinedStores([train, *self.further]) if self.further else train
 
     def identity(self) -> dict[str, Any]:
         """Return the settings and the descriptions of the token stores."""
         stores = [*self.stores.values(), *self.further]
-        return super().identity() | {"data": [store.description for store in stores]}
+        return super().identity() | {"data": [store.info for store in stores]}
 
     def check(self) -> None:
         for store in (self.training_tokens, self.stores["valid"]):
-            store.verify(VERIFIED)
+            store.verify()
 
     def objective(self, network: nn.Module, world: World) -> PretrainingObjective:
         train, valid = self.training_tokens, self.stores["valid"]
-        for store in (train, valid):
-            store.verify_when_read(world.rank, world.size)
         causal = self.encoder.causal
         return PretrainingObjective(
             self.tokenizer, train, valid, self.config, world, causal=causal
@@ -327,10 +321,10 @@ class PretrainingTask(ModelTask[dict[str, float]]):
         measured: dict[str, float],
     ) -> dict[str, Any]:
         data: dict[str, Any] = {
-            split: store.description for split, store in self.stores.items()
+            split: store.info for split, store in self.stores.items()
         }
         if self.further:
-            data["further"] = [store.description for store in self.further]
+            data["further"] = [store.info for store in self.further]
         objective = trained.objective
         assert isinstance(objective, PretrainingObjective)
         # The same inputs as of `evaluate pretraining` with this number of them, and of their tokens.

@@ -12,41 +12,64 @@ SentencePiece is the fallback.
 """
 
 import ctypes
+import io
 import os
 import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self, SupportsInt
 
 import numpy as np
+import sentencepiece as spm
 from numpy.typing import NDArray
 
 from bigbird_dna.disk import native_library as native_build
 from bigbird_dna.errors import ConfigError, DataError, ModelError, shortened
+from bigbird_dna.gpus import limit_threads
 from bigbird_dna.tokens.interface import BASES, Specials, Tokenizer, read_content
-from bigbird_dna.tokens.piece_model import (
-    LONGEST_LINE,
-    LONGEST_PIECE,
-    ModelType,
-    PieceModel,
-    PieceType,
-    encode_rows,
-    learn_model,
-    open_model,
-)
 
 Ids = NDArray[np.int32]
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 N_RUN = 16  # bp in the token of a run of Ns
 NATIVE_FROM = 100_000  # total letters from which opening or compiling the C++ encoder is worthwhile
+LONGEST_LINE = (
+    50_000  # SentencePiece drops or rejects longer lines (above 65,535 letters)
+)
+LONGEST_PIECE = 512  # letters per token in SentencePiece
 _LETTERS = b"ACGTN"
 _CHECKED = 2000  # random bases, and letters of the vocabulary, that are compared
 
 _lock = Lock()
+
+
+def open_sentencepiece(content: bytes, source: str) -> spm.SentencePieceProcessor:
+    """Open a serialized SentencePiece model; `ModelError` names `source`."""
+    try:
+        if content:  # else SentencePiece returns a processor without a model
+            return spm.SentencePieceProcessor(model_proto=content)
+    except RuntimeError:  # its text is about SentencePiece's source code
+        pass
+    raise ModelError(f"{source}: not a SentencePiece model, or damaged")
+
+
+def read_vocabulary(processor: spm.SentencePieceProcessor) -> list[str]:
+    """Return the text of each token by id."""
+    return list(processor.id_to_piece(list(range(processor.vocab_size()))))
+
+
+def encode_rows(
+    processor: spm.SentencePieceProcessor, texts: Sequence[str], threads: int = 1
+) -> list[Ids]:
+    """Return the token ids (n,) of each text, without special tokens; independent of `threads`."""
+    if not texts:
+        return []
+    # SentencePiece starts all threads, however few texts there are, and crashes if it cannot.
+    threads = limit_threads(min(threads, len(texts)))
+    return list(processor.encode(list(texts), num_threads=threads, return_type="numpy"))
 
 
 class NativePieces:
@@ -204,13 +227,34 @@ class DnaTokenizer(Tokenizer):
 
     def __init__(self, model: bytes, source: str = "tokenizer") -> None:
         """Open a serialized SentencePiece model; `source` names it in `ModelError`."""
-        self._processor, opened = open_model(model, source)
-        for fault in _faults(opened):
-            raise ModelError(f"{source}: not a tokenizer of DNA: {fault}")
+        self._processor = open_sentencepiece(model, source)
+        self._num_letters = 0  # encoded so far
+        pieces = read_vocabulary(self._processor)
         count = len(SPECIAL_PIECES)
-        letters = [""] * count + opened.pieces[count:]
-        self._scores, self._asked = opened.scores, 0  # letters encoded so far
-        super().__init__(model, opened.pieces, letters, Specials(*range(count)), source)
+        letters = [""] * count + pieces[count:]
+        super().__init__(model, pieces, letters, Specials(*range(count)), source)
+        self._check_vocabulary()
+
+    def _check_vocabulary(self) -> None:
+        """Raise `ModelError` for a model of other text than DNA, or one that changes a text."""
+        count = len(SPECIAL_PIECES)
+        fault = None
+        if self.pieces[:count] != SPECIAL_PIECES:
+            names = shortened(" ".join(self.pieces[:count]))
+            fault = f"tokens 0 to 4 are {names}, expected {' '.join(SPECIAL_PIECES)}"
+        for index, piece in enumerate(self.letters[count:], count):
+            if not piece or not (set(piece) <= set(BASES) or set(piece) == {"N"}):
+                fault = fault or f"token {index} is {shortened(repr(piece))}"
+        for letter in BASES + "N":
+            if letter not in self.letters:
+                fault = fault or f"no token for {letter}"
+        sample = "GATTACA" + "N" * (N_RUN + 1) + "CG"
+        if fault is None:
+            ids = self.encode(sample)
+            if ids.min() < count or self.decode(ids) != sample:
+                fault = "the model changes a text before it encodes it"
+        if fault is not None:
+            raise ModelError(f"{self.source}: not a tokenizer of DNA: {fault}")
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -253,16 +297,52 @@ class DnaTokenizer(Tokenizer):
             raise ConfigError(
                 f"vocabulary {vocabulary} is too small: the minimum is {least}"
             )
-        feed = _Feed(sentences)
+        corpus = _Corpus(sentences)
+        model = io.BytesIO()
+        pad, unk, cls, sep, mask = SPECIAL_PIECES
         try:
-            model = learn_model(
-                feed, vocabulary, SPECIAL_PIECES, n_pieces, max_piece_length
+            spm.SentencePieceTrainer.train(
+                sentence_iterator=iter(corpus),
+                model_writer=model,
+                model_type="bpe",
+                vocab_size=vocabulary,
+                max_sentencepiece_length=max_piece_length,
+                max_sentence_length=LONGEST_LINE + 1,
+                character_coverage=1.0,
+                normalization_rule_name="identity",
+                add_dummy_prefix=False,
+                remove_extra_whitespaces=False,
+                split_by_unicode_script=False,
+                split_by_number=False,
+                split_by_whitespace=False,
+                pad_id=0,
+                pad_piece=pad,
+                unk_id=1,
+                unk_piece=unk,
+                bos_id=2,
+                bos_piece=cls,
+                eos_id=3,
+                eos_piece=sep,
+                control_symbols=[mask],
+                user_defined_symbols=n_pieces,  # never merged
+                num_threads=1,
+                minloglevel=2,
             )
         except RuntimeError as error:
-            raise feed.reason(error, vocabulary) from None
-        if not feed.bases:
-            raise DataError(_NO_BASES)
-        tokenizer = DnaTokenizer(model)
+            if corpus.failure is not None:
+                raise corpus.failure from None
+            if corpus.bases and (
+                largest := re.search(r"set it to a value <= (\d+)", str(error))
+            ):
+                raise ConfigError(
+                    f"vocabulary {vocabulary} is too large for a corpus of {corpus.bases:,} bases: "
+                    f"the maximum is {largest[1]}"
+                ) from None
+            if corpus.bases:
+                raise
+        if not corpus.bases:
+            raise DataError("the tokenizer's corpus contains no A, C, G or T")
+        tokenizer = DnaTokenizer(model.getvalue())
         tokenizer.save(path)
         return tokenizer
 
@@ -270,40 +350,32 @@ class DnaTokenizer(Tokenizer):
         """Return the additional information needed for loading: none."""
         return {}
 
-    def encode(self, sequence: str) -> NDArray[np.int32]:
+    def encode(self, sequence: str) -> Ids:
         """Return the token ids (n,) of a cleaned sequence, without special tokens; n is 0 for an empty one.
 
         The sequence is encoded as a whole, because dividing it would move the boundaries of tokens. A letter
         outside A C G T N is a `DataError` with its position.
         """
-        if (rows := self._fast_rows([sequence], 1)) is not None:
-            return rows[0]
-        check_letters(sequence)
-        return encode_rows(self._processor, [sequence])[0]
+        return self.encode_batch([sequence])[0]
 
-    def encode_batch(
-        self, sequences: Sequence[str], threads: int = 1
-    ) -> list[NDArray[np.int32]]:
+    def encode_batch(self, sequences: Sequence[str], threads: int = 1) -> list[Ids]:
         """Encode each sequence with `encode`, using threads; the result does not depend on their number."""
-        if (rows := self._fast_rows(sequences, threads)) is not None:
-            return rows
+        self._num_letters += sum(map(len, sequences))
+        if self._num_letters >= NATIVE_FROM and self.native is not None:
+            rows = self.native.encode(sequences, threads)
+            if rows is not None:
+                return rows
         for number, sequence in enumerate(sequences, 1):
-            check_letters(sequence, f"sequence {number}: ")
+            where = f"sequence {number}: " if len(sequences) > 1 else ""
+            check_letters(sequence, where)
         return encode_rows(self._processor, sequences, threads)
-
-    def _fast_rows(
-        self, sequences: Sequence[str], threads: int
-    ) -> list[NDArray[np.int32]] | None:
-        """Return the result of `encode_batch` from the C++ library; None if SentencePiece should be used."""
-        self._asked += sum(map(len, sequences))
-        if self._asked < NATIVE_FROM or self.native is None:
-            return None
-        return self.native.encode(sequences, threads)
 
     @cached_property
     def native(self) -> NativePieces | None:
+        """The vocabulary in the C++ library; None if that is not available."""
+        scores = self._processor.get_score(list(range(self.vocabulary)))
         return NativePieces.open(
-            self.letters, self._scores, partial(encode_rows, self._processor)
+            self.letters, scores, lambda texts: encode_rows(self._processor, texts)
         )
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
@@ -314,10 +386,7 @@ class DnaTokenizer(Tokenizer):
         return DnaTokenizer, (self.content,)
 
 
-_NO_BASES = "the tokenizer's corpus contains no A, C, G or T"
-
-
-class _Feed:
+class _Corpus:
     """Checked lines for SentencePiece; stores an exception, which SentencePiece would convert to text."""
 
     def __init__(self, sentences: Iterable[str]) -> None:
@@ -337,56 +406,13 @@ class _Feed:
             self.failure = error
             raise
 
-    def reason(self, error: RuntimeError, vocabulary: int) -> BaseException:
-        """Return the exception to raise instead of an error of SentencePiece."""
-        if self.failure is not None:
-            return self.failure
-        if not self.bases:
-            return DataError(_NO_BASES)
-        largest = re.search(r"set it to a value <= (\d+)", str(error))
-        if largest is None:
-            return error
-        return ConfigError(
-            f"vocabulary {vocabulary} is too large for a corpus of {self.bases:,} bases: "
-            f"the maximum is {largest[1]}"
-        )
-
 
 def check_letters(sequence: str, where: str = "") -> None:
     """Raise `DataError` with the position of a letter outside A C G T N; `where` is the message's prefix."""
-    try:
-        rest = sequence.encode("ascii").translate(None, _LETTERS)
-    except UnicodeEncodeError:
-        rest = b"?"
-    if rest:
-        position, letter = next(
-            (i, c) for i, c in enumerate(sequence) if c not in "ACGTN"
-        )
-        raise DataError(
-            f"{where}letter {letter!r} at position {position + 1} is not one of A, C, G, T, N "
-            "(sequences must be cleaned and in upper case)"
-        )
-
-
-def _faults(model: PieceModel) -> Iterator[str]:
-    """Yield the differences of a model from the vocabulary and settings of `DnaTokenizer.train`."""
-    pieces, specials = model.pieces, len(SPECIAL_PIECES)
-    if tuple(pieces[:specials]) != SPECIAL_PIECES:
-        found = shortened(" ".join(pieces[:specials]))
-        yield f"tokens 0 to 4 are {found}, expected {' '.join(SPECIAL_PIECES)}"
-    for index, piece in enumerate(pieces[specials:], specials):
-        if not piece or not (set(piece) <= set(BASES) or set(piece) == {"N"}):
-            yield f"token {index} is {shortened(repr(piece))}"
-    if missing := sorted(set("ACGTN") - set(pieces)):
-        yield f"no token for {missing[0]}"
-    if model.kind != ModelType.BPE or not model.plain:
-        yield "the model is not a byte-pair encoding, or normalizes text"
-    wanted = [PieceType.CONTROL] * specials
-    wanted[DnaTokenizer.unk_id] = PieceType.UNKNOWN
-    wanted += [
-        PieceType.USER_DEFINED if piece[0] == "N" else PieceType.NORMAL
-        for piece in pieces[specials:]
-    ]
-    for index, (kind, own) in enumerate(zip(wanted, model.types, strict=True)):
-        if kind != own:
-            yield f"token {index} ({shortened(pieces[index])}) has type {own}, expected type {kind}"
+    if sequence.isascii() and not sequence.encode().translate(None, _LETTERS):
+        return
+    position, letter = next((i, c) for i, c in enumerate(sequence) if c not in "ACGTN")
+    raise DataError(
+        f"{where}letter {letter!r} at position {position + 1} is not one of A, C, G, T, N "
+        "(sequences must be cleaned and in upper case)"
+    )

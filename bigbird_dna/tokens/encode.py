@@ -19,11 +19,10 @@ from bigbird_dna.genome.sequence import (
 )
 from bigbird_dna.genome.sources import find_assembly
 from bigbird_dna.genome.splits import Split, Splits
-from bigbird_dna.tokens.build import build_store
 from bigbird_dna.tokens.corpus import DocumentPlan, sample_sentences
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.store import TokenStore
+from bigbird_dna.tokens.store import TokenStore, build_store
 from bigbird_dna.tokens.text import load_tokenizer
 
 _COUNTED = 1 << 24  # tokens counted at a time
@@ -170,7 +169,7 @@ def tokenize(
             f"{info['skipped_sentences']:,} sentences skipped because of N"
         )
     statistics = token_statistics(
-        {split: TokenStore.open(output / split, pieces) for split in get_args(Split)},
+        {split: TokenStore(output / split, pieces) for split in get_args(Split)},
         pieces,
     )
     write_json(output / "statistics.json", statistics)

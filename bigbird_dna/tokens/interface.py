@@ -16,12 +16,6 @@ from bigbird_dna.errors import DataError, ModelError, shortened
 
 BASES = "ACGT"
 BREAKS = 64  # bp between the token boundaries that `Tokenizer.split_batch` adds
-LARGEST_VOCABULARY = (
-    1 << 20
-)  # ids; the largest published vocabularies have a quarter of this
-LARGEST_FILE = (
-    1 << 25
-)  # bytes of a tokenizer file; a vocabulary of 32,768 tokens needs a fifth of this
 _USUAL_NAMES = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
@@ -213,7 +207,6 @@ def complete_vocabulary(
     """
     last = max(pieces)
     size = last + 1 if vocabulary is None else vocabulary
-    check_vocabulary(size, source)
     if last >= size:
         piece = shortened(repr(pieces[last]))
         raise ModelError(
@@ -233,15 +226,6 @@ def complete_vocabulary(
     return [pieces.get(index, "") for index in range(size)], specials
 
 
-def check_vocabulary(size: int, source: str) -> None:
-    """Raise `ModelError` for an invalid number of ids, because lists of this length are made."""
-    if not 0 < size <= LARGEST_VOCABULARY:
-        found = f"{size:,}" if size.bit_length() < 100 else "more"
-        raise ModelError(
-            f"{source}: {found} ids; a vocabulary must have 1 to {LARGEST_VOCABULARY:,}"
-        )
-
-
 def read_description(
     description: Mapping[str, Any], source: str
 ) -> tuple[Specials, int]:
@@ -255,7 +239,6 @@ def read_description(
             f"{source}: the special tokens must be described by whole numbers"
         )
     *specials, vocabulary = numbers
-    check_vocabulary(vocabulary, source)
     if not 0 <= min(specials) <= max(specials) < vocabulary:
         raise ModelError(
             f"{source}: special tokens outside the vocabulary of {vocabulary}"
@@ -264,19 +247,13 @@ def read_description(
 
 
 def read_content(path: Path) -> bytes:
-    """Read a tokenizer file; `ModelError` if it is missing, unreadable or too large."""
+    """Read a tokenizer file; `ModelError` if it is missing or unreadable."""
     try:
-        with Path(path).open("rb") as stream:
-            content = stream.read(LARGEST_FILE + 1)
+        return Path(path).read_bytes()
     except FileNotFoundError:
         raise ModelError(f"{path}: no such tokenizer file") from None
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            f"{path}: cannot read the file: {getattr(error, 'strerror', error)}"
-        ) from None
-    if len(content) > LARGEST_FILE:
-        raise ModelError(f"{path}: larger than the maximum of {LARGEST_FILE >> 20} MB")
-    return content
+    except OSError as error:
+        raise ModelError(f"{path}: cannot read the file: {error.strerror}") from None
 
 
 # Masking: BERT's 80/10/10 rule, with 15 % of the tokens in App. F.1

@@ -4,9 +4,10 @@ Each base of a sequence belongs to exactly one token. A letter without a token i
 token without letters (some vocabularies replace long runs of N by a symbol) covers the whole run of N.
 """
 
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, SupportsInt
@@ -16,7 +17,13 @@ from numpy.typing import NDArray
 
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import DataError, ModelError, error_text, shortened
-from bigbird_dna.tokens.dna import DnaTokenizer, check_letters
+from bigbird_dna.tokens.dna import (
+    DnaTokenizer,
+    check_letters,
+    encode_rows,
+    open_sentencepiece,
+    read_vocabulary,
+)
 from bigbird_dna.tokens.interface import (
     Encoded,
     Specials,
@@ -27,8 +34,6 @@ from bigbird_dna.tokens.interface import (
     read_description,
     require_dna,
 )
-from bigbird_dna.tokens.piece_model import encode_rows, encode_with_places, open_model
-from bigbird_dna.tokens.tokenizer_json import library_json, read_json, read_pieces
 
 _NUCLEOTIDES = frozenset("ACGTUNRYSWKMBDHV")
 _WORD_STARTS = ("▁", "Ġ")  # prefix of a token at the start of a word
@@ -54,7 +59,7 @@ class JsonTokenizer(Tokenizer):
         source: str = "tokenizer.json",
     ) -> None:
         """Open the content of a file; the parameters are those of `complete_vocabulary`."""
-        pieces, self._prefix = read_pieces(read_json(content, source), source)
+        pieces, self._prefix = _read_pieces(content, source)
         texts, specials = complete_vocabulary(
             pieces, specials, vocabulary, names, source
         )
@@ -83,9 +88,7 @@ class JsonTokenizer(Tokenizer):
         """Return the token ids of a text, with the characters that each covers."""
         if self.is_dna:
             return super().text_pieces(text)
-        found = self._called(
-            partial(self._library.encode, add_special_tokens=False), text
-        )
+        found = self._library.encode(text, add_special_tokens=False)
         spans = np.array(found.offsets, np.int64).reshape(-1, 2)
         return TextPieces(np.array(found.ids, np.int32), spans[:, 0], spans[:, 1])
 
@@ -126,7 +129,7 @@ class JsonTokenizer(Tokenizer):
         """Return the bases, or the text, of token ids; `DataError` for an unknown id."""
         numbers = self._known(ids)
         if not self.is_dna:
-            return str(self._called(self._library.decode, numbers))
+            return str(self._library.decode(numbers))
         unknown = [index == self.unk_id or self._symbols[index] for index in numbers]
         pairs = zip(numbers, unknown, strict=True)
         return "".join("N" if lost else self.letters[index] for index, lost in pairs)
@@ -146,8 +149,19 @@ class JsonTokenizer(Tokenizer):
             raise ModelError(
                 f"{self.source}: needs the tokenizers library; run pip install 'bigbird-dna[hf]'"
             ) from None
-        text = library_json(self.content, decoding=not self.is_dna, source=self.source)
-        library = self._called(LibraryTokenizer.from_str, text)
+        values = json.loads(self.content)
+        for key in ("truncation", "padding", "post_processor"):
+            values[key] = None
+        if self.is_dna:
+            values["decoder"] = None
+        if values["model"].get("dropout"):
+            values["model"]["dropout"] = None  # random merges are for training only
+        try:
+            library = LibraryTokenizer.from_str(json.dumps(values))
+        except Exception as error:  # the library raises nothing more specific
+            raise ModelError(
+                f"{self.source}: not a tokenizer: {error_text(error)}"
+            ) from None
         for piece, index in library.get_vocab(with_added_tokens=True).items():
             if not 0 <= index < self.vocabulary or self.pieces[index] != piece:
                 raise ModelError(
@@ -156,23 +170,9 @@ class JsonTokenizer(Tokenizer):
                 )
         return library
 
-    def _called(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of the library; convert its exceptions and panics to `ModelError`."""
-        try:
-            return function(*arguments)
-        except BaseException as error:
-            if (
-                not isinstance(error, Exception)
-                and type(error).__name__ != "PanicException"
-            ):
-                raise
-            raise ModelError(
-                f"{self.source}: not a tokenizer: {error_text(error)}"
-            ) from None
-
     def _encode(self, text: str) -> NDArray[np.int32]:
-        encode = partial(self._library.encode, add_special_tokens=False)
-        return np.array(self._called(encode, text).ids, np.int32)
+        encoded = self._library.encode(text, add_special_tokens=False)
+        return np.array(encoded.ids, np.int32)
 
     def _plain(self, piece: str) -> str:
         """Return the letters that a token covers in a text; "" if it contains anything but letters."""
@@ -235,6 +235,33 @@ class JsonTokenizer(Tokenizer):
         return Encoded(ids, self.offsets(ids))
 
 
+def _read_pieces(content: bytes, source: str) -> tuple[dict[int, str], str]:
+    """Return the text of each vocabulary entry of a `tokenizer.json` by id, and the prefix of tokens inside a
+    word; `ModelError` for another file."""
+    try:
+        values = json.loads(content)
+        model = values["model"]
+        if isinstance(model["vocab"], list):  # unigram: [token, score]
+            pieces = {i: str(piece) for i, (piece, _) in enumerate(model["vocab"])}
+        else:
+            pieces = {int(i): str(piece) for piece, i in model["vocab"].items()}
+            if len(pieces) < len(model["vocab"]):
+                raise ValueError("two tokens have the same id")
+        for token in values.get("added_tokens") or []:
+            index, piece = token["id"], token["content"]
+            if pieces.setdefault(index, piece) != piece:
+                raise ValueError(
+                    f"added token {shortened(repr(piece))}: its id belongs to another token"
+                )
+        if not pieces or min(pieces) < 0:
+            raise ValueError("missing or invalid vocabulary")
+    except KeyError as error:
+        raise ModelError(f"{source}: not a tokenizer: {error} is missing") from None
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+        raise ModelError(f"{source}: not a tokenizer: {error_text(error)}") from None
+    return pieces, model.get("continuing_subword_prefix") or ""
+
+
 class TextTokenizer(Tokenizer):
     """Encodes ordinary text; see `Tokenizer`. Methods about bases raise `ModelError`."""
 
@@ -251,8 +278,8 @@ class TextTokenizer(Tokenizer):
         source: str = "spiece.model",
     ) -> None:
         """Open a serialized model; the parameters are those of `complete_vocabulary`."""
-        self._processor, opened = open_model(model, source)
-        pieces = dict(enumerate(opened.pieces))
+        self._processor = open_sentencepiece(model, source)
+        pieces = dict(enumerate(read_vocabulary(self._processor)))
         texts, specials = complete_vocabulary(
             pieces, specials, vocabulary, names, source
         )
@@ -264,7 +291,9 @@ class TextTokenizer(Tokenizer):
 
     def text_pieces(self, text: str) -> TextPieces:
         """Return the token ids of a text, with the characters that each covers."""
-        return encode_with_places(self._processor, text)
+        found = self._processor.encode(text, return_type="offset_mapping")
+        spans = np.array(found["offsets"], np.int64).reshape(-1, 2)
+        return TextPieces(np.array(found["ids"], np.int32), spans[:, 0], spans[:, 1])
 
     def encode_batch(
         self, sequences: Sequence[str], threads: int = 1

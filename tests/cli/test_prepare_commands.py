@@ -191,7 +191,7 @@ def test_from_reference_to_statistics(config: Path, run: Run) -> None:
 
     assert run("prepare tokens", config).code == 0
     stores = {
-        split: TokenStore.open(directory / split, tokenizer)
+        split: TokenStore(directory / split, tokenizer)
         for split in ("train", "valid", "test")
     }
     assert stores["train"].info["bases"] == pytest.approx(3 * 60_000, abs=3 * 200)
@@ -232,7 +232,7 @@ def test_paths_threads_and_overrides(config: Path, run: Run) -> None:
     assert DnaTokenizer.load(model).vocabulary == 16
     options += ["--tokenizer", model, "--threads", "2"]
     assert run("prepare tokens", config, "-o", stores, *options).code == 0
-    assert TokenStore.open(stores / "test").info["sentences"] == 0
+    assert TokenStore(stores / "test").info["sentences"] == 0
     assert not (tmp / "results" / "tokens").exists()
 
 

@@ -326,7 +326,7 @@ def test_tokenizer_and_stores_have_nothing_of_what_is_held_out(
     pieces = load_tokenizer(config.paths.tokenizer)
     assert not {"TTAGGG", "CCCTAA"} & {*pieces.pieces}
     stores = {
-        split: TokenStore.open(tokens / split, pieces, verify=True)
+        split: TokenStore(tokens / split, pieces)
         for split in ("train", "valid", "test")
     }
     assert {split: store.info["stretches"] for split, store in stores.items()} == {
@@ -590,7 +590,7 @@ def test_n_costs_no_tokens_and_hardly_time(own: Config) -> None:
     tokenize(own, paths.reference, paths.tokenizer, paths.tokens)
     took = time.process_time() - before
     stores = {
-        split: TokenStore.open(paths.token_store(split))
+        split: TokenStore(paths.token_store(split))
         for split in ("train", "valid", "test")
     }
     contigs = {split: store.info["contigs"] for split, store in stores.items()}

@@ -225,7 +225,7 @@ def test_the_encoder_predicts_a_held_out_contig_as_its_figures_say(
     metrics = json.loads((ENCODER / METRICS).read_text())
     config = load_config(CONFIG, ["tokens.genome_passes=1", "genome.exclude=[Mito]"])
     tokenize(config, yeast, ENCODER / "tokenizer.model", tmp_path)
-    store = TokenStore.open(tmp_path / "valid", model.tokenizer)
+    store = TokenStore(tmp_path / "valid", model.tokenizer)
     settings = config.pretraining
     held_out = HeldOut.draw(
         store,

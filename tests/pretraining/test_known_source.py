@@ -161,7 +161,7 @@ def judge(
     assert dict(rows) == pytest.approx(
         {name: values.mean() for name, values in bits.items()}
     )
-    store = TokenStore.open(tokens / "test", tokenizer)
+    store = TokenStore(tokens / "test", tokenizer)
     held_out = HeldOut.draw(store, tokenizer, TOKENS, EVERY, pairs=False)
     documents = evaluation.hidden_in_documents(store, held_out)
     codes = np.full(tokenizer.vocabulary, 4)

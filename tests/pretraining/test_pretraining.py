@@ -36,10 +36,9 @@ from bigbird_dna.pretraining.task import (
     init_from_counts,
     neighbor_vectors,
 )
-from bigbird_dna.tokens.build import build_store
 from bigbird_dna.tokens.corpus import DocumentPlan, Strands
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.tokens.store import TokenStore
+from bigbird_dna.tokens.store import TokenStore, build_store
 from bigbird_dna.training.task import train
 from tests.cli.command import Run, invoke, refused
 from tests.golden.messages import fails, message
@@ -51,7 +50,7 @@ from tests.training.curve import ALONE
 @pytest.fixture(scope="module")
 def stores(tiny_config: Path) -> dict[str, TokenStore]:
     tokens = Path(load_config(tiny_config).results) / "tokens"
-    return {split: TokenStore.open(tokens / split) for split in ("train", "valid")}
+    return {split: TokenStore(tokens / split) for split in ("train", "valid")}
 
 
 @pytest.fixture(scope="module")
@@ -288,7 +287,7 @@ def test_baselines_learn_from_the_first_pass_of_each_strand(
         plan,
         max_n=1 - 1e-9,
     )
-    store = TokenStore.open(tmp_path / "train", tokenizer)
+    store = TokenStore(tmp_path / "train", tokenizer)
     documents = TrainingDocuments(store)
     assert info["skipped_sentences"] and len(documents) == info["first_documents"]
     text = "".join(tokenizer.decode(document) for document in documents).replace(
@@ -461,9 +460,9 @@ def swap(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
-        ("train/shard-00001/tokens.bin", flip),
-        ("train/shard-00001/documents.npy", swap),
-        ("valid/shard-00001/sentences.npy", swap),
+        ("train/tokens.bin", flip),
+        ("train/documents.npy", swap),
+        ("valid/sentences.npy", swap),
     ],
 )
 def test_a_damaged_store_is_refused_before_it_begins(

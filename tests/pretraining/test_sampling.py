@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from bigbird_dna.config import PretrainingConfig
+from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import whole_contigs
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.heads import PretrainingNetwork
-from bigbird_dna.pretraining.evaluation import TrainingDocuments
 from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.sampling import (
     PairSampler,
@@ -23,18 +23,25 @@ from bigbird_dna.pretraining.sampling import (
     document_bounds,
 )
 from bigbird_dna.pretraining.task import PretrainingObjective
-from bigbird_dna.tokens.build import build_store
 from bigbird_dna.tokens.corpus import DocumentPlan
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.tokens.shard import DocumentLengths
-from bigbird_dna.tokens.store import TokenShards, TokenStore
+from bigbird_dna.tokens.store import (
+    DOCUMENTS,
+    SENTENCES,
+    JoinedStores,
+    TokenStore,
+    build_store,
+)
+from bigbird_dna.tokens.store import (
+    TOKENS as TOKENS_FILE,
+)
 from tests.golden.messages import fails
 from tests.toys import small_encoder
 from tests.training.curve import ALONE
 
 TOKENS = 64  # of an input: 61 for A and B
 DRAWN = 6000
-DOCUMENTS = {
+STORES = {
     "shorter than an input": [[10] * 3] * 30,
     "of many lengths": [[7] * count for count in range(1, 24)] * 3,
     "one long, others short": [[10] * 40] + [[10] * 4] * 50,
@@ -65,10 +72,6 @@ class Numbered(NamedTuple):
     def bounds(self) -> np.ndarray:
         return self.sentences[self.documents]
 
-    @property
-    def document_lengths(self) -> DocumentLengths:
-        return DocumentLengths.of(np.diff(self.bounds))
-
 
 class Pair(NamedTuple):
     """Where A and B are in the store."""
@@ -96,9 +99,9 @@ def drawn(store: Numbered, tokenizer: DnaTokenizer, count: int = DRAWN) -> list[
     return found
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", STORES)
 def test_lengths_do_not_tell_what_follows(name: str, tokenizer: DnaTokenizer) -> None:
-    pairs = drawn(Numbered.of(DOCUMENTS[name]), tokenizer)
+    pairs = drawn(Numbered.of(STORES[name]), tokenizer)
     labels = np.array([pair.follows for pair in pairs])
     assert abs(labels.mean() - 0.5) < 0.03
     a, b = (np.array([len(pair[part]) for pair in pairs]) for part in (0, 1))
@@ -111,9 +114,9 @@ def test_lengths_do_not_tell_what_follows(name: str, tokenizer: DnaTokenizer) ->
             assert auroc(labels[some], b[some]).value == pytest.approx(0.5, abs=0.2)
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", STORES)
 def test_b_follows_a_or_is_from_elsewhere(name: str, tokenizer: DnaTokenizer) -> None:
-    store = Numbered.of(DOCUMENTS[name])
+    store = Numbered.of(STORES[name])
     several = len(store.documents) > 2
     for a, b, follows in drawn(store, tokenizer):
         of_a, of_b = (
@@ -129,12 +132,12 @@ def test_b_follows_a_or_is_from_elsewhere(name: str, tokenizer: DnaTokenizer) ->
             assert b.stop <= a.start or b.start >= a.stop + len(b)
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", STORES)
 def test_every_sentence_with_room_begins_an_input(
     name: str, tokenizer: DnaTokenizer
 ) -> None:
     """An input's tokens ahead; in a document that has fewer, half of it."""
-    store = Numbered.of(DOCUMENTS[name])
+    store = Numbered.of(STORES[name])
     room = TOKENS - 3
     if len(store.documents) == 2:
         room = min(room, len(store.tokens) // 4)
@@ -187,9 +190,9 @@ def segment(store: Numbered, rng: np.random.Generator) -> list[int]:
     return store.tokens[start : min(high, start + room)].tolist()
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", STORES)
 def test_a_segment_begins_at_any_place(name: str, tokenizer: DnaTokenizer) -> None:
-    store = Numbered.of(DOCUMENTS[name])
+    store = Numbered.of(STORES[name])
     sampler, rng, again = (
         SegmentSampler(store, tokenizer, TOKENS),
         *map(np.random.default_rng, (1, 1)),
@@ -203,21 +206,39 @@ def test_a_segment_begins_at_any_place(name: str, tokenizer: DnaTokenizer) -> No
         )
 
 
-@pytest.fixture(scope="module")
-def divided(
-    tmp_path_factory: pytest.TempPathFactory,
-    reference: Reference,
-    tokenizer: DnaTokenizer,
-) -> list[TokenStore]:
-    """The same documents in one shard, and in many."""
-    home, plan = (
-        tmp_path_factory.mktemp("divided"),
-        DocumentPlan(2, 300, (40, 80), (5, 9)),
-    )
-    for name, bases in (("one", 10**9), ("many", 2000)):
-        contigs = whole_contigs(reference.contigs)
-        build_store(home / name, reference, contigs, tokenizer, plan, shard_bases=bases)
-    return [TokenStore.open(home / name, tokenizer) for name in ("one", "many")]
+def split_store(store: Path, document: int, home: Path) -> list[Path]:
+    """Write the first documents of a store, and the others, as two stores."""
+    whole = TokenStore(store)
+    number_sentences = int(whole.documents[document])
+    number_tokens = int(whole.sentences[number_sentences])
+    targets = [home / "first", home / "second"]
+    for target, tokens, sentences, documents in (
+        (
+            targets[0],
+            whole.tokens[:number_tokens],
+            whole.sentences[: number_sentences + 1],
+            whole.documents[: document + 1],
+        ),
+        (
+            targets[1],
+            whole.tokens[number_tokens:],
+            whole.sentences[number_sentences:] - number_tokens,
+            whole.documents[document:] - number_sentences,
+        ),
+    ):
+        target.mkdir(parents=True)
+        tokens.tofile(target / TOKENS_FILE)
+        np.save(target / SENTENCES, sentences)
+        np.save(target / DOCUMENTS, documents)
+        counts = {
+            "tokens": len(tokens),
+            "sentences": len(sentences) - 1,
+            "documents": len(documents) - 1,
+        }
+        names = (TOKENS_FILE, SENTENCES, DOCUMENTS)
+        sums = {"files": {name: checksum(target / name) for name in names}}
+        write_json(target / "store.json", whole.info | counts | sums)
+    return targets
 
 
 def draws(sampler: Sampler) -> list[list[int]]:
@@ -227,53 +248,28 @@ def draws(sampler: Sampler) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("make_sampler", [SegmentSampler, PairSampler])
-def test_shards_and_stores_that_are_read_as_one_give_the_same_examples(
-    divided: list[TokenStore],
+def test_stores_that_are_read_as_one_give_the_same_examples(
+    tmp_path: Path,
+    reference: Reference,
     tokenizer: DnaTokenizer,
     make_sampler: type[SegmentSampler | PairSampler],
 ) -> None:
-    """One genome, and one whose shards are of two directories; two genomes give examples of both."""
-    one, many = divided
-    assert len(many.shards) > 10
-    expected = draws(make_sampler(one, tokenizer, TOKENS))
-    assert draws(make_sampler(many, tokenizer, TOKENS)) == expected
-    halves = [
-        TokenShards(Path("half"), part) for part in (many.shards[:7], many.shards[7:])
-    ]
-    both = TokenShards(
-        Path("both"), [shard for half in halves for shard in half.shards]
-    )
-    assert draws(make_sampler(both, tokenizer, TOKENS)) == expected
+    plan = DocumentPlan(2, 300, (40, 80), (5, 9))
+    segments = whole_contigs(reference.contigs)
+    build_store(tmp_path / "whole", reference, segments, tokenizer, plan)
+    whole = TokenStore(tmp_path / "whole", tokenizer)
+    halves = [TokenStore(path) for path in split_store(tmp_path / "whole", 7, tmp_path)]
+    expected = draws(make_sampler(whole, tokenizer, TOKENS))
+    assert draws(make_sampler(JoinedStores(halves), tokenizer, TOKENS)) == expected
     assert draws(make_sampler(halves[0], tokenizer, TOKENS)) != expected
 
 
-def test_what_is_held_out_and_counted_does_not_depend_on_the_shards(
-    divided: list[TokenStore], tokenizer: DnaTokenizer
-) -> None:
-    one, many = (
-        HeldOut.draw(store, tokenizer, TOKENS, 40, pairs=True) for store in divided
-    )
-    assert [example.ids.tolist() for example in one.inputs] == [
-        example.ids.tolist() for example in many.inputs
-    ]
-    for name in ("tokens", "labels", "bases", "blocks"):
-        assert (getattr(one, name) == getattr(many, name)).all()
-    documents = [
-        [*map(np.ndarray.tolist, TrainingDocuments(store))] for store in divided
-    ]
-    assert (
-        documents[0] == documents[1]
-        and len(documents[0]) == divided[0].info["first_documents"]
-    )
-    bounds = document_bounds(divided[0])
-    for tokens in (
-        1,
-        *bounds[[1, 5]].tolist(),
-        int(bounds[5]) + 1,
-        int(bounds[-1]),
-        10**9,
-    ):
-        found = document_bounds(divided[1], tokens)
+def test_document_bounds_of_the_first_tokens() -> None:
+    store = Numbered.of([[3, 4], [5], [1, 2, 3], [9]])
+    bounds = document_bounds(store)
+    assert bounds.tolist() == [0, 7, 12, 18, 27]
+    for tokens in (1, 7, 12, 13, 27, 10**9):
+        found = document_bounds(store, tokens)
         assert found.tolist() == bounds[: np.searchsorted(bounds, tokens) + 1].tolist()
 
 

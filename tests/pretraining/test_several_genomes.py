@@ -11,35 +11,17 @@ from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, whole_contigs
-from bigbird_dna.pretraining import task as pretraining
 from bigbird_dna.pretraining.task import PretrainingTask
-from bigbird_dna.tokens.build import build_store
 from bigbird_dna.tokens.corpus import DocumentPlan
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.tokens.shard import own_checksum, shard_name
-from bigbird_dna.tokens.store import COUNTS
+from bigbird_dna.tokens.store import TokenStore, build_store
 from bigbird_dna.training.task import train
 from tests.cli.command import invoke
 from tests.golden.messages import fails
+from tests.pretraining.test_sampling import split_store
 from tests.training.curve import ALONE
 
 PLAN = DocumentPlan(2, 300, (50, 100), (5, 9))
-
-
-def take_shards(whole: Path, store: Path, chosen: slice) -> None:
-    """Make a store of some of the shards of another."""
-    info = json.loads((whole / "store.json").read_text())
-    info["shards"] = info["shards"][chosen]
-    store.mkdir(parents=True)
-    for number, shard in enumerate(info["shards"], 1):
-        own = store / shard_name(number)
-        shutil.copytree(whole / shard_name(shard["number"]), own)
-        shard["number"] = number
-        (own / "shard.json").write_text(json.dumps(shard))
-    info["shard_count"] = len(info["shards"])
-    info |= {key: sum(shard[key] for shard in info["shards"]) for key in COUNTS}
-    info["sha256"] = own_checksum(info)
-    (store / "store.json").write_text(json.dumps(info))
 
 
 @pytest.fixture(scope="module")
@@ -64,16 +46,15 @@ def home(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             pieces,
             PLAN,
             seed=3,
-            shard_bases=4000,
         )
 
     build("whole", contigs, tokenizer)
     whole = home / "whole/train"
-    half = len([*whole.glob("shard-*")]) // 2
-    for name, chosen in (("first", slice(half)), ("second", slice(half, None))):
-        shutil.copytree(paths.tokens / "valid", home / name / "valid")
-        shutil.copyfile(paths.tokenizer, home / name / "tokenizer.model")
-        take_shards(whole, home / name / "train", chosen)
+    half = len(TokenStore(whole).documents) // 2
+    for path in split_store(whole, half, home / "halves"):
+        shutil.copytree(paths.tokens / "valid", home / path.name / "valid")
+        shutil.copyfile(paths.tokenizer, home / path.name / "tokenizer.model")
+        shutil.move(path, home / path.name / "train")
     build("none", [], tokenizer)
     build("other", contigs, other)
     return home
@@ -107,23 +88,14 @@ def test_two_genomes_that_are_halves_of_one_train_the_same_model(
         json.loads((home / name / "train/store.json").read_text())
         for name in ("first", "second")
     ]
-    assert [made["train"]["sha256"], made["further"][0]["sha256"]] == [
-        half["sha256"] for half in halves
-    ]
-    assert len(made["further"]) == 1 and "shards" not in made["train"]
+    assert [made["train"], *made["further"]] == halves
 
 
-@pytest.mark.parametrize("verified", [0, 1 << 32])
-def test_a_damaged_shard_is_refused_before_the_training_or_when_it_is_read(
-    home: Path,
-    tiny_config: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    verified: int,
+def test_a_damaged_store_is_refused_before_the_training(
+    home: Path, tiny_config: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(pretraining, "VERIFIED", verified)
     shutil.copytree(home / "second", tmp_path / "second")
-    damaged = tmp_path / "second/train" / shard_name(3) / "tokens.bin"
+    damaged = tmp_path / "second/train/tokens.bin"
     content = damaged.read_bytes()
     damaged.write_bytes(content[:-2] + bytes([content[-2] ^ 1, content[-1]]))
     run = load_config(
@@ -132,7 +104,7 @@ def test_a_damaged_shard_is_refused_before_the_training_or_when_it_is_read(
     task = PretrainingTask(run, home / "first", home / "first/tokenizer.model")
     with fails(DataError, damaged):
         train(task, tmp_path / "model", tmp_path / "checkpoints", ALONE)
-    assert (tmp_path / "checkpoints").exists() == (verified == 0)
+    assert not (tmp_path / "checkpoints").exists()
     assert not (tmp_path / "model").exists()
 
 

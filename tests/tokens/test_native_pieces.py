@@ -18,8 +18,13 @@ from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.tokens import dna as native_pieces
 from bigbird_dna.tokens import dna as tokenizer
-from bigbird_dna.tokens.dna import DnaTokenizer, NativePieces
-from bigbird_dna.tokens.piece_model import encode_rows, open_model
+from bigbird_dna.tokens.dna import (
+    DnaTokenizer,
+    NativePieces,
+    encode_rows,
+    open_sentencepiece,
+    read_vocabulary,
+)
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
 from tests.tokens.text_model import merge_by_hand
@@ -61,10 +66,12 @@ def unloaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def both_of(content: bytes) -> tuple[NativePieces, Callable[[Sequence[str]], Rows]]:
     """A model's pieces, opened in C++, and how SentencePiece encodes by them."""
-    processor, opened = open_model(content, "model")
-    letters = ["" if piece[0] == "[" else piece for piece in opened.pieces]
+    processor = open_sentencepiece(content, "model")
+    vocabulary = read_vocabulary(processor)
+    letters = ["" if piece[0] == "[" else piece for piece in vocabulary]
+    scores = processor.get_score(list(range(len(vocabulary))))
     pieces = NativePieces.open(
-        letters, opened.scores, lambda texts: encode_rows(processor, texts)
+        letters, scores, lambda texts: encode_rows(processor, texts)
     )
     assert pieces is not None
     return pieces, lambda texts: [row.tolist() for row in encode_rows(processor, texts)]

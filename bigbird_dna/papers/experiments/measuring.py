@@ -171,7 +171,7 @@ def score_masked_tokens(
         )
     assert isinstance(model.settings, PretrainingSettings)
     held_out = HeldOut.draw(
-        TokenStore.open(tokens / "test", model.tokenizer),
+        TokenStore(tokens / "test", model.tokenizer),
         model.tokenizer,
         sequence_tokens,
         sequences,

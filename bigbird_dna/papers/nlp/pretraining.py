@@ -34,7 +34,6 @@ from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.task import PretrainingObjective, init_from_counts
 from bigbird_dna.reporting.training import read_training_log
 from bigbird_dna.tokens.interface import TextPieces, Tokenizer
-from bigbird_dna.tokens.shard import DocumentLengths
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import TrainingResult
 
@@ -52,11 +51,6 @@ class TextTokens(NamedTuple):
     def documents(self) -> NDArray[np.int64]:
         """Documents as index ranges of sentences: every document is one sentence."""
         return np.arange(len(self.sentences))
-
-    @property
-    def document_lengths(self) -> DocumentLengths:
-        """Number of documents of more than one token, and tokens of the longest."""
-        return DocumentLengths.of(np.diff(self.sentences))
 
     def each(self) -> list[NDArray[np.integer]]:
         """Return the tokens of each document."""
