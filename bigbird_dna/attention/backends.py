@@ -14,28 +14,31 @@ Under `torch.autocast`, float32 inputs are cast to the autocast type, as in torc
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from bigbird_dna.attention import flex, native
-from bigbird_dna.attention.blocked import composed_attention, is_short, masked_attention
+from bigbird_dna.attention import native
+from bigbird_dna.attention.blocked import (
+    blocked_attention,
+    is_short,
+    masked_attention,
+)
 from bigbird_dna.attention.call import (
     Call,
     RelativeKeys,
-    RouteRequest,
     checked_call,
     dense_attention,
     label_count,
     numbers_on,
     real_positions,
 )
-from bigbird_dna.attention.chunked import blocked_attention
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.console import log as log_line
 from bigbird_dna.errors import UsageError, check_choice
@@ -43,6 +46,8 @@ from bigbird_dna.errors import UsageError, check_choice
 # Axes: B batch, H heads, L tokens, K head width.
 
 Route = Literal["auto", "dense", "blocked", "native", "flex"]
+ROUTES: tuple[str, ...] = get_args(Route)
+ASKED = "requested"
 
 
 class RouteWarning(UserWarning):
@@ -64,35 +69,31 @@ class Choice(NamedTuple):
         return f"attention: {self.route} ({self.reason})"
 
 
-ASKED = "requested"
+# ---- reports of the routes in use ------------------------------------------------------------------------
+
 LogChoice = Callable[[Choice], None]
-_log: ContextVar[LogChoice | None] = ContextVar("_log", default=None)
+_log: ContextVar[tuple[LogChoice, set[Choice]] | None] = ContextVar(
+    "_log", default=None
+)
 
 
 @contextmanager
 def routes_logged(log: LogChoice) -> Iterator[None]:
     """Call `log` once per distinct route choice in this context and thread; errors of `log` propagate."""
-    logged: set[Choice] = set()
-
-    def log_once(choice: Choice) -> None:
-        if choice not in logged:
-            logged.add(choice)
-            log(choice)
-
-    token = _log.set(log_once)
+    token = _log.set((log, set()))
     try:
         yield
     finally:
         _log.reset(token)
 
 
-_REMEDIES = {
+REMEDIES = {
     "flex": "use an NVIDIA GPU, with Triton installed",
     "native": "use --device cpu, and a C++ compiler if no compiled kernel is installed",
     "blocked": "set encoder.attention_backend: blocked in a training, or leave the option out",
     "dense": "set encoder.attention_backend: dense in a training, or leave the option out",
 }
-BACKENDS = tuple(_REMEDIES)
+BACKENDS = tuple(REMEDIES)
 """Routes that can be required: those that serve any block pattern."""
 
 
@@ -123,27 +124,102 @@ def required_backend(route: str | None) -> Iterator[None]:
     try:
         yield
         if not _required.reported:
-            text = (
-                "no attention with a block pattern was computed, so no backend was used"
+            log_line(
+                f"warning: --require-backend {route}: no attention with a block pattern was computed, "
+                "so no backend was used"
             )
-            log_line(f"warning: --require-backend {route}: {text}")
     finally:
         _required.route, _required.reported = before
 
 
 def report_route(choice: Choice) -> None:
     """Pass a choice to `routes_logged`; `UsageError` if `required_backend` excludes it."""
-    wanted, _required.reported = _required.route, True
-    if wanted is not None and choice.route not in (wanted, "full", "masked"):
-        reason = (
-            choice.reason if choice.gave_way else f"{choice.route} is {choice.reason}"
+    required, _required.reported = _required.route, True
+    if required is not None and choice.route not in (required, "full", "masked"):
+        reason = choice.reason
+        if not choice.gave_way:
+            reason = f"{choice.route} is {reason}"
+        raise UsageError(
+            f"--require-backend {required}: attention would use {choice.route}, because {reason}; "
+            f"{REMEDIES[required]}"
         )
-        text = (
-            f"attention would use {choice.route}, because {reason}; {_REMEDIES[wanted]}"
-        )
-        raise UsageError(f"--require-backend {wanted}: {text}")
-    if (log := _log.get()) is not None:
-        log(choice)
+    listener = _log.get()
+    if listener is not None:
+        log, logged = listener
+        if choice not in logged:
+            logged.add(choice)
+            log(choice)
+
+
+# ---- the choice of a route -------------------------------------------------------------------------------
+
+
+def choose_route(
+    q: Tensor,
+    pattern: Pattern,
+    length: int,
+    *,
+    dropout: float = 0.0,
+    gradients: bool = False,
+    relative: bool = False,
+    route: Route = "auto",
+) -> Choice:
+    """Choose the route of `bigbird_attention` for a sequence of `length` tokens, with the reason.
+
+    `q` (B, H, L, K) supplies the device, type and shape. `gradients` states whether a backward pass follows,
+    and `relative` whether relative positions are used. "auto" selects full attention where the pattern covers
+    all pairs. Otherwise it selects native on a CPU if available; or masked full attention for short sequences
+    (`is_short`), flex on a GPU if available, else blocked. Only the sequence's own length and the kind of
+    call matter, so a score does not depend on the rest of the batch. If the requested route cannot serve the
+    call, blocked is used with a `RouteWarning`.
+    """
+    keys = RelativeKeys(q, 0) if relative else None
+    call = Call(q, q, q, pattern, (length,), dropout=dropout, relative=keys)
+    return _chooser(call, route, gradients)(length)
+
+
+def _chooser(call: Call, route: Route, gradients: bool) -> Callable[[int], Choice]:
+    """Return the function that chooses a route by sequence length; `route` is the requested one."""
+    pattern, device = call.pattern, call.q.device.type
+    compiled: Literal["native", "flex"] = "native" if device == "cpu" else "flex"
+    if route == "native" or route == "flex":
+        compiled = route
+
+    checks: list[str | None] = []  # one: it takes as long as a small kernel
+
+    def refusal() -> str | None:
+        if not checks and compiled == "native":
+            checks.append(native.unavailable(call))
+        elif not checks:
+            from bigbird_dna.attention import flex  # not needed on a CPU
+
+            checks.append(flex.unavailable(call, gradients))
+        return checks[0]
+
+    def choose(length: int) -> Choice:
+        if route == "dense" or route == "blocked":
+            return Choice(route, ASKED)
+        free = route == "auto" and call.relative is None
+        if free and pattern.is_full(pattern.blocks(length)):
+            return Choice("full", "every block attends to every block")
+        # The compiled kernel is also the fastest for short sequences, FlexAttention is not.
+        if free and is_short(pattern, length) and (compiled == "flex" or refusal()):
+            return Choice("masked", "the sequence is short")
+        reason = refusal()
+        if reason is None:
+            return Choice(
+                compiled, ASKED if route != "auto" else f"fastest on a {device}"
+            )
+        if route != "auto":  # Python shows a warning once per text and line
+            warnings.warn(
+                f"route {route}: {reason}; using blocked", RouteWarning, stacklevel=3
+            )
+        return Choice("blocked", f"{compiled}: {reason}")
+
+    return choose
+
+
+# ---- attention -------------------------------------------------------------------------------------------
 
 
 def bigbird_attention(
@@ -184,26 +260,47 @@ def bigbird_attention(
     ValueError : if shapes, types, lengths, dropout or route violate the above.
     """
     _check_route(route)
-    call = _with_relative(
-        checked_call(q, k, v, pattern, lengths, layer, dropout), relative
-    )
+    call = checked_call(q, k, v, pattern, lengths, layer, dropout)
+    batch, heads, tokens, width = q.shape
+    if relative is not None:
+        expected = (heads, label_count(relative.radius), width)
+        if tuple(relative.table.shape) != expected:
+            raise ValueError(
+                f"relative.table must have the shape {expected} (heads, labels, width), "
+                f"got {tuple(relative.table.shape)}"
+            )
+        if relative.owners is not None and relative.owners.shape != (batch, tokens):
+            raise ValueError(
+                f"relative.owners must have the shape {(batch, tokens)} (batch, tokens), "
+                f"got {tuple(relative.owners.shape)}"
+            )
+        call = call._replace(relative=relative)
+    extra, shortest = pattern.num_global_tokens, min(call.lengths, default=tokens)
+    if extra and shortest <= extra:
+        raise ValueError(
+            f"lengths must be above the {extra} extra global tokens, got {shortest}"
+        )
     if not call.lengths:
         return torch.zeros_like(call.v)
-    groups = _grouped(call, route)
-    with composed_attention() if call.transformed else nullcontext():
+    groups = _group_rows(call, route)
+    with _all_derivatives(call):
         if len(groups) == 1:
-            return ROUTES[groups[0][0]](call)
-        parts = [ROUTES[chosen](call.take(rows)) for chosen, rows in groups]
+            return _attend(groups[0][0], call)
+        outs = [_attend(chosen, call.take(rows)) for chosen, rows in groups]
     order = [row for _, rows in groups for row in rows]
     back = sorted(range(len(order)), key=order.__getitem__)
-    return torch.cat(parts).index_select(0, numbers_on(q.device, back))
+    return torch.cat(outs).index_select(0, numbers_on(q.device, back))
 
 
-def _grouped(call: Call, route: Route) -> list[tuple[str, list[int]]]:
+def _all_derivatives(call: Call) -> AbstractContextManager[None]:
+    """Let torch compute attention by operations of which it has all derivatives, if these are needed."""
+    return sdpa_kernel(SDPBackend.MATH) if call.transformed else nullcontext()
+
+
+def _group_rows(call: Call, route: Route) -> list[tuple[str, list[int]]]:
     """Rows of the batch that are computed together, each group with its route."""
     pattern, tokens = call.pattern, call.q.shape[2]
-    request = call.request
-    choose = _chooser(request, route)
+    choose = _chooser(call, route, call.gradients)
     graphs = [tokens if pattern.huggingface else length for length in call.lengths]
     choices = {graph: choose(graph) for graph in dict.fromkeys(graphs)}
     if not torch.compiler.is_compiling():
@@ -212,81 +309,36 @@ def _grouped(call: Call, route: Route) -> list[tuple[str, list[int]]]:
     groups: dict[tuple[str, int], list[int]] = {}
     for row, graph in enumerate(graphs):
         chosen = choices[graph].route
-        groups.setdefault(
-            (chosen, pattern.blocks(graph) if chosen in _BY_BLOCKS else 0), []
-        ).append(row)
-    if (
-        ("native", 0) in groups and not pattern.causal
-    ):  # its kernel computes rows with full attention, too
+        # These two compute rows with equal numbers of blocks.
+        blocks = pattern.blocks(graph) if chosen in ("blocked", "flex") else 0
+        groups.setdefault((chosen, blocks), []).append(row)
+    if ("native", 0) in groups and not pattern.causal:
+        # Its kernel computes rows with full attention, too.
         groups["native", 0] = sorted(groups.pop(("full", 0), []) + groups["native", 0])
-    together = [key for key in groups if key[0] == "flex"]
-    if len(together) > 1 and flex.serves_by_row(request):
-        groups[together[0]] = sorted(row for key in together for row in groups[key])
-        for key in together[1:]:
-            del groups[key]
+    on_flex = [key for key in groups if key[0] == "flex"]
+    if len(on_flex) > 1:
+        from bigbird_dna.attention import flex
+
+        if flex.serves_by_row(call):
+            rows = [row for key in on_flex for row in groups.pop(key)]
+            groups["flex", 0] = sorted(rows)
     return [(chosen, rows) for (chosen, _), rows in groups.items()]
 
 
-def choose_route(
-    q: Tensor,
-    pattern: Pattern,
-    length: int,
-    *,
-    dropout: float = 0.0,
-    gradients: bool = False,
-    relative: bool = False,
-    route: Route = "auto",
-) -> Choice:
-    """Choose the route of `bigbird_attention` for a sequence of `length` tokens, with the reason.
+def _attend(route: str, call: Call) -> Tensor:
+    if route == "dense":
+        return dense_attention(call)
+    if route == "blocked":
+        return blocked_attention(call)
+    if route == "native":
+        return native.native_attention(call)
+    if route == "masked":
+        return masked_attention(call)
+    if route == "full":
+        return _attend_to_all(call)
+    from bigbird_dna.attention import flex
 
-    `q` (B, H, L, K) supplies the device, type and shape. `gradients` states whether a backward pass follows,
-    and `relative` whether relative positions are used. "auto" selects full attention where the pattern covers
-    all pairs. Otherwise it selects native on a CPU if available; or masked full attention for short sequences
-    (`is_short`), flex on a GPU if available, else blocked. Only the sequence's own length and the kind of
-    call matter, so a score does not depend on the rest of the batch. If the requested route cannot serve the
-    call, blocked is used with a `RouteWarning`.
-    """
-    return _chooser(RouteRequest(q, pattern, dropout, gradients, relative), route)(
-        length
-    )
-
-
-def _chooser(request: RouteRequest, route: Route) -> Callable[[int], Choice]:
-    """Return the function that chooses a route by sequence length; `route` is the requested one."""
-    on, pattern = request.q.device.type, request.pattern
-    fastest: Literal["native", "flex"] = "native" if on == "cpu" else "flex"
-    if route in ("native", "flex"):
-        fastest = route
-    backend = native if fastest == "native" else flex
-    refusals: list[
-        str | None
-    ] = []  # computed at most once: a check takes as long as a small kernel
-
-    def choose(length: int) -> Choice:
-        if route in ("dense", "blocked"):
-            return Choice(route, ASKED)
-        free = route == "auto" and not request.relative
-        if free and pattern.is_full(pattern.blocks(length)):
-            return Choice("full", "every block attends to every block")
-        if not refusals:
-            refusals.append(backend.unavailable(request))
-        # The compiled kernel is also the fastest for short sequences.
-        if (
-            free
-            and is_short(pattern, length)
-            and (fastest != "native" or refusals[0] is not None)
-        ):
-            return Choice("masked", "the sequence is short")
-        if (why := refusals[0]) is None:
-            return Choice(fastest, ASKED if route != "auto" else f"fastest on a {on}")
-        if route != "auto":
-            # Python shows a warning once per text and line.
-            warnings.warn(
-                f"route {route}: {why}; using blocked", RouteWarning, stacklevel=3
-            )
-        return Choice("blocked", f"{fastest}: {why}")
-
-    return choose
+    return flex.flex_attention(call)
 
 
 def full_attention(
@@ -310,16 +362,13 @@ def full_attention(
     call = checked_call(q, k, v, pattern or Pattern(), lengths, layer, dropout)
     if relative is not None:
         raise ValueError("full attention does not support relative positions")
-    with composed_attention() if call.transformed else nullcontext():
-        return _full(call)
+    with _all_derivatives(call):
+        return _attend_to_all(call)
 
 
-def _full(call: Call) -> Tensor:
+def _attend_to_all(call: Call) -> Tensor:
     one_block = call._replace(pattern=native.one_block(call))
-    if (
-        not torch.compiler.is_compiling()
-        and native.unavailable(one_block.request) is None
-    ):
+    if not torch.compiler.is_compiling() and native.unavailable(one_block) is None:
         return native.native_attention(one_block)
     cut = call.cut()
     mask, causal = None, call.pattern.causal
@@ -333,42 +382,6 @@ def _full(call: Call) -> Tensor:
     return call.uncut(out)
 
 
-ROUTES: dict[str, Callable[[Call], Tensor]] = {
-    "dense": dense_attention,
-    "blocked": blocked_attention,
-    "native": native.native_attention,
-    "flex": flex.flex_attention,
-    "masked": masked_attention,
-    "full": _full,
-}
-_BY_BLOCKS = ("blocked", "flex")  # require rows with equal numbers of blocks
-
-
 def _check_route(route: str) -> None:
-    if route not in get_args(Route):
-        raise ValueError(
-            f"route must be one of {', '.join(get_args(Route))}, not {route!r}"
-        )
-
-
-def _with_relative(call: Call, relative: RelativeKeys | None) -> Call:
-    """The call with checked relative positions; every row must contain more than the extra global tokens."""
-    batch, heads, tokens, width = call.q.shape
-    if relative is not None:
-        expected = (heads, label_count(relative.radius), width)
-        if tuple(relative.table.shape) != expected:
-            raise ValueError(
-                f"relative.table must have the shape {expected} (heads, labels, width), "
-                f"got {tuple(relative.table.shape)}"
-            )
-        if relative.owners is not None and relative.owners.shape != (batch, tokens):
-            raise ValueError(
-                f"relative.owners must have the shape {(batch, tokens)} (batch, tokens), "
-                f"got {tuple(relative.owners.shape)}"
-            )
-    extra, shortest = call.pattern.num_global_tokens, min(call.lengths, default=tokens)
-    if extra and shortest <= extra:
-        raise ValueError(
-            f"lengths must be above the {extra} extra global tokens, got {shortest}"
-        )
-    return call._replace(relative=relative)
+    if route not in ROUTES:
+        raise ValueError(f"route must be one of {', '.join(ROUTES)}, not {route!r}")

@@ -7,8 +7,11 @@ all blocks are in one class. Blocks near the sequence ends, whose window is clip
 form one or two small classes.
 
 Each query block needs all its keys in one softmax. Its key blocks (global, window, random) are therefore
-gathered contiguously and passed to torch's fused attention, which never stores probabilities. `chunked` does
-the same on a CPU with little memory.
+gathered contiguously and passed to torch's fused attention, which never stores probabilities.
+
+On a CPU this is done a few heads at a time, forward and backward. The gathered keys fit in cache, and memory
+does not grow with heads or layers: only q, k, v, the output and the log-sum-exp of every row are stored, and
+the backward pass gathers the keys again.
 
 Short sequences use torch's fused full attention with the pattern's boolean mask. While a query attends to
 about half of all blocks or more, computing every score costs no more than gathering blocks. On a CPU the
@@ -17,9 +20,7 @@ forward and backward). The limit on tokens keeps the masks small.
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -35,11 +36,14 @@ from bigbird_dna.attention.call import (
     Call,
     RelativeKeys,
     copied,
+    differentiate_by,
+    empty_output,
     label_ids,
     numbers_on,
     real_positions,
     relative_scores,
 )
+from bigbird_dna.attention.fast_paths import is_transformed
 from bigbird_dna.attention.pattern import Pattern
 
 # Axes: B batch, H heads, L input tokens, N tokens in whole blocks (under a mask: of the longest sequence), K
@@ -90,10 +94,17 @@ class BlockLayout(NamedTuple):
         missing = tokens - x.shape[2]
         return pad(x, (0, 0, 0, missing)) if missing > 0 else x[:, :, :tokens]
 
-    def positions(self, device: torch.device) -> Tensor:
-        """(N,) sequence position of each layout position; padding has arbitrary values."""
-        places = torch.arange(self.whole, device=device)
-        return torch.where(places < self.extra + self.gap, places, places - self.gap)
+    def labels(self, relative: RelativeKeys, queries: Tensor, keys: Tensor) -> Tensor:
+        """`label_ids` of layout positions; those of padding are arbitrary."""
+        places = torch.arange(self.whole, device=relative.table.device)
+        places[self.extra + self.gap :] -= self.gap
+        owners = relative.owners
+        if owners is not None:
+            short = max(self.whole - self.gap - owners.shape[1], 0)
+            owners = pad(owners, (0, short), value=-1)
+        return label_ids(
+            places[queries], places[keys], relative.radius, self.extra, owners
+        )
 
     def padding_bias(self, lengths: tuple[int, ...], like: Tensor) -> Tensor | None:
         """(B, N) bias: 0 at true positions, very negative at padding; None if nothing is padded. It is finite
@@ -161,11 +172,11 @@ def _own_block_last(
 ) -> npt.NDArray[np.int64]:
     """Key blocks (H, Q, S) with each row's own block swapped with its last one."""
     keys = keys.copy()
-    rows = np.arange(keys.shape[1])
-    for head in keys:
-        place = (head == rows[:, None]).argmax(axis=1)
-        head[rows, place] = head[rows, seen - 1]
-        head[rows, seen - 1] = rows
+    rows = np.arange(keys.shape[1])[:, None]
+    own = (keys == rows).argmax(axis=2)[..., None]
+    last = np.broadcast_to(seen[:, None] - 1, own.shape)
+    np.put_along_axis(keys, own, np.take_along_axis(keys, last, axis=2), axis=2)
+    np.put_along_axis(keys, last, np.broadcast_to(rows, own.shape), axis=2)
     return keys
 
 
@@ -180,103 +191,14 @@ def class_bias(bias: Tensor | None, pattern: Pattern, like: Tensor) -> Tensor | 
     return counted
 
 
-def triangle(size: int, like: Tensor) -> Tensor:
-    """(W, W), 0 up to the query's own token, very negative after it; finite, as the padding bias."""
-    return _triangle(size, like.dtype, like.device)
-
-
 @lru_cache(maxsize=16)
 @torch.inference_mode(
     False
 )  # tensors cached during evaluation must also work in training
-def _triangle(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def triangle(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(W, W), 0 up to the query's own token, very negative after it; finite, as the padding bias."""
     lowest = torch.finfo(dtype).min / 4  # its sum with a padded key's bias stays finite
     return torch.full((size, size), lowest, dtype=dtype, device=device).triu(1)
-
-
-class RelativeBlocks:
-    """Relative keys of selected heads, laid out in blocks."""
-
-    def __init__(
-        self, keys: RelativeKeys, num_global_tokens: int, layout: BlockLayout
-    ) -> None:
-        self.table, self.radius, self.owners = keys
-        self.num_global_tokens = num_global_tokens
-        self.places = layout.positions(keys.table.device)
-        if self.owners is not None:
-            short = max(layout.whole - layout.gap - self.owners.shape[1], 0)
-            self.owners = pad(self.owners, (0, short), value=-1)
-
-    def scores(self, query: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
-        """Scaled scores (B, H, …, M, N) at layout positions; query (B, H, …, M, K)."""
-        labels = label_ids(
-            self.places[queries],
-            self.places[keys],
-            self.radius,
-            self.num_global_tokens,
-            self.owners,
-        )
-        labels = labels.reshape(labels.shape[0], -1, *query.shape[2:-1], keys.shape[-1])
-        return relative_scores(query, self.table, labels) / math.sqrt(query.shape[-1])
-
-
-def gathered_attention(
-    call: Call,
-    bias: Tensor | None,
-    gathered: GatheredBlocks,
-    relative: RelativeBlocks | None = None,
-) -> Tensor:
-    """Attention over whole blocks, (B, H, N, K) in and out; `bias` (B, N) is added to each key's scores."""
-    q, k, v, pattern, _, _, dropout, _ = call
-    batch, heads, tokens, width = q.shape
-    size = pattern.block_size
-    q_blocks = q.reshape(batch, heads, gathered.blocks, size, width)
-    parts = []
-    if len(gathered.full):
-        query = q_blocks.index_select(2, gathered.full).flatten(2, 3)
-        mask = None if bias is None else bias[:, None, None, :]
-        if relative is not None:
-            rows = _token_ids(gathered.full, size)
-            labeled = relative.scores(
-                query, rows, torch.arange(tokens, device=q.device)
-            )
-            mask = labeled if mask is None else labeled + mask
-        seen = scaled_dot_product_attention(
-            query, k, v, attn_mask=mask, dropout_p=dropout
-        )
-        parts.append(seen.reshape(batch, heads, -1, size, width))
-    key, value = (
-        x.reshape(batch, heads * gathered.blocks, size, width) for x in (k, v)
-    )
-    head_starts = torch.arange(heads, device=q.device)[:, None, None] * gathered.blocks
-    others_bias = class_bias(bias, pattern, q)
-    for one in gathered.classes:
-        ids = (one.keys + head_starts).flatten()
-        query = q_blocks.index_select(2, one.queries)  # (B, H, M, W, K)
-        mask = class_mask(one.keys, others_bias, pattern, q)
-        if relative is not None:
-            rows = _token_ids(one.queries[None, :, None], size)  # (1, M, W)
-            labeled = relative.scores(query, rows, _token_ids(one.keys, size)).flatten(
-                1, 2
-            )
-            mask = labeled if mask is None else labeled + mask
-        query = query.flatten(1, 2)
-        rows_ = query.shape[1]  # H·M
-        seen = scaled_dot_product_attention(
-            query,
-            _gathered(key, ids).reshape(batch, rows_, -1, width),
-            _gathered(value, ids).reshape(batch, rows_, -1, width),
-            attn_mask=mask,
-            dropout_p=dropout,
-        )
-        parts.append(seen.reshape(batch, heads, -1, size, width))
-    return torch.cat(parts, dim=2).index_select(2, gathered.restore).flatten(2, 3)
-
-
-def _token_ids(blocks: Tensor, size: int) -> Tensor:
-    """Token positions of blocks (…, S): (…, S · W)."""
-    tokens = blocks[..., None] * size + torch.arange(size, device=blocks.device)
-    return tokens.flatten(-2)
 
 
 def class_mask(
@@ -289,41 +211,111 @@ def class_mask(
         mask = bias.reshape(len(bias), -1, size).index_select(1, keys.flatten())
         mask = mask.view(len(bias), -1, 1, keys.shape[2] * size)
     if pattern.causal:
-        own = pad(
-            triangle(size, like), ((keys.shape[2] - 1) * size, 0)
-        )  # the last block
-        mask = own[None, None] if mask is None else mask + own
+        future = triangle(size, like.dtype, like.device)  # in the last block
+        future = pad(future, ((keys.shape[2] - 1) * size, 0))
+        mask = future[None, None] if mask is None else mask + future
     return mask
 
 
-def with_relative_keys(
+def gathered_attention(
     call: Call,
     bias: Tensor | None,
     gathered: GatheredBlocks,
-    layout: BlockLayout,
-    relative: RelativeKeys,
+    layout: BlockLayout | None = None,
+) -> Tensor:
+    """Attention over whole blocks, (B, H, N, K) in and out; `bias` (B, N) is added to each key's scores.
+
+    Relative positions need the `layout`.
+    """
+    q, k, v, pattern, _, _, dropout, relative = call
+    batch, heads, _, width = q.shape
+    size = pattern.block_size
+
+    def add_labels(
+        mask: Tensor | None, query: Tensor, queries: Tensor, keys: Tensor
+    ) -> Tensor | None:
+        """The mask with the scores of relative positions; query (B, H, …, tokens, K), `queries` and `keys`
+        are block numbers."""
+        if relative is None or layout is None:
+            return mask
+        labels = layout.labels(
+            relative, token_ids(queries, size), token_ids(keys, size)
+        )
+        labels = labels.reshape(len(labels), -1, *query.shape[2:-1], labels.shape[-1])
+        scores = relative_scores(query, relative.table, labels) / math.sqrt(width)
+        scores = scores.flatten(1, 2) if scores.dim() == 5 else scores
+        return scores if mask is None else scores + mask
+
+    q_blocks = q.reshape(batch, heads, gathered.blocks, size, width)
+    outs = []
+    if len(gathered.full):
+        query = q_blocks.index_select(2, gathered.full).flatten(2, 3)
+        mask = None if bias is None else bias[:, None, None, :]
+        everywhere = torch.arange(gathered.blocks, device=q.device)
+        mask = add_labels(mask, query, gathered.full, everywhere)
+        out = scaled_dot_product_attention(
+            query, k, v, attn_mask=mask, dropout_p=dropout
+        )
+        outs.append(out.reshape(batch, heads, -1, size, width))
+    k_blocks, v_blocks = (
+        x.reshape(batch, heads * gathered.blocks, size, width) for x in (k, v)
+    )
+    head_starts = torch.arange(heads, device=q.device)[:, None, None] * gathered.blocks
+    bias = class_bias(bias, pattern, q)
+    for queries, keys in gathered.classes:
+        query = q_blocks.index_select(2, queries)  # (B, H, M, W, K)
+        mask = class_mask(keys, bias, pattern, q)
+        mask = add_labels(mask, query, queries[None, :, None], keys)
+        query = query.flatten(1, 2)  # (B, H·M, W, K)
+        ids = (keys + head_starts).flatten()
+        key, value = (
+            _gathered(x, ids).reshape(batch, query.shape[1], -1, width)
+            for x in (k_blocks, v_blocks)
+        )
+        out = scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, dropout_p=dropout
+        )
+        outs.append(out.reshape(batch, heads, -1, size, width))
+    return torch.cat(outs, dim=2).index_select(2, gathered.restore).flatten(2, 3)
+
+
+def token_ids(blocks: Tensor, size: int) -> Tensor:
+    """Token positions of blocks (…, S): (…, S · W)."""
+    tokens = blocks[..., None] * size + torch.arange(size, device=blocks.device)
+    return tokens.flatten(-2)
+
+
+def relative_attention(
+    call: Call, bias: Tensor | None, gathered: GatheredBlocks, layout: BlockLayout
 ) -> Tensor:
     """`gathered_attention` head by head, so only one head's label scores are in memory at a time."""
+    relative = call.relative
+    assert relative is not None
 
     def attend(head: int, q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
-        one = slice(head, head + 1)
-        own = gathered._replace(
-            classes=tuple(QueryClass(c.queries, c.keys[one]) for c in gathered.classes)
+        classes = tuple(
+            QueryClass(queries, keys[head : head + 1])
+            for queries, keys in gathered.classes
         )
-        keys = RelativeBlocks(
-            relative._replace(table=table), call.pattern.num_global_tokens, layout
+        one_head = call._replace(q=q, k=k, v=v, relative=relative._replace(table=table))
+        return gathered_attention(
+            one_head, bias, gathered._replace(classes=classes), layout
         )
-        return gathered_attention(call._replace(q=q, k=k, v=v), bias, own, keys)
 
     outs: list[Tensor] = []
     for head in range(call.q.shape[1]):
         one = slice(head, head + 1)
-        q, k, v = (x[:, one] for x in call[:3])
-        arguments = head, q, k, v, relative.table[one]
+        q, k, v, table = (
+            call.q[:, one],
+            call.k[:, one],
+            call.v[:, one],
+            relative.table[one],
+        )
         if torch.is_grad_enabled() and not call.transformed:
-            outs.append(checkpoint(attend, *arguments, use_reentrant=False))
+            out = checkpoint(attend, head, q, k, v, table, use_reentrant=False)
         else:
-            outs.append(attend(*arguments))
+            out = attend(head, q, k, v, table)
+        outs.append(out)
     return torch.cat(outs, dim=1)
 
 
@@ -332,23 +324,9 @@ def sum_dtype(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-_composed: ContextVar[bool] = ContextVar("_composed", default=False)
-
-
-@contextmanager
-def composed_attention() -> Iterator[None]:
-    """Compute attention by operations of which torch has all derivatives, within the context."""
-    token = _composed.set(True)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        _composed.reset(token)
-
-
 def _gathered(x: Tensor, ids: Tensor) -> Tensor:
-    """`x.index_select(1, ids)`."""
-    if _composed.get():
+    """`x.index_select(1, ids)`, with gradients summed in at least float32."""
+    if is_transformed(x):
         return x.index_select(1, ids)
     return _Gather.apply(x, ids)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -444,3 +422,227 @@ def _block_mask(
         pattern.block_mask(blocks, heads, layer)
     )
     return copied(mask, device)
+
+
+# ---- a few heads at a time, on a CPU ---------------------------------------------------------------------
+
+# Elements of keys gathered at once per thread: 1 MiB in float32. Larger temporaries exceed the core's cache
+# and are mapped again at every call (4,096 tokens: 1.4 times the time at 8 MiB).
+CHUNK_ELEMENTS = 1 << 18
+
+
+class _Chunk(NamedTuple):
+    """Several sequences with all heads, or one sequence with several heads."""
+
+    part: tuple[slice, slice]  # slices of the axes B and H
+    batches: Iterator["_BlockBatch"]
+
+    def blocks(self, x: Tensor, size: int) -> Tensor:
+        """Blocks of this part of `x` (B, H, N, K): (sequences · heads · Q, W, K), contiguous."""
+        return x[self.part].reshape(-1, size, x.shape[3])
+
+
+class _BlockBatch(NamedTuple):
+    """Attention problems of equal size; blocks are numbered across all sequences and heads of the chunk."""
+
+    problems: int
+    queries: Tensor  # (problems · query blocks of each,)
+    keys: Tensor | None  # (problems · key blocks of each,); None: all blocks in order
+    mask: Tensor | None  # (problems, 1, queries, keys) additive
+
+    def take_queries(self, blocks: Tensor) -> Tensor:
+        """The blocks (·, W, K) of the queries as (problems, 1, tokens, K)."""
+        blocks = blocks.index_select(0, self.queries)
+        return blocks.view(self.problems, 1, -1, blocks.shape[2])
+
+    def take_keys(self, blocks: Tensor) -> Tensor:
+        """The blocks (·, W, K) of the keys as (problems, 1, tokens, K)."""
+        if self.keys is not None:
+            blocks = blocks.index_select(0, self.keys)
+        return blocks.view(self.problems, 1, -1, blocks.shape[2])
+
+
+def _chunks(
+    q: Tensor, bias: Tensor | None, pattern: Pattern, blocks: int, layer: int
+) -> Iterator[_Chunk]:
+    """Split sequences × heads into chunks that gather about `CHUNK_ELEMENTS` elements per thread at once."""
+    batch, heads, _, width = q.shape
+    gathered = make_gathered_blocks(pattern, blocks, heads, layer, q.device)
+    budget = CHUNK_ELEMENTS * torch.get_num_threads()
+    most = max(
+        (keys.shape[1] * keys.shape[2] for _, keys in gathered.classes),
+        default=gathered.blocks,
+    )
+    fit = max(1, budget // (most * pattern.block_size * width))  # heads
+    rows, columns = (min(batch, fit // heads), heads) if fit >= heads else (1, fit)
+    for row in range(0, batch, rows):
+        for head in range(0, heads, columns):
+            part = slice(row, row + rows), slice(head, head + columns)
+            yield _Chunk(part, _batches(q[part], bias, part, pattern, gathered, budget))
+
+
+def _batches(
+    q: Tensor,
+    bias: Tensor | None,
+    part: tuple[slice, slice],
+    pattern: Pattern,
+    gathered: GatheredBlocks,
+    budget: int,
+) -> Iterator[_BlockBatch]:
+    """Yield the full rows of a chunk `q`, then the others by class, as many blocks at once as fit."""
+    rows, heads, tokens, width = q.shape
+    size = pattern.block_size
+    numbers = torch.arange(rows * heads, device="cpu").view(rows, heads, 1, 1)
+    starts = numbers * gathered.blocks
+    if len(gathered.full):
+        mask = None
+        if bias is not None:
+            mask = bias[part[0]].view(rows, 1, 1, tokens)
+            mask = mask.repeat_interleave(heads, dim=0)
+            mask = mask.expand(-1, -1, len(gathered.full) * size, -1)
+        queries = (starts[..., 0] + gathered.full).flatten()
+        yield _BlockBatch(rows * heads, queries, None, mask)
+    bias = class_bias(bias, pattern, q)  # a single row if no sequence is padded
+    if bias is not None and len(bias) > 1:
+        bias = bias[part[0]]
+    for queries, keys in gathered.classes:
+        step = max(1, budget // (rows * heads * keys.shape[2] * size * width))
+        for first in range(0, len(queries), step):
+            some_keys = keys[part[1], first : first + step]  # (heads, M, S)
+            some_queries = starts[..., 0] + queries[first : first + step]
+            problems = some_queries.numel()
+            mask = class_mask(some_keys, bias, pattern, q)
+            if mask is not None:
+                mask = mask.expand(rows, problems // rows, size, -1)
+                mask = mask.reshape(problems, 1, size, -1)
+            yield _BlockBatch(
+                problems, some_queries.flatten(), (starts + some_keys).flatten(), mask
+            )
+
+
+# Custom operators rather than an autograd function, so torch.compile and torch.export can trace over them.
+# Patterns are passed as integers because operators accept no other objects.
+
+
+@torch.library.custom_op("bigbird_dna::chunked_forward", mutates_args=())
+def _forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    pattern: Sequence[int],
+    blocks: int,
+    layer: int,
+) -> tuple[Tensor, Tensor]:
+    """The output and the log-sum-exp of every row (B, H, N)."""
+    graph = Pattern.from_numbers(pattern)
+    out, lse = empty_output(q), q.new_empty(q.shape[:3], dtype=sum_dtype(q))
+    for chunk in _chunks(q, bias, graph, blocks, layer):
+        query, key, value = (chunk.blocks(x, graph.block_size) for x in (q, k, v))
+        rows = torch.empty_like(query)
+        rows_lse = lse.new_empty(query.shape[:2])
+        for batch in chunk.batches:
+            result, result_lse = (
+                torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+                    batch.take_queries(query),
+                    batch.take_keys(key),
+                    batch.take_keys(value),
+                    attn_mask=batch.mask,
+                )
+            )
+            rows.index_copy_(0, batch.queries, result.reshape(-1, *rows.shape[1:]))
+            rows_lse.index_copy_(
+                0, batch.queries, result_lse.reshape(-1, rows.shape[1])
+            )
+        out[chunk.part] = rows.view(out[chunk.part].shape)
+        lse[chunk.part] = rows_lse.view(lse[chunk.part].shape)
+    return out, lse
+
+
+@torch.library.custom_op("bigbird_dna::chunked_backward", mutates_args=())
+def _backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    bias: Tensor | None,
+    pattern: Sequence[int],
+    blocks: int,
+    layer: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of q, k and v."""
+    graph = Pattern.from_numbers(pattern)
+    grads = (empty_output(q), empty_output(k), empty_output(v))
+    for chunk in _chunks(q, bias, graph, blocks, layer):
+        query, key, value, result, upper = (
+            chunk.blocks(x, graph.block_size) for x in (q, k, v, out, grad)
+        )
+        result_lse = lse[chunk.part].reshape(query.shape[:2])
+        # Many queries attend to each key block: their gradients are summed in at least float32.
+        sums = [query.new_zeros(query.shape, dtype=lse.dtype) for _ in range(3)]
+        for batch in chunk.batches:
+            addends = (
+                torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                    batch.take_queries(upper),
+                    batch.take_queries(query),
+                    batch.take_keys(key),
+                    batch.take_keys(value),
+                    batch.take_queries(result),
+                    result_lse.index_select(0, batch.queries).view(
+                        batch.problems, 1, -1
+                    ),
+                    0.0,
+                    False,
+                    attn_mask=batch.mask,
+                )
+            )
+            ids = batch.queries, batch.keys, batch.keys
+            for total, where, addend in zip(sums, ids, addends, strict=True):
+                addend = addend.reshape(-1, *total.shape[1:]).to(total.dtype)
+                if where is None:
+                    total += addend
+                else:
+                    total.index_add_(0, where, addend)
+        for target, total in zip(grads, sums, strict=True):
+            target[chunk.part] = total.view(target[chunk.part].shape)
+    return grads
+
+
+def _by_torch(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    pattern: Sequence[int],
+    blocks: int,
+    layer: int,
+) -> Tensor:
+    """The output of `_forward` by operations of which torch has all derivatives."""
+    graph = Pattern.from_numbers(pattern)
+    gathered = make_gathered_blocks(graph, blocks, q.shape[1], layer, q.device)
+    with sdpa_kernel(SDPBackend.MATH):
+        return gathered_attention(Call(q, k, v, graph, (), layer), bias, gathered)
+
+
+differentiate_by(_forward, _backward, lse_dtype=sum_dtype, composed=_by_torch)
+
+
+def blocked_attention(call: Call) -> Tensor:
+    """Compute attention block by block, (B, H, L, K); time and memory are linear in L."""
+    q, k, v, pattern, lengths, layer, dropout, relative = call
+    blocks = call.blocks
+    layout = make_layout(pattern, blocks)
+    bias = layout.padding_bias(lengths, q)
+    q, k, v = layout.spread(q), layout.spread(k), layout.spread(v)
+    by_torch = q.device.type != "cpu" or dropout or relative or call.transformed
+    if not by_torch:
+        out = _forward(q, k, v, bias, pattern.as_numbers(), blocks, layer)[0]
+    else:
+        gathered = make_gathered_blocks(pattern, blocks, q.shape[1], layer, q.device)
+        attend = gathered_attention if relative is None else relative_attention
+        out = attend(call._replace(q=q, k=k, v=v), bias, gathered, layout)
+    if bias is not None:
+        out = out.masked_fill((bias < 0)[:, None, :, None], 0)
+    return layout.collect(out, call.q.shape[2])

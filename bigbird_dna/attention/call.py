@@ -97,33 +97,6 @@ def token_owners(lengths: Tensor | None, batch: int, tokens: int, extra: int) ->
 # Axes: B batch, H heads, L input tokens, N tokens of the longest sequence, K head width.
 
 
-class RouteRequest(NamedTuple):
-    """Everything except lengths that determines whether a route can serve a call."""
-
-    q: Tensor  # (B, H, L, K), supplies the call's device, type and shape
-    pattern: Pattern
-    dropout: float = 0.0
-    gradients: bool = False  # whether a backward pass may follow
-    relative: bool = False  # whether relative positions are used
-    transformed: bool = (
-        False  # whether derivatives other than a backward pass are computed
-    )
-
-    def beyond(self, route: str, types: Container[torch.dtype]) -> str | None:
-        """Reason why a route limited to `types`, without dropout and relative positions, cannot serve it."""
-        if self.transformed:
-            return f"{route} does not support forward-mode derivatives and transforms of torch.func"
-        if self.dropout:
-            return f"{route} does not support dropout"
-        if self.relative:
-            return f"{route} does not support relative positions"
-        if self.q.dtype not in types:
-            return (
-                f"{route} does not support {str(self.q.dtype).removeprefix('torch.')}"
-            )
-        return None
-
-
 class Call(NamedTuple):
     """Arguments of one attention call; the public functions document and check them."""
 
@@ -137,33 +110,30 @@ class Call(NamedTuple):
     relative: RelativeKeys | None = None
 
     @property
-    def request(self) -> RouteRequest:
-        """The properties that routes check."""
-        return RouteRequest(
-            self.q,
-            self.pattern,
-            self.dropout,
-            self.gradients,
-            self.relative is not None,
-            self.transformed,
-        )
-
-    @property
     def gradients(self) -> bool:
         """Whether a backward pass may follow."""
-        return torch.is_grad_enabled() and any(
-            x.requires_grad for x in (self.q, self.k, self.v)
+        return torch.is_grad_enabled() and (
+            self.q.requires_grad or self.k.requires_grad or self.v.requires_grad
         )
 
     @property
     def transformed(self) -> bool:
         """Whether only torch's own operations compute the derivatives of the inputs, see `is_transformed`."""
-        return is_transformed(
-            self.q,
-            self.k,
-            self.v,
-            None if self.relative is None else self.relative.table,
-        )
+        table = None if self.relative is None else self.relative.table
+        return is_transformed(self.q, self.k, self.v, table)
+
+    def find_limit(self, route: str, types: Container[torch.dtype]) -> str | None:
+        """Reason why a route limited to `types`, without dropout and relative positions, cannot serve it."""
+        if self.transformed:
+            return f"{route} does not support forward-mode derivatives and transforms of torch.func"
+        if self.dropout:
+            return f"{route} does not support dropout"
+        if self.relative is not None:
+            return f"{route} does not support relative positions"
+        if self.q.dtype not in types:
+            name = str(self.q.dtype).removeprefix("torch.")
+            return f"{route} does not support {name}"
+        return None
 
     @property
     def blocks(self) -> int:
@@ -231,17 +201,11 @@ def copied(x: Tensor, device: torch.device) -> Tensor:
     return x.to(device, non_blocking=device.type not in ("cpu", "mps"))
 
 
-NO_FLOAT64 = ("mps",)
-"""Types of devices without 64-bit floats."""
-
-
 def with_float64(device: torch.device | None) -> torch.device | None:
     """The device, or the CPU in place of one without 64-bit floats."""
-    return (
-        torch.device("cpu")
-        if device is not None and device.type in NO_FLOAT64
-        else device
-    )
+    if device is not None and device.type == "mps":
+        return torch.device("cpu")
+    return device
 
 
 def empty_output(q: Tensor) -> Tensor:
@@ -312,20 +276,10 @@ def checked_call(
         raise ValueError(f"layer must not be negative, got {layer}")
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
-    counts = _counts(lengths, q.shape[0], q.shape[2])
-    device = q.device.type
-    if q.dtype == torch.float32 and torch.is_autocast_enabled(device):
-        narrow = torch.get_autocast_dtype(device)
-        q, k, v = q.to(narrow), k.to(narrow), v.to(narrow)
-    return Call(q, k, v, pattern, counts, layer, dropout)
-
-
-def _counts(
-    lengths: Tensor | Sequence[int] | None, batch: int, tokens: int
-) -> tuple[int, ...]:
+    batch, _, tokens, _ = q.shape
     if lengths is None:
-        return (tokens,) * batch
-    if isinstance(lengths, Tensor):
+        lengths = [tokens] * batch
+    elif isinstance(lengths, Tensor):
         if lengths.is_floating_point() or lengths.dim() != 1:
             shape = tuple(lengths.shape)
             raise ValueError(
@@ -337,7 +291,11 @@ def _counts(
         raise ValueError(
             f"lengths must be {batch} integers from 1 to {tokens}, got {list(counts)}"
         )
-    return counts
+    device = q.device.type
+    if q.dtype == torch.float32 and torch.is_autocast_enabled(device):
+        narrow = torch.get_autocast_dtype(device)
+        q, k, v = q.to(narrow), k.to(narrow), v.to(narrow)
+    return Call(q, k, v, pattern, counts, layer, dropout)
 
 
 # The reference implementation: all scores, a mask and an explicit softmax, one sequence at a time. It is

@@ -37,8 +37,4 @@ def is_transformed(*tensors: Tensor | None) -> bool:
     """
     if torch._C._are_functorch_transforms_active():
         return True
-    return any(_tangent(x) is not None for x in tensors if x is not None)
-
-
-def _tangent(x: Tensor) -> Tensor | None:
-    return unpack_dual(x).tangent  # type: ignore[no-any-return, no-untyped-call]
+    return any(x is not None and unpack_dual(x).tangent is not None for x in tensors)  # type: ignore[no-untyped-call]

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from bigbird_dna.attention.call import Call, RouteRequest, dense_attention
-from bigbird_dna.attention.chunked import blocked_attention
+from bigbird_dna.attention.blocked import blocked_attention
+from bigbird_dna.attention.call import Call, dense_attention
 from bigbird_dna.attention.flex_kernel import Recipe, run
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.attention.tiles import aligned, list_bytes
@@ -72,30 +72,27 @@ class Kind(NamedTuple):
     pattern: Pattern  # pattern of the test: that of the calls except for numbers of blocks and seed
 
 
-def unavailable(request: RouteRequest) -> str | None:
-    """Why this route cannot serve the request, or None; the first request of a kind tests the kernel."""
-    reason = _refusal(request)
+def unavailable(call: Call, gradients: bool) -> str | None:
+    """Why this route cannot serve the call, or None; the first call of a kind tests the kernel."""
+    reason = _refusal(call, gradients)
     if reason is not None:
         return reason
-    q, pattern, gradients = request.q, request.pattern, request.gradients
-    found = find_recipe(kind_of(q, pattern, gradients, False), q.shape[2])
-    return found if isinstance(found, str) else None
+    kind = kind_of(call.q, call.pattern, gradients, False)
+    recipe = find_recipe(kind, call.q.shape[2])
+    return recipe if isinstance(recipe, str) else None
 
 
-def serves_by_row(request: RouteRequest) -> bool:
+def serves_by_row(call: Call) -> bool:
     """Whether one call can have rows with different, and also equal, numbers of blocks."""
-    if _refusal(request) is not None:
+    q, pattern, gradients = call.q, call.pattern, call.gradients
+    if _refusal(call, gradients) is not None or in_parts(q, pattern):
         return False
-    q, pattern, gradients = request.q, request.pattern, request.gradients
+    batch, heads, tokens, _ = q.shape
     size = possible_recipes(pattern, q.device.type, gradients)[0].size
-    if (
-        in_parts(q, pattern)
-        or len(q) * list_bytes(q.shape[1], q.shape[2], size) > LIST_BYTES
-    ):
+    if batch * list_bytes(heads, tokens, size) > LIST_BYTES:
         return False
-    return isinstance(
-        find_recipe(kind_of(q, pattern, gradients, True), q.shape[2]), Recipe
-    )
+    recipe = find_recipe(kind_of(q, pattern, gradients, True), tokens)
+    return isinstance(recipe, Recipe)
 
 
 def flex_attention(call: Call) -> Tensor:
@@ -111,11 +108,12 @@ def flex_attention(call: Call) -> Tensor:
     return run(recipe, call, gradients)
 
 
-def _refusal(request: RouteRequest) -> str | None:
+def _refusal(call: Call, gradients: bool) -> str | None:
     """Reason known without compiling anything, or None."""
-    q, pattern, gradients = request.q, request.pattern, request.gradients
-    if (why := request.beyond("flex", TOLERANCE)) is not None:
-        return why
+    q, pattern = call.q, call.pattern
+    limit = call.find_limit("flex", TOLERANCE)
+    if limit is not None:
+        return limit
     if torch.compiler.is_compiling():
         return "flex cannot be compiled within another torch.compile"
     if pattern.block_size > LARGEST_BLOCK:

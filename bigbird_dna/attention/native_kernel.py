@@ -1,8 +1,8 @@
 """Python interface of kernel.cpp: attention, element-wise functions, and complete encoder layers.
 
 A short sequence through a small model consists of many small operations, which take torch longer to dispatch
-than to compute. `PackedLayer` runs a layer as one call, for one sequence on one thread, with weights stored
-in the order in which its matrix products read them.
+than to compute. `PackedLayers` runs each layer as one call, for one sequence on one thread, with weights
+stored in the order in which its matrix products read them.
 """
 
 import ctypes
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from bigbird_dna.attention.call import Call, empty_output
 from bigbird_dna.attention.fast_paths import is_transformed
@@ -29,33 +30,77 @@ TYPES = {
     torch.float16: 2,
 }  # the kernel's type numbers
 
+Rotation = tuple[Tensor, Tensor]
+"""Cosines and sines of every position's angles: (L, K / 2), or (B, 1, L, K / 2) for each row."""
+
+INT, DOUBLE, POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+
+
+def address(x: Tensor) -> int:
+    """Address of a tensor's memory, which the kernel reads and writes unchecked."""
+    if not x.is_cpu:
+        raise RuntimeError(
+            f"the compiled kernel needs tensors on the CPU, not on {x.device.type}"
+        )
+    return x.data_ptr()
+
+
+def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:
+    return [(name, kind) for name in names.split()]
+
 
 class _Array(ctypes.Structure):
     """`Array` in kernel.cpp."""
 
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("batch", "head", "token")),
-    ]
+    _fields_ = [("data", POINTER), ("batch", INT), ("head", INT), ("token", INT)]
 
 
 class KernelCall(ctypes.Structure):
     """`Problem` in kernel.cpp."""
 
     _fields_ = [
-        *((name, ctypes.c_int64) for name in ("batch", "heads", "tokens", "width")),
-        *((name, ctypes.c_int64) for name in ("block_size", "blocks", "seen")),
-        *((name, ctypes.c_int64) for name in ("causal", "type", "threads")),
-        *((name, ctypes.c_double) for name in ("scale", "first_bias")),
-        *(
-            (name, ctypes.c_void_p)
-            for name in ("key_blocks", "full", "rows", "lengths")
-        ),
-        *((name, ctypes.c_void_p) for name in ("launcher", "scratch")),
-        *((name, _Array) for name in ("q", "k", "v", "out")),
-        ("lse", ctypes.c_void_p),
-        *((name, _Array) for name in ("upper", "grad_q", "grad_k", "grad_v")),
+        *_fields(INT, "batch heads tokens width block_size blocks seen"),
+        *_fields(INT, "causal type threads"),
+        *_fields(DOUBLE, "scale first_bias"),
+        *_fields(POINTER, "key_blocks full rows lengths launcher scratch"),
+        *_fields(_Array, "q k v out"),
+        ("lse", POINTER),
+        *_fields(_Array, "upper grad_q grad_k grad_v"),
     ]
+
+
+class _Weights(ctypes.Structure):
+    """`Weights` in kernel.cpp."""
+
+    _fields_ = [
+        *_fields(INT, "hidden inner"),
+        ("epsilon", DOUBLE),
+        *_fields(POINTER, "joined joined_bias output output_bias gain shift"),
+        *_fields(POINTER, "up up_bias down down_bias last_gain last_shift"),
+    ]
+
+
+_CALL, _WEIGHTS = ctypes.POINTER(KernelCall), ctypes.POINTER(_Weights)
+SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "has_float16": (ctypes.c_int, []),
+    "panel_columns": (INT, []),
+    "scratch_size": (INT, [_CALL, ctypes.c_int]),
+    "layer_room": (INT, [_CALL, _WEIGHTS]),
+    "forward": (None, [_CALL]),
+    "backward": (None, [_CALL]),
+    "gelu": (None, [_CALL, INT, POINTER, POINTER, INT]),
+    "gelu_slope": (None, [_CALL, INT, POINTER, POINTER, POINTER, INT]),
+    "drop": (
+        None,
+        [_CALL, INT, INT, POINTER, POINTER, POINTER, POINTER, INT, DOUBLE, INT],
+    ),
+    "turn": (None, [_CALL, INT, POINTER, POINTER, INT, DOUBLE]),
+    "layer": (
+        None,
+        [_CALL, _WEIGHTS, INT, POINTER, POINTER, INT, POINTER, POINTER],
+    ),
+}
+"""Result and arguments of each function in kernel.cpp."""
 
 
 class Kernel:
@@ -65,16 +110,17 @@ class Kernel:
     logarithm of the sum in each query's softmax. Results have the memory layout of `empty_output`.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._library = ctypes.CDLL(str(path))
-        self._library.scratch_size.restype = ctypes.c_int64
-        self._library.layer_room.restype = ctypes.c_int64
-        self.has_float16 = bool(self._library.has_float16())
-        self.panel_columns = int(self._library.panel_columns())
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.library: Any = library
+        for name, (result, arguments) in SIGNATURES.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+        self.has_float16 = bool(self.library.has_float16())
+        self.panel_columns = int(self.library.panel_columns())
 
     def forward(self, call: Call) -> tuple[Tensor, Tensor]:
         """Return (out, lse)."""
-        out = _result(call)
+        out = _empty_result(call)
         lse = call.q.new_zeros(
             call.q.shape[:3], dtype=torch.float32
         )  # also zero at padding
@@ -85,22 +131,67 @@ class Kernel:
         self, call: Call, upper: Tensor, out: Tensor, lse: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients with respect to q, k and v; `upper` is the gradient with respect to `out`."""
-        grads = (_result(call), _result(call), _result(call))
-        named = zip(("grad_q", "grad_k", "grad_v"), grads, strict=True)
-        self._solve(call, lse, out=out, upper=upper, **dict(named))
-        return grads
+        q, k, v = _empty_result(call), _empty_result(call), _empty_result(call)
+        self._solve(call, lse, out=out, upper=upper, grad_q=q, grad_k=k, grad_v=v)
+        return q, k, v
+
+    def _solve(self, call: Call, lse: Tensor, **tensors: Tensor) -> None:
+        pattern, lengths = call.pattern, call.lengths
+        shape = tuple(call.q.shape)
+        tensors |= {"q": call.q, "k": call.k, "v": call.v}
+        for name, x in tensors.items():
+            if x.stride(3) != 1 and x.shape[3] > 1:
+                tensors[name] = x.contiguous()
+        arrays = {
+            name: _Array(address(x), *x.stride()[:3]) for name, x in tensors.items()
+        }
+        backward = "upper" in tensors
+        by_blocks: dict[int, list[int]] = {}
+        for row, length in enumerate(lengths):
+            blocks = pattern.graph_blocks(length, shape[2])
+            if not (pattern.huggingface or pattern.causal) and pattern.is_full(blocks):
+                blocks = 0  # rows with full attention are computed together, each as one block
+            by_blocks.setdefault(blocks, []).append(row)
+        for blocks, rows in by_blocks.items():
+            places = np.array(rows, np.int64)
+            ends = np.array([lengths[row] for row in rows], np.int64)
+            if blocks:
+                graph = make_graph(pattern, blocks, shape[1], call.layer)
+            else:
+                graph = one_block_graph(int(ends.max()), shape[1])
+            problem = graph_call(
+                graph,
+                (len(rows), *shape[1:]),
+                ends,
+                rows=places.ctypes.data,
+                causal=pattern.causal,
+                type=TYPES[call.q.dtype],
+                threads=limit_threads(torch.get_num_threads()),
+                lse=address(lse),
+                **arrays,
+            )
+            size = self.library.scratch_size(problem, backward)
+            scratch = torch.empty(size, dtype=torch.float32, device="cpu")
+            problem.scratch = address(scratch)
+            if backward:
+                self.library.backward(problem)
+            else:
+                self.library.forward(problem)
 
     # Tensors below are on the CPU, float32 or bfloat16, and contiguous unless specified otherwise.
 
     def gelu(self, x: Tensor, out: Tensor) -> Tensor:
         """The tanh form of GELU, written into `out`, which may be `x`."""
-        self._each("gelu", x, x, out)
+        self.library.gelu(
+            parallel(), TYPES[x.dtype], address(x), address(out), x.numel()
+        )
         return out
 
     def gelu_slope(self, x: Tensor, upper: Tensor) -> Tensor:
         """Gradient with respect to `x`; `upper` is the gradient with respect to GELU(`x`)."""
         out = torch.empty_like(x)
-        self._each("gelu_slope", x, x, upper, out)
+        data = address(x), address(upper), address(out)
+        self.library.gelu_slope(parallel(), TYPES[x.dtype], *data, x.numel())
         return out
 
     def drop(
@@ -113,180 +204,78 @@ class Kernel:
         out: Tensor,
     ) -> Tensor:
         """`x` · scale where `lanes` (int16) are at least `least`, else 0; plus `residual` (float32)."""
-        problem = KernelCall(
-            threads=limit_threads(torch.get_num_threads()), launcher=launcher()
-        )
-        self._library.drop(
-            ctypes.byref(problem),
-            *map(ctypes.c_int64, (TYPES[x.dtype], TYPES[out.dtype])),
-            *_addresses(x, residual, out, lanes),
-            ctypes.c_int64(least),
-            ctypes.c_double(scale),
-            ctypes.c_int64(x.numel()),
+        self.library.drop(
+            parallel(),
+            TYPES[x.dtype],
+            TYPES[out.dtype],
+            address(x),
+            None if residual is None else address(residual),
+            address(out),
+            address(lanes),
+            least,
+            scale,
+            x.numel(),
         )
         return out
 
     def turn(
-        self,
-        x: Tensor,
-        out: Tensor,
-        turns: tuple[Tensor, Tensor] | None,
-        back: bool = False,
+        self, x: Tensor, out: Tensor, turns: Rotation | None, back: bool = False
     ) -> Tensor:
-        """Rotate rows of `x` (B, H, L, K) by their tokens' angles, cosines and sines (L, K / 2), into `out`.
+        """Rotate rows of `x` (B, H, L, K) by their tokens' angles into `out`, or `back` by the opposite ones.
 
-        Sequences with their own angles have cosines and sines (B, 1, L, K / 2), contiguous. None copies the
-        rows. Both tensors may be the same and have any strides except in the last axis.
+        Without `turns`, rows are copied. Both tensors may be the same and have any strides except in the last
+        axis; cosines and sines are contiguous.
         """
         batch, heads, tokens, width = x.shape
-        problem = KernelCall(
+        problem = parallel(
             batch=batch,
             heads=heads,
             tokens=tokens,
             width=width,
             type=TYPES[x.dtype],
-            threads=limit_threads(torch.get_num_threads()),
-            launcher=launcher(),
-            q=_Array(_pointer(x), *x.stride()[:3]),
-            out=_Array(_pointer(out), *out.stride()[:3]),
+            q=_Array(address(x), *x.stride()[:3]),
+            out=_Array(address(out), *out.stride()[:3]),
         )
-        self._library.turn(
-            ctypes.byref(problem),
-            ctypes.c_int64(TYPES[out.dtype]),
-            *_addresses(*(turns or (None, None))),
-            _step(turns),
-            ctypes.c_double(-1.0 if back else 1.0),
-        )
+        sign = -1.0 if back else 1.0
+        self.library.turn(problem, TYPES[out.dtype], *_angles(turns), sign)
         return out
 
-    def layer(
-        self,
-        problem: KernelCall,
-        weights: ctypes.Structure,
-        x: Tensor,
-        turns: tuple[Tensor, Tensor] | None,
-    ) -> None:
-        """Pass hidden states `x` (B, L, D) through a layer, in place; `problem` describes one sequence."""
-        of, library = ctypes.byref(problem), self._library
-        sizes = (
-            library.scratch_size(of, 0),
-            library.layer_room(of, ctypes.byref(weights)),
-            problem.tokens * problem.heads,
-        )
-        memory = torch.empty(sum(sizes), dtype=torch.float32, device="cpu")
-        scratch, room, lse = torch.split(memory, list(sizes))
-        problem.scratch, problem.lse = _pointer(scratch), _pointer(lse)
-        angles, step = _addresses(*(turns or (None, None))), _step(turns)
-        count = ctypes.c_int64(len(x))
-        library.layer(
-            of, ctypes.byref(weights), count, *angles, step, *_addresses(x, room)
-        )
 
-    def _each(self, name: str, *tensors: Tensor) -> None:
-        """Call an element-wise function on `others`, with the element count and type of the first tensor."""
-        first, *others = tensors
-        problem = KernelCall(
-            threads=limit_threads(torch.get_num_threads()), launcher=launcher()
-        )
-        self._library[name](
-            ctypes.byref(problem),
-            ctypes.c_int64(TYPES[first.dtype]),
-            *_addresses(*others),
-            ctypes.c_int64(first.numel()),
-        )
-
-    def _solve(self, call: Call, lse: Tensor, **tensors: Tensor) -> None:
-        q, k, v, pattern, lengths, layer, *_ = call
-        _, heads, tokens, width = q.shape
-        tensors |= {"q": q, "k": k, "v": v}
-        kept = {
-            name: x if x.stride(3) == 1 or x.shape[3] == 1 else x.contiguous()
-            for name, x in tensors.items()
-        }
-        arrays = {
-            name: _Array(_pointer(x), *x.stride()[:3]) for name, x in kept.items()
-        }
-        backward = "upper" in tensors
-        solve = self._library.backward if backward else self._library.forward
-        by_blocks: dict[int, list[int]] = {}
-        for row, length in enumerate(lengths):
-            blocks = pattern.graph_blocks(length, tokens)
-            if not (pattern.huggingface or pattern.causal) and pattern.is_full(blocks):
-                blocks = 0  # rows with full attention are computed together, each as one block
-            by_blocks.setdefault(blocks, []).append(row)
-        for blocks, rows in by_blocks.items():
-            places, ends = (
-                np.array(x, np.int64) for x in (rows, [lengths[row] for row in rows])
-            )
-            whole = _graph(None, int(ends.max(initial=1)), heads, layer)
-            graph = _make_graph(pattern, blocks, heads, layer) if blocks else whole
-            problem = graph.problem(
-                (len(rows), heads, tokens, width),
-                ends,
-                rows=places.ctypes.data,
-                causal=pattern.causal,
-                type=TYPES[q.dtype],
-                threads=limit_threads(torch.get_num_threads()),
-                lse=_pointer(lse),
-                **arrays,
-            )
-            size = self._library.scratch_size(ctypes.byref(problem), int(backward))
-            scratch = torch.empty(size, dtype=torch.float32, device="cpu")
-            problem.scratch = _pointer(scratch)
-            solve(ctypes.byref(problem))
+def parallel(**fields: Any) -> KernelCall:
+    """A call that runs on torch's number of threads."""
+    threads = limit_threads(torch.get_num_threads())
+    return KernelCall(threads=threads, launcher=launcher(), **fields)
 
 
-def _result(call: Call) -> Tensor:
+def _angles(turns: Rotation | None) -> tuple[int | None, int | None, int]:
+    """Addresses of cosines and sines, and elements between those of one sequence and the next; 0 for common
+    ones."""
+    if turns is None:
+        return None, None, 0
+    cos, sin = turns
+    return address(cos), address(sin), cos.stride(0) if cos.dim() > 2 else 0
+
+
+def _empty_result(call: Call) -> Tensor:
     """Output tensor; zero-filled if there is padding, because the kernel writes true positions only."""
-    whole = all(length == call.q.shape[2] for length in call.lengths)
-    return empty_output(call.q) if whole else empty_output(call.q).zero_()
-
-
-def _step(turns: tuple[Tensor, Tensor] | None) -> ctypes.c_int64:
-    """Elements between the angles of one sequence and the next; 0 for common ones."""
-    return ctypes.c_int64(turns[0].stride(0) if turns and turns[0].dim() > 2 else 0)
-
-
-def _addresses(*tensors: Tensor | None) -> list[ctypes.c_void_p]:
-    return [ctypes.c_void_p(None if x is None else _pointer(x)) for x in tensors]
-
-
-def _pointer(x: Tensor) -> int:
-    """Address of a tensor's memory; the kernel reads and writes it unchecked."""
-    if not x.is_cpu:
-        raise RuntimeError(
-            f"the compiled kernel needs tensors on the CPU, not on {x.device.type}"
-        )
-    return x.data_ptr()
+    out = empty_output(call.q)
+    padded = any(length < call.q.shape[2] for length in call.lengths)
+    return out.zero_() if padded else out
 
 
 @lru_cache(maxsize=1)
 def launcher() -> int | None:
     """Address of the OpenMP function that starts torch's threads; None makes the kernel start its own.
     torch's threads keep spinning after work and would compete for the cores."""
+    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     try:
-        torch_library = ctypes.CDLL(
-            str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
-        )
-        return ctypes.cast(torch_library.GOMP_parallel, ctypes.c_void_p).value
+        start = ctypes.CDLL(str(path)).GOMP_parallel
     except (OSError, AttributeError):
         return None
+    return ctypes.cast(start, POINTER).value
 
 
-class _Weights(ctypes.Structure):
-    """`Weights` in kernel.cpp."""
-
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("hidden", "inner")),
-        ("epsilon", ctypes.c_double),
-        *((name, ctypes.c_void_p) for name in ("joined", "joined_bias")),
-        *(
-            (name, ctypes.c_void_p)
-            for name in ("output", "output_bias", "gain", "shift")
-        ),
-        *((name, ctypes.c_void_p) for name in ("up", "up_bias", "down", "down_bias")),
-        *((name, ctypes.c_void_p) for name in ("last_gain", "last_shift")),
-    ]
+# ---- attention graphs in the kernel's format -------------------------------------------------------------
 
 
 class _Graph(NamedTuple):
@@ -297,35 +286,57 @@ class _Graph(NamedTuple):
     full: npt.NDArray[np.uint8]  # (blocks,)
     first_bias: float = 0.0
 
-    def problem(
-        self,
-        shape: tuple[int, int, int, int],
-        lengths: npt.NDArray[np.int64],
-        **others: Any,
-    ) -> KernelCall:
-        """A call with shape (batch, heads, tokens, width) and the addresses of the graph and of `lengths`."""
-        return KernelCall(
-            **dict(zip(("batch", "heads", "tokens", "width"), shape, strict=True)),
-            block_size=self.block_size,
-            blocks=len(self.full),
-            seen=self.key_blocks.shape[2],
-            scale=shape[3] ** -0.5,
-            first_bias=self.first_bias,
-            key_blocks=self.key_blocks.ctypes.data,
-            full=self.full.ctypes.data,
-            lengths=lengths.ctypes.data,
-            launcher=launcher(),
-            **others,
-        )
 
-
-def _make_graph(pattern: Pattern, blocks: int, heads: int, layer: int) -> _Graph:
+@lru_cache(maxsize=4096)
+def make_graph(pattern: Pattern, blocks: int, heads: int, layer: int) -> _Graph:
+    """The graph of a pattern for sequences of `blocks` blocks."""
     full = np.zeros(blocks, np.uint8)
     full[pattern.full_rows(blocks)] = 1
     key_blocks = np.ascontiguousarray(pattern.key_blocks(blocks, heads, layer))
-    return _Graph(
-        pattern.block_size, key_blocks, full, float(np.log2(pattern.first_block_count))
+    first_bias = float(np.log2(pattern.first_block_count))
+    return _Graph(pattern.block_size, key_blocks, full, first_bias)
+
+
+@lru_cache(maxsize=4096)
+def one_block_graph(tokens: int, heads: int) -> _Graph:
+    """The graph of full attention: the sequence is one block."""
+    key_blocks = np.full((heads, 1, 1), -1, np.int32)
+    return _Graph(tokens, key_blocks, np.ones(1, np.uint8))
+
+
+def graph_call(
+    graph: _Graph,
+    shape: tuple[int, ...],
+    lengths: npt.NDArray[np.int64],
+    **fields: Any,
+) -> KernelCall:
+    """A call with shape (batch, heads, tokens, width); it has the addresses of the graph and of `lengths`,
+    which must exist as long as the call."""
+    batch, heads, tokens, width = shape
+    return KernelCall(
+        batch=batch,
+        heads=heads,
+        tokens=tokens,
+        width=width,
+        block_size=graph.block_size,
+        blocks=len(graph.full),
+        seen=graph.key_blocks.shape[2],
+        scale=width**-0.5,
+        first_bias=graph.first_bias,
+        key_blocks=graph.key_blocks.ctypes.data,
+        full=graph.full.ctypes.data,
+        lengths=lengths.ctypes.data,
+        launcher=launcher(),
+        **fields,
     )
+
+
+# ---- complete encoder layers -----------------------------------------------------------------------------
+
+
+def can_pack(hidden: int, heads: int) -> bool:
+    """Whether hidden states fill whole SIMD vectors on any processor, and head widths are even."""
+    return hidden % 16 == 0 and hidden // heads % 2 == 0
 
 
 class PackedLayer:
@@ -346,49 +357,58 @@ class PackedLayer:
         pattern: Pattern | None,
         index: int,
     ) -> None:
+        self.library = kernel.library
         self.heads, self.pattern, self.index = heads, pattern, index
-        self._kernel, columns = kernel, kernel.panel_columns
         (output, up, down), (norm, last) = linears, norms
-        self._kept = {
-            **{
-                "joined": _packed(joined[0], columns),
-                "joined_bias": _filled(joined[1], columns),
-            },
-            **{
-                "output": _packed(output.weight, columns),
-                "output_bias": _filled(output.bias, columns),
-            },
-            **{
-                "gain": _filled(norm.weight, columns),
-                "shift": _filled(norm.bias, columns),
-            },
-            **{"up": _packed(up.weight, columns), "up_bias": _filled(up.bias, columns)},
-            **{
-                "down": _packed(down.weight, columns),
-                "down_bias": _filled(down.bias, columns),
-            },
-            **{
-                "last_gain": _filled(last.weight, columns),
-                "last_shift": _filled(last.bias, columns),
-            },
+        matrices = {
+            "joined": joined[0],
+            "output": output.weight,
+            "up": up.weight,
+            "down": down.weight,
         }
-        addresses = {name: _pointer(kept) for name, kept in self._kept.items()}
-        self._weights = _Weights(up.in_features, up.out_features, norm.eps, **addresses)
+        vectors = {
+            "joined_bias": joined[1],
+            "output_bias": output.bias,
+            "gain": norm.weight,
+            "shift": norm.bias,
+            "up_bias": up.bias,
+            "down_bias": down.bias,
+            "last_gain": last.weight,
+            "last_shift": last.bias,
+        }
+        columns = kernel.panel_columns
+        self.tensors: dict[str, Tensor] = {}
+        for name, matrix in matrices.items():  # (out, in) as panels (…, in, columns)
+            wide = pad(matrix.detach(), (0, 0, 0, -len(matrix) % columns))
+            panels = wide.view(-1, columns, matrix.shape[1]).transpose(1, 2)
+            self.tensors[name] = panels.contiguous()
+        for name, vector in vectors.items():
+            wide = pad(vector.detach(), (0, -len(vector) % columns))
+            self.tensors[name] = wide.contiguous()
+        addresses = {name: address(x) for name, x in self.tensors.items()}
+        self.weights = _Weights(up.in_features, up.out_features, norm.eps, **addresses)
 
-    def __call__(self, x: Tensor, turns: tuple[Tensor, Tensor] | None) -> None:
+    def __call__(self, x: Tensor, turns: Rotation | None) -> None:
         """Replace hidden states (B, L, D), float32 and contiguous, by those after the layer."""
-        _, tokens, hidden = x.shape
-        graph = _graph(self.pattern, tokens, self.heads, self.index)
+        batch, tokens, hidden = x.shape
+        heads, pattern, library = self.heads, self.pattern, self.library
+        if pattern is None or pattern.is_full(pattern.blocks(tokens)):
+            graph = one_block_graph(tokens, heads)
+        else:
+            graph = make_graph(pattern, pattern.blocks(tokens), heads, self.index)
         length = np.array([tokens], np.int64)
-        problem = graph.problem(
-            (1, self.heads, tokens, hidden // self.heads), length, threads=1
-        )
-        self._kernel.layer(problem, self._weights, x, turns)
-
-
-def can_pack(hidden: int, heads: int) -> bool:
-    """Whether hidden states fill whole SIMD vectors on any processor, and head widths are even."""
-    return hidden % 16 == 0 and hidden // heads % 2 == 0
+        shape = (1, heads, tokens, hidden // heads)
+        problem = graph_call(graph, shape, length, threads=1)
+        sizes = [
+            library.scratch_size(problem, 0),
+            library.layer_room(problem, self.weights),
+            tokens * heads,
+        ]
+        memory = torch.empty(sum(sizes), dtype=torch.float32, device="cpu")
+        scratch, room, lse = torch.split(memory, sizes)
+        problem.scratch, problem.lse = address(scratch), address(lse)
+        data = address(x), address(room)
+        library.layer(problem, self.weights, batch, *_angles(turns), *data)
 
 
 class PackedLayers:
@@ -398,13 +418,13 @@ class PackedLayers:
     """
 
     def __init__(self, layers: list[PackedLayer], longest: int) -> None:
-        self._layers, self._longest = layers, longest
+        self.layers, self.longest = layers, longest
 
     def take(self, x: Tensor, lengths: Tensor | None) -> bool:
         """Whether the layers can run these embeddings (B, L, D): no padding, one thread, no gradients."""
         tokens = x.shape[1]
         return (
-            tokens <= self._longest
+            tokens <= self.longest
             and (lengths is None or bool((lengths == tokens).all()))
             and x.dtype == torch.float32
             and torch.get_num_threads() == 1
@@ -413,70 +433,9 @@ class PackedLayers:
             and not is_transformed(x)
         )
 
-    def run(self, x: Tensor, turns: tuple[Tensor, Tensor] | None) -> Tensor:
+    def run(self, x: Tensor, turns: Rotation | None) -> Tensor:
         """Hidden states (B, L, D) after all layers; `x` may be overwritten."""
         x = x.contiguous()
-        for layer in self._layers:
+        for layer in self.layers:
             layer(x, turns)
         return x
-
-
-class _Unset(nn.Linear):
-    """Weights without values: nothing is drawn from the global generator, and torch does not import sympy."""
-
-    def reset_parameters(self) -> None:
-        pass
-
-
-def layer_agrees(kernel: Kernel) -> bool:
-    """Whether the kernel's layer agrees with torch's computation of the same layer."""
-    hidden, inner, heads, tokens = 48, 80, 3, 77
-    draw = torch.Generator().manual_seed(0)
-
-    def linear(inputs: int, outputs: int) -> nn.Linear:
-        made = _Unset(inputs, outputs)
-        made.weight.data.normal_(std=inputs**-0.5, generator=draw)
-        made.bias.data.normal_(generator=draw)
-        return made
-
-    with torch.no_grad():
-        joined, output, up = (
-            linear(hidden, 3 * hidden),
-            linear(hidden, hidden),
-            linear(hidden, inner),
-        )
-        down, norm = linear(inner, hidden), nn.LayerNorm(hidden)
-        x = torch.randn(tokens, hidden, generator=draw)
-        q, k, v = joined(x).view(tokens, 3, heads, -1).permute(1, 2, 0, 3)
-        context = torch.softmax(q @ k.mT * (hidden // heads) ** -0.5, dim=-1) @ v
-        middle = norm(x + output(context.transpose(0, 1).flatten(1)))
-        expected = norm(
-            middle + down(nn.functional.gelu(up(middle), approximate="tanh"))
-        )
-        weights = joined.weight, joined.bias
-        layer = PackedLayer(
-            kernel, weights, (output, up, down), (norm, norm), heads, None, 0
-        )
-        layer(x[None], None)
-    return torch.allclose(x, expected, rtol=1e-4, atol=1e-4)
-
-
-@lru_cache(maxsize=4096)
-def _graph(pattern: Pattern | None, tokens: int, heads: int, layer: int) -> _Graph:
-    """The graph of a pattern; with full attention, the sequence is one block."""
-    blocks = 1 if pattern is None else pattern.blocks(tokens)
-    if pattern is None or pattern.is_full(blocks):
-        return _Graph(
-            tokens, np.full((heads, 1, 1), -1, np.int32), np.ones(1, np.uint8)
-        )
-    return _make_graph(pattern, blocks, heads, layer)
-
-
-def _filled(vector: Tensor, columns: int) -> Tensor:
-    return nn.functional.pad(vector.detach(), (0, -len(vector) % columns)).contiguous()
-
-
-def _packed(weight: Tensor, columns: int) -> Tensor:
-    """Weights (out, in) as panels (…, in, columns)."""
-    wide = nn.functional.pad(weight.detach(), (0, 0, 0, -len(weight) % columns))
-    return wide.view(-1, columns, weight.shape[1]).transpose(1, 2).contiguous()

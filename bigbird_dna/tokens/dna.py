@@ -182,27 +182,26 @@ def load_library() -> ctypes.CDLL | None:
         return None
     source = files("bigbird_dna.tokens").joinpath("bpe.cpp").read_bytes()
     try:
-        with native_build.library(source, check_library) as path:
-            return _library(path)
+        library = native_build.load_library(source, check_library)
     except (native_build.BuildError, OSError, AttributeError):
         return None
+    return _declare(library)
 
 
-def _library(path: Path) -> ctypes.CDLL:
-    library = ctypes.CDLL(str(path))
+def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     library.open_pieces.restype = ctypes.c_void_p
     library.encode_pieces.restype = ctypes.c_int64
     library.close_pieces.restype = None
     return library
 
 
-def check_library(path: Path) -> None:
+def check_library(library: ctypes.CDLL) -> None:
     """Compare the encoding of a new library with the known result; `BuildError` if they differ."""
     pieces, scores = (
         ["", "A", "C", "G", "T", "N", "NN", "AA", "CG", "ACG"],
         [0.0] * 7 + [-1.0, -2.0, -3.0],
     )
-    opened = NativePieces.opened_with(_library(path), pieces, scores)
+    opened = NativePieces.opened_with(_declare(library), pieces, scores)
     found = None if opened is None else opened.encode(["AAACGTNNNT", "", "ACG"], 2)
     if found is None or [row.tolist() for row in found] != [
         [7, 9, 4, 6, 5, 4],

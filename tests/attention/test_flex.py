@@ -18,8 +18,8 @@ from torch._dynamo.utils import counters
 from torch.nn.attention.flex_attention import BlockMask
 from torch.utils.checkpoint import checkpoint
 
-from bigbird_dna.attention import backends, bigbird_attention, flex, flex_kernel, tiles
-from bigbird_dna.attention.call import Call, RouteRequest, dense_attention
+from bigbird_dna.attention import bigbird_attention, flex, flex_kernel, tiles
+from bigbird_dna.attention.call import Call, dense_attention
 from bigbird_dna.attention.pattern import Pattern
 from tests.attention.reference_implementations import (
     Problem,
@@ -205,7 +205,7 @@ def test_tiles_fit_the_shared_memory(gpu: str, dtype: torch.dtype, width: int) -
 def test_without_a_compiler_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     q = torch.zeros(1, 1, 8, 4)
-    reason = flex.unavailable(RouteRequest(q, GENOMICS))
+    reason = flex.unavailable(Call(q, q, q, GENOMICS, (8,)), False)
     assert reason is not None and ("no-such-compiler" in reason or "AVX2" in reason)
 
 
@@ -412,7 +412,7 @@ def by_flex(monkeypatch: pytest.MonkeyPatch, by_row: bool) -> list[tuple[int, ..
 
     monkeypatch.setattr(flex, "unavailable", lambda *_, **__: None)
     monkeypatch.setattr(flex, "serves_by_row", lambda *_, **__: by_row)
-    monkeypatch.setitem(backends.ROUTES, "flex", attend)
+    monkeypatch.setattr(flex, "flex_attention", attend)
     return calls
 
 
@@ -446,8 +446,8 @@ def test_lists_by_row_that_would_fill_the_memory_are_not_made(
     monkeypatch.setattr(flex, "cpu_refusal", lambda *_: None)
     monkeypatch.setattr(flex, "find_recipe", lambda *_: flex_kernel.Recipe(64, False))
     for rows, fits in ((300, True), (400, False)):
-        q = torch.zeros(()).expand(rows, 12, 4096, 1)
-        assert flex.serves_by_row(RouteRequest(q, GENOMICS, gradients=True)) == fits
+        q = torch.zeros((), requires_grad=True).expand(rows, 12, 4096, 1)
+        assert flex.serves_by_row(Call(q, q, q, GENOMICS, (4096,) * rows)) == fits
 
 
 def assert_serves(
@@ -457,9 +457,10 @@ def assert_serves(
     by_row: bool = False,
 ) -> None:
     q, k, v = (x.detach() for x in inputs(*shape, dtype=torch.float32)[:3])
-    request = RouteRequest(q, pattern)
-    assert flex.serves_by_row(request) if by_row else flex.unavailable(request) is None
     call = Call(q, k, v, pattern, lengths, 1)
+    if by_row:
+        assert flex.serves_by_row(call)
+    assert flex.unavailable(call, False) is None
     got = flex.flex_attention(call)
     assert (got - dense_attention(call)).abs().max() < 1e-5
     for row, length in enumerate(lengths):
@@ -527,9 +528,8 @@ def test_variants_on_a_cpu(
     """One kernel serves rows of all lengths."""
     for inference in (False, True):
         with torch.inference_mode(inference):
-            assert not by_row or flex.serves_by_row(
-                RouteRequest(torch.empty(shape), pattern)
-            )
+            q = torch.empty(shape)
+            assert not by_row or flex.serves_by_row(Call(q, q, q, pattern, batches[0]))
             before = counters["stats"]["unique_graphs"]
             for lengths in batches:
                 assert_serves(pattern, shape, lengths, by_row)

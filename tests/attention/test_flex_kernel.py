@@ -19,8 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from bigbird_dna.attention import flex, flex_kernel
-from bigbird_dna.attention.call import Call, RouteRequest, dense_attention
-from bigbird_dna.attention.chunked import blocked_attention
+from bigbird_dna.attention.blocked import blocked_attention
+from bigbird_dna.attention.call import Call, dense_attention
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.attention.tiles import Lists, Parts, Tiles, make_parts, mask_function
 from tests.attention.reference_implementations import inputs, value_and_gradients
@@ -288,15 +288,15 @@ def test_long_sequences_are_computed_in_parts(
     monkeypatch.setattr(flex, "PARTS_DEVICES", ("cpu",))
     monkeypatch.setattr(flex, "cpu_refusal", lambda *_: None)
     monkeypatch.setattr(flex, "find_recipe", lambda *_: PARTS)
-    q = torch.zeros(()).expand(2, 12, tokens, 64)
-    request = RouteRequest(q, pattern, gradients=True)
+    q = torch.zeros((), requires_grad=True).expand(2, 12, tokens, 64)
+    call = Call(q, q, q, pattern, (tokens, tokens))
     assert (
         flex.in_parts(q, pattern)
         == flex.kind_of(q, pattern, True, False).parts
         == parts
     )
-    assert (flex.unavailable(request) is None) == (parts or tokens < 75_000)
-    assert flex.serves_by_row(request) == (not parts and tokens < 30_000)
+    assert (flex.unavailable(call, True) is None) == (parts or tokens < 75_000)
+    assert flex.serves_by_row(call) == (not parts and tokens < 30_000)
     recipes = flex.possible_recipes(pattern, "cuda", True, parts)
     assert all(recipe.parts == parts for recipe in recipes)
     assert not parts or {recipe.size for recipe in recipes} == {pattern.block_size}

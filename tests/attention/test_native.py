@@ -5,7 +5,6 @@ import math
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from bigbird_dna.attention import native, native_kernel
 from bigbird_dna.attention.backends import bigbird_attention, full_attention
-from bigbird_dna.attention.call import Call, RouteRequest, dense_attention
+from bigbird_dna.attention.call import Call, dense_attention
 from bigbird_dna.attention.native import native_attention
 from bigbird_dna.attention.native_kernel import Kernel
 from bigbird_dna.attention.pattern import Pattern
@@ -43,10 +42,8 @@ SOURCE = b'extern "C" int answer() { return 42; }'
 def why_not(
     pattern: Pattern = SMALL, dtype: torch.dtype = torch.float32, **kind: Any
 ) -> str:
-    request = RouteRequest(
-        torch.zeros(1, 1, 8, 4, dtype=dtype), pattern, gradients=True
-    )
-    return native.unavailable(request._replace(**kind)) or ""
+    x = torch.zeros(1, 1, 8, 4, dtype=dtype)
+    return native.unavailable(Call(x, x, x, pattern, (8,))._replace(**kind)) or ""
 
 
 @pytest.fixture(scope="module")
@@ -249,12 +246,8 @@ def test_operators_are_registered_correctly() -> None:
 @pytest.mark.usefixtures("kernel")
 def test_traces_as_one_graph() -> None:
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        reason = native.unavailable(RouteRequest(q, SMALL, gradients=True))
-        return (
-            native_attention(Call(q, k, v, SMALL, (150, 149), 1)) * 2
-            if reason is None
-            else q
-        )
+        call = Call(q, k, v, SMALL, (150, 149), 1)
+        return native_attention(call) * 2 if native.unavailable(call) is None else q
 
     made = inputs(2, 2, 150, 8)
     compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
@@ -286,7 +279,7 @@ def test_every_vector_size_and_small_groups(
     source += files("bigbird_dna.attention").joinpath("kernel.cpp").read_bytes()
     path = tmp_path / "kernel.so"
     native_build.compile_library(native_build.find_compiler(), source, path)
-    other = Kernel(path)
+    other = Kernel(ctypes.CDLL(str(path)))
     for pattern in (SMALL, Pattern(70), Pattern(block_size=24, causal=True)):
         # 6 heads: 5 threads share blocks, and their groups of 5 heads span both sequences.
         for width, count in ((5, 1), (32, 2), (64, 4), (72, 5), (64, 5)):
@@ -322,8 +315,6 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     [
         ("PATH", "", "C++ compiler"),
         ("CXX", "no-such-compiler -m64", "'no-such-compiler'"),
-        ("CXX", "'", "No closing quotation"),
-        ("CXX", "''", "CXX"),
     ],
 )
 def test_without_a_compiler(
@@ -358,23 +349,6 @@ def test_a_compiler_that_fails(
     message(line, complaint)
 
 
-@pytest.mark.parametrize("waits_for", ["--version", "-O3"])
-def test_a_compiler_that_does_not_end_is_ended(
-    fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits_for: str
-) -> None:
-    slow = tmp_path / "slow"
-    slow.write_text(f'#!/bin/sh\n[ "$1" = {waits_for} ] || exit 0\nexec sleep 60\n')
-    slow.chmod(0o755)
-    monkeypatch.setenv("CXX", str(slow))
-    monkeypatch.setattr(
-        native_build, "TIMEOUT" if waits_for == "-O3" else "VERSION_TIMEOUT", 0.5
-    )
-    start = time.monotonic()
-    message(why_not(), slow, "0.5 s")
-    assert time.monotonic() - start < 5
-    assert not fresh.exists() or list(fresh.iterdir()) == []
-
-
 def test_a_library_that_is_wrong_is_not_used(
     fresh: Path, compiler: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -400,42 +374,31 @@ def logged(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [text.partition("  ")[2] for text in capsys.readouterr().err.splitlines()]
 
 
-def library(source: bytes, check: Callable[[Path], object]) -> Path:
-    """Where the library is that is given to be loaded, after it has answered."""
-    with native_build.library(source, check) as path:
-        assert ctypes.CDLL(str(path)).answer() == 42
-        return path.resolve()
+def load(source: bytes, check: Callable[[ctypes.CDLL], None]) -> Path:
+    """Where the loaded library is, or was, after it has answered."""
+    loaded = native_build.load_library(source, check)
+    assert loaded.answer() == 42
+    return Path(loaded._name)
 
 
-def test_a_library_is_built_once_and_kept(fresh: Path, compiler: list[str]) -> None:
-    checked: list[Path] = []
-    path = library(SOURCE, checked.append)
+def test_a_library_is_built_once_and_cached(fresh: Path, compiler: list[str]) -> None:
+    checked: list[ctypes.CDLL] = []
+    load(SOURCE, checked.append)
+    path = load(SOURCE, checked.append)
     assert path.parent == fresh and len(checked) == 1
-    assert library(SOURCE, checked.append) == path and len(checked) == 1
-    assert library(SOURCE + b"\n", checked.append) != path and len(checked) == 2
-    assert len(list(fresh.iterdir())) == 2
-
-
-def test_a_damaged_library_is_built_again(fresh: Path, compiler: list[str]) -> None:
-    checked: list[Path] = []
-    path = library(SOURCE, checked.append)
-    content = path.read_bytes()[:3000]
-    path.unlink()  # this process has the whole one in its memory, which is the file's
-    path.write_bytes(content)
-    for _ in range(2):
-        assert library(SOURCE, checked.append) == path and len(checked) == 2
-    assert list(fresh.iterdir()) == [path]
+    load(SOURCE + b"\n", checked.append)
+    assert len(checked) == 2 and len(list(fresh.iterdir())) == 2
 
 
 def test_source_that_does_not_compile_or_fails_its_check_is_not_kept(
     fresh: Path, compiler: list[str]
 ) -> None:
-    def refuse(path: Path) -> None:
+    def refuse(library: ctypes.CDLL) -> None:
         raise BuildError("wrong")
 
     for source in (SOURCE, b"int answer( {"):
         with fails(BuildError):
-            library(source, refuse)
+            load(source, refuse)
     assert list(fresh.iterdir()) == []
 
 
@@ -448,7 +411,7 @@ def test_without_a_cache_a_library_is_built_for_the_process(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "file" / "cache"))
-    assert not library(SOURCE, lambda path: None).exists()
+    assert not load(SOURCE, lambda library: None).exists()
     (line,) = logged(capsys)
     message(line, os.environ["BIGBIRD_DNA_CACHE"])
 
@@ -467,10 +430,10 @@ def test_where_libraries_are_kept(
 def test_processes_that_build_at_once(fresh: Path, compiler: list[str]) -> None:
     """Each finds a whole library; one is kept, and nothing else is left."""
     code = (
-        "import ctypes, time\n"
-        "from bigbird_dna.disk.native_library import library\n"
-        f"with library({SOURCE!r}, lambda path: time.sleep(0.5)) as path:\n"
-        "    assert ctypes.CDLL(str(path)).answer() == 42\n"
+        "import time\n"
+        "from bigbird_dna.disk.native_library import load_library\n"
+        f"library = load_library({SOURCE!r}, lambda library: time.sleep(0.5))\n"
+        "assert library.answer() == 42\n"
     )
     running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
     assert [process.wait(timeout=120) for process in running] == [0, 0]

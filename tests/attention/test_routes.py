@@ -17,8 +17,8 @@ from bigbird_dna.attention import (
     Route,
     RouteWarning,
     bigbird_attention,
+    blocked,
     choose_route,
-    chunked,
     flex,
     full_attention,
     label_count,
@@ -26,14 +26,14 @@ from bigbird_dna.attention import (
 )
 from bigbird_dna.attention.blocked import (
     attention_mask,
+    blocked_attention,
     gathered_attention,
     is_short,
     make_gathered_blocks,
     make_layout,
     masked_attention,
 )
-from bigbird_dna.attention.call import Call, RouteRequest, dense_attention, label_ids
-from bigbird_dna.attention.chunked import blocked_attention
+from bigbird_dna.attention.call import Call, dense_attention, label_ids
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from tests.attention.reference_implementations import (
     Made,
@@ -83,7 +83,7 @@ def test_routes_equal_the_oracle_in_double(problem: Problem, chunk: int) -> None
 
     expected = by_route("dense", made, pattern, lengths=lengths, layer=layer)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunked, "CHUNK_ELEMENTS", chunk)
+        patch.setattr(blocked, "CHUNK_ELEMENTS", chunk)
         for route in ("blocked", "auto"):
             assert_same(
                 by_route(route, made, pattern, lengths=lengths, layer=layer),
@@ -405,9 +405,11 @@ def test_a_route_that_cannot_serve_says_why_and_gives_way() -> None:
     assert choose_route(q, CAUSAL, 60).route == "masked"
 
 
+X = torch.zeros(1, 1, 8, 4)
 BEYOND: list[tuple[dict[str, Any], str]] = [
-    *(({"dropout": 0.1}, "dropout"), ({"relative": True}, "relative")),
-    ({"q": torch.zeros(1, 1, 8, 4, dtype=torch.float64)}, "float64"),
+    ({"dropout": 0.1}, "dropout"),
+    ({"relative": RelativeKeys(X, 0)}, "relative"),
+    ({"q": X.double()}, "float64"),
     ({"q": torch.zeros(1, 1, 8, 4, device="meta")}, "meta"),
 ]
 
@@ -417,7 +419,7 @@ BEYOND: list[tuple[dict[str, Any], str]] = [
     [
         *((route, *case) for route in (native, flex) for case in BEYOND),
         (native, {"pattern": Pattern(num_global_tokens=3)}, "extra global"),
-        (flex, {"gradients": True}, "gradients on a CPU"),
+        (flex, {"q": X.requires_grad_()}, "gradients on a CPU"),
         (flex, {"q": torch.zeros(()).expand(1, 12, 1 << 20, 1)}, "MiB"),
         (flex, {"pattern": Pattern(512)}, "512"),
         (flex, {"pattern": Pattern(64, num_global_tokens=100)}, "whole blocks"),
@@ -426,6 +428,7 @@ BEYOND: list[tuple[dict[str, Any], str]] = [
 def test_refusals_of_routes_name_the_reason(
     route: Any, change: dict[str, Any], named: str
 ) -> None:
-    assert named in route.unavailable(
-        RouteRequest(torch.zeros(1, 1, 8, 4), Pattern())._replace(**change)
-    )
+    x = X.detach()
+    call = Call(x, x, x, Pattern(), (8,))._replace(**change)
+    arguments = (call, call.gradients) if route is flex else (call,)
+    assert named in route.unavailable(*arguments)

@@ -234,12 +234,12 @@ def test_a_library_that_encodes_wrongly_is_not_kept(
 ) -> None:
     library = native_pieces.load_library()
     assert library is not None
-    native_pieces.check_library(Path(library._name))
+    native_pieces.check_library(library)
     monkeypatch.setattr(
         NativePieces, "encode", lambda *_: [np.array([7, 9, 4, 6, 5, 5])]
     )
     with fails(BuildError):
-        native_pieces.check_library(Path(library._name))
+        native_pieces.check_library(library)
 
 
 def test_yeast(shared_data: Path, tmp_path: Path) -> None:
