@@ -181,7 +181,7 @@ def plan(
     typer.echo(
         f"{total / 24:.1f} days on {count} {kind.name}s, calculated. Assumptions:"
     )
-    for line in planning.assumptions(run, work, kind, count):
+    for line in planning.assumptions(run, kind, count):
         typer.echo(f"* {line}")
     for name, needed in memory.items():
         if needed > kind.memory:

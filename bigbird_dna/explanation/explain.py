@@ -172,7 +172,7 @@ def explain(
         flank=flank,
         sequence_column=sequence_column,
     )
-    contigs = {one.contig: one.last - one.first for one in windows}
+    contigs = {window.contig: len(window.bases) for window in windows}
     check_bigwig_contigs(len(contigs), targets, "explain fewer sequences")
     if reference is not None:
         with Reference(Path(reference)) as genome:
@@ -215,13 +215,27 @@ def explain(
 
         write_table(files / "bases.tsv", base_table(explained, names), EXPLAINED_BASES)
         write_table(files / "scores.tsv", score_table(explained, names), SCORES)
+        prefixes = output_prefixes(names)
         if len(names) > 1:
-            prefixes = {"output": names, "prefix": output_prefixes(names).values()}
-            write_table(files / "outputs.tsv", pd.DataFrame(prefixes), OUTPUT_PREFIXES)
-        write_arrays(files, explained, names)
-        write_tracks(
-            files, explained, names, contigs, provenance(loaded.sha256, command)
-        )
+            table = pd.DataFrame({"output": names, "prefix": prefixes.values()})
+            write_table(files / "outputs.tsv", table, OUTPUT_PREFIXES)
+        one_hot = padded([one.mutations.one_hot for one in explained])
+        np.savez_compressed(files / "ohe.npz", one_hot)
+        on_reference = [one for one in explained if one.target.on_reference]
+        origin = provenance(loaded.sha256, command)
+        for column, prefix in enumerate(prefixes.values()):
+            shap = padded(
+                [one.mutations.hypothetical[..., column].mean(0) for one in explained]
+            )
+            np.savez_compressed(files / f"{prefix}shap.npz", shap)
+            path = files / f"{prefix}seqlets.bed"
+            with open_writer(path, "bed", origin, SEQLET_COLUMNS) as bed:
+                bed.write(seqlet_rows(on_reference, column))
+            path = files / f"{prefix}contributions.bw"
+            with open_writer(
+                path, "bigwig", origin, contigs=contigs, unit="base"
+            ) as track:
+                track.write(track_rows(on_reference, column, contigs))
         explanation_page(page_rows(explained, names), command, method, files)
     return ExplanationCounts(
         len(explained),
@@ -249,7 +263,7 @@ def base_table(explained: Iterable[Explained], names: Sequence[str]) -> pd.DataF
                 "name": target.name,
                 "output": name,
                 "contig": target.contig,
-                "position": [target.position(at) for at in range(len(target.bases))],
+                "position": target.positions,
                 "strand": target.strand,
                 "base": list(target.bases),
                 "contribution": one.contributions[:, column],
@@ -281,70 +295,47 @@ def score_table(explained: Iterable[Explained], names: Sequence[str]) -> pd.Data
     return pd.DataFrame(rows, columns=SCORES.names)
 
 
-def write_arrays(
-    files: Path, explained: Sequence[Explained], names: Sequence[str]
-) -> None:
-    """Write the bases (N, 4, L), and for each output the contribution that each base would have."""
-    longest = max(len(one.target.bases) for one in explained)
-    one_hot = np.zeros((len(explained), len(BASES), longest), np.int8)
-    for number, one in enumerate(explained):
-        one_hot[number, :, : len(one.target.bases)] = one.mutations.one_hot.T
-    np.savez_compressed(files / "ohe.npz", one_hot)
-    for column, prefix in enumerate(output_prefixes(names).values()):
-        shap = np.zeros(one_hot.shape, np.float32)
-        for number, one in enumerate(explained):
-            values = one.mutations.hypothetical[..., column].mean(0)
-            shap[number, :, : len(values)] = values.T
-        np.savez_compressed(files / f"{prefix}shap.npz", shap)
-
-
-def write_tracks(
-    files: Path,
-    explained: Sequence[Explained],
-    names: Sequence[str],
-    contigs: Mapping[str, int],
-    origin: Mapping[str, str],
-) -> None:
-    """Write seqlets as BED and contributions as bigWig, of each output, of bases that are on the reference."""
-    on_reference = [one for one in explained if one.target.on_reference]
-    for column, prefix in enumerate(output_prefixes(names).values()):
-        path = files / f"{prefix}seqlets.bed"
-        with open_writer(path, "bed", origin, SEQLET_COLUMNS) as bed:
-            bed.write(seqlet_rows(on_reference, column))
-        path = files / f"{prefix}contributions.bw"
-        with open_writer(path, "bigwig", origin, contigs=contigs, unit="base") as track:
-            track.write(track_rows(on_reference, column, contigs))
+def padded(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return arrays (L, 4) of targets as one, (N, 4, L), with zeros at the ends of shorter ones."""
+    longest = max(map(len, arrays))
+    filled = np.zeros((len(arrays), len(BASES), longest), arrays[0].dtype)
+    for number, array in enumerate(arrays):
+        filled[number, :, : len(array)] = array.T
+    return filled
 
 
 def seqlet_rows(explained: Sequence[Explained], column: int) -> list[Sequence[Any]]:
     """Return rows of `SEQLET_COLUMNS`, sorted; scores are from 0 to 1,000, the largest contribution."""
-    sizes = [abs(own.contribution) for one in explained for own in one.seqlets[column]]
-    largest = max(sizes, default=1)
+    seqlets = [
+        (one.target, seqlet) for one in explained for seqlet in one.seqlets[column]
+    ]
+    largest = max((abs(seqlet.contribution) for _, seqlet in seqlets), default=1)
     rows: list[Sequence[Any]] = []
-    for one in explained:
-        target = one.target
-        for start, end, contribution, ratio in one.seqlets[column]:
-            ends = target.position(start), target.position(end - 1)
-            score = round(1000 * abs(contribution) / largest)
-            place = target.contig, min(ends), max(ends) + 1, target.name, score
-            bases = target.bases[start:end]
-            rows.append((*place, target.strand, contribution, ratio, bases))
-    return sorted(rows, key=lambda row: (row[0], row[1], row[2]))
+    for target, (start, end, contribution, ratio) in seqlets:
+        positions = target.positions[start:end]
+        score = round(1000 * abs(contribution) / largest)
+        region = target.contig, int(positions.min()), int(positions.max()) + 1
+        bases = target.bases[start:end]
+        values = target.strand, contribution, ratio, bases
+        rows.append((*region, target.name, score, *values))
+    return sorted(rows, key=lambda row: row[:3])
 
 
 def track_rows(
     explained: Iterable[Explained], column: int, contigs: Mapping[str, int]
 ) -> Iterator[tuple[str, int, int, float]]:
     """Yield the contributions of bases in the order of contigs and positions; means where targets overlap."""
-    values: dict[str, dict[int, list[float]]] = {contig: {} for contig in contigs}
+    by_contig: dict[str, list[pd.Series[float]]] = {}
     for one in explained:
-        of_contig = values[one.target.contig]
-        for at, value in enumerate(one.contributions[:, column].tolist()):
-            of_contig.setdefault(one.target.position(at), []).append(value)
+        values = pd.Series(one.contributions[:, column], one.target.positions, float)
+        by_contig.setdefault(one.target.contig, []).append(values)
     for contig, length in contigs.items():
-        for position, own in sorted(values[contig].items()):
+        if contig not in by_contig:
+            continue
+        means = pd.concat(by_contig[contig]).groupby(level=0).mean()
+        for position, value in means.items():
             if 0 <= position < length:
-                yield contig, position, position + 1, float(np.mean(own))
+                yield contig, int(position), int(position) + 1, value
 
 
 def page_rows(
@@ -354,14 +345,14 @@ def page_rows(
     for one in explained:
         target, scores = one.target, one.mutations.scores
         end = target.start + len(target.bases)
-        place = f"{target.contig}:{target.start + 1:,}-{end:,} ({target.strand})"
+        region = f"{target.contig}:{target.start + 1:,}-{end:,} ({target.strand})"
         if target.site is not None:
-            place += f", start site {target.site + 1:,}"
+            region += f", start site {target.site + 1:,}"
         for column, name in enumerate(names):
             yield Explanation(
                 target.name,
                 name,
-                place,
+                region,
                 target.bases,
                 one.contributions[:, column],
                 one.noise[:, column],

@@ -6,6 +6,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, TypeGuard
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_choice
 from bigbird_dna.genome.assembly import contig_finder
@@ -68,11 +71,11 @@ class ExplainedWindow(NamedTuple):
         """The explained bases, in the direction in which the model reads them."""
         return self.window[self.first : self.last]
 
-    def position(self, offset: int) -> int:
-        """Position on the contig of a base, by its offset from the first one in the window's direction."""
-        return self.start + (
-            offset if self.strand == "+" else self.last - self.first - 1 - offset
-        )
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """Positions (L,) of the bases on the contig, in the window's direction."""
+        positions = np.arange(self.start, self.start + len(self.bases))
+        return positions if self.strand == "+" else positions[::-1]
 
 
 def explainable(model: LoadedModel) -> LoadedModel:
@@ -168,43 +171,53 @@ def region_windows(
         strand: Strand = given_strand or "+"
         what = f"{path}: region {name!r}"
         if _reads_start_sites(model):
-            window = model.settings.window
-            _check_fits(end - start, window, what)
+            size = model.settings.window
+            _check_fits(end - start, size, what)
             if end - start == 1:
-                site = start
-                before, after = UPSTREAM, DOWNSTREAM
-                if strand == "-":
-                    before, after = DOWNSTREAM - 1, UPSTREAM + 1
-                start, end = start - before, start + after
+                site = Locus(contig, start, strand, "")
+                explained = window_around(site, UPSTREAM, DOWNSTREAM)
+                start, end = explained.start, explained.end
             else:
-                first = (start + end - window) // 2
-                text = reference.fetch(Interval(contig, first, first + window))
-                strands: Sequence[Strand] = (
-                    (given_strand,) if given_strand else ("+", "-")
-                )
-                site, strand = _strongest(
+                first = (start + end - size) // 2
+                text = reference.fetch(Interval(contig, first, first + size))
+                strands: Sequence[Strand] = (given_strand,) if given_strand else "+-"
+                at, strand = _strongest(
                     model, text, start - first, end - first, strands
                 )
-                site += first
-            locus = Locus(contig, site, strand, "")
-            yield _at_site(name, locus, start, end, model, reference)
+                site = Locus(contig, first + at, strand, "")
+            window = window_around(site, *model.tss_reach)
+            start, end = max(start, window.start), min(end, window.end)
+            yield _in_window(name, window, start, end, reference)._replace(
+                site=site.position
+            )
             continue
         if end - start == 1 and isinstance(model, LoadedPromoterModel):
-            before, after = model.settings.upstream, model.settings.downstream
-            if strand == "-":
-                before, after = after - 1, before + 1
-            start, end = start - before, start + after
+            site = Locus(contig, start, strand, "")
+            explained = window_around(
+                site, model.settings.upstream, model.settings.downstream
+            )
+            start, end = explained.start, explained.end
         bases = end - start
         size = _window_size(model, bases)
         _check_fits(bases, size, what)
         left = (size - bases) // 2  # in the window's direction
         first = start - (left if strand == "+" else size - left - bases)
-        text = reference.fetch(Interval(contig, first - 1, first + size + 1, strand))
-        has_sides = isinstance(model, Scored) and model.settings.window > 0
-        sides = (text[0], text[-1]) if has_sides else ("", "")
-        yield ExplainedWindow(
-            name, contig, start, strand, text[1:-1], left, left + bases, sides
-        )
+        window = Interval(contig, first, first + size, strand)
+        target = _in_window(name, window, start, end, reference)
+        if not isinstance(model, Scored) or not model.settings.window:
+            target = target._replace(sides=("", ""))
+        yield target
+
+
+def _in_window(
+    name: str, window: Interval, start: int, end: int, reference: Reference
+) -> ExplainedWindow:
+    """Return the bases from `start` to `end` of a contig, in a window of the reference."""
+    contig, strand = window.contig, window.strand
+    first = start - window.start if strand == "+" else window.end - end
+    text = reference.fetch(Interval(contig, window.start - 1, window.end + 1, strand))
+    last, sides = first + end - start, (text[0], text[-1])
+    return ExplainedWindow(name, contig, start, strand, text[1:-1], first, last, sides)
 
 
 def _strongest(
@@ -228,33 +241,6 @@ def _strongest(
                 sites.append((score[model.tss_columns[strand]], site, strand))
     _, site, strand = max(sites, key=itemgetter(0))
     return site, strand
-
-
-def _at_site(
-    name: str,
-    site: Locus,
-    start: int,
-    end: int,
-    model: LoadedChromatinModel,
-    reference: Reference,
-) -> ExplainedWindow:
-    """Return the bases from `start` to `end` of a contig, in the window around a start site."""
-    window = window_around(site, *model.tss_reach)
-    start, end = max(start, window.start), min(end, window.end)
-    first = start - window.start if site.strand == "+" else window.end - end
-    around = Interval(site.contig, window.start - 1, window.end + 1, site.strand)
-    text = reference.fetch(around)
-    return ExplainedWindow(
-        name,
-        site.contig,
-        start,
-        site.strand,
-        text[1:-1],
-        first,
-        first + end - start,
-        sides=(text[0], text[-1]),
-        site=site.position,
-    )
 
 
 def sequence_windows(

@@ -4,9 +4,10 @@ Regressions are fitted to the network's training windows; the members' weights, 
 validation windows. All are part of the network's weights: an ensemble is saved and used like a network alone.
 """
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,13 +34,12 @@ Labels = npt.NDArray[np.floating] | npt.NDArray[np.integer]
 
 @dataclass(frozen=True)
 class Members:
-    """Weights of the members' log-odds by name, the intercept of their weighted sum, and the metric of each
+    """Weights of the members' log-odds by name, the intercept of their weighted sum, and metrics of each
     member and the ensemble (`label_metric`: AUROC or correlation) for validation rows."""
 
     weights: Mapping[str, float]
     intercept: float = 0.0
-    valid_auroc: Mapping[str, float] = field(default_factory=dict)
-    valid_pearson: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
 
     @classmethod
     def equal(cls, names: Collection[str]) -> Self:
@@ -47,12 +47,9 @@ class Members:
         return cls(dict.fromkeys(names, 1 / len(names)))
 
     def stored(self) -> dict[str, Any]:
-        """Return the members as JSON values, without metrics of another kind of labels; None if undefined."""
-        metrics = {"valid_auroc": self.valid_auroc, "valid_pearson": self.valid_pearson}
-        stored = {
-            name: without_nan(dict(value)) for name, value in metrics.items() if value
-        }
-        return {"weights": dict(self.weights), "intercept": self.intercept, **stored}
+        """Return the members as JSON values."""
+        weights = dict(self.weights)
+        return {"weights": weights, "intercept": self.intercept, **self.metrics}
 
     def measured(
         self,
@@ -65,21 +62,22 @@ class Members:
 
         The latter are what the model predicts, not the weighted sum of the former. Also logs them.
         """
-        outputs = {**members, ENSEMBLE: ensemble}
-        found = {name: label_metric(kind, one, labels) for name, one in outputs.items()}
-        shown = {
-            name: "not defined" if value != value else f"{value:.4f}"
-            for name, value in found.items()
+        values = {
+            name: label_metric(kind, outputs, labels)
+            for name, outputs in {**members, ENSEMBLE: ensemble}.items()
         }
-        terms = (
-            f"{weight:.3f} × {name} ({shown[name]})"
+        texts = {
+            name: "not defined" if math.isnan(value) else f"{value:.4f}"
+            for name, value in values.items()
+        }
+        terms = [
+            f"{weight:.3f} × {name} ({texts[name]})"
             for name, weight in self.weights.items()
-        )
+        ]
         what = "outputs (correlation)" if kind == "regression" else "log-odds (AUROC)"
-        log(f"validation, {what}: {' + '.join(terms)} ({shown[ENSEMBLE]} together)")
-        if kind == "regression":
-            return replace(self, valid_pearson=found)
-        return replace(self, valid_auroc=found)
+        log(f"validation, {what}: {' + '.join(terms)} ({texts[ENSEMBLE]} together)")
+        key = "valid_pearson" if kind == "regression" else "valid_auroc"
+        return replace(self, metrics={key: without_nan(values)})
 
 
 def fit_members(
@@ -107,18 +105,19 @@ def fit_members(
     x = np.stack(
         [*(one.ravel() for one in logits.values()), np.ones(y.size)], axis=1
     ).astype(np.float64)
-    of_rows = _row_weights(y, positive_weight, kind).ravel()
+    row_weights = _row_weights(y, positive_weight, kind).ravel()
     if not known.all():
-        of_rows, y = np.where(known.ravel(), of_rows, 0), np.where(known, y, 0)
-        of_rows *= known.sum() / of_rows.sum()
+        row_weights, y = np.where(known.ravel(), row_weights, 0), np.where(known, y, 0)
+        row_weights *= known.sum() / row_weights.sum()
     prior = np.array([*members.weights.values(), 0.0])
-    drawn = prior > 0  # not the intercept
+    penalized = prior > 0  # not the intercept
 
     def loss(values: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
-        total, apart = x @ values, drawn * (values - prior)
-        losses, slopes = _terms(total.reshape(y.shape), y, kind)
-        gradient = x.T @ (of_rows * slopes.ravel()) + apart
-        return float(of_rows @ losses.ravel() + apart @ apart / 2), gradient
+        distances = penalized * (values - prior)
+        losses, slopes = _terms((x @ values).reshape(y.shape), y, kind)
+        gradient = x.T @ (row_weights * slopes.ravel()) + distances
+        penalty = distances @ distances / 2
+        return float(row_weights @ losses.ravel() + penalty), gradient
 
     bounds = [(0.0, None)] * len(logits) + [(None, None)]
     *weights, intercept = minimize(
@@ -134,15 +133,13 @@ def _row_weights(y: Floats, positive_weight: float | None, kind: LabelKind) -> F
     if kind == "regression":
         return np.ones_like(y)
     if kind == "multiclass":
-        of_classes = 1 / np.maximum(y.sum(axis=0), 1)
-        of_rows = np.repeat((y @ of_classes)[:, None], y.shape[1], axis=1)
+        class_weights = 1 / np.maximum(y.sum(axis=0), 1)
+        weights = np.repeat((y @ class_weights)[:, None], y.shape[1], axis=1)
     else:
-        of_rows = np.where(
-            y == 1,
-            (1 / np.nanmean(y) - 1) if positive_weight is None else positive_weight,
-            1.0,
-        )
-    return np.asarray(of_rows / of_rows.mean())
+        if positive_weight is None:
+            positive_weight = 1 / np.nanmean(y) - 1
+        weights = np.where(y == 1, positive_weight, 1.0)
+    return np.asarray(weights / weights.mean())
 
 
 def _terms(total: Floats, y: Floats, kind: LabelKind) -> tuple[Floats, Floats]:
@@ -158,15 +155,19 @@ def _terms(total: Floats, y: Floats, kind: LabelKind) -> tuple[Floats, Floats]:
 
 
 class Regression(Protocol):
-    """A regression fitted to sequences, as an ensemble's member."""
+    """A regression fitted to sequences, as an ensemble's member: log-odds of each feature and output, and of
+    a sequence without features, a number or (T,)."""
 
     @property
-    def coefficients(self) -> npt.NDArray[np.floating]:
-        """Log-odds of each feature, and of each output."""
+    def coefficients(self) -> npt.NDArray[np.floating]: ...
 
     @property
-    def intercept(self) -> Any:
-        """Log-odds of a sequence without features, a number or (T,)."""
+    def intercept(self) -> Any: ...
+
+
+class _Linear(NamedTuple):
+    coefficients: npt.NDArray[np.floating]
+    intercept: npt.NDArray[np.floating]
 
 
 def add_members(
@@ -174,14 +175,16 @@ def add_members(
 ) -> None:
     """Add fitted regressions to the network of an ensemble, with the members' weights."""
     ensemble.weight.fill_(members.weights[NETWORK])
-    own = [
-        members.weights[name] * np.asarray(one.intercept)
-        for name, one in fitted.items()
+    intercepts = [
+        members.weights[name] * np.asarray(regression.intercept)
+        for name, regression in fitted.items()
     ]
-    ensemble.intercept.copy_(torch.as_tensor(members.intercept + np.sum(own, axis=0)))
-    for name, part in ((POSITION, ensemble.position), (KMERS, ensemble.kmers)):
-        if part is not None:
-            part.set_weights(members.weights[name] * fitted[name].coefficients)
+    ensemble.intercept.copy_(
+        torch.as_tensor(members.intercept + np.sum(intercepts, axis=0))
+    )
+    for name, module in ((POSITION, ensemble.position), (KMERS, ensemble.kmers)):
+        if module is not None:
+            module.set_weights(members.weights[name] * fitted[name].coefficients)
 
 
 def add_promoter_members(
@@ -199,19 +202,16 @@ def add_promoter_members(
     """
     fitted: dict[str, PositionLogistic | KmerLogistic] = {}
     if ensemble.position is not None:
-        fitted[POSITION] = PositionLogistic(seed).fit(
-            learned.sequences, learned.labels[:, 0]
-        )
+        fitted[POSITION] = PositionLogistic(seed)
     if ensemble.kmers is not None:
-        fitted[KMERS] = KmerLogistic(ensemble.kmers.k, seed).fit(
-            learned.sequences, learned.labels[:, 0]
-        )
+        fitted[KMERS] = KmerLogistic(ensemble.kmers.k, seed)
+    for regression in fitted.values():
+        regression.fit(learned.sequences, learned.labels[:, 0])
     members, logits = Members.equal((NETWORK, *fitted)), dict[str, Floats]()
     if valid is not None:
         logits = {NETWORK: log_odds(alone)[:, None]}
-        logits |= {
-            name: one.logits(valid.sequences)[:, None] for name, one in fitted.items()
-        }
+        for name, regression in fitted.items():
+            logits[name] = regression.logits(valid.sequences)[:, None]
         members = fit_members(logits, valid.labels, kind="binary")
     add_members(ensemble, fitted, members)
     return members, logits
@@ -229,15 +229,10 @@ def add_track_member(
 
     Positive labels have the weight of the network's training, so that log-odds keep their meaning.
     """
-    assert ensemble.kmers is not None
     coefficients, bias = baseline.words.kmers.coefficients()
     dyads, members = baseline.words.dyads, fit_members(logits, labels, positive_weight)
-    weight = members.weights[KMERS]
-    ensemble.weight.fill_(members.weights[NETWORK])
-    ensemble.intercept.copy_(
-        torch.from_numpy(members.intercept + weight * (bias + dyads.bias))
-    )
-    ensemble.kmers.set_weights(weight * coefficients)
+    kmers = _Linear(coefficients, bias + dyads.bias)
+    add_members(ensemble, {KMERS: kmers}, members)
     if ensemble.dyads is not None:
-        ensemble.dyads.set_weights(dyads.words, weight * dyads.weight)
+        ensemble.dyads.set_weights(dyads.words, members.weights[KMERS] * dyads.weight)
     return members

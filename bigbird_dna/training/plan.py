@@ -7,7 +7,6 @@ from the configuration; how fast a GPU computes them is an assumption, which is 
 
 import math
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -35,15 +34,8 @@ SPECIAL_TOKENS = 2  # [CLS] and [SEP]
 STRANDS = 2
 DEEPSEA_TEST_BINS = 227_512
 
-COMPILED = 0.13
-"""Assumed fraction of a step's time that compiled layers save (`torch_compile`); it was not measured."""
-
 ACTIVATIONS = 0.63
 """Activations in bfloat16 relative to those in float32: measured on one H200."""
-
-NODE = 8  # GPUs
-LOST_BETWEEN_NODES = 0.1
-"""Assumed fraction of the time that several nodes need to add up gradients; it was not measured."""
 
 
 class Gpu(NamedTuple):
@@ -91,14 +83,11 @@ class Work(NamedTuple):
     stage: str
     tokens: float
     operations: float
-    compiled: bool = False
     training: str = ""  # of `TrainingMemory`; "" for predictions
 
     def hours(self, gpu: Gpu, count: int) -> float:
         """Hours on `count` GPUs, all of them busy."""
-        seconds = self.operations / (gpu.peak * gpu.reached * count)
-        seconds *= 1 - COMPILED * self.compiled
-        return seconds / 3600 / (1 if count <= NODE else 1 - LOST_BETWEEN_NODES)
+        return self.operations / (gpu.peak * gpu.reached * count) / 3600
 
 
 def plan_memory(config: Config, length: int | None = None) -> Iterator[TrainingMemory]:
@@ -108,28 +97,30 @@ def plan_memory(config: Config, length: int | None = None) -> Iterator[TrainingM
     """
     trainings: list[tuple[str, TrainingConfig, int, int]] = []
     if config.has_pretraining:
-        own = config.pretraining
-        trainings.append(("pretraining", own, config.num_gpus, own.sequence_tokens))
-    for name, bases in (
-        ("promoters", sum(config.promoters.windows.sides)),
-        ("chromatin", config.chromatin.data.window),
-        ("sequences", length),
-    ):
-        if bases and (name == "sequences" or getattr(config, f"has_{name}")):
-            section = getattr(config, name)
+        section = config.pretraining
+        tokens = section.sequence_tokens
+        trainings.append(("pretraining", section, config.num_gpus, tokens))
+    windows = {
+        "promoters": config.has_promoters and sum(config.promoters.windows.sides),
+        "chromatin": config.has_chromatin and config.chromatin.data.window,
+        "sequences": length,
+    }
+    for name, bases in windows.items():
+        if bases:
+            part = getattr(config, name)
             tokens = window_tokens(config, bases)
-            trainings.append((name, section.training, section.num_gpus, tokens))
+            trainings.append((name, part.training, part.num_gpus, tokens))
 
     encoder = planned_encoder(config)
     encoder = encoder.model_copy(update={"gradient_checkpointing": False})
     for name, training, processes, tokens in trainings:
         rows = math.ceil(training.batch_size / (processes * training.grad_accumulation))
-        is_finetuning = isinstance(training, FinetuningConfig)
-        for way in ("full", "lora", "frozen") if is_finetuning else ("full",):
-            changed = {"adapt": way} if is_finetuning else {}
-            yield from _memory(
-                name, way, encoder, training.model_copy(update=changed), rows, tokens
-            )
+        if not isinstance(training, FinetuningConfig):
+            yield from _memory(name, "full", encoder, training, rows, tokens)
+            continue
+        for way in ("full", "lora", "frozen"):
+            adapted = training.model_copy(update={"adapt": way})
+            yield from _memory(name, way, encoder, adapted, rows, tokens)
 
 
 def _memory(
@@ -143,39 +134,42 @@ def _memory(
     """Yield the memory without and with recomputed activations."""
     with shapes_only():
         network = _network(encoder, training)
-    trained = [one for one in network.parameters() if one.requires_grad]
     optimizer = make_optimizer(network, training.optimizer)
-    states = chain(*(fresh_moments(optimizer, one).values() for one in trained))
-    sizes = (
-        FLOAT * sum(one.numel() for one in network.parameters()),
-        FLOAT * sum(one.numel() for one in trained),
-        FLOAT * sum(state.numel() for state in states if state.dim()),
-    )
+    weights = trained = moments = 0
+    for parameter in network.parameters():
+        weights += parameter.numel()
+        if parameter.requires_grad:
+            trained += parameter.numel()
+            states = fresh_moments(optimizer, parameter).values()
+            moments += sum(state.numel() for state in states if state.dim())
 
-    kept = {
-        (layers, count): _kept_bytes(
-            encoder.model_copy(update={"layers": layers}), training, count, tokens
-        )
-        for layers in (1, 2)
-        for count in (1, 2)
-    }
-    layer, outside = (
-        of[1] + (rows - 1) * (of[2] - of[1])
-        for of in (
-            {count: kept[2, count] - kept[1, count] for count in (1, 2)},
-            {count: 2 * kept[1, count] - kept[2, count] for count in (1, 2)},
-        )
-    )
+    def measure(layers: int, count: int) -> int:
+        few = encoder.model_copy(update={"layers": layers})
+        return _kept_bytes(few, training, count, tokens)
+
+    def of_rows(one: int, two: int) -> int:
+        """Bytes of all rows, from those of one and two."""
+        return one + (rows - 1) * (two - one)
+
+    one_layer = of_rows(measure(1, 1), measure(1, 2))
+    layer = of_rows(measure(2, 1), measure(2, 2)) - one_layer
+    outside = one_layer - layer
     for recomputes in (False, True) if layer else (False,):
         activations = outside + encoder.layers * layer
         if recomputes:  # inputs of all layers, and one layer at a time
             inputs = rows * tokens * encoder.hidden * FLOAT
             activations = outside + encoder.layers * min(inputs, layer) + layer
         yield TrainingMemory(
-            *(name, way, recomputes, rows, tokens),
-            sum(one.numel() for one in trained),
-            *sizes,
-            activations,
+            training=name,
+            adapt=way,
+            gradient_checkpointing=recomputes,
+            rows=rows,
+            tokens=tokens,
+            trained=trained,
+            weights=FLOAT * weights,
+            gradients=FLOAT * trained,
+            moments=FLOAT * moments,
+            activations=activations,
         )
 
 
@@ -191,44 +185,44 @@ def _kept_bytes(
     encoder: EncoderConfig, training: TrainingConfig, rows: int, tokens: int
 ) -> int:
     """Return the bytes that a forward pass keeps for the backward pass, without the weights."""
-    kept: dict[int, Tensor] = {}
+    saved: dict[int, Tensor] = {}  # by address
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = _network(encoder, training).train()
-        weights = {one.untyped_storage().data_ptr() for one in network.parameters()}
+        weights = {p.untyped_storage().data_ptr() for p in network.parameters()}
 
-        def keep(tensor: Tensor) -> Tensor:
+        def save(tensor: Tensor) -> Tensor:
             if (address := tensor.untyped_storage().data_ptr()) not in weights:
-                kept[address] = tensor
+                saved[address] = tensor
             return tensor
 
         ids = torch.full((rows, tokens), encoder.vocabulary - 1)
         lengths = torch.full((rows,), tokens)
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
             if isinstance(training, PretrainingConfig):
                 masked = torch.arange(math.ceil(rows * tokens * training.mask_fraction))
                 logits = network(ids, lengths, None, masked).tokens
                 F.cross_entropy(logits, ids.flatten()[masked])
             else:
                 network["encoder"](ids, lengths)  # type: ignore[index]
-    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    return sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
 
 
 def memory_on_gpu(config: Config, work: list[Work]) -> dict[str, float]:
     """Return the bytes per GPU of each stage that trains, as configured and in bfloat16."""
-    found = {
+    plan = {
         (one.training, one.adapt, one.gradient_checkpointing): one
         for one in plan_memory(config)
     }
     memory = {}
-    for one in work:
-        if not one.training:
+    for stage in work:
+        if not stage.training:
             continue
-        section = getattr(config, one.training)
+        section = getattr(config, stage.training)
         training = section if isinstance(section, TrainingConfig) else section.training
         way = training.adapt if isinstance(training, FinetuningConfig) else "full"
-        own = found[one.training, way, config.encoder.gradient_checkpointing]
-        memory[one.stage] = own.total - (1 - ACTIVATIONS) * own.activations
+        needed = plan[stage.training, way, config.encoder.gradient_checkpointing]
+        memory[stage.stage] = needed.total - (1 - ACTIVATIONS) * needed.activations
     return memory
 
 
@@ -262,9 +256,8 @@ def planned_work(config: Config) -> list[Work]:
     def add(name: str, training: TrainingConfig, length: int, models: int) -> None:
         tokens = float(models * training.steps * training.batch_size * length)
         operations = tokens * operations_per_token(encoder, length)
-        stage, compiled = f"{name}, {models} models", training.torch_compile
         kind = name.partition("-")[0]
-        work.append(Work(stage, tokens, operations, compiled, kind))
+        work.append(Work(f"{name}, {models} models", tokens, operations, kind))
 
     if config.has_pretraining:
         pretraining = config.pretraining
@@ -279,8 +272,7 @@ def planned_work(config: Config) -> list[Work]:
             operations += count * operations_per_token(
                 encoder, length, predicted=predicted
             )
-        compiled = pretraining.torch_compile
-        work.append(Work("pretraining", tokens, operations, compiled, "pretraining"))
+        work.append(Work("pretraining", tokens, operations, "pretraining"))
     if config.has_promoters:
         promoters = config.promoters
         models = len(promoters.windows.negative_sets) + len(promoters.controls)
@@ -288,17 +280,18 @@ def planned_work(config: Config) -> list[Work]:
         add("promoters", promoters.training, length, models)
     if config.has_chromatin:
         chromatin = config.chromatin
-        is_published = chromatin.data.tracks == DEEPSEA
-        bins = chromatin.evaluation.test_bins or DEEPSEA_TEST_BINS * is_published
-        once = encoder.model_copy(update={"gradient_checkpointing": False})
+        bins = chromatin.evaluation.test_bins
+        if not bins and chromatin.data.tracks == DEEPSEA:
+            bins = DEEPSEA_TEST_BINS
+        predicting = encoder.model_copy(update={"gradient_checkpointing": False})
         for window in chromatin.data.windows:
             name, length = f"chromatin-{window}", length_of(window)
             add(name, chromatin.training, length, chromatin.models)
             if bins:
                 tokens = float(STRANDS * chromatin.models * bins * length)
-                forward = operations_per_token(once, length) / 3
+                operations = tokens * operations_per_token(predicting, length) / 3
                 stage = f"{name}, predictions of {bins:,} test bins"
-                work.append(Work(stage, tokens, tokens * forward))
+                work.append(Work(stage, tokens, operations))
     return work
 
 
@@ -332,24 +325,17 @@ def operations_per_token(
     return in_layers + 6 * (predicted or 0) * (encoder.vocabulary + width) * width
 
 
-def assumptions(config: Config, work: list[Work], gpu: Gpu, count: int) -> list[str]:
-    """Return what the hours of `work` assume."""
+def assumptions(config: Config, gpu: Gpu, count: int) -> list[str]:
+    """Return what the hours of `planned_work` assume."""
     bases = expected_bases(planned_encoder(config).vocabulary)
-    found = [
+    return [
         f"{gpu.name}: {gpu.reached:.0%} of the published peak of {gpu.peak / 1e12:.0f} teraflops in bfloat16 "
         f"({gpu.basis})",
         f"tokens have {bases:.1f} bp on average",
-        f"all {count} GPUs are busy: trainings on fewer GPUs run at the same time",
+        f"all {count} GPUs are busy: trainings on fewer GPUs run at the same time, and sums of gradients over "
+        "nodes take no time",
         "memory is that of a process with num_gpus of the configuration",
         f"activations in bfloat16 take {ACTIVATIONS} of those in float32 (measured on one H200)",
+        "layers are not compiled (torch_compile)",
         "evaluations, starts of jobs, compilation and steps on CPUs are not included",
     ]
-    if any(one.compiled for one in work):
-        found.append(
-            f"compiled layers (torch_compile) save {COMPILED:.0%} of the time (was not measured)"
-        )
-    if count > NODE:
-        found.append(
-            f"several nodes lose {LOST_BETWEEN_NODES:.0%} of the time to sums of gradients (was not run)"
-        )
-    return found

@@ -91,7 +91,7 @@ def test_regions_are_in_the_center_of_the_window_on_their_strand(
             read = around if target.strand == "+" else reverse_complement(around)
             assert "".join([target.sides[0], target.window, target.sides[1]]) in read
             for offset in (0, size - 1):
-                at = target.position(offset)
+                at = target.positions[offset]
                 assert (
                     genome.fetch(Interval(target.contig, at, at + 1, target.strand))
                     == target.bases[offset]
@@ -104,7 +104,7 @@ def test_the_window_of_a_start_site_is_explained_whole(
     bed = tmp_path / "sites.bed"
     bed.write_text("a\t200\t201\tx\t0\t+\na\t200\t201\ty\t0\t-\n")
     for target in read_targets(bed, explainable(load(home / "promoter")), genome):
-        assert (target.first, target.last) == (0, 100) and target.position(60) == 200
+        assert (target.first, target.last) == (0, 100) and target.positions[60] == 200
 
 
 def test_both_alleles_of_a_variant_are_explained_around_it(

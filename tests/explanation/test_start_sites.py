@@ -72,11 +72,11 @@ def test_a_region_of_one_base_is_a_start_site_on_its_strand(
         (one,) = targets(model, home, f"a\t600\t601\tx\t0\t{strand}\n")
         assert (one.window, one.site, one.strand) == (around(600, strand), 600, strand)
         assert (one.first, one.last) == (UPSTREAM - 150, UPSTREAM + 50)
-        bases = [GENOME[one.position(at)] for at in range(200)]
+        bases = [GENOME[one.positions[at]] for at in range(200)]
         assert one.bases == (
             "".join(bases) if strand == "+" else "".join(bases).translate(PAIRS)
         )
-        assert one.position(150) == 600
+        assert one.positions[150] == 600
         assert model.view_scores([one.window], [View(False)])[0, 0, 0] != 0
 
 
@@ -114,7 +114,7 @@ def test_sequences_are_padded_around_their_strongest_start_site(
             and one.window[UPSTREAM] == text[one.site]
         )
         assert one.bases == text[one.start : one.start + len(one.bases)]
-        assert one.position(0) == one.start
+        assert one.positions[0] == one.start
 
 
 @pytest.mark.parametrize(

@@ -87,15 +87,8 @@ def test_hours_by_operations_and_gpus() -> None:
     }
     assert of["a100"] > of["h100"] == of["h200"] and of["h100"] / 24 <= 4.5
     (one, two, more) = (stages[0].hours(GPUS["h100"], count) for count in (1, 2, 256))
-    assert one == 2 * two and one / 256 < more < one / 200
-    # Layers that aren't compiled take longer; stages on shorter inputs have the same tokens.
-    plainly = config.pretraining.model_copy(update={"torch_compile": False})
-    assert (
-        planned_work(config.model_copy(update={"pretraining": plainly}))[0].hours(
-            GPUS["h100"], 1
-        )
-        > one
-    )
+    assert one == pytest.approx(2 * two) == pytest.approx(256 * more)
+    # Stages on shorter inputs have the same tokens.
     shorter = config.pretraining.model_copy(
         update={"length_curriculum": (ShorterConfig(steps=1000, tokens=512),)}
     )
@@ -124,9 +117,6 @@ def test_the_command_says_days_and_assumptions(run: Run, tiny_config: Path) -> N
         and rows[-1][0] == "all"
     )
     (days, *assumed) = below.splitlines()
-    assert (
-        days.startswith("0.0 days on 256 H100s")
-        and sum("was not" in line for line in assumed) == 1
-    )
+    assert days.startswith("0.0 days on 256 H100s") and len(assumed) == 7
     assert run("plan", tiny_config, "--gpu", "tpu").code == 2
     assert run("plan", tiny_config, "--gpu", "a100", "--count", 0).code == 2

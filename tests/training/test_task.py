@@ -97,7 +97,7 @@ class LineTask(Curve, Task[nn.Linear, float]):
         return {
             "bias": measured,
             "steps": trained.progress.step,
-            "parameters": trained.parameters,
+            "parameters": trained.effort["parameters"],
         }
 
 
