@@ -35,7 +35,14 @@ from bigbird_dna.data.labeled_sequences import (
     different,
     read_labeled_sequences,
 )
-from bigbird_dna.data.predictions import CNN, KMER, MODEL, NETWORK, POSITION
+from bigbird_dna.data.predictions import (
+    CNN,
+    COMPOSITION,
+    KMER,
+    MODEL,
+    NETWORK,
+    POSITION,
+)
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import DataError, check_choice
 from bigbird_dna.finetuning.calibrate import PREDICTIONS
@@ -316,61 +323,62 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         return [self.sequences.sequences[row] for row in rows.tolist()]
 
     def describe(self, network: nn.Module) -> str:
-        what = (
-            "training sequences"
-            if self.permutation is None
-            else "training sequences, labels shuffled"
-        )
-        return f"{len(self.learned):,} {what}"
+        shuffled = "" if self.permutation is None else ", labels shuffled"
+        return f"{len(self.learned):,} training sequences{shuffled}"
+
+    @cached_property
+    def held_out(self) -> npt.NDArray[np.intp]:
+        """The rows of the validation and test sequences."""
+        return self.sequences.rows("valid", "test")
 
     def measure(self, trained: TrainingResult[nn.Module]) -> Measured:
         """Return predictions of the model, the baselines and the controls, and the ensemble's weights."""
         world, checkpoints = trained.world, trained.store.directory.parent
-        regressions = self._regressions(trained.objective, world)
-        predictions, members = self._predicted(trained, regressions)
-        texts = self._texts(self.sequences.rows("valid", "test"))
-        for name, one in regressions.items():
-            predictions[name] = self.losses.predictions(one.logits(texts))
+        regressions = self._fit_regressions(trained)
+        predictions, members = self._predict(trained, regressions)
+        texts = self._texts(self.held_out)
+        for name, regression in regressions.items():
+            predictions[name] = self.losses.predictions(regression.logits(texts))
         with torch.inference_mode(False), torch.enable_grad():  # further trainings
             if self.section.baselines.cnn and self.cnn_texts is not None:
                 predictions[CNN] = world.first(lambda: self._cnn(checkpoints, world))
             for number in range(self.section.baselines.shuffled_labels):
-                other = replace(self, permutation=number, of_model=self)
-                control = fit(other, checkpoints, world)
-                self.finished.append(control.store)
+                control = replace(self, permutation=number, of_model=self)
+                result = fit(control, checkpoints, world)
+                self.finished.append(result.store)
                 with torch.inference_mode():
-                    shuffled = other._regressions(
-                        control.objective, world, (KMER, POSITION)
-                    )
-                    predictions[control_name(number)] = other._predicted(
-                        control, shuffled
-                    )[0][MODEL]
+                    shuffled = control._fit_regressions(result)
+                    found, _ = control._predict(result, shuffled)
+                predictions[control_name(number)] = found[MODEL]
         return Measured(predictions, members)
 
-    def _regressions(
-        self, objective: Any, world: World, names: Sequence[str] | None = None
+    def _fit_regressions(
+        self, trained: TrainingResult[nn.Module]
     ) -> dict[str, SequenceRegression]:
-        """Return regressions by name, fitted to the sequences of an objective."""
-        evaluation = self.section.evaluation
-        valid = self._windows(
-            self.sequences.rows("valid"), shuffled=self.permutation is not None
-        )
-        found = sequence_regressions(
+        """Return regressions by name, fitted to the training sequences; a control has only those of the
+        ensemble."""
+        evaluation, objective = self.section.evaluation, trained.objective
+        assert isinstance(objective, ClassifierObjective)
+        is_control = self.permutation is not None
+        valid = self._windows(self.sequences.rows("valid"), shuffled=is_control)
+        regressions = sequence_regressions(
             self.losses,
             evaluation.baseline_kmer,
             evaluation.seed,
             aligned=self._aligned,
             both_strands=self._both_strands,
         )
-        return world.first(
-            lambda: {
-                name: one.fit(objective.windows, valid)
-                for name, one in found.items()
-                if names is None or name in names
-            }
-        )
+        if is_control:
+            regressions.pop(COMPOSITION)
 
-    def _predicted(
+        def fitted() -> dict[str, SequenceRegression]:
+            for regression in regressions.values():
+                regression.fit(objective.windows, valid)
+            return regressions
+
+        return trained.world.first(fitted)
+
+    def _predict(
         self,
         trained: TrainingResult[nn.Module],
         regressions: Mapping[str, SequenceRegression],
@@ -378,50 +386,41 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         """Return the model's predictions, and in an ensemble also the network's and the members' weights."""
         model, world, labels = self.model(trained), trained.world, self.sequences.labels
         assert isinstance(model, LoadedSequenceModel)
-        rows = self.sequences.rows("valid", "test")
+        rows = self.held_out
         texts = self._texts(rows)
         computing: Any = {"batch_size": 64, "device": world.device.type}
-        logits_of_views = world.divide(
-            texts, partial(model.network_logits, **computing)
-        )
-        predict = partial(
-            model.window_predictions, texts, logits=logits_of_views, **computing
-        )
-        found = predict()
+        views = world.divide(texts, partial(model.network_logits, **computing))
+        predict = partial(model.window_predictions, texts, logits=views, **computing)
+        alone = predict()
         ensemble = model.network.ensemble
         if ensemble is None:
-            return {MODEL: found}, None
-        fitted = (
-            {POSITION: regressions[POSITION]} if ensemble.position is not None else {}
-        )
-        fitted |= {KMERS: regressions[KMER]} if ensemble.kmers is not None else {}
-        members = Members.equal((NETWORK, *fitted))
-        if self.permutation is None:  # a control must not use true labels
-            valid = np.isin(rows, self.sequences.rows("valid"))
-            chosen = [text for text, good in zip(texts, valid, strict=True) if good]
-            logits = {NETWORK: self.losses.logits(found[valid].astype(np.float64))}
-            logits |= {name: one.logits(chosen) for name, one in fitted.items()}
-            values = self.losses.standardized(
-                torch.from_numpy(labels.values[rows[valid]])
-            ).numpy()
-            members = fit_members(
-                logits,
-                values,
-                1.0 if labels.kind == "multilabel" else None,
-                labels.kind,
-            )
+            return {MODEL: alone}, None
+        fitted = {}
+        if ensemble.position is not None:
+            fitted[POSITION] = regressions[POSITION]
+        if ensemble.kmers is not None:
+            fitted[KMERS] = regressions[KMER]
+        if self.permutation is not None:  # a control must not use true labels
+            members = Members.equal((NETWORK, *fitted))
+            add_members(ensemble, fitted, members)
+            return {MODEL: predict(), NETWORK: alone}, members
+        valid = np.isin(rows, self.sequences.rows("valid"))
+        values = labels.values[rows[valid]]
+        logits = {NETWORK: self.losses.logits(alone[valid].astype(np.float64))}
+        for name, regression in fitted.items():
+            logits[name] = regression.logits(self._texts(rows[valid]))
+        standardized = self.losses.standardized(torch.from_numpy(values)).numpy()
+        weight = 1.0 if labels.kind == "multilabel" else None
+        members = fit_members(logits, standardized, weight, labels.kind)
         add_members(ensemble, fitted, members)
         shipped = predict()
-        if self.permutation is None:
-            alone = {
-                name: self.losses.predictions(one).astype(np.float32)
-                for name, one in logits.items()
-            }
-            alone[NETWORK] = found[valid]
-            members = members.measured(
-                alone, shipped[valid], labels.values[rows[valid]], labels.kind
-            )
-        return {MODEL: shipped, NETWORK: found}, members
+        outputs = {
+            name: self.losses.predictions(one).astype(np.float32)
+            for name, one in logits.items()
+        }
+        outputs[NETWORK] = alone[valid]
+        members = members.measured(outputs, shipped[valid], values, labels.kind)
+        return {MODEL: shipped, NETWORK: alone}, members
 
     @cached_property
     def cnn_texts(self) -> list[str] | None:
@@ -436,53 +435,47 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
 
     def _cnn(self, checkpoints: Path, world: World) -> npt.NDArray[np.floating]:
         """Return predictions of a convolutional network, trained on the draws of the model."""
-        texts, labels, training = (
-            self.cnn_texts,
-            self.sequences.labels,
-            self.section.training,
-        )
+        texts, labels = self.cnn_texts, self.sequences.labels.values
+        training, both_strands = self.section.training, self._both_strands
         assert texts is not None
 
-        def of(rows: npt.NDArray[np.intp]) -> tuple[list[str], npt.NDArray[np.float32]]:
-            return [texts[row] for row in rows.tolist()], labels.values[rows]
+        def select(
+            rows: npt.NDArray[np.intp],
+        ) -> tuple[list[str], npt.NDArray[np.float32]]:
+            return [texts[row] for row in rows.tolist()], labels[rows]
 
-        draws = WindowDraws(*self._turns(labels.values[self.learned]), training)
-        turned = self._both_strands
-        settings = NetworkSettings(training, turned, self.losses, VALIDATION_SEQUENCES)
-        identity = {
-            "sequences": self.sequences.sha256,
-            "training_sequences": len(self.learned),
-            "both_strands": turned,
-        }
+        draws = WindowDraws(*self._turns(labels[self.learned]), training)
         network = NetworkBaseline(
             CnnProm,
-            settings,
+            NetworkSettings(training, both_strands, self.losses, VALIDATION_SEQUENCES),
             name=CNN,
             checkpoints=checkpoints,
-            windows=identity,
+            windows={
+                "sequences": self.sequences.sha256,
+                "training_sequences": len(self.learned),
+                "both_strands": both_strands,
+            },
             device=world.device.type,
         )
-        learned = DrawnTexts(*of(self.learned), draws, both_strands=turned)
-        network.fit(learned, TextWindows(*of(self.sequences.rows("valid"))))
+        learned = DrawnTexts(*select(self.learned), draws, both_strands=both_strands)
+        network.fit(learned, TextWindows(*select(self.sequences.rows("valid"))))
         assert network.trained is not None
         world.at_end.callback(network.trained.store.unlock)
         self.finished.append(network.trained.store)
-        return network.predict(of(self.sequences.rows("valid", "test"))[0])
+        return network.predict(select(self.held_out)[0])
 
     def write(
         self, directory: Path, trained: TrainingResult[nn.Module], measured: Measured
     ) -> dict[str, Any]:
         """Write the model directory with the predictions of all predictors; return metrics."""
-        sequences, rows = self.sequences, self.sequences.rows("valid", "test")
+        sequences, rows = self.sequences, self.held_out
         columns: dict[str, Any] = {
             "name": [sequences.names[row] for row in rows.tolist()],
             "split": sequences.splits[rows],
             "group": sequences.groups[rows],
         }
-        for predictor, values in {
-            LABEL: sequences.labels.values[rows],
-            **measured.predictions,
-        }.items():
+        labels = sequences.labels.values[rows]
+        for predictor, values in {LABEL: labels, **measured.predictions}.items():
             for output, column in zip(sequences.labels.outputs, values.T, strict=True):
                 columns[f"{predictor}/{output}"] = column.astype(np.float32)
         predictions = pd.DataFrame(columns)
@@ -517,17 +510,16 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         self, predictions: pd.DataFrame, names: Sequence[str], split: Split
     ) -> dict[str, Any]:
         """Return the number of sequences of a split, and the metrics of each predictor by what is written."""
-        rows = predictions[predictions["split"] == split]
+        rows, outputs = (
+            predictions[predictions["split"] == split],
+            self.sequences.labels.outputs,
+        )
 
         def values(name: str) -> npt.NDArray[np.float32]:
-            return rows[
-                [f"{name}/{output}" for output in self.sequences.labels.outputs]
-            ].to_numpy()
+            return rows[[f"{name}/{output}" for output in outputs]].to_numpy()
 
-        found = {
-            name: without_nan(
-                self.losses.prediction_metrics(values(name), values(LABEL))
-            )
-            for name in names
-        }
-        return {"sequences": len(rows), **found}
+        metrics: dict[str, Any] = {"sequences": len(rows)}
+        for name in names:
+            found = self.losses.prediction_metrics(values(name), values(LABEL))
+            metrics[name] = without_nan(found)
+        return metrics

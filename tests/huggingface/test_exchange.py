@@ -160,10 +160,10 @@ VARIANTS: list[dict[str, Any]] = [
     {"use_bias": False, "type_vocab_size": 3},
 ]
 LENGTHS = [
-    *(("original_full", SMALL, n) for n in (9, 171, 512)),
+    *(("original_full", SMALL, n) for n in (9, 171)),
     *(
         ("block_sparse", SMALL, n)
-        for n in (16, SMALL_FULL, SMALL_FULL + 1, 160, 171, 333, 512)
+        for n in (16, SMALL_FULL, SMALL_FULL + 1, 160, 333, 512)
     ),
     *(
         ("original_full", LARGE, 1000),
@@ -172,10 +172,8 @@ LENGTHS = [
 ]
 HEADS = [
     *(("BigBirdForPreTraining", {}), ("BigBirdModel", {})),
-    *(
-        ("BigBirdForSequenceClassification", {"num_labels": labels})
-        for labels in (1, 2, 5)
-    ),
+    ("BigBirdForSequenceClassification", {"num_labels": 1}),
+    ("BigBirdForSequenceClassification", {"num_labels": 5}),
 ]
 
 
@@ -192,11 +190,7 @@ HEADS = [
             for attention, sizes, length in LENGTHS
         ),
         *((LM, settings, 200) for settings in VARIANTS),
-        *(
-            (name, settings, length)
-            for name, settings in HEADS
-            for length in (100, 300)
-        ),
+        *((name, settings, 300) for name, settings in HEADS),
     ],
 )
 def test_outputs_are_theirs_and_the_checkpoint_comes_back(

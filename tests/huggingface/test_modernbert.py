@@ -237,6 +237,7 @@ def test_it_is_fine_tuned_by_the_commands(
         "training.batch_size=8",
         "training.evaluate_every=3",
         "baselines.cnn=false",
+        "baselines.shuffled_labels=0",
     ]
     words = [word for one in settings for word in ("--set", f"sequences.{one}")]
     own = ("--pretrained", tmp_path / "imported", "-o", tmp_path / "model")

@@ -487,8 +487,7 @@ def test_a_checkpoint_of_such_weights_is_not_taken(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("rate", [1e12, 1e38])
-@pytest.mark.parametrize("steps", [1, 6])
+@pytest.mark.parametrize(("rate", "steps"), [(1e12, 6), (1e38, 1)])
 def test_models_that_diverge_are_said_to_and_not_published(
     kind: str,
     rate: float,
