@@ -110,15 +110,12 @@ def encoder_config(
     fields = {field: values.get(key, default) for field, key, default in _FIELDS}
     if isinstance(own := values.get(OWN_KEY), dict) and "random_seed" in own:
         fields["random_seed"] = own["random_seed"]
-    for field, key, table in (
-        ("attention", "attention_type", _ATTENTIONS),
-        ("activation", "hidden_act", _ACTIVATIONS),
-    ):
-        if not isinstance(fields[field], str) or fields[field] not in table:
-            raise ModelError(
-                f"{source}: {key} {_quoted(fields[field])} must be one of {', '.join(table)}"
-            )
-        fields[field] = table[fields[field]]
+    fields["attention"] = _translated(
+        fields["attention"], _ATTENTIONS, "attention_type", source
+    )
+    fields["activation"] = _translated(
+        fields["activation"], _ACTIVATIONS, "hidden_act", source
+    )
     sparse = fields["attention"] == "bigbird"
     if sparse:
         fields["attention_dropout"] = 0.0  # as in HuggingFace
@@ -164,22 +161,14 @@ def _modern_config(values: Mapping[str, Any], source: str) -> EncoderConfig:
                 f"{source}: rope_type {_quoted(own['rope_type'])} is not supported"
             )
         fields[field] = own.get("rope_theta", fields[field])
-    if (
-        not isinstance(fields["activation"], str)
-        or fields["activation"] not in _ACTIVATIONS
-    ):
-        found = _quoted(fields["activation"])
-        raise ModelError(
-            f"{source}: hidden_activation {found} must be one of {', '.join(_ACTIVATIONS)}"
-        )
-    if (
-        values.get("classifier_activation", fields["activation"])
-        != fields["activation"]
-    ):
+    theirs = fields["activation"]
+    fields["activation"] = _translated(
+        theirs, _ACTIVATIONS, "hidden_activation", source
+    )
+    if values.get("classifier_activation", theirs) != theirs:
         raise ModelError(
             f"{source}: classifier_activation differs from hidden_activation"
         )
-    fields["activation"] = _ACTIVATIONS[fields["activation"]]
     if type(fields["local_window"]) is int:
         fields["local_window"] //= 2  # on each side
     others = {
@@ -189,6 +178,14 @@ def _modern_config(values: Mapping[str, Any], source: str) -> EncoderConfig:
         "feed_forward": "gated",
     }
     return _checked(fields, _MODERN_FIELDS, {**others, "segments": 1}, source)
+
+
+def _translated(value: Any, table: Mapping[str, str], key: str, source: str) -> str:
+    if str(value) not in table:
+        raise ModelError(
+            f"{source}: {key} {_quoted(value)} must be one of {', '.join(table)}"
+        )
+    return table[str(value)]
 
 
 def _quoted(value: Any) -> str:

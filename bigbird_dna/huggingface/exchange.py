@@ -18,7 +18,6 @@ from pydantic import BaseModel, ValidationError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bigbird_dna.config import EncoderConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.json_files import check_writable, read_mapping
@@ -48,9 +47,9 @@ from bigbird_dna.huggingface.names import (
     huggingface_name,
     is_attention_bias,
     is_buffer,
+    load_network,
     may_be_missing,
     pooler_shapes,
-    read_weights,
     split_tensors,
 )
 from bigbird_dna.huggingface.tensors import read_tensor_file, read_tensors
@@ -66,7 +65,6 @@ from bigbird_dna.model.settings import (
     PromoterSettings,
     Settings,
 )
-from bigbird_dna.model.weights import network_of_shapes
 from bigbird_dna.tokens.interface import Tokenizer
 
 
@@ -99,27 +97,21 @@ def import_huggingface(
         if not is_buffer(name)
     }
     tied = join_tied(tensors, TIED, directory)
-    settings = _head(architecture, values, config, pieces, tensors, path)
-    network = network_of_shapes(
-        directory,
+    settings = _head(architecture, values, pieces, tensors, path)
+    named = partial(huggingface_name, architecture=architecture)
+    network = load_network(
+        tensors,
         lambda: build_network(config, settings),
         config.layers,
-        len(tensors),
-    )
-    named = partial(huggingface_name, architecture=architecture)
-    weights = read_weights(
-        tensors,
-        network.state_dict(),
         named,
         partial(may_be_missing, values=values),
         architecture.name,
         directory,
         pooler_shapes(architecture, config.hidden),
     )
-    network.to_empty(device="cpu").load_state_dict(weights)
     unused = {
         name: tensors[name].contiguous()
-        for name in sorted(tensors.keys() - set(map(named, weights)))
+        for name in sorted(tensors.keys() - set(map(named, network.state_dict())))
     }
     if architecture.encoder is BIGBIRD:  # others are not exported
         dtypes = {tensor.dtype for tensor in tensors.values()}
@@ -132,7 +124,7 @@ def import_huggingface(
         }
         settings = settings.model_copy(update={"huggingface": checkpoint})
     settings = labeled_settings(settings, values, pieces)
-    model = make_model(network.eval(), pieces, config, settings, output)
+    model = make_model(network, pieces, config, settings, output)
     provenance = {
         "imported_from": directory.name,
         "compatibility": config.compatibility,
@@ -164,15 +156,10 @@ def _description(path: Path) -> dict[str, Any]:
 
 
 def _architecture(values: Mapping[str, Any], path: Path) -> Architecture:
-    named = values.get("architectures")
-    names = (
-        [name for name in named if isinstance(name, str)]
-        if isinstance(named, list)
-        else []
-    )
+    names = values.get("architectures") or []
     for name in names:
-        if name in ARCHITECTURES:
-            return ARCHITECTURES[name]
+        if str(name) in ARCHITECTURES:
+            return ARCHITECTURES[str(name)]
     found = shortened(repr(names[0])) if names else "(none named)"
     raise ModelError(
         f"{path}: architecture {found} is not supported; supported: {', '.join(ARCHITECTURES)}"
@@ -182,7 +169,6 @@ def _architecture(values: Mapping[str, Any], path: Path) -> Architecture:
 def _head(
     architecture: Architecture,
     values: Mapping[str, Any],
-    config: EncoderConfig,
     tokenizer: Tokenizer,
     tensors: Mapping[str, Tensor],
     path: Path,
@@ -200,7 +186,7 @@ def _head(
                 f"{path}: sep_token_id {found} differs from the tokenizer's {tokenizer.sep_id}"
             )
     elif architecture.task == "classification":
-        settings |= {**_labels(values, config, tensors, path), "pooling": "cls"}
+        settings |= {**_labels(values, tensors, path), "pooling": "cls"}
     task = architecture.task
     own = values.get(OWN_KEY)
     try:
@@ -219,30 +205,19 @@ def _head(
 
 def _labels(
     values: Mapping[str, Any],
-    config: EncoderConfig,
     tensors: Mapping[str, Tensor],
     path: Path,
 ) -> dict[str, Any]:
     """The number of a classifier's outputs, from its weights, and their labels."""
-    weight = tensors.get("classifier.out_proj.weight")
-    shape = (0, config.hidden) if weight is None else tuple(weight.shape)
-    names = values.get("id2label") or {}
-    if not isinstance(names, dict) or not all(
-        isinstance(name, str | int) for name in names.values()
-    ):
-        raise ModelError(f"{path}: id2label must map numbers to names")
-    if (
-        len(shape) != 2
-        or shape[1] != config.hidden
-        or not shape[0]
-        or len(names) not in (0, shape[0])
-    ):
-        found = shortened(str(shape))
+    weight = tensors.get("classifier.out_proj.weight", torch.zeros(1))
+    outputs, names = len(weight), values.get("id2label") or {}
+    if not isinstance(names, dict) or len(names) not in (0, outputs):
         raise ModelError(
-            f"{path}: {len(names)} labels, but classifier.out_proj.weight has shape {found}"
+            f"{path}: id2label must map numbers to names, as many as the {outputs} rows of "
+            "classifier.out_proj.weight"
         )
-    labels = [str(names.get(str(index), f"LABEL_{index}")) for index in range(shape[0])]
-    return {"outputs": shape[0], "labels": labels}
+    labels = [str(names.get(str(index), f"LABEL_{index}")) for index in range(outputs)]
+    return {"outputs": outputs, "labels": labels}
 
 
 def join_tied(

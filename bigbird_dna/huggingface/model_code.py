@@ -27,7 +27,7 @@ from bigbird_dna.disk.json_files import check_writable
 from bigbird_dna.errors import ModelError, shortened
 from bigbird_dna.huggingface.configuration import OWN_KEY, OWN_TYPE, own_description
 from bigbird_dna.huggingface.hub_card import README, hub_card
-from bigbird_dna.huggingface.names import read_weights
+from bigbird_dna.huggingface.names import load_network
 from bigbird_dna.huggingface.tensors import read_tensors
 from bigbird_dna.huggingface.tokenizer_files import (
     ORIGINAL_FILES,
@@ -55,7 +55,6 @@ from bigbird_dna.model.settings import (
     SequenceSettings,
     Settings,
 )
-from bigbird_dna.model.weights import network_of_shapes
 from bigbird_dna.tokens.interface import Tokenizer
 
 CODE_FILE = "modeling_bigbird_dna.py"
@@ -273,23 +272,16 @@ def import_with_code(
         )
     else:
         pieces = described_tokenizer(directory / name, config, description)
-    tensors = read_tensors(directory)
-    network = network_of_shapes(
-        directory,
+    network = load_network(
+        read_tensors(directory),
         lambda: build_network(config, settings),
         layer_count(config, settings),
-        len(tensors),
-    )
-    weights = read_weights(
-        tensors,
-        network.state_dict(),
         lambda name: exported_name(name, settings),
         lambda name: False,
         "the model",
         directory,
     )
-    network.to_empty(device="cpu").load_state_dict(weights)
     settings = labeled_settings(settings, values, pieces)
-    model = make_model(network.eval(), pieces, config, settings, output)
+    model = make_model(network, pieces, config, settings, output)
     save(output, model, {"imported_from": directory.name}, {}, {})
     return model

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bigbird_dna.errors import ModelError, shortened
 from bigbird_dna.huggingface.configuration import MODERN_TYPE
 from bigbird_dna.model.settings import Task
-from bigbird_dna.model.weights import check_finite
+from bigbird_dna.model.weights import check_finite, network_of_shapes
 
 UNUSED_FILE = (
     "huggingface.safetensors"  # file of an imported model: weights that no head uses
@@ -168,6 +168,26 @@ def may_be_missing(name: str, values: Mapping[str, Any]) -> bool:
     if values.get("model_type") == MODERN_TYPE:
         return name.endswith((".bias", f"{MODERN['embeddings.segment']}.weight"))
     return not values.get("use_bias", True) and is_attention_bias(name)
+
+
+def load_network(
+    tensors: Mapping[str, Tensor],
+    build: Callable[[], nn.Module],
+    layers: int,
+    named: Callable[[str], str | None],
+    optional: Callable[[str], bool],
+    owner: str,
+    directory: Path,
+    unused: Mapping[str, tuple[int, ...]] | None = None,
+) -> nn.Module:
+    """The network of `layers` layers created by `build`, with the weights of a checkpoint, see
+    `read_weights`."""
+    network = network_of_shapes(directory, build, layers, len(tensors))
+    weights = read_weights(
+        tensors, network.state_dict(), named, optional, owner, directory, unused
+    )
+    network.to_empty(device="cpu").load_state_dict(weights)
+    return network.eval()
 
 
 def read_weights(

@@ -78,6 +78,13 @@ class Training(ABC, Generic[N]):
         return self.config.keep if isinstance(self.config, KeepingConfig) else "last"
 
     @property
+    def patience(self) -> int | None:
+        """See `KeepingConfig`."""
+        if self.keep == "best" and isinstance(self.config, KeepingConfig):
+            return self.config.patience
+        return None
+
+    @property
     @abstractmethod
     def config(self) -> TrainingConfig:
         """Steps, batches, optimizer, seed."""
@@ -248,10 +255,9 @@ def fit(task: Training[N], checkpoints: Path, world: World) -> TrainingResult[N]
     adaptation = task.adapt(network)
     if world.is_first:
         log(f"{task.describe(network)}, {world.device}")
-    patience = getattr(task.config, "patience", None) if task.keep == "best" else None
     try:
         progress = train_network(
-            network, objective, task.config, store, world, patience
+            network, objective, task.config, store, world, task.patience
         )
     except Diverged as error:
         if world.is_first:
