@@ -73,9 +73,8 @@ class LabelLoss:
         """Return the labels (N, T) of a regression in standard deviations from the mean; others unchanged."""
         if self.kind != "regression":
             return labels
-        means, deviations = (
-            _constant(one, labels) for one in (self.means, self.deviations)
-        )
+        means = _constant(self.means, labels.device, labels.dtype)
+        deviations = _constant(self.deviations, labels.device, labels.dtype)
         return (labels - means) / deviations
 
     def terms(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -105,7 +104,7 @@ class LabelLoss:
         if not self.weights:
             return losses
         classes = labels.argmax(1) if self.kind == "multiclass" else labels[:, 0].long()
-        return losses * _constant(self.weights, losses)[classes]
+        return losses * _constant(self.weights, losses.device, losses.dtype)[classes]
 
     def constant(self, shares: Floats) -> Tensor:
         """Return the outputs (T,) of the best constant prediction, given the fractions of positives (T,).
@@ -141,37 +140,33 @@ class LabelLoss:
 
     def metrics(self, logits: Floats, labels: Labels) -> dict[str, float]:
         """Return loss and metric (`METRICS`) of outputs (N, T); NaN for outputs that are not finite."""
-        outputs, y = (
-            torch.from_numpy(np.asarray(one, np.float32)) for one in (logits, labels)
+        loss = self._mean(
+            np.asarray(logits, np.float32), np.asarray(labels, np.float32)
         )
-        loss = float(self.rows(outputs, y).sum()) / (self.count(y) or math.nan)
         # NaN cannot be ranked.
-        found = (
-            label_metric(self.kind, logits, labels) if math.isfinite(loss) else math.nan
-        )
-        return {"loss": loss, METRICS[self.kind]: found}
+        defined = math.isfinite(loss)
+        value = label_metric(self.kind, logits, labels) if defined else math.nan
+        return {"loss": loss, METRICS[self.kind]: value}
 
     def prediction_metrics(
         self, predictions: Floats, labels: Labels
     ) -> dict[str, float]:
         """Return `metrics` of predictions (N, T), as they are written, in double precision."""
-        logits = torch.from_numpy(
-            np.asarray(self.logits(predictions.astype(np.float64)), np.float64)
+        logits = self.logits(predictions.astype(np.float64))
+        loss = self._mean(
+            np.asarray(logits, np.float64), np.asarray(labels, np.float64)
         )
-        y = torch.from_numpy(np.asarray(labels, np.float64))
-        loss = float(self.rows(logits, y).sum()) / (self.count(y) or math.nan)
-        return {
-            "loss": loss,
-            METRICS[self.kind]: label_metric(self.kind, predictions, labels),
-        }
+        value = label_metric(self.kind, predictions, labels)
+        return {"loss": loss, METRICS[self.kind]: value}
 
-
-def _constant(values: tuple[float, ...], like: Tensor) -> Tensor:
-    return _constant_of(values, like.device, like.dtype)
+    def _mean(self, logits: Floats, labels: Floats) -> float:
+        y = torch.from_numpy(labels)
+        losses = self.rows(torch.from_numpy(logits), y)
+        return float(losses.sum()) / (self.count(y) or math.nan)
 
 
 @lru_cache(maxsize=64)  # a copy to a GPU in every step would synchronize it
-def _constant_of(
+def _constant(
     values: tuple[float, ...], device: torch.device, dtype: torch.dtype
 ) -> Tensor:
     with torch.inference_mode(False):
@@ -185,28 +180,18 @@ def label_metric(kind: LabelKind, outputs: Floats, labels: Labels) -> float:
     one with any. NaN if no output counts, or if all labels, or predictions, of each are equal.
     """
     labels = np.asarray(labels, float)
-    measure = _correlation if kind == "regression" else _auroc_if_enough
     least = 1 if labels.shape[1] == 1 else LEAST_OF_CLASS
     values = []
     for output, column in zip(np.asarray(outputs).T, labels.T, strict=True):
         known = ~np.isnan(column)
-        values.append(measure(output[known], column[known], least))
+        output, column = output[known], column[known]
+        if kind != "regression":
+            positives = int(column.sum())
+            if least <= positives <= len(column) - least:
+                values.append(auroc(column, output).value)
+        elif len(column) > 1 and np.ptp(output) and np.ptp(column):
+            values.append(float(np.corrcoef(output.astype(float), column)[0, 1]))
     defined = [value for value in values if not math.isnan(value)]
     if not defined:
         return math.nan
     return float(np.mean(defined) if kind == "regression" else np.median(defined))
-
-
-def _correlation(output: Floats, labels: Floats, _: int) -> float:
-    if len(labels) < 2 or not np.ptp(output) or not np.ptp(labels):
-        return math.nan
-    return float(np.corrcoef(output.astype(float), labels)[0, 1])
-
-
-def _auroc_if_enough(output: Floats, labels: Floats, least: int) -> float:
-    positives = int(labels.sum())
-    return (
-        auroc(labels, output).value
-        if least <= positives <= len(labels) - least
-        else math.nan
-    )
