@@ -22,10 +22,6 @@ Computed = str | int
 Keep = Literal["last", "best"]
 
 
-class UnusableCheckpoint(Exception):
-    """Reason why training cannot resume from a checkpoint, as one clause."""
-
-
 def fingerprint(identity: dict[str, Any]) -> str:
     """Twelve hexadecimal digits that identify everything that determines a training's result."""
     text = json.dumps(identity, sort_keys=True, default=str)
@@ -33,8 +29,8 @@ def fingerprint(identity: dict[str, Any]) -> str:
 
 
 class CheckpointStore:
-    """The last two checkpoints of one training, in a directory named by the fingerprint of `identity`. With
-    `keep` "best", also the weights with the lowest held-out loss so far.
+    """The checkpoint of one training, in a directory named by the fingerprint of `identity`. With `keep`
+    "best", also the weights with the lowest held-out loss so far.
 
     `computed` describes how the result is computed; changes since a checkpoint are logged.
     """
@@ -49,19 +45,17 @@ class CheckpointStore:
         self.directory = Path(directory) / fingerprint(identity)
         self.computed = dict(computed or {})
         self.path = self.directory / "state.pt"
-        self.previous = self.directory / "previous.pt"
         self.log_path = self.directory / LOG
         self.divergence = self.directory / "diverged.json"
         self.best = self.directory / "best.pt" if keep == "best" else None
         self._lock = FileLock(self.directory / "lock", timeout=0)
-        self._valid = False  # whether `path` is known to be a valid checkpoint
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[None] | None = None
 
     @property
     def exists(self) -> bool:
-        """Whether checkpoints exist, valid or damaged: if so, no training begins with initial weights."""
-        return self.path.exists() or self.previous.exists()
+        """Whether there is a checkpoint: if so, no training begins with initial weights."""
+        return self.path.exists()
 
     def lock(self) -> None:
         """Exclude other processes from this training until `unlock` or exit; `ModelError` if one runs it."""
@@ -94,10 +88,10 @@ class CheckpointStore:
     def save(
         self, network: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress
     ) -> None:
-        """Write a checkpoint in the background, from a copy, and keep the previous one.
+        """Write a checkpoint in the background, from a copy; if killed at any time, it or the one before is
+        intact.
 
-        If killed at any time, one of them is intact. Waits for the writing of the one before, whose error is
-        raised here.
+        Waits for the writing of the one before, whose error is raised here.
         """
         self.wait()
         state = {
@@ -128,16 +122,6 @@ class CheckpointStore:
     def _write(self, state: dict[str, Any]) -> None:
         with atomic_path(self.path) as temporary:
             _save(state, temporary)
-            if self._valid:  # a damaged checkpoint must not replace a valid one
-                with suppress(FileNotFoundError):
-                    self.path.replace(self.previous)
-        self._valid = True
-
-    def withdraw(self) -> None:
-        """Delete the last checkpoint, which is unusable; the previous one is kept."""
-        self.wait()
-        self.path.unlink(missing_ok=True)
-        self._valid = False
 
     def record_divergence(self, message: str) -> None:
         """Make `check_divergence` fail with this message, as long as the computation stays the same."""
@@ -154,39 +138,32 @@ class CheckpointStore:
             )
 
     def restore(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
-        """Load the last valid checkpoint; without checkpoints, progress is at step 0. `ModelError`: all of
-        them are damaged."""
-        problems = []
-        for path in (self.path, self.previous):
-            if not path.exists():
-                continue
-            try:
-                progress, computed = _load(path, network, optimizer)
-            except UnusableCheckpoint as error:
-                problems.append(f"{path}: {error}")
-                continue
-            for problem in problems:
-                log(f"warning: {problem}; using the previous checkpoint")
-            self._valid = path == self.path
-            if self.best is not None and self.best.exists():
-                self._read_best()  # an error now rather than at the end
-            log(f"resuming at step {progress.step} from {path}")
-            changed = [
-                f"{name} {value} → {self.computed[name]}"
-                for name, value in computed.items()
-                if self.computed.get(name, value) != value
-            ]
-            if changed:
-                log(
-                    f"computed differently from here on: {', '.join(changed)}; data and their order stay the "
-                    "same"
-                )
-            return progress
-        if problems:
-            raise ModelError(
-                f"{'; '.join(problems)}; delete {self.directory} to train from the start"
+        """Load the checkpoint; without one, progress is at step 0. `ModelError`: it is damaged."""
+        if not self.exists:
+            return Progress()
+        state = self._read(self.path)
+        try:
+            network.load_state_dict(state["network"])
+            # Optimizer settings come from the configuration, regardless of the checkpoint.
+            groups = optimizer.state_dict()["param_groups"]
+            moments = state["optimizer"]["state"]
+            optimizer.load_state_dict({"state": moments, "param_groups": groups})
+            progress, computed = Progress(**state["progress"]), state["computed"]
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise self._damaged(self.path) from error
+        if self.best is not None and progress.best_step:
+            self._read(self.best)  # an error now rather than at the end
+        log(f"resuming at step {progress.step} from {self.path}")
+        changed = [
+            f"{name} {value} → {self.computed[name]}"
+            for name, value in computed.items()
+            if self.computed.get(name, value) != value
+        ]
+        if changed:
+            log(
+                f"computed differently from here on: {', '.join(changed)}; data and their order stay the same"
             )
-        return Progress()
+        return progress
 
     def keep_best(self, network: nn.Module) -> None:
         """Store the weights with the lowest held-out loss so far."""
@@ -196,20 +173,24 @@ class CheckpointStore:
 
     def load_best(self, network: nn.Module) -> None:
         """Load the weights with the lowest held-out loss into a network; `ModelError` if they are damaged."""
-        network.load_state_dict(self._read_best())
-
-    def _read_best(self) -> dict[str, Tensor]:
         assert self.best is not None
+        network.load_state_dict(self._read(self.best))
+
+    def _read(self, path: Path) -> Any:
+        """The content of a file, on the CPU: tensors and plain containers, never code."""
         try:
-            return _read(self.best)  # type: ignore[no-any-return]
-        except UnusableCheckpoint as error:
-            raise ModelError(
-                f"{self.best}: {error}; delete {self.directory} to train from the start"
-            ) from None
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # damaged files raise errors of any type
+            raise self._damaged(path) from error
+
+    def _damaged(self, path: Path) -> ModelError:
+        return ModelError(
+            f"{path}: damaged, or not a checkpoint; delete {self.directory} to train from the start"
+        )
 
     def remove(self) -> None:
         """Delete the checkpoints of a training whose results are written, and release the lock."""
-        for path in (self.path, self.previous, self.log_path, self.divergence):
+        for path in (self.path, self.log_path, self.divergence):
             path.unlink(missing_ok=True)
         if self.best is not None:
             self.best.unlink(missing_ok=True)
@@ -230,38 +211,6 @@ def _host_copy(value: Any) -> Any:
 def _save(state: dict[str, Any], path: Path) -> None:
     with path.open("wb") as stream:  # a full disk then raises an `OSError`
         torch.save(state, stream)
-
-
-def _read(path: Path) -> Any:
-    """The content of a checkpoint file, on the CPU: tensors and plain containers, never code."""
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # damaged files raise errors of any type
-        raise UnusableCheckpoint("damaged, or not a checkpoint") from error
-
-
-def _load(
-    path: Path, network: nn.Module, optimizer: torch.optim.Optimizer
-) -> tuple[Progress, dict[str, Computed]]:
-    """Load a checkpoint file into network and optimizer; return progress and how it was computed."""
-    state = _read(path)
-    try:
-        weights = state["network"]
-        if not all(
-            weights[name].isfinite().all() for name, _ in network.named_parameters()
-        ):
-            raise UnusableCheckpoint(
-                "its weights are not finite: the training had diverged"
-            )
-        network.load_state_dict(weights)
-        # Optimizer settings come from the configuration, regardless of the checkpoint.
-        groups = optimizer.state_dict()["param_groups"]
-        optimizer.load_state_dict(
-            {"state": state["optimizer"]["state"], "param_groups": groups}
-        )
-        return Progress(**state["progress"]), state["computed"]
-    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise UnusableCheckpoint("not a checkpoint of this training") from error
 
 
 def fresh_moments(

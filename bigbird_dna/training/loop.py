@@ -213,7 +213,7 @@ def train_network(
     processes begin with the first one's weights. `ConfigError`: `batch_size` cannot be divided, or as in
     `chosen_kernels`. A step whose loss or gradient is not finite is counted but changes nothing. `DataError`:
     `MAX_SKIPPED` such steps in a row (or all steps), or weights or a held-out loss that are not finite; any
-    remaining checkpoint has finite weights that gave a finite loss. `Stopped`: SIGTERM was received, or the
+    remaining checkpoint has finite weights. `Stopped`: SIGTERM was received, or the
     time limit of `world` is near; every process stops after the same step, at least one, and a checkpoint is
     saved.
     """
@@ -393,17 +393,12 @@ class _Trainer:
     def _skip(self, what: str) -> None:
         """Count a step that changed nothing; end the training after too many in a row."""
         progress = self.progress
-        first = progress.step - progress.skipped_in_row
         progress.skipped += 1
         progress.skipped_in_row += 1
         if progress.skipped_in_row < min(MAX_SKIPPED, self.config.steps):
             if self.world.is_first:
                 log(f"warning: step {progress.step + 1} is skipped: {what}")
             return
-        # A checkpoint from right before the first of these steps has the failing weights; the previous one is
-        # better.
-        if self.world.is_first and self.saved_step >= first:
-            self.store.withdraw()
         count = progress.skipped_in_row
         what = f"{count} steps in a row had no finite loss and gradient ({what})"
         raise diverged(progress.step + 1, what)

@@ -23,7 +23,6 @@ from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.training.checkpoints import CheckpointStore, Keep
 from bigbird_dna.training.distributed import World, world
 from bigbird_dna.training.initialization import Initialization
-from bigbird_dna.training.log import Progress
 from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.task import Task, TrainingResult, fit, train
 from tests.golden.messages import fails, message
@@ -350,25 +349,19 @@ def test_a_model_of_whole_contigs_names_them_and_wrong_regions_are_refused(
             seen(tmp_path, {"contigs": ["22"], "stretches": stretches}, rows)
 
 
-# Checkpoints: the last two are kept, damage is always found, and the one before is taken
+# Checkpoints: what a training resumes from, or one sentence that says what to do
 
 
 @pytest.fixture
 def begun(tmp_path: Path) -> CheckpointStore:
-    """A training that was ended after step 6, with the checkpoints of steps 5 and 6."""
+    """A training that was ended after step 6."""
     run(opened(tmp_path), Curve(6))
     store = opened(tmp_path)
     assert {path.name for path in store.directory.iterdir()} == {
-        "previous.pt",
         "state.pt",
         "training.jsonl",
     }
     return store
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    return run(opened(tmp_path_factory.mktemp("undisturbed")))
 
 
 def saved(state: object) -> bytes:
@@ -377,44 +370,12 @@ def saved(state: object) -> bytes:
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "missing"])
-def test_a_training_that_goes_on_from_the_checkpoint_before_ends_in_the_same_weights(
-    begun: CheckpointStore, tmp_path: Path, undisturbed: list[float], damage: str
-) -> None:
+def test_a_damaged_checkpoint_is_named(begun: CheckpointStore) -> None:
     content = begun.path.read_bytes()
-    if damage == "missing":
-        begun.path.unlink()
-    else:
-        changed = {"cut": content[:-9], "empty": b""}
-        begun.path.write_bytes(changed[damage])
-    assert run(opened(tmp_path)) == undisturbed
-    steps = [
-        json.loads(line)["step"] for line in begun.log_path.read_text().splitlines()
-    ]
-    assert steps == sorted(set(steps)) or steps == [10, 12, 12]
-
-
-def test_a_damaged_checkpoint_does_not_take_the_place_of_a_good_one(
-    begun: CheckpointStore,
-) -> None:
-    """Ended again at any moment, there is still one to go on from."""
-    good = begun.previous.read_bytes()
-    begun.path.write_bytes(begun.path.read_bytes()[:-9])
-    network, optimizer = fresh()
-    progress = begun.restore(network, optimizer)
-    begun.save(network, optimizer, progress)
-    begun.wait()
-    assert begun.previous.read_bytes() == good
-    begun.save(network, optimizer, Progress(step=6))
-    begun.wait()
-    assert [
-        torch.load(path)["progress"]["step"] for path in (begun.path, begun.previous)
-    ] == [6, 5]
-    # Without a good one a line says what to do.
-    begun.path.write_bytes(b"")
-    begun.previous.write_bytes(b"noise" * 100)
-    with fails(ModelError, begun.path, begun.previous):
-        begun.restore(*fresh())
+    for damaged in (content[:-9], b"", b"noise" * 100):
+        begun.path.write_bytes(damaged)
+        with fails(ModelError, begun.path, begun.directory):
+            begun.restore(*fresh())
 
 
 class Code:
@@ -454,9 +415,8 @@ CHANGES: list[tuple[tuple[str, ...], object]] = [
 
 
 @pytest.mark.parametrize(("keys", "value"), CHANGES, ids=range(len(CHANGES)))
-def test_a_checkpoint_that_does_not_fit_is_left_for_the_one_before(
+def test_a_checkpoint_that_does_not_fit_is_named(
     begun: CheckpointStore,
-    undisturbed: list[float],
     keys: tuple[str, ...],
     value: object,
 ) -> None:
@@ -468,7 +428,8 @@ def test_a_checkpoint_that_does_not_fit_is_left_for_the_one_before(
     else:
         place[keys[-1]] = value
     torch.save(state, begun.path)
-    assert run(opened(begun.directory.parent)) == undisturbed
+    with fails(ModelError, begun.path):
+        begun.restore(*fresh())
 
 
 def test_settings_of_the_optimizer_are_those_of_the_configuration(
@@ -484,7 +445,6 @@ def test_settings_of_the_optimizer_are_those_of_the_configuration(
 
 
 def test_no_code_of_a_checkpoint_is_run(begun: CheckpointStore, tmp_path: Path) -> None:
-    begun.previous.unlink()
     script = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -500,7 +460,7 @@ def test_no_code_of_a_checkpoint_is_run(begun: CheckpointStore, tmp_path: Path) 
 
 
 def test_what_is_computed_otherwise_is_said(
-    begun: CheckpointStore, undisturbed: list[float], capsys: pytest.CaptureFixture[str]
+    begun: CheckpointStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = {"processes": 1, "precision": "float32"}
     for before, said in (
@@ -525,10 +485,6 @@ def test_what_is_computed_otherwise_is_said(
         assert len(log) == bool(said)
         if said:
             message(log[0], said)
-    state = state_of(begun)
-    del state["computed"]
-    torch.save(state, begun.path)
-    assert run(opened(begun.directory.parent)) == undisturbed  # from the one before it
 
 
 def test_what_is_not_of_the_training_stays_when_its_checkpoints_go(
