@@ -19,7 +19,13 @@ from bigbird_dna.data.chromatin import BinWindows, checked_window, sample, train
 from bigbird_dna.data.predictions import NETWORK
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.finetuning.ensembles import KMERS, Members, add_track_member
+from bigbird_dna.finetuning.ensembles import (
+    KMERS,
+    Linear,
+    Members,
+    add_members,
+    fit_members,
+)
 from bigbird_dna.finetuning.evaluation import (
     BASELINE_BINS,
     baseline_log_odds,
@@ -42,7 +48,6 @@ from bigbird_dna.model.batching import (
 )
 from bigbird_dna.model.chromatin import LoadedChromatinModel, row_logits, share_windows
 from bigbird_dna.model.heads import ChromatinEnsemble, ChromatinNetwork
-from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World
@@ -199,19 +204,28 @@ class ChromatinObjective:
         return found[shared.owner, shared.place]
 
     def add_member(self, ensemble: ChromatinEnsemble, baseline: KmerModel) -> Members:
-        """Add a baseline to the only network of an ensemble, see `add_track_member`."""
+        """Add the regressions to the only network of an ensemble; return the members' weights, which are the
+        same for all tracks, fitted to validation bins.
+
+        Positive labels have the weight of the network's training, so that log-odds keep their meaning.
+        """
         (network,) = ensemble.members
         assert isinstance(network, ChromatinNetwork) and network.ensemble
         data = self.data
         rows = sample(data.rows("valid"), VALIDATION_BINS, (self.config.seed, 9))
         _, predicted = baseline_log_odds(baseline, data, self.reference, rows)
-        return add_track_member(
-            network.ensemble,
-            baseline,
-            {NETWORK: self._logits(network, rows), KMERS: predicted},
-            data.labels.rows(rows),
-            self.config.positive_weight,
-        )
+        logits = {NETWORK: self._logits(network, rows), KMERS: predicted}
+        labels = data.labels.rows(rows)
+        members = fit_members(logits, labels, self.config.positive_weight)
+        dyads = baseline.words.dyads
+        coefficients, bias = baseline.words.kmers.coefficients()
+        kmers = Linear(coefficients, bias + dyads.bias)
+        add_members(network.ensemble, {KMERS: kmers}, members)
+        if network.ensemble.dyads is not None:
+            network.ensemble.dyads.set_weights(
+                dyads.words, members.weights[KMERS] * dyads.weight
+            )
+        return members
 
 
 def neighboring_bins(
@@ -314,16 +328,12 @@ class ChromatinTask(GenomeTask[tuple[dict[str, Any], Members | None]]):
     def baseline(self) -> KmerModel:
         """The regressions of the ensemble; `DataError` or `ConfigError` if those of the file `kmers` are of
         other tracks, bins or words."""
-        own = self.settings
+        settings = self.settings
+        k, dyads = settings.ensemble_kmers, settings.ensemble_dyads
         if self.kmers is None:
             learned = sample(self.learned, BASELINE_BINS, (self.config.seed, 8))
-            parts = (
-                own.ensemble_kmers,
-                own.ensemble_dyads,
-                learned,
-                self.bins.rows("valid"),
-            )
-            return fit_baseline(self.bins, self.reference, *parts)
+            valid = self.bins.rows("valid")
+            return fit_baseline(self.bins, self.reference, k, dyads, learned, valid)
         found = read_kmer_model(self.kmers)
         words, bins = found.words, found.settings
         if not self.section.shares_kmers:
@@ -331,13 +341,13 @@ class ChromatinTask(GenomeTask[tuple[dict[str, Any], Members | None]]):
                 f"{self.kmers}: not for a training with chromatin.training.train_fraction"
             )
         tracks = tuple(
-            NamedTrack(track=one.track, group=one.group) for one in own.tracks
+            NamedTrack(track=one.track, group=one.group) for one in settings.tracks
         )
-        wanted = tracks, own.bin, own.ensemble_kmers, own.ensemble_dyads
-        if wanted != (bins.tracks, bins.bin, words.k, words.each):
+        expected = tracks, settings.bin, k, dyads
+        if expected != (bins.tracks, bins.bin, words.k, words.each):
             raise DataError(
-                f"{self.kmers}: needs the {len(own.tracks):,} tracks of {self.data} in bins of {own.bin} bp, "
-                f"{own.ensemble_kmers}-mers and {own.ensemble_dyads} dyads per track"
+                f"{self.kmers}: needs the {len(tracks):,} tracks of {self.data} in bins of {settings.bin} bp, "
+                f"{k}-mers and {dyads} dyads per track"
             )
         return found
 
@@ -434,10 +444,19 @@ class ChromatinTask(GenomeTask[tuple[dict[str, Any], Members | None]]):
             members = world.first(lambda: objective.add_member(network, self.baseline))
             world.overwrite(network.state_dict().values())
         rows, model = objective.held_out, self.model(trained)
-        both = members is not None
+        assert isinstance(model, LoadedChromatinModel)
 
         def predict(some: Sequence[int]) -> npt.NDArray[np.float32]:
-            return self._predict(model, np.array(some, np.intp), world, networks=both)
+            """Probabilities as `evaluate test-bins` computes them."""
+            return predict_bins(
+                [model],
+                self.bins,
+                self.reference,
+                np.array(some, np.intp),
+                networks=members is not None,
+                center_fraction=self.section.evaluation.center_fraction,
+                device=world.device.type,
+            )
 
         found = world.divide(rows.tolist(), predict)
         labels, shipped = self.bins.labels.rows(rows), found[:, : len(self.bins.tracks)]
@@ -447,26 +466,6 @@ class ChromatinTask(GenomeTask[tuple[dict[str, Any], Members | None]]):
             members = members.measured(alone, shipped, labels, "multilabel")
         metrics = without_nan(objective.losses.prediction_metrics(shipped, labels))
         return {**metrics, "bins": len(rows)}, members
-
-    def _predict(
-        self,
-        model: LoadedModel,
-        rows: npt.NDArray[np.intp],
-        world: World,
-        networks: bool = False,
-    ) -> npt.NDArray[np.float32]:
-        """Return probabilities of bins as `evaluate test-bins` computes them."""
-        assert isinstance(model, LoadedChromatinModel)
-        options: Any = {"networks": networks, "device": world.device.type}
-        fraction = self.section.evaluation.center_fraction
-        return predict_bins(
-            [model],
-            self.bins,
-            self.reference,
-            rows,
-            center_fraction=fraction,
-            **options,
-        )
 
     def write(
         self,

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bigbird_dna.baselines.kmer_model import KmerModel
 from bigbird_dna.baselines.promoters import KmerLogistic, PositionLogistic
 from bigbird_dna.baselines.sequences import Labeled
 from bigbird_dna.calibration.maps import log_odds
@@ -165,7 +164,9 @@ class Regression(Protocol):
     def intercept(self) -> Any: ...
 
 
-class _Linear(NamedTuple):
+class Linear(NamedTuple):
+    """A regression by its numbers."""
+
     coefficients: npt.NDArray[np.floating]
     intercept: npt.NDArray[np.floating]
 
@@ -215,24 +216,3 @@ def add_promoter_members(
         members = fit_members(logits, valid.labels, kind="binary")
     add_members(ensemble, fitted, members)
     return members, logits
-
-
-def add_track_member(
-    ensemble: EnsembleSum,
-    baseline: KmerModel,
-    logits: Mapping[str, Floats],
-    labels: npt.NDArray[np.integer],
-    positive_weight: float,
-) -> Members:
-    """Add the k-mer and dyad regressions to an ensemble, and fit the members' weights, which are the same for
-    all tracks, to the members' log-odds and the labels (N, T) of validation bins.
-
-    Positive labels have the weight of the network's training, so that log-odds keep their meaning.
-    """
-    coefficients, bias = baseline.words.kmers.coefficients()
-    dyads, members = baseline.words.dyads, fit_members(logits, labels, positive_weight)
-    kmers = _Linear(coefficients, bias + dyads.bias)
-    add_members(ensemble, {KMERS: kmers}, members)
-    if ensemble.dyads is not None:
-        ensemble.dyads.set_weights(dyads.words, members.weights[KMERS] * dyads.weight)
-    return members

@@ -6,12 +6,10 @@ from typing import Any
 import numpy as np
 
 from bigbird_dna.console import log
-from bigbird_dna.data.chromatin import BinWindows, checked_window
+from bigbird_dna.data.chromatin import BinWindows
 from bigbird_dna.data.similar import similar_rows
-from bigbird_dna.disk.directories import check_directory
-from bigbird_dna.errors import DataError, UsageError, check_fraction
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.dataset import (
-    ChromatinData,
     read_dataset,
     write_dataset,
 )
@@ -33,17 +31,13 @@ def drop_similar_bins(
 ) -> dict[str, Any]:
     """Write to `output` the data set `data` without training bins that are similar to a held-out bin.
 
-    A training bin is excluded if the window around a validation or test bin has at least `similarity` to its
-    window. Tracks and held-out bins do not change. Returns the value of `SIMILAR` in `dataset.json`.
+    A training bin is excluded if the window around a validation or test bin has at least `similarity`, above
+    0, to its window of `window` bp (None: 1,000, or the bin size if larger). Tracks and held-out bins do not
+    change. Returns the value of `SIMILAR` in `dataset.json`.
     """
-    check_fraction("similarity", similarity)
-    if not similarity:
-        raise UsageError(
-            "--similarity 0: must be above 0; 0 would exclude all training bins"
-        )
-    check_directory(output, [data, reference])
     bins, genome = read_dataset(data), Reference(reference)
-    length = _compared_window(bins, window)
+    size = bins.bin_size
+    length = window or max(KMER_WINDOW - (KMER_WINDOW - size) % 2, size)
     training = bins.rows("train")
     held_out = np.flatnonzero((bins.bins["split"] != "train").to_numpy())
     texts = BinWindows(bins, genome, length, held_out).sequences(
@@ -58,38 +52,26 @@ def drop_similar_bins(
             f"{data}: all {len(training):,} training bins have a similarity of at least {similarity:g} to a "
             "held-out bin; no training bins remain"
         )
-    kept = np.ones(len(bins), np.bool_)
-    kept[training[similar]] = False
-    dropped = {
-        "similarity": similarity,
-        "window": length,
-        "left_out": int(similar.sum()),
-    }
-    computed = {"format", "bins", "tracks"}
-    info = {
-        name: value for name, value in bins.info.items() if name not in computed
-    } | {SIMILAR: dropped}
-    rows = bins.bins[kept].reset_index(drop=True)
-    made = write_dataset(output, rows, bins.labels.take(kept), bins.tracks, info)
+    remaining = np.ones(len(bins), np.bool_)
+    remaining[training[similar]] = False
+    left_out = int(similar.sum())
+    excluded = {"similarity": similarity, "window": length, "left_out": left_out}
+    info = {**bins.info, SIMILAR: excluded}
+    for name in ("format", "bins", "tracks"):  # written anew
+        info.pop(name, None)
+    rows, labels = bins.bins[remaining].reset_index(drop=True), bins.labels
+    dataset = write_dataset(output, rows, labels.take(remaining), bins.tracks, info)
     log(
-        f"{dropped['left_out']:,} of {len(training):,} training bins are similar to a held-out bin: excluded"
+        f"{left_out:,} of {len(training):,} training bins are similar to a held-out bin: excluded"
     )
-    positives = made.labels.positives(made.rows("train"))
-    bare = [
+    positives = dataset.labels.positives(dataset.rows("train"))
+    empty = [
         track.name
-        for track, count in zip(made.tracks, positives, strict=True)
+        for track, count in zip(dataset.tracks, positives, strict=True)
         if not count
     ]
-    if bare:
+    if empty:
         log(
-            f"warning: {len(bare):,} tracks have no positive training bins left: {', '.join(bare[:3])}"
+            f"warning: {len(empty):,} tracks have no positive training bins left: {', '.join(empty[:3])}"
         )
-    return dropped
-
-
-def _compared_window(data: ChromatinData, window: int | None) -> int:
-    """Return the window size in bp for the comparison of bins; None: 1,000, or the bin size if larger."""
-    size = data.bin_size
-    if window is None:
-        return max(KMER_WINDOW - (KMER_WINDOW - size) % 2, size)
-    return checked_window(window, size)
+    return excluded
