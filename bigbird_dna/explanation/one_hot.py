@@ -33,7 +33,6 @@ from bigbird_dna.model.batching import (
     bins_shown,
     centered_bins,
     pad,
-    placed_rows,
 )
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.encoder import Encoder
@@ -124,40 +123,44 @@ class OneHotModel(nn.Module):
         """Return the tokens of a part of windows, and the function that computes their logits (N, T)."""
         model, network, phase = self.model, self.network.eval(), self.view.phase
         tokenizer, positions = model.tokenizer, model.config.max_length
-        parts = [text[part] for text in texts]
         if isinstance(model, LoadedChromatinModel):
             size, window = model.settings.bin, model.settings.window
-            shown = bins_shown(window, size, model.settings.bin_layers)
-            bins = np.broadcast_to(
-                centered_bins(window, size, shown) - part.start, (len(texts), shown)
+            count = bins_shown(window, size, model.settings.bin_layers)
+            bins = centered_bins(window, size, count) - part.start
+            encoded = bin_rows(
+                tokenizer,
+                [text[part] for text in texts],
+                np.broadcast_to(bins, (len(texts), count)),
+                size,
+                positions,
+                phase=phase,
             )
-            rows, spans = bin_rows(tokenizer, parts, bins, size, positions, 1, phase)
-            central = slice(shown // 2, shown // 2 + 1)
-            inputs = pad(rows, tokenizer.pad_id)
-            return rows, lambda: network(*inputs, torch.from_numpy(spans), central)[
-                :, 0
-            ]
+            central = slice(count // 2, count // 2 + 1)
+            inputs = (
+                *pad(encoded.ids, tokenizer.pad_id),
+                torch.from_numpy(encoded.spans),
+            )
+            return encoded.ids, lambda: network(*inputs, central)[:, 0]
         assert isinstance(network, Classifier)
-        placed = placed_rows(
-            tokenizer, parts, positions, model.settings.anchor, 1, phase
+        rows = promoter_rows(
+            tokenizer,
+            texts,
+            [self.view.cut] * len(texts),
+            model.settings,
+            positions,
+            phase=phase,
         )
-        rows = [row for row, _ in placed]
-        ids, lengths = pad(rows, tokenizer.pad_id)
+        ids, lengths = pad(rows.ids, tokenizer.pad_id)
 
         def run() -> Tensor:
-            embeddings, offsets = None, model.settings.offsets
-            if network.base_positions is not None and offsets is not None:
-                starts = [part.start] * len(rows)
-                bases = offsets.token_bases(
-                    tokenizer, rows, parts, starts, [bp for _, bp in placed]
-                )
-                embeddings = network.base_positions(
-                    bases.padded(range(len(rows)), ids.shape[1]).batch()
-                )
+            embeddings = None
+            if network.base_positions is not None and rows.bases is not None:
+                bases = rows.bases.padded(range(len(ids)), ids.shape[1])
+                embeddings = network.base_positions(bases.batch())
             added = None if network.ensemble is None else self.added(texts, network)
             return network(ids, lengths, bases=BaseTerms(embeddings, added))  # type: ignore[no-any-return]
 
-        return rows, run
+        return rows.ids, run
 
     def added(self, texts: Sequence[str], member: nn.Module) -> Tensor:
         """What an ensemble adds to the log-odds of whole windows, (N, T), by a network with an ensemble."""
@@ -168,27 +171,24 @@ class OneHotModel(nn.Module):
             bins = np.broadcast_to(
                 centered_bins(model.settings.window, size, 1), (len(texts), 1)
             )
-            rows = bin_rows(tokenizer, texts, bins, size, positions)
-            spans: Any = torch.from_numpy(rows.spans)
+            encoded = bin_rows(tokenizer, texts, bins, size, positions)
+            spans: Any = torch.from_numpy(encoded.spans)
             with torch.no_grad():
                 parts = [
                     member.ensemble.added(  # type: ignore[union-attr, operator]
-                        pad(rows.ids[first : first + _TOGETHER], tokenizer.pad_id)[0],
+                        pad(encoded.ids[first : first + _TOGETHER], tokenizer.pad_id)[
+                            0
+                        ],
                         spans[first : first + _TOGETHER],
                     )[:, 0]
                     for first in range(0, len(texts), _TOGETHER)
                 ]
             return torch.cat(parts)
         assert isinstance(member, Classifier)
-        turned = [(0, 0)] * len(texts)
-        found = added_logits(
-            member,
-            promoter_rows(
-                tokenizer, texts, turned, model.settings, None
-            ),  # regressions read all of it
-            tokenizer.pad_id,
-            torch.device("cpu"),
-        )
+        rows = promoter_rows(
+            tokenizer, texts, [(0, 0)] * len(texts), model.settings, None
+        )  # regressions read all of it
+        found = added_logits(member, rows, tokenizer.pad_id, torch.device("cpu"))
         assert found is not None
         return found.clone()
 
