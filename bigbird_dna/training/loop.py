@@ -101,8 +101,10 @@ class Epochs:
 
     def indices(self, first: int, count: int) -> list[int]:
         """Indices at positions `first` to `first + count` (exclusive) of all concatenated epochs."""
-        places = (divmod(place, self.size) for place in range(first, first + count))
-        return [int(self._order(epoch)[place]) for epoch, place in places]
+        return [
+            int(self._order(position // self.size)[position % self.size])
+            for position in range(first, first + count)
+        ]
 
 
 def learning_rate(step: int, steps: int, config: OptimizerConfig) -> float:
@@ -125,20 +127,16 @@ def make_optimizer(
     its rates are relative to the weights' magnitude.
     """
     trained = {name: p for name, p in network.named_parameters() if p.requires_grad}
-    distances = (
-        _distances(trained) if config.layer_decay < 1 else dict.fromkeys(trained, 0)
-    )
+    distances = dict.fromkeys(trained, 0)
+    if config.layer_decay < 1:
+        distances = _distances(trained)
     groups: list[dict[str, Any]] = []
     for distance in sorted({0, *distances.values()}):
-        own = [p for name, p in trained.items() if distances[name] == distance]
-        shared = {"scale": config.layer_decay**distance}
-        decayed, others = (
-            [p for p in own if (p.dim() >= 2) == matrices] for matrices in (True, False)
-        )
-        groups.append(
-            {"params": decayed, "weight_decay": config.weight_decay, **shared}
-        )
-        groups.append({"params": others, "weight_decay": 0.0, **shared})
+        near = [p for name, p in trained.items() if distances[name] == distance]
+        scale = config.layer_decay**distance
+        for is_matrix, decay in ((True, config.weight_decay), (False, 0.0)):
+            params = [p for p in near if (p.dim() >= 2) == is_matrix]
+            groups.append({"params": params, "weight_decay": decay, "scale": scale})
     if config.method == "adafactor":
         return torch.optim.Adafactor(groups, lr=config.learning_rate)
     # Fused: one pass over each tensor, an eighth of the default's time on a CPU.
@@ -161,15 +159,15 @@ def step_if_finite(optimizer: torch.optim.Optimizer, norm: Tensor) -> None:
 
 def _distances(names: Iterable[str]) -> dict[str, int]:
     """The distance of each parameter from the head: 1 for the last layer of an encoder, one more below it."""
-    places = {name: _PLACE.search(name) for name in names}
-    last = max((int(place[1] or 0) for place in places.values() if place), default=0)
+    matches = {name: _LAYER.search(name) for name in names}
+    last = max((int(match[1] or 0) for match in matches.values() if match), default=0)
     return {
-        name: last + 1 - int(place[1] or -1) if place else 0
-        for name, place in places.items()
+        name: last + 1 - int(match[1] or -1) if match else 0
+        for name, match in matches.items()
     }
 
 
-_PLACE = re.compile(r"(?:^|\.)encoder\.(?:embeddings|convolution|layers\.(\d+))\.")
+_LAYER = re.compile(r"(?:^|\.)encoder\.(?:embeddings|convolution|layers\.(\d+))\.")
 LOG_STEPS = 10
 MAX_SKIPPED = 10
 """Number of consecutive steps with a loss or gradient that is not finite after which a training ends."""
