@@ -78,10 +78,9 @@ class CheckpointStore:
 
     def unlock(self) -> None:
         """Release the lock, and remove the directory if it is empty."""
-        if not self._lock.is_locked:
-            return
-        Path(self._lock.lock_file).unlink(missing_ok=True)
-        self._lock.release()
+        if self._lock.is_locked:
+            Path(self._lock.lock_file).unlink(missing_ok=True)
+            self._lock.release()
         with suppress(OSError):
             self.directory.rmdir()
 
