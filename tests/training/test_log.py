@@ -192,14 +192,12 @@ def test_on_a_gpu_it_is_refused_unless_allowed(
 
 
 @REMARKS
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
         {},
-        pytest.param(
-            {"position": "rotary", "gradient_checkpointing": True, "dropout": 0.2},
-            marks=pytest.mark.slow,
-        ),
+        {"position": "rotary", "gradient_checkpointing": True, "dropout": 0.2},
     ],
     ids=str,
 )
@@ -416,8 +414,16 @@ def chromatin() -> tuple[nn.Module, Any, Batch]:
         (promoters, {}),
         (aligned_promoters, {}),
         (chromatin, {}),
-        (chromatin, {"position": "rotary", "gradient_checkpointing": True}),
-        (promoters, {"num_global_tokens": 4, "relative_max_distance": 3, "heads": 1}),
+        *(
+            pytest.param(kind, changes, marks=pytest.mark.slow)
+            for kind, changes in [
+                (chromatin, {"position": "rotary", "gradient_checkpointing": True}),
+                (
+                    promoters,
+                    {"num_global_tokens": 4, "relative_max_distance": 3, "heads": 1},
+                ),
+            ]
+        ),
         (pretraining, {"attention": "full"}),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),

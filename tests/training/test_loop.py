@@ -444,7 +444,7 @@ def test_a_stop_between_skipped_steps_starts_no_new_count(tmp_path: Path) -> Non
             CONFIG.model_copy(update={"steps": 20}),
         )
     ended(Curve(change=broken(5)), tmp_path, 14, steps=20)
-    assert left(tmp_path) == 4
+    assert left(tmp_path) == 8
 
 
 def test_all_processes_agree(tmp_path: Path) -> None:

@@ -502,9 +502,8 @@ def test_what_is_not_of_the_training_stays_when_its_checkpoints_go(
 
 HOLD = """
 import sys, time
-from bigbird_dna.training.checkpoints import CheckpointStore
-store = CheckpointStore(sys.argv[1], {"a": 1})
-store.lock()
+from filelock import FileLock
+FileLock(sys.argv[1]).acquire()
 print("held", flush=True)
 time.sleep(100)
 """
@@ -514,8 +513,9 @@ def test_a_training_is_of_one_process_and_free_when_that_is_killed(
     tmp_path: Path,
 ) -> None:
     store = CheckpointStore(tmp_path, {"a": 1})
+    store.directory.mkdir()
     with subprocess.Popen(
-        [sys.executable, "-c", HOLD, tmp_path], stdout=subprocess.PIPE
+        [sys.executable, "-c", HOLD, store.directory / "lock"], stdout=subprocess.PIPE
     ) as holder:
         assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
         with fails(ModelError, store.directory):
