@@ -1,9 +1,10 @@
 """Evaluation of a pretrained model and baselines on the same hidden tokens of held-out contigs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Self, overload
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -95,7 +96,7 @@ class EvaluatedTokens:
         }
         train = self.stores["train"]
         baselines = fit_language_baselines(
-            TrainingDocuments(train),
+            training_documents(train),
             documents[CHOSEN_ON],
             self.tokenizer,
             token_order=token_order,
@@ -194,34 +195,11 @@ def hidden_in_documents(store: Tokens, held_out: HeldOut) -> Documents:
     )
 
 
-class TrainingDocuments(Sequence[NDArray[np.integer]]):
-    """The documents of a store's first pass, on all its strands: later passes repeat the bases. Each is read
-    from the file when it is needed."""
-
-    def __init__(self, store: TokenStore) -> None:
-        self.tokens = store.tokens
-        first = int(store.documents[store.info["first_documents"]])
-        self.bounds = document_bounds(store, int(store.sentences[first])).tolist()
-
-    def __len__(self) -> int:
-        return len(self.bounds) - 1
-
-    @overload
-    def __getitem__(self, number: int) -> NDArray[np.integer]: ...
-
-    @overload
-    def __getitem__(self, number: slice) -> list[NDArray[np.integer]]: ...
-
-    def __getitem__(
-        self, number: int | slice
-    ) -> NDArray[np.integer] | list[NDArray[np.integer]]:
-        if isinstance(number, slice):
-            return [self[each] for each in range(len(self))[number]]
-        number = range(len(self))[number]
-        document: NDArray[np.integer] = self.tokens[
-            self.bounds[number] : self.bounds[number + 1]
-        ]
-        return document
+def training_documents(store: TokenStore) -> list[NDArray[np.integer]]:
+    """Return the documents of a store's first pass, on all its strands: later passes repeat the bases."""
+    first = int(store.documents[store.info["first_documents"]])
+    bounds = document_bounds(store, int(store.sentences[first])).tolist()
+    return [store.tokens[start:end] for start, end in pairwise(bounds)]
 
 
 ONE_AT_A_TIME_TOKENS = 500_000

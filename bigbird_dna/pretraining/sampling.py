@@ -48,13 +48,6 @@ class Example(NamedTuple):
     follows: bool  # whether B follows A; true without B
 
 
-class Sampler(Protocol):
-    """Draws examples of one maximum length."""
-
-    def draw(self, rng: np.random.Generator) -> Example:
-        """Return one example, determined by the generator's state."""
-
-
 def joined(
     tokenizer: Tokenizer, a: Ids, b: Ids | None = None, follows: bool = True
 ) -> Example:
@@ -64,47 +57,23 @@ def joined(
     return Example(row.astype(np.int32), len(a) + 2, follows)
 
 
-class _Places:
-    """Finds documents in a store by searching its offsets; nothing as long as the store is in memory.
-
-    `DataError` for an empty store.
-    """
-
-    def __init__(self, store: Tokens) -> None:
-        self.store, self.tokens = store, store.tokens
-        self.sentences, self.documents = store.sentences, store.documents
-        if not len(self.tokens):
-            raise _no_sentences(store)
-
-    def sentences_beside(self, sentence: int) -> tuple[int, int]:
-        """Return the range of the sentences of a sentence's document."""
-        document = int(self.documents.searchsorted(sentence, "right"))
-        first, last = self.documents[document - 1 : document + 1].tolist()
-        return first, last
-
-    def bounds(self, first: int, last: int) -> tuple[int, int]:
-        """Return the token offsets of the document with the sentences `first` to `last` - 1."""
-        return int(self.sentences[first]), int(self.sentences[last])
-
-
 class SegmentSampler:
     """Draws segments that fill `sequence_tokens` as [CLS] A [SEP], uniformly over positions of the store."""
 
     def __init__(
         self, store: Tokens, tokenizer: Tokenizer, sequence_tokens: int
     ) -> None:
-        self.places, self.tokenizer = _Places(store), tokenizer
-        self.room = sequence_tokens - 2
+        self.tokens, self.bounds = store.tokens, document_bounds(store)
+        self.tokenizer, self.room = tokenizer, sequence_tokens - 2
 
     def draw(self, rng: np.random.Generator) -> Example:
-        places = self.places
-        place = int(rng.integers(len(places.tokens)))
-        sentence = int(places.sentences.searchsorted(place, "right")) - 1
-        low, high = places.bounds(*places.sentences_beside(sentence))
-        start = max(low, min(place, high - self.room))
-        return joined(
-            self.tokenizer, places.tokens[start : min(high, start + self.room)]
-        )
+        """Return one example, determined by the generator's state."""
+        position = int(rng.integers(len(self.tokens)))
+        document = int(self.bounds.searchsorted(position, "right")) - 1
+        low, high = self.bounds[document : document + 2].tolist()
+        start = max(low, min(position, high - self.room))
+        end = min(high, start + self.room)
+        return joined(self.tokenizer, self.tokens[start:end])
 
 
 class _Start(NamedTuple):
@@ -131,20 +100,18 @@ class PairSampler:
     def __init__(
         self, store: Tokens, tokenizer: Tokenizer, sequence_tokens: int
     ) -> None:
-        self.places, self.tokenizer = _Places(store), tokenizer
-        self.room = sequence_tokens - 3
-        bounds = document_bounds(store)
-        lengths = np.diff(bounds)
+        self.tokens, self.bounds = store.tokens, document_bounds(store)
+        self.sentences, self.documents = store.sentences, store.documents
+        self.tokenizer, self.room = tokenizer, sequence_tokens - 3
+        lengths = np.diff(self.bounds)
         longer = int((lengths > 1).sum())
         self.only: range | None = None
         """With a single document of more than one token: token offsets of its first and last start."""
         if longer == 1:
             self.room = min(self.room, int(lengths.max()) // 4)
-            low, high = bounds[lengths.argmax() :][:2].tolist()
-            last = (
-                int(self.places.sentences.searchsorted(high - self.room, "right")) - 1
-            )
-            self.only = range(low, int(self.places.sentences[last]))
+            low, high = self.bounds[lengths.argmax() :][:2].tolist()
+            last = int(self.sentences.searchsorted(high - self.room, "right")) - 1
+            self.only = range(low, int(self.sentences[last]))
         if (
             not longer
             or self.room < 2
@@ -156,65 +123,61 @@ class PairSampler:
             )
 
     def draw(self, rng: np.random.Generator) -> Example:
-        a = self._drawn(rng)
+        """Return one example, determined by the generator's state."""
+        a = self._draw_start(rng)
         while not self._has_others(a):
-            a = self._drawn(rng)
+            a = self._draw_start(rng)
         half = min(self.room, a.end - a.begin) // 2
         middle = self._sentence_end_near(a.sentence, a.begin + half, a.begin + 2 * half)
         follows = bool(rng.random() < 0.5)
-        other = self._drawn(rng, self._near(a))
+        other = self._draw_start(rng, *self._near(a))
         # The tokens after A are cut to the other start's length as well.
         length = min(
             self.room - (middle - a.begin), a.end - middle, other.end - other.begin
         )
         begin = middle if follows else other.begin
-        tokens = self.places.tokens
-        return joined(
-            self.tokenizer,
-            tokens[a.begin : middle],
-            tokens[begin : begin + length],
-            follows,
+        first, second = (
+            self.tokens[a.begin : middle],
+            self.tokens[begin : begin + length],
         )
+        return joined(self.tokenizer, first, second, follows)
 
-    def _drawn(
-        self, rng: np.random.Generator, without: tuple[int, int] = (0, 0)
+    def _draw_start(
+        self, rng: np.random.Generator, first: int = 0, last: int = 0
     ) -> _Start:
-        """Draw uniformly from the starts that are not among the sentences `without`."""
-        first, last = without
+        """Draw uniformly from the starts that are not among the sentences `first` to `last` - 1."""
         while True:
-            sentence = int(
-                rng.integers(len(self.places.sentences) - 1 - (last - first))
-            )
+            sentence = int(rng.integers(len(self.sentences) - 1 - (last - first)))
             if sentence >= first:
                 sentence += last - first
-            document = self.places.sentences_beside(sentence)
-            low, high = self.places.bounds(*document)
-            begin = int(self.places.sentences[sentence])
-            if high - begin >= (
-                self.room if high - low >= self.room else max((high - low + 1) // 2, 2)
-            ):
-                return _Start(sentence, begin, high, document)
+            document = int(self.documents.searchsorted(sentence, "right")) - 1
+            low, high = self.bounds[document : document + 2].tolist()
+            begin = int(self.sentences[sentence])
+            needed = self.room
+            if high - low < self.room:
+                needed = max((high - low + 1) // 2, 2)
+            if high - begin >= needed:
+                beside = self.documents[document : document + 2].tolist()
+                return _Start(sentence, begin, high, tuple(beside))
 
     def _has_others(self, start: _Start) -> bool:
         """Return whether there are starts that are not near this one."""
-        only = self.only
-        return (
-            only is None
-            or max(start.begin - only.start, only.stop - start.begin) >= self.room
-        )
+        if self.only is None:
+            return True
+        distance = max(start.begin - self.only.start, self.only.stop - start.begin)
+        return distance >= self.room
 
     def _near(self, start: _Start) -> tuple[int, int]:
         """Return the range of the sentences near a start: of its document, or within an input's length."""
         if self.only is None:
             return start.document
-        sentences = self.places.sentences
-        first = int(sentences.searchsorted(start.begin - self.room, "right"))
-        last = int(sentences.searchsorted(start.begin + self.room))
-        return first, min(last, len(sentences) - 1)
+        first = int(self.sentences.searchsorted(start.begin - self.room, "right"))
+        last = int(self.sentences.searchsorted(start.begin + self.room))
+        return first, min(last, len(self.sentences) - 1)
 
     def _sentence_end_near(self, sentence: int, target: int, limit: int) -> int:
         """Return the last sentence end up to `target`, else the first one after it, else `target`."""
-        ends = self.places.sentences
+        ends = self.sentences
         after = int(ends.searchsorted(target, "right"))
         if after - 1 > sentence:
             return int(ends[after - 1])
@@ -227,7 +190,7 @@ def document_bounds(store: Tokens, tokens: int | None = None) -> NDArray[np.int6
     """Return the token offsets of document boundaries, (D + 1,), with `tokens` only of the documents with the
     first `tokens` tokens; `DataError` for an empty store."""
     if not len(store.tokens):
-        raise _no_sentences(store)
+        raise DataError(f"{store.directory}: the token store contains no sentences")
     documents = store.documents
     if tokens is not None:
         last = int(store.sentences.searchsorted(tokens))
@@ -235,14 +198,12 @@ def document_bounds(store: Tokens, tokens: int | None = None) -> NDArray[np.int6
     return np.asarray(store.sentences[np.asarray(documents)])
 
 
-def _no_sentences(store: Tokens) -> DataError:
-    return DataError(f"{store.directory}: the token store contains no sentences")
+Sampler = SegmentSampler | PairSampler
 
 
 def sampler(
     store: Tokens, tokenizer: Tokenizer, sequence_tokens: int, next_sentence: bool
 ) -> Sampler:
     """Return a sampler of sentence pairs for next-sentence prediction, else of segments."""
-    return (PairSampler if next_sentence else SegmentSampler)(
-        store, tokenizer, sequence_tokens
-    )
+    kind = PairSampler if next_sentence else SegmentSampler
+    return kind(store, tokenizer, sequence_tokens)

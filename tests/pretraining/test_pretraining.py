@@ -26,7 +26,7 @@ from bigbird_dna.model.input_embeddings import initial_deviation
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.pretraining import task
-from bigbird_dna.pretraining.evaluation import TrainingDocuments, evaluate_pretraining
+from bigbird_dna.pretraining.evaluation import evaluate_pretraining, training_documents
 from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.sampling import SegmentSampler, document_bounds
 from bigbird_dna.pretraining.task import (
@@ -288,7 +288,7 @@ def test_baselines_learn_from_the_first_pass_of_each_strand(
         max_n=1 - 1e-9,
     )
     store = TokenStore(tmp_path / "train", tokenizer)
-    documents = TrainingDocuments(store)
+    documents = training_documents(store)
     assert info["skipped_sentences"] and len(documents) == info["first_documents"]
     text = "".join(tokenizer.decode(document) for document in documents).replace(
         "N", ""
@@ -342,7 +342,7 @@ def test_model_and_baselines_are_evaluated_on_the_same_hidden_tokens(
         )
         assert rows.loc[name, "difference"] == pytest.approx(gap, rel=1e-4)
     counts = np.bincount(
-        np.concatenate(TrainingDocuments(stores["train"])),
+        np.concatenate(training_documents(stores["train"])),
         minlength=tokenizer.vocabulary,
     )
     expected = (
