@@ -10,7 +10,7 @@ from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.errors import ModelError, UsageError, error_text, shortened
 from bigbird_dna.genome.download import download
 from bigbird_dna.genome.profile import FILE as PROFILE
-from bigbird_dna.model.catalog import FOLDER, copy_files, is_name, open_published
+from bigbird_dna.model.catalog import FOLDER, copy_files, is_name
 from bigbird_dna.model.directory import (
     load,
     load_chromatin_model,
@@ -19,6 +19,7 @@ from bigbird_dna.model.directory import (
 )
 from bigbird_dna.model.heads import ChromatinEnsemble
 from bigbird_dna.model.model import training_profile_of
+from bigbird_dna.model.published import Published, load_published
 
 
 def fetch_model(
@@ -32,7 +33,7 @@ def fetch_model(
     one is downloaded to `output`.tar.part, which the next call resumes, and compared with its checksum.
     `DataError`: no address provides the archive; `ModelError`: its content is not the model of the list.
     """
-    published = open_published(catalog)
+    published = load_published() if catalog is None else Published(catalog)
     entry = published[name]
     bundled = published.bundled(name)
     output = Path(FOLDER, name) if output is None else Path(output)

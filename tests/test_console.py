@@ -20,7 +20,7 @@ from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.tracks import Track, select_tracks
 from bigbird_dna.genome.sources import find_source
 from bigbird_dna.genome.splits import parse_named_region
-from bigbird_dna.model.catalog import load_published
+from bigbird_dna.model.published import load_published
 from bigbird_dna.papers.experiments.arms import find_experiment
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from bigbird_dna.config import CalibrationMethod
+from bigbird_dna.config.section import CalibrationMethod
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ModelError, UsageError, check_fraction, shortened

@@ -65,13 +65,13 @@ def fetch_model(
     An interrupted download resumes. Commands that read a MODEL_DIR also accept the name of a bundled model,
     without fetching it.
     """
-    from bigbird_dna.model.catalog import open_published
+    from bigbird_dna.model.published import Published, load_published
     from bigbird_dna.registry import fetch_model
 
     if list_models:
         if name is not None:
             raise UsageError(f"--list lists all published models: remove {name!r}")
-        for line in open_published(catalog).lines():
+        for line in (Published(catalog) if catalog else load_published()).lines():
             typer.echo(line)
         return
     if name is None:

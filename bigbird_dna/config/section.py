@@ -3,11 +3,15 @@
 import os
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from bigbird_dna.config.safe_yaml import from_text
+
+LabelKind = Literal["binary", "multiclass", "multilabel", "regression"]
+CalibrationMethod = Literal["auto", "platt", "isotonic"]
+
 
 # Marks a monitoring key of a model or its training: its value has no effect on the weights.
 MONITORING = "decides no weights"

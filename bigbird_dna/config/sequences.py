@@ -8,10 +8,9 @@ from bigbird_dna.config.promoters import (
     PromoterTrainingConfig,
     SequenceFilesConfig,
 )
-from bigbird_dna.config.section import FileName, Section, field
+from bigbird_dna.config.section import FileName, LabelKind, Section, field
 from bigbird_dna.config.training import MOST_PROCESSES, EvaluationConfig
 
-LabelKind = Literal["binary", "multiclass", "multilabel", "regression"]
 LABEL_KINDS: tuple[LabelKind, ...] = get_args(LabelKind)
 
 

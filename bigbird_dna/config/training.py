@@ -8,6 +8,7 @@ from pydantic import Field
 from bigbird_dna.config.section import (
     MONITORING,
     NOT_IN_FINGERPRINT,
+    CalibrationMethod,
     FileName,
     Section,
     field,
@@ -17,7 +18,6 @@ MOST_PROCESSES = 1024
 LayerMatrix = Literal[
     "query", "key", "value", "attention_output", "intermediate", "output"
 ]
-CalibrationMethod = Literal["auto", "platt", "isotonic"]
 
 
 class OptimizerConfig(Section):

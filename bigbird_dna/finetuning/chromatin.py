@@ -43,10 +43,11 @@ from bigbird_dna.model.batching import (
     centered_bins,
     middle_bins,
     pad,
+    run_rows,
     truncated,
     whole_bins,
 )
-from bigbird_dna.model.chromatin import LoadedChromatinModel, row_logits, share_windows
+from bigbird_dna.model.chromatin import LoadedChromatinModel, bin_logits, share_windows
 from bigbird_dna.model.heads import ChromatinEnsemble, ChromatinNetwork
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.tokens.interface import Tokenizer
@@ -200,7 +201,15 @@ class ChromatinObjective:
         rows = bin_rows(
             self.tokenizer, sequences, starts, size, self.positions, self.threads
         )
-        found = row_logits(network, rows, count, pad_id, batch_size, self.world.device)
+        found = run_rows(
+            network,
+            rows.ids,
+            bin_logits(network, rows, count),
+            pad_id=pad_id,
+            batch_size=batch_size,
+            device=self.world.device,
+            empty=(count, 0),
+        )
         return found[shared.owner, shared.place]
 
     def add_member(self, ensemble: ChromatinEnsemble, baseline: KmerModel) -> Members:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.errors import UsageError
 from bigbird_dna.gpus import limit_threads
 from bigbird_dna.model.encoder import Encoder

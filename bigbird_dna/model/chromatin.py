@@ -24,6 +24,7 @@ from bigbird_dna.genome.sequence import (
 )
 from bigbird_dna.model.batching import (
     BinRows,
+    Run,
     View,
     bin_rows,
     bins_shown,
@@ -302,14 +303,14 @@ class LoadedChromatinModel(LoadedModel):
             )
 
         for view, rows in zip(views, ahead(encode, views, place), strict=True):
-            found = row_logits(
+            found = run_rows(
                 network,
-                rows,
-                count,
-                self.tokenizer.pad_id,
-                batch_size,
-                place,
-                finish=finish,
+                rows.ids,
+                bin_logits(network, rows, count, finish),
+                pad_id=self.tokenizer.pad_id,
+                batch_size=batch_size,
+                device=place,
+                empty=(count, 0),
             )
             if view.turned and (opposites := self.settings.opposites) is not None:
                 of_tracks = found.reshape(
@@ -326,38 +327,25 @@ def _padded(sequence: str, window: int) -> str:
     )
 
 
-def row_logits(
+def bin_logits(
     network: nn.Module,
     rows: BinRows,
     count: int,
-    pad_id: int,
-    batch_size: int,
-    device: torch.device,
-    *,
     finish: Callable[[Tensor], Tensor] | None = None,
-) -> npt.NDArray[np.float32]:
-    """Logits (N, K, T) of the `count` (K, odd) central bins of each row.
+) -> Run:
+    """The function for `run_rows` that computes logits (B, K, T) of the `count` (K, odd) central bins.
 
     If given, `finish` transforms the logits of each call element by element.
     """
-    shown = rows.spans.shape[1]
-    central = slice(shown // 2 - count // 2, shown // 2 + count // 2 + 1)
+    middle = rows.spans.shape[1] // 2
+    central = slice(middle - count // 2, middle + count // 2 + 1)
 
     def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
         spans = torch.from_numpy(rows.spans[chosen])
         logits: Tensor = network(ids, lengths, spans, central)
         return logits if finish is None else finish(logits.float())
 
-    empty = (count, 0)
-    return run_rows(
-        network,
-        rows.ids,
-        run,
-        pad_id=pad_id,
-        batch_size=batch_size,
-        device=device,
-        empty=empty,
-    )
+    return run
 
 
 # Windows with several bins each, so that one forward pass predicts them all.

@@ -18,9 +18,12 @@ from torch.nn.functional import interpolate
 
 from bigbird_dna.calibration.maps import FILE as CALIBRATION
 from bigbird_dna.calibration.maps import Calibration, write_calibration
-from bigbird_dna.config import EncoderConfig
 from bigbird_dna.config.mechanisms import OF_PATTERNS
-from bigbird_dna.config.network import read_stored_encoder, stored_encoder
+from bigbird_dna.config.network import (
+    EncoderConfig,
+    read_stored_encoder,
+    stored_encoder,
+)
 from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.disk.directories import atomic_directory
 from bigbird_dna.disk.json_files import read_object
@@ -29,13 +32,12 @@ from bigbird_dna.errors import (
     ModelError,
     error_text,
     first_fault,
-    meant,
     shortened,
 )
 from bigbird_dna.genome.profile import FILE as PROFILE
 from bigbird_dna.genome.profile import TrainingProfile
 from bigbird_dna.model import weights as checksums
-from bigbird_dna.model.catalog import find_model, load_published
+from bigbird_dna.model.catalog import find_model
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import (
@@ -310,9 +312,9 @@ def load(
     """
     path = find_model(path)
     if not path.is_dir():
-        raise ModelError(
-            f"{path}: model directory not found{meant(path, load_published().models)}"
-        )
+        from bigbird_dna.model.published import missing_model  # not needed otherwise
+
+        raise missing_model(path)
     check_origin(path)
     for name in (CONFIG, WEIGHTS):
         if not (path / name).is_file():

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bigbird_dna.attention.call import copied
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.errors import ModelError, UsageError, check_choice
 from bigbird_dna.genome.fields import whole_number
 from bigbird_dna.genome.given_sequences import GivenSequences

@@ -28,7 +28,7 @@ from bigbird_dna.attention.call import copied, token_owners
 from bigbird_dna.attention.fast_paths import is_plain, is_transformed
 from bigbird_dna.attention.native_kernel import PackedLayers
 from bigbird_dna.attention.recompute import both_times
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.model.input_embeddings import (
     Embeddings,
     Globals,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.attention.call import copied
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.model.base_positions import (
     BaseBatch,
     BaseOffsets,
@@ -450,9 +450,10 @@ class ChromatinEnsemble(nn.Module):
         self, ids: Tensor, lengths: Tensor, spans: Tensor, wanted: slice = slice(None)
     ) -> Tensor:
         """As for `ChromatinNetwork`."""
-        logits = torch.stack(
-            [member(ids, lengths, spans, wanted).float() for member in self.members]
-        )
+        of_members = []
+        for member in self.members:
+            of_members.append(member(ids, lengths, spans, wanted).float())
+        logits = torch.stack(of_members)
         log_on = nn.functional.logsigmoid(logits).logsumexp(0)  # + ln M, as in log_off
         log_off = nn.functional.logsigmoid(-logits).logsumexp(0)
         return log_on - log_off

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from bigbird_dna.attention.call import copied, with_float64
 from bigbird_dna.attention.fast_paths import is_plain
 from bigbird_dna.attention.native import pointwise
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.model.kernels import Dropout
 from bigbird_dna.model.kmers import TokenKmers, TokenPositions
 

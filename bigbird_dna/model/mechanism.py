@@ -10,8 +10,13 @@ from torch import Tensor, nn
 
 from bigbird_dna.attention.call import effective_matrix
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.config import EncoderConfig, LayerShape, Mechanism, find_mechanism
-from bigbird_dna.config.mechanisms import OF_PATTERNS
+from bigbird_dna.config.mechanisms import (
+    OF_PATTERNS,
+    LayerShape,
+    Mechanism,
+    find_mechanism,
+)
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.errors import ModelError, UsageError
 
 

@@ -5,7 +5,7 @@ Axes: N sequences, T tokens of one, S bp of one, K layers, D hidden width.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from bigbird_dna.calibration.maps import FILE, Calibration, Finish, read_calibration
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import (
@@ -320,9 +320,6 @@ def window_predictor(
     `model` is a promoter or chromatin model; `options` are those of its `window_probabilities`.
     """
     finish = finish_of(model, calibrated, prior)
-
-    def predict(windows: Sequence[str]) -> npt.NDArray[np.float32]:
-        found: npt.NDArray[np.float32] = model.window_probabilities(windows, **options)
-        return found if finish is None else finish(found)
-
-    return predict
+    if finish is None:
+        return partial(model.window_probabilities, **options)
+    return lambda windows: finish(model.window_probabilities(windows, **options))

@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from bigbird_dna.config import EncoderConfig, LabelKind
-from bigbird_dna.config.section import LONGEST_WINDOW, MOST_VIEWS
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.section import LONGEST_WINDOW, MOST_VIEWS, LabelKind
 from bigbird_dna.disk.compression import control_character
 from bigbird_dna.errors import shortened
 from bigbird_dna.genome.chromatin.tracks import Track, exchanged

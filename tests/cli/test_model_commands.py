@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from bigbird_dna.genome.reference import write_fasta
-from bigbird_dna.model.catalog import Published
 from bigbird_dna.model.directory import save
+from bigbird_dna.model.published import Published
 from bigbird_dna.model.settings import PretrainingSettings
 from tests.cli.command import Run, refused
 from tests.registry.shelf import installed as installed

@@ -23,9 +23,10 @@ from bigbird_dna.genome.promoters import place, read_promoters
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, inside, window_around
 from bigbird_dna.metrics.reliability import calibration_metrics
-from bigbird_dna.model.catalog import Published, list_files
+from bigbird_dna.model.catalog import list_files
 from bigbird_dna.model.directory import load, load_pretrained
 from bigbird_dna.model.model import METRICS
+from bigbird_dna.model.published import Published
 from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.tokens.encode import tokenize
 from bigbird_dna.tokens.store import TokenStore

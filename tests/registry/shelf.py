@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from bigbird_dna.model import catalog
-from bigbird_dna.model.catalog import Published
+from bigbird_dna import registry
+from bigbird_dna.model import catalog, published
 from bigbird_dna.model.directory import save
+from bigbird_dna.model.published import Published
 from bigbird_dna.model.settings import (
     ChromatinSettings,
     NamedTrack,
@@ -105,5 +106,7 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def installed(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The list as the package's."""
-    monkeypatch.setattr(catalog, "load_published", lambda: Published(shelf))
+    for module in (published, registry):
+        monkeypatch.setattr(module, "load_published", lambda: Published(shelf))
+    monkeypatch.setattr(catalog, "BUNDLED", shelf.parent / "models")
     return shelf

@@ -13,7 +13,7 @@ import bigbird_dna
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import BigBirdDnaError, DataError, ModelError, UsageError
 from bigbird_dna.genome import download as downloads
-from bigbird_dna.model.catalog import Published
+from bigbird_dna.model.published import Published
 from bigbird_dna.registry import fetch_model, unpack
 from tests.file_server import FileServer, running_server
 from tests.golden.messages import fails
