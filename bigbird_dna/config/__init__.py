@@ -61,15 +61,15 @@ if TYPE_CHECKING:
     from bigbird_dna.config.run import check_stages as check_stages
     from bigbird_dna.config.run import stage_text as stage_text
     from bigbird_dna.config.run import stage_values as stage_values
+    from bigbird_dna.config.section import CalibrationMethod as CalibrationMethod
+    from bigbird_dna.config.section import LabelKind as LabelKind
     from bigbird_dna.config.section import Section as Section
     from bigbird_dna.config.sequences import LABEL_KINDS as LABEL_KINDS
-    from bigbird_dna.config.sequences import LabelKind as LabelKind
     from bigbird_dna.config.sequences import SequencesConfig as SequencesConfig
     from bigbird_dna.config.sequences import (
         SequenceTrainingConfig as SequenceTrainingConfig,
     )
     from bigbird_dna.config.start_sites import StartSitesConfig as StartSitesConfig
-    from bigbird_dna.config.training import CalibrationMethod as CalibrationMethod
     from bigbird_dna.config.training import FinetuningConfig as FinetuningConfig
     from bigbird_dna.config.training import KeepingConfig as KeepingConfig
     from bigbird_dna.config.training import LoraConfig as LoraConfig

@@ -318,7 +318,7 @@ def seqlet_rows(explained: Sequence[Explained], column: int) -> list[Sequence[An
         bases = target.bases[start:end]
         values = target.strand, contribution, ratio, bases
         rows.append((*region, target.name, score, *values))
-    return sorted(rows, key=lambda row: row[:3])
+    return sorted(rows, key=lambda row: (row[0], row[1], row[2]))
 
 
 def track_rows(
@@ -333,9 +333,9 @@ def track_rows(
         if contig not in by_contig:
             continue
         means = pd.concat(by_contig[contig]).groupby(level=0).mean()
-        for position, value in means.items():
+        for position, value in zip(means.index.tolist(), means.tolist(), strict=True):
             if 0 <= position < length:
-                yield contig, int(position), int(position) + 1, value
+                yield contig, position, position + 1, value
 
 
 def page_rows(

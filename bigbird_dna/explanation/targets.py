@@ -180,7 +180,9 @@ def region_windows(
             else:
                 first = (start + end - size) // 2
                 text = reference.fetch(Interval(contig, first, first + size))
-                strands: Sequence[Strand] = (given_strand,) if given_strand else "+-"
+                strands: Sequence[Strand] = (
+                    (given_strand,) if given_strand else ("+", "-")
+                )
                 at, strand = _strongest(
                     model, text, start - first, end - first, strands
                 )

@@ -136,7 +136,7 @@ def _row_weights(y: Floats, positive_weight: float | None, kind: LabelKind) -> F
         weights = np.repeat((y @ class_weights)[:, None], y.shape[1], axis=1)
     else:
         if positive_weight is None:
-            positive_weight = 1 / np.nanmean(y) - 1
+            positive_weight = float(1 / np.nanmean(y) - 1)
         weights = np.where(y == 1, positive_weight, 1.0)
     return np.asarray(weights / weights.mean())
 

@@ -101,7 +101,7 @@ def plan_memory(config: Config, length: int | None = None) -> Iterator[TrainingM
         tokens = section.sequence_tokens
         trainings.append(("pretraining", section, config.num_gpus, tokens))
     windows = {
-        "promoters": config.has_promoters and sum(config.promoters.windows.sides),
+        "promoters": sum(config.promoters.windows.sides) if config.has_promoters else 0,
         "chromatin": config.has_chromatin and config.chromatin.data.window,
         "sequences": length,
     }
