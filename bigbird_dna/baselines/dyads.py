@@ -8,22 +8,24 @@ regression does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import minimize
+from scipy.sparse import csr_matrix, vstack
+from scipy.special import expit
 
 from bigbird_dna.baselines.kmers import KmerTracks, base_codes, window_features
-from bigbird_dna.baselines.windows import LabeledWindows, Rows, all_labels, blocks
+from bigbird_dna.baselines.windows import LabeledWindows, all_labels, blocks
 from bigbird_dna.genome.sequence import (
     DYADS,
     GAPS,
     PAIRS,
-    UNKNOWN,
     canonical_kmers,
+    known_before,
     words_ending,
 )
 
@@ -34,38 +36,30 @@ DYAD_PENALTIES = (30.0, 10.0, 3.0)
 _AT_ONCE = 512  # windows whose sequences are in memory at a time
 
 Floats = npt.NDArray[np.floating[Any]]
-_Track = tuple[
-    Floats, Floats, npt.NDArray[np.integer[Any]]
-]  # counts (N, D), log-odds (N,), labels (N,)
-CountBlocks = Callable[
-    [], Iterator[Any]
-]  # SciPy CSR matrices of counts, (some N, DYADS), as often as called
+# Counts (N, D), log-odds (N,), labels (N,).
+_Track = tuple[Floats, Floats, npt.NDArray[np.integer[Any]]]
 
 
 def dyad_counts(windows: Sequence[str], size: int) -> Any:
     """Counts of dyads in the central `size` bp of windows of one length, CSR (N, DYADS); N has no dyads."""
-    from scipy.sparse import csr_matrix
-
     first = (len(windows[0]) - size) // 2 if windows else 0
     codes = base_codes([window[first : first + size] for window in windows])
-    ends = [words_ending(row, 3)[2:] for row in codes]
-    words = np.stack(ends) if ends else np.zeros((0, 0), np.int64)
-    unknown = codes == UNKNOWN
-    words[unknown[:, 2:] | unknown[:, 1:-1] | unknown[:, :-2]] = -1
+    words = np.full((len(codes), max(codes.shape[1] - 2, 0)), -1, np.int64)
+    for row, window in enumerate(codes):
+        known = known_before(window)[2:] >= 3
+        words[row, known] = words_ending(window, 3)[2:][known]
     canonical = canonical_kmers(6)
     rows, columns = [np.empty(0, np.intp)], [np.empty(0, np.intp)]
     for gap in range(min(GAPS, words.shape[1] - 3)):
         left, right = words[:, : -3 - gap], words[:, 3 + gap :]
-        row, place = np.nonzero((left >= 0) & (right >= 0))
+        row, position = np.nonzero((left >= 0) & (right >= 0))
+        pairs = 64 * left[row, position] + right[row, position]
         rows.append(row)
-        columns.append(
-            PAIRS * gap + canonical[64 * left[row, place] + right[row, place]]
-        )
-    row, column = np.concatenate(rows), np.concatenate(columns)
+        columns.append(PAIRS * gap + canonical[pairs])
+    entries = np.concatenate(rows), np.concatenate(columns)
+    ones = np.ones(len(entries[0]), np.float32)
     # Repeated entries of a row are added up.
-    return csr_matrix(
-        (np.ones(len(row), np.float32), (row, column)), shape=(len(windows), DYADS)
-    )
+    return csr_matrix((ones, entries), shape=(len(windows), DYADS))
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,39 +80,6 @@ class TrackDyads:
             np.zeros(tracks, np.float32),
         )
 
-    @classmethod
-    def fit(
-        cls,
-        each: int,
-        known: tuple[CountBlocks, Floats, npt.NDArray[np.integer[Any]]],
-        held_out: tuple[CountBlocks, Floats, npt.NDArray[np.integer[Any]]],
-    ) -> Self:
-        """Choose and fit `each` dyads per track from counts, log-odds (N, T) and labels (N, T) of training
-        windows.
-
-        A dyad is chosen by the score statistic of a logistic regression to which it is added: the sum of its
-        counts times the errors of the probabilities, over the standard deviation. The penalty of a track is
-        that of the lowest loss on held-out windows; the track gets no dyads if they do not decrease it.
-        """
-        counts, logits, labels = known
-        found = cls.none(logits.shape[1], each)
-        if not each:
-            return found
-        found.words[:] = _chosen(counts(), logits, labels, each)
-        columns, inverse = np.unique(found.words, return_inverse=True)
-        own, valid = (_columns(blocks(), columns) for blocks in (counts, held_out[0]))
-        for track, chosen in enumerate(inverse.reshape(found.words.shape)):
-            data, tests = (
-                (part[:, chosen].toarray(), base[:, track], all_labels[:, track])
-                for part, base, all_labels in (
-                    (own, logits, labels),
-                    (valid, *held_out[1:]),
-                )
-            )
-            if 0 < data[2].sum() < len(data[2]) and tests[2].any():
-                *found.weight[track], found.bias[track] = _best(data, tests)
-        return found
-
     def added(self, counts: Any) -> npt.NDArray[np.float32]:
         """The gain (N, T) for counts of dyads, CSR (N, DYADS)."""
         columns, inverse = np.unique(self.words, return_inverse=True)
@@ -128,60 +89,87 @@ class TrackDyads:
         return np.asarray(counts[:, columns] @ table + self.bias, np.float32)
 
 
-def _chosen(
-    blocks: Iterator[Any],
+def fit_dyads(
+    each: int,
+    size: int,
+    learned: tuple[LabeledWindows, Floats],
+    held_out: tuple[LabeledWindows, Floats],
+) -> TrackDyads:
+    """Choose and fit `each` dyads per track in the central `size` bp of windows with log-odds (N, T).
+
+    A dyad is chosen by the score statistic of a logistic regression to which it is added: the sum of its
+    counts times the errors of the probabilities, over the standard deviation. The penalty of a track is
+    that of the lowest loss on held-out windows; the track gets no dyads if they do not decrease it.
+    """
+    windows, logits = learned
+    tests, test_logits = held_out
+    labels, test_labels = all_labels(windows), all_labels(tests)
+    fitted = TrackDyads.none(logits.shape[1], each)
+    if not each:
+        return fitted
+    fitted.words[:] = _choose(windows, size, logits, labels, each)
+    columns, inverse = np.unique(fitted.words, return_inverse=True)
+    counts = _columns(windows, size, columns)
+    test_counts = _columns(tests, size, columns)
+    for track, chosen in enumerate(inverse.reshape(fitted.words.shape)):
+        y, y_test = labels[:, track], test_labels[:, track]
+        if 0 < y.sum() < len(y) and y_test.any():
+            *fitted.weight[track], fitted.bias[track] = _best(
+                (counts[:, chosen].toarray(), logits[:, track], y),
+                (test_counts[:, chosen].toarray(), test_logits[:, track], y_test),
+            )
+    return fitted
+
+
+def _choose(
+    windows: LabeledWindows,
+    size: int,
     logits: Floats,
     labels: npt.NDArray[np.integer[Any]],
     each: int,
 ) -> npt.NDArray[np.intp]:
     """The dyads (T, each) with the largest score statistics, largest first."""
-    from scipy.special import expit
-
-    score, variance, first = 0.0, 1.0, 0  # one more count: rare dyads are no evidence
-    for block in blocks:
-        rows = slice(first, first := first + block.shape[0])
+    score, variance = 0.0, 1.0  # one more count: rare dyads are no evidence
+    for rows in blocks(windows.shape[0], _AT_ONCE):
+        counts = dyad_counts(windows.sequences(rows), size)
         probability = expit(logits[rows].astype(np.float32))
-        score += block.T @ (labels[rows] - probability)
-        variance += block.multiply(block).T.tocsr() @ (probability * (1 - probability))
-    return np.argsort(-np.abs(score / np.sqrt(variance)), axis=0, kind="stable")[
-        :each
-    ].T
+        score += counts.T @ (labels[rows] - probability)
+        variance += counts.power(2).T @ (probability * (1 - probability))
+    statistic = np.abs(score / np.sqrt(variance))
+    return np.argsort(-statistic, axis=0, kind="stable")[:each].T
 
 
-def _columns(blocks: Iterator[Any], columns: npt.NDArray[np.integer[Any]]) -> Any:
-    from scipy.sparse import vstack
-
-    return vstack([block[:, columns] for block in blocks], format="csr")
+def _columns(
+    windows: LabeledWindows, size: int, columns: npt.NDArray[np.integer[Any]]
+) -> Any:
+    parts = [
+        dyad_counts(windows.sequences(rows), size)[:, columns]
+        for rows in blocks(windows.shape[0], _AT_ONCE)
+    ]
+    return vstack(parts, format="csr")
 
 
 def _best(data: _Track, tests: _Track) -> Floats:
     """The weights and bias (D + 1,) with the lowest loss on held-out windows: zero, or those of a penalty."""
-    from scipy.optimize import minimize
-    from scipy.special import expit
+    counts, base, labels = data
+    test_counts, test_base, test_labels = tests
+    x = np.pad(counts.astype(np.float64), ((0, 0), (0, 1)), constant_values=1)
+    x_test = np.pad(test_counts.astype(np.float64), ((0, 0), (0, 1)), constant_values=1)
 
-    x, held_out = (
-        np.column_stack([part[0], np.ones(len(part[0]))]).astype(np.float64)
-        for part in (data, tests)
-    )
+    def loss(w: Floats, penalty: float) -> tuple[float, Floats]:
+        logits, shrunk = base + x @ w, penalty * np.append(w[:-1], 0)
+        losses = np.logaddexp(0, logits) - labels * logits
+        return losses.sum() + w @ shrunk / 2, x.T @ (expit(logits) - labels) + shrunk
+
+    def test_loss(w: Floats) -> float:
+        logits = test_base + x_test @ w
+        return float(np.mean(np.logaddexp(0, logits) - test_labels * logits))
+
     best = values = np.zeros(x.shape[1])
     for penalty in DYAD_PENALTIES:
-
-        def loss(w: Floats, penalty: float = penalty) -> tuple[float, Floats]:
-            logits, shrunk = data[1] + x @ w, penalty * np.append(w[:-1], 0)
-            losses = np.logaddexp(0, logits) - data[2] * logits
-            return losses.sum() + w @ shrunk / 2, x.T @ (
-                expit(logits) - data[2]
-            ) + shrunk
-
-        values = minimize(loss, values, jac=True, method="L-BFGS-B").x
-        best = min(
-            best, values, key=lambda w: _mean_loss(tests[1] + held_out @ w, tests[2])
-        )
+        values = minimize(loss, values, (penalty,), jac=True, method="L-BFGS-B").x
+        best = min(best, values, key=test_loss)
     return best
-
-
-def _mean_loss(logits: Floats, labels: npt.NDArray[np.integer[Any]]) -> float:
-    return float(np.mean(np.logaddexp(0, logits) - labels * logits))
 
 
 @dataclass
@@ -197,42 +185,28 @@ class TrackWords:
 
     def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
         """Fit to labeled windows; the penalties are chosen on the second ones."""
-        (x, y), (x_valid, y_valid) = (
-            (self._features(windows), all_labels(windows))
-            for windows in (learned, held_out)
-        )
-        self.kmers.fit(x, y, x_valid, y_valid)
-        self.dyads = TrackDyads.fit(
+        x, x_valid = self._features(learned), self._features(held_out)
+        self.kmers.fit(x, all_labels(learned), x_valid, all_labels(held_out))
+        self.dyads = fit_dyads(
             self.each,
-            (partial(self._counts, learned), self.kmers.logits(x), y),
-            (partial(self._counts, held_out), self.kmers.logits(x_valid), y_valid),
+            self.sizes[0],
+            (learned, self.kmers.logits(x)),
+            (held_out, self.kmers.logits(x_valid)),
         )
         return self
 
     def _features(self, windows: LabeledWindows) -> npt.NDArray[np.float32]:
-        parts = map(windows.sequences, _rows(windows))
-        return np.concatenate(
-            [window_features(some, self.sizes, self.k) for some in parts]
-        )
-
-    def _counts(self, windows: LabeledWindows) -> Iterator[Any]:
-        return (
-            dyad_counts(windows.sequences(rows), self.sizes[0])
-            for rows in _rows(windows)
-        )
+        parts = [
+            window_features(windows.sequences(rows), self.sizes, self.k)
+            for rows in blocks(windows.shape[0], _AT_ONCE)
+        ]
+        return np.concatenate(parts)
 
     def log_odds(
         self, windows: Sequence[str]
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Log-odds (N, T) by the k-mers alone, and with the dyads."""
         alone = self.kmers.logits(window_features(windows, self.sizes, self.k))
-        added = (
-            self.dyads.added(dyad_counts(windows, self.sizes[0]))
-            if self.each
-            else np.float32(0)
-        )
-        return alone, alone + added
-
-
-def _rows(windows: LabeledWindows) -> Iterator[Rows]:
-    return blocks(windows.shape[0], _AT_ONCE)
+        if not self.each:
+            return alone, alone
+        return alone, alone + self.dyads.added(dyad_counts(windows, self.sizes[0]))

@@ -18,7 +18,6 @@ from bigbird_dna.disk.arrays import open_npz
 from bigbird_dna.disk.atomic import atomic_path, checksum, reading
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.genome.sequence import DYADS
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 
@@ -70,19 +69,13 @@ class KmerModel(LoadedChromatinModel):
 
     def write(self, path: Path) -> None:
         """Write the model as `.npz`, for `read_kmer_model`."""
-        names = np.array([[track.name, track.group] for track in self.tracks])
+        names = [[track.name, track.group] for track in self.tracks]
         words = self.words
-        arrays = {
-            "tracks": names,
-            "sizes": np.array(words.sizes),
-            "kmer": np.array(words.k),
-        }
+        arrays = {name: getattr(words.kmers, name).numpy() for name in _FITTED}
+        for name, value in vars(words.dyads).items():
+            arrays[f"dyads_{name}"] = value
         with atomic_path(path) as temporary, temporary.open("wb") as stream:
-            fitted = {name: getattr(words.kmers, name).numpy() for name in _FITTED}
-            dyads = {
-                f"dyads_{name}": value for name, value in vars(words.dyads).items()
-            }
-            np.savez(stream, **arrays, **fitted, **dyads)  # type: ignore[arg-type]
+            np.savez(stream, tracks=names, sizes=words.sizes, kmer=words.k, **arrays)
 
 
 def read_kmer_model(path: Path) -> KmerModel:
@@ -92,25 +85,15 @@ def read_kmer_model(path: Path) -> KmerModel:
         open_npz(path) as file,
     ):
         arrays = {name: file[name] for name in file.files}
-        if (
-            arrays["sizes"].shape != (2,) or not 1 <= int(arrays["kmer"]) <= 8
-        ):  # more would take all memory
-            raise DataError(f"{path}: needs two sizes of windows, and k from 1 to 8")
         kmers = KmerTracks()
         for name in _FITTED:
-            setattr(kmers, name, torch.from_numpy(np.asarray(arrays[name], np.float32)))
+            setattr(kmers, name, torch.from_numpy(arrays[name]))
         dyads = TrackDyads(*(arrays[f"dyads_{one.name}"] for one in fields(TrackDyads)))
-        if (
-            dyads.words.shape != dyads.weight.shape
-            or not ((dyads.words >= 0) & (dyads.words < DYADS)).all()
-        ):
-            raise DataError(f"{path}: the dyads are not those of a regression")
         tracks = [Track(name, group) for name, group in arrays["tracks"].tolist()]
         each, sizes = dyads.words.shape[1], arrays["sizes"].tolist()
-        model = KmerModel.of(
-            TrackWords(int(arrays["kmer"]), each, sizes, kmers, dyads), tracks, path
-        )
-        found = model.window_probabilities(["A" * model.settings.window])
-        if found.shape != (1, 1, len(tracks)) or not np.isfinite(found).all():
+        words = TrackWords(int(arrays["kmer"]), each, sizes, kmers, dyads)
+        model = KmerModel.of(words, tracks, path)
+        predicted = model.window_probabilities(["A" * model.settings.window])
+        if predicted.shape != (1, 1, len(tracks)) or not np.isfinite(predicted).all():
             raise DataError(f"{path}: the regressions do not match the tracks")
     return model

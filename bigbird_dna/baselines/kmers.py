@@ -12,6 +12,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_matrix, vstack
+from scipy.special import expit
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from bigbird_dna.console import log
@@ -47,8 +51,8 @@ def base_codes(sequences: Sequence[str]) -> NDArray[np.uint8]:
 
 
 def other_strand(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the reverse complements of windows, (N, L)."""
-    return np.ascontiguousarray(_OTHER_STRAND[codes[:, ::-1]])
+    """Return the reverse complements of codes (…, L)."""
+    return np.ascontiguousarray(_OTHER_STRAND[codes[..., ::-1]])
 
 
 def kmer_frequencies(sequences: Iterable[str], k: int) -> Any:
@@ -57,31 +61,27 @@ def kmer_frequencies(sequences: Iterable[str], k: int) -> Any:
     Float32 (N, 4^k), a SciPy CSR matrix above k = 6; column `4^(k−1) c_0 + … + c_{k−1}` with A, C, G, T = 0,
     1, 2, 3. A sequence without any such k-mer has a row of zeros.
     """
-    if not 1 <= k <= 12:
-        raise ValueError(f"k must be from 1 to 12, not {k}")
-    coded = map(sequence.base_codes, sequences)
-    counted = (
-        np.bincount(words_ending(c, k)[known_before(c) >= k], minlength=4**k)
-        for c in coded
-    )
-    shares = ((counts / max(counts.sum(), 1)).astype(np.float32) for counts in counted)
-    empty = np.zeros((0, 4**k), dtype=np.float32)
+    rows = [np.zeros((0, 4**k), np.float32)]
+    for text in sequences:
+        codes = sequence.base_codes(text)
+        words = words_ending(codes, k)[known_before(codes) >= k]
+        counts = np.bincount(words, minlength=4**k) / max(len(words), 1)
+        row = counts.astype(np.float32)[None]
+        rows.append(row if k <= LARGEST_DENSE_K else csr_matrix(row))
     if k <= LARGEST_DENSE_K:
-        return np.vstack([empty, *shares])
-    from scipy.sparse import csr_matrix, vstack
-
-    return vstack([csr_matrix(empty), *map(csr_matrix, shares)], format="csr")
+        return np.concatenate(rows)
+    return vstack(rows, format="csr")
 
 
 def window_features(
     windows: Sequence[str], sizes: Sequence[int], k: int
 ) -> NDArray[np.float32]:
     """Frequencies of k-mers, both strands combined, in the central `sizes` bp of each window; (N, F)."""
-    cuts = (
-        [window[(len(window) - size) // 2 :][:size] for window in windows]
-        for size in sizes
-    )
-    return np.concatenate([both_strand_frequencies(cut, k) for cut in cuts], axis=1)
+    features = []
+    for size in sizes:
+        middles = [window[(len(window) - size) // 2 :][:size] for window in windows]
+        features.append(both_strand_frequencies(middles, k))
+    return np.concatenate(features, axis=1)
 
 
 def both_strand_frequencies(sequences: Sequence[str], k: int) -> NDArray[np.float32]:
@@ -111,9 +111,8 @@ class KmerTracks:
         self.penalties: NDArray[np.float64] = np.empty(0)
         self.mean = self.scale = self.weight = self.bias = torch.empty(0)
 
-    @torch.inference_mode(
-        False
-    )  # a fit within inference, after a training, also needs gradients
+    # A fit within inference, after a training, also needs gradients.
+    @torch.inference_mode(False)
     @torch.enable_grad()
     def fit(
         self,
@@ -124,41 +123,55 @@ class KmerTracks:
     ) -> Self:
         """Fit to features (N, F) and labels (N, T); the penalty is chosen on the second pair."""
         features, held_out = torch.from_numpy(x), torch.from_numpy(x_valid)
-        labels, valid = (
-            torch.from_numpy(np.asarray(one, np.float32)) for one in (y, y_valid)
-        )
-        kind = self.loss.kind
+        labels = torch.from_numpy(np.asarray(y, np.float32))
+        valid = torch.from_numpy(np.asarray(y_valid, np.float32))
         self.mean, self.scale = features.mean(0), features.std(0).clamp_min(1e-8)
         features = (features - self.mean) / self.scale
         held_out = (held_out - self.mean) / self.scale
         tracks = labels.shape[1]
-        weight = torch.zeros(features.shape[1], tracks)
-        bias = torch.zeros(tracks)
-        if kind != "regression":
+        weight, bias = torch.zeros(features.shape[1], tracks), torch.zeros(tracks)
+        if self.loss.kind != "regression":
             bias = torch.logit(labels.nanmean(0).clamp(1e-6, 1 - 1e-6))
-        best = torch.full((tracks,), torch.inf)
         self.weight, self.bias = weight.clone(), bias.clone()
         self.penalties = np.full(tracks, TRACK_PENALTIES[0])
-        for penalty in (
-            TRACK_PENALTIES
-        ):  # strongest first; each fit is initialized with the previous one
-            weight, bias = _fitted_tracks(
-                features, labels, weight, bias, penalty, self.loss
-            )
-            loss = (
-                (self.loss.terms(held_out @ weight + bias, valid) * _scales(valid))
-                .mean(0)
-                .expand(tracks)
-            )
-            if kind == "multilabel":
+        best = torch.full((tracks,), torch.inf)
+        for penalty in TRACK_PENALTIES:  # each fit starts from the previous one
+            self._minimize(features, labels, weight, bias, penalty)
+            with torch.no_grad():
+                losses = self.loss.terms(held_out @ weight + bias, valid)
+            loss = (losses * _scales(valid)).mean(0).expand(tracks)
+            if self.loss.kind == "multilabel":
                 loss = torch.where(valid.nansum(0) > 0, loss, torch.inf)
             better = loss < best
             if penalty == TRACK_PENALTIES[0]:
                 better |= torch.isinf(loss)
             best = torch.where(better, loss, best)
-            self.weight[:, better], self.bias[better] = weight[:, better], bias[better]
+            self.weight[:, better] = weight.detach()[:, better]
+            self.bias[better] = bias.detach()[better]
             self.penalties[better.numpy()] = penalty
         return self
+
+    def _minimize(
+        self, x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, penalty: float
+    ) -> None:
+        """Fit weight and bias, in place."""
+        parameters = [weight.requires_grad_(), bias.requires_grad_()]
+        optimizer = torch.optim.LBFGS(
+            parameters,
+            max_iter=ITERATIONS,
+            history_size=8,
+            line_search_fn="strong_wolfe",
+        )
+        scales = _scales(y)
+
+        def loss() -> Tensor:
+            optimizer.zero_grad()
+            fit = (self.loss.terms(x @ weight + bias, y) * scales).sum() / len(x)
+            total = fit + penalty / 2 * weight.square().sum()
+            total.backward()  # type: ignore[no-untyped-call]
+            return total
+
+        optimizer.step(loss)  # type: ignore[no-untyped-call]
 
     def logits(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return log-odds (N, T)."""
@@ -174,36 +187,6 @@ class KmerTracks:
         """Return the log-odds (F, T) per unit of each feature, and those of a window without any (T,)."""
         weight = self.weight / self.scale[:, None]
         return weight.numpy(), (self.bias - self.mean @ weight).numpy()
-
-
-def _fitted_tracks(
-    x: Tensor,
-    y: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    penalty: float,
-    losses: LabelLoss,
-) -> tuple[Tensor, Tensor]:
-    weight = weight.clone().requires_grad_()
-    bias = bias.clone().requires_grad_()
-    optimizer = torch.optim.LBFGS(
-        [weight, bias],
-        max_iter=ITERATIONS,
-        history_size=8,
-        line_search_fn="strong_wolfe",
-    )
-
-    scales = _scales(y)
-
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        fit = (losses.terms(x @ weight + bias, y) * scales).sum() / len(x)
-        total = fit + penalty / 2 * weight.square().sum()
-        total.backward()  # type: ignore[no-untyped-call]
-        return total
-
-    optimizer.step(loss)  # type: ignore[no-untyped-call]
-    return weight.detach(), bias.detach()
 
 
 def _scales(labels: Tensor) -> Tensor:
@@ -222,11 +205,13 @@ class Probe(NamedTuple):
     bias: float
     penalty: float  # the chosen inverse strength
 
+    def logits(self, vectors: Matrix) -> NDArray[np.float64]:
+        """Return the log-odds of label 1 (N,) for vectors (N, D)."""
+        return np.asarray(vectors @ self.weights + self.bias)
+
     def predict(self, vectors: Matrix) -> NDArray[np.float64]:
         """Return the probabilities of label 1 (N,) for vectors (N, D)."""
-        from scipy.special import expit
-
-        return np.asarray(expit(vectors @ self.weights + self.bias), np.float64)
+        return np.asarray(expit(self.logits(vectors)))
 
 
 def fit_probe(
@@ -240,45 +225,36 @@ def fit_probe(
     Both classes have equal weight. The penalty is the one of `PROBE_PENALTIES` with the lowest log loss on
     the held-out rows, which are not used for fitting. The same input gives the same result.
     """
-    from sklearn.linear_model import LogisticRegression
-
-    middle, spread = (
-        vectors.mean(axis=0, dtype=np.float64),
-        vectors.std(axis=0, dtype=np.float64),
-    )
-    spread[spread <= 1e-7 * np.abs(middle)] = 1.0  # only rounding errors
-    x = (vectors - middle) / spread
+    mean = vectors.mean(axis=0, dtype=np.float64)
+    std = vectors.std(axis=0, dtype=np.float64)
+    std[std <= 1e-7 * np.abs(mean)] = 1.0  # only rounding errors
+    x = (vectors - mean) / std
     probes = []
     # Strongest penalty first, each fit initialized with the previous one: weak penalties would take longest.
     model = LogisticRegression(class_weight="balanced", max_iter=1000, warm_start=True)
     for penalty in PROBE_PENALTIES:
-        fit_regression(
-            model.set_params(C=penalty), x, labels, f"linear probe with C={penalty:g}"
-        )
-        weights = model.coef_[0] / spread
-        probes.append(
-            Probe(weights, float(model.intercept_[0] - middle @ weights), penalty)
-        )
-
-    def loss(probe: Probe) -> float:
-        """Mean log loss, both classes weighted equally."""
-        found = probe.predict(held_out)
-        losses = -np.log(
-            np.maximum(np.where(held_out_labels == 1, found, 1 - found), 1e-12)
-        )
-        return float(
-            np.mean([losses[held_out_labels == label].mean() for label in (0, 1)])
-        )
-
-    return min(probes, key=loss)
+        model.set_params(C=penalty)
+        fit_regression(model, x, labels, f"linear probe with C={penalty:g}")
+        weights = model.coef_[0] / std
+        bias = float(model.intercept_[0] - mean @ weights)
+        probes.append(Probe(weights, bias, penalty))
+    return min(
+        probes,
+        key=lambda probe: balanced_log_loss(probe.logits(held_out), held_out_labels),
+    )
 
 
 def fit_regression(model: Any, x: Any, labels: NDArray[Any], what: str) -> None:
     """Fit a scikit-learn model; early stops are logged."""
-    from sklearn.exceptions import ConvergenceWarning
-
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         model.fit(x, labels)
     if any(issubclass(warning.category, ConvergenceWarning) for warning in caught):
         log(f"{what} stopped before convergence")
+
+
+def balanced_log_loss(logits: ArrayLike, labels: NDArray[Any]) -> float:
+    """Mean log loss of log-odds (N,) of label 1, both classes weighted equally; nats."""
+    signs = np.where(labels == 1, -1, 1)
+    losses = np.logaddexp(0, signs * np.asarray(logits, np.float64))
+    return float(np.mean([losses[labels == label].mean() for label in (0, 1)]))

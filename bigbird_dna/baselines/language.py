@@ -75,11 +75,11 @@ class HiddenSpans(NamedTuple):
 
     def apart(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Bases between each span and the previous one, and the next one, (M,) each."""
+        if not len(self.starts):
+            return self.starts, self.ends
         gaps = self.starts[1:] - self.ends[:-1]
         size = len(self.codes)
-        return np.append(size, gaps)[: len(self.starts)], np.append(gaps, size)[
-            -len(self.starts) :
-        ]
+        return np.append(size, gaps), np.append(gaps, size)
 
 
 class DocumentBases:
@@ -88,10 +88,8 @@ class DocumentBases:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.lengths = tokenizer.piece_lengths.astype(np.int64)  # (V,)
         covering = np.flatnonzero(self.lengths)
-        self._codes = base_codes(
-            "".join(tokenizer.decode([index]) for index in covering.tolist())
-        )
-        assert len(self._codes) == self.lengths.sum()
+        texts = [tokenizer.decode([index]) for index in covering.tolist()]
+        self._codes = base_codes("".join(texts))
         self._starts = np.cumsum(self.lengths) - self.lengths
 
     def codes(self, document: Tokens) -> NDArray[np.uint8]:
@@ -107,11 +105,11 @@ class DocumentBases:
         """Concatenated documents, a few megabases at a time, with the spans of their hidden tokens."""
         parts: list[HiddenSpans] = []
         size = 0
-        for document, places in zip(documents, hidden, strict=True):
+        for document, positions in zip(documents, hidden, strict=True):
             ends = np.cumsum(self.lengths[document])
             codes = np.append(self.codes(document), np.uint8(UNKNOWN))
-            starts = size + (ends - self.lengths[document])[places]
-            parts.append(HiddenSpans(codes, starts, size + ends[places]))
+            starts = size + (ends - self.lengths[document])[positions]
+            parts.append(HiddenSpans(codes, starts, size + ends[positions]))
             size += len(codes)
             if size >= BATCH:
                 yield HiddenSpans(*map(np.concatenate, zip(*parts, strict=True)))
@@ -134,23 +132,23 @@ class BaseModel(NamedTuple):
         chosen: NDArray[np.integer] | None = None,
     ) -> Floats:
         """Bits (M,) of all hidden tokens, or of the `chosen` ones, ascending."""
-        (seen, both), found, done = view, [np.zeros(0)], 0
+        seen, both = view
+        bits, done = [np.zeros(0)], 0
         for spans in self.token_bases.batches(*held_out):
-            size = len(spans.starts)
-            of: Tokens = np.arange(size)
+            rows: Tokens = np.arange(len(spans.starts))
             if chosen is not None:
-                of = chosen[(chosen >= done) & (chosen < done + size)] - done
-            done += size
-            before, behind = (
-                (None, None) if seen else (bases[of] for bases in spans.apart())
-            )
-            where = spans.codes, spans.starts[of], spans.ends[of], order, before
-            found.append(
-                self.markov.two_sided(*where, behind)
-                if both
-                else self.markov.one_sided(*where)
-            )
-        return np.concatenate(found)
+                rows = chosen[(chosen >= done) & (chosen < done + len(rows))] - done
+            done += len(spans.starts)
+            before, behind = (None, None)
+            if not seen:
+                before, behind = (gaps[rows] for gaps in spans.apart())
+            starts, ends = spans.starts[rows], spans.ends[rows]
+            where = spans.codes, starts, ends, order, before
+            if both:
+                bits.append(self.markov.two_sided(*where, behind))
+            else:
+                bits.append(self.markov.one_sided(*where))
+        return np.concatenate(bits)
 
 
 @dataclass(frozen=True)
@@ -162,34 +160,27 @@ class LanguageBaselines:
     base_orders: dict[View, int]
 
     def evaluate(self, held_out: MaskedTokens) -> MaskedTokenBits:
-        """Bits of hidden tokens; `ValueError` for a token that contains other letters than A, C, G and T."""
-        ids = [document[places] for document, places in zip(*held_out, strict=True)]
-        lengths = self.bases.token_bases.lengths[
-            np.concatenate([np.zeros(0, np.int64), *ids])
-        ]
+        """Bits of hidden tokens."""
+        none = np.zeros(0, np.int64)
+        tokens = [text[positions] for text, positions in zip(*held_out, strict=True)]
+        lengths = self.bases.token_bases.lengths[np.concatenate([none, *tokens])]
         bits = {
             UNIFORM: 2.0 * lengths,
             UNIGRAM: token_bits(self.tokens.unigram, held_out, seen=True),
         }
         notes = {UNIFORM: "2 bits per base", UNIGRAM: "token frequencies"}
         strands = "both strands" if self.bases.markov.both_strands else "one strand"
-        several = len(self.base_orders) > 1
-        for names, of_tokens in (
-            ((TOKENS_LEFT, TOKENS_BOTH), True),
-            ((BASES_LEFT, BASES_BOTH), False),
-        ):
-            for view, order in self.base_orders.items():
-                name = names[view[1]] + (ONE_AT_A_TIME if view[0] and several else "")
-                if of_tokens:
-                    bits[name], notes[name] = (
-                        self.tokens.bits(held_out, view),
-                        self._token_note(view),
-                    )
-                else:
-                    bits[name] = self.bases.bits(held_out, order, view)
-                    notes[name] = f"order {order}, {strands}"
-        order_of = PREDICTORS if several else LEFT_PREDICTORS
-        return MaskedTokenBits({name: bits[name] for name in order_of}, lengths, notes)
+        for view, order in self.base_orders.items():
+            seen, both = view
+            end = ONE_AT_A_TIME if seen and len(self.base_orders) > 1 else ""
+            name = (TOKENS_BOTH if both else TOKENS_LEFT) + end
+            bits[name] = self.tokens.bits(held_out, view)
+            notes[name] = self._token_note(view)
+            name = (BASES_BOTH if both else BASES_LEFT) + end
+            bits[name] = self.bases.bits(held_out, order, view)
+            notes[name] = f"order {order}, {strands}"
+        names = PREDICTORS if len(self.base_orders) > 1 else LEFT_PREDICTORS
+        return MaskedTokenBits({name: bits[name] for name in names}, lengths, notes)
 
     def _token_note(self, view: View) -> str:
         model = self.tokens.best[view]
@@ -233,27 +224,16 @@ def fit_language_baselines(
     token_bases = DocumentBases(tokenizer)
     log(f"Markov models over bases: counting in {len(training):,} documents")
     markov = Markov(base_order, both_strands=both_strands)
-    markov.fit(
-        map(
-            token_bases.codes,
-            progress(training, "counting bases", len(training), "documents"),
-        )
-    )
-    documents = [text for text, places in zip(*validation, strict=True) if len(places)]
-    size = sum(int(token_bases.lengths[document].sum()) for document in documents)
-    markov.mix(
-        token_bases.codes(documents[index])
-        for index in evenly(len(documents), CHOOSING_BASES / size)
-    )
-    bases, orders = BaseModel(markov, token_bases), range(base_order + 1)
-
-    def best_order(view: View) -> int:
-        """Return the order with the fewest bits on the chosen validation tokens."""
-        tried = progress(orders, "orders of Markov models", len(orders))
-        return int(
-            np.argmin(
-                [bases.bits(validation, order, view, chosen).sum() for order in tried]
-            )
-        )
-
-    return LanguageBaselines(tokens, bases, {view: best_order(view) for view in views})
+    documents = progress(training, "counting bases", len(training), "documents")
+    markov.fit(map(token_bases.codes, documents))
+    texts = [text for text, hide in zip(*validation, strict=True) if len(hide)]
+    size = sum(int(token_bases.lengths[text].sum()) for text in texts)
+    sampled = evenly(len(texts), CHOOSING_BASES / size)
+    markov.mix(token_bases.codes(texts[index]) for index in sampled)
+    bases = BaseModel(markov, token_bases)
+    orders = {}
+    for view in views:
+        tried = progress(range(base_order + 1), "orders of Markov models")
+        bits = [bases.bits(validation, order, view, chosen).sum() for order in tried]
+        orders[view] = int(np.argmin(bits))
+    return LanguageBaselines(tokens, bases, orders)

@@ -32,7 +32,8 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.genome.sequence import UNKNOWN, known_before, turned_word, words_ending
+from bigbird_dna.baselines.kmers import other_strand
+from bigbird_dna.genome.sequence import known_before, words_ending
 
 # Axes: M spans, those of one `_Shape` computed together; S states.
 
@@ -43,36 +44,29 @@ LONGEST_STATE = 8
 SMALLEST = 1e-9
 _COARSE = 2.0 ** np.arange(-2, 23)
 _FINE = 2.0 ** np.linspace(-0.75, 0.75, 7)
-SLICE = 1 << 22  # bases counted at a time
 STATES = 1 << 17  # of all spans computed at a time: 1 MB, about the size of a cache
 STEPS = 8  # steps after which sums are rescaled to avoid underflow
 
 Codes = NDArray[np.integer]  # base codes 0 to 4
 Words = NDArray[np.int64]
-Counts = NDArray[np.signedinteger]
 Floats = NDArray[np.float64]
 
 
 class Markov:
     """Probabilities of bases given the `order` (0 to 12) preceding bases, or those on both sides.
 
-    Order 12 needs 0.36 GB for counts during fitting (0.7 for 1 Gb and more; briefly twice that), and 0.36 GB
-    afterwards.
+    Order 12 needs 0.7 GB for counts during fitting (briefly twice that), and 0.36 GB afterwards.
     """
 
     def __init__(
         self, order: int = LARGEST_ORDER, *, both_strands: bool = True
     ) -> None:
-        if not 0 <= order <= LARGEST_ORDER:
-            raise ValueError(f"order must be from 0 to {LARGEST_ORDER}, not {order}")
-        self.order = order
-        self.both_strands = both_strands
+        self.order, self.both_strands = order, both_strands
         self.strengths: list[float] = []  # a_0 to a_order, once chosen
-        self.validation: list[
-            float
-        ] = []  # bits per base by order, on the data for choosing strengths
-        self._counts: list[Counts] = []
+        # Bits per base by order, on the data for choosing strengths.
+        self.validation: list[float] = []
         self.tables: list[NDArray[np.float32]] = []  # P_k, (4 ** k, 4), by k
+        self._counts: list[Words] = []
 
     def fit(self, sequences: Iterable[Codes]) -> Self:
         """Count in `sequences`, 1-D arrays of base codes: A 0, C 1, G 2, T 3, N 4; each is read once.
@@ -82,7 +76,6 @@ class Markov:
         self._counts = count_words(
             sequences, self.order + 1, both_strands=self.both_strands
         )
-        self.tables, self.strengths, self.validation = [], [], []
         if not self._counts[0].any():
             raise ValueError("a Markov model needs at least one training base")
         return self
@@ -92,185 +85,127 @@ class Markov:
 
         This needs 100 bytes per base: a few megabases suffice.
         """
-        self._require_counts()
-        parts, runs = [np.zeros(0, np.int64)], [np.zeros(0, np.int8)]
-        for sequence in sequences:
-            codes = checked_codes(sequence)
+        words, runs = [], []
+        for codes in sequences:
             run = known_before(codes)
-            parts.append(words_ending(codes, self.order + 1)[run > 0])
+            words.append(words_ending(codes, self.order + 1)[run > 0])
             runs.append(np.minimum(run[run > 0], self.order + 1).astype(np.int8))
-        ending, known = np.concatenate(parts), np.concatenate(runs)
-        if not len(ending):
-            raise ValueError("choosing strengths needs at least one known base")
+        ending, known = np.concatenate(words), np.concatenate(runs)
         probabilities = np.full(len(ending), 0.25)
         strengths = []
         self.validation = []
         for order, counts in enumerate(self._counts):
-            found = np.flatnonzero(known > order)
-            words = ending[found] & (4 ** (order + 1) - 1)
-            own = counts[words].astype(np.float64)
-            total = counts.reshape(-1, 4)[words >> 2].sum(1, dtype=np.float64)
-            strength = _best_strength(own, total, probabilities[found])
-            probabilities[found] = (own + strength * probabilities[found]) / (
-                total + strength
-            )
+            rows = np.flatnonzero(known > order)
+            word = ending[rows] & (4 ** (order + 1) - 1)
+            count = counts[word].astype(np.float64)
+            total = counts.reshape(-1, 4)[word >> 2].sum(1).astype(np.float64)
+            lower = probabilities[rows]
+            strength = _best_strength(count, total, lower)
+            probabilities[rows] = (count + strength * lower) / (total + strength)
             strengths.append(strength)
             self.validation.append(float(-np.log2(probabilities).mean()))
         return self.smooth(strengths)
 
     def smooth(self, strengths: Sequence[float]) -> Self:
         """Convert the counts, which are discarded, to probabilities with given strengths a_0 to a_order."""
-        self._require_counts()
-        if len(strengths) != self.order + 1 or not min(strengths) > 0:
-            raise ValueError(
-                f"expected {self.order + 1} strengths above 0, got {[*strengths]}"
-            )
         lower = np.full((1, 4), 0.25, np.float32)
-        tables: list[NDArray[np.float32]] = []
-        while self._counts:
-            strength = np.float32(strengths[len(tables)])
+        self.tables, self.strengths = [], [*map(float, strengths)]
+        for strength in np.array(strengths, np.float32):
             counts = self._counts.pop(0).reshape(-1, *lower.shape)
             table = np.empty(counts.shape, np.float32)
             for part, source in zip(table, counts, strict=True):  # by the oldest base
-                totals = source.sum(1, keepdims=True, dtype=np.int64).astype(np.float32)
+                totals = source.sum(1, keepdims=True).astype(np.float32)
                 part[:] = (source + strength * lower) / (totals + strength)
             lower = np.maximum(table.reshape(-1, 4), np.float32(SMALLEST))
-            tables.append(lower)
-        self.tables, self.strengths = tables, [*map(float, strengths)]
+            self.tables.append(lower)
         return self
 
     def one_sided(
         self,
-        sequence: Codes,
-        starts: NDArray[np.integer],
-        ends: NDArray[np.integer],
+        codes: Codes,
+        starts: Words,
+        ends: Words,
         order: int | None = None,
-        before: NDArray[np.integer] | None = None,
+        before: Words | None = None,
     ) -> Floats:
-        """Bits (M,) of the bases [start, end) of a sequence, given the preceding bases.
+        """Bits (M,) of the known bases [start, end) of a sequence, given the preceding bases.
 
         If fewer than `order` bases (None: the model's order) before a base are known, up to an N or the
         sequence's start, the order is their number. `before` (M,) limits the bases used before each span,
-        None: no limit. `ValueError` for a span that is empty, exceeds an end, or contains an N.
+        None: no limit.
         """
-        codes, first, last, order = self._checked(sequence, starts, ends, order)
-        lengths = last - first
-        places = np.repeat(first - np.cumsum(lengths) + lengths, lengths) + np.arange(
-            lengths.sum()
-        )
-        known = np.minimum(known_before(codes)[places] - 1, order)
+        if not len(starts):
+            return np.zeros(0)
+        order = self.order if order is None else order
+        lengths = ends - starts
+        offsets = np.cumsum(lengths) - lengths
+        positions = np.repeat(starts - offsets, lengths) + np.arange(lengths.sum())
+        known = np.minimum(known_before(codes)[positions] - 1, order)
         if before is not None:
-            known = np.minimum(known, np.repeat(before - first, lengths) + places)
-        words = words_ending(codes, order + 1)[places]
-        bits = np.zeros(len(places))
+            limit = np.repeat(before - starts, lengths) + positions
+            known = np.minimum(known, limit)
+        words = words_ending(codes, order + 1)[positions]
+        bits = np.zeros(len(positions))
         for depth in np.unique(known):
-            of = known == depth
-            bits[of] = -np.log2(
-                self.tables[depth]
-                .ravel()[words[of] % 4 ** (depth + 1)]
-                .astype(np.float64)
-            )
-        return (
-            np.add.reduceat(bits, np.cumsum(lengths) - lengths)
-            if len(lengths)
-            else np.zeros(0)
-        )
+            rows = known == depth
+            table = self.tables[depth].ravel()
+            chances = table[words[rows] % 4 ** (depth + 1)]
+            bits[rows] = -np.log2(chances.astype(np.float64))
+        return np.add.reduceat(bits, offsets)
 
     def two_sided(
         self,
-        sequence: Codes,
-        starts: NDArray[np.integer],
-        ends: NDArray[np.integer],
+        codes: Codes,
+        starts: Words,
+        ends: Words,
         order: int | None = None,
-        before: NDArray[np.integer] | None = None,
-        behind: NDArray[np.integer] | None = None,
+        before: Words | None = None,
+        behind: Words | None = None,
     ) -> Floats:
-        """Bits (M,) of the bases [start, end) of a sequence, given the bases on *both* sides.
+        """Bits (M,) of the known bases [start, end) of a sequence, given the bases on *both* sides.
 
         Bases on a side are used up to the first N or the sequence's end, or as many as `before` and `behind`
         (M,) allow. If only d < k bases before a base are known, its probability is that of order d. Spans of
         more than `LONGEST_STATE` bases use at most that order, because the sum over paths needs time and
-        memory proportional to 4 ** order. `ValueError` as in `one_sided`.
+        memory proportional to 4 ** order.
         """
-        codes, first, last, order = self._checked(sequence, starts, ends, order)
-        lengths = last - first
+        order = self.order if order is None else order
+        lengths = ends - starts
         orders = np.where(lengths > LONGEST_STATE, min(order, LONGEST_STATE), order)
-        left = np.where(first > 0, known_before(codes)[first - 1], 0)
-        reverse = known_before(codes[::-1])[::-1]
-        right = np.where(
-            last < len(codes), reverse[np.minimum(last, len(codes) - 1)], 0
-        )
+        left = np.append(known_before(codes), 0)[starts - 1]  # 0 at the start
+        right = np.append(known_before(codes[::-1])[::-1], 0)[ends]
         left = left if before is None else np.minimum(left, before)
         right = right if behind is None else np.minimum(right, behind)
-        shapes = np.stack(
-            [lengths, orders, np.minimum(left, orders), np.minimum(right, orders)],
-            axis=1,
-        )
+        left, right = np.minimum(left, orders), np.minimum(right, orders)
         words = words_ending(codes, max(order, 1))
-        bits = np.zeros(len(first))
-        kinds, which = np.unique(shapes, axis=0, return_inverse=True)
+        bits = np.zeros(len(starts))
+        kinds, which = np.unique(
+            np.stack([lengths, orders, left, right], axis=1),
+            axis=0,
+            return_inverse=True,
+        )
         for number, kind in enumerate(kinds.tolist()):
             shape = _Shape(*kind)
             members = np.flatnonzero(which.ravel() == number)
-            chunk = max(STATES // 4 ** min(shape.length, shape.order), 1)
-            for start in range(0, len(members), chunk):
-                chosen = first[members[start : start + chunk]]
-                context = words[chosen - 1] % 4**shape.left
-                path = codes[
-                    chosen[:, None] + np.arange(shape.length + shape.right)
-                ].astype(np.int64)
-                own = _path(self.tables, shape, context, path)
-                whole = _all_paths(self.tables, shape, context, path)
-                # Negative only by rounding.
-                bits[members[start : start + chunk]] = np.maximum(whole - own, 0.0)
+            size = max(STATES // 4 ** min(shape.length, shape.order), 1)
+            for first in range(0, len(members), size):
+                rows = members[first : first + size]
+                context = words[starts[rows] - 1] % 4**shape.left
+                offsets = np.arange(shape.length + shape.right)
+                path = codes[starts[rows, None] + offsets].astype(np.int64)
+                total = _all_paths(self.tables, shape, context, path)
+                difference = total - _path(self.tables, shape, context, path)
+                bits[rows] = np.maximum(difference, 0.0)  # negative only by rounding
         return bits
 
-    def _require_counts(self) -> None:
-        if not self._counts:
-            raise ValueError("the Markov model has no counts; call fit first")
 
-    def _checked(
-        self,
-        sequence: Codes,
-        starts: NDArray[np.integer],
-        ends: NDArray[np.integer],
-        order: int | None,
-    ) -> tuple[Codes, Words, Words, int]:
-        """A valid sequence, starts and ends (M,) of spans of known bases, and order; else `ValueError`."""
-        if not self.tables:
-            raise ValueError(
-                "the Markov model has no probabilities; call fit and mix first"
-            )
-        if order is not None and not 0 <= order <= self.order:
-            raise ValueError(f"order must be from 0 to {self.order}, not {order}")
-        codes = checked_codes(sequence)
-        first, last = (
-            np.asarray(starts, dtype=np.int64),
-            np.asarray(ends, dtype=np.int64),
-        )
-        if first.ndim != 1 or first.shape != last.shape:
-            raise ValueError(
-                f"starts {first.shape} and ends {last.shape} must be 1-D with equal lengths"
-            )
-        wrong = np.flatnonzero((first < 0) | (first >= last) | (last > len(codes)))
-        if not wrong.size:
-            unknown = np.append(0, np.cumsum(codes >= UNKNOWN))
-            wrong = np.flatnonzero(unknown[last] > unknown[first])
-        if wrong.size:
-            start, end = first[wrong[0]], last[wrong[0]]
-            raise ValueError(
-                f"{start} to {end} is not a span of known bases in a sequence of {len(codes)}"
-            )
-        return codes, first, last, self.order if order is None else order
-
-
-def _best_strength(own: Floats, total: Floats, lower: Floats) -> float:
+def _best_strength(count: Floats, total: Floats, lower: Floats) -> float:
     """The strength with the lowest cost: the best power of two, then the best of values around it."""
 
     def cost(strength: float) -> float:
-        return -float(np.log((own + strength * lower) / (total + strength)).sum())
+        return -float(np.log((count + strength * lower) / (total + strength)).sum())
 
-    if not len(own):
+    if not len(count):
         return 1.0
     coarse = min(_COARSE.tolist(), key=cost)
     return float(min((coarse * _FINE).tolist(), key=cost))
@@ -278,85 +213,34 @@ def _best_strength(own: Floats, total: Floats, lower: Floats) -> float:
 
 def count_words(
     sequences: Iterable[Codes], longest: int, *, both_strands: bool
-) -> list[Counts]:
+) -> list[Words]:
     """Tables of counts by number of bases, from one to `longest`: table n − 1, (4 ** n,), counts words of n.
 
     Every known base is counted once in table n with the n − 1 preceding bases, if these are known. With both
-    strands, each sequence's reverse complement is also counted. Counts have 4 bytes, or 8 from 1 Gb of both
-    strands on, to avoid overflow.
+    strands, each sequence's reverse complement is also counted.
     """
-    tables: list[Counts] = [np.zeros(4**n, np.int32) for n in range(1, longest + 1)]
-    places = 0
-    for sequence in sequences:
-        codes = checked_codes(sequence)
-        places += len(codes) * (1 + both_strands)
-        if places > np.iinfo(np.int32).max and tables[0].dtype == np.int32:
-            tables = [table.astype(np.int64) for table in tables]
-        for start in range(0, len(codes), SLICE):
-            _count_slice(tables, codes, start, both_strands)
+    tables = [np.zeros(4**n, np.int64) for n in range(1, longest + 1)]
+    for codes in sequences:
+        words, known = words_ending(codes, longest), known_before(codes)
+        np.add.at(tables[-1], words[known >= longest], 1)
+        _count_starts(tables, words, known)
+        if both_strands:
+            turned = other_strand(codes)
+            _count_starts(tables, words_ending(turned, longest), known_before(turned))
     if both_strands:
-        tables[-1] += _turned(tables[-1])
-    # So far each place is counted only in the longest word that ends there; add the shorter words.
+        # The reverse complement of a word has the opposite digits in the opposite order.
+        digits = tables[-1].reshape((4,) * longest)
+        tables[-1] += digits.transpose().ravel()[::-1]
+    # So far each base is counted only in the longest word that ends there; add the shorter words.
     for shorter, longer in zip(reversed(tables[:-1]), reversed(tables), strict=False):
-        shorter += longer.reshape(4, -1).sum(0, dtype=longer.dtype)
+        shorter += longer.reshape(4, -1).sum(0)
     return tables
 
 
-def checked_codes(sequence: Codes) -> Codes:
-    """`sequence` itself; `ValueError` unless it is 1-D with integers from 0 to 4."""
-    codes = np.asarray(sequence)
-    if codes.ndim != 1 or not (
-        np.issubdtype(codes.dtype, np.integer) or not codes.size
-    ):
-        raise ValueError(
-            f"bases must be a 1-D array of integers, not {codes.ndim}-D {codes.dtype}"
-        )
-    if codes.size and not 0 <= codes.min() <= codes.max() <= UNKNOWN:
-        raise ValueError(
-            f"base codes must be from 0 to {UNKNOWN}, found {codes.min()} to {codes.max()}"
-        )
-    return codes
-
-
-def _count_slice(
-    tables: list[Counts], codes: Codes, start: int, both_strands: bool
-) -> None:
-    """Count the longest word, up to that of the last table, that ends at each place of a slice.
-
-    On the other strand, only words at the ends of a run are counted here; the rest is derived from the table.
-    """
-    longest = len(tables)
-    first, stop = max(start - longest + 1, 0), min(start + SLICE, len(codes))
-    words = words_ending(codes[first:stop], longest)[start - first :]
-    known = known_before(codes[first:stop])[start - first :]
-    full = known >= longest
-    np.add.at(
-        tables[-1], words if full.all() else words[full], tables[-1].dtype.type(1)
-    )
-    for place in np.flatnonzero((known > 0) & ~full):
-        bases = int(known[place])
-        tables[bases - 1][words[place] % 4**bases] += 1
-    if not both_strands:
-        return
-    follows = stop < len(codes) and codes[stop] < UNKNOWN
-    for place in np.flatnonzero((known > 0) & (np.append(known[1:], follows) == 0)):
-        for bases in range(1, min(longest - 1, int(known[place])) + 1):
-            tables[bases - 1][turned_word(words[place] % 4**bases, bases)] += 1
-
-
-def _turned(table: Counts) -> Counts:
-    """The table (4 ** n,) of the reverse complements: the count of word w is at w's reverse complement."""
-    bases = (len(table).bit_length() - 1) // 2
-    front = bases // 2
-    back = bases - front
-    grid = table.reshape(4**front, 4**back)
-    rows = turned_word(np.arange(4**front), front)
-    columns = turned_word(np.arange(4**back), back)
-    # The complement of the back comes first; the number of rows at a time fits in the cache.
-    found = np.empty((4**back, 4**front), table.dtype)
-    for start in range(0, len(found), 64):
-        found[start : start + 64] = grid[:, columns[start : start + 64]].T[:, rows]
-    return found.ravel()
+def _count_starts(tables: list[Words], words: Words, known: Words) -> None:
+    """Count the words that end in the first bases after an N, which have fewer bases than the last table's."""
+    for bases, table in enumerate(tables[:-1], start=1):
+        np.add.at(table, words[known == bases] % 4**bases, 1)
 
 
 class _Shape(NamedTuple):
@@ -419,5 +303,4 @@ def _all_paths(
         if (step if step < length else step - length) % STEPS == STEPS - 1:
             scale = sums.sum(1)
             sums, bits = sums / scale[:, None], bits + np.log2(scale)
-    whole: Floats = bits + np.log2(sums.sum(1))
-    return whole
+    return bits + np.log2(sums.sum(1))

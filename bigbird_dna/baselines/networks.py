@@ -7,8 +7,7 @@ like the padding of convolutions beyond a contig's end.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self, cast
@@ -18,10 +17,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from bigbird_dna.baselines.kmers import base_codes, other_strand
 from bigbird_dna.baselines.windows import LabeledWindows as Windows
-from bigbird_dna.baselines.windows import Probabilities, TextWindows, blocks
+from bigbird_dna.baselines.windows import Probabilities, TextWindows
 from bigbird_dna.config import TrainingConfig
 from bigbird_dna.config.training import FinetuningConfig
 from bigbird_dna.data.chromatin import sample
@@ -40,32 +40,6 @@ from bigbird_dna.training.task import Training, TrainingResult, fit
 def one_hot(codes: Tensor) -> Tensor:
     """Convert (B, L) codes to (B, 4, L) zeros and ones, float32, with N as zeros."""
     return F.one_hot(codes.long(), UNKNOWN + 1)[..., :UNKNOWN].transpose(1, 2).float()
-
-
-def count_products(network: nn.Module, example: Tensor) -> int:
-    """Count products with weights of convolutions, dense layers and LSTMs in a forward pass of `example`."""
-    counted = 0
-
-    def count(module: nn.Module, given: tuple[Tensor, ...], result: Any) -> None:
-        nonlocal counted
-        weights = sum(
-            one.numel() for one in module.parameters(recurse=False) if one.dim() > 1
-        )
-        if isinstance(module, nn.Conv1d):
-            counted += weights * result.shape[0] * result.shape[2]
-        elif isinstance(module, nn.Linear):
-            counted += weights * math.prod(result.shape[:-1])
-        elif isinstance(module, nn.LSTM):
-            counted += weights * given[0].shape[0] * given[0].shape[1]
-
-    handles = [module.register_forward_hook(count) for module in network.modules()]
-    training = network.training
-    with torch.no_grad():
-        network.eval()(example)
-    network.train(training)
-    for handle in handles:
-        handle.remove()
-    return counted
 
 
 # Axes: N windows, L bases, T labels.
@@ -101,10 +75,9 @@ class DrawnTexts(TextWindows):
     ) -> None:
         super().__init__(sequences, labels)
         self.draws, self.both_strands = draws, both_strands
-        everything = self.labels(np.arange(self.shape[0]))
-        self.shares = np.asarray(
-            np.nanmean(everything, axis=0) if shares is None else shares, np.float64
-        )
+        if shares is None:
+            shares = np.nanmean(self.labels(np.arange(self.shape[0])), axis=0)
+        self.shares = np.asarray(shares, np.float64)
 
     def draw(self, step: int, first: int, count: int) -> tuple[list[str], NDArray[Any]]:
         rows, cuts = self.draws.at(step, first, count)
@@ -135,9 +108,11 @@ class OneHotNetwork(nn.Module):
     def __init__(self, inner: nn.Module, length: int) -> None:
         super().__init__()
         self.inner = inner
-        self.products_a_token = (
-            count_products(inner, torch.zeros(1, 4, length)) / length
-        )
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            inner.eval()(torch.zeros(1, 4, length))
+        inner.train()
+        # Of convolutions and dense layers; an operation per product and per sum.
+        self.products_a_token = counter.get_total_flops() / 2 / length
 
     def forward(self, codes: Tensor) -> Tensor:
         return self.inner(one_hot(codes))  # type: ignore[no-any-return]
@@ -222,26 +197,24 @@ class NetworkBaseline(Training[OneHotNetwork]):
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        if self.trained is None:
-            raise ValueError(f"{self.name}: call `fit` before `predict`")
+        assert self.trained is not None, "call `fit` first"
         if not sequences:
             return np.zeros((0, self.learned.shape[1]), np.float32)
         codes = base_codes(sequences)
-        strands = (
-            (codes, other_strand(codes)) if self.settings.both_strands else (codes,)
-        )
-        network = self.trained.network
-        found = [
-            np.concatenate([*_logits(network, one, self.device)]) for one in strands
+        strands = [codes]
+        if self.settings.both_strands:
+            strands.append(other_strand(codes))
+        network, loss = self.trained.network, self.settings.loss
+        predictions = [
+            loss.predictions(_logits(network, strand, self.device))
+            for strand in strands
         ]
-        return np.asarray(
-            np.mean([self.settings.loss.predictions(one) for one in found], axis=0),
-            np.float32,
-        )
+        return np.asarray(np.mean(predictions, axis=0), np.float32)
 
     def finish(self) -> None:
-        if self.trained is not None:
-            self.trained.store.remove()
+        """Remove the checkpoints."""
+        assert self.trained is not None
+        self.trained.store.remove()
 
 
 class CnnProm(nn.Module):
@@ -281,15 +254,10 @@ class NetworkObjective(Objective):
         device: torch.device,
     ) -> None:
         self.learned, self.settings, self.device = learned, settings, device
-        rows = sample(
-            np.arange(held_out.shape[0]),
-            settings.evaluated,
-            (settings.training.seed, 5),
-        )
-        self.evaluated, self.labels = (
-            base_codes(held_out.sequences(rows)),
-            held_out.labels(rows),
-        )
+        seed = settings.training.seed, 5
+        rows = sample(np.arange(held_out.shape[0]), settings.evaluated, seed)
+        self.evaluated = base_codes(held_out.sequences(rows))
+        self.labels = held_out.labels(rows)
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         sequences, labels = self.learned.draw(step, first, count)
@@ -313,17 +281,16 @@ class NetworkObjective(Objective):
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         """Return loss and metric of held-out windows, on one strand."""
-        logits = np.concatenate([*_logits(network, self.evaluated, self.device)])
+        logits = _logits(network, self.evaluated, self.device)
         return self.settings.loss.metrics(logits, self.labels)
 
 
 def _logits(
     network: nn.Module, codes: NDArray[np.uint8], device: torch.device
-) -> Iterator[NDArray[np.float32]]:
-    """Yield the logits (n, T) of consecutive parts of windows (N, L)."""
-    size = max(1, min(_AT_ONCE, _BASES_AT_ONCE // max(codes.shape[1], 1)))
+) -> NDArray[np.float32]:
+    """Return the logits (N, T) of windows (N, L), computed in parts."""
+    size = max(1, min(_AT_ONCE, _BASES_AT_ONCE // codes.shape[1]))
     with torch.inference_mode():
-        for part in blocks(len(codes), size):
-            yield (
-                network(torch.from_numpy(codes[part]).to(device)).float().cpu().numpy()
-            )
+        parts = torch.from_numpy(codes).split(size)
+        logits = [network(part.to(device)).float().cpu() for part in parts]
+        return torch.cat(logits).numpy()

@@ -13,8 +13,7 @@ their keys. Its key is `id of its first n−1 tokens × symbols + last token`: e
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,34 +31,29 @@ Tokens = NDArray[np.integer]
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """The n-grams of one length, in the form needed for probabilities."""
 
     keys: Ids  # (types,) ascending
     counts: NDArray[np.int32]  # (types,) adjusted counts c(hw)
     totals: NDArray[np.int32]  # (contexts,) c(h·), 0 if h was never continued
-    backoff: NDArray[np.float64]  # (contexts,) gamma(h), 1 if c(h·) is 0
-    discounts: NDArray[np.float64]  # (4,) for counts 0, 1, 2, and 3 or more
+    backoff: Floats  # (contexts,) gamma(h), 1 if c(h·) is 0
+    discounts: Floats  # (4,) for counts 0, 1, 2, and 3 or more
 
 
-@dataclass(frozen=True, slots=True)
-class Types:
+class Types(NamedTuple):
     """The distinct n-grams of one length in a text."""
 
     keys: Ids  # (types,)
     occurrences: NDArray[np.int32]  # (types,)
     ends: NDArray[np.int32]  # (types,) a position in the text at which the n-gram ends
     at: NDArray[np.int32]  # (text,) id of the n-gram that ends here, −1 if none
-    number_of_contexts: int
-    boundary_first: NDArray[
-        np.bool_
-    ]  # (types,) whether the first token is the boundary
+    contexts: int  # number of shorter n-grams
+    boundary_first: NDArray[np.bool_]  # (types,) whether the boundary is first
 
 
 def extend(types: Types | None, text: NDArray[np.int32], symbols: int) -> Types:
     """The n-grams one token longer than `types` (None: single tokens); a boundary can only come first."""
-    at = np.full(len(text), -1, dtype=np.int32)
     if types is None:
         positions = np.arange(len(text), dtype=np.int32)
         keys = text.astype(np.int64)
@@ -74,28 +68,21 @@ def extend(types: Types | None, text: NDArray[np.int32], symbols: int) -> Types:
     positions, keys = positions[order], keys[order]
     del order
     new = np.append(np.True_, keys[1:] != keys[:-1])[: len(keys)]
+    at = np.full(len(text), -1, dtype=np.int32)
     at[positions] = np.cumsum(new, dtype=np.int32) - 1
     first = np.flatnonzero(new)
     occurrences = np.diff(np.append(first, len(keys))).astype(np.int32)
     keys, ends = keys[first], positions[first]
     if types is None:
         return Types(keys, occurrences, ends, at, 1, keys == symbols - 1)
-    return Types(
-        keys,
-        occurrences,
-        ends,
-        at,
-        len(types.keys),
-        types.boundary_first[keys // symbols],
-    )
+    boundary_first = types.boundary_first[keys // symbols]
+    return Types(keys, occurrences, ends, at, len(types.keys), boundary_first)
 
 
 def left_neighbors(types: Types, longer: Types) -> NDArray[np.int32]:
     """Number of distinct tokens before each of `types`; plain counts after a boundary."""
-    counts = np.bincount(types.at[longer.ends], minlength=len(types.keys)).astype(
-        np.int32
-    )
-    return np.where(types.boundary_first, types.occurrences, counts)
+    counts = np.bincount(types.at[longer.ends], minlength=len(types.keys))
+    return np.where(types.boundary_first, types.occurrences, counts.astype(np.int32))
 
 
 def finish(types: Types, counts: NDArray[np.int32], symbols: int) -> Order:
@@ -103,31 +90,25 @@ def finish(types: Types, counts: NDArray[np.int32], symbols: int) -> Order:
 
     The boundary is only context: as a token it has count zero.
     """
-    if types.number_of_contexts == 1:
+    if types.contexts == 1:
         counts = np.where(types.keys == symbols - 1, np.int32(0), counts)
     discounts = _discounts(counts)
-    contexts, size = types.keys // symbols, types.number_of_contexts
+    contexts, size = types.keys // symbols, types.contexts
     totals = np.bincount(contexts, counts, minlength=size)
-    held_back = np.bincount(contexts, discounts[np.minimum(counts, 3)], minlength=size)
-    backoff = np.divide(held_back, totals, out=np.ones(size), where=totals > 0)
+    saved = np.bincount(contexts, discounts[np.minimum(counts, 3)], minlength=size)
+    backoff = np.divide(saved, totals, out=np.ones(size), where=totals > 0)
     return Order(types.keys, counts, totals.astype(np.int32), backoff, discounts)
 
 
-def _discounts(counts: NDArray[np.int32]) -> NDArray[np.float64]:
+def _discounts(counts: NDArray[np.int32]) -> Floats:
     """Discounts of counts 0, 1, 2 and 3 or more, from the numbers of n-grams with 1 to 4 occurrences."""
-    seen = np.bincount(np.minimum(counts, 5), minlength=6).astype(float)
-    n1, n2, n3, n4 = seen[1:5]
-    if min(n1, n2, n3) > 0:
-        share = n1 / (n1 + 2 * n2)
-        discounts = (
-            1 - 2 * share * n2 / n1,
-            2 - 3 * share * n3 / n2,
-            3 - 4 * share * n4 / n3,
-        )
-        if all(
-            0 < discount < count for count, discount in enumerate(discounts, start=1)
-        ):
-            return np.array([0.0, *discounts])
+    number = np.bincount(np.minimum(counts, 5), minlength=6)[1:5].astype(float)
+    k = np.arange(1, 4)
+    if number[:3].min() > 0:
+        ratio = number[0] / (number[0] + 2 * number[1])
+        discounts = k - (k + 1) * ratio * number[1:] / number[:3]
+        if ((discounts > 0) & (discounts < k)).all():
+            return np.append(0.0, discounts)
     return np.array([0.0, *FALLBACK_DISCOUNTS])
 
 
@@ -138,14 +119,8 @@ class KneserNey:
     """
 
     def __init__(self, order: int, vocabulary: int) -> None:
-        if order < 1:
-            raise ValueError(f"order must be at least 1, not {order}")
-        if vocabulary < 1:
-            raise ValueError(f"vocabulary must be at least 1, not {vocabulary}")
-        self.order = order
-        self.vocabulary = vocabulary
-        self._symbols = vocabulary + 1
-        self._boundary = vocabulary
+        self.order, self.vocabulary = order, vocabulary
+        self._symbols = vocabulary + 1  # the last one is the boundary
         self._orders: list[Order] = []
 
     def fit(self, sequences: Iterable[Tokens]) -> Self:
@@ -159,7 +134,12 @@ class KneserNey:
 
         The models use common data; stopping early avoids the remaining work.
         """
-        text = self._join(sequences)
+        boundary = np.array([self.vocabulary])
+        texts = [np.append(boundary, sequence) for sequence in sequences]
+        if not any(len(text) > 1 for text in texts):
+            raise ValueError("an n-gram model needs at least one training token")
+        text = np.concatenate(texts, dtype=np.int32)
+        del texts
         lower: list[Order] = []
         types = extend(None, text, self._symbols)
         for length in range(1, self.order + 1):
@@ -168,9 +148,8 @@ class KneserNey:
             yield model
             if length < self.order:
                 longer = extend(types, text, self._symbols)
-                lower.append(
-                    finish(types, left_neighbors(types, longer), self._symbols)
-                )
+                counts = left_neighbors(types, longer)
+                lower.append(finish(types, counts, self._symbols))
                 types = longer
 
     def log2_probabilities(
@@ -180,28 +159,21 @@ class KneserNey:
 
         For `seen` see `contexts`. Always finite: all tokens have positive probability in every context.
         """
-        places = np.arange(len(sequence)) if positions is None else positions
-        contexts, tokens = (
-            self.contexts(sequence, places, seen=seen),
-            np.asarray(sequence)[places],
-        )
+        if positions is None:
+            positions = np.arange(len(sequence))
+        tokens = sequence[positions]
+        contexts = self.contexts(sequence, positions, seen=seen).astype(np.int64)
         probabilities = np.full(len(tokens), 1.0 / self.vocabulary)
-        for length, (order, context) in enumerate(
-            zip(self._orders, contexts.astype(np.int64), strict=True), start=1
-        ):
+        for order, context in zip(self._orders, contexts, strict=True):
             rows = np.flatnonzero(context >= 0)
             rows = rows[order.totals[context[rows]] > 0]
-            known, found = (
-                context[rows],
-                self._find(length, context[rows], tokens[rows]),
-            )
-            counts = np.where(found >= 0, order.counts[found], 0)
-            kept = counts - order.discounts[np.minimum(counts, 3)]
-            probabilities[rows] = (
-                kept / order.totals[known] + order.backoff[known] * probabilities[rows]
-            )
-        logs: Floats = np.log2(probabilities)
-        return logs
+            known = context[rows]
+            ids = self._find(order, known, tokens[rows])
+            counts = np.where(ids >= 0, order.counts[ids], 0)
+            rest = counts - order.discounts[np.minimum(counts, 3)]
+            lower = order.backoff[known] * probabilities[rows]
+            probabilities[rows] = rest / order.totals[known] + lower
+        return np.log2(probabilities)
 
     def contexts(
         self, sequence: Tokens, positions: Tokens, *, seen: bool = True
@@ -211,19 +183,18 @@ class KneserNey:
         Contexts of several documents can be concatenated. Unless the tokens at `positions` are themselves
         `seen`, a context extends at most to the previous position.
         """
-        tokens = self._checked(sequence)
-        self._require_fitted()
-        padded = np.concatenate([[self._boundary], tokens.astype(np.int64)])
-        found = np.zeros((self.order, len(positions)), np.int32)
+        padded = np.append(np.int64(self.vocabulary), sequence).astype(np.int64)
+        contexts = np.zeros((self.order, len(positions)), np.int32)
         ids = np.zeros(len(padded), dtype=np.int64)
         for length in range(1, self.order):
             # ids[i]: the n-gram that ends at i; −1 if it is unseen or would start too early.
-            before = np.concatenate([[-1 if length > 1 else 0], ids[:-1]])
-            ids = self._find(length, before, padded)
-            found[length] = ids[:-1][positions]
+            before = np.append(-1 if length > 1 else 0, ids[:-1])
+            ids = self._find(self._orders[length - 1], before, padded)
+            contexts[length] = ids[:-1][positions]
         if not seen:
-            found[np.arange(self.order)[:, None] > tokens_between(positions)] = -1
-        return found
+            lengths = np.arange(self.order)[:, None]
+            contexts[lengths > tokens_between(positions)] = -1
+        return contexts
 
     def chances(self, contexts: NDArray[np.int32]) -> Floats:
         """Probability of every token of the vocabulary in each context (order, M), shape (M, V).
@@ -231,70 +202,35 @@ class KneserNey:
         Needs 8 bytes for each of M × V values, and the same again for matching n-grams. Limit the number of
         contexts per call to the available memory.
         """
-        self._require_fitted()
-        found = np.full((contexts.shape[1], self.vocabulary), 1.0 / self.vocabulary)
+        chances = np.full((contexts.shape[1], self.vocabulary), 1.0 / self.vocabulary)
         for order, context in zip(self._orders, contexts.astype(np.int64), strict=True):
             rows = np.flatnonzero(context >= 0)
             rows = rows[order.totals[context[rows]] > 0]
-            known, which = np.unique(context[rows], return_inverse=True)
-            scale = np.ones(len(found))
-            scale[rows] = order.backoff[context[rows]]
-            found *= scale[:, None]
+            chances[rows] *= order.backoff[context[rows], None]
             # Tokens after a context are a slice of the keys; each context is looked up once.
+            known, which = np.unique(context[rows], return_inverse=True)
             first = np.searchsorted(order.keys, known * self._symbols)
-            stop = np.searchsorted(order.keys, known * self._symbols + self._boundary)
-            rows = rows[np.argsort(which, kind="stable")]
-            bounds = np.append(0, np.cumsum(np.bincount(which, minlength=len(known))))
-            for number, context_id in enumerate(known):
-                part = slice(first[number], stop[number])
-                counts = order.counts[part]
-                kept = (counts - order.discounts[np.minimum(counts, 3)]) / order.totals[
-                    context_id
-                ]
-                of = rows[bounds[number] : bounds[number + 1], None]
-                found[of, order.keys[part] % self._symbols] += kept
-        return found
-
-    def _join(self, sequences: Iterable[Tokens]) -> NDArray[np.int32]:
-        parts: list[NDArray[np.int32]] = []
-        boundary = np.array([self._boundary], dtype=np.int32)
-        for sequence in sequences:
-            parts += [boundary, self._checked(sequence).astype(np.int32)]
-        text = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
-        if not (text != self._boundary).any():
-            raise ValueError("an n-gram model needs at least one training token")
-        if len(text) > np.iinfo(np.int32).max:
-            raise ValueError(
-                f"{len(text)} tokens exceed the maximum of an n-gram model; use a sample"
+            stop = np.searchsorted(order.keys, (known + 1) * self._symbols - 1)
+            groups = np.split(
+                rows[np.argsort(which, kind="stable")],
+                np.cumsum(np.bincount(which, minlength=len(known)))[:-1],
             )
-        return text
+            for context_id, start, end, of in zip(
+                known, first, stop, groups, strict=False
+            ):
+                counts = order.counts[start:end]
+                rest = counts - order.discounts[np.minimum(counts, 3)]
+                tokens = order.keys[start:end] % self._symbols
+                chances[of[:, None], tokens] += rest / order.totals[context_id]
+        return chances
 
-    def _checked(self, sequence: Tokens) -> Tokens:
-        tokens = np.asarray(sequence)
-        if tokens.ndim != 1 or not (
-            np.issubdtype(tokens.dtype, np.integer) or not tokens.size
-        ):
-            raise ValueError(
-                f"a sequence must be a 1-D integer array, not {tokens.ndim}-D {tokens.dtype}"
-            )
-        outside = np.flatnonzero((tokens < 0) | (tokens >= self.vocabulary))
-        if outside.size:
-            raise ValueError(
-                f"token {tokens[outside[0]]} at {outside[0]} is outside the vocabulary of {self.vocabulary}"
-            )
-        return tokens
-
-    def _require_fitted(self) -> None:
-        if not self._orders:
-            raise ValueError("the n-gram model has not been fitted")
-
-    def _find(self, length: int, contexts: Ids, tokens: Tokens) -> Ids:
-        """Ids of the n-grams `contexts` + `tokens` of the given length, −1 if missing."""
-        keys, wanted = self._orders[length - 1].keys, contexts * self._symbols + tokens
-        if not len(keys):  # no training text is as long as this order
-            return np.full(len(wanted), -1, dtype=np.int64)
-        places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return np.where((contexts >= 0) & (keys[places] == wanted), places, -1)
+    def _find(self, order: Order, contexts: Ids, tokens: Tokens) -> Ids:
+        """Ids of the n-grams `contexts` + `tokens` of an order, −1 if missing."""
+        if not len(order.keys):  # no training text is as long as this order
+            return np.full(len(tokens), -1, dtype=np.int64)
+        keys = contexts * self._symbols + tokens
+        ids = np.minimum(np.searchsorted(order.keys, keys), len(order.keys) - 1)
+        return np.where((contexts >= 0) & (order.keys[ids] == keys), ids, -1)
 
 
 def tokens_between(positions: Tokens) -> NDArray[np.int64]:
@@ -302,8 +238,7 @@ def tokens_between(positions: Tokens) -> NDArray[np.int64]:
 
     The boundary before the first token also counts as a token.
     """
-    padded = np.append(np.int64(-2), positions.astype(np.int64))
-    return padded[1:] - padded[:-1] - 1
+    return np.diff(positions.astype(np.int64), prepend=-2) - 1
 
 
 def affordable_tokens(memory: int, order: int, models: int = 1) -> int:

@@ -56,12 +56,10 @@ def _position_log_odds(
 ) -> Floats:
     weights = np.pad(model.coefficients, ((0, 0), (0, 1)))  # an N adds nothing
     turned = np.pad(model.coefficients[::-1, ::-1], ((0, 0), (0, 1)))
-    found = np.full((2, len(starts)), model.intercept)
-    for offset in range(len(weights)):
-        bases = codes[starts + offset]
-        found[0] += weights[offset][bases]
-        found[1] += turned[offset][bases]
-    return found
+    log_odds = np.full((2, len(starts)), model.intercept)
+    for offset, strands in enumerate(zip(weights, turned, strict=True)):
+        log_odds += np.stack(strands)[:, codes[starts + offset]]
+    return log_odds
 
 
 def _kmer_log_odds(
@@ -69,21 +67,13 @@ def _kmer_log_odds(
 ) -> Floats:
     k, words = model.k, words_ending(codes, model.k)
     known = known_before(codes) >= k
-    first, last = (
-        starts + k - 1,
-        starts + length,
-    )  # its k-mers end at bases first to last - 1
-
-    def sums(values: NDArray[np.float64] | NDArray[np.bool_]) -> Floats:
-        running = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
-        return np.asarray(running[last] - running[first])
-
-    count = np.maximum(sums(known), 1)
     turned = model.coefficients[turned_word(np.arange(4**k), k)]
-    strands = [
-        np.where(known, weights[words], 0.0) for weights in (model.coefficients, turned)
-    ]
-    return model.intercept + np.stack([sums(values) / count for values in strands])
+    rows = [known, known * model.coefficients[words], known * turned[words]]
+    running = np.cumsum(rows, axis=1, dtype=np.float64)
+    # The k-mers of a window end at its bases from k − 1 on.
+    running = np.pad(running, ((0, 0), (1, 0)))
+    count, *sums = running[:, starts + length] - running[:, starts + k - 1]
+    return model.intercept + np.stack(sums) / np.maximum(count, 1)
 
 
 def write_baseline_scans(
@@ -125,11 +115,11 @@ def _lines(
         codes = base_codes(genome.fetch(Interval(contig, some[0], some[-1] + length)))
         starts = np.array(some, np.int64) - some[0]
         unknown = np.concatenate([[0], np.cumsum(codes == UNKNOWN)])
-        shares = (unknown[starts + length] - unknown[starts]) / length
+        fractions = (unknown[starts + length] - unknown[starts]) / length
         scores = expit(window_log_odds(model, codes, starts, length)).T.tolist()
-        for start, share, values in zip(some, shares.tolist(), scores, strict=True):
-            note = f"n_fraction={share:.4g}" if share > MAX_N else "."
+        for start, n, values in zip(some, fractions.tolist(), scores, strict=True):
+            end, note = start + length, f"n_fraction={n:.4g}" if n > MAX_N else "."
             for (strand, offset), value in zip(tss_of.items(), values, strict=True):
-                end, score = start + length, "NA" if share > MAX_N else f"{value:.6g}"
+                score = "NA" if n > MAX_N else f"{value:.6g}"
                 name = f"{contig}:{start}-{end}({strand})"
                 yield f"{contig}\t{start}\t{end}\t{name}\t{score}\t{strand}\t{note}\t{start + offset}\n"

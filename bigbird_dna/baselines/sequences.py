@@ -1,18 +1,18 @@
 """Regressions on features of labeled sequences, for any kind of label."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import issparse
 
-from bigbird_dna.baselines.kmers import KmerTracks, both_strand_frequencies
+from bigbird_dna.baselines.kmers import KmerTracks
 from bigbird_dna.baselines.promoters import (
-    CompositionLogistic,
     KmerLogistic,
     LogisticBaseline,
     PositionLogistic,
-    composition_features,
+    composition_and_length,
 )
 from bigbird_dna.data.predictions import COMPOSITION, KMER, POSITION
 from bigbird_dna.training.losses import LabelLoss
@@ -32,28 +32,6 @@ class Labeled(Protocol):
     def labels(self) -> npt.NDArray[np.float32]: ...
 
 
-def composition_and_length(sequences: Sequence[str]) -> npt.NDArray[np.float32]:
-    """Features of `composition_features`, and the logarithm of the length; (N, 4)."""
-    lengths = np.log([[max(len(sequence), 1)] for sequence in sequences]).reshape(-1, 1)
-    return np.concatenate(
-        [composition_features(sequences), lengths], axis=1, dtype=np.float32
-    )
-
-
-class LengthLogistic(CompositionLogistic):
-    """Logistic regression on the features of `composition_and_length`."""
-
-    def features(self, sequences: Sequence[str]) -> Any:
-        return composition_and_length(sequences)
-
-
-class BothStrandKmerLogistic(KmerLogistic):
-    """Logistic regression on frequencies of k-mers and their reverse complements."""
-
-    def features(self, sequences: Iterable[str]) -> Any:
-        return both_strand_frequencies(list(sequences), self.k)
-
-
 class SequenceRegression:
     """A regression on the features of `binary`, whose outputs are those of a network with the same `loss`.
 
@@ -62,10 +40,10 @@ class SequenceRegression:
     """
 
     def __init__(self, binary: LogisticBaseline, loss: LabelLoss) -> None:
-        self.fitted: LogisticBaseline | KmerTracks = (
-            binary if loss.kind == "binary" else KmerTracks(loss)
-        )
-        self._features = binary.features
+        self.features = binary.features
+        self.fitted: LogisticBaseline | KmerTracks = binary
+        if loss.kind != "binary":
+            self.fitted = KmerTracks(loss)
 
     def fit(self, learned: Labeled, valid: Labeled) -> Self:
         """Fit to training sequences."""
@@ -77,10 +55,8 @@ class SequenceRegression:
         return self
 
     def _dense(self, sequences: Sequence[str]) -> npt.NDArray[np.float32]:
-        found = self._features(sequences)
-        return np.asarray(
-            found if isinstance(found, np.ndarray) else found.toarray(), np.float32
-        )
+        features = self.features(sequences)
+        return features.toarray() if issparse(features) else features
 
     def logits(self, sequences: Sequence[str]) -> Floats:
         """Return log-odds, or standardized numbers, (N, T)."""
@@ -109,11 +85,12 @@ def sequence_regressions(
     loss: LabelLoss, k: int, seed: int, *, aligned: bool, both_strands: bool
 ) -> dict[str, SequenceRegression]:
     """Return the regressions for a kind of labels by name; `position` only for binary, `aligned` ones."""
-    kmers = (BothStrandKmerLogistic if both_strands else KmerLogistic)(k, seed)
-    found = {
+    kmers = KmerLogistic(k, seed, both_strands=both_strands)
+    composition = LogisticBaseline("composition", composition_and_length, seed)
+    regressions = {
         KMER: SequenceRegression(kmers, loss),
-        COMPOSITION: SequenceRegression(LengthLogistic(seed), loss),
+        COMPOSITION: SequenceRegression(composition, loss),
     }
     if aligned and loss.kind == "binary":
-        found[POSITION] = SequenceRegression(PositionLogistic(seed), loss)
-    return found
+        regressions[POSITION] = SequenceRegression(PositionLogistic(seed), loss)
+    return regressions

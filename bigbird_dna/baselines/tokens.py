@@ -12,11 +12,12 @@ without a known neighbor on the left, on the right or on both sides have separat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 
 from bigbird_dna.baselines.ngram import (
     Floats,
@@ -44,8 +45,6 @@ View = tuple[bool, bool]
 """Context of a predictor: whether it includes other hidden tokens, and whether both sides."""
 VIEWS: tuple[View, ...] = ((False, False), (False, True), (True, False), (True, True))
 LEFT: View = (True, False)
-
-_NONE = np.zeros(0, np.int64)
 
 
 class MaskedTokens(NamedTuple):
@@ -89,43 +88,28 @@ class Product(NamedTuple):
         return self.forward.order
 
     def look_up(self, held_out: MaskedTokens, *, seen: bool = True) -> Surroundings:
-        """The surroundings of hidden tokens: all other tokens are known, including hidden ones if `seen`.
-
-        `ValueError` for a hidden token that is not among the candidates.
-        """
-        own = np.concatenate(
-            [_NONE, *(text[places] for text, places in zip(*held_out, strict=True))]
-        )
-        found = np.minimum(
-            np.searchsorted(self.candidates, own), len(self.candidates) - 1
-        )
-        wrong = np.flatnonzero(self.candidates[found] != own)
-        if wrong.size:
-            raise ValueError(
-                f"token {own[wrong[0]]} is hidden, but not among the candidates"
-            )
-        nothing = np.zeros((self.order, 0), np.int32)
-        forward, backward, kinds = [nothing], [nothing], [_NONE]
-        for document, places in zip(*held_out, strict=True):
-            turned = len(document) - 1 - places[::-1]
-            forward.append(self.forward.contexts(document, places, seen=seen))
-            backward.append(
-                self.backward.contexts(document[::-1], turned, seen=seen)[:, ::-1]
-            )
-            left, right = tokens_between(places) > 0, tokens_between(turned)[::-1] > 0
-            kinds.append(2 * (left | seen) + (right | seen))
-        sides = (np.concatenate(side, axis=1) for side in (forward, backward))
-        return Surroundings(found, np.concatenate(kinds), *sides)
+        """The surroundings of hidden tokens: all other tokens are known, including hidden ones if `seen`."""
+        parts = []
+        for document, positions in zip(*held_out, strict=True):
+            reverse = len(document) - 1 - positions[::-1]
+            forward = self.forward.contexts(document, positions, seen=seen)
+            backward = self.backward.contexts(document[::-1], reverse, seen=seen)
+            left = seen | (tokens_between(positions) > 0)
+            right = seen | (tokens_between(reverse)[::-1] > 0)
+            tokens = np.searchsorted(self.candidates, document[positions])
+            parts.append((tokens, 2 * left + right, forward, backward[:, ::-1]))
+        columns = zip(*parts, strict=True)
+        return Surroundings(*(np.concatenate(column, axis=-1) for column in columns))
 
     def bits(self, around: Surroundings) -> Floats:
         """Bits (M,) of the hidden tokens given both sides."""
         bits = [np.zeros(0)]
-        parts = -(-len(around.tokens) // self._rows())
-        for part, factors in progress(self._factors(around), "two-sided n-gram", parts):
-            logs = _log_shares(self.exponents[part.kinds], factors)
+        count = -(-len(around.tokens) // self._rows())
+        parts = progress(self._factors(around), "two-sided n-gram", count)
+        for part, factors in parts:
+            logs = _log_probabilities(self.exponents[part.kinds], factors)
             bits.append(-logs[np.arange(len(part.tokens)), part.tokens])
-        found: Floats = np.concatenate(bits) / np.log(2)
-        return found
+        return np.concatenate(bits) / np.log(2)
 
     def fitted(self, around: Surroundings) -> Product:
         """The product with the exponents that give these tokens the fewest bits.
@@ -140,16 +124,18 @@ class Product(NamedTuple):
         return self._replace(exponents=exponents)
 
     def _optimum(self, theta: Floats, around: Surroundings) -> Floats:
-        few = len(around.tokens) * self.forward.vocabulary <= KEPT_CELLS
-        kept = [*self._factors(around)] if few else None
-        cost, gradient, hessian = self.cost(theta, around, kept)
+        """Newton's method, with steps that are halved if they overshoot."""
+        factors: Iterable[_Factors] | None = None
+        if len(around.tokens) * self.forward.vocabulary <= KEPT_CELLS:
+            factors = [*self._factors(around)]
+        cost, gradient, hessian = self.cost(theta, around, factors)
         for _ in range(_NEWTON_STEPS):
             step = np.linalg.solve(hessian + _RIDGE * np.eye(3), -gradient)
             saved = -float(gradient @ step)
             while saved >= _ENOUGH:
-                found = self.cost(theta + step, around, kept)
-                if found[0] <= cost:
-                    theta, (cost, gradient, hessian) = theta + step, found
+                tried = self.cost(theta + step, around, factors)
+                if tried[0] <= cost:
+                    theta, (cost, gradient, hessian) = theta + step, tried
                     break
                 step, saved = step / 2, saved / 2
             else:
@@ -160,57 +146,48 @@ class Product(NamedTuple):
         self,
         theta: Floats,
         around: Surroundings,
-        kept: Sequence[_Factors] | None = None,
+        factors: Iterable[_Factors] | None = None,
     ) -> tuple[float, Floats, Floats]:
         """Mean nats of the tokens, with its gradient (F,) and Hessian (F, F) in the exponents.
 
-        `kept`: the factors, if they have been computed.
+        `factors`: those of `_factors`, if they have been computed.
         """
         cost, gradient, hessian = 0.0, np.zeros(3), np.zeros((3, 3))
-        for part, factors in self._factors(around) if kept is None else kept:
-            logs = _log_shares(theta[None], factors)
+        for part, logs in factors or self._factors(around):
+            log_probabilities = _log_probabilities(theta[None], logs)
             rows = np.arange(len(part.tokens))
-            cost -= float(logs[rows, part.tokens].sum())
-            shares = np.exp(logs, out=logs)
-            means = np.stack(
-                [np.vecdot(shares, factor) for factor in factors]
-            )  # (F, m)
-            gradient += (
-                means - np.stack([factor[rows, part.tokens] for factor in factors])
-            ).sum(1)
-            for i, one in enumerate(factors):
-                weighted = shares * one
-                for j in range(i + 1):
-                    hessian[i, j] += np.vdot(weighted, factors[j]) - means[i] @ means[j]
-        hessian = np.tril(hessian) + np.tril(hessian, -1).T
+            cost -= float(log_probabilities[rows, part.tokens].sum())
+            probabilities = np.exp(log_probabilities)
+            means = np.stack([np.vecdot(probabilities, factor) for factor in logs])
+            actual = np.stack([factor[rows, part.tokens] for factor in logs])
+            gradient += (means - actual).sum(1)
+            hessian -= means @ means.T
+            for i, factor in enumerate(logs):
+                weighted = probabilities * factor
+                hessian[i] += [np.vdot(weighted, factor) for factor in logs]
         size = max(len(around.tokens), 1)
         return cost / size, gradient / size, hessian / size
 
     def _factors(self, around: Surroundings) -> Iterator[_Factors]:
         """Parts of the tokens, with the logarithms of the factors, each (m, C)."""
-        unigram = np.log(
-            self.unigram.chances(np.zeros((1, 1), np.int32))[:, self.candidates]
-        )
+        anywhere = self.unigram.chances(np.zeros((1, 1), np.int32))
+        unigram = np.log(anywhere[:, self.candidates])
         for start in range(0, len(around.tokens), self._rows()):
             part = around.take(slice(start, start + self._rows()))
-            forward = self.forward.chances(part.forward)[:, self.candidates]
-            backward = self.backward.chances(part.backward)[:, self.candidates]
-            np.log(forward, out=forward)
-            np.log(backward, out=backward)
+            forward = np.log(self.forward.chances(part.forward)[:, self.candidates])
+            backward = np.log(self.backward.chances(part.backward)[:, self.candidates])
             yield part, [forward, backward, np.broadcast_to(unigram, forward.shape)]
 
     def _rows(self) -> int:
         return max(CELLS // self.forward.vocabulary, 1)
 
 
-def _log_shares(theta: Floats, factors: Sequence[Floats]) -> Floats:
+def _log_probabilities(theta: Floats, factors: Sequence[Floats]) -> Floats:
     """Log of the normalized product (m, C), for exponents (m, F) or (1, F)."""
     logits = np.zeros_like(factors[0])
     for exponent, factor in zip(theta.T, factors, strict=True):
         logits += exponent[:, None] * factor
-    logits -= logits.max(1, keepdims=True)
-    logits -= np.log(np.exp(logits).sum(1, keepdims=True))
-    return logits
+    return np.asarray(log_softmax(logits, axis=1))
 
 
 def token_bits(
@@ -252,23 +229,23 @@ def fit_token_models(
     All documents are used, or as many evenly spaced ones as two models can use in `memory` bytes. With all
     views, if an order below `longest` is best, this number is larger.
     """
-    used = _affordable(training, longest, memory)
-    models = _choose(used, validation, chosen, tokenizer, longest, views)
+    documents = _affordable(training, longest, memory)
+    models = _choose(documents, validation, chosen, tokenizer, longest, views)
     orders = {view: model.order for view, model in models.best.items()}
     needed = max(orders.values())
-    if views == VIEWS and len(used) < len(training) and needed < longest:
+    if views == VIEWS and len(documents) < len(training) and needed < longest:
         del models
-        used = _affordable(training, needed, memory)
-        models = _choose(used, validation, chosen, tokenizer, needed, views, orders)
+        documents = _affordable(training, needed, memory)
+        models = _choose(
+            documents, validation, chosen, tokenizer, needed, views, orders
+        )
     return models
 
 
-def evenly(count: int, share: float) -> list[int]:
-    """Evenly spaced indices, a fraction `share` of `count`: all for 1, at least one if any."""
-    if share >= 1 or not count:
-        return [*range(count)]
-    wanted = max(int(count * share), 1)
-    return [int((index + 0.5) * count / wanted) for index in range(wanted)]
+def evenly(count: int, fraction: float) -> list[int]:
+    """Evenly spaced indices, this fraction of `count`: all for 1, at least one if any."""
+    size = min(max(int(count * fraction), 1), count)
+    return [int((index + 0.5) * count / size) for index in range(size)]
 
 
 def _affordable(
@@ -276,13 +253,13 @@ def _affordable(
 ) -> Sequence[Tokens]:
     """All documents, or as many evenly spaced ones as two models of an order can use; logged."""
     total = sum(map(len, training))
-    share = affordable_tokens(memory, order, models=2) / max(total, 1)
-    used = [training[index] for index in evenly(len(training), share)]
-    tokens = sum(map(len, used))
+    fraction = affordable_tokens(memory, order, models=2) / max(total, 1)
+    documents = [training[index] for index in evenly(len(training), fraction)]
+    tokens = sum(map(len, documents))
     log(
         f"n-grams over tokens, up to order {order}: training on {tokens:,} of {total:,} tokens"
     )
-    return used
+    return documents
 
 
 def _choose(
@@ -298,13 +275,14 @@ def _choose(
     candidates, vocabulary = tokenizer.hidden_ids.astype(np.int64), tokenizer.vocabulary
     best: dict[View, KneserNey | Product] = {}
     least = dict.fromkeys(views, np.inf)
-    unigram: KneserNey | None = None
     two_sided = any(both for _, both in views)
+    forwards = KneserNey(longest, vocabulary).fitted_orders(training)
     backwards = KneserNey(longest, vocabulary).fitted_orders(
-        text[::-1] for text in training
+        document[::-1] for document in training
     )
-    for forward in KneserNey(longest, vocabulary).fitted_orders(training):
-        unigram = unigram or forward
+    for forward in forwards:
+        if forward.order == 1:
+            unigram = forward
         backward = next(backwards) if two_sided else forward
         for view in views:
             if orders is not None and forward.order != orders[view]:
@@ -312,30 +290,23 @@ def _choose(
             seen, both = view
             model: KneserNey | Product = forward
             if both:
-                product, before = (
-                    Product(forward, backward, unigram, candidates),
-                    best.get(view),
-                )
+                model = Product(forward, backward, unigram, candidates)
+                before = best.get(view)
                 if isinstance(before, Product):
-                    product = product._replace(exponents=before.exponents)
-                around = product.look_up(validation, seen=seen).take(chosen)
-                model = product = product.fitted(around)
-                bits = product.bits(around)
+                    model = model._replace(exponents=before.exponents)
+                around = model.look_up(validation, seen=seen).take(chosen)
+                model = model.fitted(around)
+                bits = model.bits(around)
             else:
                 bits = token_bits(forward, validation, seen=seen)[chosen]
-            if (total := float(bits.sum())) < least[view]:
-                least[view], best[view] = total, model
-        if orders is None and forward.order >= _PATIENCE + max(
-            one.order for one in best.values()
-        ):
+            if bits.sum() < least[view]:
+                least[view], best[view] = float(bits.sum()), model
+        longest_best = max(model.order for model in best.values()) if best else 0
+        if orders is None and forward.order >= longest_best + _PATIENCE:
             break
-    assert unigram is not None
-    parts = [
+    found = ", ".join(
         f"{best[view].order} {'on both sides' if view[1] else 'from the left'}"
         for view in views
-    ]
-    pairs = ", ".join(
-        " and ".join(parts[first : first + 2]) for first in range(0, len(parts), 2)
     )
-    log(f"n-grams over tokens: best order{'s' if two_sided else ''} {pairs}")
+    log(f"n-grams over tokens: best order{'s' if two_sided else ''} {found}")
     return TokenModels(best, unigram)

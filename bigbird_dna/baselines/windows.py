@@ -43,10 +43,6 @@ class TextWindows:
         table = table.astype(np.uint8) if table.dtype.kind in "bi" else table
         self._sequences = list(sequences)
         self._labels = table[:, None] if table.ndim == 1 else table
-        if len(self._labels) != len(self._sequences):
-            raise ValueError(
-                f"{len(self._sequences)} sequences but {len(self._labels)} labels"
-            )
         self.shape: tuple[int, int] = (len(self._labels), self._labels.shape[1])
         self.length = max(map(len, self._sequences), default=0)  # bp of the longest
 
@@ -84,8 +80,6 @@ class NearestWindow:
 
     def __init__(self, *, balanced: bool = False) -> None:
         self.balanced = balanced
-        self._learned: LabeledWindows | None = None
-        self._shares: NDArray[np.float64] = np.zeros(0)
 
     def fit(
         self, learned: LabeledWindows, held_out: LabeledWindows | None = None
@@ -100,17 +94,15 @@ class NearestWindow:
         total = np.zeros(labels)
         for rows in blocks(count, _AT_ONCE):
             total += learned.labels(rows).sum(axis=0)
-        self._learned = learned
-        self._shares = np.full(labels, 0.5) if self.balanced else total / count
+        self.learned = learned
+        self.frequencies = np.full(labels, 0.5) if self.balanced else total / count
         return self
 
     def pairs(self, sequences: Sequence[str]) -> Pairs:
         """The training windows most similar to the given sequences."""
-        learned = self._windows()
-        return aligned_pairs(
-            sequences,
-            SequenceWindows(learned.shape[0], learned.length, learned.sequences),
-        )
+        learned = self.learned
+        windows = SequenceWindows(learned.shape[0], learned.length, learned.sequences)
+        return aligned_pairs(sequences, windows)
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
         """Probabilities (n, T) of the given windows."""
@@ -118,24 +110,16 @@ class NearestWindow:
 
     def predict_pairs(self, pairs: Pairs, count: int) -> Probabilities:
         """Probabilities (n, T) of `count` windows with known `pairs`."""
-        learned, near = self._windows(), pairs.as_near()
-        owners, rows, similarities = (
-            pairs.queries[near],
-            pairs.others[near],
-            pairs.similarities[near],
+        near = pairs.as_near()
+        probabilities: NDArray[Any] = np.tile(self.frequencies, (count, 1))
+        queries, first, sizes = np.unique(
+            pairs.queries[near], return_index=True, return_counts=True
         )
-        found: NDArray[Any] = np.tile(self._shares, (count, 1))
-        if not len(owners):
-            return found
-        starts = np.flatnonzero(np.append(True, owners[1:] != owners[:-1]))
-        sizes = np.diff(np.append(starts, len(owners)))
-        labels = learned.labels(rows).astype(np.float64)
-        means = np.add.reduceat(labels, starts, axis=0) / sizes[:, None]
-        weights = similarities[starts][:, None]
-        found[owners[starts]] = weights * means + (1 - weights) * self._shares
-        return found
-
-    def _windows(self) -> LabeledWindows:
-        if self._learned is None:
-            raise ValueError("the nearest-window model has not been fitted")
-        return self._learned
+        if not len(queries):
+            return probabilities
+        labels = self.learned.labels(pairs.others[near]).astype(np.float64)
+        means = np.add.reduceat(labels, first, axis=0) / sizes[:, None]
+        weights = pairs.similarities[near][first][:, None]
+        mixed = weights * means + (1 - weights) * self.frequencies
+        probabilities[queries] = mixed
+        return probabilities

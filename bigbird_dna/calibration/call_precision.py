@@ -31,8 +31,8 @@ from bigbird_dna.calibration.maps import (
     CalibrationMap,
     CalibrationPart,
     Floats,
-    Isotonic,
     fit_platt,
+    isotonic_curve,
     log_odds,
     read_part,
 )
@@ -49,7 +49,7 @@ _POINTS = 400  # of the curves; ranks of calls increase geometrically
 _SEED = 1
 
 _Fractions = tuple[Annotated[float, Field(ge=0, le=1)], ...]
-_Bases = Annotated[int, Field(ge=0, le=2**31)]
+_Count = Annotated[int, Field(ge=0)]
 
 # Axes: C calls, K points of the curves.
 
@@ -68,23 +68,21 @@ class CallPrecision(CalibrationPart):
 
     format: Literal[1] = 1
     fitted_on: Mapping[str, Any]
-    stride: Annotated[int, Field(ge=1, le=2**31)]  # distance of windows, bp
-    suppress: _Bases  # calls of a strand are farther apart, bp
-    within: _Bases  # largest distance of a correct call to its TSS, bp
+    stride: Annotated[int, Field(ge=1)]  # distance of windows, bp
+    suppress: _Count  # calls of a strand are farther apart, bp
+    within: _Count  # largest distance of a correct call to its TSS, bp
     megabases: Annotated[
         float, Field(gt=0)
     ]  # validation sequence; both strands count once
-    tss: Annotated[int, Field(ge=1, le=2**53)]
+    tss: Annotated[int, Field(ge=1)]
     map: CalibrationMap
     # (K,), by descending score: interval of the precision, and calls at or above the score.
     scores: _Fractions
     low: _Fractions
     high: _Fractions
     expected_fdr: _Fractions
-    calls: tuple[Annotated[int, Field(ge=1, le=2**53)], ...]
-    found: tuple[
-        Annotated[int, Field(ge=0, le=2**53)], ...
-    ]  # TSSs that these calls take
+    calls: tuple[Annotated[int, Field(ge=1)], ...]
+    found: tuple[_Count, ...]  # TSSs that these calls take
 
     @model_validator(mode="after")
     def _is_one_curve(self) -> Self:
@@ -98,27 +96,15 @@ class CallPrecision(CalibrationPart):
         )
         if not self.scores or len({len(column) for column in columns}) != 1:
             raise ValueError("needs columns of the same length, and at least one row")
-        if (np.diff(self.scores) >= 0).any():
-            raise ValueError("scores must decrease")
-        falling = (np.diff(self.low) > 0).any() or (np.diff(self.high) > 0).any()
-        if (
-            falling
-            or (np.diff(self.expected_fdr) < 0).any()
-            or (np.diff(self.calls) <= 0).any()
-        ):
-            raise ValueError(
-                "precision must not increase as scores decrease, and numbers must not decrease"
-            )
         return self
 
     def __call__(self, scores: ArrayLike) -> tuple[Floats, Floats, Floats]:
         """Return the expected precision of calls with these scores (C,), and its interval: low and high."""
         values = np.asarray(scores, np.float64)
-        expected, points = self.map(values), log_odds(self.scores[::-1])
-        low, high = (
-            np.interp(log_odds(values), points, side[::-1])
-            for side in (self.low, self.high)
-        )
+        expected = self.map(values)
+        odds, points = log_odds(values), log_odds(self.scores[::-1])
+        low = np.interp(odds, points, self.low[::-1])
+        high = np.interp(odds, points, self.high[::-1])
         return expected, np.minimum(low, expected), np.maximum(high, expected)
 
     def at_rate(self, fdr: float) -> CallRate | None:
@@ -128,9 +114,8 @@ class CallPrecision(CalibrationPart):
 
     def best(self) -> CallRate:
         """Return the score with the largest F1 of precision and recall on the validation contigs."""
-        return self._at(
-            int((np.array(self.found) / (np.array(self.calls) + self.tss)).argmax())
-        )
+        half_f1 = np.array(self.found) / (np.array(self.calls) + self.tss)
+        return self._at(int(half_f1.argmax()))
 
     def _at(self, row: int) -> CallRate:
         recall = self.found[row] / self.tss
@@ -155,24 +140,19 @@ def estimate_calls(
     `expected` is the precision expected of all calls, and its interval: (C,) each.
     """
     reached = np.isin(np.arange(len(calls.site_blocks)), calls.taken[selected])
-    precision, recall = (
-        with_width(
-            mean_over_seeds(
-                sampled_rates([values], np.ones(len(values)), blocks), (0.0, 1.0)
-            )
-        )
-        if len(values)
-        else Estimate(np.nan)
-        for values, blocks in (
-            (calls.gaps[selected] >= 0, calls.blocks[selected]),
-            (reached, calls.site_blocks),
-        )
-    )
+    precision = _mean(calls.gaps[selected] >= 0, calls.blocks[selected])
     return CallEstimates(
         Estimate(*(float(side[selected].mean()) for side in expected)),
         precision,
-        recall,
+        _mean(reached, calls.site_blocks),
     )
+
+
+def _mean(values: NDArray[np.bool_], blocks: NDArray[np.int64]) -> Estimate:
+    if not len(values):
+        return Estimate(np.nan)
+    sampled = sampled_rates([values], np.ones(len(values)), blocks)
+    return with_width(mean_over_seeds(sampled, (0.0, 1.0)))
 
 
 def read_call_precision(path: Path, weights_sha256: str | None = None) -> CallPrecision:
@@ -228,26 +208,14 @@ def _fit_precision(
         return None
     if method == "platt" or fewest < LEAST_ISOTONIC:
         return fit_platt(correct, scores)
-    from sklearn.isotonic import IsotonicRegression
-
     order = np.argsort(-scores, kind="stable")
-    ends = np.unique(
-        np.geomspace(min(GROUP, len(order)), len(order), _GROUPS).astype(np.int64)
-    )
+    first = min(GROUP, len(order))
+    ends = np.unique(np.geomspace(first, len(order), _GROUPS).astype(np.int64))
     sizes = np.diff(ends, prepend=0)
-    scored, right = (
-        np.add.reduceat(one[order], ends - sizes)
-        for one in (scores, correct.astype(np.float64))
-    )
+    means = np.add.reduceat(scores[order], ends - sizes) / sizes
+    counts = np.add.reduceat(correct[order].astype(np.float64), ends - sizes)
     # A rate is never 0 or 1.
-    model = IsotonicRegression().fit(scored / sizes, (right + 0.5) / (sizes + 1), sizes)
-    x, y = (
-        model.X_thresholds_.astype(np.float64),
-        model.y_thresholds_.astype(np.float64),
-    )
-    return Isotonic(
-        scores=tuple(x.tolist()), probabilities=tuple(np.maximum.accumulate(y).tolist())
-    )
+    return isotonic_curve(means, (counts + 0.5) / (sizes + 1), sizes)
 
 
 def _points(scores: Floats) -> NDArray[np.int64]:
@@ -267,19 +235,14 @@ def _interval(
     order = np.argsort(calls.blocks, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(calls.blocks[order])) + 1)
     generator = np.random.default_rng(_SEED)
-    found = []
+    resampled = []
     for _ in range(RESAMPLES):
-        drawn = np.concatenate(
-            [groups[n] for n in generator.integers(len(groups), size=len(groups))]
-        )
-        fitted = _fit_precision(correct[drawn], calls.scores[drawn], method)
+        blocks = generator.integers(len(groups), size=len(groups))
+        rows = np.concatenate([groups[block] for block in blocks])
+        fitted = _fit_precision(correct[rows], calls.scores[rows], method)
         if fitted is not None:  # too few correct calls by chance
-            found.append(fitted(scores))
-    low, high = (
-        np.percentile(found, [2.5, 97.5], axis=0)
-        if found
-        else np.zeros((2, len(scores)))
-    )
-    return np.minimum.accumulate(low), np.minimum.accumulate(
-        high if found else np.ones(len(scores))
-    )
+            resampled.append(fitted(scores))
+    if not resampled:
+        return np.zeros(len(scores)), np.ones(len(scores))
+    low, high = np.percentile(resampled, [2.5, 97.5], axis=0)
+    return np.minimum.accumulate(low), np.minimum.accumulate(high)

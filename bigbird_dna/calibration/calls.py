@@ -67,11 +67,10 @@ class MatchedCalls(NamedTuple):
     def curve(self) -> Curve:
         """Precision and recall of calls; equal scores are one step."""
         last = np.append(self.scores[1:] != self.scores[:-1], True)
-        calls, found = (
-            np.flatnonzero(last) + 1,
-            np.cumsum(self.gaps >= 0, dtype=np.int64)[last],
-        )
-        return Curve(calls, found, found / calls, found / len(self.site_blocks))
+        calls = np.flatnonzero(last) + 1
+        correct = np.cumsum(self.gaps >= 0, dtype=np.int64)[last]
+        recall = correct / len(self.site_blocks)
+        return Curve(calls, correct, correct / calls, recall)
 
 
 class Scan(NamedTuple):
@@ -84,12 +83,8 @@ class Scan(NamedTuple):
     def megabases(self) -> float:
         """Length of the scanned sequence; both strands count once."""
         strands = len({strand for _, strand in self.windows})
-        return (
-            sum(len(found.scores) for found in self.windows.values())
-            * self.stride
-            / strands
-            / 1e6
-        )
+        windows = sum(len(points.scores) for points in self.windows.values())
+        return windows * self.stride / strands / 1e6
 
 
 def find_calls(windows: Points, suppress: int, strand: str = "+") -> Points:
@@ -185,46 +180,35 @@ def match_tracks(
     calls: Mapping[Track, Points], sites: Mapping[Track, Integers], distance: int
 ) -> MatchedCalls:
     """Return the calls of all tracks with the TSSs that they take within `distance` bp."""
-    contigs = {
-        contig: number * _FURTHEST
-        for number, contig in enumerate(sorted({one for one, _ in calls}))
-    }
-    parts, before = [], 0
-    for track, found in calls.items():
-        own, taken = sites[track], match_calls(found.positions, sites[track], distance)
+    contigs = sorted({contig for contig, _ in calls})
+    rows = []
+    count = 0  # of the TSSs of preceding tracks
+    for track, (positions, scores) in calls.items():
+        tss = sites[track]
+        taken = match_calls(positions, tss, distance)
         gaps = np.full(len(taken), -1, np.int64)
-        gaps[taken >= 0] = abs(found.positions[taken >= 0] - own[taken[taken >= 0]])
-        places = [
-            contigs[track[0]] + positions // BLOCK_BASES
-            for positions in (found.positions, own)
-        ]
-        parts.append(
-            (found.scores, gaps, np.where(taken >= 0, taken + before, -1), *places)
-        )
-        before += len(own)
-    scores, gaps, taken, blocks, site_blocks = map(
-        np.concatenate, zip(*parts, strict=True)
-    )
-    order = np.argsort(-scores, kind="stable")
-    return MatchedCalls(
-        scores[order], gaps[order], taken[order], blocks[order], site_blocks
-    )
+        correct = taken >= 0
+        gaps[correct] = abs(positions[correct] - tss[taken[correct]])
+        taken[correct] += count
+        count += len(tss)
+        first_block = contigs.index(track[0]) * _FURTHEST
+        blocks = first_block + positions // BLOCK_BASES
+        rows.append((scores, gaps, taken, blocks, first_block + tss // BLOCK_BASES))
+    *columns, site_blocks = map(np.concatenate, zip(*rows, strict=True))
+    order = np.argsort(-columns[0], kind="stable")
+    return MatchedCalls(*(column[order] for column in columns), site_blocks)
 
 
 def sites_of(promoters: Path, scan: Scan) -> dict[Track, Integers]:
     """Return the annotated TSSs of each track, ascending, that are within a stride of a scored window."""
-    sites: dict[Track, set[int]] = {track: set() for track in scan.windows}
+    annotated: dict[Track, set[int]] = {track: set() for track in scan.windows}
     for locus in read_loci(promoters):
-        sites.get((locus.contig, locus.strand), set()).add(locus.position)
-    found = {}
-    for track, own in sites.items():
-        places, positions = (
-            np.array(sorted(own), np.int64),
-            scan.windows[track].positions,
-        )
-        first, last = (
-            np.searchsorted(positions, places + side * scan.stride, "left")
-            for side in (-1, 1)
-        )
-        found[track] = places[first < last]
-    return found
+        annotated.get((locus.contig, locus.strand), set()).add(locus.position)
+    sites = {}
+    for track, positions in annotated.items():
+        tss = np.array(sorted(positions), np.int64)
+        windows = scan.windows[track].positions
+        first = np.searchsorted(windows, tss - scan.stride, "left")
+        last = np.searchsorted(windows, tss + scan.stride, "left")
+        sites[track] = tss[first < last]
+    return sites

@@ -8,24 +8,24 @@ counts as (m + 1) / (m + 2), a negative as 1 / (n + 2). No calibrated probabilit
 no prior could change and no number of rows could prove. Negatives may weigh less than positives
 (`negative_weight` instead of 1) if they were oversampled; n is then the sum of their weights.
 
-The file contains the SHA-256 of the weights it was fitted for, and of its own content. It can be added to a
+The file contains the SHA-256 of the weights it was fitted for. It can be added to a
 trained model, or replaced, without changing any other file.
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from scipy.optimize import minimize
+from scipy.special import expit, logit
 
 from bigbird_dna.config.section import CalibrationMethod
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.json_files import read_object
-from bigbird_dna.errors import ModelError, UsageError, check_fraction, shortened
+from bigbird_dna.errors import ModelError, UsageError, check_fraction
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -41,9 +41,6 @@ _Probability = Annotated[float, Field(gt=0, lt=1)]
 
 class CalibrationPart(BaseModel):
     """Base class of the objects in `calibration.json`, and of other files that are bound to weights."""
-
-    remedy: ClassVar[str] = "calibrate the model again"
-    """What to do if a file is damaged, or of another model."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -63,7 +60,8 @@ class Platt(CalibrationPart):
 
     def __call__(self, probabilities: ArrayLike) -> Floats:
         """Return calibrated probabilities, of the same shape."""
-        return from_log_odds(self.slope * log_odds(probabilities) + self.intercept)
+        odds = self.slope * log_odds(probabilities) + self.intercept
+        return np.asarray(expit(odds))
 
 
 class Isotonic(CalibrationPart):
@@ -105,8 +103,8 @@ class CalibratedTrack(CalibrationPart):
 
     track: str | None = None
     map: CalibrationMap
-    positives: Annotated[int, Field(ge=0, le=2**53)]
-    negatives: Annotated[int, Field(ge=0, le=2**53)]
+    positives: Annotated[int, Field(ge=0)]
+    negatives: Annotated[int, Field(ge=0)]
     shared: bool = False  # fitted to all tracks together, because this track has too few rows of a class
 
     @property
@@ -118,27 +116,19 @@ class CalibratedTrack(CalibrationPart):
 def log_odds(probabilities: ArrayLike) -> Floats:
     """Return natural log-odds of probabilities clipped by `NEAREST` at both ends."""
     p = np.clip(np.asarray(probabilities, np.float64), NEAREST, 1 - NEAREST)
-    odds: Floats = np.log(p) - np.log1p(-p)
+    odds: Floats = logit(p)
     return odds
 
 
-def from_log_odds(odds: ArrayLike) -> Floats:
-    """Return the probabilities of natural log-odds."""
-    x = np.asarray(odds, np.float64)
-    shrunk = np.exp(-np.abs(x))  # at most 1: no overflow
-    found: Floats = np.where(x >= 0, 1.0, shrunk) / (1 + shrunk)
-    return found
-
-
-def shift_prior(probabilities: ArrayLike, fitted: float, wanted: float) -> Floats:
-    """Adjust probabilities calibrated for prevalence `fitted` to the prevalence `wanted`.
+def shift_prior(probabilities: ArrayLike, fitted: float, prior: float) -> Floats:
+    """Adjust probabilities calibrated for prevalence `fitted` to the prevalence `prior`.
 
     Bayes' rule on odds: the likelihood ratio of a row, its odds over the prevalence odds, stays the same
     (Saerens et al. 2002, equation 2.4; Elkan 2001, theorem 2). This is exact if the distributions of
     positives and of negatives equal those of the calibration, and only their proportion differs.
     """
     p = np.asarray(probabilities, np.float64)
-    ratio = wanted / (1 - wanted) * (1 - fitted) / fitted
+    ratio = prior / (1 - prior) * (1 - fitted) / fitted
     weighted = ratio * p
     shifted: Floats = weighted / (weighted + (1 - p))
     return shifted
@@ -163,8 +153,6 @@ MANY = 1000
 LEAST_SLOPE = 1e-3
 """Least slope of `Platt`: scores no better than chance keep their order, but become nearly equal."""
 
-_STEPS = 100
-
 
 def fit_map(
     labels: ArrayLike,
@@ -183,11 +171,11 @@ def fit_map(
     fewest = min(positives, negatives)
     if fewest < LEAST:
         return None
-    needed = {"auto": MANY, "isotonic": LEAST_ISOTONIC, "platt": None}[method]
-    isotonic = needed is not None and fewest >= needed
-    fit = fit_isotonic if isotonic else fit_platt
-    made: CalibrationMap = fit(y, p, negative_weight)
-    return CalibratedTrack(map=made, positives=positives, negatives=negatives)
+    needed = {"auto": MANY, "isotonic": LEAST_ISOTONIC, "platt": np.inf}[method]
+    fit = fit_isotonic if fewest >= needed else fit_platt
+    return CalibratedTrack(
+        map=fit(y, p, negative_weight), positives=positives, negatives=negatives
+    )
 
 
 def fit_tracks(
@@ -200,24 +188,23 @@ def fit_tracks(
     A track with fewer than `LEAST` positives or negatives gets the Platt map fitted to the rows of all tracks
     together, with its own counts.
     """
-    own = [
-        fit_map(labels[:, track], probabilities[:, track], method)
-        for track in range(labels.shape[1])
-    ]
-    if all(own):
-        return [one for one in own if one is not None]
-    whole = fit_map(labels.ravel(), probabilities.ravel(), "platt")
-    if whole is None:
-        return None
-    counts = labels.sum(axis=0, dtype=np.int64).tolist()
-    return [
-        CalibratedTrack(
-            map=whole.map, positives=count, negatives=len(labels) - count, shared=True
-        )
-        if one is None
-        else one
-        for one, count in zip(own, counts, strict=True)
-    ]
+    tracks = []
+    common: CalibratedTrack | None = None
+    for y, p in zip(labels.T, probabilities.T, strict=True):
+        track = fit_map(y, p, method)
+        if track is None:
+            common = common or fit_map(labels.ravel(), probabilities.ravel(), "platt")
+            if common is None:
+                return None
+            positives = int(y.sum())
+            track = CalibratedTrack(
+                map=common.map,
+                positives=positives,
+                negatives=len(y) - positives,
+                shared=True,
+            )
+        tracks.append(track)
+    return tracks
 
 
 def smoothed(labels: NDArray[np.bool_], negative_weight: float = 1.0) -> Floats:
@@ -245,70 +232,51 @@ def fit_line(
 ) -> tuple[float, float]:
     """Return slope (at least `least_slope`) and intercept of the log-odds of labels (N,) as a line in scores.
 
-    Fits smoothed labels by maximum likelihood with Newton's method. The log-likelihood is concave, and
-    strictly concave unless all scores are equal.
+    Fits smoothed labels by maximum likelihood; the log-likelihood is concave.
     """
-    t = smoothed(labels, negative_weight)
-    weights = np.where(labels, 1.0, negative_weight)
-    slope, intercept = _newton(scores, t, weights)
-    if slope < least_slope:
-        slope, intercept = least_slope, _newton(scores, t, weights, least_slope)[1]
+    targets = smoothed(labels, negative_weight)
+    weights = np.where(labels, 1.0, negative_weight) / len(labels)
+
+    def loss(line: Floats) -> tuple[float, Floats]:
+        odds = line[0] * scores + line[1]
+        errors = weights * (expit(odds) - targets)
+        value = weights @ (np.logaddexp(0, odds) - targets * odds)
+        return value, np.array([errors @ scores, errors.sum()])
+
+    found = minimize(
+        loss,
+        (1.0, 0.0),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(least_slope, _LARGEST), (-_LARGEST, _LARGEST)],
+        options={"ftol": 1e-15, "gtol": 1e-10, "maxiter": 1000},
+    )
+    slope, intercept = found.x.tolist()
     return slope, intercept
-
-
-def _newton(
-    x: Floats, t: Floats, weights: Floats, slope: float | None = None
-) -> tuple[float, float]:
-    """Return the maximum-likelihood slope and intercept, or the intercept for a given slope."""
-    design = np.stack([x, np.ones_like(x)], axis=1)
-    free = np.array([slope is None, True])
-    w = np.array([1.0 if slope is None else slope, 0.0])
-    loss = _loss(design @ w, t, weights)
-    for _ in range(_STEPS):
-        p = 1 / (1 + np.exp(-np.clip(design @ w, -700, 700)))
-        gradient = design.T @ (weights * (p - t))
-        curvature = (
-            design * (weights * p * (1 - p))[:, None]
-        ).T @ design + 1e-12 * len(x) * np.eye(2)
-        step = np.zeros(2)
-        step[free] = np.linalg.solve(curvature[np.ix_(free, free)], gradient[free])
-        # Halve steps that overshoot, as with nearly separated rows.
-        while (found := _loss(design @ (w - step), t, weights)) > loss and np.abs(
-            step
-        ).max() > 1e-12:
-            step /= 2
-        w, before, loss = w - step, loss, found
-        if abs(before - loss) <= 1e-12 * abs(before) and np.abs(step).max() < 1e-8:
-            break
-    return float(w[0]), float(w[1])
-
-
-def _loss(odds: Floats, t: Floats, weights: Floats) -> float:
-    return float(weights @ (np.logaddexp(0, odds) - t * odds))
 
 
 def fit_isotonic(
     labels: NDArray[np.bool_], probabilities: Floats, negative_weight: float = 1.0
 ) -> Isotonic:
     """Fit isotonic regression (Zadrozny & Elkan 2002), stored as the ends of its constant blocks."""
+    weights = np.where(labels, 1.0, negative_weight)
+    return isotonic_curve(probabilities, smoothed(labels, negative_weight), weights)
+
+
+def isotonic_curve(x: Floats, y: Floats, weights: NDArray[Any]) -> Isotonic:
+    """Return the non-decreasing least-squares fit to points with weights (N,)."""
     from sklearn.isotonic import IsotonicRegression
 
-    weights = np.where(labels, 1.0, negative_weight)
-    model = IsotonicRegression().fit(
-        probabilities, smoothed(labels, negative_weight), weights
-    )
-    x, y = (
-        model.X_thresholds_.astype(np.float64),
-        model.y_thresholds_.astype(np.float64),
-    )
+    model = IsotonicRegression().fit(x, y, weights)
+    rising = np.maximum.accumulate(model.y_thresholds_)
     return Isotonic(
-        scores=tuple(x.tolist()), probabilities=tuple(np.maximum.accumulate(y).tolist())
+        scores=tuple(model.X_thresholds_.tolist()), probabilities=tuple(rising.tolist())
     )
 
 
 FILE = "calibration.json"
 FORMAT = 1
-_OWN, _WEIGHTS = "sha256", "weights_sha256"
+_WEIGHTS = "weights_sha256"
 
 Finish = Callable[[NDArray[Any]], Floats32]
 """Converts a model's probabilities, (…, T), or (N,) for a single output, to calibrated ones."""
@@ -321,38 +289,30 @@ class Calibration(CalibrationPart):
     fitted_on: Mapping[str, Any]
     tracks: Annotated[tuple[CalibratedTrack, ...], Field(min_length=1)]
 
-    @model_validator(mode="after")
-    def _tracks_have_rows(self) -> Self:
-        for one in self.tracks:
-            if not one.positives + one.negatives:
-                raise ValueError("a track has no rows")
-        return self
-
     @classmethod
     def of(
         cls, fitted: Mapping[str | None, CalibratedTrack], fitted_on: Mapping[str, Any]
     ) -> Self:
         """Build a calibration from maps by track name."""
-        tracks = (
-            one.model_copy(update={"track": name}) for name, one in fitted.items()
-        )
+        tracks = [
+            track.model_copy(update={"track": name}) for name, track in fitted.items()
+        ]
         return cls(fitted_on=dict(fitted_on), tracks=tuple(tracks))
 
     def __call__(self, probabilities: NDArray[Any]) -> Floats32:
         """Return calibrated probabilities, (…, T), or (N,) for a single unnamed output."""
         values = np.asarray(probabilities)
         if self.tracks[0].track is None:
-            return as_scored(self.tracks[0].map(values), self.tracks[0].prior)
-        found = np.empty(values.shape, np.float32)
-        for column, one in enumerate(self.tracks):
-            found[..., column] = one.map(values[..., column])
-        return found
+            return self.tracks[0].map(values).astype(np.float32)
+        calibrated = np.empty(values.shape, np.float32)
+        for column, track in enumerate(self.tracks):
+            calibrated[..., column] = track.map(values[..., column])
+        return calibrated
 
     def only(self, columns: Sequence[int]) -> Self:
         """Return the calibration of the selected outputs, in this order."""
-        return self.model_copy(
-            update={"tracks": tuple(self.tracks[column] for column in columns)}
-        )
+        tracks = tuple(self.tracks[column] for column in columns)
+        return self.model_copy(update={"tracks": tracks})
 
     def finish(self, prior: float | None = None) -> Finish:
         """Return a calibration function adjusted to the prevalence `prior`; None: that of validation rows.
@@ -362,26 +322,21 @@ class Calibration(CalibrationPart):
         if prior is None:
             return self
         check_fraction("prior", prior, ends=False)
-        if self.tracks[0].track is not None:
+        track = self.tracks[0]
+        if track.track is not None:
             raise UsageError(
                 f"prior {prior}: applies to promoter models only; tracks use their own prevalence"
             )
-        fitted = self.tracks[0].prior
-
-        def shifted(probabilities: NDArray[Any]) -> Floats32:
-            return as_scored(
-                self.tracks[0].map(np.asarray(probabilities)), fitted, prior
-            )
-
-        return shifted
+        return lambda values: as_scored(
+            track.map(np.asarray(values)), track.prior, prior
+        )
 
 
 def write_calibration(
     path: Path, calibration: CalibrationPart, weights_sha256: str
 ) -> None:
     """Write a file of a model's directory atomically, for weights with this checksum."""
-    content = {**calibration.model_dump(mode="json"), _WEIGHTS: weights_sha256}
-    write_json(path, {**content, _OWN: own_digest(content)})
+    write_json(path, {**calibration.model_dump(mode="json"), _WEIGHTS: weights_sha256})
 
 
 def read_calibration(path: Path, weights_sha256: str | None = None) -> Calibration:
@@ -393,37 +348,21 @@ def read_part(path: Path, kind: type[P], weights_sha256: str | None = None) -> P
     """Read a file of `write_calibration` as its kind; errors as in `read_calibration`."""
     content = read_object(path)
     if content.get("format") != FORMAT:
-        found_format = shortened(repr(content.get("format")))
         raise ModelError(
-            f"{path}: format {found_format} is not supported; this version reads {FORMAT}"
+            f"{path}: format {content.get('format')!r:.60} is not supported; this version reads {FORMAT}"
         )
-    own, weights = content.pop(_OWN, None), content.get(_WEIGHTS)
-    try:
-        found = own_digest(content)
-    except RecursionError:
-        raise ModelError(f"{path}: damaged: it is nested too deeply") from None
-    if own != found:
-        raise ModelError(
-            f"{path}: damaged, or changed since it was written: its checksum does not match its content; "
-            f"{kind.remedy}"
-        )
+    content.pop("sha256", None)  # of the content, in files of earlier versions
+    weights = content.pop(_WEIGHTS, None)
     if weights_sha256 is not None and weights != weights_sha256:
         raise ModelError(
-            f"{path}: fitted for another model: for weights with SHA-256 {shortened(str(weights), 12)}, "
-            f"but these have {weights_sha256[:12]}…; {kind.remedy}"
+            f"{path}: fitted for another model: for weights with SHA-256 {weights!s:.12}, but these have "
+            f"{weights_sha256[:12]}…; calibrate the model again"
         )
-    content.pop(_WEIGHTS, None)
     try:
         return kind.model_validate(content)
     except ValidationError as error:
         fault = error.errors()[0]
-        where = ".".join(str(part) for part in fault["loc"])
+        where = ".".join(map(str, fault["loc"]))
         raise ModelError(
-            f"{path}: invalid calibration: {where}: {shortened(fault['msg'], 200)}"
+            f"{path}: invalid calibration: {where}: {fault['msg']:.200}"
         ) from None
-
-
-def own_digest(content: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a calibration's content, which the file also contains."""
-    text = json.dumps(content, sort_keys=True, ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()

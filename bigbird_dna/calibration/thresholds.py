@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import binomtest
 
 from bigbird_dna.calibration.maps import Floats, Floats32, as_scored
 
-TAIL = 0.025
 DIGITS = 6
 """Decimals of scores in text tables."""
 _MOST_DIGITS = 15
@@ -61,35 +61,27 @@ class ThresholdCurve(NamedTuple):
         reached = int(np.searchsorted(self.expected, rate, "right"))
         return self.at(reached - 1) if reached else None
 
-    def at(self, place: int) -> Threshold:
+    def at(self, index: int) -> Threshold:
         """Return the threshold at an index, with its empirical rate."""
-        from scipy.special import betaincinv
-
-        above, false = int(self.positives[place]), int(self.negatives[place])
-        all_positives, all_negatives = int(self.positives[-1]), int(self.negatives[-1])
-        recall = above / all_positives
-        low = (
-            float(betaincinv(false, all_negatives - false + 1, TAIL)) if false else 0.0
-        )
-        high = (
-            float(betaincinv(false + 1, all_negatives - false, 1 - TAIL))
-            if false < all_negatives
-            else 1.0
-        )
+        positives, negatives = int(self.positives[index]), int(self.negatives[index])
+        recall = positives / int(self.positives[-1])
+        false = binomtest(negatives, int(self.negatives[-1]))
+        low, high = false.proportion_ci()  # Clopper and Pearson
         return Threshold(
-            float(self.thresholds[place]),
-            float(self.expected[place]),
-            self._rate(false / all_negatives, recall),
+            float(self.thresholds[index]),
+            float(self.expected[index]),
+            self._rate(false.statistic, recall),
             self._rate(low, recall),
             self._rate(high, recall),
             recall,
-            above,
-            false,
+            positives,
+            negatives,
         )
 
     def _rate(self, false: float, true: float) -> float:
-        found, missed = (1 - self.prior) * false, self.prior * true
-        return found / (found + missed) if found + missed else 0.0
+        negatives, positives = (1 - self.prior) * false, self.prior * true
+        called = negatives + positives
+        return negatives / called if called else 0.0
 
 
 def threshold_curve(
@@ -117,25 +109,23 @@ def threshold_curve(
     expected = wrong / (wrong + np.cumsum(true)[last])
     counts = np.cumsum(y)[last]
     # Find thresholds with few digits, at most the least score of each step and above all lower scores.
-    least, text = scores[last].astype(np.float64), _written(scores[last])
+    text = _written(scores[last])
+    most = np.minimum(scores[last].astype(np.float64), text)
     below = np.append(scores[last[:-1] + 1], np.float32(-1))
-    found = np.minimum(least, text)
+    thresholds = most
     for digits in range(_MOST_DIGITS, DIGITS - 1, -1):
-        rounded = np.floor(least * 10.0**digits) / 10.0**digits
+        rounded = (
+            np.floor(scores[last].astype(np.float64) * 10.0**digits) / 10.0**digits
+        )
         # A comparison of float32 with a Python number may round the number to float32 first.
         above = rounded.astype(np.float32) > below
-        right = (
-            above
-            & (rounded > np.append(text[1:], -1))
-            & (rounded <= np.minimum(least, text))
-        )
-        found = np.where(right, rounded, found)
+        above &= rounded > np.append(text[1:], -1)
+        thresholds = np.where(above & (rounded <= most), rounded, thresholds)
     return ThresholdCurve(
-        prior, found, np.maximum.accumulate(expected), counts, last + 1 - counts
+        prior, thresholds, np.maximum.accumulate(expected), counts, last + 1 - counts
     )
 
 
 def _written(scores: Floats32) -> Floats:
     """Return scores as in text; exact, because float32 times 10^6 needs no more digits than float64."""
-    found: Floats = np.rint(scores.astype(np.float64) * 10**DIGITS) / 10**DIGITS
-    return found
+    return np.asarray(np.rint(scores.astype(np.float64) * 10**DIGITS) / 10**DIGITS)

@@ -1,6 +1,5 @@
 """Spaced dyads: counts against a slow search, choice of planted dyads, and gains that are really gains."""
 
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -9,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.baselines.dyads import TrackDyads, dyad_counts
+from bigbird_dna.baselines.dyads import dyad_counts, fit_dyads
+from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.genome.sequence import DYADS, GAPS, dyad_parts, reverse_complement
 from tests.toys import random_dna
 
@@ -109,17 +109,10 @@ def test_a_planted_dyad_is_chosen_and_chance_gains_little(planted: Any) -> None:
     share = labels.mean(axis=0)
     base = np.tile(np.log(share / (1 - share)).astype(np.float32), (len(texts), 1))
 
-    def blocks(part: slice) -> Any:
-        own = texts[part]
-        return (
-            dyad_counts(own[first : first + 100], SIZE)
-            for first in range(0, len(own), 100)
-        )
+    def of(part: slice) -> Any:
+        return TextWindows(texts[part], labels[part]), base[part]
 
-    known, held_out, _ = (
-        (partial(blocks, part), base[part], labels[part]) for part in parts
-    )
-    fitted = TrackDyads.fit(3, known, held_out)
+    fitted = fit_dyads(3, SIZE, of(parts[0]), of(parts[1]))
     assert fitted.words.shape == fitted.weight.shape == (3, 3)
     for track in (0, 1):
         assert named(fitted.words[track, 0])[0] in {
@@ -141,8 +134,6 @@ def test_a_planted_dyad_is_chosen_and_chance_gains_little(planted: Any) -> None:
     assert (
         (gains[0] >= 0).all() and (gains[1][:2] > 0.1).all() and abs(gains[1][2]) < 0.02
     )
-    assert (
-        not TrackDyads.fit(0, known, held_out).added(dyad_counts(texts[:5], SIZE)).any()
-    )
-    unknown = (held_out[0], held_out[1], np.zeros_like(held_out[2]))
-    assert not TrackDyads.fit(3, known, unknown).weight.any()
+    none = TextWindows(texts[parts[1]], np.zeros_like(labels[parts[1]]))
+    fitted = fit_dyads(3, SIZE, of(parts[0]), (none, base[parts[1]]))
+    assert not fitted.weight.any()

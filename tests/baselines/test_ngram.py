@@ -17,7 +17,6 @@ from bigbird_dna.baselines.ngram import (
     finish,
 )
 from bigbird_dna.baselines.tokens import MaskedTokens, Product
-from tests.golden.messages import fails
 
 VOCABULARY = 4
 DOCUMENTS = st.lists(
@@ -82,7 +81,7 @@ class SlowKneserNey:
         return (count - discount(count)) / total + backoff * lower
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     DOCUMENTS, st.integers(1, 4), st.lists(st.integers(0, VOCABULARY - 1), max_size=8)
 )
@@ -149,23 +148,6 @@ def test_estimated_discounts_are_used_where_there_are_counts():
     assert not np.allclose(
         finish(types, types.occurrences, 501).discounts[1:], FALLBACK_DISCOUNTS
     )
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        *(
-            lambda tokens=tokens: KneserNey(2, VOCABULARY).fit([np.array(tokens)])
-            for tokens in ([0, 4], [-1], [0.5], [[1]], [])
-        ),
-        lambda: KneserNey(1, VOCABULARY).log2_probabilities(np.array([1])),
-        lambda: KneserNey(0, VOCABULARY),
-        lambda: KneserNey(1, 0),
-    ],
-)
-def test_what_is_refused(call):
-    with fails(ValueError):
-        call()
 
 
 # The product of a forward and a backward n-gram, against its formula and other ways to its optimum
@@ -272,12 +254,10 @@ def test_factors_that_say_nothing_do_no_harm():
     assert np.isfinite(model.fitted(asked).exponents).all()
 
 
-def test_nothing_hidden_and_strange_tokens():
+def test_nothing_hidden():
     model = product([text(500, 0)])
     document = text(40, 1)
     asked = model.look_up(
         MaskedTokens([document, document], [np.zeros(0, np.int64)] * 2)
     )
     assert len(model.bits(asked)) == 0
-    with fails(ValueError):
-        model.look_up(MaskedTokens([np.array([1, 3])], [np.array([1])]))

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 
 from bigbird_dna.baselines.promoters import (
-    CompositionLogistic,
     KmerLogistic,
-    OpenFrameLogistic,
     PositionLogistic,
+    promoter_regression,
 )
 from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config import PromoterTrainingConfig, load_config
@@ -374,8 +373,8 @@ def test_predictions_are_the_regression_s(
     models = {
         "k-mer": KmerLogistic(chosen.baseline_kmer, chosen.seed),
         "position": PositionLogistic(chosen.seed),
-        "orf": OpenFrameLogistic(chosen.seed),
-        "composition": CompositionLogistic(chosen.seed),
+        "orf": promoter_regression("orf", 4, chosen.seed),
+        "composition": promoter_regression("composition", 4, chosen.seed),
     }
     train = (data.rows["split"] == "train").to_numpy()
     fitted = models[baseline].fit(sequences[train].tolist(), data.labels[train])

@@ -66,15 +66,13 @@ class DeePromoter(nn.Module):
 
     def forward(self, windows: Tensor) -> Tensor:
         length = windows.shape[2]  # even widths add one position
-        places = [F.relu(motifs(windows)[..., :length]) for motifs in self.motifs]
-        found = [self.dropout(F.max_pool1d(one, _DEEPROMOTER_POOLED)) for one in places]
-        read, _ = self.recurrent(
-            torch.cat(found, 1).transpose(1, 2)
-        )  # (B, P, 2 × units)
-        logits: Tensor = self.output(
-            self.dropout(F.relu(self.dense(self.dropout(read.flatten(1)))))
-        )
-        return logits
+        pooled = []
+        for motifs in self.motifs:
+            active = F.relu(motifs(windows)[..., :length])
+            pooled.append(self.dropout(F.max_pool1d(active, _DEEPROMOTER_POOLED)))
+        x, _ = self.recurrent(torch.cat(pooled, 1).transpose(1, 2))
+        x = F.relu(self.dense(self.dropout(x.flatten(1))))
+        return self.output(self.dropout(x))  # type: ignore[no-any-return]
 
 
 class DeepSea(nn.Module):
@@ -144,14 +142,10 @@ class DanQ(nn.Module):
         self.output = nn.Linear(dense, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
-        found = self.after_motifs(
-            F.max_pool1d(F.relu(self.motifs(windows)), _DANQ_POOLED)
-        )
-        read, _ = self.recurrent(found.transpose(1, 2))  # (B, P, 2 × units)
-        logits: Tensor = self.output(
-            F.relu(self.dense(self.after_reading(read).flatten(1)))
-        )
-        return logits
+        x = F.max_pool1d(F.relu(self.motifs(windows)), _DANQ_POOLED)
+        x, _ = self.recurrent(self.after_motifs(x).transpose(1, 2))
+        x = F.relu(self.dense(self.after_reading(x).flatten(1)))
+        return self.output(x)  # type: ignore[no-any-return]
 
 
 class _DilatedBlock(nn.Module):
@@ -166,10 +160,9 @@ class _DilatedBlock(nn.Module):
         self.mixed = nn.Conv1d(channels, channels, 1)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, places: Tensor) -> Tensor:
-        change: Tensor = self.mixed(F.gelu(self.around(F.gelu(self.norm(places)))))
-        change = self.dropout(change)
-        return places + change
+    def forward(self, x: Tensor) -> Tensor:
+        change = self.mixed(F.gelu(self.around(F.gelu(self.norm(x)))))
+        return x + self.dropout(change)  # type: ignore[no-any-return]
 
 
 class ResidualCnn(nn.Module):
@@ -205,12 +198,10 @@ class ResidualCnn(nn.Module):
         self.output = nn.Linear(channels * means, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
-        found = F.gelu(
-            F.max_pool1d(self.motifs(windows), _RESIDUAL_POOLED, ceil_mode=True)
-        )
-        places = self.norm(self.blocks(found))  # (B, C, P)
-        weights = (self.weights(places) + self.where).softmax(2)  # (B, H, P)
-        means = weights @ places.transpose(1, 2)  # (B, H, C)
+        pooled = F.max_pool1d(self.motifs(windows), _RESIDUAL_POOLED, ceil_mode=True)
+        x = self.norm(self.blocks(F.gelu(pooled)))  # (B, C, P)
+        weights = (self.weights(x) + self.where).softmax(2)  # (B, H, P)
+        means = weights @ x.transpose(1, 2)  # (B, H, C)
         return self.output(self.dropout(means.flatten(1)))  # type: ignore[no-any-return]
 
 

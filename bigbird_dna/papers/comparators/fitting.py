@@ -108,9 +108,8 @@ def fit_promoters(
             )
         case "probe":
             assert model is not None
-            origin = read_origin(windows)
             upstream, downstream = section.windows.sides
-            if origin:
+            if origin := read_origin(windows):
                 upstream, downstream = origin.upstream, origin.downstream
             anchor = upstream / (upstream + downstream)
             comparator = EncoderProbe(
@@ -129,10 +128,9 @@ def fit_promoters(
             comparator = check_import("comparator", name)()
     comparator.fit(learned, held_out)
 
-    def predicted(texts: list[str]) -> npt.NDArray[np.float64]:
-        return np.asarray(comparator.predict(texts)[:, 0], np.float64)
-
-    predictions = held_out_predictions(data, sequences, predicted)
+    predictions = held_out_predictions(
+        data, sequences, lambda texts: comparator.predict(texts)[:, 0]
+    )
     with atomic_directory(output) as directory:
         write_predictions(directory / "predictions.parquet", predictions)
         facts = {
@@ -154,30 +152,26 @@ def promoter_windows(
     """Return the training and validation windows of a comparator; `DataError` unless they have both classes and
     equal lengths. Networks draw them like the models."""
     training, network = config.promoters.training, name in NETWORKS
-    share = training.train_fraction if network else 1
-    learned = training_windows(data, share, training.seed)
+    fraction = training.train_fraction if network else 1
+    learned = training_windows(data, fraction, training.seed)
     valid = np.flatnonzero(data.rows["split"] == "valid")
-    found: list[TextWindows] = []
     for what, rows in (("training", learned), ("validation", valid)):
-        labels = data.labels[rows]
-        if len(np.unique(labels)) < 2:
+        if len(np.unique(data.labels[rows])) < 2:
             raise DataError(
                 f"{windows}: the {what} windows must be of both classes, found only one"
             )
-        texts = [sequences[row] for row in rows]
-        lengths = {len(text) for text in texts}
+        lengths = {len(sequences[row]) for row in rows}
         if len(lengths) > 1:
             raise DataError(
                 f"{windows}: {what} windows must have the same length, found {min(lengths):,} and "
                 f"{max(lengths):,} bp"
             )
-        if network and what == "training":
-            jitter = variants(data.rows)[rows]
-            draws = WindowDraws(labels == 1, jitter, training)
-            found.append(DrawnTexts(texts, labels, draws, [0.5]))
-        else:
-            found.append(TextWindows(texts, labels))
-    return found[0], found[1]
+    tests = TextWindows([sequences[row] for row in valid], data.labels[valid])
+    texts, labels = [sequences[row] for row in learned], data.labels[learned]
+    if not network:
+        return TextWindows(texts, labels), tests
+    draws = WindowDraws(labels == 1, variants(data.rows)[learned], training)
+    return DrawnTexts(texts, labels, draws, [0.5]), tests
 
 
 class DrawnBins(BinWindows):
@@ -193,15 +187,14 @@ class DrawnBins(BinWindows):
     def draw(
         self, step: int, first: int, count: int
     ) -> tuple[list[str], npt.NDArray[np.uint8]]:
-        rows, shifts, turned = self.draws.at(step, first, count)
+        rows, shifts, reverse = self.draws.at(step, first, count)
         chosen = np.array(rows, np.intp)
         windows = self.data.windows(self.length, self.rows[chosen])
         texts = []
-        for one, shift, reverse in zip(windows, shifts.tolist(), turned, strict=True):
-            moved = Interval(
-                one.contig, one.start + shift, one.end + shift, "-" if reverse else "+"
-            )
-            texts.append(self.reference.fetch(moved))
+        for bin, shift, minus in zip(windows, shifts.tolist(), reverse, strict=True):
+            start, end = bin.start + shift, bin.end + shift
+            window = Interval(bin.contig, start, end, "-" if minus else "+")
+            texts.append(self.reference.fetch(window))
         return texts, self.labels(chosen)
 
 
@@ -291,23 +284,21 @@ def fit_tracks(
     parts = blocks(len(test), AT_ONCE)
     for rows in progress(parts, "predicting", -(-len(test) // AT_ONCE), "parts"):
         values[rows] = comparator.predict(windows.sequences(rows))
-    can = comparator.covered(tracks)
-    covered = np.flatnonzero(can)
+    covered = comparator.covered(tracks)
+    names = np.array([track.name for track in bins.tracks])
     with atomic_directory(output) as directory:
-        write_array(
-            directory / "predictions.npy", np.ascontiguousarray(values[:, covered])
-        )
+        predictions = np.ascontiguousarray(values[:, covered])
+        write_array(directory / "predictions.npy", predictions)
         bins.bins.iloc[test].to_parquet(directory / "bins.parquet", index=False)
-        bins.labels.take(test).select(covered).save(directory / "labels.npz")
-        known = [bins.tracks[one] for one in covered.tolist()]
+        columns = np.flatnonzero(covered)
+        bins.labels.take(test).select(columns).save(directory / "labels.npz")
+        known = [bins.tracks[column] for column in columns.tolist()]
         write_tracks(directory / "tracks.tsv", known)
         facts = {
             "window": length,
             "training_bins": count,
-            "tracks": len(covered),
-            "tracks_left_out": [
-                bins.tracks[one].name for one in np.flatnonzero(~can).tolist()
-            ],
+            "tracks": len(columns),
+            "tracks_left_out": names[~covered].tolist(),
         }
         description = _describe(directory, name, comparator, facts, seed)
     if isinstance(comparator, NetworkComparator):

@@ -16,11 +16,13 @@ offset. The strength of fitting and the map from scores to probabilities are cho
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from math import comb
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.sparse import csr_matrix, vstack
+from scipy.special import comb
 
 from bigbird_dna.baselines.kmers import base_codes, other_strand
 from bigbird_dna.baselines.windows import LabeledWindows, Rows, all_labels, blocks
@@ -32,7 +34,6 @@ from bigbird_dna.papers.comparators.interface import ScoringComparator, fit_sigm
 
 # Axes: N windows, L bases, F features: characters that vary at most at k positions.
 
-LONGEST_WORD = 11
 STRENGTHS = (
     0.1,
     1.0,
@@ -52,22 +53,15 @@ class GappedKmers:
     """Gapped k-mers: words of `length` bases with `known` informative positions."""
 
     def __init__(self, length: int, known: int) -> None:
-        if not 1 <= known <= length <= LONGEST_WORD:
-            raise ValueError(
-                f"gapped k-mers need 1 <= known <= length <= {LONGEST_WORD}, found {known} and {length}"
-            )
         self.length, self.known = length, known
-        digits = np.zeros(
-            1, np.int64
-        )  # number of positions at which each character varies
+        # Number of positions at which each character varies.
+        varying = np.zeros(1, np.int64)
         for _ in range(length):
-            digits = (digits + np.array([[0], [1], [1], [1]])).ravel()
-        self._characters = np.flatnonzero(digits <= known)
-        values = [
-            4.0 ** (length - known) * comb(length - j, known - j)
-            for j in range(known + 1)
-        ]
-        self._roots = np.sqrt(values)[digits[self._characters]]  # (F,)
+            varying = (varying + np.array([[0], [1], [1], [1]])).ravel()
+        self._characters = np.flatnonzero(varying <= known)
+        j = varying[self._characters]
+        eigenvalues = 4.0 ** (length - known) * comb(length - j, known - j)
+        self._roots = np.sqrt(eigenvalues)  # (F,)
 
     @property
     def features(self) -> int:
@@ -87,15 +81,10 @@ class GappedKmers:
 
     def count(self, sequences: Sequence[str], *, both_strands: bool) -> Any:
         """Count the words without N in windows, (N, 4^length), as a SciPy CSR matrix of float64."""
-        from scipy.sparse import csr_matrix
-
         codes = base_codes(sequences)
-        strands = (codes, other_strand(codes)) if both_strands else (codes,)
-        parts = [self._numbers(one) for one in strands]
-        numbers, known = (
-            np.concatenate(column, axis=1) for column in zip(*parts, strict=True)
-        )
-        ends = np.concatenate([[0], np.cumsum(known.sum(axis=1))])
+        strands = [codes, other_strand(codes)] if both_strands else [codes]
+        numbers, known = map(np.hstack, zip(*map(self._numbers, strands), strict=True))
+        ends = np.append(0, np.cumsum(known.sum(axis=1)))
         shape = (len(codes), 4**self.length)
         matrix = csr_matrix((np.ones(ends[-1]), numbers[known], ends), shape=shape)
         matrix.sum_duplicates()
@@ -103,21 +92,17 @@ class GappedKmers:
 
     def norms(self, counts: Any) -> NDArray[np.float64]:
         """Return the norm (N,) of each window's vector of gapped k-mers; 1 if it has none."""
-        shared = np.array(
-            [comb(max(self.length - m, 0), self.known) for m in range(self.length + 1)],
-            float,
-        )
+        # Common gapped k-mers of words by the number of positions at which they differ.
+        common = comb(self.length - np.arange(self.length + 1), self.known)
         low_bits = int("01" * self.length, 2)
-        found = np.ones(counts.shape[0])
-        for row in range(counts.shape[0]):
+        norms = np.ones(counts.shape[0])
+        for row in np.flatnonzero(np.diff(counts.indptr)):
             part = slice(counts.indptr[row], counts.indptr[row + 1])
             words, times = counts.indices[part].astype(np.int32), counts.data[part]
             differing = words[:, None] ^ words
-            places = np.bitwise_count((differing | differing >> 1) & low_bits)
-            square = float(times @ shared[places] @ times)
-            if square > 0:
-                found[row] = np.sqrt(square)
-        return found
+            positions = np.bitwise_count((differing | differing >> 1) & low_bits)
+            norms[row] = np.sqrt(times @ common[positions] @ times)
+        return norms
 
     def _numbers(
         self, codes: NDArray[np.uint8]
@@ -162,8 +147,6 @@ def fit_svms(
 ) -> Iterator[SvmModel]:
     """Minimize ½ |w|² + strength · Σ max(0, 1 − y f(x))² over windows with labels (N,) of both classes, for
     each strength; each fit starts from the solution of the previous strength."""
-    from scipy.optimize import minimize
-
     signs = np.where(labels == 1, 1.0, -1.0)
     transposed = counts.T.tocsr()
 
@@ -172,21 +155,20 @@ def fit_svms(
     ) -> tuple[float, NDArray[np.float64]]:
         weights, offset = values[:-1], values[-1]
         scores = counts @ kmers.words(weights) / norms + offset
-        short = np.maximum(0, 1 - signs * scores)
-        slope = (
-            -2 * strength * signs * short
-        )  # gradient of the loss with respect to the score
-        along = weights + kmers.of_words(transposed @ (slope / norms))
-        value = 0.5 * float(weights @ weights) + strength * float(short @ short)
-        return value, np.append(along, slope.sum())
+        margin = np.maximum(0, 1 - signs * scores)
+        slope = -2 * strength * signs * margin  # of the loss in the score
+        gradient = weights + kmers.of_words(transposed @ (slope / norms))
+        value = 0.5 * float(weights @ weights) + strength * float(margin @ margin)
+        return value, np.append(gradient, slope.sum())
 
-    found = np.zeros(kmers.features + 1)
+    solution = np.zeros(kmers.features + 1)
     options = {"maxiter": _ITERATIONS, "maxcor": 10, "ftol": _PRECISION, "gtol": 1e-6}
     for strength in strengths:
-        found = minimize(
-            loss, found, (strength,), jac=True, method="L-BFGS-B", options=options
+        solution = minimize(
+            loss, solution, (strength,), jac=True, method="L-BFGS-B", options=options
         ).x
-        yield SvmModel(kmers.words(found[:-1]).astype(np.float32), float(found[-1]))
+        words = kmers.words(solution[:-1]).astype(np.float32)
+        yield SvmModel(words, float(solution[-1]))
 
 
 class GkmSvm(ScoringComparator):
@@ -222,21 +204,21 @@ class GkmSvm(ScoringComparator):
         self.sigmoids = np.full((labels, 2), np.nan)
         self._strengths = [None] * labels
         for label in progress(range(labels), "gkm-SVM", labels, "labels"):
-            rows = _drawn(truth[:, label], (self.seed, 9, label))
+            rows = _sample(truth[:, label], (self.seed, 9, label))
             if not len(rows):
                 continue
             counts, norms = self._counted(learned, rows)
-            own = held_labels[:, label]
-            strengths = STRENGTHS if 0 < own.sum() < len(own) else (1.0,)
+            tests = held_labels[:, label]
+            strengths = STRENGTHS if 0 < tests.sum() < len(tests) else (1.0,)
             svms = fit_svms(self.kmers, counts, norms, truth[rows, label], strengths)
             best = -np.inf
             for strength, svm in zip(strengths, svms, strict=True):
                 scores = svm.scores(held_counts, held_norms)
-                area = float(np.nan_to_num(auroc(own, scores).value))
+                area = float(np.nan_to_num(auroc(tests, scores).value))
                 if area > best:
                     best, self._strengths[label] = area, strength
                     self._svms[label] = svm
-                    self.sigmoids[label] = fit_sigmoid(scores, own)
+                    self.sigmoids[label] = fit_sigmoid(scores, tests)
         if not self._svms:
             raise DataError("gkm-svm: all training windows are of one class")
         return self
@@ -259,8 +241,6 @@ class GkmSvm(ScoringComparator):
     def _counted(
         self, windows: LabeledWindows, rows: Rows
     ) -> tuple[Any, NDArray[np.float64]]:
-        from scipy.sparse import vstack
-
         parts = [
             self.kmers.count(
                 windows.sequences(rows[part]), both_strands=self.both_strands
@@ -271,13 +251,12 @@ class GkmSvm(ScoringComparator):
         return counts, self.kmers.norms(counts)
 
 
-def _drawn(labels: NDArray[np.uint8], seed: tuple[int, ...]) -> Rows:
+def _sample(labels: NDArray[np.uint8], seed: tuple[int, ...]) -> Rows:
     """Return sorted rows: at most `MOST` positives and as many negatives; none if a class is missing."""
     rng = np.random.default_rng(seed)
     positive, negative = np.flatnonzero(labels == 1), np.flatnonzero(labels == 0)
-    if not len(positive) or not len(negative):
-        return np.zeros(0, np.intp)
-    most = min(MOST, len(positive))
-    return np.sort(
-        np.concatenate([rng.permutation(rows)[:most] for rows in (positive, negative)])
-    )
+    if not len(negative):
+        return negative
+    size = min(MOST, len(positive))
+    positive = rng.permutation(positive)[:size]
+    return np.sort(np.append(positive, rng.permutation(negative)[:size]))

@@ -7,7 +7,7 @@ that ranks its training windows best is used.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -43,34 +43,21 @@ def best_matches(
 
     If a matrix never covers known bases only, the score is the lowest score of the matrix.
     """
-    found = np.empty((len(codes), len(matrices)), np.float32)
-    lowest = np.array([matrix.min(axis=1).sum() for matrix in matrices])
+    lowest = np.array([matrix.min(axis=1).sum() for matrix in matrices], np.float32)
+    best = np.tile(lowest, (len(codes), 1))
     widths = np.array([len(matrix) for matrix in matrices])
-    with torch.inference_mode():
-        hot = (
-            F.one_hot(torch.from_numpy(codes).long(), UNKNOWN + 1)
-            .transpose(1, 2)
-            .float()
-        )  # (N, 5, L)
-        for width in np.unique(widths):
-            chosen = np.flatnonzero(widths == width)
-            if width > codes.shape[1]:
-                found[:, chosen] = lowest[chosen]
-                continue
-            forward = np.stack([matrices[one] for one in chosen.tolist()])  # (m, W, 4)
-            both = np.concatenate([forward, forward[:, ::-1, ::-1]])
-            filters = np.pad(
-                both, ((0, 0), (0, 0), (0, 1)), constant_values=_NOWHERE
-            ).transpose(0, 2, 1)
-            scores = (
-                F.conv1d(hot, torch.from_numpy(np.ascontiguousarray(filters)).float())
-                .amax(2)
-                .numpy()
-            )
-            found[:, chosen] = np.maximum(
-                scores[:, : len(chosen)], scores[:, len(chosen) :]
-            )
-    return np.asarray(np.maximum(found, lowest), np.float32)
+    hot = F.one_hot(torch.from_numpy(codes).long(), UNKNOWN + 1)
+    hot = hot.transpose(1, 2).float()  # (N, 5, L)
+    for width in np.unique(widths[widths <= codes.shape[1]]):
+        chosen = np.flatnonzero(widths == width)
+        forward = np.stack([matrices[index] for index in chosen.tolist()])  # (m, W, 4)
+        both = np.concatenate([forward, forward[:, ::-1, ::-1]])
+        filters = np.pad(both, ((0, 0), (0, 0), (0, 1)), constant_values=_NOWHERE)
+        weight = torch.from_numpy(filters).float().transpose(1, 2)
+        scores = F.conv1d(hot, weight).amax(2).numpy()
+        strands = np.split(scores, 2, axis=1)
+        best[:, chosen] = np.maximum(best[:, chosen], np.maximum(*strands))
+    return best
 
 
 class MotifScan(ScoringComparator):
@@ -82,57 +69,54 @@ class MotifScan(ScoringComparator):
 
     def __init__(self, motifs: Sequence[Sequence[KnownMotif]]) -> None:
         super().__init__()
-        self.motifs = [list(known) for known in motifs]  # by label
+        # Many tracks have the same factor: scan each of its matrices only once.
+        distinct = {id(motif): motif for known in motifs for motif in known}
+        columns = {key: column for column, key in enumerate(distinct)}
+        self.motifs = list(distinct.values())
+        self.columns = [[columns[id(motif)] for motif in known] for known in motifs]
         self.background: list[float] = []
-        self.best: dict[int, KnownMotif] = {}  # by label
+        self.best: dict[int, int] = {}  # by label, the column of its matrix
 
     def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
         count, labels = learned.shape
-        if labels != len(self.motifs):
-            raise ValueError(
-                f"matrices have {len(self.motifs)} labels, but windows have {labels}"
-            )
         self.background = _background(learned)
-        # Many tracks have the same factor: scan each of its matrices only once.
-        motifs = list({id(one): one for known in self.motifs for one in known}.values())
-        columns = {id(motif): column for column, motif in enumerate(motifs)}
-        matrices = [motif.log_odds(self.background) for motif in motifs]
+        every = range(len(self.motifs))
         steps = -(-count // self.AT_ONCE)
         parts = progress(blocks(count, self.AT_ONCE), "scanning", steps, "parts")
         scores = np.concatenate(
-            [
-                best_matches(base_codes(learned.sequences(rows)), matrices)
-                for rows in parts
-            ]
+            [self._scan(learned.sequences(rows), every) for rows in parts]
         )
         truth = all_labels(learned)
         self.sigmoids = np.full((labels, 2), np.nan)
-        for label, known in enumerate(self.motifs):
-            areas = []
-            for motif in known if len(known) > 1 else ():
-                area = auroc(truth[:, label], scores[:, columns[id(motif)]]).value
-                areas.append(np.nan_to_num(area, nan=0.5))
-            if known:
-                best = self.best[label] = known[int(np.argmax(areas)) if areas else 0]
-                own = scores[:, columns[id(best)]].astype(np.float64)
-                self.sigmoids[label] = fit_sigmoid(own, truth[:, label])
+        for label, columns in enumerate(self.columns):
+            if not columns:
+                continue
+            areas = [auroc(truth[:, label], scores[:, one]).value for one in columns]
+            best = columns[int(np.argmax(np.nan_to_num(areas, nan=0.5)))]
+            own = scores[:, best].astype(np.float64)
+            self.best[label] = best
+            self.sigmoids[label] = fit_sigmoid(own, truth[:, label])
         return self
 
+    def _scan(
+        self, sequences: Sequence[str], columns: Iterable[int]
+    ) -> NDArray[np.float32]:
+        matrices = [self.motifs[column].log_odds(self.background) for column in columns]
+        return best_matches(base_codes(sequences), matrices)
+
     def scores(self, sequences: Sequence[str]) -> NDArray[np.float64]:
-        used = list({id(motif): motif for motif in self.best.values()}.values())
-        columns = {id(motif): column for column, motif in enumerate(used)}
-        matrices = [motif.log_odds(self.background) for motif in used]
-        matches = best_matches(base_codes(sequences), matrices)
-        found = np.full((len(sequences), len(self.motifs)), np.nan)
-        for label, motif in self.best.items():
-            found[:, label] = matches[:, columns[id(motif)]]
-        return found
+        used, inverse = np.unique([*self.best.values()], return_inverse=True)
+        scores = np.full((len(sequences), len(self.columns)), np.nan)
+        scores[:, [*self.best]] = self._scan(sequences, used.tolist())[:, inverse]
+        return scores
 
     def chosen(self) -> dict[str, Any]:
-        best = [self.best.get(label) for label in range(len(self.motifs))]
+        matrices: list[str | None] = [None] * len(self.columns)
+        for label, column in self.best.items():
+            matrices[label] = self.motifs[column].matrix
         return {
             "background": dict(zip("ACGT", self.background, strict=True)),
-            "matrices": [motif and motif.matrix for motif in best],
+            "matrices": matrices,
         }
 
 
@@ -140,9 +124,8 @@ def _background(windows: LabeledWindows) -> list[float]:
     """Return the fractions of A, C, G and T in windows, averaged over both strands."""
     counts = np.zeros(UNKNOWN + 1, np.int64)
     for rows in blocks(windows.shape[0], MotifScan.AT_ONCE):
-        counts += np.bincount(
-            base_codes(windows.sequences(rows)).ravel(), minlength=UNKNOWN + 1
-        )
+        codes = base_codes(windows.sequences(rows)).ravel()
+        counts += np.bincount(codes, minlength=UNKNOWN + 1)
     known = counts[:UNKNOWN] + 1
     strong = float((known[1] + known[2]) / known.sum())
     return [(1 - strong) / 2, strong / 2, strong / 2, (1 - strong) / 2]
@@ -154,13 +137,13 @@ def make_scan(
     """Return a scan with the matrices of factors, from a file or JASPAR; `DataError`, with the `source` of the
     factors, if none of them has a matrix."""
     known = jaspar_motifs(taxon or TAXA[0]) if file is None else read_motifs(file)
-    found = [motifs_of_factor(factor, known) for factor in factors]
-    count = sum(map(bool, found))
+    motifs = [motifs_of_factor(factor, known) for factor in factors]
+    count = sum(map(bool, motifs))
     log(
-        f"{count:,} of {len(found):,} tracks have a factor with a matrix, among {len(known):,} matrices"
+        f"{count:,} of {len(motifs):,} tracks have a factor with a matrix, among {len(known):,} matrices"
     )
     if not count:
         raise DataError(
             f"{file or 'JASPAR'}: contains no matrix of the factors of {source}"
         )
-    return MotifScan(found)
+    return MotifScan(motifs)

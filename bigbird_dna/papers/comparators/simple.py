@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
 
 from bigbird_dna.baselines.dyads import TrackWords
 from bigbird_dna.baselines.kmers import (
@@ -50,24 +51,22 @@ class GcContent(Comparator):
     def __init__(self, sizes: Sequence[int], *, balanced: bool = False) -> None:
         self.sizes, self.balanced = tuple(sizes), balanced
         self.model = KmerTracks()
-        self._odds: NDArray[np.float64] = np.ones(
-            0
-        )  # odds of each label in the training windows
+        # Odds of each label in the training windows.
+        self._odds: NDArray[np.float64] = np.ones(0)
 
     def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
-        (x, y), (x_valid, y_valid) = (
-            (self._of(windows), all_labels(windows)) for windows in (learned, held_out)
-        )
-        self.model.fit(x, y, x_valid, y_valid)
+        y = all_labels(learned)
+        self.model.fit(self._of(learned), y, self._of(held_out), all_labels(held_out))
         positives = y.sum(axis=0, dtype=np.int64)
         self._odds = positives.clip(1) / (len(y) - positives).clip(1)
         return self
 
     def _of(self, windows: LabeledWindows) -> NDArray[np.float32]:
-        parts = blocks(windows.shape[0], _AT_ONCE)
-        return np.concatenate(
-            [self.features(windows.sequences(rows)) for rows in parts]
-        )
+        parts = [
+            self.features(windows.sequences(rows))
+            for rows in blocks(windows.shape[0], _AT_ONCE)
+        ]
+        return np.concatenate(parts)
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
         chances = self.model.predict(self.features(sequences))
@@ -128,7 +127,7 @@ class PromoterLogistic(Comparator):
         return self.model.predict(sequences)[:, None]
 
     def chosen(self) -> dict[str, Any]:
-        return {**self.model.settings(), "inverse_penalty": self.model.penalty}
+        return {**self.model.settings, "inverse_penalty": self.model.penalty}
 
 
 class NearestComparator(NearestWindow, Comparator):
@@ -161,17 +160,16 @@ class FrozenEncoder:
         fresh: int | None = None,
         size: int | None = None,
         anchor: float = 0.5,
-        batch_size: int = _BATCH,
         device: str = "auto",
     ) -> None:
-        given = load(model)
-        encoder = given.one_encoder("encoder to probe")
+        loaded = load(model)
+        encoder = loaded.one_encoder("encoder to probe")
         if fresh is not None:
             torch.manual_seed(fresh)
-            encoder = Encoder(given.config)
-            attach_tokenizer(encoder, given.tokenizer)
-        self.size, self.anchor, self.batch_size = size, anchor, batch_size
-        self.tokenizer, self.device = given.tokenizer, choose_device(device)
+            encoder = Encoder(loaded.config)
+            attach_tokenizer(encoder, loaded.tokenizer)
+        self.size, self.anchor = size, anchor
+        self.tokenizer, self.device = loaded.tokenizer, choose_device(device)
         self.encoder = encoder.to(self.device).eval()
 
     @property
@@ -188,15 +186,15 @@ class FrozenEncoder:
         else:
             starts = centered_bins(len(sequences[0]), self.size, 1)
             bins = np.tile(starts, (len(sequences), 1))
-            rows, found = bin_rows(
+            rows, parts = bin_rows(
                 self.tokenizer, sequences, bins, self.size, positions
             )
-            spans = found[:, 0]
+            spans = parts[:, 0]
         return layer_means(
             self.encoder,
             rows,
             pad_id=self.tokenizer.pad_id,
-            batch_size=self.batch_size,
+            batch_size=_BATCH,
             device=self.device,
             parts=spans,
         )
@@ -222,71 +220,57 @@ class EncoderProbe(Comparator):
             model, fresh=fresh, size=size, anchor=anchor, device=device
         )
         self.weights, self.seed, self.layer = weights, seed, 0
-        self._read: Probe | KmerTracks | None = None
+        self._probe: Probe | KmerTracks | None = None
 
     def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
         rng = np.random.default_rng((self.seed, 10))
-        chosen = [
-            sample(np.arange(one.shape[0]), MOST_WINDOWS, rng)
-            for one in (learned, held_out)
-        ]
-        (y, x), (y_valid, x_valid) = (
-            (windows.labels(rows), self._of(windows, rows))
-            for windows, rows in zip((learned, held_out), chosen, strict=True)
-        )
+        x, y = self._sample(learned, rng)
+        x_valid, y_valid = self._sample(held_out, rng)
         best = -np.inf
         for layer in range(x.shape[1]):
-            own, own_valid = x[:, layer], x_valid[:, layer]
+            vectors = np.ascontiguousarray(x[:, layer])
+            tests = np.ascontiguousarray(x_valid[:, layer])
             if y.shape[1] == 1:
-                read: Probe | KmerTracks = fit_probe(
-                    own, y[:, 0], own_valid, y_valid[:, 0]
+                probe: Probe | KmerTracks = fit_probe(
+                    vectors, y[:, 0], tests, y_valid[:, 0]
                 )
             else:
-                read = KmerTracks().fit(
-                    *map(np.ascontiguousarray, (own, y, own_valid, y_valid))
-                )
-            if (area := _mean_auroc(y_valid, _read(read, own_valid))) > best:
-                best, self.layer, self._read = area, layer, read
+                probe = KmerTracks().fit(vectors, y, tests, y_valid)
+            predicted = probe.predict(tests).reshape(y_valid.shape)
+            if (area := _mean_auroc(y_valid, predicted)) > best:
+                best, self.layer, self._probe = area, layer, probe
         return self
 
+    def _sample(
+        self, windows: LabeledWindows, rng: np.random.Generator
+    ) -> tuple[Features, NDArray[np.uint8]]:
+        """Return the vectors of every layer and the labels of some windows."""
+        rows = sample(np.arange(windows.shape[0]), MOST_WINDOWS, rng)
+        parts = [rows[part] for part in blocks(len(rows), _AT_ONCE)]
+        shown = progress(parts, f"{self.weights} weights", len(parts), "parts")
+        vectors = [self.frozen.features(windows.sequences(part)) for part in shown]
+        return np.concatenate(vectors), windows.labels(rows)
+
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        assert self._read is not None, "call `fit` first"
-        parts = blocks(len(sequences), _AT_ONCE)
-        return np.concatenate(
-            [
-                _read(
-                    self._read,
-                    self.frozen.features([sequences[n] for n in rows])[:, self.layer],
-                )
-                for rows in parts
-            ]
-        )
+        assert self._probe is not None, "call `fit` first"
+        predicted = []
+        for first in range(0, len(sequences), _AT_ONCE):
+            vectors = self.frozen.features(sequences[first : first + _AT_ONCE])
+            layer = np.ascontiguousarray(vectors[:, self.layer])
+            predicted.append(self._probe.predict(layer).reshape(len(layer), -1))
+        return np.concatenate(predicted)
 
     def chosen(self) -> dict[str, Any]:
         chosen: dict[str, Any] = {"layer": self.layer, "weights": self.weights}
         chosen["attention"] = self.frozen.encoder.config.attention
-        if isinstance(self._read, Probe):
-            chosen["inverse_penalty"] = self._read.penalty
+        if isinstance(self._probe, Probe):
+            chosen["inverse_penalty"] = self._probe.penalty
         return chosen
-
-    def _of(self, windows: LabeledWindows, rows: NDArray[np.intp]) -> Features:
-        parts = [rows[part] for part in blocks(len(rows), _AT_ONCE)]
-        shown = progress(parts, f"{self.weights} weights", len(parts), "parts")
-        return np.concatenate(
-            [self.frozen.features(windows.sequences(part)) for part in shown]
-        )
-
-
-def _read(probe: Probe | KmerTracks, x: Features) -> Probabilities:
-    if isinstance(probe, Probe):
-        return probe.predict(x)[:, None]
-    return probe.predict(np.ascontiguousarray(x))
 
 
 def _mean_auroc(labels: NDArray[np.uint8], predicted: Probabilities) -> float:
     """Return the mean AUROC over the labels with both classes; 0.5 if there are none."""
-    from sklearn.metrics import roc_auc_score
-
     both = np.flatnonzero((labels.min(axis=0) == 0) & (labels.max(axis=0) == 1))
-    areas = [roc_auc_score(labels[:, one], predicted[:, one]) for one in both.tolist()]
-    return float(np.mean(areas)) if areas else 0.5
+    if not len(both):
+        return 0.5
+    return float(roc_auc_score(labels[:, both], predicted[:, both]))

@@ -79,84 +79,70 @@ NOTE = (
 def arms(run: Config) -> list[Arm]:
     """Return the cost of each mechanism, and its trainings; `ConfigError` if one of them cannot be made."""
     _check_run(run)
-    ablation = run.ablation
-    mechanisms = [one.name for one in ablation.mechanisms]
-    reference, budget = ablation.reference, ablation.time_budget_s
+    ablation, reference = run.ablation, run.ablation.reference
     found: list[Arm] = []
 
     def add(
         mechanism: str,
         part: str,
-        seed: int,
         stage: str,
         keys: Keys,
-        read: list[Path],
-        **more: Any,
+        inputs: Sequence[Path],
+        seed: int | None = None,
+        **options: Any,
     ) -> None:
-        name = f"{mechanism}-{part}" + ("" if part == "cost" else f"-seed{seed}")
-        options = {"mechanism": mechanism, "part": part, **more}
-        found.append(
-            make_arm(
-                run,
-                "ablation",
-                name,
-                stage,
-                keys,
-                seed=seed,
-                options=options,
-                inputs=read,
-            )
+        name = f"{mechanism}-{part}"
+        if seed is not None:
+            name += f"-seed{seed}"
+        options |= {"mechanism": mechanism, "part": part}
+        arm = make_arm(
+            run,
+            "ablation",
+            name,
+            stage,
+            keys,
+            seed=seed or 0,
+            options=options,
+            inputs=inputs,
         )
+        found.append(arm)
 
+    mechanisms = [mechanism.name for mechanism in ablation.mechanisms]
+    lengths = [ablation.tokens, *ablation.lengths]
     for mechanism in mechanisms:
-        add(
-            mechanism,
-            "cost",
-            0,
-            "pretraining",
-            pretraining_keys(run, mechanism, "steps"),
-            [run.paths.tokenizer],
-            tokens=[ablation.tokens, *ablation.lengths],
-            batch_tokens=ablation.batch_tokens,
-        )
+        keys = pretraining_keys(run, mechanism, "steps")
+        read = [run.paths.tokenizer]
+        sizes = {"tokens": lengths, "batch_tokens": ablation.batch_tokens}
+        add(mechanism, "cost", "pretraining", keys, read, **sizes)
+    causal = {arm.options["mechanism"]: arm.config.encoder.causal for arm in found}
+    for name, value in causal.items():
+        if value != causal[reference]:
+            raise ConfigError(
+                f"ablation.mechanisms: cannot compare {name} with {reference}: only one is causal"
+            )
     for mechanism, seed in product(mechanisms, ablation.seeds):
         for part in ("steps", "time", *map(str, ablation.lengths)):
-            read = training_inputs(run, "pretraining")
-            options: dict[str, Any] = {}
+            read, options = training_inputs(run, "pretraining"), dict[str, Any]()
             if part == "time":
+                budget = ablation.time_budget_s
                 if mechanism == reference and budget is None:
                     continue  # the same as the training of equal steps
                 timed = [mechanism] if budget else [mechanism, reference]
                 read += [_cost_file(run, name) for name in timed]
                 options = {"seconds": budget, "reference": reference}
             keys = pretraining_keys(run, mechanism, part) | {"pretraining.seed": seed}
-            add(mechanism, part, seed, "pretraining", keys, read, **options)
+            add(mechanism, part, "pretraining", keys, read, seed, **options)
         if ablation.long_range_tracks:
             keys = distance_keys(run, mechanism) | {"chromatin.training.seed": seed}
             evaluation = run.chromatin.evaluation.model_dump(mode="json")
-            read = training_inputs(run, "chromatin")
-            add(
-                mechanism,
-                "distance",
-                seed,
-                "chromatin",
-                keys,
-                read,
-                evaluation=evaluation,
+            read, options = (
+                training_inputs(run, "chromatin"),
+                {"evaluation": evaluation},
             )
+            add(mechanism, "distance", "chromatin", keys, read, seed, **options)
             config = found[-1].config
             pooling = config.chromatin.model.pooling
             config.encoder.check_pooling(pooling, f"ablation: {mechanism}")
-    causal = {
-        arm.options["mechanism"]: arm.config.encoder.causal
-        for arm in found
-        if arm.options["part"] == "cost"
-    }
-    for name, value in causal.items():
-        if value != causal[reference]:
-            raise ConfigError(
-                f"ablation.mechanisms: cannot compare {name} with {reference}: only one is causal"
-            )
     return found
 
 
@@ -174,12 +160,12 @@ def _check_run(run: Config) -> None:
             raise ConfigError(
                 f"genome.{split}: the ablation needs at least one contig or region"
             )
-    wanted = run.ablation.long_range_tracks
-    if wanted and data.tracks is None:
+    tracks = run.ablation.long_range_tracks
+    if tracks and data.tracks is None:
         raise ConfigError(
             "ablation.long_range_tracks: needs tracks, but chromatin.data.tracks is null"
         )
-    for name in wanted if data.tracks == SIMULATED else ():
+    for name in tracks if data.tracks == SIMULATED else ():
         if name not in TRACKS:
             raise ConfigError(
                 f"ablation.long_range_tracks: {name!r}: {one_of(name, TRACKS)}"
@@ -220,8 +206,7 @@ def distance_keys(run: Config, mechanism: str) -> dict[str, Any]:
     keys |= {"chromatin.model.initial": "random", "chromatin.model.bin_layers": 0}
     if steps := ablation.long_range_steps:
         keys["chromatin.training.steps"] = steps
-        training = run.chromatin.training
-        keys |= _shorter_warmup("chromatin.training", training, steps)
+        keys |= _shorter_warmup("chromatin.training", run.chromatin.training, steps)
     return keys
 
 
@@ -293,9 +278,10 @@ def steps_in_time(arm: Arm) -> int:
     the measured costs: these are files, so that a resumed training has the same end. `DataError` if both
     were not measured in the same way."""
     training, options = arm.config.pretraining, arm.options
-    names = dict.fromkeys((options["mechanism"], options["reference"]))
-    if options["seconds"] is not None:
-        names = dict.fromkeys((options["mechanism"],))
+    seconds = options["seconds"]
+    names = {options["mechanism"]}
+    if seconds is None:
+        names.add(options["reference"])
     costs = {name: read_object(_cost_file(arm.run, name))["metrics"] for name in names}
     _check_same_clock(costs)
     each = {
@@ -304,10 +290,10 @@ def steps_in_time(arm: Arm) -> int:
         for row in cost["lengths"]
         if row["tokens"] == training.sequence_tokens
     }
-    step, seconds = each[options["mechanism"]], options["seconds"]
     if seconds is None:
         seconds = training.steps * each[options["reference"]]
-    steps: int = max(1, math.floor(seconds / step * (1 + 1e-9)))  # complete steps only
+    step = each[options["mechanism"]]
+    steps = max(1, math.floor(seconds / step * (1 + 1e-9)))  # complete steps only
     log(f"{seconds:,.1f} s are sufficient for {steps:,} steps of {step:.3g} s")
     return steps
 
@@ -342,14 +328,13 @@ def compare(run: Config, output: Path, device: str) -> list[str]:
         parts.setdefault(arm.options["part"], []).append(arm)
     costs = cost_table(parts.pop("cost"))
     if ablation.time_budget_s is None:
-        shared = [
-            arm
-            for arm in parts["steps"]
-            if arm.options["mechanism"] == ablation.reference
-        ]
-        parts["time"] = [*shared, *parts.get("time", ())]
+        # The reference's trainings of equal steps are those of equal time.
+        parts.setdefault("time", [])
+        for arm in parts["steps"]:
+            if arm.options["mechanism"] == ablation.reference:
+                parts["time"].append(arm)
     distant = parts.pop("distance", [])
-    metrics = {part: bits_metric(own) for part, own in parts.items()}
+    metrics = {part: bits_metric(models) for part, models in parts.items()}
     tracks, notes = track_metrics(run, distant) if distant else ({}, {})
     parts |= dict.fromkeys(tracks, distant)
     metrics |= tracks
@@ -367,14 +352,16 @@ def compare(run: Config, output: Path, device: str) -> list[str]:
 
 def cost_table(arms: Sequence[Arm]) -> pd.DataFrame:
     """Return the cost of a step by mechanism and input length; `DataError` for different clocks."""
-    metrics = {arm.options["mechanism"]: arm.metrics() for arm in arms}
-    _check_same_clock(metrics)
-    rows = [
-        {"mechanism": mechanism, "attention": cost["attention"], "clock": cost["clock"]}
-        | row
-        for mechanism, cost in metrics.items()
-        for row in cost["lengths"]
-    ]
+    costs = {arm.options["mechanism"]: arm.metrics() for arm in arms}
+    _check_same_clock(costs)
+    rows = []
+    for mechanism, cost in costs.items():
+        common = {
+            "mechanism": mechanism,
+            "attention": cost["attention"],
+            "clock": cost["clock"],
+        }
+        rows += [common | row for row in cost["lengths"]]
     table = pd.DataFrame(rows).rename(columns={"seconds": "seconds_per_step"})
     return table.astype({"peak_mib": float})
 
@@ -382,8 +369,8 @@ def cost_table(arms: Sequence[Arm]) -> pd.DataFrame:
 def _is_as_published(run: Config, arm: Arm) -> bool:
     """Whether a mechanism has its own name, without other options or encoder keys."""
     name, encoder = arm.options["mechanism"], arm.config.encoder
-    altered = next(one for one in run.ablation.mechanisms if one.name == name).encoder
-    if altered or encoder.attention != name:
+    (mechanism,) = (one for one in run.ablation.mechanisms if one.name == name)
+    if mechanism.encoder or encoder.attention != name:
         return False
     options = encoder.attention_options
     return not options or options == dict(find_mechanism(name).checked({}))
@@ -391,18 +378,18 @@ def _is_as_published(run: Config, arm: Arm) -> bool:
 
 def bits_metric(arms: Sequence[Arm]) -> Metric:
     """Return bits per base of models; `DataError` if they had other masked tokens."""
-    found = []
+    bits = []
     for arm in arms:
         path = arm.model / "predictions.npz"
-        found.append(read_arrays(path, "bits", "bases", "blocks"))
-        for one, first in zip(found[-1][1:], found[0][1:], strict=True):
-            if not np.array_equal(one, first):
-                raise DataError(
-                    f"{path}: masked tokens differ from those of {arms[0].model}"
-                )
-    _, bases, blocks = found[0]
-    sampled = sampled_rates([bits for bits, *_ in found], bases, blocks)
-    return Metric("bits_per_base", sampled)
+        values, *tokens = read_arrays(path, "bits", "bases", "blocks")
+        if not bits:
+            bases, blocks = tokens
+        if not (np.array_equal(tokens[0], bases) and np.array_equal(tokens[1], blocks)):
+            raise DataError(
+                f"{path}: masked tokens differ from those of {arms[0].model}"
+            )
+        bits.append(values)
+    return Metric("bits_per_base", sampled_rates(bits, bases, blocks))
 
 
 def track_metrics(
@@ -423,29 +410,31 @@ def track_metrics(
     blocks = read_blocks(bins, truth)
     assert blocks is not None  # the table of bins has their positions
     least = run.chromatin.min_positives_report
-    found, notes = {}, {}
+    metrics, notes = {}, {}
     for name in run.ablation.long_range_tracks:
         column = known.index(name)
         part = read_slice(arrays, truth, column, column + 1, tuple(known))
         measured = part.labels[0] != UNMEASURED
         target = part.labels[0][measured]
-        positives, negatives = int(target.sum()), int((1 - target).sum())
-        notes[name] = auroc_note(positives, negatives, Estimate(0.5, 0, 1))
+        positives = int(target.sum())
+        negatives = len(target) - positives
+        note = auroc_note(positives, negatives, Estimate(0.5, 0, 1))
         if positives and negatives and positives < least:
-            notes[name] = f"{positives:,} positives, fewer than {least:,}"
-        if not positives or not negatives or positives < least:
-            log(f"{labels}: track {name} is excluded: {notes[name]}")
-            continue
-        scores = np.stack([row[0][measured] for row in part.scores])
-        metric = row_aurocs(target, scores.astype(np.float64), blocks[measured])
-        found[name] = metric
-        if min(metric.class_blocks) < FEWEST_UNITS and not notes[name]:
-            few = metric.class_blocks[0] < FEWEST_UNITS
-            kind = "positives" if few else "negatives"
-            notes[name] = (
-                f"all {kind} are within one segment of {BLOCK_BASES:,} bp: no interval of AUROC"
-            )
-    return found, notes
+            note = f"{positives:,} positives, fewer than {least:,}"
+        if positives and negatives and positives >= least:
+            scores = np.stack([row[0][measured] for row in part.scores])
+            metric = row_aurocs(target, scores.astype(np.float64), blocks[measured])
+            metrics[name] = metric
+            if min(metric.class_blocks) < FEWEST_UNITS and not note:
+                few = metric.class_blocks[0] < FEWEST_UNITS
+                note = (
+                    f"all {'positives' if few else 'negatives'} are within one segment of "
+                    f"{BLOCK_BASES:,} bp: no interval of AUROC"
+                )
+        else:
+            log(f"{labels}: track {name} is excluded: {note}")
+        notes[name] = note
+    return metrics, notes
 
 
 # Tables
@@ -487,69 +476,63 @@ def ablation_tables(
     values apply."""
     found, by_seed = {}, []
     for part, metric in metrics.items():
-        is_track = part in tracks
+        arms, is_track = parts[part], part in tracks
         models = pd.DataFrame(
             {
-                "mechanism": [arm.options["mechanism"] for arm in parts[part]],
-                "seed": [arm.seed for arm in parts[part]],
-                "steps": [arm.metrics().get("steps", 0) for arm in parts[part]],
-                "seconds": [training_seconds(arm.model) for arm in parts[part]],
+                "mechanism": [arm.options["mechanism"] for arm in arms],
+                "seed": [arm.seed for arm in arms],
+                "steps": [arm.metrics().get("steps", 0) for arm in arms],
+                "seconds": [training_seconds(arm.model) for arm in arms],
+                "value": metric.sampled.values,
             }
         )
+        reference = {"mechanism": ablation.reference}
+        difference = "delta_auroc" if is_track else "difference"
         table = compare_arms(
-            metric,
-            parts[part],
-            ["mechanism"],
-            {"mechanism": ablation.reference},
-            difference="delta_auroc" if is_track else "difference",
-        ).set_index("mechanism")
-        groups = models.groupby("mechanism")
-        same = groups["steps"].nunique() == 1
-        table["steps"] = groups["steps"].first().where(same, 0)
-        table["seconds"] = groups["seconds"].mean()
+            metric, arms, ["mechanism"], reference, difference=difference
+        )
+        table = table.set_index("mechanism")
+        column = metric.kind
         if is_track:
-            table = table.drop(columns=["seeds", "steps", "seconds"])
+            table = table.drop(columns="seeds")
             table.columns = table.columns.str.replace("auroc", f"auroc_{part}")
-        elif part == "time":
+            column = f"auroc_{part}"
+        else:
+            groups = models.groupby("mechanism")
+            same = groups["steps"].nunique() == 1
+            table["steps"] = groups["steps"].first().where(same, 0)
+            table["seconds"] = groups["seconds"].mean()
+        if part == "time":
             table = table.drop(columns="seeds").add_prefix("matched_time_")
+            column = f"matched_time_{column}"
         found[part] = table
-        if part in ("steps", "time", *tracks):
-            models[table.columns[0 if part != "steps" else 1]] = metric.sampled.values
-            by_seed.append(models.drop(columns=["steps", "seconds"]))
+        if is_track or part in ("steps", "time"):
+            models = models.set_index(["mechanism", "seed"])
+            by_seed.append(models["value"].rename(column))
     columns = {name: schema.names for name, schema in schemas(tracks).items()}
-    names = [one.name for one in ablation.mechanisms]
-    mechanisms = found["steps"].join(
-        [found["time"], *(found[track] for track in tracks if track in found)]
-    )
-    mechanisms = mechanisms.loc[names].reset_index()
+    names = [mechanism.name for mechanism in ablation.mechanisms]
+    compared = [found[part] for part in ("time", *tracks) if part in found]
+    mechanisms = found["steps"].join(compared).loc[names].reset_index()
     mechanisms = mechanisms.merge(costs[costs["tokens"] == ablation.tokens])
-    as_published = mechanisms["mechanism"].where(
-        mechanisms["mechanism"].isin(published)
-    )
-    mechanisms["paper_table1_row"] = as_published.map(TABLE1).fillna("")
-    mechanisms["published_masked_accuracy"] = as_published.map(MASKED_ACCURACY)
+    name = mechanisms["mechanism"].where(mechanisms["mechanism"].isin(published))
+    mechanisms["paper_table1_row"] = name.map(TABLE1).fillna("")
+    mechanisms["published_masked_accuracy"] = name.map(MASKED_ACCURACY)
     tables = {"mechanisms": mechanisms.reindex(columns=columns["mechanisms"])}
     if len(ablation.seeds) > 1:
-        seeds = by_seed[0]
-        for more in by_seed[1:]:
-            seeds = seeds.merge(more, how="outer")
-        seeds = seeds.set_index("mechanism").loc[names].reset_index()
+        seeds = pd.concat(by_seed, axis=1).loc[names].reset_index()
         tables["seeds"] = seeds.reindex(columns=columns["seeds"])
     if ablation.lengths:
         longer = {ablation.tokens: found["steps"]}
         longer |= {tokens: found[str(tokens)] for tokens in sorted(ablation.lengths)}
-        lengths = pd.concat(
-            [table.loc[names].assign(tokens=tokens) for tokens, table in longer.items()]
-        ).reset_index()
+        rows = [table.loc[names].assign(tokens=size) for size, table in longer.items()]
+        lengths = pd.concat(rows).reset_index()
         lengths = lengths.merge(costs, on=["mechanism", "tokens"])
-        lengths["published_perplexity"] = [
-            PERPLEXITY.get(name, {}).get(tokens, np.nan)
-            if name in published
-            else np.nan
-            for name, tokens in zip(
-                lengths["mechanism"], lengths["tokens"], strict=True
-            )
+        perplexity = [
+            PERPLEXITY.get(name, {}).get(size, np.nan)
+            for name, size in lengths[["mechanism", "tokens"]].to_numpy()
         ]
+        alike = lengths["mechanism"].isin(published)
+        lengths["published_perplexity"] = np.where(alike, perplexity, np.nan)
         tables["lengths"] = lengths[columns["lengths"]]
     return tables
 
@@ -608,53 +591,44 @@ def mechanism_figure(
     directory: Path,
 ) -> None:
     """Plot one line per mechanism: bits per base at equal steps and time, speed, memory, AUROC of tracks."""
-    places = np.arange(len(table))
-    height = 1.7 + 0.26 * len(table)
-    with panels(1, 3 + bool(tracks), 3.4, height, sharey=True) as (figure, axes):
-        bits = ["bits_per_base", "matched_time_bits_per_base"]
+    y = np.arange(len(table))
+    size = 1.7 + 0.26 * len(table)
+    with panels(1, 3 + bool(tracks), 3.4, size, sharey=True) as (figure, axes):
+        bits, speed, memory = axes[:3]
         points = [
-            (
-                axes[0],
-                column,
-                "equal steps" if column == bits[0] else "equal time",
-                place,
-            )
-            for place, column in enumerate(bits)
+            (bits, "bits_per_base", "equal steps", 0),
+            (bits, "matched_time_bits_per_base", "equal time", 1),
         ]
-        points += [
-            (axes[-1], f"auroc_{track}", track, place)
-            for place, track in enumerate(tracks)
-        ]
+        for number, track in enumerate(tracks):
+            points.append((axes[3], f"auroc_{track}", track, number))
         for axis, column, label, number in points:
             value, low, high = (table[f"{column}{end}"] for end in ("", *ENDS))
-            ends = [(value - low).fillna(0), (high - value).fillna(0)]
             axis.errorbar(
                 value,
-                places + 0.2 * number - 0.1,
-                xerr=ends,
+                y + 0.2 * number - 0.1,
+                xerr=[(value - low).fillna(0), (high - value).fillna(0)],
                 fmt="o",
                 markersize=4,
                 linewidth=1.2,
                 color=SERIES[number % len(SERIES)],
                 label=label,
             )
-        axes[0].set(xlabel="bits per base, test", title="Masked tokens")
-        axes[0].locator_params(axis="x", nbins=5)
-        reference = table["mechanism"] == ablation.reference
-        middle = float(table.loc[reference, "bits_per_base"].iloc[0])
-        axes[0].axvline(middle, color=GRAY, linewidth=0.8, zorder=1)
-        axes[1].barh(places, table["tokens_per_second"], height=0.6, color=GREEN)
-        axes[1].set(xlabel="training tokens/s", title=f"{ablation.tokens:,} tokens")
-        axes[1].locator_params(axis="x", nbins=4)  # more labels would overlap
-        axes[2].barh(places, table["peak_mib"].fillna(0), height=0.6, color=GREEN)
-        axes[2].set(xlabel="peak memory per step (MiB)")
+        bits.set(xlabel="bits per base, test", title="Masked tokens")
+        bits.locator_params(axis="x", nbins=5)
+        reference = table.set_index("mechanism").loc[ablation.reference]
+        bits.axvline(reference["bits_per_base"], color=GRAY, linewidth=0.8, zorder=1)
+        bits.legend(loc="best", fontsize=8)
+        speed.barh(y, table["tokens_per_second"], height=0.6, color=GREEN)
+        speed.set(xlabel="training tokens/s", title=f"{ablation.tokens:,} tokens")
+        speed.locator_params(axis="x", nbins=4)  # more labels would overlap
+        memory.barh(y, table["peak_mib"].fillna(0), height=0.6, color=GREEN)
+        memory.set(xlabel="peak memory per step (MiB)")
         if tracks:
             axes[3].axvline(0.5, color=GRAY, linewidth=0.8, zorder=1)
             axes[3].set(xlabel="AUROC, test", title="Long-range tracks")
-        for axis in {axes[0], axes[-1] if tracks else axes[0]}:
-            axis.legend(loc="best", fontsize=8)
-        axes[0].set_yticks(places, table["mechanism"])
-        axes[0].set_ylim(len(table) - 0.4, -0.6)
+            axes[3].legend(loc="best", fontsize=8)
+        bits.set_yticks(y, table["mechanism"])
+        bits.set_ylim(len(table) - 0.4, -0.6)
         save_figure(figure, directory / "ablation.svg")
 
 
@@ -671,12 +645,13 @@ def length_figure(table: pd.DataFrame, directory: Path) -> None:
         for axis, (column, label) in zip(axes, columns.items(), strict=True):
             groups = table.groupby("mechanism", sort=False)
             for number, (name, rows) in enumerate(groups):
+                style, color = divmod(number, len(SERIES))
                 axis.plot(
                     rows["tokens"],
                     rows[column],
-                    color=SERIES[number % len(SERIES)],
-                    linestyle=("-", "--", ":", "-.")[number // len(SERIES) % 4],
-                    marker="os^D"[number // len(SERIES) % 4],
+                    color=SERIES[color],
+                    linestyle=("-", "--", ":", "-.")[style % 4],
+                    marker="os^D"[style % 4],
                     markersize=4,
                     label=name,
                 )

@@ -86,8 +86,9 @@ class Arm:
         if not self.done.exists():
             return False
         written = self.done.stat().st_mtime
-        if any(one.exists() and one.stat().st_mtime > written for one in self.inputs):
-            return False
+        for path in self.inputs:
+            if path.exists() and path.stat().st_mtime > written:
+                return False
         return read_object(self.done).get("settings") == self.settings
 
     def metrics(self) -> dict[str, Any]:
@@ -112,21 +113,17 @@ def make_arm(
     keys: Keys | None = None,
     **more: Any,
 ) -> Arm:
-    """Return an arm whose training reads the run's sections of `stage` with changed keys."""
-    config = with_keys(run, stage, keys or {}, f"{experiment}: {name}")
-    return Arm(experiment, name, run, config, stage, **more)
-
-
-def with_keys(run: Config, stage: str, keys: Keys, source: str) -> Config:
-    """Return the sections of a stage with changed keys; `ConfigError` names `source` and the wrong key."""
+    """Return an arm whose training reads the run's sections of `stage` with changed keys; `ConfigError` names
+    the arm and the wrong key."""
     values = stage_values(run, stage)
-    for key, value in keys.items():
+    for key, value in (keys or {}).items():
         *sections, last = key.split(".")
         section = values
-        for name in sections:
-            section = section.setdefault(name, {})
+        for part in sections:
+            section = section.setdefault(part, {})
         section[last] = value
-    return parse_config(values, source)
+    config = parse_config(values, f"{experiment}: {name}")
+    return Arm(experiment, name, run, config, stage, **more)
 
 
 def find_experiment(name: str) -> Any:
@@ -139,13 +136,9 @@ def find_experiment(name: str) -> Any:
         raise UsageError(
             f"experiment {name!r}: {one_of(name, EXPERIMENTS)}, and no module of this name: {error}"
         ) from None
-    missing = [
-        attribute
-        for attribute in ("FILES", "arms", "compare")
-        if not hasattr(module, attribute)
-    ]
-    if missing:
-        raise UsageError(f"experiment {name!r}: the module has no {missing[0]}")
+    for attribute in ("FILES", "arms", "compare"):
+        if not hasattr(module, attribute):
+            raise UsageError(f"experiment {name!r}: the module has no {attribute}")
     return module
 
 

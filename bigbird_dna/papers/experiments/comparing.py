@@ -7,8 +7,9 @@ a difference is paired by seed and by test example; see `metrics.resampling`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,8 +28,13 @@ from bigbird_dna.metrics.resampling import (
 )
 from bigbird_dna.papers.experiments.arms import Arm
 from bigbird_dna.reporting.arrays import open_array, open_predictions
+from bigbird_dna.reporting.result import BLUE, GREEN, VERMILION, panels
 from bigbird_dna.reporting.track_evaluation import evaluate_tracks
 from bigbird_dna.reporting.training import LogCurve, TrainingCurves, read_training_log
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Axes: M models, N rows, T tracks.
 
@@ -47,23 +53,23 @@ class Metric(NamedTuple):
 
     def mean(self, seeds: Seeds) -> Estimate:
         """Return the mean over the models of an arm."""
-        found = self.sampled.of([*seeds.values()])
+        models = self.sampled.of([*seeds.values()])
         if self.kind == "auroc":
-            return mean_auroc(found, self.class_blocks)
+            return mean_auroc(models, self.class_blocks)
         if self.kind == "bits_per_base":
-            return mean_over_seeds(found, (0.0, np.inf))
-        return with_width(mean_over_seeds(found, (0.0, 1.0)))
+            return mean_over_seeds(models, (0.0, np.inf))
+        return with_width(mean_over_seeds(models, (0.0, 1.0)))
 
-    def difference(self, seeds: Seeds, others: Seeds) -> Estimate:
+    def difference(self, seeds: Seeds, reference: Seeds) -> Estimate:
         """Return the mean of an arm minus that of another, over their common seeds; NaN if there is none."""
-        common = [seed for seed in seeds if seed in others]
+        common = [seed for seed in seeds if seed in reference]
         if not common:
             return UNDEFINED
-        first = self.sampled.of([seeds[seed] for seed in common])
-        second = self.sampled.of([others[seed] for seed in common])
+        models = self.sampled.of([seeds[seed] for seed in common])
+        change = models.minus(self.sampled.of([reference[seed] for seed in common]))
         if self.kind == "bits_per_base":
-            return mean_over_seeds(first.minus(second), (-np.inf, np.inf))
-        return with_width(mean_over_seeds(first.minus(second), (-1.0, 1.0)))
+            return mean_over_seeds(change, (-np.inf, np.inf))
+        return with_width(mean_over_seeds(change, (-1.0, 1.0)))
 
 
 def compare_arms(
@@ -88,18 +94,17 @@ def compare_arms(
         kinds.setdefault(kind, {})[arm.seed] = number
     rows = []
     for kind, seeds in kinds.items():
-        options = dict(zip(by, kind, strict=True))
-        other_kind = tuple({**options, **reference}[key] for key in by)
+        options = dict(zip(by, kind, strict=True)) | reference
+        other_kind = tuple(options[key] for key in by)
         others = {} if other_kind == kind else kinds.get(other_kind, {})
-        own = seeds
+        first, second = seeds, others
         if fitted_once and len(seeds) == 1:
-            own = dict.fromkeys(others, next(iter(seeds.values())))
-        pair = (own, others)[::sign]
-        values = [*metric.mean(seeds), *metric.difference(*pair)]
-        rows.append([*kind, len(seeds), *values])
-    names = [
-        f"{name}{end}" for name in (metric.kind, difference) for end in ("", *ENDS)
-    ]
+            first = dict.fromkeys(others, next(iter(seeds.values())))
+        if sign < 0:
+            first, second = second, first
+        estimates = [*metric.mean(seeds), *metric.difference(first, second)]
+        rows.append([*kind, len(seeds), *estimates])
+    names = [name + end for name in (metric.kind, difference) for end in ("", *ENDS)]
     return pd.DataFrame(rows, columns=[*by, "seeds", *names])
 
 
@@ -116,10 +121,8 @@ def window_aurocs(
 ) -> Iterator[tuple[str, Metric, NDArray[np.int64], Floats]]:
     """Yield the AUROC of models from their predictions of the same test windows, with labels (N,) and scores
     (M, N): of all windows, then of the noncoding ones if there are any of both classes."""
-    aligned = compare(
-        negative_set, {str(number): path for number, path in enumerate(files)}
-    )
-    for stratum, part in aligned.strata():
+    paths = {str(number): path for number, path in enumerate(files)}
+    for stratum, part in compare(negative_set, paths).strata():
         if len(np.unique(part.labels)) == 2:
             scores = np.stack(list(part.scores.values()))
             metric = row_aurocs(part.labels, scores, part.blocks)
@@ -141,12 +144,10 @@ def track_aurocs(labels: Path, predictions: Path) -> tuple[Floats, NDArray[np.in
 
 def median_aurocs(aurocs: Floats) -> Metric:
     """Return the median AUROC of models over tracks, (M, T) without NaN; tracks are resampled."""
-    medians = SampledMetrics.of_resamples(
-        np.median(aurocs, axis=1),
-        resampled_medians(aurocs),
-        max(aurocs.shape[1] - 1, 1),
-    )
-    return Metric("median_auroc", medians)
+    medians = np.median(aurocs, axis=1)
+    freedom = max(aurocs.shape[1] - 1, 1)
+    sampled = SampledMetrics.of_resamples(medians, resampled_medians(aurocs), freedom)
+    return Metric("median_auroc", sampled)
 
 
 def validation_curves(model: Path, *metrics: str) -> TrainingCurves:
@@ -173,3 +174,38 @@ def training_seconds(model: Path) -> float:
     if seconds is None or not len(seconds):
         raise DataError(f"{path}: contains no training time")
     return float(seconds[-1])
+
+
+# Plots
+
+STARTS = {
+    "pretrained": ("pretrained weights", BLUE, "o"),
+    "random": ("random weights", VERMILION, "s"),
+    "random_long": ("random weights, longer", GREEN, "^"),
+}
+"""Initial weights → label, color and marker."""
+
+
+def interval_dots(
+    axis: Axes, names: Sequence[str], figures: pd.DataFrame, colors: Sequence[str]
+) -> None:
+    """Plot one line per name from top to bottom: value, and interval from low to high, columns of `figures`."""
+    rows = zip(figures.to_numpy(dtype=float), colors, strict=True)
+    for y, ((value, low, high), color) in enumerate(rows):
+        axis.plot([low, high], [y, y], "-", color=color, linewidth=1.2)
+        axis.plot([value], [y], "o", color=color, markersize=5)
+    axis.set_yticks(range(len(figures)), names)
+    axis.set_ylim(len(figures) - 0.4, -0.6)
+
+
+@contextmanager
+def panel_grid(
+    count: int, width: float, height: float
+) -> Iterator[tuple[Figure, list[Axes]]]:
+    """Yield a figure of `count` panels, at most three per row; see `panels`."""
+    columns = max(1, min(3, count))
+    rows = max(1, -(-count // columns))
+    with panels(rows, columns, width, height) as (figure, axes):
+        for axis in axes[max(1, count) :]:
+            axis.set_visible(False)
+        yield figure, axes

@@ -30,7 +30,7 @@ from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import UNDEFINED, auroc, auroc_difference
 from bigbird_dna.papers.experiments.arms import Arm, reference_of, training_inputs
-from bigbird_dna.papers.experiments.figures import STARTS
+from bigbird_dna.papers.experiments.comparing import STARTS
 from bigbird_dna.reporting.result import GRAY, PALE, interval, panels, save_figure
 
 FILES = ("probes.svg", "probes.tsv")
@@ -60,7 +60,7 @@ def compare(run: Config, output: Path, device: str) -> list[str]:
     lines = []
     for row in table[table["stratum"] == ALL].to_dict("records"):
         layer = "" if row["weights"] == KMERS else f" layer {row['layer']}"
-        area = interval(*(row[f"auroc{end}"] for end in ("", "_low", "_high")))
+        area = interval(row["auroc"], row["auroc_low"], row["auroc_high"])
         lines.append(f"{row['weights']}{layer}: AUROC {area}")
     return lines
 
@@ -91,17 +91,16 @@ def probe_promoters(
         "valid": np.flatnonzero(split == "valid"),
         "test": np.flatnonzero(split == "test"),
     }
-    labels = {name: data.labels[own] for name, own in rows.items()}
-    for name, own in labels.items():
-        if len(np.unique(own)) < 2:
+    reference = Reference(reference_of(run, "promoters"))
+    labels, sequences = {}, {}
+    for name, numbers in rows.items():
+        labels[name] = data.labels[numbers]
+        if len(np.unique(labels[name])) < 2:
             raise DataError(
                 f"{run.paths.windows}: the {name} windows must be of both classes, found only one"
             )
-    reference = Reference(reference_of(run, "promoters"))
-    sequences = {
-        name: window_sequences(reference, data.rows.iloc[own], run.seed)
-        for name, own in rows.items()
-    }
+        windows = data.rows.iloc[numbers]
+        sequences[name] = window_sequences(reference, windows, run.seed)
     upstream, downstream = settings.windows.sides
     anchor = upstream / (upstream + downstream)
     probes: list[tuple[str, int | None, float, NDArray[Any]]] = []
@@ -109,20 +108,17 @@ def probe_promoters(
         encoder = FrozenEncoder(model, fresh=fresh, anchor=anchor, device=device)
         vectors = {}
         for name, texts in sequences.items():
-            parts = range(0, len(texts), AT_ONCE)
-            shown = progress(parts, f"{weights} weights, {name}", len(parts), "parts")
-            found = [
-                encoder.features(texts[first : first + AT_ONCE]) for first in shown
-            ]
+            starts = range(0, len(texts), AT_ONCE)
+            parts = progress(starts, f"{weights} weights, {name}", len(starts), "parts")
+            found = [encoder.features(texts[at : at + AT_ONCE]) for at in parts]
             vectors[name] = np.concatenate(found).astype(np.float32)  # (N, layers, D)
         for layer in range(encoder.layers):
-            x = {name: found[:, layer] for name, found in vectors.items()}
+            x = {name: of_layers[:, layer] for name, of_layers in vectors.items()}
             probe = fit_probe(x["train"], labels["train"], x["valid"], labels["valid"])
             probes.append((weights, layer, probe.penalty, probe.predict(x["test"])))
     kmers = KmerLogistic(settings.evaluation.baseline_kmer, settings.evaluation.seed)
     kmers.fit(sequences["train"], labels["train"])
     probes.append((KMERS, None, kmers.penalty, kmers.predict(sequences["test"])))
-    windows = data.rows.iloc[rows["test"]]
     tests = AlignedPredictions(
         negative_set,
         labels["test"].astype(np.int64),
@@ -141,25 +137,24 @@ def probe_table(
     """Return the AUROC of probes (weights, layer, inverse penalty, scores (N,)) in each stratum of the test
     windows. `delta_auroc` is that of pretrained weights minus that of the same layer with random weights."""
     scores = {
-        str(number): np.asarray(probe[3], np.float64)
-        for number, probe in enumerate(probes)
-    }
-    random = {
-        layer: str(number)
-        for number, (weights, layer, *_) in enumerate(probes)
-        if weights == RANDOM
+        str(number): np.asarray(scores, np.float64)
+        for number, (*_, scores) in enumerate(probes)
     }
     rows = []
     for stratum, part in replace(tests, scores=scores).strata():
         if len(np.unique(part.labels)) < 2:
             continue
-        for own, (weights, layer, penalty, _) in zip(
-            part.scores.values(), probes, strict=True
-        ):
-            gain = UNDEFINED
+        random = {}
+        for number, (weights, layer, *_) in enumerate(probes):
+            if weights == RANDOM:
+                random[layer] = part.scores[str(number)]
+        for number, (weights, layer, penalty, _) in enumerate(probes):
+            own, gain = part.scores[str(number)], UNDEFINED
             if weights == PRETRAINED and layer in random:
-                other = part.scores[random[layer]]
-                gain = auroc_difference(part.labels, own, other, part.blocks).estimate
+                difference = auroc_difference(
+                    part.labels, own, random[layer], part.blocks
+                )
+                gain = difference.estimate
             area = auroc(part.labels, own, part.blocks)
             rows.append((weights, layer, stratum, *area, *gain, penalty))
     table = pd.DataFrame(rows, columns=COLUMNS.names)
@@ -167,21 +162,18 @@ def probe_table(
 
 
 def probe_figure(table: pd.DataFrame, path: Path) -> None:
+    ends = ["auroc", "auroc_low", "auroc_high"]
     with panels(1, 1, 6.4, 4.2) as (figure, (axis,)):
-        for row in table[table["weights"] == KMERS].to_dict("records"):
-            area = [row[f"auroc{end}"] for end in ("", "_low", "_high")]
-            axis.axhspan(*area[1:], color=PALE, alpha=0.5, linewidth=0)
-            text = f"{KMERS} {interval(*area)}"
-            axis.axhline(area[0], color=GRAY, linestyle=(0, (5, 2)), label=text)
-        for place, weights in enumerate((PRETRAINED, RANDOM)):
+        for value, low, high in table[table["weights"] == KMERS][ends].to_numpy():
+            text = f"{KMERS} {interval(value, low, high)}"
+            axis.axhspan(low, high, color=PALE, alpha=0.5, linewidth=0)
+            axis.axhline(value, color=GRAY, linestyle=(0, (5, 2)), label=text)
+        for shift, weights in ((-0.06, PRETRAINED), (0.06, RANDOM)):
             label, color, marker = STARTS[weights]
-            own = table[table["weights"] == weights]
-            low, value, high = (
-                own[f"auroc{end}"].to_numpy(dtype=float)
-                for end in ("_low", "", "_high")
-            )
+            rows = table[table["weights"] == weights]
+            value, low, high = rows[ends].to_numpy(dtype=float).T
             axis.errorbar(
-                own["layer"].to_numpy(dtype=float) + 0.12 * (place - 0.5),
+                rows["layer"].to_numpy(dtype=float) + shift,
                 value,
                 yerr=[value - low, high - value],
                 color=color,

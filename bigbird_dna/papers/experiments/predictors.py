@@ -7,7 +7,7 @@ have the one with the lowest mean over seeds of this loss. Test data are not use
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +31,14 @@ from bigbird_dna.papers.experiments.arms import (
     reference_of,
     training_inputs,
 )
-from bigbird_dna.papers.experiments.comparing import mean_curve, validation_curves
-from bigbird_dna.papers.experiments.figures import grid_shape
+from bigbird_dna.papers.experiments.comparing import (
+    mean_curve,
+    panel_grid,
+    training_seconds,
+    validation_curves,
+)
 from bigbird_dna.papers.experiments.table5 import encoder_keys
-from bigbird_dna.reporting.result import SERIES, panels, save_figure
+from bigbird_dna.reporting.result import SERIES, ResultTable, markdown, save_figure
 from bigbird_dna.reporting.training import LogCurve
 
 if TYPE_CHECKING:
@@ -59,133 +63,112 @@ def predictor_arms(
     keys: Keys | None = None,
     negative_set: str = "",
     windows: Arm | None = None,
-) -> Iterator[Arm]:
-    """Yield the arms of Table 7, or of the windows of a negative set in Table 6: language models from each
+) -> list[Arm]:
+    """Return the arms of Table 7, or of the windows of a negative set in Table 6: language models from each
     initialization, their probes, and comparators. `models` are "own" and names of `tables.models`; `windows`
     is the arm that makes the windows."""
-    tables = run.tables
-    of_bins = task == "chromatin"
-    named = {model.name: model for model in tables.models}
+    tables, of_bins = run.tables, task == "chromatin"
+    further = {model.name: model for model in tables.models}
     evaluation = getattr(run, task).evaluation.model_dump(mode="json")
     inputs = training_inputs(run, task, [windows.done] if windows else None)
-    training = {f"{task}.training.keep": "best"}
+    schedule: dict[str, Any] = {f"{task}.training.keep": "best"}
     if steps := getattr(tables.steps, task):
-        training[f"{task}.training.steps"] = steps
-    rates = tables.learning_rates or (None,)
+        schedule[f"{task}.training.steps"] = steps
+    rates = {"": dict[str, Any]()}
+    if tables.learning_rates:
+        key = f"{task}.training.optimizer.learning_rate"
+        rates = {f"-rate-{rate:g}": {key: rate} for rate in tables.learning_rates}
+    arms: list[Arm] = []
 
-    def arm(name: str, seed: int, changes: Keys, **more: Any) -> Arm:
-        # A comparator reads the evaluation's keys, which no training of a model has.
-        fitted = more["training"] != FINE_TUNED
-        further = {f"{task}.evaluation": evaluation} if fitted else {}
-        initialization = more.pop("initialization", None)
-        processes = more.pop("processes", 1)
-        started = [initialization] if initialization else []
-        if started and initialization != run.paths.pretrained:
-            started = [initialization.parent / "arm.json"]
-        # The evaluation of a chromatin model follows its training.
-        more |= {"evaluation": evaluation} if of_bins and not fitted else {}
-        return make_arm(
-            run,
-            experiment,
-            f"{prefix}{name}-seed{seed}",
-            task,
-            {**(keys or {}), **changes, **further, f"{task}.training.seed": seed},
-            seed=seed,
-            options={
-                "name": f"{prefix}{name}",
-                "task": task,
-                "negative_set": negative_set,
-                **more,
-            },
-            inputs=[*inputs, *started],
-            initialization=initialization,
-            processes=processes,
-        )
+    def add(
+        name: str,
+        seeds: Sequence[int],
+        changes: Keys,
+        *,
+        pretrained: Path | None = None,
+        processes: int = 1,
+        **options: Any,
+    ) -> None:
+        name, initial = f"{prefix}{name}", []
+        if options["training"] != FINE_TUNED:
+            # A comparator reads the evaluation's keys, which no training of a model has.
+            changes = {**changes, f"{task}.evaluation": evaluation}
+        elif of_bins:
+            # The evaluation of a chromatin model follows its training.
+            options["evaluation"] = evaluation
+        if pretrained is not None:
+            own = pretrained == run.paths.pretrained
+            initial = [pretrained if own else pretrained.parent / "arm.json"]
+        options |= {"name": name, "task": task, "negative_set": negative_set}
+        for seed in seeds:
+            arm = make_arm(
+                run,
+                experiment,
+                f"{name}-seed{seed}",
+                task,
+                {**(keys or {}), **changes, f"{task}.training.seed": seed},
+                seed=seed,
+                options=options,
+                inputs=[*inputs, *initial],
+                initialization=pretrained,
+                processes=processes,
+            )
+            arms.append(arm)
 
-    def pretrained(model: str) -> Path:
-        if model == OWN_MODEL:
-            return run.paths.pretrained
-        return run.paths.experiment("table5") / model / "model"
-
-    def attention(model: str) -> str:
-        return named[model].attention if model in named else run.encoder.attention
-
-    def window(model: str) -> int | None:
-        return named[model].window if of_bins and model in named else None
-
-    for model in models:
-        for start in tables.initializations:
-            for rate in rates:
-                changes = {
-                    **(encoder_keys(run, named[model]) if model in named else {}),
-                    **training,
-                    **_learning_rate(task, rate),
-                    f"{task}.model.initial": start,
-                }
-                own = run.chromatin.data.window if of_bins else None
-                for seed in tables.seeds:
-                    yield arm(
-                        f"{model}-{start}{_suffix(rate)}",
-                        seed,
-                        changes,
-                        predictor=attention(model),
-                        weights=start,
-                        training=FINE_TUNED,
-                        window=window(model) or own,
-                        initialization=pretrained(model)
-                        if start == PRETRAINED
-                        else None,
-                        processes=getattr(run, task).num_gpus,
+    comparator_window = tables.comparator_window if of_bins else None
+    for probed in (False, True) if tables.linear_probes else (False,):
+        for model in models:
+            changes, pretrained = {}, run.paths.pretrained
+            attention, window = run.encoder.attention, None
+            own_window = run.chromatin.data.window if of_bins else None
+            if model != OWN_MODEL:
+                changes = encoder_keys(run, further[model])
+                attention = further[model].attention
+                window = further[model].window if of_bins else None
+                pretrained = run.paths.experiment("table5") / model / "model"
+            for start in tables.initializations:
+                options: dict[str, Any] = {"predictor": attention, "weights": start}
+                if probed or start == PRETRAINED:
+                    options["pretrained"] = pretrained
+                if probed:
+                    # One pretraining, hence one probe; random weights are drawn with each seed. Pretraining
+                    # had no longer inputs: the run's own model gets the comparators' window.
+                    add(
+                        f"{model}-{start}-{PROBE}",
+                        tables.seeds[: 1 if start == PRETRAINED else None],
+                        {},
+                        training=PROBED,
+                        comparator=PROBE,
+                        window=window or comparator_window,
+                        **options,
                     )
-    for model in models if tables.linear_probes else ():
-        for start in tables.initializations:
-            # One pretraining, hence one probe; random weights are drawn with each seed.
-            for seed in tables.seeds[: 1 if start == PRETRAINED else None]:
-                yield arm(
-                    f"{model}-{start}-{PROBE}",
-                    seed,
-                    {},
-                    predictor=attention(model),
-                    comparator=PROBE,
-                    weights=start,
-                    training=PROBED,
-                    # Pretraining had no longer inputs: the run's own model gets the comparators' window.
-                    window=window(model)
-                    or (tables.comparator_window if of_bins else None),
-                    initialization=pretrained(model),
-                )
+                    continue
+                for suffix, rate in rates.items():
+                    initial = {f"{task}.model.initial": start}
+                    add(
+                        f"{model}-{start}{suffix}",
+                        tables.seeds,
+                        {**changes, **schedule, **rate, **initial},
+                        training=FINE_TUNED,
+                        window=window or own_window,
+                        processes=getattr(run, task).num_gpus,
+                        **options,
+                    )
     for name in getattr(tables, task):
         if name == "position" and run.has_unaligned_sequences:
             continue
-        network = name in NETWORK_NAMES
-        options: dict[str, Any] = {
-            "window": tables.comparator_window if of_bins else None
-        }
+        options = {"predictor": name, "comparator": name, "weights": ""}
+        options |= {"training": FITTED, "window": comparator_window}
         if name == "motifs" and tables.motifs:
             options["motifs"] = str(locate(tables.motifs, run.data_dir))
         elif name == "motifs":
             options["taxon"] = tables.taxon
-        for rate in rates if network else (None,):
-            changes = {**training, **_learning_rate(task, rate)} if network else {}
-            for seed in tables.seeds[: None if network else 1]:
-                yield arm(
-                    f"{name}{_suffix(rate)}",
-                    seed,
-                    changes,
-                    predictor=name,
-                    comparator=name,
-                    weights="",
-                    training=FITTED,
-                    **options,
-                )
-
-
-def _learning_rate(task: str, rate: float | None) -> Keys:
-    return {} if rate is None else {f"{task}.training.optimizer.learning_rate": rate}
-
-
-def _suffix(rate: float | None) -> str:
-    return "" if rate is None else f"-rate-{rate:g}"
+        if name not in NETWORK_NAMES:
+            add(name, tables.seeds[:1], {}, **options)
+            continue
+        for suffix, rate in rates.items():
+            add(f"{name}{suffix}", tables.seeds, {**schedule, **rate}, **options)
+    return arms
 
 
 def train_predictor(arm: Arm, world: World, windows: Path | None = None) -> Keys:
@@ -210,26 +193,13 @@ def train_predictor(arm: Arm, world: World, windows: Path | None = None) -> Keys
         "device": world.device.type,
     }
     if of_bins:
-        motifs = options.get("motifs")
-        fit_tracks(
-            arm.config,
-            name,
-            paths.chromatin_data,
-            reference,
-            window=window,
-            motifs=Path(motifs) if motifs else None,
-            taxon=options.get("taxon"),
-            **common,
-        )
+        motifs, data = options.get("motifs"), paths.chromatin_data
+        common |= {"motifs": motifs and Path(motifs), "taxon": options.get("taxon")}
+        fit_tracks(arm.config, name, data, reference, window=window, **common)
         return {}
-    fitted = fit_promoters(
-        arm.config,
-        name,
-        options["negative_set"],
-        windows or paths.windows,
-        Reference(reference),
-        **common,
-    )
+    negative_set, data = options["negative_set"], windows or paths.windows
+    genome = Reference(reference)
+    fitted = fit_promoters(arm.config, name, negative_set, data, genome, **common)
     return dict(fitted["metrics"])
 
 
@@ -239,60 +209,55 @@ def read_trainings(
     """Read the logs of language models and networks. Return a row of `TRAININGS` for each learning rate, with
     means over seeds, their validation AUROC over steps, and the arms of the chosen learning rates and of all
     predictors without one."""
-    rows, curves, rest = [], [], []
-    groups: list[list[Arm]] = []
-    names = dict.fromkeys(arm.options["name"] for arm in arms)
-    for name in names:
-        group = [arm for arm in arms if arm.options["name"] == name]
-        first = group[0]
-        network = first.options.get("comparator") in NETWORK_NAMES
-        if first.options["training"] != FINE_TUNED and not network:
-            rest += group
-            continue
-        groups.append(group)
+    groups: dict[str, list[Arm]] = {}
+    for arm in arms:
+        trained = arm.options["training"] == FINE_TUNED
+        if trained or arm.options["comparator"] in NETWORK_NAMES:
+            groups.setdefault(arm.options["name"], []).append(arm)
+    rows, curves = [], []
+    for group in groups.values():
         measured, aurocs = [], []
         for arm in group:
             log = validation_curves(arm.model, "loss", "auroc")
             loss, auroc = log.evaluation["loss"], log.evaluation["auroc"]
             best = int(loss.values.argmin())
-            seconds = np.nan if log.loss.seconds is None else log.loss.seconds[-1]
             measured.append(
-                (seconds, loss.steps[best], loss.values[best], auroc.values[best])
+                {
+                    "seconds": training_seconds(arm.model),
+                    "best_step": loss.steps[best],
+                    "validation_loss": loss.values[best],
+                    "validation_auroc": auroc.values[best],
+                }
             )
             aurocs.append(auroc)
         curves.append(mean_curve(aurocs))
-        path = first.model / (DESCRIPTION if network else "metrics.json")
-        counts = read_object(path).get("chosen" if network else "training")
+        first = group[0]
+        fine_tuned = first.options["training"] == FINE_TUNED
+        path = first.model / ("metrics.json" if fine_tuned else DESCRIPTION)
+        counts = read_object(path).get("training" if fine_tuned else "chosen")
         training = getattr(first.config, first.options["task"]).training
-        examples = training.steps * training.batch_size
+        windows = training.steps * training.batch_size
         rows.append(
-            (
-                _window(first),
-                first.options["negative_set"],
-                first.options["predictor"],
-                first.options["weights"],
-                training.optimizer.learning_rate,
-                "",
-                len(group),
-                whole_number(counts, "parameters", path),
-                training.steps,
-                examples * getattr(training, "bins_per_window", 1),
-                *np.mean(measured, axis=0).tolist(),
-            )
+            {
+                "window": _window(first),
+                "negative_set": first.options["negative_set"],
+                "predictor": first.options["predictor"],
+                "weights": first.options["weights"],
+                "learning_rate": training.optimizer.learning_rate,
+                "seeds": len(group),
+                "parameters": whole_number(counts, "parameters", path),
+                "steps": training.steps,
+                "examples": windows * getattr(training, "bins_per_window", 1),
+                **pd.DataFrame(measured).mean(),
+            }
         )
     table = pd.DataFrame(rows, columns=TRAININGS.names)
-    contenders = table.groupby(
-        ["window", "negative_set", "predictor", "weights"], dropna=False, sort=False
-    )
-    lowest = contenders["validation_loss"].idxmin()
-    table["chosen"] = np.where(table.index.isin(lowest), "yes", "no")
-    left_out = {
-        arm.name
-        for group, chosen in zip(groups, table["chosen"], strict=True)
-        if chosen == "no"
-        for arm in group
-    }
-    return table, curves, [arm for arm in arms if arm.name not in left_out]
+    kinds = ["window", "negative_set", "predictor", "weights"]
+    losses = table.groupby(kinds, dropna=False, sort=False)["validation_loss"]
+    chosen = table.index.isin(losses.idxmin())
+    table["chosen"] = np.where(chosen, "yes", "no")
+    others = np.array([*groups], object)[~chosen]
+    return table, curves, [arm for arm in arms if arm.options["name"] not in others]
 
 
 def _window(arm: Arm) -> float:
@@ -302,8 +267,7 @@ def _window(arm: Arm) -> float:
     if arm.options["task"] == "chromatin":
         fine_tuned = arm.options["training"] == FINE_TUNED
         return float(arm.options["window"]) if fine_tuned else np.nan
-    origin = read_origin(arm.run.paths.windows) if arm.run.has_sequences else None
-    if origin is not None:
+    if arm.run.has_sequences and (origin := read_origin(arm.run.paths.windows)):
         return origin.upstream + origin.downstream
     return arm.config.promoters.windows.length
 
@@ -317,32 +281,47 @@ def trainings_figure(
     # Windows of tracks differ by predictor: one panel has all.
     titles = chosen["negative_set"] + chosen["window"].map(", {:.0f} bp".format)
     titles = titles.where(chosen["negative_set"] != "", "Tracks")
-    groups = list(chosen.groupby(titles, sort=False))
     names = list(dict.fromkeys(chosen["predictor"]))
-    with panels(*grid_shape(len(groups)), 5.6, 3.8) as (figure, axes):
-        for axis in axes[len(groups) :]:
-            axis.set_visible(False)
+    with panel_grid(titles.nunique(), 5.6, 3.8) as (figure, axes):
+        groups = chosen.groupby(titles, sort=False)
         for axis, (title, rows) in zip(axes, groups, strict=False):
-            for number, row in zip(rows.index, rows.to_dict("records"), strict=True):
-                curve = curves[number]
+            for number, row in rows.iterrows():
                 axis.plot(
-                    curve.steps,
-                    curve.values,
+                    curves[number].steps,  # type: ignore[call-overload]
+                    curves[number].values,  # type: ignore[call-overload]
                     "--" if row["weights"] == RANDOM else "-",
                     color=SERIES[names.index(row["predictor"]) % len(SERIES)],
                     linewidth=1.4,
                     label=f"{row['predictor']} {row['weights']}".strip(),
                 )
-            axis.set(
-                title=title,
-                xlabel="optimizer step",
-                ylabel="AUROC, validation"
-                if rows["negative_set"].iloc[0]
-                else "median AUROC, validation",
-            )
+            median = "median " if title == "Tracks" else ""
+            ylabel = f"{median}AUROC, validation"
+            axis.set(title=title, xlabel="optimizer step", ylabel=ylabel)
             axis.set_xlim(left=0)
             axis.legend(loc="best", fontsize=8)
         save_figure(figure, path)
+
+
+def predictor_page(
+    result: ResultTable, cells: pd.DataFrame, beside: pd.DataFrame, *columns: str
+) -> str:
+    """Return the page of a table of predictors: a metric side by side, then all metrics as `cells`."""
+    metric, *sides = columns
+    parts = [
+        f"# {result.title}",
+        f"{metric.replace('_', ' ').replace('auroc', 'AUROC')}, compared:",
+        markdown(side_by_side(beside, metric, sides)),
+        "All metrics:",
+        markdown(cells),
+        f"† {result.note}",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def as_published(table: Any) -> Any:
+    """Return whether a predictor is of a kind for which values were published."""
+    tuned = (table["training"] == FINE_TUNED) & (table["weights"] == PRETRAINED)
+    return tuned | (table["training"] == FITTED)
 
 
 def label(predictor: str, weights: str, training: str) -> str:
@@ -355,11 +334,9 @@ def side_by_side(
     cells: pd.DataFrame, figure: str, sides: Sequence[str]
 ) -> pd.DataFrame:
     """Return a metric with one row per predictor and one column per value of `sides`; "" if missing."""
-    own = [name for name in (*ROW, "window") if name in cells and name not in sides]
-    first, second = (
-        cells[name] + (" bp" if name == "window" else "") for name in sides
-    )
-    cells = cells.assign(side=first + ", " + second)
-    wide = cells.pivot_table(figure, own, "side", aggfunc="first", fill_value="")
-    rows = pd.MultiIndex.from_frame(cells[own].drop_duplicates())
+    keys = [name for name in (*ROW, "window") if name in cells and name not in sides]
+    texts = [cells[name] + (" bp" if name == "window" else "") for name in sides]
+    cells = cells.assign(side=texts[0] + ", " + texts[1])
+    wide = cells.pivot_table(figure, keys, "side", aggfunc="first", fill_value="")
+    rows = pd.MultiIndex.from_frame(cells[keys].drop_duplicates())
     return wide.reindex(rows)[cells["side"].unique()].reset_index()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from bigbird_dna.papers.experiments.arms import (
     training_inputs,
 )
 from bigbird_dna.papers.experiments.comparing import (
+    STARTS,
     Metric,
     compare_arms,
     mean_curve,
@@ -40,7 +42,6 @@ from bigbird_dna.papers.experiments.comparing import (
     validation_curves,
     window_aurocs,
 )
-from bigbird_dna.papers.experiments.figures import STARTS
 from bigbird_dna.reporting.result import add_legend, panels, save_figure
 
 if TYPE_CHECKING:
@@ -59,45 +60,42 @@ def arms(run: Config) -> list[Arm]:
     if study is None:
         raise ConfigError("pretraining_study: the configuration has no such section")
     found = []
-    for task in (task for task in STUDY_TASKS if task in study.tasks):
-        for start in study.initializations:
-            for share in study.train_fractions:
-                keys = {
-                    f"{task}.model.initial": PRETRAINED
-                    if start == PRETRAINED
-                    else RANDOM,
-                    f"{task}.training.train_fraction": share,
-                }
-                steps = study.random_long_steps if start == LONGER else study.steps
-                if steps is not None:
-                    keys[f"{task}.training.steps"] = steps
-                if study.evaluate_every is not None:
-                    keys[f"{task}.training.evaluate_every"] = study.evaluate_every
-                options: dict[str, Any] = {"task": task, "start": start, "share": share}
-                if task == "promoters":
-                    options["negative_set"] = study.negative_set
-                    # The calibration of these models is not evaluated.
-                    keys["promoters.calibration.negatives"] = 0
-                else:
-                    evaluation = run.chromatin.evaluation
-                    options["evaluation"] = evaluation.model_dump(mode="json")
-                pretrained = run.paths.pretrained if start == PRETRAINED else None
-                read = training_inputs(run, task)
-                for seed in study.seeds:
-                    found.append(
-                        make_arm(
-                            run,
-                            "pretraining_study",
-                            f"{task}-{start}-{share_name(share)}-seed{seed}",
-                            task,
-                            {**keys, f"{task}.training.seed": seed},
-                            seed=seed,
-                            options=options,
-                            inputs=[*read, *([pretrained] if pretrained else [])],
-                            initialization=pretrained,
-                            processes=getattr(run, task).num_gpus,
-                        )
-                    )
+    tasks = [task for task in STUDY_TASKS if task in study.tasks]
+    for task, start, share, seed in product(
+        tasks, study.initializations, study.train_fractions, study.seeds
+    ):
+        options: dict[str, Any] = {"task": task, "start": start, "share": share}
+        keys: dict[str, Any] = {
+            "model.initial": PRETRAINED if start == PRETRAINED else RANDOM,
+            "training.train_fraction": share,
+            "training.seed": seed,
+        }
+        steps = study.random_long_steps if start == LONGER else study.steps
+        if steps is not None:
+            keys["training.steps"] = steps
+        if study.evaluate_every is not None:
+            keys["training.evaluate_every"] = study.evaluate_every
+        if task == "promoters":
+            options["negative_set"] = study.negative_set
+            # The calibration of these models is not evaluated.
+            keys["calibration.negatives"] = 0
+        else:
+            evaluation = run.chromatin.evaluation
+            options["evaluation"] = evaluation.model_dump(mode="json")
+        pretrained = run.paths.pretrained if start == PRETRAINED else None
+        arm = make_arm(
+            run,
+            "pretraining_study",
+            f"{task}-{start}-{share_name(share)}-seed{seed}",
+            task,
+            {f"{task}.{key}": value for key, value in keys.items()},
+            seed=seed,
+            options=options,
+            inputs=training_inputs(run, task) + ([pretrained] if pretrained else []),
+            initialization=pretrained,
+            processes=getattr(run, task).num_gpus,
+        )
+        found.append(arm)
     return found
 
 
@@ -124,8 +122,7 @@ def compare(run: Config, output: Path, device: str) -> list[str]:
     seconds = math.nan
     if PRETRAINED in study.initializations:
         seconds = training_seconds(run.paths.pretrained)
-    labels = run.paths.held_out_bins / "labels.npz"
-    found = arms(run)
+    labels, found = run.paths.held_out_bins / "labels.npz", arms(run)
     table = study_table(found, labels, study.min_positives_report, seconds)
     sentences = study_sentences(table)
     with into_directory(output, [arm.model for arm in found]) as directory:
@@ -145,16 +142,10 @@ def study_table(
     tables = []
     for task in dict.fromkeys(arm.options["task"] for arm in arms):
         own = [arm for arm in arms if arm.options["task"] == task]
-        counts = [arm.metrics()["training"] for arm in own]
-        models = pd.DataFrame(
-            {
-                "share": [arm.options["share"] for arm in own],
-                "start": [arm.options["start"] for arm in own],
-                "examples": [count["examples"] for count in counts],
-                "steps": [count["steps"] for count in counts],
-                "minutes": [training_seconds(arm.model) / 60 for arm in own],
-            }
-        )
+        models = pd.DataFrame([arm.metrics()["training"] for arm in own])
+        models["share"] = [arm.options["share"] for arm in own]
+        models["start"] = [arm.options["start"] for arm in own]
+        models["minutes"] = [training_seconds(arm.model) / 60 for arm in own]
         for stratum, metric in _metrics(task, own, labels, min_positives):
             table = compare_arms(
                 metric,
@@ -164,24 +155,21 @@ def study_table(
                 difference="delta_auroc",
                 sign=-1,
             )
-            models["auroc"] = metric.sampled.values
+            models["area"] = metric.sampled.values
             means = models.groupby(["share", "start"], as_index=False).agg(
                 examples=("examples", "mean"),
                 steps=("steps", "first"),
                 minutes=("minutes", "mean"),
-                auroc=("auroc", "mean"),
-                auroc_min=("auroc", "min"),
-                auroc_max=("auroc", "max"),
+                auroc_min=("area", "min"),
+                auroc_max=("area", "max"),
             )
             means["examples"] = means["examples"].round().astype(int)
-            table = table.merge(means).assign(task=task, stratum=stratum)
+            table = table.rename(columns={metric.kind: "auroc"}).merge(means)
+            table = table.assign(task=task, stratum=stratum)
             tables.append(table.sort_values("share", kind="stable"))
-    found = pd.concat(tables, ignore_index=True)
-    pretrained = found["start"] == PRETRAINED
-    found["pretraining_minutes"] = np.where(
-        pretrained, pretraining_seconds / 60, np.nan
-    )
-    return found[COLUMNS.names]
+    table = pd.concat(tables, ignore_index=True)
+    minutes = table["start"].map({PRETRAINED: pretraining_seconds / 60})
+    return table.assign(pretraining_minutes=minutes)[COLUMNS.names]
 
 
 def _metrics(
@@ -190,11 +178,8 @@ def _metrics(
     """Return the AUROC of the models of a task by stratum of the test data."""
     if task == "promoters":
         files = [arm.model / "predictions.parquet" for arm in arms]
-        negative_set = arms[0].options["negative_set"]
-        return [
-            (stratum, metric)
-            for stratum, metric, *_ in window_aurocs(files, negative_set)
-        ]
+        strata = window_aurocs(files, arms[0].options["negative_set"])
+        return [(stratum, metric) for stratum, metric, *_ in strata]
     tracks = [track_aurocs(labels, arm.model / "predictions.npy") for arm in arms]
     aurocs = np.stack([auroc for auroc, _ in tracks])
     enough = (tracks[0][1] >= min_positives) & ~np.isnan(aurocs).any(axis=0)
@@ -208,14 +193,13 @@ def _metrics(
 def study_sentences(table: pd.DataFrame) -> list[str]:
     """Summarize the gain from pretraining at each fraction, over all test data."""
     lines = []
-    whole = table[table["stratum"] == ALL]
-    for group, rows in whole.groupby(["task", "share"], sort=False):
-        task, share = str(group[0]), float(str(group[1]))
-        by_start = {row["start"]: row for row in rows.to_dict("records")}
+    every = table[table["stratum"] == ALL]
+    for (task, share), rows in every.groupby(["task", "share"], sort=False):  # type: ignore[misc]
+        paired = PRETRAINED in set(rows["start"])
         parts = []
-        for start, row in by_start.items():
-            text = f"{STARTS[start][0]} {row['auroc']:.3f}"
-            if start != PRETRAINED and PRETRAINED in by_start:
+        for row in rows.to_dict("records"):
+            text = f"{STARTS[row['start']][0]} {row['auroc']:.3f}"
+            if row["start"] != PRETRAINED and paired:
                 text += f" ({_gain(row)})"
             parts.append(text)
         examples = f"{rows['examples'].iloc[0]:,} {EXAMPLES[task]}"
@@ -251,26 +235,20 @@ def _gain(row: Any) -> str:
 def share_figure(table: pd.DataFrame, path: Path) -> None:
     """Plot test AUROC against the fraction of examples: means joined by lines, and their range over seeds."""
     table = table[table["stratum"] == ALL]
-    tasks = list(dict.fromkeys(table["task"]))
+    tasks = table["task"].unique()
     with panels(1, len(tasks), 5.6, 4.2) as (figure, axes):
         for axis, task in zip(axes, tasks, strict=True):
             rows = table[table["task"] == task]
-            shares = sorted(set(rows["share"]))
-            axis.set_xscale("log")
             starts = [start for start in STARTS if start in set(rows["start"])]
-            for place, start in enumerate(starts):
+            for number, start in enumerate(starts):
                 label, color, marker = STARTS[start]
                 own = rows[rows["start"] == start]
-                # Intervals of different initializations stand side by side.
-                x = own["share"] * (1 + 0.03 * (place - (len(starts) - 1) / 2))
-                ends = [
-                    own["auroc"] - own["auroc_min"],
-                    own["auroc_max"] - own["auroc"],
-                ]
+                low, high = own["auroc"] - own["auroc_min"], own["auroc_max"]
                 axis.errorbar(
-                    x,
+                    # Intervals of different initializations stand side by side.
+                    own["share"] * (1 + 0.03 * (number - (len(starts) - 1) / 2)),
                     own["auroc"],
-                    yerr=ends,
+                    yerr=[low, high - own["auroc"]],
                     color=color,
                     marker=marker,
                     markersize=5,
@@ -278,6 +256,8 @@ def share_figure(table: pd.DataFrame, path: Path) -> None:
                     elinewidth=1,
                     label=label,
                 )
+            shares = sorted(set(rows["share"]))
+            axis.set_xscale("log")
             axis.set_xticks(shares, [f"{100 * share:g} %" for share in shares])
             axis.minorticks_off()
             axis.set(
@@ -298,37 +278,24 @@ def steps_figure(arms: Sequence[Arm], path: Path) -> None:
         key = arm.options["task"], arm.options["share"]
         auroc = validation_curves(arm.model, "auroc").evaluation["auroc"]
         curves.setdefault(key, {}).setdefault(arm.options["start"], []).append(auroc)
-    tasks = {task for task, _ in curves}
-    shares = len(curves) // len(tasks)
-    with panels(len(tasks), shares, 3.6, 3.2, sharey="row") as (figure, axes):
+    tasks = len({task for task, _ in curves})
+    columns = len(curves) // tasks
+    with panels(tasks, columns, 3.6, 3.2, sharey="row") as (figure, axes):
         for axis, (task, share) in zip(axes, sorted(curves), strict=True):
-            for start, own in curves[task, share].items():
+            for start, seeds in curves[task, share].items():
                 label, color, _ = STARTS[start]
-                mean = mean_curve(own)
-                if not len(mean.steps):
+                mean = mean_curve(seeds)
+                steps = mean.steps
+                if not len(steps):
                     continue
-                values = np.stack(
-                    [curve.values[np.isin(curve.steps, mean.steps)] for curve in own]
-                )
-                axis.fill_between(
-                    mean.steps,
-                    values.min(axis=0),
-                    values.max(axis=0),
-                    color=color,
-                    alpha=0.18,
-                    linewidth=0,
-                )
-                axis.plot(
-                    mean.steps,
-                    mean.values,
-                    color=color,
-                    marker="o",
-                    markersize=3,
-                    label=label,
-                )
-            axis.set(
-                title=f"{task.capitalize()}, {100 * share:g} %", xlabel="optimizer step"
-            )
+                values = [one.values[np.isin(one.steps, steps)] for one in seeds]
+                low, high = np.min(values, axis=0), np.max(values, axis=0)
+                style: dict[str, Any] = {"color": color}
+                axis.fill_between(steps, low, high, alpha=0.18, linewidth=0, **style)
+                style |= {"marker": "o", "markersize": 3, "label": label}
+                axis.plot(steps, mean.values, **style)
+            title = f"{task.capitalize()}, {100 * share:g} %"
+            axis.set(title=title, xlabel="optimizer step")
             axis.set_xlim(left=0)
         axes[0].set_ylabel("AUROC, validation")
         add_legend(axes[0])

@@ -58,13 +58,11 @@ def receptive_field(
     deeper = encoder.model_copy(update={"layers": layers})
 
     def graph(layer: int) -> Graph:
-        seen = layer_graph(deeper, layer, tokens)
-        # The first layer attends to vectors that already contain the convolution's neighborhood.
-        return (
-            _product(seen, _convolved(deeper, tokens))
-            if layer == 0 and encoder.convolution
-            else seen
-        )
+        edges = layer_graph(deeper, layer, tokens)
+        if layer == 0 and encoder.convolution:
+            # The first layer attends to vectors that already contain the convolution's neighborhood.
+            return _product(edges, _convolution_graph(deeper, tokens))
+        return edges
 
     return reached(graph, layers)
 
@@ -78,27 +76,27 @@ def layer_graph(encoder: EncoderConfig, layer: int, tokens: int) -> Graph:
     length = tokens + encoder.num_global_tokens
     if encoder.attention == "full":
         heads = np.ones((1, length, length), dtype=bool)
-        heads = np.tril(heads) if encoder.causal else heads
+        if encoder.causal:
+            heads = np.tril(heads)
     elif encoder.attention in OF_PATTERNS:
         heads = attention_pattern(encoder).mask(length, encoder.heads, layer)
     else:
         heads = attention_weights(encoder, layer, tokens)[0] > 0
-    seen: Graph = np.logical_or.reduce(heads) | np.eye(length, dtype=bool)
-    return seen
+    return np.asarray(heads.any(axis=0) | np.eye(length, dtype=bool))
 
 
-def _convolved(encoder: EncoderConfig, tokens: int) -> Graph:
+def _convolution_graph(encoder: EncoderConfig, tokens: int) -> Graph:
     """Return the tokens whose embeddings the convolution sums, (L, L); extra globals are not convolved."""
-    graph = np.eye(tokens + encoder.num_global_tokens, dtype=bool)
-    places = np.arange(tokens)
-    near: Graph = np.abs(places[:, None] - places) <= encoder.convolution // 2
-    graph[encoder.num_global_tokens :, encoder.num_global_tokens :] = near
+    extra = encoder.num_global_tokens
+    graph = np.eye(tokens + extra, dtype=bool)
+    positions = np.arange(tokens)
+    distances = np.abs(positions[:, None] - positions)
+    graph[extra:, extra:] = distances <= encoder.convolution // 2
     return graph
 
 
-def _product(one: Graph, other: Graph) -> Graph:
-    found: Graph = one.astype(np.float32) @ other.astype(np.float32) > 0
-    return found
+def _product(last: Graph, first: Graph) -> Graph:
+    return np.asarray(last.astype(np.float32) @ first.astype(np.float32) > 0)
 
 
 def reached(
@@ -108,26 +106,25 @@ def reached(
 
     Row i after l layers: the receptive fields, after l − 1 layers, of all tokens in row i of the last graph.
     """
-    known: Graph | None = None
+    graph = graphs(0)
     for layer in range(most_layers):
-        graph = graphs(layer)
-        known = graph if known is None else _product(graph, known)
-        found = ReceptiveField(layer + 1, known)
-        yield found
-        if found.complete:
+        if layer:
+            graph = _product(graphs(layer), graph)
+        field = ReceptiveField(layer + 1, graph)
+        yield field
+        if field.complete:
             return
 
 
 def random_directions(count: int, width: int, seed: int) -> Tensor:
     """Return unit vectors (N, K), float64, with uniformly random directions."""
-    drawn = np.random.default_rng(seed).standard_normal((count, width))
-    return torch.from_numpy(drawn / np.linalg.norm(drawn, axis=1, keepdims=True))
+    normal = np.random.default_rng(seed).standard_normal((count, width))
+    return torch.from_numpy(normal / np.linalg.norm(normal, axis=1, keepdims=True))
 
 
 def farthest(vectors: Tensor) -> Indices:
     """Return the index of the farthest vector from each vector, (N,); ties go to the first."""
-    found: Indices = (vectors @ vectors.T).argmin(1).numpy()
-    return found
+    return np.asarray((vectors @ vectors.T).argmin(1))
 
 
 def answers(vectors: Tensor, attend: Attend) -> Indices:
@@ -139,8 +136,7 @@ def answers(vectors: Tensor, attend: Attend) -> Indices:
     keys = vectors[None, None]
     queries = keys * (-SHARPNESS * vectors.shape[1] ** 0.5)
     output = attend(queries, keys, keys)[0, 0]
-    found: Indices = (output @ vectors.T).argmax(1).numpy()
-    return found
+    return np.asarray((output @ vectors.T).argmax(1))
 
 
 def bound(vectors: Tensor, graph: npt.NDArray[np.bool_]) -> float:

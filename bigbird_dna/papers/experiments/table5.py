@@ -19,7 +19,7 @@ from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.metrics.resampling import BLOCK_BASES
 from bigbird_dna.papers.experiments.arms import Arm, Keys, make_arm, training_inputs
-from bigbird_dna.papers.experiments.figures import interval_dots
+from bigbird_dna.papers.experiments.comparing import interval_dots
 from bigbird_dna.reporting.result import (
     BLUE,
     GRAY,
@@ -50,15 +50,14 @@ def arms(run: Config) -> list[Arm]:
     """Return one pretraining for each of `tables.models`; the run's own model is trained by `pretrain`."""
     if not run.has_genome:
         raise ConfigError("table5: needs a genome.reference to pretrain on")
+    own = run.pretraining
     found = []
     for model in run.tables.models:
-        own = run.pretraining
+        # As many tokens per step as the run's own model.
+        batch_size = round(own.batch_size * own.sequence_tokens / model.tokens)
         keys = encoder_keys(run, model) | {
             "pretraining.sequence_tokens": model.tokens,
-            # As many tokens per step as the run's own model.
-            "pretraining.batch_size": max(
-                1, round(own.batch_size * own.sequence_tokens / model.tokens)
-            ),
+            "pretraining.batch_size": max(1, batch_size),
             "pretraining.length_curriculum": [],
             "pretraining.steps": run.tables.pretraining_steps or own.steps,
         }
@@ -125,23 +124,21 @@ def bits_table(bits: Path, models: Mapping[str, Path]) -> pd.DataFrame:
     columns = [SPLIT, "predictor", "bits_per_base", "low", "high", "note"]
     table = of_split(read_bits(bits), "test")[columns]
     split = table[SPLIT].iloc[0]
-    place = int(np.flatnonzero(table["predictor"] == MODEL)[0]) + 1
-    parts = [table[:place]]
+    first = int((table["predictor"] == MODEL).argmax()) + 1
+    parts = [table[:first]]
     for name, path in models.items():
         rows = of_split(read_bits(path), split)
-        if rows[SPLIT].iloc[0] != split:
+        other = rows[SPLIT].iloc[0]
+        if other != split:
             raise DataError(
-                f"{path}: split {rows[SPLIT].iloc[0]!r:.60} cannot be compared with split {split!r:.60} "
-                f"of {bits}"
+                f"{path}: split {other!r:.60} cannot be compared with split {split!r:.60} of {bits}"
             )
         rows = rows[rows["predictor"] == MODEL][columns]
         parts.append(rows.assign(predictor=f"{MODEL} {name}"))
-    table = pd.concat([*parts, table[place:]], ignore_index=True)
+    table = pd.concat([*parts, table[first:]], ignore_index=True)
     published = [PUBLISHED.get(name, ("", np.nan)) for name in table["predictor"]]
-    return table.assign(
-        published=[value for _, value in published],
-        published_row=[row for row, _ in published],
-    )
+    table["published_row"], table["published"] = zip(*published, strict=True)
+    return table
 
 
 def write_table5(table: pd.DataFrame, output: Path) -> None:
@@ -149,33 +146,20 @@ def write_table5(table: pd.DataFrame, output: Path) -> None:
         PUBLISHED_NOTE,
         f"Intervals are 95 %, over blocks of {BLOCK_BASES // 1000} kb of sequence.",
     ]
-    result = ResultTable(
-        "Table 5: bits per base of held-out sequence", COLUMNS, table, notes
-    )
-    split = str(table[SPLIT].iloc[0])
-    shown = table.rename(
-        columns={"low": "bits_per_base_low", "high": "bits_per_base_high"}
-    )
-    with into_directory(output) as directory:
-        write_result(
-            directory,
-            "table5",
-            result,
-            page=lambda one: result_page(replace(one, frame=shown)),
+    title = "Table 5: bits per base of held-out sequence"
+    result = ResultTable(title, COLUMNS, table, notes)
+    ends = {"low": "bits_per_base_low", "high": "bits_per_base_high"}
+    text = result_page(replace(result, frame=table.rename(columns=ends)))
+    split = str(table[SPLIT].iloc[0]).replace("valid", "validation")
+    colors = np.where(table["predictor"].str.startswith(MODEL), BLUE, GRAY)
+    with (
+        into_directory(output) as directory,
+        panels(1, 1, 7.2, 1.2 + 0.26 * len(table)) as (figure, (axis,)),
+    ):
+        write_result(directory, "table5", result, page=lambda _: text)
+        bits = table[["bits_per_base", "low", "high"]]
+        interval_dots(axis, table["predictor"].tolist(), bits, colors.tolist())
+        axis.set(
+            xlabel=f"bits per base, {split}", title=title.split(": ")[1].capitalize()
         )
-        with panels(1, 1, 7.2, 1.2 + 0.26 * len(table)) as (figure, (axis,)):
-            colors = [
-                BLUE if name.startswith(MODEL) else GRAY for name in table["predictor"]
-            ]
-            interval_dots(
-                axis,
-                table["predictor"],
-                table[["bits_per_base", "low", "high"]],
-                colors,
-            )
-            split = {"valid": "validation"}.get(split, split)
-            axis.set(
-                xlabel=f"bits per base, {split}",
-                title="Bits per base of held-out sequence",
-            )
-            save_figure(figure, directory / "table5.svg")
+        save_figure(figure, directory / "table5.svg")

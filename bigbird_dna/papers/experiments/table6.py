@@ -22,17 +22,21 @@ from bigbird_dna.papers.experiments.arms import (
     make_arm,
     training_inputs,
 )
-from bigbird_dna.papers.experiments.comparing import compare_arms, window_aurocs
-from bigbird_dna.papers.experiments.figures import grid_shape, interval_dots
+from bigbird_dna.papers.experiments.comparing import (
+    compare_arms,
+    interval_dots,
+    panel_grid,
+    window_aurocs,
+)
 from bigbird_dna.papers.experiments.predictors import (
     FINE_TUNED,
-    FITTED,
     ROW,
     TRAININGS,
+    as_published,
     label,
     predictor_arms,
+    predictor_page,
     read_trainings,
-    side_by_side,
     train_predictor,
     trainings_figure,
 )
@@ -42,8 +46,6 @@ from bigbird_dna.reporting.result import (
     GREEN,
     VERMILION,
     ResultTable,
-    markdown,
-    panels,
     readable,
     save_figure,
     write_result,
@@ -72,18 +74,17 @@ def arms(run: Config) -> list[Arm]:
     sets = tables.negative_sets or own.negative_sets
     if run.has_sequences:
         _check_sequences(run)
-        return [
-            arm
-            for negative_set in sets
-            for arm in predictor_arms(
+        found = []
+        for name in sets:
+            found += predictor_arms(
                 run,
                 "table6",
                 "promoters",
                 [OWN_MODEL],
-                prefix=f"{negative_set}-",
-                negative_set=negative_set,
+                prefix=f"{name}-",
+                negative_set=name,
             )
-        ]
+        return found
     if "user" in sets:
         raise ConfigError("tables.negative_sets: 'user' needs promoters.sequences")
     # Language models by window length and negative set.
@@ -95,23 +96,14 @@ def arms(run: Config) -> list[Arm]:
     for model in tables.models:
         if model.window:
             models.setdefault((model.window, context), []).append(model.name)
-    found = []
-    data = {}
+    data: dict[int, Arm] = {}
     for length in dict.fromkeys(length for length, _ in models):
-        upstream = round(length * own.sides[0] / own.length)
         data[length] = _windows_arm(
-            run,
-            {
-                "promoters.windows.upstream": upstream,
-                "promoters.windows.downstream": length - upstream,
-                "promoters.windows.negative_sets": [
-                    name for size, name in models if size == length
-                ],
-            },
-            length,
+            run, length, [name for size, name in models if size == length]
         )
-        found.append(data[length])
+    found = list(data.values())
     for (length, negative_set), names in models.items():
+        windows = data[length].config.promoters.windows
         found += predictor_arms(
             run,
             "table6",
@@ -119,10 +111,8 @@ def arms(run: Config) -> list[Arm]:
             names,
             prefix=f"{length}-{negative_set}-",
             keys={
-                f"promoters.windows.{side}": getattr(
-                    data[length].config.promoters.windows, side
-                )
-                for side in ("upstream", "downstream")
+                "promoters.windows.upstream": windows.upstream,
+                "promoters.windows.downstream": windows.downstream,
             },
             negative_set=negative_set,
             windows=data[length],
@@ -130,15 +120,22 @@ def arms(run: Config) -> list[Arm]:
     return found
 
 
-def _windows_arm(run: Config, keys: Keys, length: int) -> Arm:
+def _windows_arm(run: Config, length: int, negative_sets: Sequence[str]) -> Arm:
     """Return the arm that makes the windows of a length."""
+    own = run.promoters.windows
+    upstream = round(length * own.sides[0] / own.length)
+    keys = {
+        "promoters.windows.upstream": upstream,
+        "promoters.windows.downstream": length - upstream,
+        "promoters.windows.negative_sets": negative_sets,
+    }
     read = training_inputs(run, "promoters", [run.paths.promoters])
     if annotation := annotation_file(run):
         read.append(annotation)
     if run.genome.aliases is not None:
         aliases = locate(run.genome.aliases, run.data_dir)
         read.append(aliases)
-        keys = {**keys, "genome.aliases": str(aliases)}
+        keys["genome.aliases"] = str(aliases)
     return make_arm(
         run, "table6", f"{length}-windows", "windows", keys, inputs=read, processes=0
     )
@@ -173,24 +170,14 @@ def train(arm: Arm, world: World) -> Keys:
     if arm.stage == "windows":
         from bigbird_dna.data.promoter_windows import prepare_windows
 
-        paths = run.paths
-        prepare_windows(
-            arm.config,
-            paths.reference,
-            paths.promoters,
-            arm.directory / "data",
-            annotation_file(run),
-        )
+        data, paths = arm.directory / "data", run.paths
+        annotation = annotation_file(run)
+        prepare_windows(arm.config, paths.reference, paths.promoters, data, annotation)
         return {}
-    return train_predictor(arm, world, _windows(arm))
-
-
-def _windows(arm: Arm) -> Path | None:
-    """Return the data set of an arm; None: that of the run."""
-    if arm.run.has_sequences:
-        return None
+    if run.has_sequences:
+        return train_predictor(arm, world)
     length = arm.config.promoters.windows.length
-    return arm.directory.parent / f"{length}-windows/data"
+    return train_predictor(arm, world, arm.directory.parent / f"{length}-windows/data")
 
 
 def compare(run: Config, output: Path, device: str) -> list[str]:
@@ -230,21 +217,13 @@ def promoter_table(arms: Sequence[Arm]) -> pd.DataFrame:
             ]
             table["f1"] = table["name"].map(kinds.groupby("name")["f1"].mean())
             table = table.merge(kinds[["name", *ROW]].drop_duplicates())
-            published = table["predictor"].map(PUBLISHED)
-            alike = (table["training"] == FITTED) | (
-                (table["training"] == FINE_TUNED) & (table["weights"] == PRETRAINED)
-            )
-            alike &= (negative_set, stratum) == ("substituted", ALL)
-            table["published_f1"] = published.where(alike)
-            tables.append(
-                table.assign(
-                    window=length,
-                    negative_set=negative_set,
-                    stratum=stratum,
-                    windows=len(labels),
-                )
-            )
-    return pd.concat(tables, ignore_index=True)[COLUMNS.names]
+            table = table.assign(window=length, negative_set=negative_set)
+            tables.append(table.assign(stratum=stratum, windows=len(labels)))
+    table = pd.concat(tables, ignore_index=True)
+    published = table["predictor"].map(PUBLISHED)
+    alike = (table["negative_set"] == "substituted") & (table["stratum"] == ALL)
+    table["published_f1"] = published.where(alike & as_published(table))
+    return table[COLUMNS.names]
 
 
 def write_table6(table: pd.DataFrame, directory: Path) -> None:
@@ -253,35 +232,18 @@ def write_table6(table: pd.DataFrame, directory: Path) -> None:
     result = ResultTable("Table 6: promoters", COLUMNS, table, notes)
     strata = table["negative_set"] + " " + table["stratum"]
     windows = table["negative_set"].where(table["stratum"] == ALL, strata)
-
-    def page(_: ResultTable) -> str:
-        shown = readable(table, "{:.3f}".format)
-        beside = shown.assign(negative_set=windows)
-        parts = [
-            "# Table 6: promoters",
-            "AUROC, compared:",
-            markdown(side_by_side(beside, "auroc", ("negative_set", "window"))),
-            "All metrics:",
-            markdown(shown),
-            f"† {result.note}",
-        ]
-        return "\n\n".join(parts) + "\n"
-
-    write_result(directory, "table6", result, page=page)
+    cells = readable(table, "{:.3f}".format)
+    beside = cells.assign(negative_set=windows)
+    page = predictor_page(result, cells, beside, "auroc", "negative_set", "window")
+    write_result(directory, "table6", result, page=lambda _: page)
     groups = list(table.groupby(["window", windows], sort=False))
     most = max(len(group) for _, group in groups)
     colors = {PRETRAINED: BLUE, RANDOM: VERMILION, "": GREEN}
-    with panels(*grid_shape(len(groups)), 4.8, 1.1 + 0.26 * most) as (figure, axes):
-        for axis in axes[len(groups) :]:
-            axis.set_visible(False)
+    with panel_grid(len(groups), 4.8, 1.1 + 0.26 * most) as (figure, axes):
         for axis, ((length, name), group) in zip(axes, groups, strict=False):
-            cells = group[["predictor", "weights", "training"]].itertuples(index=False)
-            interval_dots(
-                axis,
-                [label(*row) for row in cells],
-                group[["auroc", "auroc_low", "auroc_high"]],
-                [colors[weights] for weights in group["weights"]],
-            )
+            names = [label(*row) for row in group[ROW].itertuples(index=False)]
+            values = group[["auroc", "auroc_low", "auroc_high"]]
+            interval_dots(axis, names, values, group["weights"].map(colors).tolist())
             title = f"{name}, {length:,} bp".replace("_", " ")
             axis.set(xlabel="AUROC, test", title=title)
         save_figure(figure, directory / "table6.svg")

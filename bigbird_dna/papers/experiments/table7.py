@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +19,22 @@ from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.metrics.resampling import FEWEST_TRACKS
 from bigbird_dna.papers.experiments.arms import Arm, Keys
-from bigbird_dna.papers.experiments.comparing import median_aurocs, track_aurocs
-from bigbird_dna.papers.experiments.figures import grid_shape
+from bigbird_dna.papers.experiments.comparing import (
+    median_aurocs,
+    panel_grid,
+    track_aurocs,
+)
 from bigbird_dna.papers.experiments.predictors import (
     FINE_TUNED,
     FITTED,
     PROBED,
     ROW,
     TRAININGS,
+    as_published,
     label,
     predictor_arms,
+    predictor_page,
     read_trainings,
-    side_by_side,
     train_predictor,
     trainings_figure,
 )
@@ -40,8 +45,6 @@ from bigbird_dna.reporting.result import (
     SERIES,
     ResultTable,
     add_legend,
-    markdown,
-    panels,
     readable,
     save_figure,
     show_text,
@@ -92,7 +95,7 @@ def arms(run: Config) -> list[Arm]:
                 f"({size} bp) and differ from it by an even number"
             )
     names = [OWN_MODEL, *(model.name for model in models)]
-    return list(predictor_arms(run, "table7", "chromatin", names))
+    return predictor_arms(run, "table7", "chromatin", names)
 
 
 def train(arm: Arm, world: World) -> Keys:
@@ -127,6 +130,7 @@ def chromatin_tables(
     """
     known = read_tracks(tracks)
     names = [track.name for track in known]
+    groups = np.array([track.group for track in known])
     aurocs, positives = _track_arrays(arms, labels, names)
     scanned = [arm.options.get("comparator") == "motifs" for arm in arms]
     has_motif = np.asarray(~np.isnan(aurocs[scanned]).all(axis=0))
@@ -134,70 +138,59 @@ def chromatin_tables(
     parts = {EVERY: np.full(len(known), True)}
     if any(scanned):
         parts |= {KNOWN: has_motif, UNKNOWN: ~has_motif}
-    kinds = pd.DataFrame(
-        [{key: arm.options[key] for key in ("name", *ROW)} for arm in arms]
-    )
-    kinds["window"] = [_window(arm) for arm in arms]
-    kinds["seeds"] = kinds.groupby("name")["name"].transform("size")
-    tables = []
-    for group in dict.fromkeys(track.group for track in known):
-        members = np.array([track.group == group for track in known]) & enough
-        for part, inside in parts.items():
-            of_part = aurocs[:, members & inside]
-            for _, models in kinds.groupby("name", sort=False):
-                values = of_part[models.index]
-                values = values[:, ~np.isnan(values).any(axis=0)]
-                if not values.shape[1]:
-                    continue
-                seeds = {number: number for number in range(len(models))}
-                value, low, high = median_aurocs(values).mean(seeds)
-                first = models.iloc[0]
-                as_published = part == EVERY and (
-                    first["training"] == FITTED
-                    or (first["training"], first["weights"]) == (FINE_TUNED, PRETRAINED)
-                )
-                published = PUBLISHED.get(first["predictor"], {}).get(group, np.nan)
-                tables.append(
-                    {
-                        **first,
-                        "group": group,
-                        "tracks": part,
-                        "n_tracks": values.shape[1],
-                        "n_tracks_in_median": int(
-                            (~np.isnan(of_part)).any(axis=0).sum()
-                        ),
-                        "median_auroc": value,
-                        "median_auroc_low": low,
-                        "median_auroc_high": high,
-                        "published_median": published if as_published else np.nan,
-                    }
-                )
-    if not tables:
+    models: dict[str, list[int]] = {}
+    for number, arm in enumerate(arms):
+        models.setdefault(arm.options["name"], []).append(number)
+    medians, each = [], []
+    for group, part in product(dict.fromkeys(groups.tolist()), parts):
+        of_part = aurocs[:, (groups == group) & enough & parts[part]]
+        for numbers in models.values():
+            values = of_part[numbers]
+            values = values[:, ~np.isnan(values).any(axis=0)]
+            if not values.shape[1]:
+                continue
+            row = _predictor(arms[numbers[0]], len(numbers))
+            value, low, high = median_aurocs(values).mean(dict(enumerate(numbers)))
+            row |= {
+                "group": group,
+                "tracks": part,
+                "n_tracks": values.shape[1],
+                "n_tracks_in_median": int((~np.isnan(of_part)).any(axis=0).sum()),
+                "median_auroc": value,
+                "median_auroc_low": low,
+                "median_auroc_high": high,
+            }
+            if part == EVERY and as_published(row):
+                row["published_median"] = PUBLISHED.get(row["predictor"], {}).get(group)
+            medians.append(row)
+    if not medians:
         raise DataError(
             f"{labels}: no predicted track has negatives and {min_positives:,} positive bins"
         )
-    medians = pd.DataFrame(tables)[COLUMNS.names]
-    each = []
-    for _, models in kinds.groupby("name", sort=False):
+    for numbers in models.values():
         table = pd.DataFrame(
             {
                 "track": names,
-                "group": [track.group for track in known],
+                "group": groups,
                 "known_motif": np.where(has_motif, "yes", "no") if any(scanned) else "",
-                "positives": positives[models.index[0]],
-                "auroc": aurocs[models.index].mean(axis=0),
+                "positives": positives[numbers[0]],
+                "auroc": aurocs[numbers].mean(axis=0),
             }
         )
-        each.append(table.dropna().merge(models.iloc[[0]], how="cross"))
-    return medians, pd.concat(each, ignore_index=True)[TRACKS.names]
+        row = _predictor(arms[numbers[0]], len(numbers))
+        each.append(table.dropna().assign(**row))
+    table = pd.DataFrame(medians, columns=COLUMNS.names)
+    table = table.astype({"published_median": float})
+    return table, pd.concat(each, ignore_index=True)[TRACKS.names]
 
 
-def _window(arm: Arm) -> float:
-    """Return the bp around a bin that an arm reads; comparators have chosen them."""
+def _predictor(arm: Arm, seeds: int) -> dict[str, Any]:
+    """Return the columns that describe a predictor; `window` is the bp around a bin that it reads."""
+    row = {key: arm.options[key] for key in ROW} | {"seeds": seeds}
     if arm.options["training"] == FINE_TUNED:
-        return float(arm.options["window"])
-    path = arm.model / "comparator.json"
-    return whole_number(read_object(path), "window", path)
+        return row | {"window": float(arm.options["window"])}
+    path = arm.model / "comparator.json"  # comparators have chosen their windows
+    return row | {"window": float(whole_number(read_object(path), "window", path))}
 
 
 def _track_arrays(
@@ -208,24 +201,24 @@ def _track_arrays(
     aurocs = np.full((len(arms), len(tracks)), np.nan)
     positives = np.zeros(aurocs.shape, np.int64)
     for number, arm in enumerate(arms):
-        own, truth = list(tracks), labels
+        names, truth = list(tracks), labels
         if arm.options["training"] != FINE_TUNED:  # may lack tracks
             truth = arm.model / "labels.npz"
-            own = [track.name for track in read_tracks(arm.model / "tracks.tsv")]
-        for name in own:
+            names = [track.name for track in read_tracks(arm.model / "tracks.tsv")]
+        for name in names:
             if name not in tracks:
                 raise DataError(
                     f"{arm.model}: predicts track {name!r}, which is not in the data set"
                 )
         array = open_array(str(truth), "labels")
-        if (array.rows, array.tracks) != (bins, len(own)):
+        if (array.rows, array.tracks) != (bins, len(names)):
             raise DataError(
-                f"{truth}: {array.rows:,} bins × {array.tracks:,} tracks, expected {bins:,} × {len(own):,}"
+                f"{truth}: {array.rows:,} bins × {array.tracks:,} tracks, expected {bins:,} × {len(names):,}"
             )
-        columns = [tracks.index(name) for name in own]
-        aurocs[number, columns], positives[number, columns] = track_aurocs(
-            truth, arm.model / "predictions.npy"
-        )
+        columns = [tracks.index(name) for name in names]
+        predictions = arm.model / "predictions.npy"
+        measured = track_aurocs(truth, predictions)
+        aurocs[number, columns], positives[number, columns] = measured
     return aurocs, positives
 
 
@@ -237,27 +230,14 @@ def write_table7(
         f"Intervals are 95 %, over tracks and seeds; none for fewer than {FEWEST_TRACKS} tracks.",
     ]
     result = ResultTable("Table 7: chromatin", COLUMNS, medians, notes)
-
-    def page(_: ResultTable) -> str:
-        shown = readable(medians, "{:.3f}".format)
-        # Missing values make integers floats.
-        shown["window"] = [
-            "" if size != size else f"{size:.0f}" for size in medians["window"]
-        ]
-        # Medians over fewer tracks than those of other predictors do not stand beside them.
-        whole = medians["n_tracks"] == medians["n_tracks_in_median"]
-        beside = shown.assign(median_auroc=shown["median_auroc"].where(whole, ""))
-        parts = [
-            "# Table 7: chromatin",
-            "median AUROC, compared:",
-            markdown(side_by_side(beside, "median_auroc", ("group", "tracks"))),
-            "All metrics:",
-            markdown(shown),
-            f"† {result.note}",
-        ]
-        return "\n\n".join(parts) + "\n"
-
-    write_result(directory, "table7", result, page=page)
+    cells = readable(medians, "{:.3f}".format)
+    # Missing values make integers floats.
+    cells["window"] = medians["window"].map("{:.0f}".format).replace("nan", "")
+    # Medians over fewer tracks than those of other predictors do not stand beside them.
+    every = medians["n_tracks"] == medians["n_tracks_in_median"]
+    beside = cells.assign(median_auroc=cells["median_auroc"].where(every, ""))
+    page = predictor_page(result, cells, beside, "median_auroc", "group", "tracks")
+    write_result(directory, "table7", result, page=lambda _: page)
     write_table(directory / "table7_tracks.tsv", each, TRACKS)
     most = each.groupby("track")["positives"].transform("max")
     tracks_figure(each[most >= min_positives], directory / "table7.svg")
@@ -266,26 +246,24 @@ def write_table7(
 def tracks_figure(table: pd.DataFrame, path: Path) -> None:
     """Plot each track: the fine-tuned pretrained model against up to six other predictors; colors show the
     groups of tracks."""
-    rows = [*ROW, "window"]
+    keys = [*ROW, "window"]
     table = table.fillna({"window": 0})  # missing windows must compare equal
-    wide = table.pivot(index=["group", "track"], columns=rows, values="auroc")
-    predictors = list(table[rows].drop_duplicates().itertuples(index=False, name=None))
-    tuned = (row for row in predictors if row[1:3] == (PRETRAINED, FINE_TUNED))
-    own = next(tuned, predictors[0])
-    # Other fine-tuned models come first, then comparators, then probes.
+    wide = table.pivot(index=["group", "track"], columns=keys, values="auroc")
+    # Fine-tuned models come first, pretrained ones before others, then comparators, then probes.
     order = [FINE_TUNED, FITTED, PROBED]
-    others = [row for row in predictors if row != own]
-    others = sorted(others, key=lambda row: order.index(row[2]))[:6]
-    with panels(*grid_shape(len(others)), 3.6, 3.6) as (figure, axes):
-        for axis in axes[max(1, len(others)) :]:
-            axis.set_visible(False)
+    predictors = table[keys].drop_duplicates().itertuples(index=False, name=None)
+    first, *others = sorted(
+        predictors, key=lambda row: (order.index(row[2]), row[1] != PRETRAINED)
+    )
+    others = others[:6]
+    with panel_grid(len(others), 3.6, 3.6) as (figure, axes):
         for axis, other in zip(axes, others, strict=False):
-            both = wide[[own, other]].dropna()
+            both = wide[[first, other]].dropna()
             low = min(0.5, both.min().min())
             for number, (group, tracks) in enumerate(both.groupby("group", sort=False)):
                 axis.plot(
                     tracks[other],
-                    tracks[own],
+                    tracks[first],
                     "o",
                     color=SERIES[number % len(SERIES)],
                     label=group,
@@ -293,12 +271,10 @@ def tracks_figure(table: pd.DataFrame, path: Path) -> None:
                     alpha=0.6,
                 )
             axis.plot([low, 1], [low, 1], "-", color=GRAY, linewidth=0.8)
-            won = int((both[own] > both[other]).sum())
-            axis.set(
-                xlabel=label(*other[:3]),
-                title=f"above on {won:,} of {len(both):,} tracks",
-            )
-        axes[0].set_ylabel(label(*own[:3]))
+            above = int((both[first] > both[other]).sum())
+            title = f"above on {above:,} of {len(both):,} tracks"
+            axis.set(xlabel=label(*other[:3]), title=title)
+        axes[0].set_ylabel(label(*first[:3]))
         if not others:
             show_text(axes[0], "no other predictor to compare with")
         add_legend(axes[0])

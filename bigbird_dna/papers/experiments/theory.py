@@ -35,32 +35,26 @@ def compare(run: Config, output: Path, device: str) -> list[str]:
     )
 
     tokens = min(run.encoder.max_length, receptive_field.MOST_TOKENS)
+    fields = receptive_field.receptive_field(run.encoder, tokens, MOST_LAYERS)
     reach = pd.DataFrame(
         [
-            (one.layers, one.share, "yes" if one.complete else "no")
-            for one in receptive_field.receptive_field(run.encoder, tokens, MOST_LAYERS)
+            (field.layers, field.share, "yes" if field.complete else "no")
+            for field in fields
         ],
         columns=RECEPTIVE_FIELD.names,
     )
     rows = []
-    for machine, tapes in (
-        (increment(), ("0", "111", "1011")),
-        (palindromes(), ("abba", "abab", "babab")),
+    for name, machine, tapes in (
+        ("increment", increment(), ("0", "111", "1011")),
+        ("palindromes", palindromes(), ("abba", "abab", "babab")),
     ):
         for tape in tapes:
-            found = run_on_decoder(machine, tape, MOST_STEPS)
-            steps = len(found.steps)
-            same = found == simulate(machine, tape, MOST_STEPS)
-            name = "increment" if tape[0] in "01" else "palindromes"
+            result = run_on_decoder(machine, tape, MOST_STEPS)
+            steps = len(result.steps)
+            nodes = steps * (steps + 1) // 2
+            same = result == simulate(machine, tape, MOST_STEPS)
             rows.append(
-                (
-                    name,
-                    tape,
-                    found.state,
-                    steps,
-                    steps * (steps + 1) // 2,
-                    "yes" if same else "no",
-                )
+                (name, tape, result.state, steps, nodes, "yes" if same else "no")
             )
     machines = pd.DataFrame(rows, columns=TURING_MACHINES.names)
     with into_directory(output) as directory:

@@ -130,41 +130,20 @@ def row_of(node: int) -> tuple[int, int]:
 
 def neighbors(node: int) -> tuple[int, ...]:
     """Return the nodes a node attends to: itself, and, unless it performs a step, a preceding record."""
-    place = row_of(node)[1]
-    record = place * (place + 1) // 2
+    column = row_of(node)[1]
+    record = column * (column + 1) // 2
     return (node,) if record == node else (record, node)
 
 
-def decoder_graph(nodes: int) -> npt.NDArray[np.bool_]:
-    """Return the attention graph of the first nodes, (N, N); row and column i are node i + 1."""
-    graph = np.zeros((nodes, nodes), dtype=bool)
-    for node in range(1, nodes + 1):
-        graph[node - 1, [other - 1 for other in neighbors(node)]] = True
-    return graph
-
-
-class TapeAttention(NamedTuple):
-    """Layer 3 of the decoder at each node: queries, keys, values, and outputs of the attention."""
-
-    queries: list[Floats]
-    keys: list[Floats]
-    values: list[Floats]
-    attended: list[Floats]
-
-
 def run_on_decoder(machine: Machine, tape: Sequence[str], most_steps: int) -> TapeRun:
-    """Run a machine like `simulate`, computed by the sparse decoder; T steps need T(T + 1)/2 nodes."""
-    return decode(machine, tape, most_steps)[0]
+    """Run a machine like `simulate`, computed by the sparse decoder; T steps need T(T + 1)/2 nodes.
 
-
-def decode(
-    machine: Machine, tape: Sequence[str], most_steps: int
-) -> tuple[TapeRun, TapeAttention]:
-    """Return the run, and layer 3 at its nodes. A node has state (S,), cell and symbol (A,); its position
-    determines whether it performs a step, and whether it is the first node after a step."""
+    A node has state (S,), cell and symbol (A,); its position determines whether it performs a step, and
+    whether it is the first node after a step.
+    """
     states, symbols, actions = machine
     # Layer 1: a key and a value per token of the input, with the blank token last.
-    input_keys = np.stack([*(_key(place) for place in range(len(tape))), ANYWHERE])
+    input_keys = np.stack([*map(_key, range(len(tape))), ANYWHERE])
     input_values = _one_hot([*tape, symbols[0]], symbols)
     # Layer 2: a unit per state and symbol; a unit without an action keeps all.
     units = list(product(states, symbols))
@@ -174,42 +153,40 @@ def decode(
     to_state = _one_hot([action.state for action in outputs], states)
     to_symbol = _one_hot([action.symbol for action in outputs], symbols)
     moves = np.array([action.move for action in outputs], np.float64)
-    layer = TapeAttention([], [], [], [])
+    # Layer 3: the key and value of each node.
+    keys: list[Floats] = []
+    values: list[Floats] = []
     steps: list[Step] = []
     # Node 1 gets the start state at cell 0, and no symbol.
     state, cell, symbol = np.eye(len(states))[0], 0.0, np.zeros(len(symbols))
     for node in count(1):
-        row, place = row_of(node)
-        acts, first = place == row + 1, place == 1
-        found = _attend(_query(cell), input_keys, input_values)
-        symbol = _relu(symbol - first) + _relu(found + first - 1)
-        before = (
-            states[int(state.argmax())],
-            round(cell),
-            symbols[int(symbol.argmax())],
-        )
-        fired = _relu(of_state @ state + of_symbol @ symbol + acts - 2)
-        state = _relu(state - acts) + fired @ to_state
-        symbol = _relu(symbol - acts) + fired @ to_symbol
-        layer.queries.append(_query(cell))
-        layer.keys.append(_key(cell) if acts else ANYWHERE)
-        layer.values.append(symbol)
-        cell += float(fired @ moves)
+        row, column = row_of(node)
+        acts, first = column == row + 1, column == 1
+        read = _attend(_query(cell), input_keys, input_values)
+        symbol = _relu(symbol - first) + _relu(read + first - 1)
+        old_state, old_cell = states[int(state.argmax())], round(cell)
+        old_symbol = symbols[int(symbol.argmax())]
+        unit = _relu(of_state @ state + of_symbol @ symbol + acts - 2)
+        state = _relu(state - acts) + unit @ to_state
+        symbol = _relu(symbol - acts) + unit @ to_symbol
+        keys.append(_key(cell) if acts else ANYWHERE)
+        values.append(symbol)
+        query = _query(cell)
+        cell += float(unit @ moves)
         seen = [other - 1 for other in neighbors(node)]
-        keys = np.stack([layer.keys[other] for other in seen])
-        values = np.stack([layer.values[other] for other in seen])
-        symbol = _attend(layer.queries[-1], keys, values)
-        layer.attended.append(symbol)
+        symbol = _attend(
+            query,
+            np.stack([keys[other] for other in seen]),
+            np.stack([values[other] for other in seen]),
+        )
         if acts:
-            halted = (before[0], before[2]) not in actions
+            halted = (old_state, old_symbol) not in actions
             if halted or len(steps) == most_steps:
-                return TapeRun(steps, before[0], halted), layer
-            action = Action(
-                states[int(state.argmax())],
-                symbols[int(symbol.argmax())],
-                round(cell) - before[1],
-            )
-            steps.append(Step(*before, action))
+                return TapeRun(steps, old_state, halted)
+            new_state = states[int(state.argmax())]
+            new_symbol = symbols[int(symbol.argmax())]
+            action = Action(new_state, new_symbol, round(cell) - old_cell)
+            steps.append(Step(old_state, old_cell, old_symbol, action))
     raise AssertionError  # unreachable: nodes are without end
 
 
@@ -229,8 +206,7 @@ def _key(cell: float) -> Floats:
 def _attend(query: Floats, keys: Floats, values: Floats) -> Floats:
     scores = keys @ query
     weights = np.exp(scores - scores.max())
-    found: Floats = weights @ values / weights.sum()
-    return found
+    return np.asarray(weights @ values / weights.sum())
 
 
 def _relu(values: Floats) -> Floats:

@@ -12,7 +12,6 @@ from bigbird_dna.baselines.kmers import base_codes
 from bigbird_dna.baselines.networks import (
     CnnProm,
     NetworkSettings,
-    count_products,
     one_hot,
 )
 from bigbird_dna.baselines.windows import TextWindows
@@ -129,18 +128,6 @@ def test_a_network_sees_each_window_for_itself(name: str) -> None:
         )
 
 
-def test_products_are_counted() -> None:
-    network = DeepSea(200, 3, filters=(2, 3, 5), dense=7)
-    expected = 4 * 8 * 2 * 193 + 2 * 8 * 3 * 41 + 3 * 8 * 5 * 3 + 5 * 3 * 7 + 7 * 3
-    assert count_products(network, torch.zeros(1, 4, 200)) == expected
-    danq = DanQ(51, 1, filters=2, units=3, dense=5)
-    recurrent = 2 * 4 * 3 * (2 + 3) * 2  # directions × gates × units × inputs × places
-    assert (
-        count_products(danq, torch.zeros(1, 4, 51))
-        == 4 * 26 * 2 * 26 + recurrent + 6 * 2 * 5 + 5
-    )
-
-
 # Training
 
 
@@ -219,7 +206,3 @@ def test_what_cannot_be_learnt_from(make: Make) -> None:
     short = TextWindows(["ACGT"] * 4, LABELS[:4])
     with fails(DataError):
         make().fit(short, short)
-    with fails(ValueError):
-        TextWindows(["ACGT", "ACGG"], LABELS[:3])
-    with fails(ValueError):
-        make().predict(TEXTS)
