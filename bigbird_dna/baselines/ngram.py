@@ -173,7 +173,7 @@ class KneserNey:
             rest = counts - order.discounts[np.minimum(counts, 3)]
             lower = order.backoff[known] * probabilities[rows]
             probabilities[rows] = rest / order.totals[known] + lower
-        return np.log2(probabilities)
+        return np.asarray(np.log2(probabilities))
 
     def contexts(
         self, sequence: Tokens, positions: Tokens, *, seen: bool = True
@@ -238,7 +238,8 @@ def tokens_between(positions: Tokens) -> NDArray[np.int64]:
 
     The boundary before the first token also counts as a token.
     """
-    return np.diff(positions.astype(np.int64), prepend=-2) - 1
+    previous = np.append(-2, positions[:-1])
+    return np.asarray(positions - previous - 1, np.int64)
 
 
 def affordable_tokens(memory: int, order: int, models: int = 1) -> int:

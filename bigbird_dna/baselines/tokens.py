@@ -109,7 +109,7 @@ class Product(NamedTuple):
         for part, factors in parts:
             logs = _log_probabilities(self.exponents[part.kinds], factors)
             bits.append(-logs[np.arange(len(part.tokens)), part.tokens])
-        return np.concatenate(bits) / np.log(2)
+        return np.asarray(np.concatenate(bits) / np.log(2))
 
     def fitted(self, around: Surroundings) -> Product:
         """The product with the exponents that give these tokens the fewest bits.

@@ -192,7 +192,8 @@ def interval_dots(
     """Plot one line per name from top to bottom: value, and interval from low to high, columns of `figures`."""
     rows = zip(figures.to_numpy(dtype=float), colors, strict=True)
     for y, ((value, low, high), color) in enumerate(rows):
-        axis.plot([low, high], [y, y], "-", color=color, linewidth=1.2)
+        if not np.isnan(low):
+            axis.plot([low, high], [y, y], "-", color=color, linewidth=1.2)
         axis.plot([value], [y], "o", color=color, markersize=5)
     axis.set_yticks(range(len(figures)), names)
     axis.set_ylim(len(figures) - 0.4, -0.6)

@@ -137,7 +137,8 @@ def bits_table(bits: Path, models: Mapping[str, Path]) -> pd.DataFrame:
         parts.append(rows.assign(predictor=f"{MODEL} {name}"))
     table = pd.concat([*parts, table[first:]], ignore_index=True)
     published = [PUBLISHED.get(name, ("", np.nan)) for name in table["predictor"]]
-    table["published_row"], table["published"] = zip(*published, strict=True)
+    table["published"] = [value for _, value in published]
+    table["published_row"] = [row for row, _ in published]
     return table
 
 

@@ -150,7 +150,8 @@ def chromatin_tables(
             if not values.shape[1]:
                 continue
             row = _predictor(arms[numbers[0]], len(numbers))
-            value, low, high = median_aurocs(values).mean(dict(enumerate(numbers)))
+            seeds = {number: number for number in range(len(values))}
+            value, low, high = median_aurocs(values).mean(seeds)
             row |= {
                 "group": group,
                 "tracks": part,
