@@ -45,9 +45,9 @@ def dyad_counts(windows: Sequence[str], size: int) -> Any:
     first = (len(windows[0]) - size) // 2 if windows else 0
     codes = base_codes([window[first : first + size] for window in windows])
     words = np.full((len(codes), max(codes.shape[1] - 2, 0)), -1, np.int64)
-    for row, window in enumerate(codes):
+    for number, window in enumerate(codes):
         known = known_before(window)[2:] >= 3
-        words[row, known] = words_ending(window, 3)[2:][known]
+        words[number, known] = words_ending(window, 3)[2:][known]
     canonical = canonical_kmers(6)
     rows, columns = [np.empty(0, np.intp)], [np.empty(0, np.intp)]
     for gap in range(min(GAPS, words.shape[1] - 3)):

@@ -50,7 +50,7 @@ def base_codes(sequences: Sequence[str]) -> NDArray[np.uint8]:
     return sequence.base_codes("".join(sequences)).reshape(len(sequences), -1)
 
 
-def other_strand(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def other_strand(codes: NDArray[np.integer]) -> NDArray[np.uint8]:
     """Return the reverse complements of codes (…, L)."""
     return np.ascontiguousarray(_OTHER_STRAND[codes[..., ::-1]])
 

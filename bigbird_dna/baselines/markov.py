@@ -303,4 +303,4 @@ def _all_paths(
         if (step if step < length else step - length) % STEPS == STEPS - 1:
             scale = sums.sum(1)
             sums, bits = sums / scale[:, None], bits + np.log2(scale)
-    return bits + np.log2(sums.sum(1))
+    return np.asarray(bits + np.log2(sums.sum(1)))

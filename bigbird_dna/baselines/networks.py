@@ -17,7 +17,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.flop_counter import FlopCounterMode
 
 from bigbird_dna.baselines.kmers import base_codes, other_strand
 from bigbird_dna.baselines.windows import LabeledWindows as Windows
@@ -108,11 +107,6 @@ class OneHotNetwork(nn.Module):
     def __init__(self, inner: nn.Module, length: int) -> None:
         super().__init__()
         self.inner = inner
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            inner.eval()(torch.zeros(1, 4, length))
-        inner.train()
-        # Of convolutions and dense layers; an operation per product and per sum.
-        self.products_a_token = counter.get_total_flops() / 2 / length
 
     def forward(self, codes: Tensor) -> Tensor:
         return self.inner(one_hot(codes))  # type: ignore[no-any-return]
@@ -291,6 +285,6 @@ def _logits(
     """Return the logits (N, T) of windows (N, L), computed in parts."""
     size = max(1, min(_AT_ONCE, _BASES_AT_ONCE // codes.shape[1]))
     with torch.inference_mode():
-        parts = torch.from_numpy(codes).split(size)
+        parts = torch.split(torch.from_numpy(codes), size)
         logits = [network(part.to(device)).float().cpu() for part in parts]
         return torch.cat(logits).numpy()

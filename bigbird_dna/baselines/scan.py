@@ -73,7 +73,7 @@ def _kmer_log_odds(
     # The k-mers of a window end at its bases from k − 1 on.
     running = np.pad(running, ((0, 0), (1, 0)))
     count, *sums = running[:, starts + length] - running[:, starts + k - 1]
-    return model.intercept + np.stack(sums) / np.maximum(count, 1)
+    return np.asarray(model.intercept + np.stack(sums) / np.maximum(count, 1))
 
 
 def write_baseline_scans(

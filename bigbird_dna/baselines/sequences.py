@@ -56,7 +56,9 @@ class SequenceRegression:
 
     def _dense(self, sequences: Sequence[str]) -> npt.NDArray[np.float32]:
         features = self.features(sequences)
-        return features.toarray() if issparse(features) else features
+        if issparse(features):
+            features = features.toarray()
+        return np.asarray(features, np.float32)
 
     def logits(self, sequences: Sequence[str]) -> Floats:
         """Return log-odds, or standardized numbers, (N, T)."""

@@ -6,17 +6,18 @@ A two-sided n-gram is the normalized product of a forward and a backward n-gram:
 
 with P_1 the frequency of w. If both sides were independent given w, a = b = 1 and c = −1 would be exact; the
 exponents are those with the fewest bits on validation tokens. The product's logarithm is linear in a, b, c,
-so there is a single optimum, found by Newton's method. If hidden tokens are unknown to each other, those
+so the optimum has no rivals. If hidden tokens are unknown to each other, those
 without a known neighbor on the left, on the right or on both sides have separate exponents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from bigbird_dna.baselines.ngram import (
@@ -33,12 +34,7 @@ from bigbird_dna.tokens.interface import Tokenizer
 
 # Number of probabilities held at a time: 16 MB, and about ten times as much with derived arrays.
 CELLS = 1 << 21
-# Maximum number of probabilities of a side that are kept while exponents are fitted: 0.5 GB for both sides.
-KEPT_CELLS = 1 << 25
-_NEWTON_STEPS = 20
-_ENOUGH = 1e-9  # nats per token that a further step would save
 _FEWEST = 30  # minimum number of tokens of a kind for fitting exponents
-_RIDGE = 1e-9  # keeps the exponent of an uninformative factor (all tokens equally frequent) unchanged
 _PATIENCE = 2  # orders without improvement, after which longer n-grams are not tried
 
 View = tuple[bool, bool]
@@ -124,49 +120,28 @@ class Product(NamedTuple):
         return self._replace(exponents=exponents)
 
     def _optimum(self, theta: Floats, around: Surroundings) -> Floats:
-        """Newton's method, with steps that are halved if they overshoot."""
-        factors: Iterable[_Factors] | None = None
-        if len(around.tokens) * self.forward.vocabulary <= KEPT_CELLS:
-            factors = [*self._factors(around)]
-        cost, gradient, hessian = self.cost(theta, around, factors)
-        for _ in range(_NEWTON_STEPS):
-            step = np.linalg.solve(hessian + _RIDGE * np.eye(3), -gradient)
-            saved = -float(gradient @ step)
-            while saved >= _ENOUGH:
-                tried = self.cost(theta + step, around, factors)
-                if tried[0] <= cost:
-                    theta, (cost, gradient, hessian) = theta + step, tried
-                    break
-                step, saved = step / 2, saved / 2
-            else:
-                break
-        return theta
+        factors = [
+            (part.tokens, [factor.astype(np.float32) for factor in logs])
+            for part, logs in self._factors(around)
+        ]
+        size = len(around.tokens)
 
-    def cost(
-        self,
-        theta: Floats,
-        around: Surroundings,
-        factors: Iterable[_Factors] | None = None,
-    ) -> tuple[float, Floats, Floats]:
-        """Mean nats of the tokens, with its gradient (F,) and Hessian (F, F) in the exponents.
+        def cost(theta: Floats) -> tuple[float, Floats]:
+            """Mean nats of the tokens, with its gradient (F,) in the exponents."""
+            nats, gradient = 0.0, np.zeros(3)
+            for tokens, logs in factors:
+                rows = np.arange(len(tokens))
+                log_probabilities = _log_probabilities(theta[None], logs)
+                nats -= float(log_probabilities[rows, tokens].sum())
+                probabilities = np.exp(log_probabilities)
+                for i, factor in enumerate(logs):
+                    expected = np.vdot(probabilities, factor)
+                    gradient[i] += expected - factor[rows, tokens].sum(dtype=np.float64)
+            return nats / size, gradient / size
 
-        `factors`: those of `_factors`, if they have been computed.
-        """
-        cost, gradient, hessian = 0.0, np.zeros(3), np.zeros((3, 3))
-        for part, logs in factors or self._factors(around):
-            log_probabilities = _log_probabilities(theta[None], logs)
-            rows = np.arange(len(part.tokens))
-            cost -= float(log_probabilities[rows, part.tokens].sum())
-            probabilities = np.exp(log_probabilities)
-            means = np.stack([np.vecdot(probabilities, factor) for factor in logs])
-            actual = np.stack([factor[rows, part.tokens] for factor in logs])
-            gradient += (means - actual).sum(1)
-            hessian -= means @ means.T
-            for i, factor in enumerate(logs):
-                weighted = probabilities * factor
-                hessian[i] += [np.vdot(weighted, factor) for factor in logs]
-        size = max(len(around.tokens), 1)
-        return cost / size, gradient / size, hessian / size
+        options = {"ftol": 1e-13, "gtol": 1e-7}
+        found = minimize(cost, theta, jac=True, method="L-BFGS-B", options=options)
+        return np.asarray(found.x)
 
     def _factors(self, around: Surroundings) -> Iterator[_Factors]:
         """Parts of the tokens, with the logarithms of the factors, each (m, C)."""
@@ -184,7 +159,7 @@ class Product(NamedTuple):
 
 def _log_probabilities(theta: Floats, factors: Sequence[Floats]) -> Floats:
     """Log of the normalized product (m, C), for exponents (m, F) or (1, F)."""
-    logits = np.zeros_like(factors[0])
+    logits = np.zeros(factors[0].shape)
     for exponent, factor in zip(theta.T, factors, strict=True):
         logits += exponent[:, None] * factor
     return np.asarray(log_softmax(logits, axis=1))

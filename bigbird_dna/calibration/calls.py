@@ -194,9 +194,13 @@ def match_tracks(
         first_block = contigs.index(track[0]) * _FURTHEST
         blocks = first_block + positions // BLOCK_BASES
         rows.append((scores, gaps, taken, blocks, first_block + tss // BLOCK_BASES))
-    *columns, site_blocks = map(np.concatenate, zip(*rows, strict=True))
-    order = np.argsort(-columns[0], kind="stable")
-    return MatchedCalls(*(column[order] for column in columns), site_blocks)
+    scores, gaps, taken, blocks, site_blocks = map(
+        np.concatenate, zip(*rows, strict=True)
+    )
+    order = np.argsort(-scores, kind="stable")
+    return MatchedCalls(
+        scores[order], gaps[order], taken[order], blocks[order], site_blocks
+    )
 
 
 def sites_of(promoters: Path, scan: Scan) -> dict[Track, Integers]:

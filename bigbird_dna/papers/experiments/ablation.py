@@ -112,8 +112,15 @@ def arms(run: Config) -> list[Arm]:
     for mechanism in mechanisms:
         keys = pretraining_keys(run, mechanism, "steps")
         read = [run.paths.tokenizer]
-        sizes = {"tokens": lengths, "batch_tokens": ablation.batch_tokens}
-        add(mechanism, "cost", "pretraining", keys, read, **sizes)
+        add(
+            mechanism,
+            "cost",
+            "pretraining",
+            keys,
+            read,
+            tokens=lengths,
+            batch_tokens=ablation.batch_tokens,
+        )
     causal = {arm.options["mechanism"]: arm.config.encoder.causal for arm in found}
     for name, value in causal.items():
         if value != causal[reference]:
@@ -293,7 +300,7 @@ def steps_in_time(arm: Arm) -> int:
     if seconds is None:
         seconds = training.steps * each[options["reference"]]
     step = each[options["mechanism"]]
-    steps = max(1, math.floor(seconds / step * (1 + 1e-9)))  # complete steps only
+    steps: int = max(1, math.floor(seconds / step * (1 + 1e-9)))  # complete steps only
     log(f"{seconds:,.1f} s are sufficient for {steps:,} steps of {step:.3g} s")
     return steps
 
@@ -378,7 +385,7 @@ def _is_as_published(run: Config, arm: Arm) -> bool:
 
 def bits_metric(arms: Sequence[Arm]) -> Metric:
     """Return bits per base of models; `DataError` if they had other masked tokens."""
-    bits = []
+    bits: list[Any] = []
     for arm in arms:
         path = arm.model / "predictions.npz"
         values, *tokens = read_arrays(path, "bits", "bases", "blocks")
@@ -492,7 +499,7 @@ def ablation_tables(
             metric, arms, ["mechanism"], reference, difference=difference
         )
         table = table.set_index("mechanism")
-        column = metric.kind
+        column: str = metric.kind
         if is_track:
             table = table.drop(columns="seeds")
             table.columns = table.columns.str.replace("auroc", f"auroc_{part}")
@@ -511,8 +518,11 @@ def ablation_tables(
             by_seed.append(models["value"].rename(column))
     columns = {name: schema.names for name, schema in schemas(tracks).items()}
     names = [mechanism.name for mechanism in ablation.mechanisms]
-    compared = [found[part] for part in ("time", *tracks) if part in found]
-    mechanisms = found["steps"].join(compared).loc[names].reset_index()
+    mechanisms = found["steps"]
+    for part in ("time", *tracks):
+        if part in found:
+            mechanisms = mechanisms.join(found[part])
+    mechanisms = mechanisms.loc[names].reset_index()
     mechanisms = mechanisms.merge(costs[costs["tokens"] == ablation.tokens])
     name = mechanisms["mechanism"].where(mechanisms["mechanism"].isin(published))
     mechanisms["paper_table1_row"] = name.map(TABLE1).fillna("")
@@ -615,8 +625,9 @@ def mechanism_figure(
             )
         bits.set(xlabel="bits per base, test", title="Masked tokens")
         bits.locator_params(axis="x", nbins=5)
-        reference = table.set_index("mechanism").loc[ablation.reference]
-        bits.axvline(reference["bits_per_base"], color=GRAY, linewidth=0.8, zorder=1)
+        reference = table["mechanism"] == ablation.reference
+        middle = float(table.loc[reference, "bits_per_base"].iloc[0])
+        bits.axvline(middle, color=GRAY, linewidth=0.8, zorder=1)
         bits.legend(loc="best", fontsize=8)
         speed.barh(y, table["tokens_per_second"], height=0.6, color=GREEN)
         speed.set(xlabel="training tokens/s", title=f"{ablation.tokens:,} tokens")

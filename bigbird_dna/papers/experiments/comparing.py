@@ -94,7 +94,7 @@ def compare_arms(
         kinds.setdefault(kind, {})[arm.seed] = number
     rows = []
     for kind, seeds in kinds.items():
-        options = dict(zip(by, kind, strict=True)) | reference
+        options = {**dict(zip(by, kind, strict=True)), **reference}
         other_kind = tuple(options[key] for key in by)
         others = {} if other_kind == kind else kinds.get(other_kind, {})
         first, second = seeds, others

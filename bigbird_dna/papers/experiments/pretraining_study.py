@@ -194,7 +194,8 @@ def study_sentences(table: pd.DataFrame) -> list[str]:
     """Summarize the gain from pretraining at each fraction, over all test data."""
     lines = []
     every = table[table["stratum"] == ALL]
-    for (task, share), rows in every.groupby(["task", "share"], sort=False):  # type: ignore[misc]
+    for key, rows in every.groupby(["task", "share"], sort=False):
+        task, share = str(key[0]), float(str(key[1]))
         paired = PRETRAINED in set(rows["start"])
         parts = []
         for row in rows.to_dict("records"):

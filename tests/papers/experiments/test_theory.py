@@ -25,8 +25,6 @@ from bigbird_dna.papers.experiments.receptive_field import (
 from bigbird_dna.papers.experiments.turing_machines import (
     Action,
     Machine,
-    decode,
-    decoder_graph,
     increment,
     neighbors,
     palindromes,
@@ -185,7 +183,7 @@ def machines(draw: st.DrawFn) -> Machine:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(machines(), st.data())
 def test_every_machine_runs_as_it_does_directly(
     machine: Machine, data: st.DataObject
@@ -228,8 +226,7 @@ def test_a_run_can_be_stopped() -> None:
 
 
 def test_the_graph_is_the_theorem_s() -> None:
-    graph = decoder_graph(66)
-    edges = {(i + 1, j + 1) for i, j in zip(*np.nonzero(graph), strict=True)}
+    edges = {(i, j) for i in range(1, 67) for j in neighbors(i)}
     stated = {(1, 1)}
     for j, k in product(range(1, 12), range(1, 13)):
         node = j * (j + 1) // 2 + k
@@ -237,20 +234,6 @@ def test_the_graph_is_the_theorem_s() -> None:
             stated |= {(node, k * (k + 1) // 2), (node, node)}
     assert edges == stated
     assert max(len(neighbors(node)) for node in range(1, 1000)) == 2
-    assert (graph == np.tril(graph)).all()
-
-
-def test_its_attention_is_softmax_over_that_graph() -> None:
-    """What nodes got one after the other is what one masked layer gives for all of them at once."""
-    found, layer = decode(palindromes(), "abba", 40)
-    queries, keys, values, attended = map(np.stack, layer)
-    scores = np.where(decoder_graph(len(queries)), queries @ keys.T, -np.inf)
-    weights = np.exp(scores - scores.max(1, keepdims=True))
-    weights /= weights.sum(1, keepdims=True)
-    np.testing.assert_allclose(weights @ values, attended, atol=1e-30)
-    assert len(queries) > 100 and found.state == "yes"
-    # Nodes that take a record and nodes that keep their own symbol are both there.
-    assert {0.0, 1.0} == set(weights.diagonal().round(20))
 
 
 def test_without_an_edge_the_machine_goes_wrong(
