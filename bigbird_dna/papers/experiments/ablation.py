@@ -231,40 +231,25 @@ def _shorter_warmup(
 
 
 def train(arm: Arm, world: World) -> Keys:
-    from bigbird_dna.papers.experiments.measuring import (
-        measure_cost,
-        score_masked_tokens,
-    )
-    from bigbird_dna.papers.experiments.trainings import finetune_chromatin
+    from bigbird_dna.papers.experiments import trainings
     from bigbird_dna.pretraining.task import PretrainingTask
     from bigbird_dna.training.task import train as train_task
 
-    run, options = arm.run, arm.options
-    paths, config = run.paths, arm.config
+    options, paths, config = arm.options, arm.run.paths, arm.config
     if options["part"] == "cost":
-        return measure_cost(
-            config,
-            paths.tokenizer,
-            options["tokens"],
-            options["batch_tokens"],
-            world.device.type,
-        )
+        sizes = options["tokens"], options["batch_tokens"]
+        return trainings.measure_cost(config, paths.tokenizer, *sizes, world.device)
     if options["part"] == "distance":
-        _check_tracks(run)
-        return finetune_chromatin(arm, world)
+        _check_tracks(arm.run)
+        return trainings.finetune_chromatin(arm, world)
     if options["part"] == "time":
         steps = steps_in_time(arm)
         training = config.pretraining.model_copy(update={"steps": steps})
         config = config.model_copy(update={"pretraining": training})
+    length = config.pretraining.sequence_tokens
 
     def score(model: Path) -> None:
-        score_masked_tokens(
-            model,
-            paths.tokens,
-            model / "predictions.npz",
-            sequence_tokens=config.pretraining.sequence_tokens,
-            device=world.device.type,
-        )
+        trainings.score_masked_tokens(model, paths.tokens, length, world.device)
 
     task = PretrainingTask(config, paths.tokens, paths.tokenizer)
     return train_task(task, arm.model, arm.checkpoints, world, score)

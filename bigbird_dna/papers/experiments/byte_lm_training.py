@@ -1,9 +1,23 @@
 """A causal language model of the bytes of images or documents, compared in bits per byte with frequency
-baselines."""
+baselines.
 
+Formats; images are row-major, with red, green, blue per pixel.
+
+`cifar10`: the *binary* version (`data_batch_1.bin` … `test_batch.bin`; Krizhevsky 2009), with records of a
+label and 32 × 32 red, green and blue values; the Python version is a pickle, which can execute code when
+read. `imagenet64`: the `.npz` batches of Chrabaszcz et al. 2017 (`train_data_batch_1.npz` …), whose array
+`data` (N, 12288) uint8 has 64 × 64 red, green and blue values. Published densities are for another
+downsampling of the same photographs (van den Oord et al. 2016): their bits per dim are not comparable.
+`wiki40b`: Parquet files of the data set google/wiki40b (Guo et al. 2020), with an article in each row of the
+column `text`; structure marks (`_START_PARAGRAPH_` …) are kept. `c4`: gzip files of JSON lines
+(`c4-train.00000-of-01024.json.gz`; Raffel et al. 2020), whose key `text` is a page.
+"""
+
+import gzip
 import hashlib
+import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +37,7 @@ from bigbird_dna.model.batching import pad
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.input_embeddings import initialize
 from bigbird_dna.model.mechanism import goes_by_pattern
-from bigbird_dna.papers.experiments import byte_lm_files as files
+from bigbird_dna.papers.experiments.arms import read_arrays
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, Objective
 from bigbird_dna.training.task import Task, TrainingResult, write_network
@@ -40,14 +54,7 @@ COUNTED = 1 << 24
 PRIOR = 16.0  # weight of the overall frequencies in the conditional frequencies
 
 Symbols = npt.NDArray[np.uint16]
-IMAGES: dict[str, Callable[[Path, int], npt.NDArray[np.uint8]]] = {
-    "cifar10": files.read_cifar10,
-    "imagenet64": files.read_imagenet64,
-}
-DOCUMENTS: dict[str, Callable[[Path], Iterator[bytes]]] = {
-    "wiki40b": files.read_wiki40b,
-    "c4": files.read_c4,
-}
+Bytes = npt.NDArray[np.uint8]
 
 
 class ByteStream(NamedTuple):
@@ -80,8 +87,75 @@ class ByteStream(NamedTuple):
 
     def at(self, start: int) -> Symbols:
         """Return a possible input for training."""
-        place = start * self.length if self.of_images else start
-        return self.symbols[place : place + self.length]
+        first = start * self.length if self.of_images else start
+        return self.symbols[first : first + self.length]
+
+
+def read_cifar10(path: Path, most: int) -> Bytes:
+    """Read the first `most` images of a file, (N, 3072); `DataError` for a file of another form."""
+    width = 1 + 3 * 32**2
+    try:
+        records = np.fromfile(path, np.uint8)
+    except OSError as error:
+        raise DataError(f"{path}: not readable: {error.strerror}") from None
+    labels = records[::width]
+    if not len(records) or len(records) % width or labels.max() > 9:
+        raise DataError(
+            f"{path}: expected records of {width:,} bytes with labels from 0 to 9; use the binary version of "
+            "CIFAR-10"
+        )
+    return _by_pixel(records.reshape(-1, width)[:most, 1:])
+
+
+def read_imagenet64(path: Path, most: int) -> Bytes:
+    """Read the first `most` images of a batch, (N, 12288); `DataError` for a file of another form."""
+    (images,) = read_arrays(path, "data")
+    if images.ndim != 2 or images.shape[1] != 3 * 64**2 or images.dtype != np.uint8:
+        raise DataError(
+            f"{path}: data of shape {images.shape} and type {images.dtype}: expected images of "
+            f"{3 * 64**2:,} bytes each"
+        )
+    return _by_pixel(images[:most])
+
+
+def _by_pixel(planes: Bytes) -> Bytes:
+    """Convert images of separate color planes to images of color triples per pixel, both (N, 3 S²)."""
+    count = len(planes)
+    return planes.reshape(count, 3, -1).transpose(0, 2, 1).reshape(count, -1)
+
+
+def read_wiki40b(path: Path) -> Iterator[bytes]:
+    """Yield the articles of a Parquet file, in order; `DataError` for a file of another form."""
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with ParquetFile(path) as file:
+            for batch in file.iter_batches(columns=["text"]):
+                for text in batch.column(0).to_pylist():
+                    yield text.encode() if isinstance(text, str) else text
+    except (OSError, ArrowException, IndexError, AttributeError) as error:
+        raise DataError(f"{path}: not a Parquet file of articles: {error}") from None
+
+
+def read_c4(path: Path) -> Iterator[bytes]:
+    """Yield the pages of a file, in order; `DataError` names file and line."""
+    line = 0
+    try:
+        with gzip.open(path, "rb") as stream:
+            for text in stream:
+                line += 1
+                yield json.loads(text)["text"].encode()
+    except (OSError, EOFError) as error:
+        raise DataError(f"{path}: line {line + 1}: not readable: {error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise DataError(
+            f"{path}: line {line}: expected a JSON object with a string 'text'"
+        ) from None
+
+
+IMAGES = {"cifar10": read_cifar10, "imagenet64": read_imagenet64}
+DOCUMENTS = {"wiki40b": read_wiki40b, "c4": read_c4}
 
 
 def read_stream(
@@ -99,14 +173,14 @@ def read_stream(
                 parts.append(images.reshape(-1).astype(np.uint16))
                 left -= len(images)
         return ByteStream(np.concatenate(parts), size, True)
-    left = most
-    for document in (text for path in paths for text in DOCUMENTS[format](path)):
-        if document and left > 0:
-            symbols = np.frombuffer(document[:left], np.uint8)
-            parts += [symbols.astype(np.uint16), np.array([END], np.uint16)]
-            left -= len(symbols)
-        if left <= 0:
-            break
+    for path in paths:
+        for document in DOCUMENTS[format](path):
+            if document and most > 0:
+                symbols = np.frombuffer(document[:most], np.uint8).astype(np.uint16)
+                parts.append(np.append(symbols, np.uint16(END)))
+                most -= len(symbols)
+            if most <= 0:
+                break
     if not parts:
         raise DataError(f"{paths[0]}: contains no text")
     return ByteStream(np.concatenate(parts), length, False)
@@ -117,17 +191,17 @@ def simple_bits(train: ByteStream, test: ByteStream) -> tuple[float, float]:
     images: the same color of the pixel to the left), separately for each input."""
     kinds, lag = train.kinds, 3 if train.of_images else 1
     symbols = train.symbols[:COUNTED].astype(np.int64)
-    share = np.bincount(symbols, minlength=kinds) + 1.0
-    share /= share.sum()
+    overall = np.bincount(symbols, minlength=kinds) + 1.0
+    overall /= overall.sum()
     pairs = symbols[:-lag] * kinds + symbols[lag:]
     counts = np.bincount(pairs, minlength=kinds**2).reshape(kinds, kinds)
-    after = (counts + PRIOR * share) / (counts.sum(1, keepdims=True) + PRIOR)
+    after = (counts + PRIOR * overall) / (counts.sum(1, keepdims=True) + PRIOR)
     simple, conditional = 0.0, 0.0
-    for one in map(test.input, range(test.inputs)):
-        simple -= float(np.log2(share[one]).sum())
-        first = np.log2(share[one[:lag]]).sum()
-        rest = np.log2(after[one[:-lag], one[lag:]]).sum()
-        conditional -= float(first + rest)
+    for number in range(test.inputs):
+        x = test.input(number)
+        simple -= float(np.log2(overall[x]).sum())
+        conditional -= float(np.log2(overall[x[:lag]]).sum())
+        conditional -= float(np.log2(after[x[:-lag], x[lag:]]).sum())
     count = int((test.symbols != END).sum())
     return simple / count, conditional / count
 
@@ -170,11 +244,11 @@ class CausalNetwork(nn.Module):
 
 def nats(network: nn.Module, symbols: Tensor, lengths: Tensor) -> Tensor:
     """Return the negative log-likelihood of each symbol in nats, (B, L); 0 for padding."""
-    whole = bool((lengths == symbols.shape[1]).all())
-    logits = network(symbols, None if whole else lengths).float()
-    found = F.cross_entropy(logits.transpose(1, 2), symbols, reduction="none")
-    places = torch.arange(symbols.shape[1], device=found.device)
-    return found * (places < lengths.to(found.device)[:, None])
+    padded = bool((lengths != symbols.shape[1]).any())
+    logits = network(symbols, lengths if padded else None).float()
+    losses = F.cross_entropy(logits.transpose(1, 2), symbols, reduction="none")
+    positions = torch.arange(symbols.shape[1], device=losses.device)
+    return losses * (positions < lengths.to(losses.device)[:, None])
 
 
 def bits_of_inputs(
@@ -183,13 +257,13 @@ def bits_of_inputs(
     """Return the bits of some inputs of a stream, (N,)."""
     device = next(network.parameters()).device
     size = max(1, SYMBOLS_AT_ONCE // stream.length)
-    found = [np.zeros(0)]
+    bits = [np.zeros(0)]
     for start in range(0, len(numbers), size):
         inputs = [stream.input(number) for number in numbers[start : start + size]]
         symbols, lengths = pad(inputs, 0)
         losses = nats(network, symbols.to(device), lengths)
-        found.append(losses.cpu().double().sum(1).numpy() / math.log(2))
-    return np.concatenate(found)
+        bits.append(losses.cpu().double().sum(1).numpy() / math.log(2))
+    return np.concatenate(bits)
 
 
 class NextSymbol(Objective):
@@ -242,18 +316,12 @@ class BytesTask(Task[CausalNetwork, npt.NDArray[np.float64]]):
     @cached_property
     def streams(self) -> dict[str, ByteStream]:
         """The training and test data."""
-        section = self.section
+        section, length = self.section, self.section.input_bytes
+        train = [Path(name) for name in section.train]
+        test = [Path(name) for name in section.test]
         return {
-            split: read_stream(
-                section.format,
-                [Path(name) for name in names],
-                section.input_bytes,
-                most,
-            )
-            for split, names, most in (
-                ("train", section.train, section.train_bytes),
-                ("test", section.test, section.test_bytes),
-            )
+            "train": read_stream(section.format, train, length, section.train_bytes),
+            "test": read_stream(section.format, test, length, section.test_bytes),
         }
 
     @cached_property
@@ -268,12 +336,11 @@ class BytesTask(Task[CausalNetwork, npt.NDArray[np.float64]]):
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        return {
-            f"{split}_sha256": hashlib.sha256(
-                stream.symbols.astype("<u2").tobytes()
-            ).hexdigest()
-            for split, stream in self.streams.items()
-        }
+        digests = {}
+        for split, stream in self.streams.items():
+            data = stream.symbols.astype("<u2").tobytes()
+            digests[f"{split}_sha256"] = hashlib.sha256(data).hexdigest()
+        return digests
 
     def identity(self) -> dict[str, Any]:
         return {"task": "density", "format": self.section.format, **self.digests}
@@ -292,13 +359,11 @@ class BytesTask(Task[CausalNetwork, npt.NDArray[np.float64]]):
         self, trained: TrainingResult[CausalNetwork]
     ) -> npt.NDArray[np.float64]:
         """Return the bits of each test input."""
-        test = self.streams["test"]
-        return np.asarray(
-            trained.world.divide(
-                range(test.inputs),
-                lambda rows: bits_of_inputs(trained.network, test, rows),
-            )
+        network, test = trained.network, self.streams["test"]
+        bits = trained.world.divide(
+            range(test.inputs), lambda rows: bits_of_inputs(network, test, rows)
         )
+        return np.asarray(bits)
 
     def write(
         self,

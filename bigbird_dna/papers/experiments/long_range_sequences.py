@@ -159,20 +159,21 @@ def read_listops(path: Path) -> Sequences:
     rows, targets = [], []
     try:
         with gzip.open(path, "rt", encoding="utf-8", newline="") as stream:
-            table = list(csv.reader(stream, delimiter="\t"))
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+            header, *lines = csv.reader(stream, delimiter="\t")
+    except (OSError, EOFError, ValueError) as error:
         raise DataError(f"{path}: not readable: {error}") from None
-    if not table or tuple(table[0]) != HEADER:
+    if tuple(header) != HEADER:
         raise DataError(f"{path}: line 1: expected the header {' '.join(HEADER)}")
-    for line, cells in enumerate(table[1:], start=2):
-        source, value = cells if len(cells) == 2 else ("", "")
-        tokens = [token for token in source.split() if token not in "()"]
-        if not tokens or not numbers.keys() >= {*tokens} or value not in TOKENS[-10:]:
+    for line, cells in enumerate(lines, start=2):
+        try:
+            source, value = cells
+            tokens = [numbers[token] for token in source.split() if token not in "()"]
+            rows.append(np.array(tokens, np.uint8))
+            targets.append("0123456789".index(value))
+        except (ValueError, KeyError):
             raise DataError(
                 f"{path}: line {line}: expected an expression, a tab and a digit"
-            )
-        rows.append(np.array([numbers[token] for token in tokens], np.uint8))
-        targets.append(int(value))
+            ) from None
     if not rows:
         raise DataError(f"{path}: contains no expressions")
     operators = np.array([row[0] for row in rows])
@@ -338,16 +339,12 @@ def read_pathfinder(path: Path) -> Sequences:
     names the file."""
     images, labels, distances = read_arrays(path, "images", "labels", "distances")
     count = len(labels)
-    square = images.ndim == 3 and images.shape[1] == images.shape[2]
-    if not count or not square or images.dtype != np.uint8:
-        raise DataError(f"{path}: images must be an array of square images of uint8")
-    if len(images) != count or len(distances) != count:
+    if not count or images.shape[:1] != (count,) or distances.shape != (count,):
         raise DataError(f"{path}: labels, distances and images must have equal numbers")
-    if labels.max() > 1 or not np.isfinite(distances).all():
-        raise DataError(f"{path}: labels must be 0 or 1, and distances finite")
-    return Sequences(
-        list(images.reshape(count, -1)), labels.astype(np.int64), distances
-    )
+    if images.ndim != 3 or images.dtype != np.uint8 or labels.max() > 1:
+        raise DataError(f"{path}: expected images of uint8, with labels 0 and 1")
+    rows = list(images.reshape(count, -1))
+    return Sequences(rows, labels.astype(np.int64), distances)
 
 
 def distance_baseline(train: Sequences, test: Sequences) -> float:

@@ -20,12 +20,6 @@ from bigbird_dna.config import (
     parse_config,
 )
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.papers.experiments.byte_lm_files import (
-    read_c4,
-    read_cifar10,
-    read_imagenet64,
-    read_wiki40b,
-)
 from bigbird_dna.papers.experiments.byte_lm_training import (
     END,
     ByteStream,
@@ -33,7 +27,11 @@ from bigbird_dna.papers.experiments.byte_lm_training import (
     NextSymbol,
     bits_of_inputs,
     mean_bits,
+    read_c4,
+    read_cifar10,
+    read_imagenet64,
     read_stream,
+    read_wiki40b,
     simple_bits,
 )
 from bigbird_dna.training.checkpoints import CheckpointStore
