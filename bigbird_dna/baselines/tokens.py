@@ -157,7 +157,9 @@ class Product(NamedTuple):
         return max(CELLS // self.forward.vocabulary, 1)
 
 
-def _log_probabilities(theta: Floats, factors: Sequence[Floats]) -> Floats:
+def _log_probabilities(
+    theta: Floats, factors: Sequence[NDArray[np.floating]]
+) -> Floats:
     """Log of the normalized product (m, C), for exponents (m, F) or (1, F)."""
     logits = np.zeros(factors[0].shape)
     for exponent, factor in zip(theta.T, factors, strict=True):

@@ -39,7 +39,7 @@ NAMES = ["position", "1-mer", "3-mer", "7-mer"]
 
 
 @pytest.mark.parametrize("model", MODELS, ids=NAMES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     size=st.integers(LENGTH, 150),

@@ -52,7 +52,7 @@ def probability(counts, strengths, context, base):
     return (row[base] + strength * lower) / (row.sum() + strength)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(SEQUENCES, st.integers(1, 5), st.booleans())
 def test_words_are_counted_as_by_hand(sequences, longest, both_strands):
     found = count_words(arrays(sequences), longest, both_strands=both_strands)
@@ -62,7 +62,7 @@ def test_words_are_counted_as_by_hand(sequences, longest, both_strands):
         )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     TRAINING,
     STRENGTHS,
@@ -130,7 +130,7 @@ def stretches(draw):
     return codes, np.array(found, dtype=np.int64).reshape(-1, 2)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     TRAINING,
     STRENGTHS,
@@ -153,7 +153,7 @@ def test_two_sided_agrees_with_the_sum_over_all_paths(
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 3), st.integers(0, 6), st.integers(0, 6), st.integers(1, 4))
 def test_what_may_not_be_seen_is_as_an_unknown_base(order, before, behind, length):
     rng = np.random.default_rng(3)

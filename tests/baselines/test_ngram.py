@@ -81,7 +81,7 @@ class SlowKneserNey:
         return (count - discount(count)) / total + backoff * lower
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     DOCUMENTS, st.integers(1, 4), st.lists(st.integers(0, VOCABULARY - 1), max_size=8)
 )
@@ -201,7 +201,7 @@ def slow_bits(model, documents, places):
     return found
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(st.integers(2, 40), min_size=1, max_size=3),
     st.integers(1, 4),

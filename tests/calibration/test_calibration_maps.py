@@ -368,7 +368,7 @@ def test_the_rates_by_hand() -> None:
     assert curve.choose(0.31) == second
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.integers(0, 2**32 - 1),
     st.sampled_from(["platt", "isotonic", "curve"]),
