@@ -302,8 +302,6 @@ def test_no_dash_touches_one_that_is_not_its_neighbor() -> None:
         ("labels", None),
         ("labels", np.full(3, 2, np.uint8)),
         ("labels", np.zeros(2, np.uint8)),
-        ("distances", np.full(3, np.nan, np.float32)),
-        ("images", np.zeros((3, 4, 5), np.uint8)),
         ("images", np.zeros((3, 4, 4))),
     ],
 )
