@@ -29,6 +29,9 @@ from bigbird_dna.genome.sequence import (
     words_ending,
 )
 
+Floats32 = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.integer[Any]]
+
 # Axes: N windows, L bases of a window, T tracks, D dyads of a track.
 
 # Strengths of the L2 penalty on the weights of a track's dyads (for the sum of losses), strongest first.
@@ -67,8 +70,8 @@ class TrackDyads:
     """What the log-odds of tracks gain over those of k-mer regressions: bias + weights · counts of dyads."""
 
     words: npt.NDArray[np.int32]  # (T, D), numbers of dyads (`genome.sequence.DYADS`)
-    weight: npt.NDArray[np.float32]  # (T, D)
-    bias: npt.NDArray[np.float32]  # (T,)
+    weight: Floats32  # (T, D)
+    bias: Floats32  # (T,)
 
     @classmethod
     def none(cls, tracks: int, each: int = 0) -> Self:
@@ -80,7 +83,7 @@ class TrackDyads:
             np.zeros(tracks, np.float32),
         )
 
-    def added(self, counts: Any) -> npt.NDArray[np.float32]:
+    def added(self, counts: Any) -> Floats32:
         """The gain (N, T) for counts of dyads, CSR (N, DYADS)."""
         columns, inverse = np.unique(self.words, return_inverse=True)
         table = np.zeros((len(columns), len(self.words)), np.float32)
@@ -125,7 +128,7 @@ def _choose(
     windows: LabeledWindows,
     size: int,
     logits: Floats,
-    labels: npt.NDArray[np.integer[Any]],
+    labels: Integers,
     each: int,
 ) -> npt.NDArray[np.intp]:
     """The dyads (T, each) with the largest score statistics, largest first."""
@@ -139,9 +142,7 @@ def _choose(
     return np.argsort(-statistic, axis=0, kind="stable")[:each].T
 
 
-def _columns(
-    windows: LabeledWindows, size: int, columns: npt.NDArray[np.integer[Any]]
-) -> Any:
+def _columns(windows: LabeledWindows, size: int, columns: Integers) -> Any:
     parts = [
         dyad_counts(windows.sequences(rows), size)[:, columns]
         for rows in blocks(windows.shape[0], _AT_ONCE)
@@ -195,16 +196,14 @@ class TrackWords:
         )
         return self
 
-    def _features(self, windows: LabeledWindows) -> npt.NDArray[np.float32]:
+    def _features(self, windows: LabeledWindows) -> Floats32:
         parts = [
             window_features(windows.sequences(rows), self.sizes, self.k)
             for rows in blocks(windows.shape[0], _AT_ONCE)
         ]
         return np.concatenate(parts)
 
-    def log_odds(
-        self, windows: Sequence[str]
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    def log_odds(self, windows: Sequence[str]) -> tuple[Floats32, Floats32]:
         """Log-odds (N, T) by the k-mers alone, and with the dyads."""
         alone = self.kmers.logits(window_features(windows, self.sizes, self.k))
         if not self.each:

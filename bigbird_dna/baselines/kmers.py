@@ -28,6 +28,11 @@ from bigbird_dna.genome.sequence import (
 )
 from bigbird_dna.training.losses import LabelLoss
 
+Floats32 = NDArray[np.float32]
+Floats = NDArray[np.float64]
+Bytes = NDArray[np.uint8]
+Array = NDArray[Any]
+
 # Axes: N windows, L bases of a window, F features, T tracks.
 
 # Above this k, most k-mers are absent from a window of a few kb, and a sparse matrix is smaller.
@@ -43,14 +48,14 @@ _OTHER_STRAND = np.array([3, 2, 1, 0, UNKNOWN], np.uint8)
 Matrix = NDArray[np.floating[Any]]
 
 
-def base_codes(sequences: Sequence[str]) -> NDArray[np.uint8]:
+def base_codes(sequences: Sequence[str]) -> Bytes:
     """Codes (N, L) of sequences with the same length; letters other than A, C, G and T are N."""
     if not sequences:
         return np.zeros((0, 0), np.uint8)
     return sequence.base_codes("".join(sequences)).reshape(len(sequences), -1)
 
 
-def other_strand(codes: NDArray[np.integer]) -> NDArray[np.uint8]:
+def other_strand(codes: NDArray[np.integer]) -> Bytes:
     """Return the reverse complements of codes (…, L)."""
     return np.ascontiguousarray(_OTHER_STRAND[codes[..., ::-1]])
 
@@ -73,9 +78,7 @@ def kmer_frequencies(sequences: Iterable[str], k: int) -> Any:
     return vstack(rows, format="csr")
 
 
-def window_features(
-    windows: Sequence[str], sizes: Sequence[int], k: int
-) -> NDArray[np.float32]:
+def window_features(windows: Sequence[str], sizes: Sequence[int], k: int) -> Floats32:
     """Frequencies of k-mers, both strands combined, in the central `sizes` bp of each window; (N, F)."""
     features = []
     for size in sizes:
@@ -84,7 +87,7 @@ def window_features(
     return np.concatenate(features, axis=1)
 
 
-def both_strand_frequencies(sequences: Sequence[str], k: int) -> NDArray[np.float32]:
+def both_strand_frequencies(sequences: Sequence[str], k: int) -> Floats32:
     """Frequency of each k-mer or its reverse complement, `canonical_kmers`; (N, F)."""
     canonical, counts = canonical_kmers(k), kmer_frequencies(sequences, k)
     folded = np.zeros((len(sequences), canonical.max() + 1), np.float32)
@@ -93,7 +96,7 @@ def both_strand_frequencies(sequences: Sequence[str], k: int) -> NDArray[np.floa
     return folded
 
 
-def probabilities(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+def probabilities(logits: Floats32) -> Floats32:
     """Return the probabilities of log-odds."""
     return torch.sigmoid(torch.from_numpy(logits)).numpy()
 
@@ -108,7 +111,7 @@ class KmerTracks:
 
     def __init__(self, loss: LabelLoss = LabelLoss()) -> None:  # noqa: B008 - immutable
         self.loss = loss
-        self.penalties: NDArray[np.float64] = np.empty(0)
+        self.penalties: Floats = np.empty(0)
         self.mean = self.scale = self.weight = self.bias = torch.empty(0)
 
     # A fit within inference, after a training, also needs gradients.
@@ -116,9 +119,9 @@ class KmerTracks:
     @torch.enable_grad()
     def fit(
         self,
-        x: NDArray[np.float32],
+        x: Floats32,
         y: ArrayLike,
-        x_valid: NDArray[np.float32],
+        x_valid: Floats32,
         y_valid: ArrayLike,
     ) -> Self:
         """Fit to features (N, F) and labels (N, T); the penalty is chosen on the second pair."""
@@ -173,17 +176,17 @@ class KmerTracks:
 
         optimizer.step(loss)  # type: ignore[no-untyped-call]
 
-    def logits(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    def logits(self, x: Floats32) -> Floats32:
         """Return log-odds (N, T)."""
         return (
             (torch.from_numpy(x) - self.mean) / self.scale @ self.weight + self.bias
         ).numpy()
 
-    def predict(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    def predict(self, x: Floats32) -> Floats32:
         """Return probabilities (N, T)."""
         return probabilities(self.logits(x))
 
-    def coefficients(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def coefficients(self) -> tuple[Floats32, Floats32]:
         """Return the log-odds (F, T) per unit of each feature, and those of a window without any (T,)."""
         weight = self.weight / self.scale[:, None]
         return weight.numpy(), (self.bias - self.mean @ weight).numpy()
@@ -201,24 +204,24 @@ def _scales(labels: Tensor) -> Tensor:
 class Probe(NamedTuple):
     """A fitted linear probe: probability of label 1 = logistic(vector @ weights + bias)."""
 
-    weights: NDArray[np.float64]  # (D,)
+    weights: Floats  # (D,)
     bias: float
     penalty: float  # the chosen inverse strength
 
-    def logits(self, vectors: Matrix) -> NDArray[np.float64]:
+    def logits(self, vectors: Matrix) -> Floats:
         """Return the log-odds of label 1 (N,) for vectors (N, D)."""
         return np.asarray(vectors @ self.weights + self.bias)
 
-    def predict(self, vectors: Matrix) -> NDArray[np.float64]:
+    def predict(self, vectors: Matrix) -> Floats:
         """Return the probabilities of label 1 (N,) for vectors (N, D)."""
         return np.asarray(expit(self.logits(vectors)))
 
 
 def fit_probe(
     vectors: Matrix,
-    labels: NDArray[Any],
+    labels: Array,
     held_out: Matrix,
-    held_out_labels: NDArray[Any],
+    held_out_labels: Array,
 ) -> Probe:
     """Fit a logistic regression on standardized vectors (N, D), for labels of 0 and 1 (N,).
 
@@ -244,7 +247,7 @@ def fit_probe(
     )
 
 
-def fit_regression(model: Any, x: Any, labels: NDArray[Any], what: str) -> None:
+def fit_regression(model: Any, x: Any, labels: Array, what: str) -> None:
     """Fit a scikit-learn model; early stops are logged."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
@@ -253,7 +256,7 @@ def fit_regression(model: Any, x: Any, labels: NDArray[Any], what: str) -> None:
         log(f"{what} stopped before convergence")
 
 
-def balanced_log_loss(logits: ArrayLike, labels: NDArray[Any]) -> float:
+def balanced_log_loss(logits: ArrayLike, labels: Array) -> float:
     """Mean log loss of log-odds (N,) of label 1, both classes weighted equally; nats."""
     signs = np.where(labels == 1, -1, 1)
     losses = np.logaddexp(0, signs * np.asarray(logits, np.float64))

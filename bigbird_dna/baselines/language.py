@@ -35,6 +35,9 @@ from bigbird_dna.data.predictions import ONE_AT_A_TIME, UNIFORM
 from bigbird_dna.genome.sequence import UNKNOWN, base_codes
 from bigbird_dna.tokens.interface import Tokenizer
 
+Ints = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
 UNIGRAM = "unigram tokens"
 TOKENS_LEFT = "token n-gram, from the left"
 TOKENS_BOTH = "token n-gram, both sides"
@@ -62,18 +65,18 @@ class MaskedTokenBits(NamedTuple):
     """Bits of hidden tokens, document by document."""
 
     bits: dict[str, Floats]  # by predictor, (M,)
-    bases: NDArray[np.int64]  # (M,) bases covered by each token
+    bases: Ints  # (M,) bases covered by each token
     notes: dict[str, str]  # by predictor, the chosen parameters
 
 
 class HiddenSpans(NamedTuple):
     """The bases of documents, separated by N, and the spans covered by hidden tokens."""
 
-    codes: NDArray[np.uint8]  # A 0, C 1, G 2, T 3, N 4
-    starts: NDArray[np.int64]  # (M,) ascending
-    ends: NDArray[np.int64]  # (M,)
+    codes: Bytes  # A 0, C 1, G 2, T 3, N 4
+    starts: Ints  # (M,) ascending
+    ends: Ints  # (M,)
 
-    def apart(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def apart(self) -> tuple[Ints, Ints]:
         """Bases between each span and the previous one, and the next one, (M,) each."""
         if not len(self.starts):
             return self.starts, self.ends
@@ -92,7 +95,7 @@ class DocumentBases:
         self._codes = base_codes("".join(texts))
         self._starts = np.cumsum(self.lengths) - self.lengths
 
-    def codes(self, document: Tokens) -> NDArray[np.uint8]:
+    def codes(self, document: Tokens) -> Bytes:
         """Return the base codes of a document, (bases,)."""
         lengths = self.lengths[document]
         ends = np.cumsum(lengths)

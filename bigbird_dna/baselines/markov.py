@@ -35,6 +35,8 @@ from numpy.typing import NDArray
 from bigbird_dna.baselines.kmers import other_strand
 from bigbird_dna.genome.sequence import known_before, words_ending
 
+Floats32 = NDArray[np.float32]
+
 # Axes: M spans, those of one `_Shape` computed together; S states.
 
 LARGEST_ORDER = 12
@@ -65,7 +67,7 @@ class Markov:
         self.strengths: list[float] = []  # a_0 to a_order, once chosen
         # Bits per base by order, on the data for choosing strengths.
         self.validation: list[float] = []
-        self.tables: list[NDArray[np.float32]] = []  # P_k, (4 ** k, 4), by k
+        self.tables: list[Floats32] = []  # P_k, (4 ** k, 4), by k
         self._counts: list[Words] = []
 
     def fit(self, sequences: Iterable[Codes]) -> Self:
@@ -252,9 +254,7 @@ class _Shape(NamedTuple):
     right: int  # known bases to the right, at most `order`
 
 
-def _path(
-    tables: list[NDArray[np.float32]], shape: _Shape, context: Words, path: Words
-) -> Floats:
+def _path(tables: list[Floats32], shape: _Shape, context: Words, path: Words) -> Floats:
     """Log2 of the probability of `path`, (M, length + right), after `context`, (M,)."""
     bits = np.zeros(len(path))
     for step, base in enumerate(path.T):
@@ -266,7 +266,7 @@ def _path(
 
 
 def _all_paths(
-    tables: list[NDArray[np.float32]], shape: _Shape, context: Words, path: Words
+    tables: list[Floats32], shape: _Shape, context: Words, path: Words
 ) -> Floats:
     """Log2 of the sum, over all spans, of the probability of the span and the bases to its right, (M,).
 

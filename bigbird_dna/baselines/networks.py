@@ -33,6 +33,8 @@ from bigbird_dna.training.loop import Batch, Objective
 from bigbird_dna.training.losses import LabelLoss
 from bigbird_dna.training.task import Training, TrainingResult, fit
 
+Bytes = NDArray[np.uint8]
+
 # Axes: B windows, L bases.
 
 
@@ -55,9 +57,7 @@ class DrawnWindows(Windows, Protocol):
     def shares(self) -> NDArray[np.float64]:
         """The fraction of positives among the draws, (T,)."""
 
-    def draw(
-        self, step: int, first: int, count: int
-    ) -> tuple[list[str], NDArray[np.uint8]]:
+    def draw(self, step: int, first: int, count: int) -> tuple[list[str], Bytes]:
         """The windows `first … first + count` of a step, with their labels (n, T)."""
 
 
@@ -280,7 +280,7 @@ class NetworkObjective(Objective):
 
 
 def _logits(
-    network: nn.Module, codes: NDArray[np.uint8], device: torch.device
+    network: nn.Module, codes: Bytes, device: torch.device
 ) -> NDArray[np.float32]:
     """Return the logits (N, T) of windows (N, L), computed in parts."""
     size = max(1, min(_AT_ONCE, _BASES_AT_ONCE // codes.shape[1]))

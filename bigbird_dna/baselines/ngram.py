@@ -18,6 +18,8 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+Ints32 = NDArray[np.int32]
+
 # Axes: M tokens, V vocabulary.
 
 # Used if the counts of counts give no estimate (tiny or saturated orders); KenLM's choice.
@@ -35,8 +37,8 @@ class Order(NamedTuple):
     """The n-grams of one length, in the form needed for probabilities."""
 
     keys: Ids  # (types,) ascending
-    counts: NDArray[np.int32]  # (types,) adjusted counts c(hw)
-    totals: NDArray[np.int32]  # (contexts,) c(h·), 0 if h was never continued
+    counts: Ints32  # (types,) adjusted counts c(hw)
+    totals: Ints32  # (contexts,) c(h·), 0 if h was never continued
     backoff: Floats  # (contexts,) gamma(h), 1 if c(h·) is 0
     discounts: Floats  # (4,) for counts 0, 1, 2, and 3 or more
 
@@ -45,14 +47,14 @@ class Types(NamedTuple):
     """The distinct n-grams of one length in a text."""
 
     keys: Ids  # (types,)
-    occurrences: NDArray[np.int32]  # (types,)
-    ends: NDArray[np.int32]  # (types,) a position in the text at which the n-gram ends
-    at: NDArray[np.int32]  # (text,) id of the n-gram that ends here, −1 if none
+    occurrences: Ints32  # (types,)
+    ends: Ints32  # (types,) a position in the text at which the n-gram ends
+    at: Ints32  # (text,) id of the n-gram that ends here, −1 if none
     contexts: int  # number of shorter n-grams
     boundary_first: NDArray[np.bool_]  # (types,) whether the boundary is first
 
 
-def extend(types: Types | None, text: NDArray[np.int32], symbols: int) -> Types:
+def extend(types: Types | None, text: Ints32, symbols: int) -> Types:
     """The n-grams one token longer than `types` (None: single tokens); a boundary can only come first."""
     if types is None:
         positions = np.arange(len(text), dtype=np.int32)
@@ -79,13 +81,13 @@ def extend(types: Types | None, text: NDArray[np.int32], symbols: int) -> Types:
     return Types(keys, occurrences, ends, at, len(types.keys), boundary_first)
 
 
-def left_neighbors(types: Types, longer: Types) -> NDArray[np.int32]:
+def left_neighbors(types: Types, longer: Types) -> Ints32:
     """Number of distinct tokens before each of `types`; plain counts after a boundary."""
     counts = np.bincount(types.at[longer.ends], minlength=len(types.keys))
     return np.where(types.boundary_first, types.occurrences, counts.astype(np.int32))
 
 
-def finish(types: Types, counts: NDArray[np.int32], symbols: int) -> Order:
+def finish(types: Types, counts: Ints32, symbols: int) -> Order:
     """Discounts, totals and back-off weights for adjusted counts (types,).
 
     The boundary is only context: as a token it has count zero.
@@ -100,7 +102,7 @@ def finish(types: Types, counts: NDArray[np.int32], symbols: int) -> Order:
     return Order(types.keys, counts, totals.astype(np.int32), backoff, discounts)
 
 
-def _discounts(counts: NDArray[np.int32]) -> Floats:
+def _discounts(counts: Ints32) -> Floats:
     """Discounts of counts 0, 1, 2 and 3 or more, from the numbers of n-grams with 1 to 4 occurrences."""
     number = np.bincount(np.minimum(counts, 5), minlength=6)[1:5].astype(float)
     k = np.arange(1, 4)
@@ -177,7 +179,7 @@ class KneserNey:
 
     def contexts(
         self, sequence: Tokens, positions: Tokens, *, seen: bool = True
-    ) -> NDArray[np.int32]:
+    ) -> Ints32:
         """Ids of the 0 to `order` − 1 tokens before places (M,) of a document, (order, M); −1: unknown.
 
         Contexts of several documents can be concatenated. Unless the tokens at `positions` are themselves
@@ -196,7 +198,7 @@ class KneserNey:
             contexts[lengths > tokens_between(positions)] = -1
         return contexts
 
-    def chances(self, contexts: NDArray[np.int32]) -> Floats:
+    def chances(self, contexts: Ints32) -> Floats:
         """Probability of every token of the vocabulary in each context (order, M), shape (M, V).
 
         Needs 8 bytes for each of M × V values, and the same again for matching n-grams. Limit the number of
@@ -233,7 +235,7 @@ class KneserNey:
         return np.where((contexts >= 0) & (order.keys[ids] == keys), ids, -1)
 
 
-def tokens_between(positions: Tokens) -> NDArray[np.int64]:
+def tokens_between(positions: Tokens) -> Ids:
     """Number of tokens between each of the ascending positions (M,) of a document and the previous one, (M,).
 
     The boundary before the first token also counts as a token.

@@ -27,6 +27,10 @@ from bigbird_dna.baselines.kmers import (
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import UNKNOWN
 
+Floats32 = NDArray[np.float32]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
 # Axes: N windows, L bases of a window, F features.
 
 _STOPS = ((3, 0, 0), (3, 0, 2), (3, 2, 0))  # TAA, TAG, TGA
@@ -51,7 +55,7 @@ def position_features(sequences: Sequence[str]) -> Any:
     return csr_matrix(one_hot.reshape(shape), dtype=np.float32)
 
 
-def longest_open_frames(sequences: Sequence[str]) -> NDArray[np.float32]:
+def longest_open_frames(sequences: Sequence[str]) -> Floats32:
     """Length of the longest open reading frame of each sequence, in bp, on either strand; (N,).
 
     An open reading frame is a run of codons without a stop codon in one of the six frames. It needs no start
@@ -69,7 +73,7 @@ def longest_open_frames(sequences: Sequence[str]) -> NDArray[np.float32]:
     return (3 * longest).astype(np.float32)
 
 
-def composition_features(sequences: Sequence[str]) -> NDArray[np.float32]:
+def composition_features(sequences: Sequence[str]) -> Floats32:
     """Fraction of G and C, observed over expected CpG, and bp of the longest run of A and T; (N, 3).
 
     The expected number of CpG is C × G / known bases (Gardiner-Garden & Frommer 1987). Without a known base,
@@ -84,7 +88,7 @@ def composition_features(sequences: Sequence[str]) -> NDArray[np.float32]:
     return np.stack([gc_content, ratio, run], axis=1).astype(np.float32)
 
 
-def composition_and_length(sequences: Sequence[str]) -> NDArray[np.float32]:
+def composition_and_length(sequences: Sequence[str]) -> Floats32:
     """Features of `composition_features`, and the logarithm of the length; (N, 4)."""
     lengths = np.array([max(len(sequence), 1) for sequence in sequences])
     features = composition_features(sequences)
@@ -98,7 +102,7 @@ def _padded_codes(sequences: Sequence[str]) -> NDArray[np.uint8]:
     return base_codes(padded).reshape(-1, longest)
 
 
-def _longest_run(values: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _longest_run(values: NDArray[np.bool_]) -> Ints:
     """Length of the longest run of true values in each row, (N,)."""
     places = np.arange(1, values.shape[1] + 1)
     ended = np.maximum.accumulate(np.where(values, 0, places), axis=1)
@@ -140,21 +144,21 @@ class LogisticBaseline:
         self.pipeline = self._fit(x, y, self.penalty)
         return self
 
-    def predict(self, sequences: Sequence[str]) -> NDArray[np.float64]:
+    def predict(self, sequences: Sequence[str]) -> Floats:
         """Return the probabilities of label 1, (N,)."""
         if not len(sequences):
             return np.zeros(0)
         probabilities = self.pipeline.predict_proba(self.features(sequences))
         return np.asarray(probabilities[:, 1], np.float64)
 
-    def logits(self, sequences: Sequence[str]) -> NDArray[np.float64]:
+    def logits(self, sequences: Sequence[str]) -> Floats:
         """Return the log-odds of label 1, (N,); `predict` is their logistic function."""
         if not len(sequences):
             return np.zeros(0)
         logits = self.pipeline.decision_function(self.features(sequences))
         return np.asarray(logits, np.float64)
 
-    def _choose_penalty(self, x: Any, y: NDArray[np.int64]) -> float:
+    def _choose_penalty(self, x: Any, y: Ints) -> float:
         held_out = np.zeros(len(y), dtype=bool)
         generator = np.random.default_rng(self.seed)
         for label in (0, 1):
@@ -169,7 +173,7 @@ class LogisticBaseline:
             losses.append(balanced_log_loss(logits, y[held_out]))
         return self.penalties[int(np.argmin(losses))]
 
-    def _fit(self, x: Any, y: NDArray[np.int64], penalty: float) -> Any:
+    def _fit(self, x: Any, y: Ints, penalty: float) -> Any:
         regression = LogisticRegression(
             C=penalty, class_weight="balanced", max_iter=1000, random_state=self.seed
         )
@@ -192,7 +196,7 @@ class KmerLogistic(LogisticBaseline):
         self.k = k
 
     @property
-    def coefficients(self) -> NDArray[np.float64]:
+    def coefficients(self) -> Floats:
         """Log-odds per frequency of each k-mer, (4^k,)."""
         scaler, regression = self.pipeline
         return np.asarray(regression.coef_[0] / scaler.scale_, np.float64)
@@ -231,7 +235,7 @@ class PositionLogistic(LogisticBaseline):
         return x
 
     @property
-    def coefficients(self) -> NDArray[np.float64]:
+    def coefficients(self) -> Floats:
         """Log-odds added by each base at each position, (L, 4) with columns A, C, G, T."""
         return np.asarray(self.pipeline[-1].coef_, np.float64).reshape(-1, UNKNOWN)
 

@@ -17,6 +17,8 @@ from bigbird_dna.baselines.promoters import (
 from bigbird_dna.data.predictions import COMPOSITION, KMER, POSITION
 from bigbird_dna.training.losses import LabelLoss
 
+Floats32 = npt.NDArray[np.float32]
+
 # Axes: N sequences, F features, T outputs.
 
 Floats = npt.NDArray[np.floating]
@@ -29,7 +31,7 @@ class Labeled(Protocol):
     def sequences(self) -> list[str]: ...
 
     @property
-    def labels(self) -> npt.NDArray[np.float32]: ...
+    def labels(self) -> Floats32: ...
 
 
 class SequenceRegression:
@@ -54,7 +56,7 @@ class SequenceRegression:
             self.fitted.fit(x, learned.labels, x_valid, valid.labels)
         return self
 
-    def _dense(self, sequences: Sequence[str]) -> npt.NDArray[np.float32]:
+    def _dense(self, sequences: Sequence[str]) -> Floats32:
         features = self.features(sequences)
         if issparse(features):
             features = features.toarray()

@@ -30,6 +30,9 @@ from bigbird_dna.baselines.ngram import (
 from bigbird_dna.console import log, progress
 from bigbird_dna.tokens.interface import Tokenizer
 
+Ints = NDArray[np.int64]
+Ints32 = NDArray[np.int32]
+
 # Axes: M hidden tokens, C candidates (tokens that may be hidden), F = 3 factors, G = 4 kinds of surroundings.
 
 # Number of probabilities held at a time: 16 MB, and about ten times as much with derived arrays.
@@ -53,12 +56,12 @@ class MaskedTokens(NamedTuple):
 class Surroundings(NamedTuple):
     """Hidden tokens of documents, and the contexts of the two models on their sides."""
 
-    tokens: NDArray[np.int64]  # (M,) the tokens, as indices of candidates
+    tokens: Ints  # (M,) the tokens, as indices of candidates
     kinds: NDArray[
         np.int64
     ]  # (M,) 2 if the left neighbor is known, plus 1 if the right one is
-    forward: NDArray[np.int32]  # (order, M)
-    backward: NDArray[np.int32]  # (order, M)
+    forward: Ints32  # (order, M)
+    backward: Ints32  # (order, M)
 
     def take(self, chosen: Tokens | slice) -> Surroundings:
         """The surroundings of the chosen tokens."""
@@ -75,7 +78,7 @@ class Product(NamedTuple):
     forward: KneserNey
     backward: KneserNey  # for documents read backward
     unigram: KneserNey  # of order 1
-    candidates: NDArray[np.int64]  # (C,) ascending
+    candidates: Ints  # (C,) ascending
     exponents: Floats = np.tile([1.0, 1.0, -1.0], (4, 1))  # (G, F)
 
     @property

@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.similarity import Pairs, SequenceWindows, aligned_pairs
 
+Bytes = NDArray[np.uint8]
+
 # Axes: N windows, L bases of a window, T labels per window: its tracks, or one for promoters.
 
 Rows = NDArray[np.intp]
@@ -31,7 +33,7 @@ class LabeledWindows(Protocol):
     def sequences(self, rows: Rows) -> list[str]:
         """The sequences of selected windows, in letters A C G T N."""
 
-    def labels(self, rows: Rows) -> NDArray[np.uint8]:
+    def labels(self, rows: Rows) -> Bytes:
         """The labels of selected windows, 0 and 1, (n, T)."""
 
 
@@ -49,7 +51,7 @@ class TextWindows:
     def sequences(self, rows: Rows) -> list[str]:
         return [self._sequences[row] for row in rows.tolist()]
 
-    def labels(self, rows: Rows) -> NDArray[np.uint8]:
+    def labels(self, rows: Rows) -> Bytes:
         return self._labels[rows]
 
 
@@ -59,7 +61,7 @@ def blocks(count: int, size: int) -> Iterator[Rows]:
         yield np.arange(first, min(first + size, count))
 
 
-def all_labels(windows: LabeledWindows) -> NDArray[np.uint8]:
+def all_labels(windows: LabeledWindows) -> Bytes:
     """The labels (N, T) of all windows."""
     return windows.labels(np.arange(windows.shape[0]))
 

@@ -40,6 +40,9 @@ from bigbird_dna.config import CalibrationMethod
 from bigbird_dna.metrics.auroc import Estimate
 from bigbird_dna.metrics.resampling import mean_over_seeds, sampled_rates, with_width
 
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
 FILE = "calls.json"
 RESAMPLES = 200
 GROUP = 30
@@ -133,7 +136,7 @@ class CallEstimates(NamedTuple):
 
 
 def estimate_calls(
-    calls: MatchedCalls, expected: Sequence[Floats], selected: NDArray[np.bool_]
+    calls: MatchedCalls, expected: Sequence[Floats], selected: Flags
 ) -> CallEstimates:
     """Return estimates for the `selected` calls (C,), of which there are some.
 
@@ -148,7 +151,7 @@ def estimate_calls(
     )
 
 
-def _mean(values: NDArray[np.bool_], blocks: NDArray[np.int64]) -> Estimate:
+def _mean(values: Flags, blocks: Ints) -> Estimate:
     if not len(values):
         return Estimate(np.nan)
     sampled = sampled_rates([values], np.ones(len(values)), blocks)
@@ -200,7 +203,7 @@ def fit_calls(
 
 
 def _fit_precision(
-    correct: NDArray[np.bool_], scores: Floats, method: CalibrationMethod
+    correct: Flags, scores: Floats, method: CalibrationMethod
 ) -> CalibrationMap | None:
     """Return the map of calls (C,); None if fewer than `LEAST` are correct, or fewer are wrong."""
     fewest = min(int(correct.sum()), int((~correct).sum()))
@@ -218,7 +221,7 @@ def _fit_precision(
     return isotonic_curve(means, (counts + 0.5) / (sizes + 1), sizes)
 
 
-def _points(scores: Floats) -> NDArray[np.int64]:
+def _points(scores: Floats) -> Ints:
     """Return indices of descending scores (C,): last rows of equal scores, at about geometric ranks."""
     last = np.flatnonzero(np.append(scores[1:] != scores[:-1], True))
     ranks = np.unique(np.geomspace(1, len(scores), _POINTS).astype(np.int64)) - 1
@@ -226,7 +229,7 @@ def _points(scores: Floats) -> NDArray[np.int64]:
 
 
 def _interval(
-    correct: NDArray[np.bool_],
+    correct: Flags,
     calls: MatchedCalls,
     scores: Floats,
     method: CalibrationMethod,

@@ -27,6 +27,9 @@ from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ModelError, UsageError, check_fraction
 
+Flags = NDArray[np.bool_]
+Array = NDArray[Any]
+
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
@@ -180,7 +183,7 @@ def fit_map(
 
 def fit_tracks(
     labels: NDArray[np.uint8],
-    probabilities: NDArray[np.float32],
+    probabilities: Floats32,
     method: CalibrationMethod = "auto",
 ) -> list[CalibratedTrack] | None:
     """Fit a map per track of rows × tracks (N, T); None if all tracks together have too few rows of a class.
@@ -207,7 +210,7 @@ def fit_tracks(
     return tracks
 
 
-def smoothed(labels: NDArray[np.bool_], negative_weight: float = 1.0) -> Floats:
+def smoothed(labels: Flags, negative_weight: float = 1.0) -> Floats:
     """Return labels (N,) smoothed as in Platt (1999, section 2.2)."""
     positives = int(labels.sum())
     negatives = (len(labels) - positives) * negative_weight
@@ -215,7 +218,7 @@ def smoothed(labels: NDArray[np.bool_], negative_weight: float = 1.0) -> Floats:
 
 
 def fit_platt(
-    labels: NDArray[np.bool_], probabilities: Floats, negative_weight: float = 1.0
+    labels: Flags, probabilities: Floats, negative_weight: float = 1.0
 ) -> Platt:
     """Fit the line on log-odds by maximum likelihood, with a slope of at least `LEAST_SLOPE`."""
     slope, intercept = fit_line(
@@ -226,7 +229,7 @@ def fit_platt(
 
 def fit_line(
     scores: Floats,
-    labels: NDArray[np.bool_],
+    labels: Flags,
     least_slope: float,
     negative_weight: float = 1.0,
 ) -> tuple[float, float]:
@@ -256,14 +259,14 @@ def fit_line(
 
 
 def fit_isotonic(
-    labels: NDArray[np.bool_], probabilities: Floats, negative_weight: float = 1.0
+    labels: Flags, probabilities: Floats, negative_weight: float = 1.0
 ) -> Isotonic:
     """Fit isotonic regression (Zadrozny & Elkan 2002), stored as the ends of its constant blocks."""
     weights = np.where(labels, 1.0, negative_weight)
     return isotonic_curve(probabilities, smoothed(labels, negative_weight), weights)
 
 
-def isotonic_curve(x: Floats, y: Floats, weights: NDArray[Any]) -> Isotonic:
+def isotonic_curve(x: Floats, y: Floats, weights: Array) -> Isotonic:
     """Return the non-decreasing least-squares fit to points with weights (N,)."""
     from sklearn.isotonic import IsotonicRegression
 
@@ -299,7 +302,7 @@ class Calibration(CalibrationPart):
         ]
         return cls(fitted_on=dict(fitted_on), tracks=tuple(tracks))
 
-    def __call__(self, probabilities: NDArray[Any]) -> Floats32:
+    def __call__(self, probabilities: Array) -> Floats32:
         """Return calibrated probabilities, (…, T), or (N,) for a single unnamed output."""
         values = np.asarray(probabilities)
         if self.tracks[0].track is None:

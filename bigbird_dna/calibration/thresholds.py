@@ -22,6 +22,8 @@ from scipy.stats import binomtest
 
 from bigbird_dna.calibration.maps import Floats, Floats32, as_scored
 
+Ints = NDArray[np.int64]
+
 DIGITS = 6
 """Decimals of scores in text tables."""
 _MOST_DIGITS = 15
@@ -53,8 +55,8 @@ class ThresholdCurve(NamedTuple):
     prior: float
     thresholds: Floats  # thresholds of scores; see above
     expected: Floats  # non-decreasing
-    positives: NDArray[np.int64]  # number of rows at or above
-    negatives: NDArray[np.int64]
+    positives: Ints  # number of rows at or above
+    negatives: Ints
 
     def choose(self, rate: float) -> Threshold | None:
         """Return the lowest threshold with an expected rate of at most `rate`; None if there is none."""

@@ -32,6 +32,9 @@ from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.papers.comparators.interface import ScoringComparator, fit_sigmoid
 
+Floats = NDArray[np.float64]
+Bytes = NDArray[np.uint8]
+
 # Axes: N windows, L bases, F features: characters that vary at most at k positions.
 
 STRENGTHS = (
@@ -67,13 +70,13 @@ class GappedKmers:
     def features(self) -> int:
         return len(self._characters)
 
-    def words(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    def words(self, weights: Floats) -> Floats:
         """Convert weights of features (F,) to weights of words (4^length,): H Λ^½ w."""
         spread = np.zeros(4**self.length)
         spread[self._characters] = self._roots * weights
         return _transformed(spread, self.length)
 
-    def of_words(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    def of_words(self, sums: Floats) -> Floats:
         """Convert counts of words (4^length,) to features (F,): Λ^½ H c."""
         return np.asarray(
             self._roots * _transformed(sums, self.length)[self._characters]
@@ -90,7 +93,7 @@ class GappedKmers:
         matrix.sum_duplicates()
         return matrix
 
-    def norms(self, counts: Any) -> NDArray[np.float64]:
+    def norms(self, counts: Any) -> Floats:
         """Return the norm (N,) of each window's vector of gapped k-mers; 1 if it has none."""
         # Common gapped k-mers of words by the number of positions at which they differ.
         common = comb(self.length - np.arange(self.length + 1), self.known)
@@ -104,9 +107,7 @@ class GappedKmers:
             norms[row] = np.sqrt(times @ common[positions] @ times)
         return norms
 
-    def _numbers(
-        self, codes: NDArray[np.uint8]
-    ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    def _numbers(self, codes: Bytes) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         """Return the word at each position, (N, L − length + 1), and whether it has no N."""
         places = max(codes.shape[1] - self.length + 1, 0)
         numbers = np.zeros((len(codes), places), np.int32)
@@ -118,7 +119,7 @@ class GappedKmers:
         return numbers, known
 
 
-def _transformed(values: NDArray[np.float64], places: int) -> NDArray[np.float64]:
+def _transformed(values: Floats, places: int) -> Floats:
     """Apply H, a 4 × 4 Hadamard matrix / 2, at each position of words, (4^places,); H is its own inverse."""
     # Two positions per matrix product; each product moves its positions behind all others, so the original
     # order is restored after the last product.
@@ -134,15 +135,15 @@ class SvmModel(NamedTuple):
     words: NDArray[np.float32]  # (4^l,)
     offset: float
 
-    def scores(self, counts: Any, norms: NDArray[np.float64]) -> NDArray[np.float64]:
+    def scores(self, counts: Any, norms: Floats) -> Floats:
         return np.asarray(counts @ self.words) / norms + self.offset
 
 
 def fit_svms(
     kmers: GappedKmers,
     counts: Any,
-    norms: NDArray[np.float64],
-    labels: NDArray[np.uint8],
+    norms: Floats,
+    labels: Bytes,
     strengths: Iterable[float],
 ) -> Iterator[SvmModel]:
     """Minimize ½ |w|² + strength · Σ max(0, 1 − y f(x))² over windows with labels (N,) of both classes, for
@@ -150,9 +151,7 @@ def fit_svms(
     signs = np.where(labels == 1, 1.0, -1.0)
     transposed = counts.T.tocsr()
 
-    def loss(
-        values: NDArray[np.float64], strength: float
-    ) -> tuple[float, NDArray[np.float64]]:
+    def loss(values: Floats, strength: float) -> tuple[float, Floats]:
         weights, offset = values[:-1], values[-1]
         scores = counts @ kmers.words(weights) / norms + offset
         margin = np.maximum(0, 1 - signs * scores)
@@ -223,7 +222,7 @@ class GkmSvm(ScoringComparator):
             raise DataError("gkm-svm: all training windows are of one class")
         return self
 
-    def scores(self, sequences: Sequence[str]) -> NDArray[np.float64]:
+    def scores(self, sequences: Sequence[str]) -> Floats:
         counts = self.kmers.count(sequences, both_strands=self.both_strands)
         norms = self.kmers.norms(counts)
         found = np.full((len(sequences), len(self.sigmoids)), np.nan)
@@ -238,9 +237,7 @@ class GkmSvm(ScoringComparator):
             "strengths": self._strengths,
         }
 
-    def _counted(
-        self, windows: LabeledWindows, rows: Rows
-    ) -> tuple[Any, NDArray[np.float64]]:
+    def _counted(self, windows: LabeledWindows, rows: Rows) -> tuple[Any, Floats]:
         parts = [
             self.kmers.count(
                 windows.sequences(rows[part]), both_strands=self.both_strands
@@ -251,7 +248,7 @@ class GkmSvm(ScoringComparator):
         return counts, self.kmers.norms(counts)
 
 
-def _sample(labels: NDArray[np.uint8], seed: tuple[int, ...]) -> Rows:
+def _sample(labels: Bytes, seed: tuple[int, ...]) -> Rows:
     """Return sorted rows: at most `MOST` positives and as many negatives; none if a class is missing."""
     rng = np.random.default_rng(seed)
     positive, negative = np.flatnonzero(labels == 1), np.flatnonzero(labels == 0)

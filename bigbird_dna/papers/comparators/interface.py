@@ -13,6 +13,9 @@ from bigbird_dna.baselines.windows import LabeledWindows, Probabilities, blocks
 from bigbird_dna.calibration.maps import fit_line
 from bigbird_dna.config.experiments import NetworkComparator as NetworkName
 
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
 # Axes: N windows, T labels per window: tracks, or a single promoter label.
 
 NETWORK_NAMES: tuple[str, ...] = get_args(NetworkName)
@@ -32,7 +35,7 @@ class Comparator(ABC):
     def predict(self, sequences: Sequence[str]) -> Probabilities:
         """Return probabilities (n, T) of windows of the trained length; NaN for labels not in `covered`."""
 
-    def covered(self, labels: int) -> NDArray[np.bool_]:
+    def covered(self, labels: int) -> Flags:
         """Return which of the T labels can be predicted, (T,)."""
         return np.ones(labels, np.bool_)
 
@@ -41,9 +44,7 @@ class Comparator(ABC):
         return {}
 
 
-def fit_sigmoid(
-    scores: NDArray[np.float64], labels: NDArray[np.uint8]
-) -> tuple[float, float]:
+def fit_sigmoid(scores: Floats, labels: NDArray[np.uint8]) -> tuple[float, float]:
     """Fit Platt scaling (1999) to scores and labels (N,), also of one class: the probability of a score is
     1 / (1 + exp(−slope · score − offset)). Return the slope, above 0, and the offset."""
     mean, spread = float(scores.mean()), max(float(scores.std()), 1e-12)
@@ -61,7 +62,7 @@ class ScoringComparator(Comparator):
         self.sigmoids = np.empty((0, 2))  # (T, 2) slope and offset; NaN: not covered
 
     @abstractmethod
-    def scores(self, sequences: Sequence[str]) -> NDArray[np.float64]:
+    def scores(self, sequences: Sequence[str]) -> Floats:
         """Return the scores (n, T) of windows; NaN for labels that are not covered."""
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
@@ -74,5 +75,5 @@ class ScoringComparator(Comparator):
             found[rows] = expit(slopes * scores + offsets)
         return found
 
-    def covered(self, labels: int) -> NDArray[np.bool_]:
+    def covered(self, labels: int) -> Flags:
         return ~np.isnan(self.sigmoids[:, 0])

@@ -31,14 +31,15 @@ from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.papers.comparators.interface import ScoringComparator, fit_sigmoid
 
+Floats32 = NDArray[np.float32]
+Floats = NDArray[np.float64]
+
 # Axes: N windows, L bases, M matrices, W positions of a matrix.
 
 _NOWHERE = -1e6  # contribution of an N to a match: far below any score
 
 
-def best_matches(
-    codes: NDArray[np.uint8], matrices: Sequence[NDArray[np.float64]]
-) -> NDArray[np.float32]:
+def best_matches(codes: NDArray[np.uint8], matrices: Sequence[Floats]) -> Floats32:
     """Return log-odds (N, M) of the best match of each matrix (W, 4) in windows (N, L), on either strand.
 
     If a matrix never covers known bases only, the score is the lowest score of the matrix.
@@ -98,13 +99,11 @@ class MotifScan(ScoringComparator):
             self.sigmoids[label] = fit_sigmoid(own, truth[:, label])
         return self
 
-    def _scan(
-        self, sequences: Sequence[str], columns: Iterable[int]
-    ) -> NDArray[np.float32]:
+    def _scan(self, sequences: Sequence[str], columns: Iterable[int]) -> Floats32:
         matrices = [self.motifs[column].log_odds(self.background) for column in columns]
         return best_matches(base_codes(sequences), matrices)
 
-    def scores(self, sequences: Sequence[str]) -> NDArray[np.float64]:
+    def scores(self, sequences: Sequence[str]) -> Floats:
         used, inverse = np.unique([*self.best.values()], return_inverse=True)
         scores = np.full((len(sequences), len(self.columns)), np.nan)
         scores[:, [*self.best]] = self._scan(sequences, used.tolist())[:, inverse]

@@ -40,6 +40,8 @@ from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.kmers import attach_tokenizer
 from bigbird_dna.papers.comparators.interface import Comparator
 
+Bytes = NDArray[np.uint8]
+
 _AT_ONCE = 1024  # windows whose sequences or tokens are in memory at a time
 
 
@@ -61,7 +63,7 @@ class GcContent(Comparator):
         self._odds = positives.clip(1) / (len(y) - positives).clip(1)
         return self
 
-    def _of(self, windows: LabeledWindows) -> NDArray[np.float32]:
+    def _of(self, windows: LabeledWindows) -> Features:
         parts = [
             self.features(windows.sequences(rows))
             for rows in blocks(windows.shape[0], _AT_ONCE)
@@ -76,7 +78,7 @@ class GcContent(Comparator):
         against = (1 - chances.astype(np.float64)) * self._odds
         return (chances / (chances + against)).astype(np.float32)
 
-    def features(self, sequences: Sequence[str]) -> NDArray[np.float32]:
+    def features(self, sequences: Sequence[str]) -> Features:
         """GC content (n, sizes)."""
         codes = base_codes(sequences)
         columns = []
@@ -243,7 +245,7 @@ class EncoderProbe(Comparator):
 
     def _sample(
         self, windows: LabeledWindows, rng: np.random.Generator
-    ) -> tuple[Features, NDArray[np.uint8]]:
+    ) -> tuple[Features, Bytes]:
         """Return the vectors of every layer and the labels of some windows."""
         rows = sample(np.arange(windows.shape[0]), MOST_WINDOWS, rng)
         parts = [rows[part] for part in blocks(len(rows), _AT_ONCE)]
@@ -268,7 +270,7 @@ class EncoderProbe(Comparator):
         return chosen
 
 
-def _mean_auroc(labels: NDArray[np.uint8], predicted: Probabilities) -> float:
+def _mean_auroc(labels: Bytes, predicted: Probabilities) -> float:
     """Return the mean AUROC over the labels with both classes; 0.5 if there are none."""
     both = np.flatnonzero((labels.min(axis=0) == 0) & (labels.max(axis=0) == 1))
     if not len(both):

@@ -42,6 +42,8 @@ from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, Objective
 from bigbird_dna.training.task import Task, TrainingResult, write_network
 
+Floats = npt.NDArray[np.float64]
+
 # Axes: B batch, L symbols, N inputs, V distinct symbols.
 
 EVALUATED_INPUTS = 64
@@ -253,7 +255,7 @@ def nats(network: nn.Module, symbols: Tensor, lengths: Tensor) -> Tensor:
 
 def bits_of_inputs(
     network: nn.Module, stream: ByteStream, numbers: Sequence[int]
-) -> npt.NDArray[np.float64]:
+) -> Floats:
     """Return the bits of some inputs of a stream, (N,)."""
     device = next(network.parameters()).device
     size = max(1, SYMBOLS_AT_ONCE // stream.length)
@@ -298,7 +300,7 @@ class NextSymbol(Objective):
 
 
 @dataclass(eq=False)
-class BytesTask(Task[CausalNetwork, npt.NDArray[np.float64]]):
+class BytesTask(Task[CausalNetwork, Floats]):
     """Training of a byte language model. `bits_per_byte` (for images: bits per dim) is over consecutive test
     inputs, each without preceding context, with a 95 % interval over inputs. The ends of documents add bits,
     but are not counted as bytes."""
@@ -355,9 +357,7 @@ class BytesTask(Task[CausalNetwork, npt.NDArray[np.float64]]):
         learned = self.streams["train"]
         return f"{self.section.format}: {len(learned.symbols):,} symbols, inputs of {learned.length:,}"
 
-    def measure(
-        self, trained: TrainingResult[CausalNetwork]
-    ) -> npt.NDArray[np.float64]:
+    def measure(self, trained: TrainingResult[CausalNetwork]) -> Floats:
         """Return the bits of each test input."""
         network, test = trained.network, self.streams["test"]
         bits = trained.world.divide(
@@ -369,7 +369,7 @@ class BytesTask(Task[CausalNetwork, npt.NDArray[np.float64]]):
         self,
         directory: Path,
         trained: TrainingResult[CausalNetwork],
-        measured: npt.NDArray[np.float64],
+        measured: Floats,
     ) -> dict[str, Any]:
         train, test = self.streams["train"], self.streams["test"]
         bits, low, high = mean_bits(measured, test)
@@ -397,7 +397,7 @@ class BytesTask(Task[CausalNetwork, npt.NDArray[np.float64]]):
 
 
 def mean_bits(
-    bits: npt.NDArray[np.float64], stream: ByteStream
+    bits: Floats, stream: ByteStream
 ) -> tuple[float, float | None, float | None]:
     """Return bits per byte from the bits of each input (N,), with 95 % interval (none for a single input)."""
     inputs = map(stream.input, range(stream.inputs))

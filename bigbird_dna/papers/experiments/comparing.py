@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Ints = NDArray[np.int64]
+
 # Axes: M models, N rows, T tracks.
 
 Seeds = Mapping[int, int]
@@ -108,9 +110,7 @@ def compare_arms(
     return pd.DataFrame(rows, columns=[*by, "seeds", *names])
 
 
-def row_aurocs(
-    labels: NDArray[np.integer], scores: Floats, blocks: NDArray[np.int64]
-) -> Metric:
+def row_aurocs(labels: NDArray[np.integer], scores: Floats, blocks: Ints) -> Metric:
     """Return the AUROC of models with scores (M, N) of the same rows, with variation over blocks (N,)."""
     class_blocks = [len(np.unique(blocks[labels == label])) for label in (1, 0)]
     return Metric("auroc", sampled_aurocs(labels, scores, blocks), class_blocks)
@@ -118,7 +118,7 @@ def row_aurocs(
 
 def window_aurocs(
     files: Sequence[Path], negative_set: str
-) -> Iterator[tuple[str, Metric, NDArray[np.int64], Floats]]:
+) -> Iterator[tuple[str, Metric, Ints, Floats]]:
     """Yield the AUROC of models from their predictions of the same test windows, with labels (N,) and scores
     (M, N): of all windows, then of the noncoding ones if there are any of both classes."""
     paths = {str(number): path for number, path in enumerate(files)}
@@ -133,7 +133,7 @@ def window_aurocs(
             )
 
 
-def track_aurocs(labels: Path, predictions: Path) -> tuple[Floats, NDArray[np.int64]]:
+def track_aurocs(labels: Path, predictions: Path) -> tuple[Floats, Ints]:
     """Return AUROC (NaN with a single class) and number of positives of each track, both (T,)."""
     truth = open_array(str(labels), "labels")
     predicted = open_predictions(predictions, labels, (truth.rows, truth.tracks))

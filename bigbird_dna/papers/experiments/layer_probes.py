@@ -33,6 +33,8 @@ from bigbird_dna.papers.experiments.arms import Arm, reference_of, training_inpu
 from bigbird_dna.papers.experiments.comparing import STARTS
 from bigbird_dna.reporting.result import GRAY, PALE, interval, panels, save_figure
 
+Array = NDArray[Any]
+
 FILES = ("probes.svg", "probes.tsv")
 COLUMNS = Schema.of(
     "text weights; optional layer; text stratum; estimate auroc delta_auroc; number inverse_penalty"
@@ -103,7 +105,7 @@ def probe_promoters(
         sequences[name] = window_sequences(reference, windows, run.seed)
     upstream, downstream = settings.windows.sides
     anchor = upstream / (upstream + downstream)
-    probes: list[tuple[str, int | None, float, NDArray[Any]]] = []
+    probes: list[tuple[str, int | None, float, Array]] = []
     for weights, fresh in ((PRETRAINED, None), (RANDOM, random_seed)):
         encoder = FrozenEncoder(model, fresh=fresh, anchor=anchor, device=device)
         vectors = {}
@@ -132,7 +134,7 @@ def probe_promoters(
 
 def probe_table(
     tests: AlignedPredictions,
-    probes: list[tuple[str, int | None, float, NDArray[Any]]],
+    probes: list[tuple[str, int | None, float, Array]],
 ) -> pd.DataFrame:
     """Return the AUROC of probes (weights, layer, inverse penalty, scores (N,)) in each stratum of the test
     windows. `delta_auroc` is that of pretrained weights minus that of the same layer with random weights."""

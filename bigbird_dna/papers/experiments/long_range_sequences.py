@@ -35,6 +35,8 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.model.batching import pad
 from bigbird_dna.papers.experiments.arms import read_arrays
 
+Bytes = npt.NDArray[np.uint8]
+
 # Axes: N sequences, B batch, L tokens.
 
 SPLITS = ("train", "valid", "test")
@@ -46,7 +48,7 @@ PAD, FIRST, OFFSET = 0, 1, 2
 class Sequences:
     """Symbols and class of each sequence."""
 
-    rows: Sequence[npt.NDArray[np.uint8]]
+    rows: Sequence[Bytes]
     targets: npt.NDArray[np.int64]  # (N,)
     giveaway: npt.NDArray[Any]  # (N,) feature of the baselines, which read no sequence
 
@@ -294,7 +296,7 @@ def _is_apart(dash: tuple[Point, Point], others: list[Point]) -> bool:
     )
 
 
-def rendered(drawing: Drawing, size: int) -> npt.NDArray[np.uint8]:
+def rendered(drawing: Drawing, size: int) -> Bytes:
     """Return the image, (S, S): white on black, with soft edges."""
     y, x = np.mgrid[:size, :size].astype(np.float64)
     shade = np.zeros((size, size))

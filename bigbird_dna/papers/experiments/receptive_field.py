@@ -139,7 +139,7 @@ def answers(vectors: Tensor, attend: Attend) -> Indices:
     return np.asarray((output @ vectors.T).argmax(1))
 
 
-def bound(vectors: Tensor, graph: npt.NDArray[np.bool_]) -> float:
+def bound(vectors: Tensor, graph: Graph) -> float:
     """Return the maximum fraction of correct answers if answer i can depend on j only where `graph[i, j]`."""
     return float(graph[np.arange(len(vectors)), farthest(vectors)].mean())
 
