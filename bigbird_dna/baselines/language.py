@@ -10,6 +10,7 @@ chosen on hidden validation tokens: if these are also the evaluated ones, this f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -209,9 +210,9 @@ def fit_language_baselines(
 
     N-grams are fitted to all documents, or to as many evenly spaced ones as `memory` bytes allow. Markov
     models, whose tables have a fixed size, are fitted to all. `token_order` and `base_order` (0 to 12) are
-    the maximum orders. With `both_strands`, Markov models also count the reverse complement of the documents;
-    n-grams over tokens need documents of both strands instead. For a `causal` model, all baselines use only
-    the left context.
+    the maximum orders; the second one is lower for few documents. With `both_strands`, Markov models also
+    count the reverse complement of the documents; n-grams over tokens need documents of both strands instead.
+    For a `causal` model, all baselines use only the left context.
 
     `ValueError` if there is no training token, or no hidden validation token.
     """
@@ -225,6 +226,9 @@ def fit_language_baselines(
         training, validation, chosen, tokenizer, token_order, memory, views
     )
     token_bases = DocumentBases(tokenizer)
+    # Longer contexts are nearly all different, and their tables large.
+    bases = sum(map(len, training)) * int(token_bases.lengths.max())
+    base_order = min(base_order, math.ceil(math.log(bases, 4)))
     log(f"Markov models over bases: counting in {len(training):,} documents")
     markov = Markov(base_order, both_strands=both_strands)
     documents = progress(training, "counting bases", len(training), "documents")
@@ -233,10 +237,10 @@ def fit_language_baselines(
     size = sum(int(token_bases.lengths[text].sum()) for text in texts)
     sampled = evenly(len(texts), CHOOSING_BASES / size)
     markov.mix(token_bases.codes(texts[index]) for index in sampled)
-    bases = BaseModel(markov, token_bases)
+    model = BaseModel(markov, token_bases)
     orders = {}
     for view in views:
         tried = progress(range(base_order + 1), "orders of Markov models")
-        bits = [bases.bits(validation, order, view, chosen).sum() for order in tried]
+        bits = [model.bits(validation, order, view, chosen).sum() for order in tried]
         orders[view] = int(np.argmin(bits))
-    return LanguageBaselines(tokens, bases, orders)
+    return LanguageBaselines(tokens, model, orders)

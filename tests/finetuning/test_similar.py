@@ -196,8 +196,6 @@ def test_ties_share_their_labels_and_without_a_neighbor_the_share_of_all_is_pred
     )
     balanced = NearestWindow(balanced=True).fit(learned)
     np.testing.assert_allclose(balanced.predict_pairs(one, 2), [[0.5], [0.7]])
-    with fails(ValueError):
-        NearestWindow().predict([a])
 
 
 # Splits without relatives.

@@ -108,7 +108,8 @@ def test_table_6(whole_run: Path) -> None:
 
 
 def test_table_7(whole_run: Path) -> None:
-    report = run_experiment("table7", whole_run)
+    rate = ("--set", "tables.learning_rates=[0.001]")
+    report = run_experiment("table7", whole_run, *rate)
     table, planned = read(report / "table7.tsv"), arms("table7", whole_run)
     assert table[["predictor", "weights"]].values.tolist() == [
         ["bigbird", "pretrained"],
