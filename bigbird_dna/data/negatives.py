@@ -414,9 +414,10 @@ class PromoterGenome:
         positions = np.array(on_contig, np.int64)
         if coding is None:
             return sequence, positions, None
-        here = coding.get(segment.contig, NO_INTERVALS).inside(
-            segment.start, segment.end
+        here = coding.get(segment.contig, NO_INTERVALS).within(
+            Intervals(np.array([segment.start]), np.array([segment.end]))
         )
+        here = Intervals(here.starts - segment.start, here.ends - segment.start)
         size, distance = self.config.length, self.config.min_tss_distance
         free = find_free_starts(
             sequence, here, positions - segment.start, size=size, distance=distance

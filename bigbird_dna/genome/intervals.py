@@ -4,7 +4,7 @@ Only the first three columns are used. Coordinates are 0-based and half-open, as
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -193,22 +193,22 @@ def _fault(first: str, last: str) -> str:
     return f"position {end} is beyond any contig (at most {FURTHEST:,})"
 
 
+_ALL = Intervals(np.array([0]), np.array([FURTHEST]))
+"""All of a contig."""
+
+
 class Places(NamedTuple):
-    """Regions by contig, joined where they overlap; None means the whole contig.
+    """Regions by contig, joined where they overlap.
 
     Keys are the reference's names of contigs, or given names that it lacks. Methods accept any name.
     """
 
-    regions: Mapping[str, Intervals | None]
+    regions: Mapping[str, Intervals]
     name: Callable[[str], str]  # the key of a contig in `regions`
 
     def on(self, contig: str) -> bool:
         """Return whether any part of a contig is in the regions."""
         return self.name(contig) in self.regions
-
-    def whole(self, contig: str) -> bool:
-        """Return whether all of a contig is in the regions."""
-        return self.on(contig) and self.regions[self.name(contig)] is None
 
     def overlaps(self, contig: str, start: int, end: int) -> bool:
         """Return whether `[start, end)` of a contig overlaps a region."""
@@ -216,20 +216,13 @@ class Places(NamedTuple):
 
     def clipped(self, contig: str, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the parts of `[start, end)` of a contig that are in the regions."""
-        found = self.regions.get(self.name(contig), NO_INTERVALS)
-        yield from [(start, end)] if found is None else found.clipped(start, end)
-
-    def parts(self, contig: str, length: int) -> list[int]:
-        """Return the sizes in bp of the regions on a contig of `length` bp."""
-        return [end - start for start, end in self.clipped(contig, 0, length)]
+        return self.regions.get(self.name(contig), NO_INTERVALS).clipped(start, end)
 
     def widened(self, bases: int) -> "Places":
         """Return the regions extended by `bases` bp on both sides."""
         wider = {
-            contig: None
-            if found is None
-            else Intervals.union(found.starts - bases, found.ends + bases)
-            for contig, found in self.regions.items()
+            contig: Intervals.union(regions.starts - bases, regions.ends + bases)
+            for contig, regions in self.regions.items()
         }
         return Places(wider, self.name)
 
@@ -259,11 +252,11 @@ def parse_region(text: str) -> tuple[str, int, int | None] | None:
 
 def _region_on(
     text: str, known: Mapping[str, int], find: Callable[[str], str | None]
-) -> tuple[str, Intervals | None] | None:
-    """Return the contig, and the part of it (None: all), that a text selects; None if it is not known."""
-    whole = find(text)
-    if whole is not None and whole in known:
-        return whole, None
+) -> tuple[str, Intervals] | None:
+    """Return the contig, and the part of it, that a text selects; None if it is not known."""
+    contig = find(text)
+    if contig is not None and contig in known:
+        return contig, _ALL
     region = parse_region(text)
     contig = find(region[0]) if region else None
     if region is None or contig is None or contig not in known:
@@ -298,64 +291,49 @@ def find_places(
     def name(contig: str) -> str:
         return find(contig) or contig
 
-    chosen = {text: _region_on(text, known, find) for text in contigs}
-    unknown = [text for text, part in chosen.items() if part is None]
-    if contigs and len(unknown) == len(chosen):
-        raise DataError(
-            f"{where}: no contig {shown(unknown)}: {one_of(unknown[0], known)}"
-        )
-    if unknown:
-        log(f"warning: {where} has no contig {shown(unknown)}")
-    selected = _join_places(part for part in chosen.values() if part is not None)
-    if regions is None:
-        return Places(selected, name)
+    selected = {}
+    if contigs:
+        chosen = {text: _region_on(text, known, find) for text in contigs}
+        unknown = [text for text, region in chosen.items() if region is None]
+        if len(unknown) == len(chosen):
+            raise DataError(
+                f"{where}: no contig {shown(unknown)}: {one_of(unknown[0], known)}"
+            )
+        if unknown:
+            log(f"warning: {where} has no contig {shown(unknown)}")
+        selected = Intervals.joined(filter(None, chosen.values()))
+        if regions is None:
+            return Places(selected, name)
 
-    region = _region_on(str(regions), known, find)
-    if region is not None and not Path(regions).exists():
-        placed = _join_places([region])
+    region = (
+        None if Path(str(regions)).exists() else _region_on(str(regions), known, find)
+    )
+    if region is not None:
+        placed = Intervals.joined([region])
     else:
-        peaks = read_peaks(Path(regions))
+        peaks = read_peaks(Path(str(regions)))
         if not len(peaks):
             raise DataError(f"{regions}: the file contains no regions")
         absent = {
-            contig: len(found.starts)
-            for contig, found in peaks.contigs.items()
+            contig: len(intervals.starts)
+            for contig, intervals in peaks.contigs.items()
             if name(contig) not in known
         }
         if len(absent) == len(peaks.contigs):
             raise DataError(
                 f"{regions}: none of its contigs ({shown(absent)}) is in {where} ({shown(known)})"
             )
-        warn_of_absent(regions, "regions", where, absent)
-        placed = _join_places(
-            (name(contig), found) for contig, found in peaks.contigs.items()
+        warn_of_absent(str(regions), "regions", where, absent)
+        placed = Intervals.joined(
+            (name(contig), intervals) for contig, intervals in peaks.contigs.items()
         )
-    if not contigs:
-        return Places(placed, name)
-    both: dict[str, Intervals | None] = {}
-    for contig in (name for name in placed if name in selected):
-        one, other = placed[contig], selected[contig]
-        both[contig] = one if other is None else other
-        if one is not None and other is not None:
-            parts = [
-                part
-                for start, end in zip(one.starts, one.ends, strict=True)
-                for part in other.clipped(int(start), int(end))
-            ]
-            ends = np.array(parts, np.int64).reshape(-1, 2).T
-            both[contig] = Intervals(*ends)
-    return Places(both, name)
-
-
-def _join_places(
-    parts: Iterable[tuple[str, Intervals | None]],
-) -> dict[str, Intervals | None]:
-    """Join the parts of each contig; a contig of which all is selected is None."""
-    listed = list(parts)
-    joined: dict[str, Intervals | None] = {
-        **Intervals.joined((name, part) for name, part in listed if part is not None)
-    }
-    return joined | {name: None for name, part in listed if part is None}
+    if contigs:
+        placed = {
+            contig: placed[contig].within(selected[contig])
+            for contig in placed
+            if contig in selected
+        }
+    return Places(placed, name)
 
 
 def warn_of_absent(

@@ -292,10 +292,16 @@ class Intervals(NamedTuple):
         runs = np.searchsorted(sums, ranks, side="right")
         return np.asarray(self.ends[runs] - (sums[runs] - ranks), np.int64)
 
-    def inside(self, start: int, end: int) -> Self:
-        """Return the parts in `[start, end)`, relative to `start`."""
-        found = np.array([*self.clipped(start, end)], np.int64).reshape(-1, 2)
-        return type(self)(*(found.T - start))
+    def within(self, other: "Intervals") -> Self:
+        """Return the bases that are also in another union of intervals."""
+        parts = [
+            part
+            for start, end in zip(
+                other.starts.tolist(), other.ends.tolist(), strict=True
+            )
+            for part in self.clipped(start, end)
+        ]
+        return type(self)(*np.array(parts, np.int64).reshape(-1, 2).T)
 
     def clipped(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the parts in `[start, end)`."""

@@ -7,11 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bigbird_dna.disk.atomic import read_json, write_json
-from bigbird_dna.disk.json_files import parse_json
 from bigbird_dna.disk.tables import Schema, open_lines, read_table, write_table
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.result import ResultTable, write_result
@@ -132,44 +129,6 @@ def test_a_result_in_all_its_forms(tmp_path):
     assert lines[0] == "# Results" and lines[-1] == f"† {result.note}"
     assert lines[4] == "| a | 3 | 0.500 [0.250, 0.750] | 0.125 |  |"
     assert lines[5] == "| NA | 4 |  | 1.000 | 0.900 † |"
-
-
-# JSON is read as it was meant, or not at all
-
-
-VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-)
-
-
-@given(VALUES)
-def test_what_was_written_is_read(value: object) -> None:
-    assert parse_json(json.dumps(value)) == value
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ('{"a": 1, "a": 2}', "'a'"),
-        ('[{"b": {"a": 1, "c": 0, "a": 1}}]', "'a'"),
-        ('{"a": NaN}', "NaN"),
-        ("[-Infinity]", "-Infinity"),
-        ("[1e999]", "1e999"),
-        *(
-            (text, "")
-            for text in ("[" * 100_000, '{"a":' * 100_000, "1" * 5000, "", '{"a": 1}}')
-        ),
-    ],
-)
-def test_an_ambiguous_text_is_refused(text: str, named: str) -> None:
-    with fails(ValueError, named) as caught:
-        parse_json(text)
-    assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
 
 
 def test_json_of_any_form_is_read_or_refused_in_one_line(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.disk.compression import open_bytes
-from bigbird_dna.disk.json_files import parse_json
 from bigbird_dna.errors import DataError, error_text, first_fault, meant, shortened
 
 LONGEST_LINE = 1 << 25
@@ -206,7 +205,7 @@ def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if not line.strip():
                 continue
             try:
-                values = parse_json(line.decode())
+                values = json.loads(line)
             except ValueError as error:  # not UTF-8, or not JSON
                 raise DataError(
                     f"{path}: line {number}: not JSON: {error_text(error)}"
