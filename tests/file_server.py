@@ -64,7 +64,9 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def running_server() -> Iterator[FileServer]:
     with FileServer() as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(
+            target=server.serve_forever, args=(0.01,), daemon=True
+        )
         thread.start()
         yield server
         server.shutdown()

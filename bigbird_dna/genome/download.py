@@ -13,17 +13,13 @@ from bigbird_dna.disk.compression import open_bytes
 from bigbird_dna.errors import DataError, UsageError, error_text
 from bigbird_dna.genome.sources import Source, find_source
 
-PART = ".part"
 ATTEMPTS = 5
 TIMEOUT = 60.0  # seconds without a byte
 PAUSE = 2.0  # seconds before the second attempt, doubled for each further one
 
-_CHUNK = (
-    1 << 14
-)  # received bytes of a smaller chunk are lost when the connection breaks
+_CHUNK = 1 << 14  # received bytes of a smaller chunk are lost with the connection
 _TEMPORARY_STATUS = (408, 425, 429, 500, 502, 503, 504)
 _GZIP_SUFFIXES = (".gz", ".tgz", ".bgz")
-_GZIP_MAGIC = b"\x1f\x8b"
 _TAR_END = bytes(1024)
 _PAGE_STARTS = (b"<!doctype html", b"<html", b"<head", b"<?xml")
 
@@ -43,7 +39,7 @@ def download(
     `DataError` gives the reason for each address.
     """
     name = name or output.name
-    part = output.with_name(f"{output.name}{PART}")
+    part = output.with_name(f"{output.name}.part")
     output.parent.mkdir(parents=True, exist_ok=True)
     resumable = checksum is not None or name.endswith(_GZIP_SUFFIXES)
     reasons = []
@@ -52,7 +48,16 @@ def download(
         if not resumable:
             part.unlink(missing_ok=True)
         try:
-            _download_from(url, part, name, checksum)
+            resumed = part.exists()
+            _request(url, part)
+            fault = find_fault(part, name, checksum)
+            if fault and resumed:  # the first bytes may be those of another version
+                part.unlink()
+                _request(url, part)
+                fault = find_fault(part, name, checksum)
+            if fault:
+                part.unlink()
+                raise _DownloadError(fault)
         except _DownloadError as error:
             log(f"{url}: {error}")
             reasons.append(f"{url}: {error}")
@@ -63,25 +68,10 @@ def download(
         else:
             part.replace(output)
             return
-    kept = ""
-    if resumable and part.exists() and part.stat().st_size:
-        kept = f"; {part} has the first {part.stat().st_size:,} bytes, and the next call downloads the rest"
-    raise DataError(f"{output}: cannot be downloaded ({'; '.join(reasons)}){kept}")
-
-
-def _download_from(url: str, part: Path, name: str, checksum: str | None) -> None:
-    """Complete `part` from one address and check it."""
-    resumed = part.exists() and part.stat().st_size > 0
-    _request(url, part)
-    fault = find_fault(part, name, checksum)
-    if fault is not None and resumed:
-        # The first bytes may be those of another version of the file.
-        part.unlink()
-        _request(url, part)
-        fault = find_fault(part, name, checksum)
-    if fault is not None:
-        part.unlink()
-        raise _DownloadError(fault)
+    hint = ""
+    if resumable and part.exists():
+        hint = f"; {part} has the first {part.stat().st_size:,} bytes, and the next call downloads the rest"
+    raise DataError(f"{output}: cannot be downloaded ({'; '.join(reasons)}){hint}")
 
 
 def _request(url: str, part: Path) -> None:
@@ -110,36 +100,26 @@ def _receive(url: str, part: Path) -> None:
             # Complete already, or longer than the file: the checksum tells.
             return
         response.raise_for_status()
-        expected = f"bytes {size}-"
-        if size and response.headers.get("Content-Range", "").startswith(expected):
-            mode = "ab"
-        else:
-            mode = "wb"
+        mode = "ab" if size and response.status_code == 206 else "wb"
         length = response.headers.get("Content-Length", "")
         chunks = int(length) // _CHUNK if length.isdigit() else None
         received = response.iter_content(_CHUNK)
         with part.open(mode) as file:
-            for chunk in progress(received, part.name.removesuffix(PART), chunks):
+            for chunk in progress(received, part.stem, chunks):
                 file.write(chunk)
 
 
 def _reason(error: requests.RequestException) -> str:
     if error.response is not None:
         return f"HTTP {error.response.status_code} {error.response.reason}"
-    match error:
-        case requests.Timeout():
-            return f"no answer within {TIMEOUT:g} s"
-        case requests.exceptions.SSLError():
-            return (
-                "its TLS certificate is invalid; set REQUESTS_CA_BUNDLE to that of a proxy"
-                " that decrypts TLS"
-            )
-        case requests.exceptions.ProxyError():
-            return "cannot connect to the proxy"
-        case requests.exceptions.ChunkedEncodingError():
-            return "connection lost"
-        case requests.ConnectionError():
-            return "cannot connect: no network, or no server at this address"
+    if isinstance(error, requests.Timeout):
+        return f"no answer within {TIMEOUT:g} s"
+    if isinstance(error, requests.exceptions.SSLError):
+        return "its TLS certificate is invalid; set REQUESTS_CA_BUNDLE to that of a proxy that decrypts TLS"
+    if isinstance(error, requests.exceptions.ChunkedEncodingError):
+        return "connection lost"
+    if isinstance(error, requests.ConnectionError):
+        return "cannot connect: no network, or no server at this address"
     return error_text(error)
 
 
@@ -155,23 +135,21 @@ def find_fault(path: Path, name: str, published: str | None) -> str | None:
         return "a web page instead of the file: the network requires a login, or the file has moved"
     if published is not None:
         algorithm, expected = published.split(":")
-        found = checksum(path, algorithm)
-        if found != expected:
-            return f"its {algorithm} is {found}, expected {expected}"
-        return None
+        digest = checksum(path, algorithm)
+        if digest == expected:
+            return None
+        return f"its {algorithm} is {digest}, expected {expected}"
     if not start:
         return "the file is empty"
-    is_gzip = start.startswith(_GZIP_MAGIC)
+    is_gzip = start.startswith(b"\x1f\x8b")
     if is_gzip != name.endswith(_GZIP_SUFFIXES):
         return "the file is gzip, expected plain" if is_gzip else "the file is not gzip"
-    return _gzip_fault(path, name) if is_gzip else None
-
-
-def _gzip_fault(path: Path, name: str) -> str | None:
+    if not is_gzip:
+        return None
     end = b""
     try:
-        with open_bytes(path) as stream:
-            while chunk := stream.read(_CHUNK):
+        with open_bytes(path) as unpacked:
+            while chunk := unpacked.read(_CHUNK):
                 end = (end + chunk)[-len(_TAR_END) :]
     except DataError as error:
         return str(error).removeprefix(f"{path}: ")
@@ -192,7 +170,7 @@ def fetch(key: str, output: Path, data_dir: Path | None = None) -> None:
         raise UsageError(f"{output}: must be a regular file or not exist")
     output = link_target(output)
     check_writable(output)
-    local = _find_local(source, data_dir)
+    local = None if data_dir is None else _find_local(source, data_dir)
     if local is not None:
         _copy(source, local, output)
         return
@@ -206,32 +184,26 @@ def fetch(key: str, output: Path, data_dir: Path | None = None) -> None:
     log(f"{output}: {key}; license: {source.license}; cite {source.citation}")
 
 
-def _find_local(source: Source, directory: Path | None) -> Path | None:
-    if directory is None:
-        return None
+def _find_local(source: Source, directory: Path) -> Path | None:
     if not directory.is_dir():
         raise UsageError(f"data_dir: {directory} is not a directory")
     names = (source.file, f"{source.file}.gz")
-    found = [p for name in names for p in directory.rglob(name) if p.is_file()]
-    if not found:
+    paths = [p for name in names for p in directory.rglob(name) if p.is_file()]
+    if not paths:
         log(f"{source.key}: {source.file} not found in {directory}; downloading it")
         return None
-    return min(found, key=lambda path: (len(path.parts), path))
+    return min(paths, key=lambda path: (len(path.parts), path))
 
 
 def _copy(source: Source, local: Path, output: Path) -> None:
-    if output.exists() and output.samefile(local):
-        fault = find_fault(local, source.file, source.checksum)
-    else:
-        with atomic_path(output) as temporary:
-            if local.name == f"{source.file}.gz":
-                with open_bytes(local) as packed, temporary.open("wb") as file:
-                    shutil.copyfileobj(packed, file)
-            else:
-                shutil.copyfile(local, temporary)
-            fault = find_fault(temporary, source.file, source.checksum)
-            if fault is not None:
-                raise DataError(f"{local} (source {source.key}): {fault}")
-    if fault is not None:
-        raise DataError(f"{local} (source {source.key}): {fault}")
+    """Copy or unpack a local file and check it; the output may be that file."""
+    with atomic_path(output) as temporary:
+        if local.name == f"{source.file}.gz":
+            with open_bytes(local) as packed, temporary.open("wb") as file:
+                shutil.copyfileobj(packed, file)
+        else:
+            shutil.copyfile(local, temporary)
+        fault = find_fault(temporary, source.file, source.checksum)
+        if fault:
+            raise DataError(f"{local} (source {source.key}): {fault}")
     log(f"{output}: {source.key} from {local}")

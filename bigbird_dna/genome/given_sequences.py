@@ -6,8 +6,6 @@ Lower case is accepted, IUPAC codes become N, and any other letter is an error, 
 from collections.abc import Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
-import numpy as np
-
 from bigbird_dna.errors import DataError, UsageError, shortened
 from bigbird_dna.genome.sequence import clean
 
@@ -20,7 +18,6 @@ Sequences = str | Iterable[object]
 """A sequence as text or `Seq`, or several in a list, tuple, array, Series or other iterable."""
 
 PADDING = "pad=True pads shorter sequences with N and crops longer ones"
-_WANTED = "give a string, or a list, array or Series of strings"
 
 
 class GivenSequences(NamedTuple):
@@ -31,36 +28,28 @@ class GivenSequences(NamedTuple):
     labels: "pd.Index[Any] | None"
 
 
-def read_sequences(given: Sequences) -> GivenSequences:
+def read_sequences(sequences: Sequences) -> GivenSequences:
     """Read one or several sequences, as text, `Bio.Seq` or `SeqRecord`; a plain string is one sequence.
 
     `UsageError` for anything that is not a non-empty sequence, `DataError` for a letter that is not DNA; both
     name the index.
     """
-    single = _text(given)
-    if single is not None:
-        return GivenSequences([_clean(single, "the sequence")], ["the sequence"], None)
+    text = _text(sequences)
+    if text is not None:
+        return GivenSequences([_clean(text, "the sequence")], ["the sequence"], None)
     if (
-        isinstance(given, Mapping | Set | bytes | bytearray)
-        or is_pandas(given, "DataFrame")
-        or not isinstance(given, Iterable)
+        not isinstance(sequences, Iterable)
+        or isinstance(sequences, Mapping | Set | bytes | bytearray)
+        or getattr(sequences, "ndim", 1) != 1
     ):
-        hint = {
-            "DataFrame": "give one of its columns",
-            "dict": "give pandas.Series(it) or its values",
-        }
-        wanted = hint.get(type(given).__name__, _WANTED)
         raise UsageError(
-            f"sequences: {_what(given)} is not a sequence or a list of sequences: {wanted}"
+            f"sequences: {_what(sequences)} is not a sequence or a list of sequences: give a string, or a "
+            "list, array or Series of strings"
         )
-    if isinstance(given, np.ndarray) and given.ndim != 1:
-        raise UsageError(
-            f"sequences: an array of strings must have 1 dimension, got {given.ndim}"
-        )
-    index: Any = given.index if is_pandas(given, "Series") else None
+    index: Any = sequences.index if is_pandas(sequences, "Series") else None
     texts, names = [], []
-    for place, item in enumerate(given):
-        name = f"sequences[{place if index is None else index[place]!r}]"
+    for number, item in enumerate(sequences):
+        name = f"sequences[{number if index is None else index[number]!r}]"
         text = _text(item)
         if text is None:
             raise UsageError(f"{name}: {_what(item)} is not a sequence: give a string")
@@ -115,31 +104,21 @@ def is_pandas(value: object, *names: str) -> TypeGuard[Any]:
     )
 
 
-def _text(given: object) -> str | None:
+def _text(value: object) -> str | None:
     """The letters of one sequence; None for any other type."""
-    if isinstance(given, np.ndarray) and given.ndim == 0:
-        given = given.item()
-    if isinstance(given, str):
-        return str(given)
-    held = (
-        getattr(given, "seq", None)
-        if not is_pandas(given, "Series", "DataFrame")
-        else None
-    )
-    for part in (
-        held,
-        given,
-    ):  # a record's sequence; the record as text would be its description
-        if isinstance(part, str):
-            return str(part)
-        if type(part).__module__.startswith("Bio.Seq"):
-            try:
-                return str(part)
-            except Exception:
-                raise UsageError(
-                    "sequences: a Bio.Seq with undefined letters is not a sequence"
-                ) from None
-    return None
+    if isinstance(value, str):
+        return str(value)
+    kind = type(value)
+    if kind.__module__ == "Bio.SeqRecord":
+        value = getattr(value, "seq", None)
+    elif kind.__module__ != "Bio.Seq":
+        return None
+    try:
+        return str(value)
+    except Exception:
+        raise UsageError(
+            "sequences: a Bio.Seq with undefined letters is not a sequence"
+        ) from None
 
 
 def _clean(text: str, name: str) -> str:
@@ -151,11 +130,8 @@ def _clean(text: str, name: str) -> str:
         raise DataError(shortened(str(error), 300)) from None
 
 
-def _what(given: object) -> str:
+def _what(value: object) -> str:
     """Description of a value in a message."""
-    if given is None or isinstance(given, int | float) or is_pandas(given, "NAType"):
-        return shortened(str(given))
-    kind = type(given).__name__
-    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}" + (
-        " (decode it to text)" if isinstance(given, bytes | bytearray) else ""
-    )
+    if value is None or isinstance(value, int | float):
+        return str(value)
+    return f"a value of type {type(value).__name__}"

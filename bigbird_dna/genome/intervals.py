@@ -3,19 +3,23 @@
 Only the first three columns are used. Coordinates are 0-based and half-open, as everywhere in this package.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from bigbird_dna.console import log
 from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError, UsageError, one_of
-from bigbird_dna.genome.assembly import Assembly, contig_finder, shown
 from bigbird_dna.genome.fields import FURTHEST, check_name, quoted, whole_number
 from bigbird_dna.genome.sequence import NO_INTERVALS, Intervals
+
+if TYPE_CHECKING:
+    from bigbird_dna.genome.assembly import Assembly
 
 
 class Peaks(NamedTuple):
@@ -218,7 +222,7 @@ class Places(NamedTuple):
         """Yield the parts of `[start, end)` of a contig that are in the regions."""
         return self.regions.get(self.name(contig), NO_INTERVALS).clipped(start, end)
 
-    def widened(self, bases: int) -> "Places":
+    def widened(self, bases: int) -> Places:
         """Return the regions extended by `bases` bp on both sides."""
         wider = {
             contig: Intervals.union(regions.starts - bases, regions.ends + bases)
@@ -286,6 +290,9 @@ def find_places(
     """
     if not contigs and regions is None:
         return None
+    # Its tables are not needed to score all of a file.
+    from bigbird_dna.genome.assembly import contig_finder, shown
+
     find = contig_finder(known, names)
 
     def name(contig: str) -> str:
@@ -348,6 +355,8 @@ def warn_of_absent(
     `unknown` counts entries on contigs missing from the reference; `beyond` counts entries that extend beyond
     their contig. Both are by contig.
     """
+    from bigbird_dna.genome.assembly import shown
+
     if unknown:
         log(
             f"warning: {path}: {sum(unknown.values()):,} {what} on contigs that are not in {where} "

@@ -20,6 +20,7 @@ Axes: N positions, B blocks, F 5-mers.
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import product
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -51,110 +52,81 @@ _SEGMENTS = 10  # fewest disjoint segments of an amount
 _STEPS = 4  # starts of segments within the length of one
 _EXTREME = 4  # the quarter of all blocks with the lowest or highest GC content
 _DRAWS = 100  # random selections of blocks
-_DEVIATIONS = (
-    4  # of distances above their mean: few segments have not the largest distance yet
-)
-_WORD, _BUCKETS = (
-    16,
-    1 << 20,
-)  # bases of the words whose repetition is measured; number of their hashes
+_DEVIATIONS = 4  # above the mean: few segments do not have the largest distance yet
+_WORD = 16  # bases of the words whose repetition is measured
 _BUFFER = 1 << 16  # letters counted together
 
 Numbers = NDArray[np.integer[Any]]
 Floats = NDArray[np.float64]
-Share = Annotated[float, Field(ge=0, le=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Features(NamedTuple):
+    """The features F: 5-mers, of which one and its reverse complement are the same feature."""
+
+    of_kmers: NDArray[np.int16]  # (4^5,)
+    names: tuple[str, ...]  # (F,)
+    gc: Floats  # (F,)
 
 
 @cache
-def _features() -> tuple[NDArray[np.int16], tuple[str, ...], Floats]:
-    """Return the feature of each 5-mer (4^5,), and the name and GC content of each feature (F,)."""
+def _features() -> _Features:
     of_kmers = canonical_kmers(K).astype(np.int16)
-    first = np.unique(of_kmers, return_index=True)[1]
-    digits = first[:, None] >> np.arange(2 * K - 2, -1, -2) & 3
-    names = ("".join("ACGT"[digit] for digit in row) for row in digits.tolist())
-    return of_kmers, tuple(names), np.isin(digits, (1, 2)).mean(axis=1)
+    kmers = np.array(list(map("".join, product("ACGT", repeat=K))))
+    names = kmers[np.unique(of_kmers, return_index=True)[1]]
+    gc = (np.char.count(names, "G") + np.char.count(names, "C")) / K
+    return _Features(of_kmers, tuple(names.tolist()), gc)
 
 
-class _Words(NamedTuple):
-    """The 5-mers of a text without N, as features (N,), and hashes of its longer words."""
-
-    features: NDArray[np.int16]
-    hashes: NDArray[np.int64]
-
-
-def _words(letters: str, skipped: int = 0) -> _Words:
-    """Return the words that end after the first `skipped` letters."""
+def _feature_sequence(letters: str) -> NDArray[np.int16]:
+    """Return the features of the 5-mers without N of a text, in its order."""
     codes = base_codes(letters)
-    words, known = words_ending(codes, _WORD)[skipped:], known_before(codes)[skipped:]
-    hashed = words[known >= _WORD].astype(np.uint64) * np.uint64(
-        0x9E3779B97F4A7C15
-    ) >> np.uint64(44)
-    return _Words(_features()[0][words[known >= K] % 4**K], hashed.astype(np.int64))
+    words = words_ending(codes, K)[known_before(codes) >= K]
+    return _features().of_kmers[words]
 
 
 def profile_distance(first: Floats, second: Floats) -> Any:
     """Return the symmetric chi-square distance of counts or frequencies (…, F), (…)."""
-    p, q = (
-        one / np.maximum(one.sum(axis=-1, keepdims=True), 1e-300)
-        for one in (first, second)
-    )
+    p = first / np.maximum(first.sum(axis=-1, keepdims=True), 1e-300)
+    q = second / np.maximum(second.sum(axis=-1, keepdims=True), 1e-300)
     return ((p - q) ** 2 / np.maximum(p + q, 1e-300)).sum(axis=-1) / 2
 
 
 def gc_content(counts: Floats) -> float:
     """Return the GC content of counts or frequencies of 5-mers (F,)."""
-    return float(counts @ _features()[2] / counts.sum())
+    return float(counts @ _features().gc / counts.sum())
 
 
 class KmerCounts:
-    """Counts of the 5-mers of records that are read as a stream, up to `MOST_BASES`, in constant memory."""
+    """Counts of the 5-mers of records that are read as a stream, up to `MOST_BASES`."""
 
     def __init__(self) -> None:
-        self.counts: Floats = np.zeros(len(_features()[1]))
-        self._repeats = np.zeros(_BUCKETS, np.int32)
-        self._held: list[str] = []
-        self._size = self._skipped = (
-            0  # letters in `_held`; those of them that were counted before
-        )
+        self._letters: list[bytes] = []
+        self._size = 0
 
     def add(self, letters: bytes, first: bool = True) -> None:
-        """Count DNA letters of any case; `first` unless they continue the previous ones."""
+        """Add DNA letters of any case; `first` unless they continue the previous ones."""
         if self.is_full:
             return
-        self._hold("N" * first)
-        for start in range(0, len(letters), _BUFFER):
-            self._hold(clean_bytes(letters[start : start + _BUFFER]).decode("ascii"))
-            if self._size >= _BUFFER:
-                self._count()
-
-    def _hold(self, letters: str) -> None:
-        self._held.append(letters)
+        self._letters.append(b"N" * first + clean_bytes(letters[: MOST_BASES + K]))
         self._size += len(letters)
-
-    def _count(self) -> None:
-        text = "".join(self._held)
-        found = _words(text, self._skipped)
-        features = found.features[: MOST_BASES - self.bases]
-        self.counts += np.bincount(features, minlength=len(self.counts))
-        np.add.at(
-            self._repeats, found.hashes, np.int32(1)
-        )  # other types are far slower
-        self._held = [text[-_WORD + 1 :]]
-        self._size = self._skipped = len(self._held[0])
-
-    @property
-    def bases(self) -> int:
-        """Number of counted 5-mers."""
-        return int(self.counts.sum())
 
     @property
     def is_full(self) -> bool:
         """Whether further sequence would not be counted."""
-        return self.bases >= MOST_BASES
+        return self._size >= MOST_BASES
 
     def finish(self) -> None:
-        """Count the last letters."""
-        self._count()
+        """Count the added letters."""
+        text = b"".join(self._letters).decode("ascii")
+        features = _feature_sequence(text)[:MOST_BASES]
+        self.counts = np.bincount(features, minlength=len(_features().names)) * 1.0
+        codes = base_codes(text)
+        words = words_ending(codes, _WORD)[known_before(codes) >= _WORD]
+        # Fibonacci hashing to 20 bits.
+        hashes = words.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        hashes >>= np.uint64(44)
+        self._repeats = np.unique(hashes, return_counts=True)[1]
 
     @property
     def amount(self) -> float:
@@ -168,7 +140,7 @@ class Limit(Section):
     """The largest distance of parts of the training sequence that have this amount of sequence."""
 
     bases: Annotated[int, Field(gt=0)]
-    distance: Share
+    distance: Fraction
 
 
 class ProfileDifference(NamedTuple):
@@ -188,12 +160,12 @@ class TrainingProfile(Section, strict=False):
     assembly: str | None  # None: training sequences without a genome
     species: str | None
     bases: Annotated[int, Field(gt=0)]
-    gc: Share
-    frequencies: dict[str, Share]
+    gc: Fraction
+    frequencies: dict[str, Fraction]
     limits: tuple[Limit, ...]
 
     def _faults(self) -> Iterator[str]:
-        if tuple(self.frequencies) != _features()[1]:
+        if tuple(self.frequencies) != _features().names:
             yield f"frequencies must have each {K}-mer or its reverse complement, in alphabetical order"
         if abs(sum(self.frequencies.values()) - 1) > 1e-3:
             yield "the sum of frequencies must be 1"
@@ -206,40 +178,37 @@ class TrainingProfile(Section, strict=False):
         """The assembly and species, for messages; "" without a genome."""
         return ", ".join(filter(None, (self.assembly, self.species)))
 
-    def compare(self, found: KmerCounts) -> ProfileDifference | None:
+    def compare(self, measured: KmerCounts) -> ProfileDifference | None:
         """Compare an input; None if it is too short.
 
         Between two amounts, limits are interpolated on a logarithmic axis, which is never below the curve.
         """
-        amount, bases = found.amount, [limit.bases for limit in self.limits]
+        amount, bases = measured.amount, [limit.bases for limit in self.limits]
         if amount < bases[0]:
             return None
         limit = np.interp(
             np.log(amount), np.log(bases), [limit.distance for limit in self.limits]
         )
         distance = profile_distance(
-            found.counts, np.array([*self.frequencies.values()])
+            measured.counts, np.array([*self.frequencies.values()])
         )
         return ProfileDifference(
-            float(distance), float(limit), gc_content(found.counts), self.gc
+            float(distance), float(limit), gc_content(measured.counts), self.gc
         )
 
 
 def spaced_parts(intervals: Sequence[Interval], bases: int) -> list[Interval]:
     """Return about `bases` bp of intervals: all, or `SAMPLED_PARTS` parts at equal distances."""
-    ends = np.cumsum([len(one) for one in intervals])
+    ends = np.cumsum([len(interval) for interval in intervals])
     if not len(ends) or ends[-1] <= bases:
         return [*intervals]
+    size = bases // SAMPLED_PARTS
     parts = []
-    for place in (
-        np.linspace(0, ends[-1], SAMPLED_PARTS, endpoint=False).astype(int).tolist()
-    ):
-        number = int(np.searchsorted(ends, place, side="right"))
-        one = intervals[number]
-        start = one.end - (int(ends[number]) - place)
-        parts.append(
-            Interval(one.contig, start, min(start + bases // SAMPLED_PARTS, one.end))
-        )
+    for offset in np.linspace(0, ends[-1], SAMPLED_PARTS, endpoint=False).astype(int):
+        number = int(np.searchsorted(ends, offset, side="right"))
+        interval = intervals[number]
+        start = interval.end - int(ends[number] - offset)
+        parts.append(Interval(interval.contig, start, min(start + size, interval.end)))
     return parts
 
 
@@ -263,56 +232,55 @@ def training_profile(
     if not amounts:
         return None
     total = blocks.sum(axis=0, dtype=np.float64)
-    order = np.argsort(blocks @ _features()[2], kind="stable")
+    order = np.argsort(blocks @ _features().gc, kind="stable")
     extreme = len(blocks) // _EXTREME
     extremes = blocks[order[:extreme]], blocks[order[-extreme:]]
-    grouped_blocks = [one for one in map(_blocks, groups) if len(one)]
-    sums, others = _running_sums(blocks), _running_sums(_blocks(held_out))
+    group_blocks = [counts for counts in map(_blocks, groups) if len(counts)]
+    sums, held_out_sums = _running_sums(blocks), _running_sums(_blocks(held_out))
     limits = []
     for amount in amounts:
         size, rng = amount // _BLOCK, np.random.default_rng(0)
-        own, held = _segments(sums, size), _segments(others, size)
+        inner, outer = _segments(sums, size), _segments(held_out_sums, size)
         segments = np.append(
-            profile_distance(own, total - own), profile_distance(held, total)
+            profile_distance(inner, total - inner), profile_distance(outer, total)
         )
-        drawn = [profile_distance(_draw(one, size, rng), total) for one in extremes]
-        grouped = [
-            profile_distance(_draw(one, size, rng), total) for one in grouped_blocks
-        ]
-        found = [segments.max(), *(one.mean() for one in drawn)]
-        found += [one.mean() + _DEVIATIONS * one.std() for one in (segments, *grouped)]
-        limits.append(
-            Limit(bases=amount, distance=round(min(float(max(found)), 1.0), 6))
-        )
-    shares = (total / total.sum()).round(8).tolist()
+        distances = [segments.max()]
+        for counts in extremes:
+            distances.append(profile_distance(_draw(counts, size, rng), total).mean())
+        samples = [segments]
+        for counts in group_blocks:
+            samples.append(profile_distance(_draw(counts, size, rng), total))
+        distances += [one.mean() + _DEVIATIONS * one.std() for one in samples]
+        limit = round(min(float(max(distances)), 1.0), 6)
+        limits.append(Limit(bases=amount, distance=limit))
+    frequencies = (total / total.sum()).round(8).tolist()
     return TrainingProfile(
         kind="sequences" if assembly is None else "genome",
         assembly=assembly,
         species=species,
         bases=len(blocks) * _BLOCK,
         gc=round(gc_content(total), 6),
-        frequencies=dict(zip(_features()[1], shares, strict=True)),
+        frequencies=dict(zip(_features().names, frequencies, strict=True)),
         limits=tuple(limits),
     )
 
 
 def _blocks(sequences: Iterable[str]) -> Numbers:
     """Return the counts (B, F) in consecutive blocks of 5-mers, which may extend over several sequences."""
-    found, count = [np.empty(0, np.int16)], len(_features()[1])
-    held, size = list[str](), 0
+    features = [np.empty(0, np.int16)]
+    texts, size = list[str](), 0
     for sequence in sequences:
-        held, size = [*held, sequence], size + len(sequence)
+        texts.append(sequence)
+        size += len(sequence)
         if size >= _BUFFER:
-            found.append(_words("N".join(held)).features)
-            held, size = [], 0
-    features = np.concatenate([*found, _words("N".join(held)).features])
-    blocks = features[: len(features) // _BLOCK * _BLOCK].reshape(-1, _BLOCK)
-    counts = np.zeros((len(blocks), count), np.uint16)
-    for number in range(0, len(blocks), 1024):
-        some = blocks[number : number + 1024]
-        places = np.arange(len(some))[:, None] * count + some
-        found_here = np.bincount(places.ravel(), minlength=len(some) * count)
-        counts[number : number + 1024] = found_here.reshape(-1, count)
+            features.append(_feature_sequence("N".join(texts)))
+            texts, size = [], 0
+    features.append(_feature_sequence("N".join(texts)))
+    joined = np.concatenate(features)
+    blocks = joined[: len(joined) // _BLOCK * _BLOCK].reshape(-1, _BLOCK)
+    counts = np.zeros((len(blocks), len(_features().names)), np.uint16)
+    for number, block in enumerate(blocks):
+        counts[number] = np.bincount(block, minlength=counts.shape[1])
     return counts
 
 

@@ -40,20 +40,11 @@ def base_codes(text: str) -> NDArray[np.uint8]:
 
 def words_ending(codes: NDArray[np.integer], bases: int) -> NDArray[np.int64]:
     """The word of `bases` that ends at each place, (N,); unknown bases and places before the start are A."""
-    if bases == 1:
-        return np.where(codes < UNKNOWN, codes, 0).astype(np.int64)
-    half = words_ending(codes, bases // 2)
-    found = _joined(half, half, bases // 2)
-    return _joined(found, words_ending(codes, 1), 1) if bases % 2 else found
-
-
-def _joined(
-    older: NDArray[np.int64], newer: NDArray[np.int64], bases: int
-) -> NDArray[np.int64]:
-    """At each place, the word `newer` of `bases`, appended to the word `older` that ends just before it."""
-    found = newer.copy()
-    found[bases:] += older[:-bases] << 2 * bases
-    return found
+    known = np.where(codes < UNKNOWN, codes, 0).astype(np.int64)
+    words = known.copy()
+    for age in range(1, min(bases, len(known))):
+        words[age:] += known[:-age] << 2 * age
+    return words
 
 
 def known_before(codes: NDArray[np.integer]) -> NDArray[np.int64]:

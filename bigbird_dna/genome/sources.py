@@ -1,17 +1,16 @@
 """Public files by key, as listed in `resources/sources.yaml`, and the input files of a configuration."""
 
-import os
-import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field
 
 from bigbird_dna.config import DEEPSEA, NOT_FILES, SIMULATED, TSS
-from bigbird_dna.config.safe_yaml import check_entry, read_yaml, shown
+from bigbird_dna.config.safe_yaml import check_entry, shown
+from bigbird_dna.disk.entries import check_addresses, read_entries
 from bigbird_dna.errors import ConfigError, UsageError, one_of
 from bigbird_dna.genome.assembly import DEMO, Assembly, open_assembly
 
@@ -25,18 +24,6 @@ def _file(name: str) -> str:
     if name.startswith(".") or Path(name).name != name:
         raise ValueError("must be a file name without a directory")
     return name
-
-
-def check_addresses(urls: tuple[str, ...]) -> tuple[str, ...]:
-    """Check a list of web addresses, in ASCII without spaces; `ValueError` names an invalid one."""
-    if not urls:
-        raise ValueError("must be a list of addresses")
-    for url in urls:
-        if not re.fullmatch("https?://[!-~]+", url):
-            raise ValueError(
-                f"{shown(url)} is not a web address in ASCII without spaces"
-            )
-    return urls
 
 
 Line = Annotated[str, Field(pattern=r"^[^\n]*[^\s][^\n]*$")]
@@ -78,21 +65,6 @@ def read_sources(path: Path) -> dict[str, Source]:
     }
 
 
-def read_entries(path: Path, what: str) -> dict[str, Any]:
-    """Read the entries by key of a YAML list of `what`, such as "sources"."""
-    try:
-        entries = read_yaml(path.read_text(encoding="utf-8"), str(path))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot read the file: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: the file is not UTF-8 text") from None
-    if entries is None:  # empty, or only comments
-        return {}
-    if not isinstance(entries, dict):
-        raise ConfigError(f"{path}: must be a mapping of keys to {what}")
-    return entries
-
-
 _GENOME = ("reference", "aliases", "promoters", "chain", "annotation")
 _CHROMATIN = ("tracks", "blacklist", "variants")
 
@@ -104,22 +76,12 @@ def locate(name: str, data_dir: str | None) -> Path:
     it exists. An absolute path is unchanged.
     """
     local = Path(data_dir or ".") / name
-    return local if is_file(local) or is_directory(local) else Path(name)
+    return local if local.exists() else Path(name)
 
 
 def searched(config: "Config") -> str:
     """Return where `locate` looks for the files of a configuration, for messages."""
     return "here" if config.data_dir is None else f"in {config.data_dir} or here"
-
-
-def is_file(path: Path) -> bool:
-    """Return whether a path is a file; False also if it cannot be accessed or is invalid."""
-    return os.path.isfile(path)  # noqa: PTH113 - `Path.is_file` raises for some paths
-
-
-def is_directory(path: Path) -> bool:
-    """Return whether a path is a directory, as `is_file`."""
-    return os.path.isdir(path)  # noqa: PTH112
 
 
 def find_assembly(config: "Config") -> Assembly:
@@ -347,7 +309,7 @@ def own_files(config: "Config", data_sets: bool = False) -> dict[str, Path]:
             else ""
         )
         found[role] = path = locate(name, config.data_dir)
-        if not (is_file(path) or (role == "tracks" and is_directory(path))):
+        if not (path.is_file() or (role == "tracks" and path.is_dir())):
             kind = "file or folder" if role == "tracks" else "file"
             raise ConfigError(
                 f"{key}: {name!r} is not a {kind} {searched(config)}{also}"

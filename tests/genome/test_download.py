@@ -125,10 +125,7 @@ def test_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_command_keeps_its_bytes_and_the_old_file(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_stopped_command_keeps_its_bytes_and_the_old_file(tmp_path: Path) -> None:
     script = """
 import sys, time
 from bigbird_dna.cli import main
@@ -152,9 +149,9 @@ main.main()
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     time.sleep(0.1)
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=20)
-    assert process.returncode == 128 + number
+    assert process.returncode == 128 + signal.SIGTERM
     assert b"Traceback" not in errors
     assert output.read_text() == "old"
     assert (tmp_path / "out.part").read_bytes() == b"some bytes"

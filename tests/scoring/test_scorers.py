@@ -306,7 +306,7 @@ def test_parts_of_contigs_are_selected(tmp_path: Path) -> None:
         places = find_places(contigs, regions, known, "x.fa", None)
         assert places is not None
         assert list(places.clipped("chr22", 0, 1000)) == clipped
-        assert places.whole("HLA:1-5") == (contigs == ["HLA:1-5"])
+        assert places.on("HLA:1-5") == (contigs == ["HLA:1-5"])
     for wrong in ("22:0-5", "22:9-8"):
         with fails(UsageError, wrong):
             find_places([wrong], None, known, "x.fa", None)
