@@ -195,11 +195,15 @@ class ChromatinObjective:
         shared = share_windows(
             self.contigs[bins].tolist(), self.starts[bins], size, self.window, count
         )
-        sequences = [self.bases.fetch(window) for window in shared.windows]
+        letters = self.bases.windows(
+            [window.contig for window in shared.windows],
+            [window.start for window in shared.windows],
+            self.window,
+        )
         places = centered_bins(self.window, size, max(count, len(self.bins)))
-        starts = np.broadcast_to(places, (len(sequences), len(places)))
+        starts = np.broadcast_to(places, (len(letters), len(places)))
         rows = bin_rows(
-            self.tokenizer, sequences, starts, size, self.positions, self.threads
+            self.tokenizer, texts(letters), starts, size, self.positions, self.threads
         )
         found = run_rows(
             network,

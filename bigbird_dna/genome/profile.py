@@ -100,6 +100,8 @@ def gc_content(counts: Floats) -> float:
 class KmerCounts:
     """Counts of the 5-mers of records that are read as a stream, up to `MOST_BASES`."""
 
+    counts: Floats  # (F,), after `finish`
+
     def __init__(self) -> None:
         self._letters: list[bytes] = []
         self._size = 0
@@ -231,7 +233,7 @@ def training_profile(
     ]
     if not amounts:
         return None
-    total = blocks.sum(axis=0, dtype=np.float64)
+    total: Floats = blocks.sum(axis=0, dtype=np.float64)
     order = np.argsort(blocks @ _features().gc, kind="stable")
     extreme = len(blocks) // _EXTREME
     extremes = blocks[order[:extreme]], blocks[order[-extreme:]]
