@@ -122,7 +122,8 @@ class KmerCounts:
         """Count the added letters."""
         text = b"".join(self._letters).decode("ascii")
         features = _feature_sequence(text)[:MOST_BASES]
-        self.counts = np.bincount(features, minlength=len(_features().names)) * 1.0
+        counts = np.bincount(features, minlength=len(_features().names))
+        self.counts = counts.astype(np.float64)
         codes = base_codes(text)
         words = words_ending(codes, _WORD)[known_before(codes) >= _WORD]
         # Fibonacci hashing to 20 bits.
