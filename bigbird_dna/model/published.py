@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from bigbird_dna.config.safe_yaml import check_entry, shown
 from bigbird_dna.config.section import Section
+from bigbird_dna.disk.entries import check_addresses, read_entries
 from bigbird_dna.errors import ConfigError, ModelError, UsageError, meant, one_of
-from bigbird_dna.genome.sources import check_addresses, read_entries
 from bigbird_dna.model.catalog import FOLDER, is_name
 from bigbird_dna.model.settings import Task
 
