@@ -1,7 +1,7 @@
-"""Common parts of attention mechanisms: layer calls, scores, joint softmax, partial computation, clusters."""
+"""Common to attention mechanisms: base classes, scores, joint softmax, computation by heads, clusters."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -70,7 +70,7 @@ def blocks_of(tokens: int, size: int) -> tuple[int, int]:
     return -(-tokens // size), size
 
 
-def joined(out: Tensor, inputs: Heads) -> Tensor:
+def join_blocks(out: Tensor, inputs: Heads) -> Tensor:
     """Concatenate the tokens of blocks, (B, H, N, S, K) → (B, H, L, K)."""
     return out.flatten(2, 3)[:, :, : inputs.q.shape[2]]
 
@@ -93,7 +93,7 @@ def weigh(scores: Tensor, probability: float = 0.0) -> Tensor:
     return dropout(weights, probability) if probability else weights
 
 
-def attended(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
+def masked_attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
     """Masked attention that computes the values of summaries, (…, M, K)."""
     return weigh(hide(scores(q, k), seen)) @ v
 
@@ -103,7 +103,7 @@ def triangle(size: int, like: Tensor, diagonal: int = 0) -> Tensor:
     return torch.ones(size, size, dtype=torch.bool, device=like.device).tril(diagonal)
 
 
-def others(size: int, like: Tensor) -> Tensor:
+def off_diagonal(size: int, like: Tensor) -> Tensor:
     """(S, S), true except on the diagonal."""
     return ~torch.eye(size, dtype=torch.bool, device=like.device)
 
@@ -118,7 +118,7 @@ def recomputed(attend: Callable[..., Any], *arguments: object) -> Any:
 HeadSlice = tuple[slice, slice]  # slices of batch and heads
 
 
-def by_parts(
+def by_heads(
     attend: Callable[..., Tensor], vectors: Sequence[Tensor], each: int
 ) -> Tensor:
     """Concatenate the results of `attend(part, *vectors)` over parts of batch and heads. Vectors are (B, H,
@@ -127,55 +127,19 @@ def by_parts(
     fit = max(1, ELEMENTS.get(vectors[0].device.type, ELEMENTS_ELSEWHERE) // each)
     if fit >= batch * heads:
         return attend((slice(0, batch), slice(0, heads)), *vectors)
+    rows = max(1, fit // heads)
     outs = []
     # Split instead of sliced: the gradient of a slice is as large as the tensor that it was cut from.
-    for rows, *of_rows in zip(*_split(vectors, max(1, fit // heads), 0), strict=True):
-        parts = zip(*_split(of_rows, fit, 1), strict=True)
-        outs.append(
-            torch.cat(
-                [recomputed(attend, (rows, some), *part) for some, *part in parts], 1
-            )
-        )
+    split_rows = zip(*(torch.split(x, rows) for x in vectors), strict=True)
+    for first_row, some in zip(range(0, batch, rows), split_rows, strict=True):
+        some_rows = slice(first_row, min(first_row + rows, batch))
+        split_heads = zip(*(torch.split(x, fit, 1) for x in some), strict=True)
+        of_heads = []
+        for head, some_vectors in zip(range(0, heads, fit), split_heads, strict=True):
+            part = some_rows, slice(head, min(head + fit, heads))
+            of_heads.append(recomputed(attend, part, *some_vectors))
+        outs.append(torch.cat(of_heads, 1))
     return torch.cat(outs) if len(outs) > 1 else outs[0]
-
-
-def _split(tensors: Sequence[Tensor], size: int, axis: int) -> Iterator[Iterable[Any]]:
-    """Slices of an axis by `size`, then the corresponding parts of each tensor."""
-    count = tensors[0].shape[axis]
-    yield [slice(start, min(start + size, count)) for start in range(0, count, size)]
-    for x in tensors:
-        yield torch.split(x, size, axis)
-
-
-_TEMPORARIES = 8  # approximate number of vectors that a plan creates per token
-
-
-class PlannedAttention(NamedTuple):
-    """Which keys a query attends to, directly or through summaries, and how the attention is computed."""
-
-    attend: Callable[[Heads], Tensor]  # (B, H, L, K), arbitrary at padding
-    scores: Callable[[int], int]  # number of scores per query, given L tokens
-    places: Callable[[int], int] = int  # L including padding of blocks, given L tokens
-
-
-def plan_of_blocks(
-    attend: Callable[[Heads], Tensor], size: int, scores: Callable[[int, int], int]
-) -> PlannedAttention:
-    """A plan for blocks of `size` tokens; `attend` maps blocks to blocks, (B, H, N, S, K).
-
-    `scores` returns the number of scores per query from the number of blocks and the tokens per block.
-    """
-
-    def attend_in_blocks(inputs: Heads) -> Tensor:
-        return joined(attend(inputs.in_blocks(size)), inputs)
-
-    def places(tokens: int) -> int:
-        blocks, own = blocks_of(tokens, size)
-        return blocks * own
-
-    return PlannedAttention(
-        attend_in_blocks, lambda tokens: scores(*blocks_of(tokens, size)), places
-    )
 
 
 class AttentionLayer(nn.Module):
@@ -200,56 +164,57 @@ class AttentionLayer(nn.Module):
             return torch.zeros_like(call.v)
         cut = call.cut()
         present = real_positions(call.lengths, cut.q.shape[2], q.device)[:, None]
-        return call.uncut(self.attended(cut.q, cut.k, cut.v, present, dropout))
+        return call.uncut(self.compute(cut.q, cut.k, cut.v, present, dropout))
 
-    def attended(
+    def compute(
         self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
     ) -> Tensor:
         """`forward` for valid arguments; `present` (B, 1, L) marks tokens, and padding may get any values."""
         raise NotImplementedError
 
 
-class PlannedLayer(AttentionLayer):
-    """Attention that depends only on queries, keys and values, as specified by its plan."""
+_TEMPORARIES = 8  # approximate number of vectors that `attend` creates per token
+
+
+class HeadsLayer(AttentionLayer):
+    """Attention that depends only on queries, keys and values, a few heads at a time."""
 
     largest = False
 
-    def __init__(
-        self,
-        shape: LayerShape,
-        plan: PlannedAttention,
-        centroids: nn.Module | None = None,
-    ) -> None:
+    def __init__(self, shape: LayerShape, options: Any) -> None:
         super().__init__()
-        self.shape, self.plan, self.centroids = (
-            shape,
-            plan,
-            centroids,
-        )  # assigns tokens to clusters
+        self.shape, self.options = shape, options
+        self.centroids: Centroids | None = None  # assigns tokens to clusters
 
-    def attended(
+    def attend(self, inputs: Heads) -> Tensor:
+        """Attention of several heads, (B, H, L, K) → (B, H, L, K), arbitrary at padding."""
+        raise NotImplementedError
+
+    def size(self, tokens: int) -> tuple[int, int]:
+        """For sequences of `tokens` tokens: the tokens including padding of blocks, and scores per token."""
+        raise NotImplementedError
+
+    def pooled(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Tensors from which summaries are pooled, (B, H, L, K) each."""
+        return q, k
+
+    def compute(
         self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
     ) -> Tensor:
-        """Attention by the plan, a few heads at a time."""
+        """Attention by `attend`."""
         tokens, width = q.shape[2:]
         clusters = None if self.centroids is None else self.centroids(q, k, present)
 
         def attend(
             part: HeadSlice, query: Tensor, key: Tensor, value: Tensor
         ) -> Tensor:
-            own = None if clusters is None else clusters[part]
-            vectors = (query, key, value, *self.pooled(query, key))
-            rest = (present[part[0]], self.largest, self.shape.causal, dropout, own)
-            return self.plan.attend(Heads(*vectors, *rest))
+            vectors = query, key, value, *self.pooled(query, key)
+            some = None if clusters is None else clusters[part]
+            rest = present[part[0]], self.largest, self.shape.causal, dropout, some
+            return self.attend(Heads(*vectors, *rest))
 
-        each = self.plan.places(tokens) * (
-            self.plan.scores(tokens) + _TEMPORARIES * width
-        )
-        return by_parts(attend, (q, k, v), each)
-
-    def pooled(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Tensors from which a plan's summaries are pooled, (B, H, L, K) each."""
-        return q, k
+        padded, scores = self.size(tokens)
+        return by_heads(attend, (q, k, v), padded * (scores + _TEMPORARIES * width))
 
 
 # Clusters of tokens: learned directions by which tokens are sorted, and the tokens of each cluster stored
@@ -304,7 +269,7 @@ class Centroids(nn.Module):
 
         # A few heads at a time: the intermediate products have one element per direction.
         nearest = selected(
-            lambda: by_parts(choose, (token,), token.shape[2] * count), count
+            lambda: by_heads(choose, (token,), token.shape[2] * count), count
         )
         if self.training:
             token = token.masked_fill(~present[..., None], 0).to(self.seen.dtype)
@@ -422,21 +387,4 @@ def in_chunks(inputs: Heads, options: ClusterOptions) -> tuple[ClusterChunks, He
     here = inputs.present.expand_as(inputs.clusters)[..., None].to(inputs.q.dtype)
     return chunks, inputs.map(chunks.spread)._replace(
         present=chunks.spread(here)[..., 0] > 0
-    )
-
-
-def plan_of_clusters(
-    attend: Callable[[Heads, ClusterOptions], Tensor],
-    options: ClusterOptions,
-    scores: Callable[[int, int, int], int],
-) -> PlannedAttention:
-    """A plan for chunks; `scores` returns the number of scores per query from L, P and S."""
-
-    def sizes(tokens: int) -> tuple[int, int]:
-        return most_chunks(tokens, options.clusters, options.span)
-
-    return PlannedAttention(
-        lambda inputs: attend(inputs, options),
-        lambda tokens: scores(tokens, *sizes(tokens)),
-        lambda tokens: math.prod(sizes(tokens)),
     )

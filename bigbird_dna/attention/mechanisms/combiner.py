@@ -33,9 +33,8 @@ the joint softmax.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -47,16 +46,15 @@ from bigbird_dna.attention.mechanism import (
     ClusterChunks,
     ClusterOptions,
     Heads,
-    PlannedAttention,
-    PlannedLayer,
-    attended,
+    HeadsLayer,
+    blocks_of,
     hide,
     in_blocks,
     in_chunks,
-    joined,
-    others,
-    plan_of_blocks,
-    plan_of_clusters,
+    join_blocks,
+    masked_attention,
+    most_chunks,
+    off_diagonal,
     recomputed,
     scores,
     triangle,
@@ -141,7 +139,7 @@ def _attention_over_columns(inputs: Heads, prefixes: bool) -> Tensor:
     span_v: Tensor
     span_k, span_v, exists = recomputed(_summaries, inputs, prefixes)
     along_row, along_column = sparse.row_and_column_scores(inputs)
-    aside = others(columns, q)
+    aside = off_diagonal(columns, q)
     if inputs.causal and not prefixes:
         aside = triangle(columns, q, -1)
     through = hide(scores(q, span_k), exists[..., None, :] & aside)  # (B, H, R, C, C)
@@ -159,9 +157,9 @@ def _summaries(inputs: Heads, prefixes: bool) -> tuple[Tensor, Tensor, Tensor]:
     _, k, v, pooled_q, pooled_k, present, largest, _, _, _ = inputs
     rows = k.shape[2]
     pooled_q, pooled_k, k, v = map(
-        sparse.turned, (pooled_q, pooled_k, k, v)
+        sparse.transpose, (pooled_q, pooled_k, k, v)
     )  # (B, H, C, R, K)
-    present = sparse.turned(present)  # (B, 1, C, R)
+    present = sparse.transpose(present)  # (B, 1, C, R)
     if prefixes:  # if a token is present, all earlier rows are full
         before = (pool_up_to(x, largest)[..., :-1, :] for x in (pooled_q, pooled_k))
         span_q, span_k = (pad(x, (0, 0, 1, 0)) for x in before)
@@ -171,10 +169,10 @@ def _summaries(inputs: Heads, prefixes: bool) -> tuple[Tensor, Tensor, Tensor]:
         span_q, span_k = (
             pool_others(x, present, largest) for x in (pooled_q, pooled_k)
         )
-        seen = present[..., None, :] & others(rows, k)
+        seen = present[..., None, :] & off_diagonal(rows, k)
         exists = seen.any(-1)
-    span_v = attended(span_q, k, v, seen)
-    return sparse.turned(span_k), sparse.turned(span_v), sparse.turned(exists)
+    span_v = masked_attention(span_q, k, v, seen)
+    return sparse.transpose(span_k), sparse.transpose(span_v), sparse.transpose(exists)
 
 
 def summaries(inputs: Heads, count: int) -> Iterator[sparse.Level]:
@@ -202,7 +200,7 @@ def _summary(
     query = pool(pooled_q, present, largest)[..., None, :]
     if queries is not None:
         query = torch.where(present[..., None], queries, query)
-    return pool(pooled_k, present, largest), attended(
+    return pool(pooled_k, present, largest), masked_attention(
         query, k, v, present[..., None, :]
     )
 
@@ -215,14 +213,6 @@ QUERIES = 64
 and each query adds its own; blocks of about K queries minimize vectors plus scores."""
 
 
-def cluster_attention(inputs: Heads, options: ClusterOptions) -> Tensor:
-    """Attention by `inputs.clusters`, (B, H, L, K) → (B, H, L, K)."""
-    chunks, laid = in_chunks(inputs, options)
-    if inputs.causal:
-        return _up_to_each(inputs, laid, chunks)
-    return chunks.collect(block_attention(laid))
-
-
 def _up_to_each(inputs: Heads, laid: Heads, chunks: ClusterChunks) -> Tensor:
     """Attention to the earlier tokens of each chunk: each token has a summary of its chunk up to it."""
     tokens, size = inputs.q.shape[2], chunks.size
@@ -230,7 +220,7 @@ def _up_to_each(inputs: Heads, laid: Heads, chunks: ClusterChunks) -> Tensor:
     span_q, span_k = (
         pool_up_to(x, laid.largest) for x in (laid.pooled_q, laid.pooled_k)
     )
-    span_v = attended(span_q, laid.k, laid.v, before)  # (B, H, P, S, K)
+    span_v = masked_attention(span_q, laid.k, laid.v, before)  # (B, H, P, S, K)
     near = chunks.collect(hide(scores(laid.q, laid.k), before))  # (B, H, L, S)
     count = min(QUERIES, tokens)
     slots, seen = _summaries_up_to_each(chunks, count)
@@ -244,7 +234,9 @@ def _up_to_each(inputs: Heads, laid: Heads, chunks: ClusterChunks) -> Tensor:
         )  # (B, H, N, M, P + M)
         weights = weigh(torch.cat([in_blocks(near, count), far], -1), inputs.dropout)
         near, far = torch.split(weights, [size, far.shape[-1]], -1)
-        return joined(near, inputs), joined(far @ _taken(span_v, slots), inputs)
+        return join_blocks(near, inputs), join_blocks(
+            far @ _taken(span_v, slots), inputs
+        )
 
     near, through = recomputed(
         attend, inputs.q, near, span_k.flatten(2, 3), span_v.flatten(2, 3)
@@ -285,37 +277,6 @@ def _taken(x: Tensor, slots: Tensor) -> Tensor:
     return torch.unflatten(x.gather(2, index), 2, slots.shape[2:])
 
 
-def axial(columns: int, vertical: bool) -> PlannedAttention:
-    """Own row and column of a grid with `columns` columns; the spans are columns, or rows."""
-
-    def attend(grid: Heads) -> Tensor:
-        if vertical:
-            return _attention_over_columns(grid, grid.causal)
-        columns = grid.map(sparse.turned)._replace(present=sparse.turned(grid.present))
-        return sparse.turned(_attention_over_columns(columns, False))
-
-    return plan_of_blocks(
-        attend, columns, lambda rows, row: row + rows + (row if vertical else rows)
-    )
-
-
-class Combiner(PlannedLayer):
-    """One plan for partitioning keys, with the pooling of a span's tokens to one query and one key."""
-
-    def __init__(
-        self, shape: LayerShape, plan: PlannedAttention, pooling: Pooling
-    ) -> None:
-        super().__init__(shape, plan)
-        self.largest = pooling.endswith("max")
-        self.features = (
-            _Features(shape.width) if pooling.startswith("deepsets") else None
-        )
-
-    def pooled(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Tensors to pool: queries and keys, or learned features of them."""
-        return (q, k) if self.features is None else self.features(q, k)
-
-
 class _Features(nn.Module):
     """DeepSets: relu(W x) is pooled, with separate W (K, K) for queries and keys."""
 
@@ -330,29 +291,6 @@ class _Features(nn.Module):
         return (q @ self.query.to(q.dtype).T).relu(), (
             k @ self.key.to(k.dtype).T
         ).relu()
-
-
-class Mixture(PlannedLayer):
-    """The mean of several plans' outputs."""
-
-    def __init__(self, shape: LayerShape, parts: Sequence[Combiner]) -> None:
-        def attend(inputs: Heads) -> Tensor:
-            outs = []
-            for part in parts:
-                pooled_q, pooled_k = part.pooled(inputs.q, inputs.k)
-                own = inputs._replace(
-                    pooled_q=pooled_q, pooled_k=pooled_k, largest=part.largest
-                )
-                outs.append(recomputed(part.plan.attend, own))
-            return sum(outs[1:], outs[0]) / len(outs)  # type: ignore[no-any-return]
-
-        most = PlannedAttention(
-            attend,
-            lambda tokens: max(part.plan.scores(tokens) for part in parts),
-            lambda tokens: max(part.plan.places(tokens) for part in parts),
-        )
-        super().__init__(shape, most)
-        self.parts = nn.ModuleList(parts)
 
 
 PlanName = Literal[
@@ -392,72 +330,158 @@ class CombinerRoutingOptions(ClusterOptions, CombinerOptions):
     """Options of the cluster plan."""
 
 
-def _routing(shape: LayerShape, options: CombinerRoutingOptions) -> nn.Module:
-    def scores(tokens: int, chunks: int, size: int) -> int:
-        return chunks + size + (min(QUERIES, tokens) if shape.causal else 0)
+class Combiner(HeadsLayer):
+    """The pooling of a span's tokens to one query and one key; each subclass is a plan for partitioning
+    keys."""
 
-    layer = Combiner(
-        shape, plan_of_clusters(cluster_attention, options, scores), options.pooling
-    )
-    layer.centroids = Centroids(
-        shape, options.clusters, options.decay
-    )  # drawn after the features
-    return layer
+    def __init__(self, shape: LayerShape, options: CombinerOptions) -> None:
+        super().__init__(shape, options)
+        self.largest = options.pooling.endswith("max")
+        learned = options.pooling.startswith("deepsets")
+        self.features = _Features(shape.width) if learned else None
+
+    def pooled(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Tensors to pool: queries and keys, or learned features of them."""
+        return (q, k) if self.features is None else self.features(q, k)
 
 
-_AXIAL_COST = "L · (K + columns + L / columns)"
-_ROUTING_COST = "(L + clusters · span) · (K + span + clusters + L / span)"
-_PLANS: dict[PlanName, tuple[type[Section], Callable[[Any], PlannedAttention], str]] = {
-    "fixed": (
-        CombinerFixedOptions,
-        lambda of: plan_of_blocks(
-            block_attention, of.span, lambda blocks, size: size + blocks
-        ),
-        "L · (K + span + L / span)",
-    ),
-    "logsparse": (
-        CombinerOptions,
-        lambda _: sparse.plan_of_levels(summaries),
-        "L · K · log L",
-    ),
-    "axial_vertical": (
-        CombinerAxialOptions,
-        lambda of: axial(of.columns, True),
-        _AXIAL_COST,
-    ),
-    "axial_horizontal": (
-        CombinerAxialOptions,
-        lambda of: axial(of.columns, False),
-        _AXIAL_COST,
-    ),
-    "axial_rowmajor": (  # rows, summarized separately for each column
-        CombinerAxialOptions,
-        lambda of: plan_of_blocks(
-            partial(block_attention, by_column=True),
-            of.columns,
-            lambda rows, row: row + rows,
-        ),
-        _AXIAL_COST,
-    ),
+class Fixed(Combiner):
+    """Blocks."""
+
+    def size(self, tokens: int) -> tuple[int, int]:
+        blocks, size = blocks_of(tokens, self.options.span)
+        return blocks * size, size + blocks
+
+    def attend(self, inputs: Heads) -> Tensor:
+        blocks = inputs.in_blocks(self.options.span)
+        return join_blocks(block_attention(blocks), inputs)
+
+
+class LogSparse(Combiner):
+    """Dyadic blocks."""
+
+    def size(self, tokens: int) -> tuple[int, int]:
+        levels = sparse.count_levels(tokens)
+        return 1 << levels, 1 + levels
+
+    def attend(self, inputs: Heads) -> Tensor:
+        return sparse.sibling_attention(inputs, summaries)
+
+
+class AxialVertical(Combiner):
+    """The columns of a grid."""
+
+    def size(self, tokens: int) -> tuple[int, int]:
+        rows, columns = blocks_of(tokens, self.options.columns)
+        return rows * columns, rows + 2 * columns
+
+    def attend(self, inputs: Heads) -> Tensor:
+        grid = inputs.in_blocks(self.options.columns)
+        return join_blocks(_attention_over_columns(grid, grid.causal), inputs)
+
+
+class AxialHorizontal(Combiner):
+    """The rows of a grid."""
+
+    def size(self, tokens: int) -> tuple[int, int]:
+        rows, columns = blocks_of(tokens, self.options.columns)
+        return rows * columns, 2 * rows + columns
+
+    def attend(self, inputs: Heads) -> Tensor:
+        grid = inputs.in_blocks(self.options.columns)
+        grid = grid.map(sparse.transpose)._replace(
+            present=sparse.transpose(grid.present)
+        )
+        out = _attention_over_columns(grid, False)
+        return join_blocks(sparse.transpose(out), inputs)
+
+
+class AxialRowMajor(Combiner):
+    """The rows of a grid, summarized separately for each column."""
+
+    def size(self, tokens: int) -> tuple[int, int]:
+        rows, columns = blocks_of(tokens, self.options.columns)
+        return rows * columns, rows + columns
+
+    def attend(self, inputs: Heads) -> Tensor:
+        rows = inputs.in_blocks(self.options.columns)
+        return join_blocks(block_attention(rows, by_column=True), inputs)
+
+
+class Routing(Combiner):
+    """Clusters of tokens."""
+
+    def __init__(self, shape: LayerShape, options: CombinerRoutingOptions) -> None:
+        super().__init__(shape, options)
+        self.centroids = Centroids(shape, options.clusters, options.decay)
+
+    def size(self, tokens: int) -> tuple[int, int]:
+        chunks, size = most_chunks(tokens, self.options.clusters, self.options.span)
+        queries = min(QUERIES, tokens) if self.shape.causal else 0
+        return chunks * size, chunks + size + queries
+
+    def attend(self, inputs: Heads) -> Tensor:
+        chunks, laid = in_chunks(inputs, self.options)
+        if inputs.causal:
+            return _up_to_each(inputs, laid, chunks)
+        return chunks.collect(block_attention(laid))
+
+
+PLANS: dict[PlanName, type[Combiner]] = {
+    "fixed": Fixed,
+    "logsparse": LogSparse,
+    "axial_vertical": AxialVertical,
+    "axial_horizontal": AxialHorizontal,
+    "axial_rowmajor": AxialRowMajor,
 }
 
 
-def _build(part: PlanName, shape: LayerShape, options: Any) -> Combiner:
-    return Combiner(shape, _PLANS[part][1](options), options.pooling)
+class Mixture(HeadsLayer):
+    """The mean of two plans' outputs."""
+
+    def __init__(self, shape: LayerShape, options: CombinerMixtureOptions) -> None:
+        super().__init__(shape, options)
+        self.plans = [
+            PLANS[options.first](shape, options),
+            PLANS[options.second](shape, options),
+        ]
+        self.parts = nn.ModuleList(self.plans)
+
+    def size(self, tokens: int) -> tuple[int, int]:
+        first, second = (plan.size(tokens) for plan in self.plans)
+        return max(first[0], second[0]), max(first[1], second[1])
+
+    def attend(self, inputs: Heads) -> Tensor:
+        outs = []
+        for plan in self.plans:
+            pooled_q, pooled_k = plan.pooled(inputs.q, inputs.k)
+            own = inputs._replace(
+                pooled_q=pooled_q, pooled_k=pooled_k, largest=plan.largest
+            )
+            outs.append(recomputed(plan.attend, own))
+        return (outs[0] + outs[1]) / 2  # type: ignore[no-any-return]
 
 
-def _mixture(shape: LayerShape, options: CombinerMixtureOptions) -> Mixture:
-    return Mixture(
-        shape,
-        [_build(part, shape, options) for part in (options.first, options.second)],
-    )
-
-
+_AXIAL_COST = "L · (K + columns + L / columns)"
 MECHANISMS = (
-    *(
-        Mechanism(f"combiner_{one}", of, partial(_build, one), cost)
-        for one, (of, _, cost) in _PLANS.items()
+    Mechanism(
+        "combiner_fixed", CombinerFixedOptions, Fixed, "L · (K + span + L / span)"
     ),
-    Mechanism("combiner_mixture", CombinerMixtureOptions, _mixture, "of both plans"),
-    Mechanism("combiner_routing", CombinerRoutingOptions, _routing, _ROUTING_COST),
+    Mechanism("combiner_logsparse", CombinerOptions, LogSparse, "L · K · log L"),
+    Mechanism(
+        "combiner_axial_vertical", CombinerAxialOptions, AxialVertical, _AXIAL_COST
+    ),
+    Mechanism(
+        "combiner_axial_horizontal", CombinerAxialOptions, AxialHorizontal, _AXIAL_COST
+    ),
+    Mechanism(
+        "combiner_axial_rowmajor", CombinerAxialOptions, AxialRowMajor, _AXIAL_COST
+    ),
+    Mechanism("combiner_mixture", CombinerMixtureOptions, Mixture, "of both plans"),
+    Mechanism(
+        "combiner_routing",
+        CombinerRoutingOptions,
+        Routing,
+        "(L + clusters · span) · (K + span + clusters + L / span)",
+    ),
 )

@@ -30,8 +30,7 @@ from bigbird_dna.attention.call import effective_matrix
 from bigbird_dna.attention.fast_paths import is_plain
 from bigbird_dna.attention.mechanism import (
     Heads,
-    PlannedAttention,
-    PlannedLayer,
+    HeadsLayer,
     hide,
     recomputed,
     scores,
@@ -140,35 +139,27 @@ class LongformerOptions(Section):
     )
 
 
-class Longformer(nn.Module):
+class Longformer(HeadsLayer):
     """A window, optionally dilated, and global tokens."""
 
     def __init__(self, shape: LayerShape, options: LongformerOptions) -> None:
-        super().__init__()
-        window, dilation, globals_ = (
-            options.window,
-            options.dilation,
-            options.global_tokens,
-        )
-        self.shape, self.globals = shape, globals_
+        super().__init__(shape, options)
+        self.globals = options.global_tokens
 
-        def attend(inputs: Heads) -> Tensor:
-            return window_attention(inputs, window, dilation, globals_)
+        def projection() -> nn.Linear | None:
+            return nn.Linear(shape.hidden, shape.hidden) if self.globals else None
 
-        def scores(tokens: int) -> int:
-            reach, _ = within(tokens, window, dilation)
-            return max(reach, SMALLEST) + 2 * reach + min(globals_, tokens)
+        self.query, self.key, self.value = projection(), projection(), projection()
 
-        def places(tokens: int) -> int:
-            reach, apart = within(tokens, window, dilation)
-            return tokens + -tokens % (apart * max(reach, SMALLEST))
+    def size(self, tokens: int) -> tuple[int, int]:
+        reach, dilation = within(tokens, self.options.window, self.options.dilation)
+        size = max(reach, SMALLEST)
+        padded = tokens + -tokens % (dilation * size)
+        return padded, size + 2 * reach + min(self.globals, tokens)
 
-        self.local = PlannedLayer(shape, PlannedAttention(attend, scores, places))
-        own = [
-            nn.Linear(shape.hidden, shape.hidden) if globals_ else None
-            for _ in range(3)
-        ]
-        self.query, self.key, self.value = own
+    def attend(self, inputs: Heads) -> Tensor:
+        options = self.options
+        return window_attention(inputs, options.window, options.dilation, self.globals)
 
     def forward(
         self,
@@ -178,12 +169,13 @@ class Longformer(nn.Module):
         *,
         lengths: Tensor | Sequence[int] | None = None,
         dropout: float = 0.0,
-        hidden: Tensor,
+        hidden: Tensor | None = None,
     ) -> Tensor:
         """Attention of q, k, v (B, H, L, K) → (B, H, L, K), zero at padding; see `config.mechanisms`."""
-        out: Tensor = self.local(q, k, v, lengths=lengths, dropout=dropout)
+        out = super().forward(q, k, v, lengths=lengths, dropout=dropout)
         if self.value is None or not len(out):
             return out
+        assert hidden is not None
         front = min(self.globals, q.shape[2])
         weights = self.global_weights(hidden.to(out.dtype), lengths)
         weights = drop(weights, dropout) if dropout else weights
@@ -245,7 +237,7 @@ class Longformer(nn.Module):
 
     def matrix(self, q: Tensor, k: Tensor, hidden: Tensor) -> Tensor:
         """The effective matrix (B, H, L, L); rows of global tokens refer to their separate values."""
-        local = effective_matrix(self.local, q, k)
+        local = effective_matrix(super().forward, q, k)
         if self.value is None:
             return local
         first = self.global_weights(hidden.to(q.dtype), None)

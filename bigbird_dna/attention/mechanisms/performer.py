@@ -24,7 +24,7 @@ from torch.nn.functional import pad
 from bigbird_dna.attention.mechanism import (
     AttentionLayer,
     HeadSlice,
-    by_parts,
+    by_heads,
     recomputed,
     triangle,
 )
@@ -81,7 +81,7 @@ class Performer(AttentionLayer):
         drawn = (shape.heads, options.features, shape.width)
         self.directions = Directions(drawn, options.seed, shape.layer, options.redraw)
 
-    def attended(
+    def compute(
         self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
     ) -> Tensor:
         """Attention by the current features; `dropout` is ignored because no weights are computed."""
@@ -106,7 +106,7 @@ class Performer(AttentionLayer):
         each = tokens * (4 * directions.shape[1] + 8 * width)
         # Autocast would compute every product in half precision, making exponentials inaccurate or infinite.
         with torch.autocast(q.device.type, enabled=False):
-            return by_parts(attend, (q, k, v), each)
+            return by_heads(attend, (q, k, v), each)
 
 
 def exponents(x: Tensor, directions: Tensor) -> Tensor:

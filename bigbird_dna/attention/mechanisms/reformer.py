@@ -30,7 +30,7 @@ from bigbird_dna.attention.mechanism import (
     AttentionLayer,
     HeadSlice,
     blocks_of,
-    by_parts,
+    by_heads,
     hide,
     recomputed,
 )
@@ -161,7 +161,7 @@ class Reformer(AttentionLayer):
         drawn = (shape.heads, options.rounds, shape.width, options.buckets // 2)
         self.rotations = Redrawn(drawn, options.seed, shape.layer, options.redraw)
 
-    def attended(
+    def compute(
         self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
     ) -> Tensor:
         """Attention of q and v by the current hashes; `k` equals q."""
@@ -178,7 +178,7 @@ class Reformer(AttentionLayer):
 
         chunks, size = blocks_of(tokens, self.chunk)
         each = chunks * size * buckets.shape[2] * (10 * size + 6 * width)
-        return by_parts(attend, (q, k, v), each)
+        return by_heads(attend, (q, k, v), each)
 
     def _hashed(self, q: Tensor) -> Tensor:
         """Buckets (B, H, R, L), a few heads at a time: intermediates have one element per bucket."""
@@ -188,7 +188,7 @@ class Reformer(AttentionLayer):
             turned = query[:, :, None] @ rotations[part[1]].to(query.dtype)
             return torch.cat([turned, -turned], -1).argmax(-1)
 
-        return by_parts(
+        return by_heads(
             choose, (q,), 2 * q.shape[2] * rotations.shape[1] * self.buckets
         )
 

@@ -21,25 +21,23 @@ tokens cost L √L.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import Any
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import pad
 
 from bigbird_dna.attention.mechanism import (
     Centroids,
     ClusterOptions,
     Heads,
-    PlannedAttention,
-    PlannedLayer,
+    HeadsLayer,
+    blocks_of,
     hide,
     in_chunks,
-    others,
-    plan_of_blocks,
-    plan_of_clusters,
+    join_blocks,
+    most_chunks,
+    off_diagonal,
     recomputed,
     scores,
     triangle,
@@ -79,7 +77,11 @@ def own_block_scores(inputs: Heads) -> Tensor:
 def other_blocks(inputs: Heads) -> Tensor:
     """Other blocks that a block attends to, (N, N): all, or the earlier ones."""
     blocks = inputs.q.shape[2]
-    return triangle(blocks, inputs.q, -1) if inputs.causal else others(blocks, inputs.q)
+    return (
+        triangle(blocks, inputs.q, -1)
+        if inputs.causal
+        else off_diagonal(blocks, inputs.q)
+    )
 
 
 def row_and_column_attention(inputs: Heads) -> Tensor:
@@ -98,22 +100,22 @@ def row_and_column_scores(inputs: Heads) -> tuple[Tensor, Tensor]:
     rows, columns = q.shape[2:4]
     in_row, in_column = (
         present[..., None, :],
-        turned(present)[..., None, :] & others(rows, q),
+        transpose(present)[..., None, :] & off_diagonal(rows, q),
     )
     if inputs.causal:
         in_row = in_row & triangle(columns, q)
         in_column = in_column & triangle(rows, q)
     along_row = hide(scores(q, k), in_row)
-    return along_row, turned(hide(scores(turned(q), turned(k)), in_column))
+    return along_row, transpose(hide(scores(transpose(q), transpose(k)), in_column))
 
 
 def row_and_column_sum(along_row: Tensor, along_column: Tensor, v: Tensor) -> Tensor:
     """Values of the own row and column, summed with their weights, (B, H, R, C, K)."""
-    return along_row @ v + turned(turned(along_column) @ turned(v))
+    return along_row @ v + transpose(transpose(along_column) @ transpose(v))
 
 
-def turned(x: Tensor) -> Tensor:
-    """(B, H, R, C, …) → (B, H, C, R, …)."""
+def transpose(x: Tensor) -> Tensor:
+    """A grid by columns, (B, H, R, C, …) → (B, H, C, R, …)."""
     return x.transpose(2, 3)
 
 
@@ -125,24 +127,15 @@ OfLevels = Callable[
 ]  # returns the given number of levels, from 0 on
 
 
-def _levels(tokens: int) -> int:
+def count_levels(tokens: int) -> int:
     """Number of levels that covers every token; sequences are padded to 2 to this power."""
     return max(1, (tokens - 1).bit_length())
-
-
-def plan_of_levels(of_levels: OfLevels) -> PlannedAttention:
-    """A query attends to its own block's sibling at each level."""
-    return PlannedAttention(
-        lambda inputs: sibling_attention(inputs, of_levels),
-        lambda tokens: 1 + _levels(tokens),
-        lambda tokens: 1 << _levels(tokens),
-    )
 
 
 def sibling_attention(inputs: Heads, of_levels: OfLevels) -> Tensor:
     """Attention of a sequence, (B, H, L, K) → (B, H, L, K)."""
     tokens = inputs.q.shape[2]
-    count = _levels(tokens)
+    count = count_levels(tokens)
     missing = (1 << count) - tokens
     if missing:
         inputs = inputs.map(lambda x: pad(x, (0, 0, 0, missing)))
@@ -244,27 +237,6 @@ def _siblings(x: Tensor) -> Tensor:
     return torch.unflatten(x, 2, (-1, 2)).flip(3).flatten(2, 3)
 
 
-def cluster_attention(inputs: Heads, options: ClusterOptions) -> Tensor:
-    """Attention by `inputs.clusters`, (B, H, L, K) → (B, H, L, K)."""
-    chunks, laid = in_chunks(inputs, options)
-    q, size = laid.q, chunks.size
-
-    def with_before(x: Tensor) -> Tensor:
-        """(B, H, P, S, …) → (B, H, P, 2 S, …), previous chunk first, zero if there is none."""
-        flat = pad(x.flatten(3), (0, 0, 0, 1))
-        before = flat.gather(
-            2, chunks.before[..., None].expand(-1, -1, -1, flat.shape[3])
-        )
-        return torch.cat([torch.unflatten(before, 3, tuple(x.shape[3:])), x], 3)
-
-    seen = with_before(laid.present)[..., None, :]
-    if inputs.causal:
-        own = torch.arange(2 * size, device=q.device) >= size
-        seen = seen & (~own | pad(triangle(size, q), (size, 0)))
-    weights = weigh(hide(scores(q, with_before(laid.k)), seen), inputs.dropout)
-    return chunks.collect(weights @ with_before(laid.v))
-
-
 class SparseFixedOptions(Section):
     """Options of sparse_fixed."""
 
@@ -274,57 +246,101 @@ class SparseFixedOptions(Section):
     )
 
 
+class SparseFixed(HeadsLayer):
+    """Attention to the own block, and to the last tokens of every other one."""
+
+    def size(self, tokens: int) -> tuple[int, int]:
+        blocks, size = blocks_of(tokens, self.options.span)
+        return blocks * size, size + min(self.options.last, size) * blocks
+
+    def attend(self, inputs: Heads) -> Tensor:
+        blocks = inputs.in_blocks(self.options.span)
+        return join_blocks(last_tokens_attention(blocks, self.options.last), inputs)
+
+
 class AxialOptions(Section):
     """Options of the grid."""
 
     columns: int = Field(default=64, ge=1, description="tokens per row")
 
 
-def _fixed(options: SparseFixedOptions) -> PlannedAttention:
-    def scores(blocks: int, size: int) -> int:
-        return size + min(options.last, size) * blocks
+class Axial(HeadsLayer):
+    """Attention to the own row and column of a grid."""
 
-    return plan_of_blocks(
-        partial(last_tokens_attention, last=options.last), options.span, scores
-    )
+    def size(self, tokens: int) -> tuple[int, int]:
+        rows, columns = blocks_of(tokens, self.options.columns)
+        return rows * columns, rows + columns
 
-
-_PLANS: dict[str, tuple[type[Section], Callable[[Any], PlannedAttention], str]] = {
-    "sparse_fixed": (SparseFixedOptions, _fixed, "L · (K + span + last · L / span)"),
-    "axial": (
-        AxialOptions,
-        lambda of: plan_of_blocks(
-            row_and_column_attention, of.columns, lambda rows, row: row + rows
-        ),
-        "L · (K + columns + L / columns)",
-    ),
-    "logsparse": (Section, lambda _: plan_of_levels(nearest_tokens), "L · K · log L"),
-    "logsparse_powers": (
-        Section,
-        lambda _: PlannedAttention(
-            power_attention, lambda tokens: 2 * tokens.bit_length()
-        ),
-        "L · K · log L",
-    ),
-}
+    def attend(self, inputs: Heads) -> Tensor:
+        grid = inputs.in_blocks(self.options.columns)
+        return join_blocks(row_and_column_attention(grid), inputs)
 
 
-def _build(part: str, shape: LayerShape, options: Any) -> nn.Module:
-    return PlannedLayer(shape, _PLANS[part][1](options))
+class LogSparse(HeadsLayer):
+    """Attention to the nearest token of each sibling of the dyadic blocks that contain a token."""
+
+    def size(self, tokens: int) -> tuple[int, int]:
+        levels = count_levels(tokens)
+        return 1 << levels, 1 + levels
+
+    def attend(self, inputs: Heads) -> Tensor:
+        return sibling_attention(inputs, nearest_tokens)
 
 
-def _routing(shape: LayerShape, options: ClusterOptions) -> nn.Module:
-    plan = plan_of_clusters(
-        cluster_attention, options, lambda tokens, chunks, size: 4 * size
-    )
-    return PlannedLayer(shape, plan, Centroids(shape, options.clusters, options.decay))
+class LogSparsePowers(HeadsLayer):
+    """Attention at distances that are powers of two."""
+
+    def size(self, tokens: int) -> tuple[int, int]:
+        return tokens, 2 * tokens.bit_length()
+
+    def attend(self, inputs: Heads) -> Tensor:
+        return power_attention(inputs)
 
 
-_ROUTING_COST = "(L + clusters · span) · (K + span) + L · clusters"
+class Routing(HeadsLayer):
+    """Attention within clusters of tokens: to the own chunk of the cluster and the previous one."""
+
+    def __init__(self, shape: LayerShape, options: ClusterOptions) -> None:
+        super().__init__(shape, options)
+        self.centroids = Centroids(shape, options.clusters, options.decay)
+
+    def size(self, tokens: int) -> tuple[int, int]:
+        chunks, size = most_chunks(tokens, self.options.clusters, self.options.span)
+        return chunks * size, 4 * size
+
+    def attend(self, inputs: Heads) -> Tensor:
+        chunks, laid = in_chunks(inputs, self.options)
+        q, size = laid.q, chunks.size
+
+        def with_before(x: Tensor) -> Tensor:
+            """(B, H, P, S, …) → (B, H, P, 2 S, …), previous chunk first, zero if there is none."""
+            flat = pad(x.flatten(3), (0, 0, 0, 1))
+            index = chunks.before[..., None].expand(-1, -1, -1, flat.shape[3])
+            before = torch.unflatten(flat.gather(2, index), 3, tuple(x.shape[3:]))
+            return torch.cat([before, x], 3)
+
+        seen = with_before(laid.present)[..., None, :]
+        if inputs.causal:
+            in_chunk = torch.arange(2 * size, device=q.device) >= size
+            seen = seen & (~in_chunk | pad(triangle(size, q), (size, 0)))
+        weights = weigh(hide(scores(q, with_before(laid.k)), seen), inputs.dropout)
+        return chunks.collect(weights @ with_before(laid.v))
+
+
 MECHANISMS = (
-    *(
-        Mechanism(one, of, partial(_build, one), cost)
-        for one, (of, _, cost) in _PLANS.items()
+    Mechanism(
+        "sparse_fixed",
+        SparseFixedOptions,
+        SparseFixed,
+        "L · (K + span + last · L / span)",
     ),
-    Mechanism("routing", ClusterOptions, _routing, _ROUTING_COST),
+    Mechanism("axial", AxialOptions, Axial, "L · (K + columns + L / columns)"),
+    Mechanism("logsparse", Section, LogSparse, "L · K · log L"),
+    Mechanism("logsparse_powers", Section, LogSparsePowers, "L · K · log L"),
+    Mechanism(
+        "routing",
+        ClusterOptions,
+        Routing,
+        "(L + clusters · span) · (K + span) + L · clusters",
+    ),
 )
