@@ -47,8 +47,8 @@ __all__ = [
 PatternAttention = Callable[..., Tensor]
 """Attention function of a block pattern, with the contract of `bigbird_attention`."""
 PATTERN_ATTENTIONS: Mapping[str, PatternAttention] = {
-    name: full_attention if name == "full" else bigbird_attention
-    for name in OF_PATTERNS
+    **dict.fromkeys(OF_PATTERNS, bigbird_attention),
+    "full": full_attention,
 }
 """Attention functions of block patterns, by name."""
 
@@ -62,11 +62,9 @@ class _Attentions(Mapping[str, PatternAttention | Mechanism]):
     """
 
     def __getitem__(self, name: str) -> PatternAttention | Mechanism:
-        return (
-            PATTERN_ATTENTIONS[name]
-            if name in PATTERN_ATTENTIONS
-            else known_mechanisms()[name]
-        )
+        if name in PATTERN_ATTENTIONS:
+            return PATTERN_ATTENTIONS[name]
+        return known_mechanisms()[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter((*PATTERN_ATTENTIONS, *sorted(known_mechanisms())))

@@ -103,7 +103,7 @@ def load_kernel() -> tuple[Kernel | None, str]:
 def _find_kernel() -> tuple[Kernel | None, str]:
     source = files("bigbird_dna.attention").joinpath("kernel.cpp").read_bytes()
     try:
-        return Kernel(load_library(source, _check)), ""
+        return Kernel(load_library(source, check_library)), ""
     except (BuildError, OSError, AttributeError) as error:
         reason = " ".join(str(error).split())
         log(
@@ -113,7 +113,7 @@ def _find_kernel() -> tuple[Kernel | None, str]:
         return None, reason
 
 
-def _check(library: ctypes.CDLL) -> None:
+def check_library(library: ctypes.CDLL) -> None:
     """Compare a new kernel with dense attention in values and gradients; `BuildError` if they differ."""
     kernel = Kernel(library)
     generator = torch.Generator().manual_seed(0)

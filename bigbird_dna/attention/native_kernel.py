@@ -7,6 +7,7 @@ stored in the order in which its matrix products read them.
 
 import ctypes
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,7 +47,7 @@ def address(x: Tensor) -> int:
 
 
 def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:
-    return [(name, kind) for name in names.split()]
+    return list(product(names.split(), [kind]))
 
 
 class _Array(ctypes.Structure):
@@ -385,40 +386,19 @@ class PackedLayer:
         for name, vector in vectors.items():
             wide = pad(vector.detach(), (0, -len(vector) % columns))
             self.tensors[name] = wide.contiguous()
-        addresses = {name: address(x) for name, x in self.tensors.items()}
-        self.weights = _Weights(up.in_features, up.out_features, norm.eps, **addresses)
-
-    def __call__(self, x: Tensor, turns: Rotation | None) -> None:
-        """Replace hidden states (B, L, D), float32 and contiguous, by those after the layer."""
-        batch, tokens, hidden = x.shape
-        heads, pattern, library = self.heads, self.pattern, self.library
-        if pattern is None or pattern.is_full(pattern.blocks(tokens)):
-            graph = one_block_graph(tokens, heads)
-        else:
-            graph = make_graph(pattern, pattern.blocks(tokens), heads, self.index)
-        length = np.array([tokens], np.int64)
-        shape = (1, heads, tokens, hidden // heads)
-        problem = graph_call(graph, shape, length, threads=1)
-        sizes = [
-            library.scratch_size(problem, 0),
-            library.layer_room(problem, self.weights),
-            tokens * heads,
-        ]
-        memory = torch.empty(sum(sizes), dtype=torch.float32, device="cpu")
-        scratch, room, lse = torch.split(memory, sizes)
-        problem.scratch, problem.lse = address(scratch), address(lse)
-        data = address(x), address(room)
-        library.layer(problem, self.weights, batch, *_angles(turns), *data)
+        self.weights = _Weights(up.in_features, up.out_features, norm.eps)
+        for name, x in self.tensors.items():
+            setattr(self.weights, name, address(x))
 
 
-class PackedLayers:
+class PackedLayers(NamedTuple):
     """All layers of an encoder for sequences of at most `longest` tokens, on one thread.
 
     The hidden states of a sequence depend neither on the others nor on their number, bit for bit.
     """
 
-    def __init__(self, layers: list[PackedLayer], longest: int) -> None:
-        self.layers, self.longest = layers, longest
+    layers: list[PackedLayer]
+    longest: int
 
     def take(self, x: Tensor, lengths: Tensor | None) -> bool:
         """Whether the layers can run these embeddings (B, L, D): no padding, one thread, no gradients."""
@@ -436,6 +416,26 @@ class PackedLayers:
     def run(self, x: Tensor, turns: Rotation | None) -> Tensor:
         """Hidden states (B, L, D) after all layers; `x` may be overwritten."""
         x = x.contiguous()
+        batch, tokens, hidden = x.shape
+        length = np.array([tokens], np.int64)
+        angles = _angles(turns)
         for layer in self.layers:
-            layer(x, turns)
+            heads, pattern, library = layer.heads, layer.pattern, layer.library
+            if pattern is None or pattern.is_full(pattern.blocks(tokens)):
+                graph = one_block_graph(tokens, heads)
+            else:
+                blocks = pattern.blocks(tokens)
+                graph = make_graph(pattern, blocks, heads, layer.index)
+            shape = (1, heads, tokens, hidden // heads)
+            problem = graph_call(graph, shape, length, threads=1)
+            sizes = [
+                library.scratch_size(problem, 0),
+                library.layer_room(problem, layer.weights),
+                tokens * heads,
+            ]
+            memory = torch.empty(sum(sizes), dtype=torch.float32, device="cpu")
+            scratch, room, lse = torch.split(memory, sizes)
+            problem.scratch, problem.lse = address(scratch), address(lse)
+            data = address(x), address(room)
+            library.layer(problem, layer.weights, batch, *angles, *data)
         return x

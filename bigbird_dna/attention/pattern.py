@@ -67,17 +67,10 @@ class Pattern:
     def __post_init__(self) -> None:
         if self.block_size < 1:
             raise ValueError(f"block_size must be at least 1, not {self.block_size}")
-        for name in (
-            "global_blocks",
-            "window_blocks",
-            "random_blocks",
-            "seed",
-            "num_global_tokens",
-        ):
-            if getattr(self, name) < 0:
-                raise ValueError(
-                    f"{name} must not be negative, got {getattr(self, name)}"
-                )
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value < 0:
+                raise ValueError(f"{field.name} must not be negative, got {value}")
         if self.seed >= 1 << 63:  # operators take 64-bit integers
             raise ValueError(f"seed must be below 2^63, got {self.seed}")
         if self.window_blocks and self.window_blocks % 2 == 0:
@@ -102,11 +95,8 @@ class Pattern:
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[int]) -> "Pattern":
-        """Inverse of `as_numbers`."""
-        size, globals_, window, random, seed, causal, extra, huggingface = numbers
-        return cls(
-            size, globals_, window, random, seed, bool(causal), extra, bool(huggingface)
-        )
+        """Inverse of `as_numbers`; the pattern is equal, with 0 and 1 for its booleans."""
+        return cls(*numbers)  # type: ignore[arg-type]
 
     @property
     def first_block_count(self) -> int:
@@ -149,15 +139,30 @@ class Pattern:
     def random_ids(self, blocks: int, heads: int, layer: int = 0) -> Ints:
         """The random blocks of every query block, (H, Q, r), in the order drawn; read-only. Unused entries,
         the same number for every head, are -1: where fewer than r blocks remain, and in full rows."""
-        if self.huggingface:
-            return _frozen(np.full((heads, blocks, 0), -1, dtype=np.int32))
-        taken = np.sort(self._fixed(blocks), axis=1)  # (Q, g + w), with -1 first
+        width = 0 if self.huggingface else self.random_blocks
+        chosen = np.full((heads, blocks, width), -1, dtype=np.int32)
+        if width == 0:
+            return _frozen(chosen)
         remaining = self._remaining(blocks)
-        wanted = np.minimum(remaining, self.random_blocks)
-        chosen = np.full((heads, blocks, self.random_blocks), -1, dtype=np.int32)
+        count = np.minimum(remaining, width)
+        taken = np.sort(self._fixed(blocks), axis=1)  # (Q, g + w), with -1 first
         for head in range(heads):
-            words = _words(self, blocks, layer, head)
-            ranks = _draw(remaining, wanted, words)
+            # The words of a causal row do not depend on the number of later rows.
+            stream = (layer, head) if self.causal else (layer, head, blocks)
+            seed = np.random.SeedSequence(self.seed, spawn_key=stream)
+            shape = (blocks, width) if self.causal else (width, blocks)
+            words = np.random.PCG64(seed).random_raw(shape) >> np.uint64(32)
+            words = words.T if self.causal else words
+            # Floyd's algorithm draws `count` distinct ranks below `remaining`, uniformly.
+            ranks = np.full((blocks, width), -1, dtype=np.int64)
+            for step in range(width):
+                last = remaining - count + step
+                # Scaling 32 random bits by multiplication is uniform to within (last + 1) / 2**32.
+                scaled = words[step] * (last + 1).astype(np.uint64)
+                candidate = (scaled >> np.uint64(32)).astype(np.int64)
+                repeated = (ranks[:, :step] == candidate[:, None]).any(axis=1)
+                drawn = np.where(repeated, last, candidate)
+                ranks[:, step] = np.where(step < count, drawn, -1)
             # A rank counts remaining blocks; skip the taken ones in ascending order.
             ids = ranks.copy()
             for column in taken.T:
@@ -189,12 +194,10 @@ class Pattern:
         globals_ = self.global_ids(blocks)
         rows = np.arange(blocks)[:, None]
         reach = self.window_blocks // 2
-        if self.causal:
-            offsets = np.arange(-reach, 1)
-        else:
-            offsets = (
-                np.arange(-reach, reach + 1) if self.window_blocks else np.arange(0)
-            )
+        after = 0 if self.causal else reach
+        offsets = np.arange(-reach, after + 1)
+        if not self.window_blocks and not self.causal:  # not even the own block
+            offsets = offsets[:0]
         window = rows + offsets
         outside = (window < 0) | (window >= blocks) | np.isin(window, globals_)
         window = np.where(outside, -1, window)
@@ -258,40 +261,6 @@ class Pattern:
             repeated = rows.repeat(self.block_size)[:tokens]
             counts[:, repeated, : self.block_size] *= self.first_block_count
         return counts
-
-
-def _words(
-    pattern: Pattern, blocks: int, layer: int, head: int
-) -> npt.NDArray[np.uint64]:
-    """Random words below 2**32, one per random block of each row, (r, Q)."""
-    width = pattern.random_blocks
-    # The words of a causal row do not depend on the number of later rows.
-    stream = (layer, head) if pattern.causal else (layer, head, blocks)
-    shape = (blocks, width) if pattern.causal else (width, blocks)
-    source = np.random.PCG64(np.random.SeedSequence(pattern.seed, spawn_key=stream))
-    words: npt.NDArray[np.uint64] = source.random_raw(shape) >> np.uint64(32)
-    return words.T if pattern.causal else words
-
-
-def _draw(
-    remaining: npt.NDArray[np.int64],
-    wanted: npt.NDArray[np.int64],
-    words: npt.NDArray[np.uint64],
-) -> npt.NDArray[np.int64]:
-    """For each row, draw `wanted` distinct ranks below `remaining`, uniformly (Floyd's algorithm), (Q, r)."""
-    width = len(words)
-    ranks = np.full((len(remaining), width), -1, dtype=np.int64)
-    for step in range(width):
-        last = remaining - wanted + step
-        # Scaling 32 random bits by multiplication is uniform to within (last + 1) / 2**32.
-        candidate = (
-            (words[step] * (last + 1).astype(np.uint64)) >> np.uint64(32)
-        ).astype(np.int64)
-        repeated = (ranks[:, :step] == candidate[:, None]).any(axis=1)
-        ranks[:, step] = np.where(
-            step < wanted, np.where(repeated, last, candidate), -1
-        )
-    return ranks
 
 
 def _frozen(array: Ints) -> Ints:

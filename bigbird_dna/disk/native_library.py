@@ -13,6 +13,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -122,8 +123,8 @@ def processor() -> str:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:  # not Linux
         return platform.platform() + platform.processor()
-    names = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU part")
-    properties = {line for line in text.splitlines() if line.startswith(names)}
+    names = "vendor_id|cpu family|model|flags|Features|CPU part"
+    properties = set(re.findall(rf"^(?:{names}).*", text, re.MULTILINE))
     return "\n".join([platform.machine(), *sorted(properties)])
 
 

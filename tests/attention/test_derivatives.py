@@ -66,7 +66,7 @@ def quiet() -> Iterator[None]:
         "dense",
         "blocked",
         "native",
-        "flex",
+        pytest.param("flex", marks=pytest.mark.slow),  # compiles a kernel
         "auto",
         "full",
         "masked",

@@ -69,7 +69,7 @@ def indices(
 
 
 @given(PROBLEMS, st.booleans(), st.integers(1, 16))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_tiles_hold_the_pattern_token_by_token(
     problem: Problem, own: bool, size: int
 ) -> None:
@@ -114,7 +114,7 @@ def test_no_tile_lies_past_the_end() -> None:
 
 
 @given(PROBLEMS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_reverse_lists_are_torchs(problem: Problem) -> None:
     pattern, (_, heads, tokens, _), lengths, layer = problem
     made = tiles.make_tiles(call_of(pattern, lengths, heads, tokens, layer), 8, True)
@@ -234,7 +234,7 @@ def kind(**changes: object) -> flex.Kind:
         st.booleans(),
     ),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_trial_lengths_are_near_the_real_one_and_share_no_size(
     block: int, size: int, extra: int, heads: int, rows: str, tokens: int, parts: bool
 ) -> None:

@@ -229,7 +229,7 @@ DROPPING = quick(
 )
 
 
-@pytest.mark.parametrize("name", [*DROPPING, *ROUTES])
+@pytest.mark.parametrize("name", [*DROPPING, "auto", "blocked", "full"])
 def test_dropout_is_reproducible_and_unbiased_with_exact_gradients(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -570,7 +570,8 @@ def test_no_tensor_is_larger_than_the_memory_that_is_allowed(
     name: str, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The choice of many buckets and clusters, which is made before all else, is cut as well."""
-    shape, width, allowed = (4, 8, 130), 16, 1 << 18
+    shape, width = (2, 4, 130), 16
+    allowed = 1 << (18 if name in (*ROUTED, "performer", "reformer") else 16)
     options = known(name, span=8, columns=8, chunk=8, clusters=256, buckets=256)
     module = build(name, causal, shape[1], width, **options).float()
     whole, _ = run(name, module, *shape, width)

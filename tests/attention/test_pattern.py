@@ -34,7 +34,7 @@ def literal_sets(pattern: Pattern, blocks: int) -> tuple[set[int], list[set[int]
 
 
 @given(PATTERNS, st.integers(1, 40), st.integers(1, 3), st.integers(0, 5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_rows_hold_what_the_definition_says(
     pattern: Pattern, blocks: int, heads: int, layer: int
 ) -> None:
@@ -185,7 +185,7 @@ def test_contradictory_sizes_are_refused(values: dict[str, int]) -> None:
     st.sampled_from([0, 1, 3, 5]),
     st.integers(0, 3),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_causal_rows_depend_on_nothing_that_follows(
     tokens: int, g: int, w: int, r: int
 ) -> None:

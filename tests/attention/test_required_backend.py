@@ -27,7 +27,7 @@ SPARSE = Pattern(
     block_size=8, global_blocks=1, window_blocks=3, random_blocks=1, seed=1
 )
 LONG, SHORT, FULL = (
-    2048,
+    600,
     60,
     24,
 )  # tokens: sparse; few enough for a mask; every block attends to every block

@@ -75,7 +75,7 @@ PROBLEMS = problems(st.sampled_from([1, 2, 3, 4, 8]), most=70)
 
 
 @given(PROBLEMS, st.sampled_from([1, 300, 1 << 18]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_routes_equal_the_oracle_in_double(problem: Problem, chunk: int) -> None:
     """Random patterns, lengths no multiple of the block or below the pattern's size, small chunks."""
     pattern, shape, lengths, layer = problem
@@ -268,9 +268,9 @@ def test_what_inference_caches_serves_training() -> None:
 @pytest.mark.filterwarnings(
     "ignore::bigbird_dna.attention.RouteWarning"
 )  # where there is no compiler
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("route", ["auto", "blocked", "dense", "native"])
-@pytest.mark.parametrize(("tokens", "size"), [(20, 8), (100, 8), (700, 8), (900, 100)])
+@pytest.mark.parametrize(("tokens", "size"), [(20, 8), (100, 8), (600, 8), (600, 100)])
 def test_the_past_is_bitwise_independent_of_the_future(
     tokens: int, size: int, route: Route, dtype: torch.dtype
 ) -> None:
@@ -314,7 +314,7 @@ def test_the_past_is_bitwise_independent_of_the_future(
     st.booleans(),
     st.booleans(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_relative_positions_agree_with_the_oracle(
     pattern: Pattern, tokens: int, radius: int, owned: bool, padded: bool
 ) -> None:
