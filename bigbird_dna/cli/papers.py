@@ -165,18 +165,19 @@ def prepare(
 
     Records come from files, from a public data set (requires network access), or are generated.
     """
+    from bigbird_dna.papers.nlp.config import read_config
     from bigbird_dna.papers.nlp.task import open_task
 
-    opened = open_task(config, overrides, task)
+    opened = open_task(read_config(config, overrides or ()), task)
     opened.prepare(output or opened.paths.data)
 
 
 @nlp.command(
-    "pretrain",
+    "train",
     cls=PlainHelp,
-    epilog="Example: bigbird-dna nlp pretrain workflow/config/nlp.yaml --task text",
+    epilog="Example: bigbird-dna nlp train workflow/config/nlp.yaml --task imdb",
 )
-def pretrain(
+def train_task(
     config: TextConfig,
     task: TaskName,
     overrides: Overrides = None,
@@ -187,56 +188,16 @@ def pretrain(
     threads: Threads = None,
     require_backend: RequireBackend = None,
 ) -> None:
-    """Pretrain on the documents of a pretraining task; resumes and stops like pretrain."""
+    """Pretrain or fine-tune a model on the records of a task; resumes and stops like pretrain."""
+    from bigbird_dna.papers.nlp.config import read_config
     from bigbird_dna.papers.nlp.task import open_task
     from bigbird_dna.training.task import train
 
-    opened = open_task(config, overrides, task)
-    if opened.kind != "pretraining":
-        raise UsageError(
-            f"--task {task!r} has kind {opened.kind}: use `bigbird-dna nlp finetune`"
-        )
+    opened = open_task(read_config(config, overrides or ()), task)
+    output = output or opened.paths.model
+    checkpoints = checkpoints or opened.paths.checkpoints
     with training(device, time_limit, threads, require_backend) as world:
-        train(
-            opened,
-            output or opened.paths.model,
-            checkpoints or opened.paths.checkpoints,
-            world,
-        )
-
-
-@nlp.command(
-    "finetune",
-    cls=PlainHelp,
-    epilog="Example: bigbird-dna nlp finetune workflow/config/nlp.yaml --task imdb",
-)
-def finetune(
-    config: TextConfig,
-    task: TaskName,
-    overrides: Overrides = None,
-    output: NewTextModel = None,
-    checkpoints: TextCheckpoints = None,
-    time_limit: TimeLimit = None,
-    device: Device = "auto",
-    threads: Threads = None,
-    require_backend: RequireBackend = None,
-) -> None:
-    """Fine-tune on a task of kind classification, qa or summaries; resumes and stops like pretrain."""
-    from bigbird_dna.papers.nlp.task import open_task
-    from bigbird_dna.training.task import train
-
-    opened = open_task(config, overrides, task)
-    if opened.kind == "pretraining":
-        raise UsageError(
-            f"--task {task!r} has kind pretraining: use `bigbird-dna nlp pretrain`"
-        )
-    with training(device, time_limit, threads, require_backend) as world:
-        train(
-            opened,
-            output or opened.paths.model,
-            checkpoints or opened.paths.checkpoints,
-            world,
-        )
+        train(opened, output, checkpoints, world)
 
 
 @nlp.command(
@@ -267,10 +228,11 @@ def predict(
     from bigbird_dna.attention import required_backend
     from bigbird_dna.disk.outputs import check_output
     from bigbird_dna.model.inference import cpu_threads
+    from bigbird_dna.papers.nlp.config import read_config
     from bigbird_dna.papers.nlp.task import open_task
 
     check_at_least_one({"--batch-size": batch_size})
-    opened = open_task(config, overrides, task)
+    opened = open_task(read_config(config, overrides or ()), task)
     model = model or opened.paths.model
     records = records or opened.paths.split("test")
     output = output or opened.paths.predictions
@@ -310,9 +272,10 @@ def evaluate(
     from bigbird_dna.disk.atomic import write_json
     from bigbird_dna.disk.outputs import check_output
     from bigbird_dna.model.inference import cpu_threads
+    from bigbird_dna.papers.nlp.config import read_config
     from bigbird_dna.papers.nlp.task import open_task
 
-    opened = open_task(config, overrides, task)
+    opened = open_task(read_config(config, overrides or ()), task)
     records = records or opened.paths.split("test")
     output = output or opened.paths.evaluation
     if opened.kind == "pretraining":

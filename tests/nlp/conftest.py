@@ -11,8 +11,8 @@ import torch
 import yaml
 from torch import nn
 
-from bigbird_dna.papers.nlp.initialization import learn_tokenizer
-from bigbird_dna.papers.nlp.loading import LIBRARIES
+from bigbird_dna.papers.nlp.initialization import train_tokenizer
+from bigbird_dna.papers.nlp.task import LIBRARIES
 from bigbird_dna.tokens.text import JsonTokenizer
 from tests.cli.command import Run, refused
 from tests.golden.messages import message
@@ -34,7 +34,7 @@ THEIR_SIZES: dict[str, Any] = dict(
 @pytest.fixture(scope="session")
 def text_tokenizer() -> JsonTokenizer:
     """A byte-pair encoding of a few sentences."""
-    return learn_tokenizer([TEXT] * 3, 340)
+    return train_tokenizer([TEXT] * 3, 340)
 
 
 Write = Callable[..., Path]

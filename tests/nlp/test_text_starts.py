@@ -22,16 +22,16 @@ from bigbird_dna.papers.nlp.config import (
     TextStartConfig,
     parse_config,
 )
+from bigbird_dna.papers.nlp.data import installed_documents
 from bigbird_dna.papers.nlp.initialization import (
     TextStart,
     make_text_start,
     open_tokenizer,
     write_bigbird,
 )
-from bigbird_dna.papers.nlp.loading import installed_documents
 from bigbird_dna.papers.nlp.pretraining import (
     character_ngram,
-    characters,
+    token_widths,
     tokenize_records,
 )
 from bigbird_dna.tokens.interface import TextPieces
@@ -258,8 +258,8 @@ def test_random_weights_learn_a_tokenizer_that_gives_every_text_back() -> None:
     ("change", "named"),
     [
         ({"model_type": "bert"}, "'bert'"),
-        ({"pad_token_id": "one"}, "pad_token_id 'one'"),
-        ({"pad_token_id": 400}, 130),
+        ({"pad_token_id": "one"}, "'pad_token_id'"),
+        ({"pad_token_id": 400}, "cannot be loaded"),
         (None, "config.json"),
     ],
 )
@@ -290,16 +290,16 @@ def test_characters_of_tokens_add_up_to_the_text(
         assert found.widths[start:end].sum() == len(text)
     # "é" is two bytes: the first of its tokens has the character.
     pieces = text_tokenizer.text_pieces("é")
-    assert characters(pieces, 1).tolist() == [1] + [0] * (len(pieces.ids) - 1)
+    assert token_widths(pieces, 1).tolist() == [1] + [0] * (len(pieces.ids) - 1)
 
 
 def test_white_space_that_a_tokenizer_leaves_out_is_counted() -> None:
     # As WordPiece gives "ab  cd ": nothing for spaces.
     pieces = TextPieces(np.array([5, 6], np.int32), np.array([0, 4]), np.array([2, 6]))
-    assert characters(pieces, 7).tolist() == [2, 5]
+    assert token_widths(pieces, 7).tolist() == [2, 5]
     empty = np.zeros(0, np.int64)
     assert (
-        characters(TextPieces(empty.astype(np.int32), empty, empty), 0).tolist() == []
+        token_widths(TextPieces(empty.astype(np.int32), empty, empty), 0).tolist() == []
     )
 
 
@@ -310,7 +310,7 @@ def test_pieces_of_a_sentencepiece_model_say_their_characters(tmp_path: Path) ->
     text = "the é cat ☃ sat"
     pieces = tokenizer.text_pieces(text)
     assert pieces.ids.tolist() == tokenizer.encode(text).tolist()
-    assert characters(pieces, len(text)).sum() == len(text)
+    assert token_widths(pieces, len(text)).sum() == len(text)
     for begin, end, index in zip(pieces.starts, pieces.ends, pieces.ids, strict=True):
         piece = tokenizer.pieces[index].replace("▁", " ").strip()
         assert index == tokenizer.unk_id or text[begin:end].strip() == piece
@@ -395,7 +395,7 @@ def test_pretraining_on_text_from_its_records_to_figures(
             },
         }
     )
-    done(run, config, "mlm", "prepare", "pretrain", "evaluate")
+    done(run, config, "mlm", "prepare", "train", "evaluate")
     home = tmp_path / "results/mlm"
     found = figures(home)
     metrics = json.loads((home / "model/metrics.json").read_text())

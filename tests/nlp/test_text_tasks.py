@@ -14,7 +14,6 @@ import torch
 from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.errors import DataError
 from bigbird_dna.model.directory import load
-from bigbird_dna.papers.nlp.answers.public import read_public
 from bigbird_dna.papers.nlp.classification import (
     class_metrics,
     score_metrics,
@@ -27,16 +26,20 @@ from bigbird_dna.papers.nlp.config import (
     parse_config,
     read_config,
 )
-from bigbird_dna.papers.nlp.loading import PLACES, SPEAKERS, generate_documents, some_of
+from bigbird_dna.papers.nlp.data import (
+    PLACES,
+    SPEAKERS,
+    generate_documents,
+    select_some,
+)
+from bigbird_dna.papers.nlp.public import read_public
 from bigbird_dna.papers.nlp.records import (
-    LONGEST_LINE,
     ClassificationRecord,
-    Kind,
     QuestionRecord,
     TextRecord,
     read_records,
 )
-from bigbird_dna.papers.nlp.task import TextTask, find_task
+from bigbird_dna.papers.nlp.task import TextTask, open_task
 from bigbird_dna.tokens.text import JsonTokenizer
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
@@ -60,7 +63,7 @@ def test_a_classification_from_its_records_to_the_page(
     run: Run, write: Write, tmp_path: Path
 ) -> None:
     config = write(far=FAR)
-    done(run, config, "far", "prepare", "finetune", "predict", "evaluate")
+    done(run, config, "far", "prepare", "train", "predict", "evaluate")
     home = tmp_path / "results/far"
     predicted = read_lines(home / "predictions.jsonl")
     assert [one["id"] for one in predicted] == [str(number) for number in range(1, 9)]
@@ -82,12 +85,12 @@ def test_a_stopped_training_goes_on_to_the_same_bits(
     run: Run, write: Write, tmp_path: Path, task: dict[str, Any]
 ) -> None:
     config, model = write(a=task), tmp_path / "results/a/model"
-    done(run, config, "a", "prepare", "finetune")
+    done(run, config, "a", "prepare", "train")
     weights = (model / "model.safetensors").read_bytes()
     model.rename(tmp_path / "first")
     stopped = run(
         "nlp",
-        "finetune",
+        "train",
         config,
         "--task",
         "a",
@@ -100,7 +103,7 @@ def test_a_stopped_training_goes_on_to_the_same_bits(
     assert stopped.code == 75 and f"stopped after step 1 of {steps}" in stopped.err, (
         stopped.err
     )
-    again = run("nlp", "finetune", config, "--task", "a", "--threads", 1)
+    again = run("nlp", "train", config, "--task", "a", "--threads", 1)
     assert again.code == 0 and "resuming at step 1" in again.err
     assert (model / "model.safetensors").read_bytes() == weights
 
@@ -116,7 +119,7 @@ def test_scores_are_learnt_and_judged_by_correlations(
     config = write(
         sts={**FAR, "data": {"files": files}, "regression": True, "published": {}}
     )
-    done(run, config, "sts", "prepare", "finetune", "predict", "evaluate")
+    done(run, config, "sts", "prepare", "train", "predict", "evaluate")
     home = tmp_path / "results/sts"
     assert (
         set(figures(home)) == {"pearson", "spearman", "records"}
@@ -139,13 +142,11 @@ def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> No
     home = tmp_path / "results/far"
     mistake(run, 2, "prepare", config, "near", "near", "far, text")
     mistake(run, 2, "prepare", config, "text", "data.generated")
-    mistake(run, 2, "pretrain", config, "far", "finetune")
-    mistake(run, 2, "finetune", config, "text", "pretrain")
-    mistake(run, 1, "finetune", config, "far", "train.jsonl")
+    mistake(run, 1, "train", config, "far", "train.jsonl")
     done(run, config, "far", "prepare")
     said = ({"id": str(n), "label": "mother harbour"} for n in range(1, 9))
     write_lines(home / "predictions.jsonl", *said)
-    for command in ("finetune", "evaluate"):
+    for command in ("train", "evaluate"):
         named = (
             "mother harbor",
             "father harbour, father mountain, mother harbour, mother mountain",
@@ -154,7 +155,7 @@ def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> No
     right = ("--set", "tasks.far.positive=mother harbour")
     done(run, config, "far", "evaluate", more=right)
     assert figures(home)["f1"] == pytest.approx(0.4)  # two of eight are of that class
-    done(run, config, "far", "finetune", more=right)
+    done(run, config, "far", "train", more=right)
     assert "f1" in json.loads((home / "model/metrics.json").read_text())
 
 
@@ -196,7 +197,7 @@ def test_a_fault_of_a_task_is_one_sentence(
     done(run, config, "a", "prepare")
     for split in ("train", "valid") if rows else ():
         write_lines(home / f"data/{split}.jsonl", *rows)
-    mistake(run, 1 if rows else 2, "finetune", config, "a", *named, key=key)
+    mistake(run, 1 if rows else 2, "train", config, "a", *named, key=key)
     assert not (home / "model").exists()
 
 
@@ -277,29 +278,29 @@ def test_rows_of_public_data_sets_become_records(
     row: dict[str, Any], record: dict[str, Any]
 ) -> None:
     config = read_config(REPOSITORY / "workflow/config/nlp.yaml")
-    task = find_task(config, "xsum" if record is SUMMARY else "imdb")
-    assert task.record(row) == record
+    task = open_task(config, "xsum" if record is SUMMARY else "imdb")
+    assert task.convert(row) == record
     if record is SUMMARY:
         assert (
-            task.record(
+            task.convert(
                 {key: " " if value == "s" else value for key, value in row.items()}
             )
             is None
         )
         with fails(DataError):
-            task.record({key: value for key, value in row.items() if value != "s"})
+            task.convert({key: value for key, value in row.items() if value != "s"})
 
 
 def test_what_is_watched_of_a_sorted_file_has_all_classes() -> None:
     records = [f"{label}{n}" for label in "ab" for n in range(100)]
-    watched = some_of(records, 40)
+    watched = select_some(records, 40)
     assert len({*watched}) == 40 and watched == sorted(watched, key=records.index)
     assert 10 < sum(one[0] == "a" for one in watched) < 30
-    assert watched == some_of(records, 40)  # in every training
-    assert some_of(records, 200) == some_of(records, 999) == records
+    assert watched == select_some(records, 40)  # in every training
+    assert select_some(records, 200) == select_some(records, 999) == records
     # Nor does it fall in step with files that have their classes in turn.
     turns = [n % 4 for n in range(200)]
-    assert {*some_of(turns, 100)} == {0, 1, 2, 3}
+    assert {*select_some(turns, 100)} == {0, 1, 2, 3}
 
 
 def test_the_paper_counts_in_epochs_and_shares() -> None:
@@ -373,7 +374,7 @@ def test_bigbird_joins_two_far_facts_and_windows_alone_dont(
     accuracy = {}
     config, commands = (
         REPOSITORY / "workflow/config/nlp.yaml",
-        ("prepare", "finetune", "predict", "evaluate"),
+        ("prepare", "train", "predict", "evaluate"),
     )
     for task in ("far", "far-window"):
         done(run, config, task, *commands, more=("--set", f"results={tmp_path}"))
@@ -383,8 +384,8 @@ def test_bigbird_joins_two_far_facts_and_windows_alone_dont(
     assert abs(accuracy["far-window"] - 0.25) < 4 * (0.25 * 0.75 / 400) ** 0.5
 
 
-def task_of(kind: Kind, **data: Any) -> TextTask[Any, Any, Any]:
-    return find_task(parse_config({"tasks": {"a": {"kind": kind, "data": data}}}), "a")
+def task_of(kind: str, **data: Any) -> TextTask:
+    return open_task(parse_config({"tasks": {"a": {"kind": kind, "data": data}}}), "a")
 
 
 QUESTION: dict[str, Any] = {
@@ -434,7 +435,6 @@ FAULTY: list[tuple[Any, Any, str]] = [
     ),
     (ClassificationRecord, b'{"text": "a", "score": NaN}\n', "line 1: not JSON: NaN"),
     (ClassificationRecord, b'{"text": "\xff"}\n', "line 1"),
-    (ClassificationRecord, b"x" * (LONGEST_LINE + 1), "line 1"),
     (
         QuestionRecord,
         QUESTION | {"answers": [{"text": "Ada", "paragraph": 1}]},
@@ -460,8 +460,7 @@ FAULTY: list[tuple[Any, Any, str]] = [
         "record 1: not a row of hotpotqa: key 'context' is missing",
     ),
     ("triviaqa", b"[]", "Data"),
-    ("wikihop", PUBLIC[:-9].encode(), "record 1"),
-    ("wikihop", f"{PUBLIC[:-1]},,{{".encode(), "record 2"),
+    ("wikihop", PUBLIC[:-9].encode(), "not readable as JSON"),
     ("wikihop", [{**WIKIHOP, "query": 3}], "record 1: not a row of wikihop"),
     ("wikihop", [{**WIKIHOP, "supports": []}], "record 1: paragraphs"),
     ("natural_questions", {"a": 1}, "record 1: not a row of natural_questions"),
@@ -597,10 +596,14 @@ def test_other_parts_of_splits_are_refused(name: str) -> None:
     ("kind", "given", "named"),
     [
         ("summaries", [{"id": "1", "summary": "a"}], "'2'"),
-        ("summaries", [{"id": "1", "summary": "a"}] * 2, "line 2: record '1'"),
+        (
+            "summaries",
+            [{"id": "1", "summary": "a"}] * 2,
+            "record '1' is predicted twice",
+        ),
         ("summaries", [{"id": "1"}], "line 1"),
         ("summaries", [{"id": n, "summary": "a"} for n in "123"], "'3'"),
-        ("classification", [{"id": "1", "label": None}], "line 1"),
+        ("classification", [{"id": "1", "label": None}], "line 1: label"),
         ("classification", [{"id": "1", "label": 3}], "line 1: label"),
         (
             "classification",
@@ -614,7 +617,7 @@ def test_other_parts_of_splits_are_refused(name: str) -> None:
     ids=[*"abcdefghij"],
 )
 def test_predictions_that_do_not_fit_are_told(
-    tmp_path: Path, kind: Kind, given: list[dict[str, Any]], named: str
+    tmp_path: Path, kind: str, given: list[dict[str, Any]], named: str
 ) -> None:
     known: dict[str, Any] = {
         "summaries": {"document": "a", "summary": "b"},

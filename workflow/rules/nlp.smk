@@ -71,11 +71,10 @@ rule nlp_train:
         mem_mb=growing(32000),
         runtime=2880,
     params:
-        command=lambda wildcards: "pretrain" if wildcards.task in PRETRAINED else "finetune",
         limit=time_limit,
         device=device,
     shell:
-        "bigbird-dna nlp {params.command:q} {input.config:q} --task {wildcards.task:q} -o {output:q}"
+        "bigbird-dna nlp train {input.config:q} --task {wildcards.task:q} -o {output:q}"
         " {params.limit:q} --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -98,11 +98,9 @@ class DataConfig(Section):
     installed: InstalledConfig | None = field(None, "installed text, for pretraining")
 
     def _faults(self) -> Iterator[str]:
-        given = [
-            key for key in type(self).model_fields if getattr(self, key) is not None
-        ]
-        if len(given) != 1:
-            yield f"give exactly one of files, hub, generated, installed, not {' and '.join(given) or 'none'}"
+        sources = list(self.model_dump(exclude_none=True))
+        if len(sources) != 1:
+            yield f"give exactly one of files, hub, generated, installed, not {' and '.join(sources) or 'none'}"
 
 
 class TextStartConfig(Section):
@@ -151,14 +149,14 @@ class TextTrainingConfig(TrainingConfig):
             optimizer = optimizer.model_copy(
                 update={"warmup_steps": round(self.warmup_share * steps)}
             )
-        found = self.model_copy(update={"steps": steps, "optimizer": optimizer})
+        config = self.model_copy(update={"steps": steps, "optimizer": optimizer})
         try:
-            found.check_steps()
+            config.check_steps()
         except ValueError as error:
             raise ConfigError(
                 f"training.{error} (epochs {self.epochs}, records {count})"
             ) from None
-        return found
+        return config
 
 
 class RecordsTrainingConfig(TextTrainingConfig):
@@ -183,19 +181,15 @@ class TextTaskConfig(Section):
     )
 
     @field_serializer("start", "encoder", mode="wrap")
-    def _as_given(
+    def _set_keys(
         self, section: Section, dump: SerializerFunctionWrapHandler
     ) -> dict[str, Any]:
-        # With a model, only the given keys count, and a copy must not contain more. With random weights, all
-        # keys of the encoder are stored with their current defaults.
+        # With a model, only the keys that were set count, and a copy must not contain more. With random
+        # weights, all keys of the encoder are stored with their current defaults.
         values: dict[str, Any] = dump(section)
         if isinstance(section, EncoderConfig) and self.start.model is None:
             return values
-        return {
-            key: value
-            for key, value in values.items()
-            if key in section.model_fields_set
-        }
+        return {key: values[key] for key in values if key in section.model_fields_set}
 
 
 class TextPretrainingConfig(PretrainingConfig, TextTrainingConfig):
@@ -274,16 +268,14 @@ class AnswersTaskConfig(TextTaskConfig):
     training: RecordsTrainingConfig = RecordsTrainingConfig()
 
     def _faults(self) -> Iterator[str]:
-        given, extra = (
-            f"question_tokens {self.question_tokens}",
-            self.encoder.num_global_tokens,
-        )
+        question = f"question_tokens {self.question_tokens}"
+        extra = self.encoder.num_global_tokens
         if self.length > self.encoder.max_length:
             yield f"length {self.length}: must be at most encoder.max_length {self.encoder.max_length}"
         if self.question_tokens + LEAST_CONTEXT > self.length:
-            yield f"{given}: leaves no room in length {self.length}"
+            yield f"{question}: leaves no room in length {self.length}"
         if extra and self.question_tokens + 8 > extra:
-            yield f"{given}: leaves none of the encoder.num_global_tokens {extra} for paragraphs"
+            yield f"{question}: leaves none of the encoder.num_global_tokens {extra} for paragraphs"
         if self.public and (self.form == "span" or self.data.files is None):
             yield "public needs data.files, and a form other than span"
         if self.unanswerable and self.form != "span":
@@ -361,13 +353,13 @@ class SummariesTrainingConfig(RecordsTrainingConfig):
         """Raise `ValueError` if the stages on shorter documents take all steps."""
         check_curriculum(self.length_curriculum, self.steps)
 
-    def tokens_at(self, step: int, whole: int) -> int:
-        """Return the document tokens at a step (from 0), if documents finally have `whole` tokens."""
+    def tokens_at(self, step: int, final: int) -> int:
+        """Return the document tokens at a step (from 0), if documents have `final` tokens in the end."""
         for stage in self.length_curriculum:
             if step < stage.steps:
-                return min(stage.tokens, whole)
+                return min(stage.tokens, final)
             step -= stage.steps
-        return whole
+        return final
 
 
 class SummariesTaskConfig(TextTaskConfig):
@@ -412,35 +404,20 @@ class TextPaths:
     """Paths of a task's files, below `results` and the task's name."""
 
     def __init__(self, results: Path, name: str) -> None:
-        home = results / name
-        self.data, self.model, self.checkpoints = (
-            home / "data",
-            home / "model",
-            home / "checkpoints",
-        )
-        self.predictions, self.evaluation = (
-            home / "predictions.jsonl",
-            home / "evaluation.json",
-        )
+        directory = results / name
+        self.data = directory / "data"
+        self.model = directory / "model"
+        self.checkpoints = directory / "checkpoints"
+        self.predictions = directory / "predictions.jsonl"
+        self.evaluation = directory / "evaluation.json"
 
     def split(self, split: str) -> Path:
         return self.data / f"{split}.jsonl"
 
 
-def _name(text: str) -> str:
-    if (
-        not text.replace("-", "").replace("_", "").isalnum()
-        or not text.isascii()
-        or text[0] in "-_"
-    ):
-        raise ValueError(
-            "a task name has letters, digits, '-' and '_', and begins with a letter or digit"
-        )
-    return text
-
-
+TaskName = Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 Tasks = dict[
-    Annotated[str, AfterValidator(_name)],
+    TaskName,
     Annotated[AnyTask, Field(discriminator="kind")],
 ]
 
@@ -449,8 +426,10 @@ class NlpConfig(Section):
     """All tasks, by name."""
 
     KINDS: ClassVar = {
-        get_args(one.model_fields["kind"].annotation)[0]: one
-        for one in get_args(AnyTask)
+        "pretraining": PretrainingTaskConfig,
+        "classification": ClassificationTaskConfig,
+        "qa": AnswersTaskConfig,
+        "summaries": SummariesTaskConfig,
     }
     """Kind of a task → class of its section."""
 
@@ -484,8 +463,8 @@ class NlpConfig(Section):
 def read_config(path: Path, overrides: Sequence[str] = ()) -> NlpConfig:
     """Read a file, with overrides such as `tasks.imdb.training.steps=10`; `ConfigError` as in `checked`."""
     values, text = values_and_text(path)
-    for one in overrides:
-        apply_override(values, one)
+    for override in overrides:
+        apply_override(values, override)
     return parse_config(values, str(path), text)
 
 

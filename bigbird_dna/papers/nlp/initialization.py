@@ -7,11 +7,10 @@ for both sentences. Layers and the masked-token head keep their weights, which h
 BERT. Special tokens keep their ids, with RoBERTa's names (`<s>`, `</s>`, `<mask>`).
 """
 
-import re
 import shutil
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import save_file
@@ -19,14 +18,12 @@ from torch import Tensor, nn
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import scratch_directory, write_json
+from bigbird_dna.disk.atomic import scratch_directory
 from bigbird_dna.disk.json_files import read_mapping
-from bigbird_dna.errors import ConfigError, DataError, ModelError, shortened
+from bigbird_dna.errors import ConfigError, DataError, ModelError, error_text
 from bigbird_dna.huggingface.configuration import MODEL_TYPE as BIGBIRD
 from bigbird_dna.huggingface.exchange import import_huggingface
-from bigbird_dna.huggingface.tensors import read_tensors
 from bigbird_dna.model.directory import (
-    Extension,
     encoder_for,
     extend_positions,
     extended_table,
@@ -35,145 +32,118 @@ from bigbird_dna.model.directory import (
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.papers.nlp.config import TextStartConfig
-from bigbird_dna.papers.nlp.loading import extra
 from bigbird_dna.tokens.interface import Tokenizer, read_content
 from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer
 from bigbird_dna.training.initialization import FREE
 
 ROBERTA = "roberta"
-_TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
+# Replaced in this order, names of RoBERTa's tensors become those of BigBird.
+_RENAMED = (
+    ("roberta.", "bert."),
+    ("lm_head.dense.", "cls.predictions.transform.dense."),
+    ("lm_head.layer_norm.", "cls.predictions.transform.LayerNorm."),
+    ("lm_head.", "cls.predictions."),
 )
-_HEAD = {
-    "lm_head.dense": "cls.predictions.transform.dense",
-    "lm_head.layer_norm": "cls.predictions.transform.LayerNorm",
+_SAME_KEYS = (
+    "vocab_size",
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "hidden_act",
+    "layer_norm_eps",
+    "pad_token_id",
+    "bos_token_id",
+    "eos_token_id",
+)
+# Keys in which a configuration may differ from the initial model.
+_FREE = {
+    *FREE,
+    "attention",
+    "compatibility",
+    "block_size",
+    "global_blocks",
+    "window_blocks",
+    "random_blocks",
+    "random_seed",
+    "num_global_tokens",
+    "relative_max_distance",
 }
-# Tensors not used by BigBird: RoBERTa's pooler, and tensors that are tied or follow from the configuration.
-_LEFT_OUT = re.compile(
-    r"roberta\.(pooler\.|embeddings\.position_ids)|lm_head\.decoder\."
-)
-_KEPT = (
-    *(
-        "vocab_size",
-        "num_hidden_layers",
-        "hidden_size",
-        "num_attention_heads",
-        "intermediate_size",
-    ),
-    *(
-        "hidden_dropout_prob",
-        "attention_probs_dropout_prob",
-        "hidden_act",
-        "layer_norm_eps",
-    ),
-)
+SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+MOST_CHARACTERS = 50_000_000
+"""Most characters of the training text from which a tokenizer is trained."""
+
+
+def load_checkpoint(model_class: Any, directory: Path) -> Any:
+    """Return a transformers model of a checkpoint directory; no code of a checkpoint is run.
+
+    `ModelError` if the checkpoint cannot be loaded, or its tensors are not exactly those of the class.
+    """
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        network, report = model_class.from_pretrained(
+            directory,
+            dtype=torch.float32,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,  # they are in the report
+            output_loading_info=True,
+        )
+    except Exception as error:  # any error of the library, for files that do not fit
+        raise ModelError(
+            f"{directory}: cannot be loaded: {error_text(error)}"
+        ) from None
+    for kind in ("missing_keys", "mismatched_keys", "unexpected_keys"):
+        if report[kind]:
+            tensor = min(map(str, report[kind]))
+            raise ModelError(f"{directory}: {kind.split('_')[0]} tensor {tensor}")
+    return network
 
 
 def write_bigbird(directory: Path, output: Path, positions: int) -> None:
-    """Convert a RobertaForMaskedLM to a HuggingFace BigBirdForMaskedLM in the directory `output`.
+    """Convert a RobertaForMaskedLM to a HuggingFace BigBirdForMaskedLM in the directory `output`."""
+    from transformers import BigBirdConfig, RobertaForMaskedLM
 
-    `ModelError` if a file is missing or damaged, or tensors of a masked-token model are missing.
-    """
-    values = read_mapping(directory / "config.json")
-    if values.get("model_type") != ROBERTA:
-        raise ModelError(f"{directory / 'config.json'}: model_type must be {ROBERTA!r}")
-    pad = values.get("pad_token_id", 1)
-    if type(pad) is not int or not 0 <= pad < 1000:
-        raise ModelError(
-            f"{directory / 'config.json'}: pad_token_id {shortened(repr(pad))}: invalid id"
-        )
-    if positions < 16:
-        raise ModelError(f"positions {positions}: must be at least 16")
-    tensors = _renamed(directory)
-    tensors |= _embeddings(tensors, directory, pad + 1, positions)
-    # RoBERTa's defaults, where they differ from BigBird's.
-    kept: dict[str, Any] = {
-        "vocab_size": 50265,
-        "hidden_act": "gelu",
-        "layer_norm_eps": 1e-12,
+    theirs = load_checkpoint(RobertaForMaskedLM, directory)
+    tensors = {}
+    for name, tensor in theirs.state_dict().items():
+        for old, new in _RENAMED:
+            name = name.replace(old, new)
+        tensors[name] = tensor
+    table = tensors["bert.embeddings.position_embeddings.weight"]
+    unused = theirs.config.pad_token_id + 1
+    tensors |= {
+        "bert.embeddings.position_embeddings.weight": extended_table(
+            table[unused:], positions, "tile"
+        ),
+        "bert.embeddings.token_type_embeddings.weight": tensors[
+            "bert.embeddings.token_type_embeddings.weight"
+        ].repeat(2, 1)[:2],
     }
-    ids = ("pad_token_id", "bos_token_id", "eos_token_id")
-    kept |= {key: values[key] for key in (*_KEPT, *ids) if key in values}
-    kept |= {
-        **{
-            "model_type": "big_bird",
-            "architectures": ["BigBirdForMaskedLM"],
-            "use_bias": True,
-        },
-        **{
-            "max_position_embeddings": positions,
-            "type_vocab_size": 2,
-            "rescale_embeddings": False,
-        },
-        **{"attention_type": "block_sparse", "block_size": 64, "num_random_blocks": 3},
-        "sep_token_id": values.get("eos_token_id", 2),
-    }
-    write_json(output / "config.json", kept)
-    save_file(tensors, output / "model.safetensors")
-    for name in _TOKENIZER_FILES:
+    # Tied to the embeddings and the bias.
+    del (
+        tensors["cls.predictions.decoder.weight"],
+        tensors["cls.predictions.decoder.bias"],
+    )
+    save_file(
+        {name: tensor.contiguous() for name, tensor in tensors.items()},
+        output / "model.safetensors",
+    )
+    config = BigBirdConfig(
+        **{key: getattr(theirs.config, key) for key in _SAME_KEYS},
+        architectures=["BigBirdForMaskedLM"],
+        max_position_embeddings=positions,
+        type_vocab_size=2,
+        sep_token_id=theirs.config.eos_token_id,
+    )
+    config.save_pretrained(output)
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
         if (directory / name).is_file():
             shutil.copyfile(directory / name, output / name)
-
-
-def _renamed(directory: Path) -> dict[str, Tensor]:
-    """Return RoBERTa's tensors with BigBird's names."""
-    tensors = {}
-    for name, tensor in read_tensors(directory).items():
-        if _LEFT_OUT.match(name):
-            continue
-        part, _, kind = name.rpartition(".")
-        if name == "lm_head.bias":
-            new = "cls.predictions.bias"
-        elif part in _HEAD:
-            new = f"{_HEAD[part]}.{kind}"
-        elif name.startswith("roberta."):
-            new = "bert." + name.removeprefix("roberta.")
-        else:
-            raise ModelError(
-                f"{directory}: tensor {shortened(repr(name))} is not of a RobertaForMaskedLM"
-            )
-        tensors[new] = tensor.contiguous()
-    return tensors
-
-
-def _embeddings(
-    tensors: dict[str, Tensor], directory: Path, offset: int, positions: int
-) -> dict[str, Tensor]:
-    """Return tiled positions without the unused rows, and the token type for both sentences."""
-    place, kind = (
-        f"embeddings.{name}_embeddings.weight" for name in ("position", "token_type")
-    )
-    for name in (place, kind):
-        if f"bert.{name}" not in tensors or tensors[f"bert.{name}"].dim() != 2:
-            raise ModelError(
-                f"{directory}: tensor 'roberta.{name}' is missing, or not a table"
-            )
-    table, types = tensors[f"bert.{place}"], tensors[f"bert.{kind}"]
-    if len(table) <= offset:
-        raise ModelError(
-            f"{directory}: the position table has {len(table)} rows, {offset} of them unused"
-        )
-    return {
-        f"bert.{place}": extended_table(table[offset:], positions, "tile"),
-        f"bert.{kind}": torch.cat([types, types])[:2].contiguous(),
-    }
-
-
-# Keys in which a configuration may differ from the initial model.
-_FREE = {
-    *(
-        *FREE,
-        "attention",
-        "compatibility",
-        "block_size",
-        "global_blocks",
-        "window_blocks",
-        "random_blocks",
-    ),
-    *("random_seed", "num_global_tokens", "relative_max_distance"),
-}
 
 
 class TextStart(NamedTuple):
@@ -193,16 +163,15 @@ class TextStart(NamedTuple):
         """
         if not self.weights:
             return
-        own = network.state_dict()
-        like = {name: own[name].shape for name in own.keys() & self.weights.keys()}
-        taken = {
-            name: value
-            for name, value in self.weights.items()
-            if like.get(name) == value.shape
+        shapes = {name: tensor.shape for name, tensor in network.state_dict().items()}
+        fitting = {
+            name: tensor
+            for name, tensor in self.weights.items()
+            if shapes.get(name) == tensor.shape
         }
-        if not any(name.startswith("encoder.") for name in taken):
+        if not any(name.startswith("encoder.") for name in fitting):
             raise ModelError(f"{self.source}: none of the weights fit the network")
-        network.load_state_dict({**own, **taken})
+        network.load_state_dict(fitting, strict=False)
 
 
 def make_text_start(
@@ -210,88 +179,97 @@ def make_text_start(
 ) -> TextStart:
     """Return the initial state of a training.
 
-    With a model, the encoder has the model's shapes, and given configuration keys only change properties such
-    as attention and positions. If the model has fewer positions, learned positions are tiled and rotary
-    positions are interpolated. Without a tokenizer, one is trained on `texts`. `ConfigError` if a given key
+    With a model, the encoder has the model's shapes, and keys that are set only change properties such as
+    attention and positions. If the model has fewer positions, learned positions are tiled and rotary
+    positions are interpolated. Without a tokenizer, one is trained on `texts`. `ConfigError` if a key
     contradicts the model, or has no effect.
     """
     if start.model is None:
-        _check_effect(start, ("tokenizer", "vocabulary"), "start.model is not given")
-        if start.tokenizer:
-            _check_effect(
-                start,
-                ("tokenizer",),
-                "start.tokenizer is used, and no tokenizer is trained",
-            )
-            tokenizer = open_tokenizer(Path(start.tokenizer))
+        if start.tokenizer is None:
+            reject_unused(start, ("vocabulary",), "start.model is not set")
+            tokenizer: Tokenizer = train_tokenizer(texts(), start.vocabulary)
         else:
-            tokenizer = learn_tokenizer(texts(), start.vocabulary)
+            reject_unused(start, ("tokenizer",), "start.tokenizer is used")
+            tokenizer = open_tokenizer(Path(start.tokenizer))
         return TextStart(encoder_for(encoder, tokenizer), tokenizer, {})
     directory = Path(start.model)
     with scratch_directory() as scratch:
-        model = _opened(directory, start, encoder, scratch)
-        sha256 = model.sha256
-        config = _joined(model, encoder, directory)
+        model = _open_model(directory, start, encoder, scratch)
+        sha256 = model.sha256  # of a file that may be in `scratch`
+    changes = free_changes(model.config, encoder, _FREE, directory)
+    positions = changes.pop("max_length", model.config.max_length)
+    if positions != model.config.max_length:
+        # Rotary models have no position table.
+        is_rotary = model.config.position_encoding == "rotary"
+        extend_positions(
+            _encoder_of(model), positions, "interpolate" if is_rotary else "tile"
+        )
+        log(
+            f"{directory}: {model.config.max_length:,} positions extended to {positions:,}"
+        )
+    try:
+        config = EncoderConfig(**_encoder_of(model).config.model_dump() | changes)
+    except ValueError as error:
+        raise ConfigError(f"encoder: {error_text(error)}") from None
     log(f"{directory}: used as initial weights")
-    return TextStart(
-        config, model.tokenizer, model.network.state_dict(), sha256, str(model.name)
-    )
+    weights = model.network.state_dict()
+    return TextStart(config, model.tokenizer, weights, sha256, str(model.name))
 
 
-def check_effect(start: TextStartConfig, *, ours: bool) -> None:
-    """Raise `ConfigError` for a key without effect with `start.model`, a model directory or a checkpoint."""
-    if ours:
-        _check_effect(
-            start,
-            (),
-            f"{start.model} is a model directory, which defines tokenizer and attention",
-        )
-    else:
-        _check_effect(
-            start, ("tokenizer", "compatibility"), f"{start.model} has a tokenizer"
-        )
+def _encoder_of(model: LoadedModel) -> Encoder:
+    return next(part for part in model.network.modules() if isinstance(part, Encoder))
 
 
-def _check_effect(start: TextStartConfig, used: Container[str], why: str) -> None:
+def reject_unused(start: TextStartConfig, used: Container[str], reason: str) -> None:
+    """Raise `ConfigError` for a key other than `model` that is set but not `used`."""
     for key, value in start.model_dump(include=start.model_fields_set).items():
         if key != "model" and key not in used and value is not None:
-            raise ConfigError(f"start.{key} {value} has no effect: {why}; remove it")
+            raise ConfigError(f"start.{key} {value} has no effect: {reason}; remove it")
 
 
-def _opened(
+def reject_unused_by_model(start: TextStartConfig, *, is_checkpoint: bool) -> None:
+    """Raise `ConfigError` for a key without effect on a checkpoint, or on a model directory."""
+    if is_checkpoint:
+        used = ("tokenizer", "compatibility")
+        reject_unused(start, used, f"{start.model} has a tokenizer")
+    else:
+        reject_unused(start, (), f"{start.model} is a model directory")
+
+
+def _open_model(
     directory: Path, start: TextStartConfig, encoder: EncoderConfig, scratch: Path
 ) -> LoadedModel:
     """Open the model of a directory of any supported format."""
-    if not (directory / "config.json").is_file():
-        raise ModelError(
-            f"{directory}: not a model directory or checkpoint: config.json is missing"
-        )
-    values: Mapping[str, Any] = read_mapping(directory / "config.json")
-    if "format" in values and "encoder" in values:
-        check_effect(start, ours=True)
+    values = read_mapping(directory / "config.json")
+    is_checkpoint = not ("format" in values and "encoder" in values)
+    reject_unused_by_model(start, is_checkpoint=is_checkpoint)
+    if not is_checkpoint:
         return load(directory)
-    check_effect(start, ours=False)
-    tokenizer = Path(start.tokenizer) if start.tokenizer else None
     kind = values.get("model_type")
-    if kind == ROBERTA:
-        (scratch / "checkpoint").mkdir()
-        write_bigbird(directory, scratch / "checkpoint", encoder.max_length)
-        log(f"{directory}: RoBERTa's positions tiled to {encoder.max_length:,}")
-        directory = scratch / "checkpoint"
-    elif kind != BIGBIRD:
+    if kind not in (ROBERTA, BIGBIRD):
         raise ModelError(
             f"{directory}: model_type {str(kind)!r:.80}: must be {ROBERTA!r} or {BIGBIRD!r}"
         )
+    tokenizer = Path(start.tokenizer) if start.tokenizer else None
+    if kind == ROBERTA:
+        converted = scratch / "checkpoint"
+        converted.mkdir()
+        write_bigbird(directory, converted, encoder.max_length)
+        log(f"{directory}: RoBERTa's positions tiled to {encoder.max_length:,}")
+        directory = converted
     return import_huggingface(
         directory, scratch / "model", start.compatibility, tokenizer
     )
 
 
 def free_changes(
-    config: EncoderConfig, given: EncoderConfig, free: Container[str], directory: Path
+    config: EncoderConfig,
+    changed: EncoderConfig,
+    free: Container[str],
+    directory: Path,
 ) -> dict[str, Any]:
-    """Return the given keys that are `free` to differ from a model's; `ConfigError` if others differ."""
-    values = given.model_dump(include=given.model_fields_set)
+    """Return the keys set in `changed` that are `free` to differ from a model's; `ConfigError` if others differ."""
+    values = changed.model_dump(include=changed.model_fields_set)
     for key, value in values.items():
         if key not in free and value != getattr(config, key):
             raise ConfigError(
@@ -300,54 +278,36 @@ def free_changes(
     return {key: value for key, value in values.items() if key in free}
 
 
-def _joined(
-    model: LoadedModel, encoder: EncoderConfig, directory: Path
-) -> EncoderConfig:
-    """Return the model's configuration with the section's changes, after extending its positions."""
-    changes = free_changes(model.config, encoder, _FREE, directory)
-    wanted = cast(int, changes.pop("max_length", model.config.max_length))
-    network = model.network
-    own = next((part for part in network.modules() if isinstance(part, Encoder)), None)
-    assert own is not None
-    # Rotary models have no position table.
-    method: Extension = (
-        "interpolate" if own.config.position_encoding == "rotary" else "tile"
-    )
-    extend_positions(own, wanted, method)
-    if wanted != model.config.max_length:
-        log(
-            f"{directory}: {model.config.max_length:,} positions extended to {wanted:,} ({method})"
-        )
-    try:
-        return EncoderConfig(**{**own.config.model_dump(), **changes})
-    except ValueError as error:
-        raise ConfigError(f"encoder: {' '.join(str(error).split())}") from None
-
-
-SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-MOST_CHARACTERS = 50_000_000
-"""Most characters of the training text from which a tokenizer is trained."""
-
-
-def learn_tokenizer(texts: Iterable[str], vocabulary: int) -> JsonTokenizer:
+def train_tokenizer(texts: Iterable[str], vocabulary: int) -> JsonTokenizer:
     """Train a byte-level byte-pair encoding like RoBERTa's, which has no unknown tokens.
 
     A token is part of a word, with the white space before it. The same texts give the same tokens.
     `DataError` if there is no text.
     """
-    library = extra("tokenizers")
-    bounded = _bounded(texts)
-    tokenizer = library.Tokenizer(library.models.BPE(unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = library.decoders.ByteLevel()
-    trainer = library.trainers.BpeTrainer(
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
         special_tokens=list(SPECIAL_PIECES),
-        initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(bounded, trainer)
+    tokenizer.train_from_iterator(_first_characters(texts), trainer)
     return JsonTokenizer(tokenizer.to_str().encode(), source="the trained tokenizer")
+
+
+def _first_characters(texts: Iterable[str]) -> Iterator[str]:
+    left = MOST_CHARACTERS
+    for text in texts:
+        if left <= 0:
+            return
+        yield text[:left]
+        left -= len(text)
+    if left == MOST_CHARACTERS:
+        raise DataError("no text to train a tokenizer on")
 
 
 def open_tokenizer(
@@ -357,19 +317,8 @@ def open_tokenizer(
 
     `vocabulary` is that of the model to which it belongs; `names` are those of special tokens.
     """
-    kind: Any = JsonTokenizer if Path(path).suffix == ".json" else TextTokenizer
-    found: Tokenizer = kind(
+    kind: Any = JsonTokenizer if path.suffix == ".json" else TextTokenizer
+    tokenizer: Tokenizer = kind(
         read_content(path), None, vocabulary, names=names, source=str(path)
     )
-    return found
-
-
-def _bounded(texts: Iterable[str]) -> Iterator[str]:
-    left = MOST_CHARACTERS
-    for text in texts:
-        if left <= 0:
-            return
-        yield text[:left]
-        left -= len(text)
-    if left == MOST_CHARACTERS:
-        raise DataError("no text to train a tokenizer on")
+    return tokenizer

@@ -1,11 +1,7 @@
-"""Masked-language modeling on documents: training, and bits per character compared with n-gram baselines.
-
-Documents are tokens with the characters that each token represents.
-"""
+"""Masked-language modeling on documents: training, and bits per character compared with n-gram baselines."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -22,11 +18,7 @@ from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.papers.nlp.config import (
-    GeneratedConfig,
-    PretrainingTaskConfig,
-    TextPretrainingConfig,
-)
+from bigbird_dna.papers.nlp.config import GeneratedConfig, PretrainingTaskConfig
 from bigbird_dna.papers.nlp.records import TextRecord, read_records
 from bigbird_dna.papers.nlp.task import Metrics, TextTask
 from bigbird_dna.pretraining.evaluation import hidden_in_documents
@@ -36,6 +28,10 @@ from bigbird_dna.reporting.training import read_training_log
 from bigbird_dna.tokens.interface import TextPieces, Tokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import TrainingResult
+
+NGRAM_MEMORY = 2 << 30  # bytes, for token n-grams
+CHOOSING = 2000  # masked validation tokens on which orders are chosen
+SINGLE_TOKENS = 200_000  # total input tokens for masking one token at a time
 
 
 class TextTokens(NamedTuple):
@@ -52,26 +48,19 @@ class TextTokens(NamedTuple):
         """Documents as index ranges of sentences: every document is one sentence."""
         return np.arange(len(self.sentences))
 
-    def each(self) -> list[NDArray[np.integer]]:
-        """Return the tokens of each document."""
-        return [
-            self.tokens[start:end] for start, end in pairwise(self.sentences.tolist())
-        ]
-
 
 def tokenize_records(path: Path, tokenizer: Tokenizer) -> TextTokens:
     """Tokenize the documents of a file in memory: 12 bytes per token, plus the text.
 
     `DataError` as in `read_records`, or if no document has a token.
     """
-    tokens, widths, lengths, texts = [], [], [], []
+    tokens, widths, texts = [], [], []
     for record in progress(read_records(path, TextRecord), "tokens of documents", None):
         pieces = tokenizer.text_pieces(record.text)
         tokens.append(pieces.ids.astype(np.uint32))
-        widths.append(characters(pieces, len(record.text)))
-        lengths.append(len(pieces.ids))
+        widths.append(token_widths(pieces, len(record.text)))
         texts.append(record.text)
-    bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    bounds = np.cumsum([0, *(len(ids) for ids in tokens)])
     if not bounds[-1]:
         raise DataError(f"{path}: the documents have no tokens")
     return TextTokens(
@@ -79,16 +68,16 @@ def tokenize_records(path: Path, tokenizer: Tokenizer) -> TextTokens:
     )
 
 
-def characters(pieces: TextPieces, length: int) -> NDArray[np.int64]:
+def token_widths(pieces: TextPieces, length: int) -> NDArray[np.int64]:
     """Return the number of characters that each token adds (n,); their sum is the text's `length`.
 
     White space dropped by a tokenizer is counted with the next token, or with the last token at the end. A
     character of several tokens is counted with the first.
     """
-    ends = np.maximum.accumulate(pieces.ends) if len(pieces.ends) else pieces.ends
-    ends = ends.astype(np.int64)
-    if len(ends):
-        ends[-1] = length
+    if not len(pieces.ends):
+        return np.zeros(0, np.int64)
+    ends = np.maximum.accumulate(pieces.ends.astype(np.int64))
+    ends[-1] = length
     return np.diff(ends, prepend=0)
 
 
@@ -97,8 +86,8 @@ class CharacterBits(NamedTuple):
 
     orders: dict[int, float]  # bits per character of the validation documents, by order
     order: int  # the best order
-    tokens: NDArray[np.float64]  # (N,) bits of each token of the evaluated documents
-    per_character: float  # over all characters of the evaluated documents
+    tokens: NDArray[np.float64]  # (N,) bits of each token of the test documents
+    per_character: float  # over all characters of the test documents
 
 
 def character_ngram(
@@ -109,33 +98,31 @@ def character_ngram(
     Characters not in the training text are one additional symbol. The model reads from left to right. A
     masked-token model sees both sides, but not the other masked tokens, which this model sees.
     """
-    alphabet = {
-        letter: index for index, letter in enumerate(sorted(set().union(*train.texts)))
-    }
+    alphabet = sorted(set().union(*train.texts))
+    numbers = {letter: number for number, letter in enumerate(alphabet)}
+
+    def encode(text: str) -> NDArray[np.int32]:
+        return np.array(
+            [numbers.get(letter, len(alphabet)) for letter in text], np.int32
+        )
+
+    def bits(fitted: KneserNey, documents: TextTokens) -> NDArray[np.float64]:
+        return np.concatenate(
+            [-fitted.log2_probabilities(encode(text)) for text in documents.texts]
+        )
+
     model = KneserNey(longest, len(alphabet) + 1)
-    learned, chosen, asked = (
-        [
-            np.array([alphabet.get(letter, len(alphabet)) for letter in text], np.int32)
-            for text in part.texts
-        ]
-        for part in (train, valid, test)
-    )
     orders: dict[int, float] = {}
-    best = None
-    for fitted in model.fitted_orders(learned):
-        scores = np.concatenate([fitted.log2_probabilities(text) for text in chosen])
-        orders[fitted.order] = float(-scores.mean())
+    for fitted in model.fitted_orders([encode(text) for text in train.texts]):
+        orders[fitted.order] = float(bits(fitted, valid).mean())
         if orders[fitted.order] == min(orders.values()):
             best = fitted
-    assert best is not None
-    bits = [-best.log2_probabilities(text) for text in asked]
-    each = []
-    for text, (start, end) in zip(bits, pairwise(test.sentences.tolist()), strict=True):
-        ends = np.concatenate([[0], np.cumsum(test.widths[start:end])])
-        each.append(np.diff(np.concatenate([[0.0], np.cumsum(text)])[ends]))
-    return CharacterBits(
-        orders, best.order, np.concatenate(each), float(np.concatenate(bits).mean())
-    )
+    test_bits = bits(best, test)
+    # The widths of all tokens of a document add up to its characters.
+    ends = np.cumsum(test.widths)
+    total = np.concatenate([[0.0], np.cumsum(test_bits)])
+    tokens = np.diff(total[ends], prepend=0.0)
+    return CharacterBits(orders, best.order, tokens, float(test_bits.mean()))
 
 
 class TextObjective(PretrainingObjective):
@@ -149,30 +136,26 @@ class TextObjective(PretrainingObjective):
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         """Return bits per character and accuracy over a fixed set of held-out tokens."""
-        figures = super().evaluate(network)
-        return {"bits_per_character": figures.pop("bits_per_base"), **figures}
+        metrics = super().evaluate(network)
+        return {"bits_per_character": metrics.pop("bits_per_base"), **metrics}
 
     metrics = evaluate
 
 
-MEMORY = 2 << 30  # bytes, for token n-grams
-CHOOSING = 2000  # masked validation tokens on which orders are chosen
-SINGLE_TOKENS = 200_000  # total input tokens for masking one token at a time
-
-
-class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
+class TextPretraining(TextTask):
     """Masked-token pretraining on documents; the model itself is evaluated, and nothing is predicted."""
 
     kind = "pretraining"
+    section: PretrainingTaskConfig
     record_type = TextRecord
     objective_type = TextObjective
-    config: TextPretrainingConfig
+    config: Any
 
     @cached_property
     def tokens(self) -> dict[str, TextTokens]:
         return {
-            name: tokenize_records(path, self.tokenizer)
-            for name, path in self.files.items()
+            split: tokenize_records(path, self.tokenizer)
+            for split, path in self.files.items()
         }
 
     @property
@@ -196,7 +179,7 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
         return PretrainingSettings(next_sentence=False)
 
     def initialize(self, network: nn.Module) -> None:
-        """Take the given weights, or initialize from token counts if configured."""
+        """Take the initial weights, or initialize from token counts if configured."""
         assert isinstance(network, PretrainingNetwork)
         if not self.start.weights and self.config.embedding_init == "cooccurrence":
             init_from_counts(network, self.tokens["train"])
@@ -213,7 +196,7 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
         log(f"held out: {measured['bits_per_character']:.4f} bits per character")
         return metrics
 
-    def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
+    def convert(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return a document of a public data set, from its column `text`."""
         text = row.get("text")
         if not isinstance(text, str):
@@ -221,12 +204,11 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
         return {"text": text} if text.strip() else None
 
     def generate(self, generated: GeneratedConfig, split: str) -> NoReturn:
-        """Raise `ConfigError`: text cannot be generated."""
-        known = "use files, hub or installed"
-        raise ConfigError(f"data.generated: not available for pretraining; {known}")
+        raise ConfigError(
+            "data.generated: not available for pretraining; use files, hub or installed"
+        )
 
     def predict(self, *_: object) -> NoReturn:
-        """Raise `UsageError`: nothing is predicted."""
         raise UsageError(
             "tasks of kind pretraining have no predictions: use `bigbird-dna nlp evaluate`"
         )
@@ -239,73 +221,73 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
         all other tokens known. A character n-gram sees everything to the left.
         """
         model = load_pretrained(predictions)
-        paths = [
-            records.with_name("train.jsonl"),
-            records.with_name("valid.jsonl"),
-            records,
-        ]
-        train, valid, test = (tokenize_records(path, model.tokenizer) for path in paths)
-        length, count = (
-            self.section.training.sequence_tokens,
-            self.section.training.evaluation_sequences,
-        )
-        chosen, hidden = (
-            HeldOut.draw(
-                part, model.tokenizer, length, count, pairs=False, widths=part.widths
+        tokenizer, training = model.tokenizer, self.section.training
+        train = tokenize_records(records.with_name("train.jsonl"), tokenizer)
+        valid = tokenize_records(records.with_name("valid.jsonl"), tokenizer)
+        test = tokenize_records(records, tokenizer)
+
+        def draw(documents: TextTokens) -> HeldOut:
+            return HeldOut.draw(
+                documents,
+                tokenizer,
+                training.sequence_tokens,
+                training.evaluation_sequences,
+                pairs=False,
+                widths=documents.widths,
             )
-            for part in (valid, test)
-        )
+
+        hidden_valid, hidden = draw(valid), draw(test)
+        single, of = hidden.one_at_a_time(SINGLE_TOKENS)
         device = choose_device()
         network = model.network.to(device).eval()
-        alone, of = hidden.one_at_a_time(SINGLE_TOKENS)
         with torch.inference_mode():
-            bits = hidden.bits(network, model.tokenizer, device)
-            one_by_one = alone.bits(network, model.tokenizer, device)
+            predicted = hidden.bits(network, tokenizer, device)
+            predicted_single = single.bits(network, tokenizer, device)
+        characters = hidden.bases.sum()
+        single_characters = hidden.bases[of].sum()
+
         letters = character_ngram(train, valid, test, self.section.character_order)
-        masked, asked = (
-            hidden_in_documents(valid, chosen),
-            hidden_in_documents(test, hidden),
-        )
-        first = np.asarray(evenly(len(chosen.labels), CHOOSING / len(chosen.labels)))
-        order = self.section.training.ngram_order
+        chosen_on = hidden_in_documents(valid, hidden_valid)
+        asked = hidden_in_documents(test, hidden)
+        count = len(hidden_valid.labels)
         models = fit_token_models(
-            train.each(), masked, first, model.tokenizer, order, MEMORY
+            np.split(train.tokens, train.sentences[1:-1]),
+            chosen_on,
+            np.asarray(evenly(count, CHOOSING / count)),
+            tokenizer,
+            training.ngram_order,
+            NGRAM_MEMORY,
         )
-        width, some = hidden.bases.sum(), hidden.bases[of].sum()
-        tokens = {}
-        for seen, both in VIEWS:
-            own = models.bits(asked, (seen, both))
+        token_bits = {}
+        for told, both in VIEWS:
+            bits = models.bits(asked, (told, both))
             name = f"token_ngram_{'both_sides' if both else 'left'}"
-            tokens["told_" * seen + name] = float(
-                own[of].sum() / some if seen else own.sum() / width
-            )
+            if told:
+                token_bits[f"told_{name}"] = float(bits[of].sum() / single_characters)
+            else:
+                token_bits[name] = float(bits.sum() / characters)
+
+        curve = []
+        log_path = predictions / "training.jsonl"
+        if log_path.is_file():
+            evaluation = read_training_log(log_path).evaluation["bits_per_character"]
+            steps, values = evaluation.steps.tolist(), evaluation.values.tolist()
+            curve = list(zip(steps, values, strict=True))
         return {
-            "bits_per_character": float(bits.bits.sum() / width),
-            "masked_accuracy": float(bits.right.mean()),
-            "told_bits_per_character": float(one_by_one.bits.sum() / some),
-            "character_ngram": float(letters.tokens[hidden.tokens].sum() / width),
+            "bits_per_character": float(predicted.bits.sum() / characters),
+            "masked_accuracy": float(predicted.right.mean()),
+            "told_bits_per_character": float(
+                predicted_single.bits.sum() / single_characters
+            ),
+            "character_ngram": float(letters.tokens[hidden.tokens].sum() / characters),
             "character_ngram_order": letters.order,
             "character_ngram_of_the_whole_text": letters.per_character,
             "character_ngram_orders": {
                 str(order): value for order, value in letters.orders.items()
             },
-            **tokens,
-            "curve": _curve(predictions / "training.jsonl"),
+            **token_bits,
+            "curve": curve,
             "hidden_tokens": len(hidden.labels),
-            "hidden_characters": int(width),
+            "hidden_characters": int(characters),
             "told_tokens": len(of),
         }
-
-
-def _curve(log: Path) -> list[tuple[int, float]]:
-    """Return steps and bits per character on validation documents from a log; empty without a log."""
-    curves = read_training_log(log).evaluation if log.is_file() else {}
-    found = curves.get("bits_per_character")
-    return (
-        []
-        if found is None
-        else [*zip(found.steps.tolist(), found.values.tolist(), strict=True)]
-    )
-
-
-TASK = TextPretraining

@@ -1,13 +1,12 @@
 """Records of tasks on text, and their predictions: JSON lines in UTF-8 (docs/reference/text-tasks.md).
 
-The content of records is declared here. Readers use bounded memory, and errors name file and line. Files may
-be gzip.
+The content of records is declared here. Errors name file and line. Files may be gzip.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -15,10 +14,6 @@ from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.disk.compression import open_bytes
 from bigbird_dna.errors import DataError, error_text, first_fault, meant, shortened
 
-LONGEST_LINE = 1 << 25
-"""Most bytes of a record; ten times the longest documents of the published data sets."""
-
-Kind = Literal["pretraining", "classification", "qa", "summaries"]
 R = TypeVar("R", bound="Record")
 
 
@@ -37,19 +32,27 @@ class Record(_Strict):
     """
 
     id: str = ""
-    read: ClassVar[tuple[str, ...]] = ()  # keys with text
 
     @property
-    def texts(self) -> Iterable[str]:
+    def texts(self) -> list[str]:
         """Texts from which a tokenizer may be trained."""
-        return (text for key in self.read if (text := getattr(self, key)) is not None)
+        return []
+
+
+class Prediction(Record):
+    """A line of a file of predictions."""
+
+    id: str = Field(min_length=1)
 
 
 class TextRecord(Record):
     """A document for pretraining."""
 
     text: str = Field(min_length=1)
-    read = ("text",)
+
+    @property
+    def texts(self) -> list[str]:
+        return [self.text]
 
 
 class ClassificationRecord(Record):
@@ -65,7 +68,10 @@ class ClassificationRecord(Record):
     )
     label: str | None = None
     score: float | None = None
-    read = ("text", "pair")
+
+    @property
+    def texts(self) -> list[str]:
+        return [self.text] if self.pair is None else [self.text, self.pair]
 
 
 class Paragraph(_Strict):
@@ -130,35 +136,39 @@ class QuestionRecord(Record):
     )
 
     @property
-    def texts(self) -> Iterable[str]:
-        return self.question, *(
-            "".join(paragraph.sentences) for paragraph in self.paragraphs
-        )
+    def paragraph_texts(self) -> list[str]:
+        """The paragraphs, without a separator between sentences."""
+        return ["".join(paragraph.sentences) for paragraph in self.paragraphs]
+
+    @property
+    def texts(self) -> list[str]:
+        return [self.question, *self.paragraph_texts]
 
     @model_validator(mode="after")
-    def _places_are_there(self) -> "QuestionRecord":
+    def _check_positions(self) -> "QuestionRecord":
+        texts = self.paragraph_texts
         for answer in self.answers:
-            if answer.paragraph is not None and answer.paragraph >= len(
-                self.paragraphs
-            ):
+            if answer.paragraph is None:
+                continue
+            if answer.paragraph >= len(texts):
                 raise ValueError(
                     f"answer in paragraph {answer.paragraph}, which does not exist"
                 )
-            if answer.paragraph is not None and answer.start is not None:
-                text = "".join(self.paragraphs[answer.paragraph].sentences)
+            if answer.start is not None:
+                text = texts[answer.paragraph]
                 if not text.startswith(answer.text, answer.start):
                     raise ValueError(
                         f"the answer {shortened(repr(answer.text))} is not at position {answer.start} of "
                         f"paragraph {answer.paragraph}"
                     )
         for fact in self.facts:
-            if fact.paragraph >= len(self.paragraphs) or fact.sentence >= len(
+            if fact.paragraph >= len(texts) or fact.sentence >= len(
                 self.paragraphs[fact.paragraph].sentences
             ):
                 raise ValueError(
                     f"paragraph {fact.paragraph} has no sentence {fact.sentence}"
                 )
-        if self.long_answer is not None and self.long_answer >= len(self.paragraphs):
+        if self.long_answer is not None and self.long_answer >= len(texts):
             raise ValueError(
                 f"long answer in paragraph {self.long_answer}, which does not exist"
             )
@@ -170,38 +180,52 @@ class SummaryRecord(Record):
 
     document: str = Field(min_length=1)
     summary: str | None = None
-    read = ("document", "summary")
+
+    @property
+    def texts(self) -> list[str]:
+        return (
+            [self.document] if self.summary is None else [self.document, self.summary]
+        )
 
 
 def read_records(path: Path, kind: type[R]) -> Iterator[R]:
-    """Yield the records of a file, without empty lines; `DataError` names line and key."""
-    return checked_rows(read_objects(path), kind, path)
+    """Yield the records of a file, without empty lines; errors as in `check_records`."""
+    return check_records(read_objects(path), kind, path)
 
 
-def checked_rows(
+def check_records(
     rows: Iterable[tuple[int, dict[str, Any]]],
     kind: type[R],
     source: Path | str,
     unit: str = "line",
 ) -> Iterator[R]:
-    """Yield the records of numbered objects; errors as in `checked`, or if there are none."""
+    """Yield numbered objects as records.
+
+    `DataError` names source, line (or `unit`), its number and the invalid key, or says that there are none.
+    """
     number = None
     for number, values in rows:
-        yield checked(values, kind, number, source, unit)
+        where = f"{source}: {unit} {number}"
+        try:
+            # Via JSON, so that lists become tuples and numbers are treated as in a file.
+            record = kind.model_validate_json(json.dumps(values))
+        except ValidationError as error:
+            key, fault, reason, _ = first_fault(error)
+            if fault == "extra_forbidden":
+                similar = meant(key, kind.model_fields)
+                reason = f"unknown key {shortened(repr(key))}{similar}"
+            elif key:
+                reason = f"{key}: {reason}"
+            raise DataError(f"{where}: {reason}") from None
+        yield record if record.id else record.model_copy(update={"id": str(number)})
     if number is None:
         raise DataError(f"{source}: contains no record")
 
 
 def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the JSON objects of a file with their line numbers, from 1; errors as in `read_records`."""
+    """Yield the JSON objects of a file with their line numbers, from 1; `DataError` as in `read_records`."""
     with open_bytes(path) as stream:
-        for number, line in enumerate(
-            iter(lambda: stream.readline(LONGEST_LINE + 1), b""), 1
-        ):
-            if len(line) > LONGEST_LINE:
-                raise DataError(
-                    f"{path}: line {number}: more than {LONGEST_LINE >> 20} MB"
-                )
+        for number, line in enumerate(stream, 1):
             if not line.strip():
                 continue
             try:
@@ -215,67 +239,36 @@ def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, values
 
 
-def checked(
-    values: dict[str, Any],
-    kind: type[R],
-    number: int,
-    path: Path | str,
-    unit: str = "line",
-) -> R:
-    """Return an object as a record; `DataError` names `path`, line (or `unit`), `number` and invalid key."""
-    try:
-        # Via JSON, so that lists become tuples and numbers are treated as in a file.
-        record = kind.model_validate_json(json.dumps(values))
-        return record if record.id else record.model_copy(update={"id": str(number)})
-    except ValidationError as error:
-        key, fault, reason, _ = first_fault(error)
-    if fault == "extra_forbidden":
-        near = meant(key, kind.model_fields)
-        raise DataError(
-            f"{path}: {unit} {number}: unknown key {shortened(repr(key))}{near}"
-        )
-    raise DataError(f"{path}: {unit} {number}: {key and f'{key}: '}{reason}")
-
-
 def write_objects(path: Path, values: Iterable[dict[str, Any]]) -> int:
     """Write JSON lines atomically; return their number."""
-    count = 0
     with (
         atomic_path(path) as temporary,
         temporary.open("w", encoding="utf-8") as stream,
     ):
-        for one in values:
-            stream.write(json.dumps(one, ensure_ascii=False, allow_nan=False) + "\n")
+        count = 0
+        for value in values:
+            stream.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
             count += 1
     return count
 
 
-P = TypeVar("P", bound=Record)
+def read_predictions(path: Path, kind: type[R], records: Sequence[Record]) -> list[R]:
+    """Read the predictions of a file, in the order of `records`.
 
-
-def read_predictions(
-    path: Path, kind: type[P], key: str, records: Mapping[str, Record]
-) -> dict[str, P]:
-    """Read the predictions of a file by record id, in the order of `records`.
-
-    `DataError` unless each record has exactly one prediction, and each line has `key`, the predicted value.
+    `DataError` unless each record has exactly one prediction.
     """
-    found: dict[str, P] = {}
-    for number, values in read_objects(path):
-        if values.get("id") in (None, "") or values.get(key) is None:
-            raise DataError(f"{path}: line {number}: needs id and {key}")
-        one = checked(values, kind, number, path)
-        if one.id in found:
-            raise DataError(
-                f"{path}: line {number}: record {one.id!r} is predicted twice"
-            )
-        found[one.id] = one
-    for name in records:
-        if name not in found:
+    predictions: dict[str, R] = {}
+    for prediction in read_records(path, kind):
+        if prediction.id in predictions:
+            raise DataError(f"{path}: record {prediction.id!r} is predicted twice")
+        predictions[prediction.id] = prediction
+    ids = [record.id for record in records]
+    for name in ids:
+        if name not in predictions:
             raise DataError(f"{path}: no prediction for record {name!r}")
-    for name in found:
-        if name not in records:
-            raise DataError(
-                f"{path}: predicts record {name!r}, which is not in the records"
-            )
-    return {name: found[name] for name in records}
+    if len(predictions) > len(ids):
+        name = min(predictions.keys() - {*ids})
+        raise DataError(
+            f"{path}: predicts record {name!r}, which is not in the records"
+        )
+    return [predictions[name] for name in ids]

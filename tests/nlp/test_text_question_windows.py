@@ -16,34 +16,34 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.model.directory import build_network
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.input_embeddings import Globals
-from bigbird_dna.papers.nlp.answers.documents import (
-    PARAGRAPH,
-    QUESTION,
-    SENTENCE,
-    TITLE,
-    AnswerInput,
-    AnswerNetwork,
-    AnswerReader,
-    LongAnswersSettings,
-    TokenSpan,
-    Window,
-    network_input,
-    some_rows,
-)
-from bigbird_dna.papers.nlp.answers.reading import WindowScores, answer, best_span
-from bigbird_dna.papers.nlp.answers.task import (
+from bigbird_dna.papers.nlp.config import TextStartConfig
+from bigbird_dna.papers.nlp.initialization import make_text_start
+from bigbird_dna.papers.nlp.question_answering import (
     allowed_tokens,
     candidate_loss,
     facts_loss,
-    known_of,
-    labels_of,
-    packed,
-    places_of,
+    find_answers,
     span_loss,
-    unpacked,
+    true_labels,
+    window_labels,
 )
-from bigbird_dna.papers.nlp.config import TextStartConfig
-from bigbird_dna.papers.nlp.initialization import make_text_start
+from bigbird_dna.papers.nlp.question_answers import ScoredWindow, best_answer, decode
+from bigbird_dna.papers.nlp.question_network import (
+    PARAGRAPH,
+    QUESTION,
+    SENTENCE,
+    AnswerInput,
+    AnswerNetwork,
+    LongAnswersSettings,
+)
+from bigbird_dna.papers.nlp.question_windows import (
+    TITLE,
+    AnswerReader,
+    TokenSpan,
+    Window,
+    network_input,
+    select_rows,
+)
 from bigbird_dna.papers.nlp.records import QuestionRecord
 from bigbird_dna.tokens.text import JsonTokenizer
 from tests.golden.messages import fails
@@ -95,7 +95,7 @@ def record(**values: Any) -> QuestionRecord:
 
 
 def test_every_token_stands_for_its_characters(reader: AnswerReader) -> None:
-    document = reader.document(record())
+    document = reader.tokenize(record())
     for token in range(len(document.ids)):
         number, sentence = document.paragraph[token], document.sentence[token]
         text = (
@@ -126,10 +126,10 @@ def test_every_token_stands_for_its_characters(reader: AnswerReader) -> None:
 def test_windows_cover_every_token_and_hold_what_is_shorter_than_their_overlap(
     reader: AnswerReader, length: int, stride: int
 ) -> None:
-    document = reader.document(record())
+    document = reader.tokenize(record())
     reader = other(reader, length=length, stride=stride)
     found = reader.windows(document)
-    room = length - reader.row(document, found[0]).asked - 1
+    room = length - reader.window_input(document, found[0]).header - 1
     assert found[0].begin == 0 and found[-1].end == len(document.ids)
     for one, following in itertools.pairwise(found):
         assert one.end - one.begin == room
@@ -138,13 +138,16 @@ def test_windows_cover_every_token_and_hold_what_is_shorter_than_their_overlap(
     for first in range(len(document.ids) - overlap):
         assert any(w.begin <= first and first + overlap <= w.end for w in found)
     for window in found:
-        assert len(reader.row(document, window).ids) <= length
+        assert len(reader.window_input(document, window).ids) <= length
 
 
 def test_a_question_with_more_candidates_than_fit_is_told(reader: AnswerReader) -> None:
     many = record(id="x", candidates=["the lazy dog"] * 5)
-    taken = reader.row(reader.document(many), Window(0, 1)).asked
-    other(reader, length=taken + 14).check_room([record(), many], "a.jsonl")
+    reader = other(reader, form="wikihop")
+    taken = reader.window_input(reader.tokenize(many), Window(0, 1)).header
+    other(reader, form="wikihop", length=taken + 14).check_room(
+        [record(), many], "a.jsonl"
+    )
     # Rows of so many tokens would be read in windows of twelve.
     named = (
         "a.jsonl",
@@ -155,123 +158,124 @@ def test_a_question_with_more_candidates_than_fit_is_told(reader: AnswerReader) 
         taken + 14,
     )
     with fails(DataError, *named):
-        other(reader, length=taken + 13).check_room([record(), many], "a.jsonl")
-    with fails(DataError, taken):
-        other(reader, length=taken + 1).windows(reader.document(many))
+        other(reader, form="wikihop", length=taken + 13).check_room(
+            [record(), many], "a.jsonl"
+        )
+
+
+def scored(
+    reader: AnswerReader, document: Any, window: Window, *sizes: int
+) -> ScoredWindow:
+    """A window with scores 0: these numbers of scores per token, types and anchors."""
+    row = reader.window_input(document, window)
+    spans, types, anchors = (*sizes, 0, 0)[:3]
+    return ScoredWindow(
+        row, np.zeros((len(row.ids), spans)), np.zeros(types), np.zeros(anchors)
+    )
 
 
 def test_the_best_span_is_the_best_of_all(
     reader: AnswerReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    document = reader.document(record())
+    reader = other(reader, length=500)
+    document = reader.tokenize(record())
     monkeypatch.setattr(
-        "bigbird_dna.papers.nlp.answers.reading.BEGINNINGS", len(document.ids)
+        "bigbird_dna.papers.nlp.question_answers.BEGINNINGS", len(document.ids)
     )
     rng = np.random.default_rng(1)
     size = len(document.ids)
+    window = scored(reader, document, Window(0, size), 2)
+    shift = window.input.shift
     for _ in range(20):
         begin, end = sorted(rng.integers(0, size + 1, 2).tolist())
-        start, last = rng.normal(size=(2, end - begin)).astype(np.float32)
-        expected = None
+        window.spans[:] = rng.normal(size=window.spans.shape)
+        start, last = window.spans[shift:].T
+        expected: Any = (None, -np.inf)
         for a in range(begin, end):
             for b in range(a, end):
                 fits = document.paragraph[a] == document.paragraph[b]
                 fits &= document.sentence[a] != TITLE and document.sentence[b] != TITLE
                 fits &= document.last_word[b] - document.first_word[a] < 3
-                score = start[a - begin] + last[b - begin]
-                if fits and (expected is None or score > expected[1]):
+                score = start[a] + last[b] - window.spans[0].sum()
+                if fits and score > expected[1]:
                     expected = TokenSpan(a, b), score
-        found = best_span(document, Window(begin, end), start, last, 3)
-        if expected is None:
-            assert found is None
-        else:
-            assert (
-                found is not None
-                and found[0] == expected[0]
-                and found[1] == pytest.approx(expected[1])
-            )
+        span, score = best_answer(document, window, Window(begin, end), 3)
+        assert span == expected[0] and score == pytest.approx(expected[1])
 
 
 def test_of_several_windows_the_one_that_is_surest_answers(
     reader: AnswerReader,
 ) -> None:
-    document = reader.document(record())
+    document = reader.tokenize(record())
     wanted = document.span(0, 47, 57)
     assert wanted is not None
     reader = other(reader, length=32, stride=5, form="span")
-    scored, expected = [], None
+    windows, expected = [], None
     for number, window in enumerate(reader.windows(document)):
-        row = reader.row(document, window)
-        marks = np.zeros((len(row.ids), 2), np.float32)
-        marks[0] = 2.0  # no answer here
-        if window.begin <= wanted.first and wanted.last < window.end:
-            marks[row.asked + wanted.first - window.begin, 0] = 4 + number
-            marks[row.asked + wanted.last - window.begin, 1] = 4
+        one = scored(reader, document, window, 2)
+        if window.contains(wanted):
+            one.spans[0] = 2.0  # no answer here
+            one.spans[one.input.shift + wanted.first, 0] = 4 + number
+            one.spans[one.input.shift + wanted.last, 1] = 4
             expected = 4 + number + 4 - 2 - 2
-        else:
-            marks[0], marks[row.asked :] = (
-                30.0,
-                20.0,
-            )  # higher scores, below those of no answer
-        nothing = np.zeros(0, np.float32)
-        scored.append(WindowScores(window, row, marks, nothing, nothing))
-    said = answer(document, scored, reader.settings)
-    assert said.span == wanted and said.score == expected
+        else:  # higher scores, below those of no answer
+            one.spans[0], one.spans[one.input.header :] = 30.0, 20.0
+        windows.append(one)
+    answer = {"id": "7", "answer": "naïve café", "paragraph": 0, "start": 47}
+    assert decode(document, windows, reader.settings) == {**answer, "score": expected}
     doubtful = other(reader, form="span", unanswerable=True).settings
-    assert answer(document, scored, doubtful).span == wanted
-    unsure = answer(document, scored[-1:], doubtful)
-    assert unsure.span is None and unsure.score == -20
+    assert decode(document, windows, doubtful)["answer"] == "naïve café"
+    assert decode(document, windows[-1:], doubtful) == {"id": "7", "answer": ""}
 
 
 def test_a_short_answer_stands_in_the_long_one(reader: AnswerReader) -> None:
-    document = reader.document(record())
+    document = reader.tokenize(record())
     reader = other(reader, form="natural_questions", length=500)
     first, second = (
         document.span(number, 0, len(document.texts[number])) for number in (0, 1)
     )
     assert first is not None and second is not None
-    scored = []
+    windows = []
     # The first window is surest of a short answer, the second of a long one, which begins further on.
     for window, long, short, kind in (
         (Window(0, second.first), first, (40.0, 40.0), 0),
         (Window(second.first, len(document.ids)), second, (3.0, 4.0), 3),
     ):
-        row = reader.row(document, window)
-        marks = np.zeros((len(row.ids), 4), np.float32)
-        shift = row.asked - window.begin
-        marks[0] = 1.0
-        marks[long.first + 1 + shift, 0], marks[long.first + 2 + shift, 1] = short
-        marks[long.first + shift, 2] = marks[long.last + shift, 3] = 5.0 + kind
-        types = np.zeros(5, np.float32)
-        types[kind] = 9.0
-        scored.append(WindowScores(window, row, marks, types, np.zeros(0, np.float32)))
-    for order in (scored, scored[::-1]):
-        said = answer(document, order, reader.settings)
-        assert (said.long, said.long_score, said.type) == (1, 14.0, "short")
-        assert (
-            said.span == TokenSpan(second.first + 1, second.first + 2)
-            and said.score == 5.0
+        one = scored(reader, document, window, 4, 5)
+        shift = one.input.shift
+        one.spans[0] = 1.0
+        one.spans[long.first + 1 + shift, 0], one.spans[long.first + 2 + shift, 1] = (
+            short
         )
-    alone = answer(document, scored[:1], reader.settings)
-    assert (alone.long, alone.span) == (0, TokenSpan(first.first + 1, first.first + 2))
+        one.spans[long.first + shift, 2] = one.spans[long.last + shift, 3] = 5.0 + kind
+        one.types[kind] = 9.0
+        windows.append(one)
+    text = document.text(TokenSpan(second.first + 1, second.first + 2))
+    for order in (windows, windows[::-1]):
+        said = decode(document, order, reader.settings)
+        assert (said["long_answer"], said["long_score"], said["type"]) == (
+            1,
+            14.0,
+            "short",
+        )
+        assert (said["answer"], said["paragraph"], said["score"]) == (text, 1, 5.0)
+    alone = decode(document, windows[:1], reader.settings)
+    inside = document.text(TokenSpan(first.first + 1, first.first + 2))
+    assert (alone["long_answer"], alone["answer"]) == (0, inside)
     # Where no paragraph stands in a window as a whole there is no long answer, and no short one.
-    part = Window(0, first.last)
-    row = reader.row(document, part)
-    marks = np.zeros((len(row.ids), 4), np.float32)
-    none = answer(
-        document,
-        [WindowScores(part, row, marks, types, scored[0].anchors)],
-        reader.settings,
-    )
-    assert (none.long, none.span, none.type) == (None, None, None)
+    part = scored(reader, document, Window(0, first.last), 4, 5)
+    assert decode(document, [part], reader.settings) == {
+        **{"id": "7", "answer": "", "type": "null"},
+        **{"long_answer": None, "long_score": None},
+    }
 
 
 def test_extra_globals_stand_for_question_paragraphs_and_sentences(
     reader: AnswerReader,
 ) -> None:
-    document = reader.document(record())
+    document = reader.tokenize(record())
     whole = Window(0, len(document.ids))
-    row = other(reader, 20).row(document, whole)
+    row = other(reader, 20).window_input(document, whole)
     asked = len(document.question)
     kinds = row.global_kinds.tolist()
     assert kinds[1 : asked + 1] == [QUESTION] * asked
@@ -286,46 +290,47 @@ def test_extra_globals_stand_for_question_paragraphs_and_sentences(
         SENTENCE,
         PARAGRAPH,
     ]
-    assert row.anchor_of == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    for slot, (paragraph, sentence) in zip(row.anchors, row.anchor_of, strict=True):
-        own = np.flatnonzero(row.owners == slot) - row.asked
+    assert row.anchor_names == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    for slot, (paragraph, sentence) in zip(row.anchors, row.anchor_names, strict=True):
+        own = np.flatnonzero(row.owners == slot) - row.header
         same = (document.paragraph == paragraph) & (document.sentence == sentence)
         assert own.tolist() == np.flatnonzero(same).tolist()
-    titles = np.flatnonzero(document.sentence == TITLE) + row.asked
+    titles = np.flatnonzero(document.sentence == TITLE) + row.header
     assert all(kinds[row.owners[place]] == PARAGRAPH for place in titles)
-    assert (row.owners[row.asked :] < len(kinds)).all() and row.owners[-1] == -1
-    few = other(reader, asked + 3).row(document, whole)
-    assert few.anchor_of == [(0, 0)] and few.anchors == [asked + 2]
-    paragraphs = other(reader, 20, form="triviaqa").row(document, whole)
+    assert (row.owners[row.header :] < len(kinds)).all() and row.owners[-1] == -1
+    few = other(reader, asked + 3).window_input(document, whole)
+    assert few.anchor_names == [(0, 0)] and few.anchors == [asked + 2]
+    paragraphs = other(reader, 20, form="triviaqa").window_input(document, whole)
+    # Every token is owned by its paragraph, title and text.
+    slots = paragraphs.owners[paragraphs.header : -1] - asked - 1
+    assert slots.tolist() == document.paragraph.tolist()
     assert [kind for kind in paragraphs.global_kinds[asked + 1 :] if kind] == [
         PARAGRAPH
     ] * 3
-    inner = reader.row(document, whole)
+    inner = reader.window_input(document, whole)
     assert [int(inner.ids[place]) for place in inner.anchors] == [
         int(
             document.ids[
                 np.flatnonzero((document.paragraph == p) & (document.sentence == s))[0]
             ]
         )
-        for p, s in inner.anchor_of
+        for p, s in inner.anchor_names
     ]
 
 
 def test_labels_are_where_the_answer_stands_or_on_cls(reader: AnswerReader) -> None:
     reader = other(reader, length=30, stride=5)
-    document = reader.document(record(type="span"))
-    known = known_of(document, reader.settings)
+    document = reader.tokenize(record(type="span"))
+    known = true_labels(document, reader.settings)
     rows = [
-        (reader.row(document, window), known, window)
+        (reader.window_input(document, window), known)
         for window in reader.windows(document)
     ]
-    batch = labels_of(rows, reader.settings)
-    firsts, lasts = unpacked(batch["spans"])
-    for number, (row, _, window) in enumerate(rows):
+    batch = window_labels(rows, reader.settings)
+    for number, (row, _) in enumerate(rows):
         span = known.spans[0]
-        inside = window.begin <= span.first and span.last < window.end
-        first, last = int(firsts[number, 0]), int(lasts[number, 0])
-        if inside:
+        first, last = batch["spans"][number, 0].tolist()
+        if row.window.contains(span):
             assert (
                 row.ids[first : last + 1].tolist()
                 == document.ids[span.first : span.last + 1].tolist()
@@ -335,10 +340,10 @@ def test_labels_are_where_the_answer_stands_or_on_cls(reader: AnswerReader) -> N
         facts = [
             label for label in batch["anchor_labels"][number].tolist() if label >= 0
         ]
-        assert facts == [int(name in {(0, 1), (1, 0)}) for name in row.anchor_of]
-    assert 0 < sum(int(one) > 0 for one in firsts[:, 0]) < len(rows)
-    whole = {**reader.collate([row for row, *_ in rows]), **batch}
-    part = some_rows(whole, batch["types"].new_tensor([len(rows) - 1]))
+        assert facts == [int(name in {(0, 1), (1, 0)}) for name in row.anchor_names]
+    assert 0 < int((batch["spans"][:, 0, 0] > 0).sum()) < len(rows)
+    whole = {**reader.collate([row for row, _ in rows]), **batch}
+    part = select_rows(whole, batch["types"].new_tensor([len(rows) - 1]))
     assert (
         part["ids"].shape[1] == len(rows[-1][0].ids)
         and network_input(part).owners is None
@@ -353,16 +358,16 @@ def test_an_answer_without_a_place_stands_wherever_its_words_do(
         {"text": "the fox"},
         {"text": "best of all times"},
     ]
-    document = reader.document(record(answers=answers))
-    known = known_of(document, other(reader, form="triviaqa").settings)
+    document = reader.tokenize(record(answers=answers))
+    known = true_labels(document, other(reader, form="triviaqa").settings)
     assert [document.text(span) for span in known.spans] == ["fox", "worst of times"]
     text = "A Cat, a cat; the CAT. Catalog “cat”?"
-    assert [text[slice(*one)] for one in places_of(["the cat"], text, 3)] == [
+    assert [text[slice(*one)] for one in find_answers(["the cat"], text, 3)] == [
         *("Cat", "cat", "CAT", "cat")
     ]
     assert (
-        places_of(["cat a dog"], "cat dog", 1) == []
-        and places_of(["the", ""], "the a", 3) == []
+        find_answers(["cat a dog"], "cat dog", 1) == []
+        and find_answers(["the", ""], "the a", 3) == []
     )
 
 
@@ -370,40 +375,36 @@ def test_the_right_candidate_and_the_paragraph_of_a_long_answer_are_labels(
     reader: AnswerReader,
 ) -> None:
     reader = other(reader, form="wikihop")
-    document = reader.document(
+    document = reader.tokenize(
         record(candidates=["fox", "Dog"], answers=[{"text": "dog"}])
     )
     window = Window(0, len(document.ids))
-    row = reader.row(document, window)
+    row = reader.window_input(document, window)
     assert [int(row.ids[place]) for place in row.anchors] == [
         int(one[0]) for one in document.candidates
     ]
-    labels = labels_of(
-        [(row, known_of(document, reader.settings), window)], reader.settings
+    labels = window_labels(
+        [(row, true_labels(document, reader.settings))], reader.settings
     )
     assert labels["anchor_labels"].tolist() == [[0, 1]]
     reader = other(reader, form="natural_questions")
-    document = reader.document(record(long_answer=1, answers=[], type="long"))
-    known = known_of(document, reader.settings)
+    document = reader.tokenize(record(long_answer=1, answers=[], type="long"))
+    known = true_labels(document, reader.settings)
     assert (
         known.long is not None
         and document.text(known.long) == document.texts[1].strip()
     )
-    row = reader.row(document, window)
-    labels = labels_of([(row, known, window)], reader.settings)
-    first, last = unpacked(labels["long_spans"])
-    assert (int(first[0, 0]) - row.asked, int(last[0, 0]) - row.asked) == known.long
-    assert labels["spans"].tolist() == [[0]] and labels["types"].tolist() == [4]
-    early = Window(0, known.long.last)
-    labels = labels_of([(reader.row(document, early), known, early)], reader.settings)
+    row = reader.window_input(document, window)
+    labels = window_labels([(row, known)], reader.settings)
+    assert (labels["long_spans"][0, 0] - row.header).tolist() == [*known.long]
+    assert labels["spans"].tolist() == [[[0, 0]]] and labels["types"].tolist() == [4]
+    early = reader.window_input(document, Window(0, known.long.last))
+    labels = window_labels([(early, known)], reader.settings)
     assert labels["types"].tolist() == [0]
 
 
-FORMS = {
-    "span": (2, 0, False),
-    "hotpotqa": (2, 3, True),
-    "natural_questions": (4, 5, False),
-}
+FORMS = {"span": 2, "hotpotqa": 2, "natural_questions": 4}
+"""Form → number of scores per token."""
 
 
 def settings(form: Any = "span") -> LongAnswersSettings:
@@ -446,11 +447,11 @@ def test_marks_are_those_of_huggingfaces_question_answering(
     )
     with torch.inference_mode():
         found = network(*given)
-    assert found.marks.shape == (2, 512, FORMS[form][0])
+    assert found.spans.shape == (2, 512, FORMS[form])
     for place, logits in enumerate((expected.start_logits, expected.end_logits)):
         context = torch.arange(512) >= asked[:, None]
         context[:, 0] = True
-        ours = found.marks[..., place]
+        ours = found.spans[..., place]
         assert (ours[context] - logits[context]).abs().max() < 1e-4
         assert (ours[~context] < -1e5).all() and (logits[~context] < -1e5).all()
         assert logits[context].std() > 0.1  # the comparison says something
@@ -493,9 +494,7 @@ def test_given_globals_are_the_same_by_every_route_and_whatever_the_padding() ->
     networks = []
     for route in ("dense", "blocked"):
         torch.manual_seed(0)
-        network = AnswerNetwork(
-            etc_config(attention_backend=route), *FORMS["hotpotqa"]
-        ).eval()
+        network = AnswerNetwork(etc_config(attention_backend=route), "hotpotqa").eval()
         shuffle_weights(network, 32)
         assert network.encoder.layers[0].relative is not None
         for layer in network.encoder.layers:
@@ -511,7 +510,7 @@ def test_given_globals_are_the_same_by_every_route_and_whatever_the_padding() ->
             if part.dim() > 1
         ]  # type: ignore[union-attr]
         alone = networks[1](
-            *AnswerInput(cut[0], torch.tensor([61]), given.asked[1:], *cut[1:])
+            *AnswerInput(cut[0], torch.tensor([61]), given.header[1:], *cut[1:])
         )
         moved = given._replace(owners=(given.owners + 1).clamp(max=11))  # type: ignore[operator]
         other = networks[1](*moved)
@@ -519,11 +518,11 @@ def test_given_globals_are_the_same_by_every_route_and_whatever_the_padding() ->
     for found in (dense, blocked, other, asked):
         assert found.types is not None and found.anchors is not None
     there = torch.arange(100) < given.lengths[:, None]
-    assert (dense.marks - blocked.marks)[there].abs().max() < 1e-4
+    assert (dense.spans - blocked.spans)[there].abs().max() < 1e-4
     assert (dense.anchors - blocked.anchors).abs().max() < 1e-4  # type: ignore[operator]
-    assert (alone.marks[0] - blocked.marks[1, :61]).abs().max() < 1e-4
+    assert (alone.spans[0] - blocked.spans[1, :61]).abs().max() < 1e-4
     assert (alone.types[0] - blocked.types[1]).abs().max() < 1e-4  # type: ignore[index]
-    assert (other.marks - blocked.marks)[
+    assert (other.spans - blocked.spans)[
         there
     ].abs().max() > 1e-2  # owners are looked at
     assert (asked.types - blocked.types).abs().max() > 1e-2  # type: ignore[operator]
@@ -546,12 +545,7 @@ def test_the_noisy_span_loss_is_the_sum_over_all_spans() -> None:
     lengths, asked = torch.tensor([7, 6]), torch.tensor([2, 3])
     allowed = allowed_tokens(lengths, asked, 7)
     assert allowed.int().tolist() == [[1, 0, 1, 1, 1, 1, 0], [1, 0, 0, 1, 1, 0, 0]]
-    spans = torch.tensor(
-        [
-            [packed(TokenSpan(2, 3)), packed(TokenSpan(5, 5))],
-            [packed(TokenSpan(0, 0)), -1],
-        ]
-    )
+    spans = torch.tensor([[[2, 3], [5, 5]], [[0, 0], [-1, -1]]])
     expected = 0.0
     for row, chosen in enumerate([[(2, 3), (5, 5)], [(0, 0)]]):
         chances = [

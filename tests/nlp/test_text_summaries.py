@@ -21,19 +21,19 @@ from bigbird_dna.papers.nlp.config import (
     parse_config,
     read_config,
 )
-from bigbird_dna.papers.nlp.loading import FACTS, MARK, generate_facts
+from bigbird_dna.papers.nlp.data import FACTS, MARK, generate_facts
+from bigbird_dna.papers.nlp.pegasus import open_pegasus
 from bigbird_dna.papers.nlp.records import SummaryRecord, read_records
-from bigbird_dna.papers.nlp.summaries.network import SharedSummarizer
-from bigbird_dna.papers.nlp.summaries.pegasus import import_pegasus
-from bigbird_dna.papers.nlp.summaries.task import (
+from bigbird_dna.papers.nlp.summarization import (
     IGNORED,
-    Reader,
     SummariesObjective,
     Summarization,
+    SummaryReader,
     decoder_input,
     rouge,
-    sentences,
+    split_sentences,
 )
+from bigbird_dna.papers.nlp.summarizer import SharedSummarizer
 from bigbird_dna.tokens.text import JsonTokenizer
 from bigbird_dna.training.distributed import world
 from tests.cli.command import Run
@@ -48,7 +48,7 @@ from tests.nlp.conftest import (
     read_lines,
     write_lines,
 )
-from tests.nlp.summaries.test_pegasus import theirs
+from tests.nlp.test_text_pegasus import theirs
 
 
 def write_facts(write: Write, **changes: Any) -> Path:
@@ -60,7 +60,7 @@ def test_summaries_from_records_to_figures(
     run: Run, write: Write, tmp_path: Path, form: str
 ) -> None:
     config = write_facts(write, form=form)
-    done(run, config, "facts", "prepare", "finetune", "predict", "evaluate")
+    done(run, config, "facts", "prepare", "train", "predict", "evaluate")
     home = tmp_path / "results/facts"
     true, predicted = (
         {one["id"]: one["summary"] for one in read_lines(home / name)}
@@ -79,9 +79,9 @@ def test_summaries_from_records_to_figures(
     (home / "model").rename(tmp_path / "first")
     start, training = {"model": str(tmp_path / "first")}, {"batch_size": 2, "steps": 1}
     wrong = write_facts(write, form=form, start=start | {"vocabulary": 320})
-    mistake(run, 2, "finetune", wrong, "facts", "start.vocabulary 320", "first")
+    mistake(run, 2, "train", wrong, "facts", "start.vocabulary 320", "first")
     again = write_facts(write, form=form, start=start, training=training)
-    log, *_ = done(run, again, "facts", "finetune").splitlines()
+    log, *_ = done(run, again, "facts", "train").splitlines()
     message(log, tmp_path / "first")
 
 
@@ -118,11 +118,11 @@ def test_a_checkpoint_of_pegasus_summarizes_and_is_trained_further(
     done(run, config, "facts", "prepare")
     direct, trained = tmp_path / "direct.jsonl", tmp_path / "trained.jsonl"
     done(run, config, "facts", "predict", more=("--model", pegasus, "-o", direct))
-    done(run, config, "facts", "finetune")
+    done(run, config, "facts", "train")
     done(run, config, "facts", "predict", more=("-o", trained))
     assert direct.read_bytes() == trained.read_bytes()
     weights = load(tmp_path / "results/facts/model").network.state_dict()
-    theirs = import_pegasus(pegasus).network.state_dict()
+    theirs = open_pegasus(pegasus).network.state_dict()
     assert all(
         torch.allclose(weights[name], theirs[name], atol=1e-9) for name in theirs
     )
@@ -135,7 +135,7 @@ def test_a_checkpoint_of_pegasus_summarizes_and_is_trained_further(
         ({"form": "pegasus", "encoder": {"layers": 3}}, "encoder.layers 3:", "has 1"),
     ):
         wrong = write_facts(write, **{"start": start, "encoder": {}, **changes})
-        mistake(run, 2, "finetune", wrong, "facts", *named)
+        mistake(run, 2, "train", wrong, "facts", *named)
 
 
 def test_facts_stand_at_the_end_and_nowhere_else() -> None:
@@ -175,7 +175,7 @@ FOX = "the quick brown fox"
 def test_rows_of_documents_and_summaries(text_tokenizer: JsonTokenizer) -> None:
     special = SpecialIds(start=2, end=3, pad=0)
     ids = text_tokenizer.encode(FOX).tolist()
-    first = Reader(text_tokenizer, special, "base", "first")
+    first = SummaryReader(text_tokenizer, special, "base", "first")
     assert first.document(FOX, 99).tolist() == [2, *ids, 3]
     assert first.document(FOX, 6).tolist() == [2, *ids[:4], 3]
     assert first._replace(keep="last").document(FOX, 6).tolist() == [2, *ids[-4:], 3]
@@ -215,15 +215,14 @@ def test_rouge_by_hand(true: str, predicted: str, wanted: tuple[float, ...]) -> 
 def test_rouge_goes_by_sentences_and_is_a_mean() -> None:
     found = rouge(["The dog barks. A cat sleeps."], ["A cat sleeps. The dog barks."])
     assert found["rougeLsum"] == 1 and found["rougeL"] == pytest.approx(0.5)
+    assert rouge(["cat", "dog"], ["cat", "mat"])["rouge1"] == 0.5
     assert (
-        rouge(["cat", "dog"], ["cat", "mat"])["rouge1"] == 0.5 and rouge([], []) == {}
+        split_sentences("One. Two! Three? 3.5 is four")
+        == "One.\nTwo!\nThree?\n3.5 is four"
     )
     assert (
-        sentences("One. Two! Three? 3.5 is four") == "One.\nTwo!\nThree?\n3.5 is four"
-    )
-    assert (
-        sentences("One. Still one\nTwo\n\n") == "One. Still one\nTwo"
-        and sentences("  ") == ""
+        split_sentences("One. Still one\nTwo\n\n") == "One. Still one\nTwo"
+        and split_sentences("  ") == ""
     )
 
 
@@ -300,7 +299,7 @@ def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(
 def test_facts_at_the_end_of_3000_tokens_are_found(run: Run, tmp_path: Path) -> None:
     config = REPOSITORY / "workflow/config/nlp.yaml"
     home = ("--set", f"results={tmp_path}")
-    done(run, config, "facts", "prepare", "finetune", "predict", "evaluate", more=home)
+    done(run, config, "facts", "prepare", "train", "predict", "evaluate", more=home)
     records = read_records(tmp_path / "facts/data/test.jsonl", SummaryRecord)
     assert min(len(record.document.split()) for record in records) == 3000
     assert figures(tmp_path / "facts")["rougeL"] > 0.8

@@ -1,1 +1,0 @@
-"""Question answering in long documents (App. E): HotpotQA, Natural Questions, TriviaQA and WikiHop."""

@@ -1,0 +1,289 @@
+"""Sources of a task's records: public data sets, installed text, and generated records.
+
+Public data sets are loaded by the library `datasets`, which needs a network, or a filled cache. Many of them
+are sorted, for example by class, so their first rows are not representative. Parts of a split, and validation
+records, are therefore selected at random, independent of the training's seed: parts of a split have no row in
+common, and all trainings use the same validation records.
+"""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.errors import ConfigError, DataError, error_text, one_of
+from bigbird_dna.papers.nlp.config import (
+    PART,
+    SPLITS,
+    AnswersTaskConfig,
+    GeneratedConfig,
+    HubConfig,
+    InstalledConfig,
+)
+
+T = TypeVar("T")
+Values = dict[str, Any]
+_SEED = 20_200_728
+
+
+def _order(count: int) -> NDArray[np.int64]:
+    return np.random.default_rng(_SEED).permutation(count)
+
+
+def select_some(records: Sequence[T], most: int) -> list[T]:
+    """Return at most `most` of the records, selected at random, in their order."""
+    return [records[index] for index in np.sort(_order(len(records))[:most])]
+
+
+def column(row: Mapping[str, Any], *names: str) -> Any:
+    """Return a row's value of the first of these columns that exists; `DataError` if there is none."""
+    for name in names:
+        if name in row:
+            return row[name]
+    raise DataError(f"the data set needs one of the columns {', '.join(names)}")
+
+
+def hub_rows(hub: HubConfig, split: str) -> Iterator[Mapping[str, Any]]:
+    """Return the rows of a public data set's split; `DataError` if it cannot be loaded.
+
+    A part of a split has randomly selected rows, in their order. No code of a data set is run.
+    """
+    import datasets
+
+    name = getattr(hub, split)
+    part = PART.fullmatch(name)
+    try:
+        rows = datasets.load_dataset(
+            hub.name, hub.subset, split=part[1] if part else name, streaming=False
+        )
+    except Exception as error:  # errors of library and network
+        raise DataError(
+            f"data set {hub.name} ({name}): cannot be loaded: {error_text(error)}; use data.files, or run "
+            "on a machine with a network"
+        ) from None
+    if part:
+        bounds = [_row_number(text, len(rows)) for text in part.groups()[1:]]
+        rows = rows.select(np.sort(_order(len(rows))[slice(*bounds)]))
+    return iter(rows)
+
+
+def _row_number(text: str | None, count: int) -> int | None:
+    if text is None:
+        return None
+    return round(int(text[:-1]) * count / 100) if text.endswith("%") else int(text)
+
+
+def installed_documents(config: InstalledConfig, split: str) -> Iterator[Values]:
+    """Yield the documents of a split: chapters of books, or topics of Python's documentation.
+
+    `DataError` if the text is not installed; `ConfigError` for an unknown book or topic.
+    """
+    if config.text == "bible":
+        groups = _bible()
+    else:
+        from pydoc_data.topics import topics
+
+        groups = {name: {"": text} for name, text in topics.items()}
+    held_out = (*config.valid, *config.test)
+    for name in held_out:
+        if name not in groups:
+            raise ConfigError(f"data.installed: {name!r}: {one_of(name, groups)}")
+    names = {
+        "train": [name for name in groups if name not in held_out],
+        "valid": config.valid,
+        "test": config.test,
+    }
+    for name in names[split]:
+        for number, text in groups[name].items():
+            yield {"id": f"{name}{number}", "text": text}
+
+
+def _bible() -> dict[str, dict[str, str]]:
+    """Return books, named as in the output of the program `bible`, with chapter texts by number."""
+    program = shutil.which("bible")
+    if program is None:
+        raise DataError(
+            "the text bible is not installed: the program `bible` (Debian package bible-kjv) is missing"
+        )
+    command = [program, "-f", "gen1:1-rev22:21"]
+    try:
+        text = subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        raise DataError(f"{program}: printing the text failed") from None
+    books: dict[str, dict[str, str]] = {}
+    for book, chapter, verse in re.findall(r"^(\w+?)(\d+):\d+ (.*)$", text, re.M):
+        chapters = books.setdefault(book, {})
+        chapters[chapter] = (
+            f"{chapters[chapter]} {verse}" if chapter in chapters else verse
+        )
+    return books
+
+
+def _words(first: str, second: str) -> tuple[str, ...]:
+    return tuple(start + end for start in first.split() for end in second.split())
+
+
+def _rng(generated: GeneratedConfig, split: str) -> np.random.Generator:
+    return np.random.default_rng((generated.seed, SPLITS.index(split)))
+
+
+SPEAKERS = ("mother", "father")
+PLACES = ("harbour", "mountain")
+FILLERS = _words(
+    "ba de fi go ku la me no ri tu", "ber dan kil mos pun sel tir vok wan zed"
+)  # uninformative
+
+
+def generate_documents(generated: GeneratedConfig, split: str) -> Iterator[Values]:
+    """Yield the records of a split with equally frequent classes, determined by `generated.seed` and `split`.
+
+    The class depends on two facts farther apart than the attention window, among uninformative words: who
+    spoke (second quarter of the document), and where they went (last quarter). A model that sees one fact has
+    an accuracy of one half; a model that sees none, one quarter.
+    """
+    rng = _rng(generated, split)
+    words = generated.words
+    for number in range(getattr(generated, split)):
+        speaker, place = SPEAKERS[number % 2], PLACES[number // 2 % 2]
+        text = [FILLERS[index] for index in rng.integers(0, len(FILLERS), words)]
+        first = int(rng.integers(words // 4, words // 2))
+        second = int(rng.integers(words * 3 // 4, words - words // 16))
+        text[second:second] = f"they went to the {place} .".split()
+        text[first:first] = f"then the {speaker} spoke .".split()
+        yield {"text": " ".join(text), "label": f"{speaker} {place}"}
+
+
+NAMES = _words("ba de fi go ku la", "ber dan kil mos")
+VALUES = _words("me no ri tu sha wo", "ber dan kil mos")
+QUESTION_FILLERS = _words("ce ju pa vi ze xo", "ber dan kil mos")
+CHAINS = 4
+"""Names in a document that have a value; a model that cannot see the question is right for one of them."""
+PARAGRAPH_SENTENCES = 6
+
+
+def generate_questions(
+    generated: GeneratedConfig, split: str, task: AnswersTaskConfig
+) -> Iterator[Values]:
+    """Yield the records of a split, determined by the arguments (`form`, `hops`, `unanswerable` of the task).
+
+    Questions are names. Facts are sentences `name is value.` or `name knows other.`, none of them in the
+    first third, for several names, at random positions in each document. With one hop, the answer is the
+    value of the name; with two, the value of the known name. Sentences on this path are supporting facts.
+    With Natural Questions, or if there may be no answer, one question in four is a name without facts.
+    Training documents have between a third of the words and all of them: shorter ones are learned faster.
+    """
+    rng = _rng(generated, split)
+    may_lack = task.unanswerable or task.form == "natural_questions"
+    for _ in range(getattr(generated, split)):
+        words = generated.words
+        if split == "train":
+            words = int(rng.integers(max(words // 3, 1), words + 1))
+        unanswered = may_lack and rng.random() < 0.25
+        yield _question(rng, words, task, unanswered)
+
+
+def _question(
+    rng: np.random.Generator, words: int, task: AnswersTaskConfig, unanswered: bool
+) -> Values:
+    names = [NAMES[number] for number in rng.permutation(len(NAMES))]
+    values = [VALUES[number] for number in rng.permutation(len(VALUES))[:CHAINS]]
+    count = max(words // 3, 2 * CHAINS * task.hops)  # sentences of three words each
+    slots = rng.permutation(np.arange(count // 3, count))[: CHAINS * task.hops]
+    slots = slots.reshape(CHAINS, task.hops)
+    sentences = []
+    for _ in range(count):
+        fillers = rng.integers(0, len(QUESTION_FILLERS), 3)
+        sentences.append(" ".join(QUESTION_FILLERS[index] for index in fillers) + ".")
+    for chain in range(CHAINS):
+        name, friend, value = names[chain], names[CHAINS + chain], values[chain]
+        if task.hops == 1:
+            sentences[slots[chain, 0]] = f"{name} is {value}."
+        else:
+            sentences[slots[chain, 0]] = f"{name} knows {friend}."
+            sentences[slots[chain, 1]] = f"{friend} is {value}."
+    paragraphs = []
+    for first in range(0, count, PARAGRAPH_SENTENCES):
+        start, *rest = sentences[first : first + PARAGRAPH_SENTENCES]
+        paragraphs.append({"sentences": [start, *(f" {text}" for text in rest)]})
+    record: Values = {
+        "question": names[2 * CHAINS] if unanswered else names[0],
+        "paragraphs": paragraphs,
+    }
+    if unanswered:
+        if task.form == "natural_questions":
+            record["type"] = "null"
+        return record
+    facts = [divmod(int(slot), PARAGRAPH_SENTENCES) for slot in slots[0]]
+    paragraph, sentence = facts[-1]
+    before = "".join(paragraphs[paragraph]["sentences"][: sentence + 1])
+    answer: Values = {"text": values[0]}
+    record["answers"] = [answer]
+    if task.form not in ("triviaqa", "wikihop"):
+        answer |= {"paragraph": paragraph, "start": len(before) - 1 - len(values[0])}
+    if task.form == "hotpotqa":
+        record["type"] = "span"
+        record["facts"] = [
+            {"paragraph": paragraph, "sentence": sentence}
+            for paragraph, sentence in sorted(facts)
+        ]
+    if task.form == "natural_questions":
+        record |= {"type": "short", "long_answer": paragraph}
+    if task.form == "wikihop":
+        record["candidates"] = sorted(values)
+    return record
+
+
+MARK = "remember"
+FACTS: dict[str, tuple[str, ...]] = {
+    name: tuple(words.split())
+    for name, words in {
+        "animal": "camel dolphin donkey eagle falcon horse lizard monkey otter panda rabbit sparrow tiger "
+        "turtle walrus zebra",
+        "color": "black blue brown crimson golden green gray orange pink purple red scarlet silver violet "
+        "white yellow",
+        "name": "anna bruno clara david elena felix greta hugo irene jonas laura maria nina oscar paula "
+        "simon",
+        "number": "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+        "sixteen",
+        "place": "bridge castle desert forest garden harbour island library market mountain museum river "
+        "station tower valley village",
+        "season": "april august autumn december february january july june march may november october "
+        "september spring summer winter",
+    }.items()
+}
+FACT_VALUES = tuple(value for values in FACTS.values() for value in values)
+_STRAY = 0.25  # fraction of the words before the facts that are values
+
+
+def generate_facts(generated: GeneratedConfig, split: str) -> Iterator[Values]:
+    """Yield the records of a split, of `generated.words` words each, a function of seed and split.
+
+    Summaries are lists of facts, each with a mark, an attribute and its value (`remember color red`), at the
+    very end of the document. Values also occur among the other words. A model that sees only the beginning
+    can predict the attributes, which are half of the summary's words, and one in sixteen values.
+    """
+    before = generated.words - 3 * len(FACTS)
+    if before < 1:
+        raise ConfigError(
+            f"data.generated.words {generated.words}: must be above {3 * len(FACTS)}, the words of the facts"
+        )
+    rng = _rng(generated, split)
+    attributes = sorted(FACTS)
+    for _ in range(getattr(generated, split)):
+        stray = rng.random(before) < _STRAY
+        fillers = np.array(FILLERS)[rng.integers(0, len(FILLERS), before)]
+        values = np.array(FACT_VALUES)[rng.integers(0, len(FACT_VALUES), before)]
+        words = np.where(stray, values, fillers).tolist()
+        facts = {}
+        for name in attributes:
+            facts[name] = FACTS[name][int(rng.integers(len(FACTS[name])))]
+        for index in rng.permutation(len(attributes)):
+            words += [MARK, attributes[index], facts[attributes[index]]]
+        summary = " ".join(f"{name} {value}" for name, value in facts.items())
+        yield {"document": " ".join(words), "summary": summary}

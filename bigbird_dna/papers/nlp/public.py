@@ -1,0 +1,258 @@
+"""Convert the public formats of HotpotQA, Natural Questions, TriviaQA and WikiHop to records.
+
+Rows of the data sets' own files and rows of the library `datasets`, in which some columns differ, are read by
+the same functions.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bigbird_dna.disk.atomic import reading
+from bigbird_dna.errors import ConfigError, DataError, error_text
+from bigbird_dna.papers.nlp.config import AnswerForm
+from bigbird_dna.papers.nlp.question_metrics import normalize_answer
+from bigbird_dna.papers.nlp.records import QuestionRecord, check_records, read_objects
+
+Row = Mapping[str, Any]
+Values = dict[str, Any]
+
+
+def public_record(
+    form: AnswerForm, row: Row, evidence: Path | None = None
+) -> Values | None:
+    """Return a row of the data set `form` as a record; None if it contains no question that can be used.
+
+    `evidence` is the directory of TriviaQA's documents, which its files refer to. `DataError` names the key
+    if the row is invalid; `ConfigError` if `form` is span, which is not a data set.
+    """
+    try:
+        match form:
+            case "hotpotqa":
+                return _hotpotqa(row)
+            case "natural_questions":
+                return _natural_questions(row)
+            case "triviaqa":
+                return _triviaqa(row, evidence)
+            case "wikihop":
+                return _wikihop(row)
+    except KeyError as error:
+        raise DataError(f"not a row of {form}: key {error} is missing") from None
+    except (TypeError, ValueError, IndexError, AttributeError) as error:
+        raise DataError(f"not a row of {form}: {error_text(error)}") from None
+    raise ConfigError(
+        "form span: not a data set; use files of records, or the form of a data set"
+    )
+
+
+def read_public(form: AnswerForm, path: Path) -> Iterator[QuestionRecord]:
+    """Yield the records of a data set's own file.
+
+    HotpotQA and WikiHop are JSON arrays; Natural Questions are JSON lines in the simplified form. TriviaQA is
+    a JSON object with the array `Data`, in a directory next to `evidence`. `DataError` names file and record.
+    """
+    return check_records(_converted(form, path), QuestionRecord, path, "record")
+
+
+def _converted(form: AnswerForm, path: Path) -> Iterator[tuple[int, Values]]:
+    evidence = path.parent.parent / "evidence" if form == "triviaqa" else None
+    rows = read_objects(path) if form == "natural_questions" else _array(form, path)
+    for number, row in rows:
+        try:
+            record = public_record(form, row, evidence)
+        except DataError as error:
+            raise DataError(f"{path}: record {number}: {error}") from None
+        if record is not None:
+            yield number, record
+
+
+def _array(form: AnswerForm, path: Path) -> Iterator[tuple[int, Values]]:
+    """Yield the numbered objects (from 1) of a JSON array; of TriviaQA, that of the key `Data`."""
+    with reading(path, "not readable as JSON", ValueError, RecursionError):
+        rows = json.loads(path.read_text(encoding="utf-8"))
+    if form == "triviaqa":
+        rows = rows.get("Data") if isinstance(rows, dict) else None
+    if not isinstance(rows, list):
+        expected = "no array Data" if form == "triviaqa" else "not a JSON array"
+        raise DataError(f"{path}: {expected}")
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise DataError(f"{path}: record {number}: not a JSON object")
+        yield number, row
+
+
+def _hotpotqa(row: Row) -> Values:
+    context, supporting = row["context"], row.get("supporting_facts", ())
+    if isinstance(context, Mapping):  # rows of `datasets` have columns
+        context = zip(context["title"], context["sentences"], strict=True)
+    if isinstance(supporting, Mapping):
+        supporting = zip(supporting["title"], supporting["sent_id"], strict=True)
+    paragraphs = []
+    numbers = {}
+    for title, sentences in context:
+        if any(sentences):
+            numbers[title] = len(paragraphs)
+            paragraphs.append({"title": title, "sentences": list(sentences)})
+    facts, missing = [], set()
+    for title, sentence in supporting:
+        number = numbers.get(title)
+        if number is None or sentence >= len(paragraphs[number]["sentences"]):
+            missing.add((title, sentence))
+        else:
+            facts.append((number, sentence))
+    record = {
+        "id": str(row.get("_id", row.get("id", ""))),
+        "question": row["question"],
+        "paragraphs": paragraphs,
+        "facts": [
+            {"paragraph": number, "sentence": sentence} for number, sentence in facts
+        ],
+    }
+    if missing:
+        record["facts_elsewhere"] = len(missing)
+    if "answer" not in row:  # the hidden test set
+        return record
+    text = row["answer"]
+    verdict = normalize_answer(text)
+    record["answers"] = [{"text": text}]
+    if verdict in ("yes", "no"):
+        record["type"] = verdict
+        return record
+    record["type"] = "span"
+    positions = []
+    for number, sentence in sorted(set(facts)):
+        sentences = paragraphs[number]["sentences"]
+        before = len("".join(sentences[:sentence]))
+        start = sentences[sentence].find(text)
+        while text and start >= 0:
+            positions.append(
+                {"text": text, "paragraph": number, "start": before + start}
+            )
+            start = sentences[sentence].find(text, start + 1)
+    if positions:
+        record["answers"] = positions
+    return record
+
+
+def _wikihop(row: Row) -> Values:
+    answer = row.get("answer")
+    return {
+        "id": str(row.get("id", "")),
+        "question": row.get("query", row.get("question")).replace("_", " "),
+        "paragraphs": [{"sentences": [text]} for text in row["supports"] if text],
+        "candidates": list(row["candidates"]),
+        "answers": [{"text": answer}] if answer else [],
+    }
+
+
+def _triviaqa(row: Row, evidence: Path | None) -> Values | None:
+    if "Question" in row:
+        name, question = row["QuestionId"], row["Question"]
+        documents = [
+            *_evidence(row.get("EntityPages", ()), evidence, "wikipedia"),
+            *_evidence(row.get("SearchResults", ()), evidence, "web"),
+        ]
+        answer = row.get("Answer") or {}
+        aliases = [answer.get("Value", ""), *answer.get("Aliases", ())]
+    else:
+        name, question = row["question_id"], row["question"]
+        pages, results = row["entity_pages"], row["search_results"]
+        documents = [
+            *zip(pages["title"], pages["wiki_context"], strict=True),
+            *zip(results["title"], results["search_context"], strict=True),
+        ]
+        answer = row.get("answer") or {}
+        aliases = [answer.get("value", ""), *answer.get("aliases", ())]
+    paragraphs = [
+        {"title": title, "sentences": text.splitlines(keepends=True)}
+        for title, text in documents
+        if text
+    ]
+    if not paragraphs:
+        return None
+    answers = [
+        {"text": alias}
+        for alias in dict.fromkeys(aliases)
+        if alias not in ("", "<unk>")
+    ]
+    return {
+        "id": name,
+        "question": question,
+        "paragraphs": paragraphs,
+        "answers": answers,
+    }
+
+
+def _evidence(
+    pages: Any, evidence: Path | None, kind: str
+) -> Iterator[tuple[str, str]]:
+    """Yield titles and texts of the documents of a question."""
+    for page in pages:
+        name = Path(page["Filename"])
+        if evidence is None or name.is_absolute() or ".." in name.parts:
+            raise DataError(
+                f"document {page['Filename']!r:.80} is not the name of a file in the evidence directory"
+            )
+        path = evidence / kind / name
+        with reading(path, "not readable as text", UnicodeDecodeError):
+            yield page.get("Title", ""), path.read_text(encoding="utf-8")
+
+
+def _page_text(tokens: Sequence[str], first: int, end: int) -> str:
+    """Return tokens `first … end` of a page of Natural Questions, without markup, joined by spaces."""
+    return " ".join(
+        token
+        for token in tokens[first:end]
+        if token and not (token.startswith("<") and token.endswith(">"))
+    )
+
+
+def _natural_questions(row: Row) -> Values | None:
+    page = row["document_text"].split(" ")
+    paragraphs, bounds = [], []
+    for candidate in row["long_answer_candidates"]:
+        first, end = candidate["start_token"], candidate["end_token"]
+        text = _page_text(page, first, end)
+        if candidate["top_level"] and text:
+            paragraphs.append({"sentences": [text]})
+            bounds.append((first, end))
+    if not bounds:
+        return None
+    record = {
+        "id": str(row["example_id"]),
+        "question": row["question_text"],
+        "paragraphs": paragraphs,
+    }
+    annotations = [
+        _annotation(annotation, page, bounds)
+        for annotation in row.get("annotations", ())
+    ]
+    if annotations:
+        answered = [known for known in annotations if known["type"] != "null"]
+        record |= (answered or annotations)[0]
+    if len(annotations) > 1:
+        record["annotations"] = annotations
+    return record
+
+
+def _annotation(
+    annotation: Row, page: Sequence[str], bounds: list[tuple[int, int]]
+) -> Values:
+    """Return an annotation by paragraph numbers; inside a table or list, all of it is the long answer."""
+    first = annotation["long_answer"]["start_token"]
+    inside = [n for n, (begin, end) in enumerate(bounds) if begin <= first < end]
+    if not inside:
+        return {"type": "null"}
+    paragraph = inside[0]
+    answers = []
+    for short in annotation["short_answers"]:
+        text = _page_text(page, short["start_token"], short["end_token"])
+        before = _page_text(page, bounds[paragraph][0], short["start_token"])
+        start = len(before) + 1 if before else 0
+        if text:
+            answers.append({"text": text, "paragraph": paragraph, "start": start})
+    kind = annotation["yes_no_answer"].lower()
+    if kind not in ("yes", "no"):
+        kind = "short" if answers else "long"
+    return {"type": kind, "long_answer": paragraph, "answers": answers}

@@ -1,0 +1,376 @@
+"""Summarization: training, prediction and metrics (App. E.5).
+
+ROUGE is computed by the library `rouge-score`, Google's implementation (Lin 2004). Words are stemmed (Porter)
+and in lower case, with letters and digits only, as in the papers. ROUGE-Lsum compares sentences: a text with
+line breaks has one sentence per line, like the highlights of CNN/DailyMail; other texts are divided after
+'.', '!' or '?' followed by white space.
+
+Shapes: B documents, L tokens of a document, T tokens of a summary, V vocabulary.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.json_files import read_mapping
+from bigbird_dna.errors import ConfigError
+from bigbird_dna.model.batching import pad
+from bigbird_dna.model.model import LoadedModel
+from bigbird_dna.papers.nlp.config import (
+    DecoderShape,
+    GeneratedConfig,
+    SpecialIds,
+    SummariesTaskConfig,
+    SummariesTrainingConfig,
+    SummaryForm,
+)
+from bigbird_dna.papers.nlp.data import column, generate_facts
+from bigbird_dna.papers.nlp.initialization import (
+    TextStart,
+    free_changes,
+    make_text_start,
+    reject_unused_by_model,
+)
+from bigbird_dna.papers.nlp.pegasus import is_pegasus, open_pegasus
+from bigbird_dna.papers.nlp.records import Prediction, SummaryRecord
+from bigbird_dna.papers.nlp.summarizer import (
+    SummariesSettings,
+    Summarizer,
+    match_tokens,
+    summarize,
+)
+from bigbird_dna.papers.nlp.task import Lines, Metrics, RecordsObjective, TextTask
+from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.initialization import FREE
+from bigbird_dna.training.loop import Batch
+
+IGNORED = -100
+"""The label of padding, which torch's cross-entropy ignores."""
+MEASURES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
+
+
+class SummaryReader(NamedTuple):
+    """Converts documents and summaries to rows of ids."""
+
+    tokenizer: Tokenizer
+    special: SpecialIds
+    form: SummaryForm
+    keep: Literal["first", "last"]  # part of a longer document that is kept
+
+    def document(self, text: str, tokens: int) -> NDArray[np.int32]:
+        """Return the ids of a document, at most `tokens`, with start (base form only) and end."""
+        ids = self.tokenizer.encode(text)
+        start = [self.special.start] if self.form == "base" else []
+        room = tokens - len(start) - 1
+        if len(ids) > room:
+            ids = ids[:room] if self.keep == "first" else ids[len(ids) - room :]
+        return np.concatenate([start, ids, [self.special.end]]).astype(np.int32)
+
+    def summary(self, text: str, tokens: int) -> NDArray[np.int32]:
+        """Return the ids of a summary with its end, but without the start; at most `tokens` with both."""
+        ids = self.tokenizer.encode(text)[: tokens - 2]
+        return np.append(ids, self.special.end).astype(np.int32)
+
+    def text(self, ids: Iterable[int]) -> str:
+        special = {self.special.start, self.special.end, self.special.pad}
+        special.update(self.tokenizer.specials)
+        return self.tokenizer.decode([i for i in ids if i not in special]).strip()
+
+
+def decoder_input(labels: Tensor, special: SpecialIds) -> Tensor:
+    """Return the decoder's input for `labels` (B, T): the start token, and each token but the last."""
+    inputs = labels.roll(1, 1)
+    inputs = inputs.masked_fill(inputs == IGNORED, special.pad)
+    inputs[:, 0] = special.start
+    return inputs
+
+
+def rouge(true: Sequence[str], predicted: Sequence[str]) -> dict[str, float]:
+    """Return the mean F1 over summaries by measure, from 0 to 1.
+
+    ROUGE-1 and -2 count common words and pairs of words; ROUGE-L uses the longest common subsequence of
+    complete summaries. ROUGE-Lsum uses that of each true sentence with the union of the predicted sentences
+    (the papers' "ROUGE-L" for summaries of several sentences).
+    """
+    from rouge_score.rouge_scorer import RougeScorer
+
+    scorer = RougeScorer(MEASURES, use_stemmer=True)
+    scores = [
+        scorer.score(split_sentences(truth), split_sentences(text))
+        for truth, text in zip(true, predicted, strict=True)
+    ]
+    return {
+        measure: sum(score[measure].fmeasure for score in scores) / len(scores)
+        for measure in MEASURES
+    }
+
+
+def split_sentences(text: str) -> str:
+    """Return a text with one sentence per line."""
+    text = text.strip()
+    lines = text.splitlines() if "\n" in text else re.split(r"(?<=[.!?])\s+", text)
+    return "\n".join(line.strip() for line in lines if line.strip())
+
+
+class SummariesObjective(RecordsObjective):
+    """Cross-entropy of the summaries' tokens, as a mean over those of the global batch."""
+
+    config: SummariesTrainingConfig
+
+    def __init__(self, task: "Summarization", world: World) -> None:
+        super().__init__(task, world)
+        section, self.special = task.section, task.settings.special
+        self.reader = SummaryReader(
+            self.tokenizer, self.special, section.form, section.keep
+        )
+        self.document_tokens = section.document_tokens
+        self.summary_tokens = section.search.max_length
+
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        """Return records of a training step, in an order drawn per epoch."""
+        tokens = self.config.tokens_at(step, self.document_tokens)
+        return self.collate(self.examples(step, first, count), tokens)
+
+    def collate(self, records: Sequence[SummaryRecord], tokens: int) -> Batch:
+        documents, summaries = [], []
+        for record in records:
+            documents.append(self.reader.document(record.document, tokens))
+            summary = self.reader.summary(str(record.summary), self.summary_tokens)
+            summaries.append(summary)
+        ids, lengths = pad(documents, self.special.pad)
+        labels, _ = pad(summaries, IGNORED)
+        return {"ids": ids, "lengths": lengths, "labels": labels}
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {"tokens": float((batch["labels"] != IGNORED).sum())}
+
+    def loss(
+        self, network: nn.Module, batch: Batch, totals: dict[str, float]
+    ) -> Tensor:
+        """Return the mean cross-entropy of the global batch's tokens, in nats, with label smoothing."""
+        loss, _ = self.predict(network, batch, self.config.label_smoothing)
+        return loss / totals["tokens"]
+
+    def predict(
+        self, network: nn.Module, batch: Batch, smoothing: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """Return the cross-entropy, summed over tokens, and the number of tokens that are the likeliest."""
+        labels = batch["labels"]
+        inputs = decoder_input(labels, self.special)
+        logits = network(batch["ids"], batch["lengths"], inputs).float()
+        loss = F.cross_entropy(
+            logits.flatten(0, 1),
+            labels.flatten(),
+            ignore_index=IGNORED,
+            reduction="sum",
+            label_smoothing=smoothing,
+        )
+        return loss, (logits.argmax(-1) == labels).sum()
+
+    def metrics(self, network: nn.Module) -> dict[str, float]:
+        """Return the cross-entropy of held-out summaries in nats per token, and the accuracy of their tokens.
+
+        Each document is a separate call.
+        """
+
+        def evaluate(records: Sequence[SummaryRecord]) -> NDArray[np.float64]:
+            sums = np.zeros((len(records), 3))
+            for row, record in zip(sums, records, strict=True):
+                batch = self.collate([record], self.document_tokens)
+                moved = {
+                    name: value if name == "lengths" else value.to(self.world.device)
+                    for name, value in batch.items()
+                }
+                loss, right = self.predict(network, moved)
+                row[:] = float(loss), float(right), self.counts(batch)["tokens"]
+            return sums
+
+        with torch.inference_mode():
+            sums = self.world.divide(self.valid, evaluate).sum(0)
+        loss, right, tokens = sums.tolist()
+        return {"loss": loss / tokens, "token_accuracy": right / tokens}
+
+
+class Summary(Prediction):
+    """A line of a file of predictions."""
+
+    summary: str
+
+
+class Summarization(TextTask):
+    """Predicts a summary of each document."""
+
+    kind = "summaries"
+    section: SummariesTaskConfig
+    record_type = SummaryRecord
+    prediction_type = Summary
+    settings_type = SummariesSettings
+    objective_type = SummariesObjective
+    config: Any
+
+    @cached_property
+    def initial(self) -> tuple[TextStart, SummariesSettings]:
+        """Initial weights, and settings.
+
+        All of a BigBird-Pegasus checkpoint or of a summarization model is used; of any other model, the
+        encoder, for the base form with newly initialized cross-attention.
+        """
+        section, name = self.section, self.section.start.model
+        if name is not None:
+            directory = Path(name)
+            if is_pegasus(directory) or _is_summarizer(directory):
+                return self._continue(directory)
+            if section.form == "pegasus":
+                raise ConfigError(
+                    f"start.model: {directory} is not a summarization model, which the form pegasus needs"
+                )
+        start = make_text_start(section.start, section.encoder, self.texts)
+        encoder, tokenizer, decoder = start.config, start.tokenizer, None
+        if section.form == "pegasus":
+            decoder = section.decoder or DecoderShape(
+                layers=encoder.layers,
+                heads=encoder.heads,
+                intermediate=encoder.intermediate or 4 * encoder.hidden,
+            )
+        special = SpecialIds(
+            start=tokenizer.cls_id, end=tokenizer.sep_id, pad=tokenizer.pad_id
+        )
+        return start, SummariesSettings(decoder=decoder, special=special)
+
+    def _continue(self, directory: Path) -> tuple[TextStart, SummariesSettings]:
+        """Return the weights and settings of a summarization model; `ConfigError` if the section's differ."""
+        section = self.section
+        reject_unused_by_model(section.start, is_checkpoint=is_pegasus(directory))
+        model = self.open(directory)
+        settings = model.settings
+        assert isinstance(settings, SummariesSettings)
+        if section.form != settings.form:
+            raise ConfigError(
+                f"form {section.form}: {directory} is of the form {settings.form}"
+            )
+        if section.decoder not in (None, settings.decoder):
+            raise ConfigError(
+                f"decoder: must equal that of {directory}: {settings.decoder}"
+            )
+        free = FREE - {"max_length"}
+        changes = free_changes(model.config, section.encoder, free, directory)
+        config = EncoderConfig(**model.config.model_dump() | changes)
+        log(f"{directory}: used as initial weights")
+        files = sorted([*directory.glob("*.safetensors"), *directory.glob("*.bin")])
+        sha256 = model.sha256 or " ".join(checksum(path) for path in files)
+        weights = model.network.state_dict()
+        start = TextStart(config, model.tokenizer, weights, sha256, str(directory))
+        return start, SummariesSettings(
+            decoder=settings.decoder, special=settings.special
+        )
+
+    @property
+    def start(self) -> TextStart:
+        return self.initial[0]
+
+    @property
+    def settings(self) -> SummariesSettings:
+        return self.initial[1]
+
+    def identity(self) -> dict[str, Any]:
+        section = self.section
+        return {
+            **super().identity(),
+            "settings": self.settings.as_json(),
+            "document_tokens": section.document_tokens,
+            "summary_tokens": section.search.max_length,
+            "keep": section.keep,
+        }
+
+    def check(self) -> None:
+        super().check()
+        self.check_positions(self.encoder.max_length)
+
+    def check_positions(self, positions: int) -> None:
+        """`ConfigError` if a model has too few positions for documents or summaries."""
+        for key, tokens in (
+            ("document_tokens", self.section.document_tokens),
+            ("search.max_length", self.section.search.max_length),
+        ):
+            if tokens > positions:
+                raise ConfigError(
+                    f"{key} {tokens}: must be at most the model's {positions} positions"
+                )
+
+    def initialize(self, network: nn.Module) -> None:
+        """Take the initial weights; new cross-attention may be initialized by `match_tokens`."""
+        assert isinstance(network, Summarizer)
+        is_new = not any("cross" in name for name in self.start.weights)
+        if self.config.initial_cross == "matching" and is_new:
+            match_tokens(network)
+        super().initialize(network)
+
+    def describe(self, network: nn.Module) -> str:
+        return f"{len(self.records):,} documents with summaries"
+
+    def convert(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Convert a row of arXiv, PubMed, BigPatent, XSum or CNN/DailyMail; None if a part is empty."""
+        document = str(column(row, "document", "article", "description"))
+        summary = str(column(row, "summary", "abstract", "highlights"))
+        if not document.strip() or not summary.strip():
+            return None
+        return {"document": document, "summary": summary}
+
+    def generate(self, generated: GeneratedConfig, split: str) -> Lines:
+        return generate_facts(generated, split)
+
+    def missing(self, record: SummaryRecord) -> str | None:
+        return None if record.summary and record.summary.strip() else "summary"
+
+    def open(self, directory: Path) -> LoadedModel:
+        """Open a summarization model, or a checkpoint of BigBird-Pegasus."""
+        if is_pegasus(directory):
+            start = self.section.start
+            return open_pegasus(directory, start.compatibility, start.tokenizer)
+        return super().open(directory)
+
+    def predictions(
+        self, model: Any, records: Any, source: Path, device: Any, batch_size: int
+    ) -> Lines:
+        section, settings = self.section, model.settings
+        self.check_positions(model.config.max_length)
+        reader = SummaryReader(
+            model.tokenizer, settings.special, settings.form, section.keep
+        )
+        documents = [
+            reader.document(record.document, section.document_tokens)
+            for record in records
+        ]
+        summaries = summarize(
+            model.network,
+            documents,
+            section.search,
+            settings.special,
+            device,
+            batch_size,
+        )
+        for record, ids in zip(records, summaries, strict=True):
+            yield {"id": record.id, "summary": reader.text(ids)}
+
+    def metrics(
+        self, records: Sequence[SummaryRecord], predictions: Sequence[Summary]
+    ) -> Metrics:
+        true = [str(record.summary) for record in records]
+        return rouge(true, [line.summary for line in predictions])
+
+
+def _is_summarizer(directory: Path) -> bool:
+    path = directory / "config.json"
+    return path.is_file() and read_mapping(path).get("task") == SummariesSettings.task

@@ -1,0 +1,461 @@
+"""Summarization networks, their settings, and the search for summaries by transformers' `generate`.
+
+Base form: the decoder uses the encoder's weights, except for its cross-attention. After Rothe et al. 2020
+(arXiv 1907.12461), as in the paper's App. E.5 for the base size.
+
+Pegasus form: LayerNorm before each sublayer and after the last layer, and a separate decoder. The computation
+is that of HuggingFace's BigBirdPegasus, so its checkpoints can be imported by renaming tensors.
+
+Shapes: B documents, R rows of summaries (those of a document are adjacent), L tokens of a document, T new
+tokens of a summary, V vocabulary, D hidden width, H heads, K head width.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import GenerationConfig, GenerationMixin, PretrainedConfig
+from transformers import PreTrainedModel as TransformersModel
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.errors import ConfigError
+from bigbird_dna.model.batching import LONG
+from bigbird_dna.model.encoder import Encoder, Layer
+from bigbird_dna.model.inference import prepared
+from bigbird_dna.model.input_embeddings import Rotation, initialize, rotate, table_rows
+from bigbird_dna.model.kernels import ACTIVATIONS, Dropout
+from bigbird_dna.model.settings import OtherSettings, Task, register_settings
+from bigbird_dna.papers.nlp.config import (
+    DecoderShape,
+    SearchConfig,
+    SpecialIds,
+    SummaryForm,
+)
+
+KeysValues = tuple[Tensor, Tensor]
+
+
+class Memory(NamedTuple):
+    """Keys and values of the documents in each decoder layer."""
+
+    layers: list[KeysValues]  # (B, H, L, K) each
+    mask: Tensor | None  # (B, 1, 1, L), false for padding; None without padding
+
+
+class DecoderAttention(nn.Module):
+    """Projections of full attention: of a decoder layer to the document, or to its preceding tokens."""
+
+    def __init__(self, hidden: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.attention_dropout = heads, dropout
+        self.query = nn.Linear(hidden, hidden)
+        self.key = nn.Linear(hidden, hidden)
+        self.value = nn.Linear(hidden, hidden)
+        self.output = nn.Linear(hidden, hidden)
+
+    def keys_values(self, states: Tensor) -> KeysValues:
+        """Return keys and values of states, (B, L, D) → (B, H, L, K) each."""
+        return (
+            split_heads(self.key(states), self.heads),
+            split_heads(self.value(states), self.heads),
+        )
+
+    def to_document(self, x: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
+        """Attend from rows x (R, T, D) to their documents.
+
+        The beams of a document use the same keys and values: they are handled as additional queries.
+        """
+        documents = len(memory[0])
+        beams = len(x) // documents
+        q = split_heads(self.query(x), self.heads)  # (R, H, T, K)
+        q = q.view(documents, beams, *q.shape[1:]).transpose(1, 2).flatten(2, 3)
+        dropout = self.attention_dropout if self.training else 0.0
+        out = F.scaled_dot_product_attention(
+            q, *memory, attn_mask=mask, dropout_p=dropout
+        )
+        out = out.view(documents, self.heads, beams, x.shape[1], -1)
+        return self.output(out.permute(0, 2, 3, 1, 4).reshape(x.shape))  # type: ignore[no-any-return]
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """(B, L, D) → (B, H, L, K)."""
+    return x.view(*x.shape[:-1], heads, -1).transpose(1, 2)
+
+
+def causal_attention(
+    layer: Layer | DecoderAttention,
+    x: Tensor,
+    index: int,
+    cache: Any,
+    rotation: Rotation | None = None,
+) -> Tensor:
+    """Full causal attention of a layer to all preceding tokens, (R, T, D) → (R, T, D).
+
+    `cache` is a `transformers.Cache` with the keys and values of earlier tokens, which is updated; the new
+    tokens are then a single one. None: there are no earlier tokens.
+    """
+    q = split_heads(layer.query(x), layer.heads)
+    k = split_heads((layer.key or layer.query)(x), layer.heads)
+    v = split_heads(layer.value(x), layer.heads)
+    if rotation is not None:
+        q, k = rotate(q, rotation), rotate(k, rotation)
+    if cache is not None:
+        k, v = cache.update(k, v, index)
+    dropout = layer.attention_dropout if layer.training else 0.0
+    out = F.scaled_dot_product_attention(
+        q, k, v, dropout_p=dropout, is_causal=cache is None
+    )
+    return out.transpose(1, 2).flatten(2)
+
+
+class Summarizer(nn.Module):
+    """An encoder of documents, and a decoder with logits of the next token."""
+
+    config: EncoderConfig
+
+    def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Encode documents (B, L), padded on the right, with lengths (B,) → (B, L, D)."""
+        raise NotImplementedError
+
+    def cross_attention(self) -> list[DecoderAttention]:
+        """Return the decoder layers' attention to the document, from the first layer on."""
+        raise NotImplementedError
+
+    def decode(self, ids: Tensor, memory: Memory, cache: Any = None) -> Tensor:
+        """Return logits (R, T, V) of the token after each of ids (R, T); `cache` as in `causal_attention`."""
+        raise NotImplementedError
+
+    def memory(self, hidden: Tensor, lengths: Tensor | None = None) -> Memory:
+        """Return what the decoder uses of documents, from the output of `encode` (B, L, D)."""
+        tokens, mask = hidden.shape[1], None
+        if lengths is not None and not bool((lengths == tokens).all()):
+            positions = torch.arange(tokens, device=hidden.device)
+            mask = (positions < lengths.to(hidden.device)[:, None])[:, None, None]
+        return Memory(
+            [cross.keys_values(hidden) for cross in self.cross_attention()], mask
+        )
+
+    def forward(self, ids: Tensor, lengths: Tensor | None, summaries: Tensor) -> Tensor:
+        """Return logits (B, T, V) of the token after each token of the summaries (B, T) in training."""
+        return self.decode(summaries, self.memory(self.encode(ids, lengths), lengths))
+
+
+class CrossAttention(nn.Module):
+    """Attention to the document, followed by dropout, residual connection and LayerNorm."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.attention = DecoderAttention(
+            config.hidden, config.heads, config.attention_dropout
+        )
+        self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
+        context = self.attention.to_document(x, memory, mask)
+        return self.norm(self.dropout(context, x))  # type: ignore[no-any-return]
+
+
+class SharedSummarizer(Summarizer):
+    """Encoder of documents and decoder of summaries with common weights.
+
+    A layer of the decoder is the encoder layer of the same number, with full causal attention instead of
+    sparse attention, and cross-attention between attention and feed-forward network. The embeddings are those
+    of the encoder, and their transpose gives the logits.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        for key in ("reversible", "convolution", "kmers"):
+            if getattr(config, key):
+                raise ConfigError(
+                    f"encoder.{key}: not supported by a decoder with the encoder's weights"
+                )
+        config.check_no_bases()
+        self.config = config
+        self.encoder = Encoder(config)
+        self.cross = nn.ModuleList(
+            [CrossAttention(config) for _ in range(config.layers)]
+        )
+        self.logits_bias = nn.Parameter(torch.zeros(config.vocabulary))
+        initialize(self.cross, config.hidden)
+
+    def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
+        return self.encoder(ids, lengths)  # type: ignore[no-any-return]
+
+    def cross_attention(self) -> list[DecoderAttention]:
+        return [cross.attention for cross in self.cross]  # type: ignore[misc]
+
+    def decode(self, ids: Tensor, memory: Memory, cache: Any = None) -> Tensor:
+        first = 0 if cache is None else cache.get_seq_length()
+        embeddings, end = self.encoder.embeddings, first + ids.shape[1]
+        x = embeddings.token(ids) * embeddings.token_scale
+        if embeddings.position is not None:
+            x = x + table_rows(embeddings.position, first, end, x.device)
+        segment = table_rows(embeddings.segment, 0, 1, x.device)
+        x = embeddings.norm(embeddings.dropout(x + segment))
+        rotation = self.encoder.turns(end, x.device)
+        if rotation is not None:
+            rotation = Rotation(*(table[first:] for table in rotation))
+        for index, (layer, cross) in enumerate(
+            zip(self.encoder.layers, self.cross, strict=True)
+        ):
+            assert isinstance(layer, Layer)
+            context = causal_attention(layer, x, index, cache, rotation)
+            x = layer.attention_norm(layer.dropout(layer.attention_output(context), x))
+            x = cross(x, memory.layers[index], memory.mask)
+            x = layer.output_norm(layer.dropout(layer.inner(x), x))
+        return F.linear(x, embeddings.token.weight, self.logits_bias)
+
+
+class PegasusStack(nn.Module):
+    """The positions, layers and last LayerNorm of the encoder or the decoder."""
+
+    def __init__(self, config: EncoderConfig, layers: list[nn.Module]) -> None:
+        super().__init__()
+        self.position = nn.Embedding(config.max_length, config.hidden)
+        self.layers = nn.ModuleList(layers)
+        self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
+        self.dropout = Dropout(config.dropout)
+
+    def embed(self, x: Tensor, first: int) -> Tensor:
+        """Add the positions from `first` on to embedded tokens (B, L, D)."""
+        end = first + x.shape[1]
+        return self.dropout(x + table_rows(self.position, first, end, x.device))  # type: ignore[no-any-return]
+
+
+class PegasusDecoderLayer(nn.Module):
+    """Attention to the summary so far, attention to the document, feed-forward network."""
+
+    def __init__(self, config: EncoderConfig, shape: DecoderShape) -> None:
+        super().__init__()
+        hidden, epsilon = config.hidden, config.layer_norm_epsilon
+        self.activation = config.activation
+        self.attention = DecoderAttention(hidden, shape.heads, config.attention_dropout)
+        self.attention_norm = nn.LayerNorm(hidden, eps=epsilon)
+        self.cross = DecoderAttention(hidden, shape.heads, config.attention_dropout)
+        self.cross_norm = nn.LayerNorm(hidden, eps=epsilon)
+        self.intermediate = nn.Linear(hidden, shape.intermediate)
+        self.output = nn.Linear(shape.intermediate, hidden)
+        self.output_norm = nn.LayerNorm(hidden, eps=epsilon)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x: Tensor, index: int, memory: Memory, cache: Any) -> Tensor:
+        past = causal_attention(self.attention, self.attention_norm(x), index, cache)
+        x = self.dropout(self.attention.output(past), x)
+        context = self.cross.to_document(
+            self.cross_norm(x), memory.layers[index], memory.mask
+        )
+        x = self.dropout(context, x)
+        inner = ACTIVATIONS[self.activation](self.intermediate(self.output_norm(x)))
+        return self.dropout(self.output(inner), x)  # type: ignore[no-any-return]
+
+
+class PegasusSummarizer(Summarizer):
+    """Encoder and decoder with common embeddings, whose transpose gives the logits.
+
+    Positions are initialized to Pegasus' sinusoids, and are learned like other weights.
+    """
+
+    def __init__(self, config: EncoderConfig, shape: DecoderShape) -> None:
+        super().__init__()
+        for key in (
+            "reversible",
+            "convolution",
+            "kmers",
+            "num_global_tokens",
+            "relative_max_distance",
+        ):
+            if getattr(config, key):
+                raise ConfigError(f"encoder.{key}: not supported by the form pegasus")
+        if config.position_encoding != "learned":
+            raise ConfigError(
+                f"encoder.position_encoding {config.position_encoding}: the form pegasus needs learned"
+            )
+        if config.hidden % shape.heads:
+            raise ConfigError(
+                f"decoder heads {shape.heads} must divide encoder.hidden {config.hidden}"
+            )
+        self.config = config
+        self.token = nn.Embedding(config.vocabulary, config.hidden)
+        self.token_scale = (
+            math.sqrt(config.hidden) if config.rescale_embeddings else 1.0
+        )
+        config = config.model_copy(update={"norm": "pre"})
+        self.encoder = PegasusStack(
+            config, [Layer(config, index) for index in range(config.layers)]
+        )
+        self.decoder = PegasusStack(
+            config, [PegasusDecoderLayer(config, shape) for _ in range(shape.layers)]
+        )
+        self.logits_bias = nn.Parameter(torch.zeros(config.vocabulary))
+        initialize(self, config.hidden)
+        sinusoids = pegasus_positions(config.max_length, config.hidden)
+        with torch.no_grad():
+            self.encoder.position.weight.copy_(sinusoids)
+            self.decoder.position.weight.copy_(sinusoids)
+
+    def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
+        lengths = None if lengths is None else lengths.cpu()
+        x = self.encoder.embed(self.token(ids) * self.token_scale, 0)
+        for layer in self.encoder.layers:
+            x = layer(x, lengths)
+        return self.encoder.norm(x)  # type: ignore[no-any-return]
+
+    def cross_attention(self) -> list[DecoderAttention]:
+        return [layer.cross for layer in self.decoder.layers]  # type: ignore[misc]
+
+    def decode(self, ids: Tensor, memory: Memory, cache: Any = None) -> Tensor:
+        first = 0 if cache is None else cache.get_seq_length()
+        x = self.decoder.embed(self.token(ids) * self.token_scale, first)
+        for index, layer in enumerate(self.decoder.layers):
+            x = layer(x, index, memory, cache)
+        return F.linear(self.decoder.norm(x), self.token.weight, self.logits_bias)
+
+
+def pegasus_positions(positions: int, hidden: int) -> Tensor:
+    """Return sinusoids (P, D) in Pegasus' layout: all sines first, then all cosines (Zhang et al. 2020)."""
+    half = -(-hidden // 2)
+    rates = 10_000.0 ** (-2 * torch.arange(half, dtype=torch.float64) / hidden)
+    angles = torch.arange(positions, dtype=torch.float64)[:, None] * rates
+    return torch.cat([angles.sin(), angles.cos()[:, : hidden - half]], dim=1).float()
+
+
+class SummariesSettings(OtherSettings):
+    """Settings of a summarization model; without `decoder`, it is of the base form."""
+
+    task: ClassVar[Task] = "summaries"
+    decoder: DecoderShape | None = None
+    special: SpecialIds
+
+    @property
+    def form(self) -> SummaryForm:
+        return "base" if self.decoder is None else "pegasus"
+
+    def build(self, config: EncoderConfig) -> Summarizer:
+        if self.decoder is None:
+            return SharedSummarizer(config)
+        return PegasusSummarizer(config, self.decoder)
+
+    def layers(self, config: EncoderConfig) -> int:
+        """Return the number of encoder and decoder layers, as far as they have separate tensors."""
+        return config.layers + (
+            config.layers if self.decoder is None else self.decoder.layers
+        )
+
+
+register_settings(SummariesSettings)
+
+MATCHING = 2.0
+"""Factor of queries for cross-attention initialized to match tokens. Chosen on the generated task: with 1,
+learning takes twice the steps."""
+
+
+def match_tokens(network: Summarizer) -> None:
+    """Initialize new cross-attention to attend to document tokens equal to the summary's last token.
+
+    Queries and keys are one random rotation of the states, so a head's scores increase with the similarity of
+    part of them. Values and output are this rotation and its inverse, so attended states are unchanged.
+    Encoder and decoder have the same embeddings: equal tokens have similar states. Information on a token's
+    neighbors is available from the first step, and copying a passage only requires reading it.
+    """
+    for cross in network.cross_attention():
+        with torch.no_grad():
+            rotation = nn.init.orthogonal_(torch.empty_like(cross.query.weight))
+            cross.query.weight.copy_(MATCHING * rotation)
+            cross.key.weight.copy_(rotation)
+            cross.value.weight.copy_(rotation)
+            cross.output.weight.copy_(rotation.T)
+
+
+class DecoderOfDocuments(TransformersModel, GenerationMixin):  # type: ignore[misc]
+    """The decoder with documents to summarize, as a decoder-only language model of transformers.
+
+    The documents' keys and values are not among the inputs, so `generate` does not copy them for each beam.
+    """
+
+    def __init__(self, network: Summarizer, memory: Memory) -> None:
+        sizes = {"num_hidden_layers": len(memory.layers)}
+        super().__init__(
+            PretrainedConfig(vocab_size=network.config.vocabulary, **sizes)
+        )
+        self.network, self.documents = network, memory
+
+    def forward(
+        self, input_ids: Tensor, past_key_values: Any = None, **_: Any
+    ) -> CausalLMOutputWithPast:
+        logits = self.network.decode(input_ids, self.documents, past_key_values)
+        return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
+
+
+@torch.inference_mode()
+def generate_summaries(
+    network: Summarizer,
+    hidden: Tensor,
+    lengths: Tensor | None,
+    search: SearchConfig,
+    special: SpecialIds,
+) -> list[list[int]]:
+    """Return the summary of each document, as token ids without the start; finished summaries end with `end`.
+
+    `hidden` is the output of the network's encoder (B, L, D), `lengths` are the documents' true lengths (B,);
+    None: no padding.
+    """
+    beams: dict[str, Any] = {}
+    if search.beams > 1:
+        beams["length_penalty"] = search.length_penalty
+        beams["early_stopping"] = search.early_stopping
+    settings = GenerationConfig(
+        num_beams=search.beams,
+        do_sample=False,
+        min_length=search.min_length,
+        max_length=search.max_length,
+        no_repeat_ngram_size=search.no_repeat,
+        bos_token_id=special.start,
+        eos_token_id=special.end,
+        pad_token_id=special.pad,
+        forced_bos_token_id=special.forced_first,
+        forced_eos_token_id=special.forced_last,
+        **beams,
+    )
+    start = torch.full((len(hidden), 1), special.start, device=hidden.device)
+    decoder = DecoderOfDocuments(network, network.memory(hidden, lengths))
+    rows = decoder.generate(
+        start, generation_config=settings, attention_mask=torch.ones_like(start)
+    )
+    summaries = [row[1:].tolist() for row in rows]
+    return [
+        ids[: ids.index(special.end) + 1] if special.end in ids else ids
+        for ids in summaries
+    ]
+
+
+def summarize(
+    network: Summarizer,
+    documents: Sequence[NDArray[np.int32]],
+    search: SearchConfig,
+    special: SpecialIds,
+    device: torch.device,
+    batch_size: int,
+) -> Iterator[list[int]]:
+    """Yield the token ids of each document's summary, in order.
+
+    Every document is encoded separately. On a CPU, its summary is also searched separately, so that no bit
+    depends on other documents; on other devices, `batch_size` documents are searched together.
+    """
+    together = 1 if device.type == "cpu" else batch_size
+    with prepared(network, LONG), torch.inference_mode():
+        for start in range(0, len(documents), together):
+            encoded = []
+            for ids in documents[start : start + together]:
+                row = torch.from_numpy(ids).long().to(device)
+                encoded.append(network.encode(row[None])[0])
+            lengths = torch.tensor([len(row) for row in encoded])
+            hidden = nn.utils.rnn.pad_sequence(encoded, batch_first=True)
+            yield from generate_summaries(network, hidden, lengths, search, special)
