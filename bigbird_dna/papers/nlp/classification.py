@@ -98,7 +98,7 @@ def text_rows(
         first = tokenizer.encode(record.text)
         if record.pair is None:
             first = first[: length - 2]
-            row = [cls, first, sep]
+            row: list[Any] = [cls, first, sep]
         else:
             second, room = tokenizer.encode(record.pair), length - 3
             shorter = min(len(first), len(second))

@@ -88,7 +88,7 @@ def _hotpotqa(row: Row) -> Values:
         context = zip(context["title"], context["sentences"], strict=True)
     if isinstance(supporting, Mapping):
         supporting = zip(supporting["title"], supporting["sent_id"], strict=True)
-    paragraphs = []
+    paragraphs: list[Values] = []
     numbers = {}
     for title, sentences in context:
         if any(sentences):

@@ -172,8 +172,8 @@ def window_labels(
                 [int(name[0] == labels.candidate) for name in row.anchor_names]
             )
     return {
-        "spans": pad_numbers(spans).unflatten(1, (-1, 2)),
-        "long_spans": pad_numbers(longs).unflatten(1, (-1, 2)),
+        "spans": pad_numbers(spans).view(len(rows), -1, 2),
+        "long_spans": pad_numbers(longs).view(len(rows), -1, 2),
         "types": torch.tensor(types),
         "anchor_labels": pad_numbers(anchors),
     }

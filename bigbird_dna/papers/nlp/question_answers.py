@@ -142,8 +142,12 @@ def _decode_long(
             if score > best:
                 best = score
                 inside = Window(int(tokens[0]), int(tokens[-1]) + 1)
-                short = best_answer(document, scored, inside, settings.answer_words)
-                values = {} if short[0] is None else _span_values(document, *short)
+                span, short_score = best_answer(
+                    document, scored, inside, settings.answer_words
+                )
+                values = {}
+                if span is not None:
+                    values = _span_values(document, span, short_score)
                 values["type"] = settings.types[int(scored.types.argmax())]
                 values["long_answer"] = int(paragraph)
                 values["long_score"] = score

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -235,7 +235,7 @@ class AnswerReader:
         `extra` have none.
         """
         cls, sep = [self.tokenizer.cls_id], [self.tokenizer.sep_id]
-        sections = [cls, document.question, sep]
+        sections: list[Any] = [cls, document.question, sep]
         for candidate in document.candidates:
             sections += [candidate, sep]
         sections += [document.ids[window.begin : window.end], sep]
