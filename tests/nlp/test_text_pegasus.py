@@ -9,8 +9,11 @@ import torch
 
 from bigbird_dna.errors import ModelError
 from bigbird_dna.papers.nlp.config import SearchConfig, SpecialIds
-from bigbird_dna.papers.nlp.pegasus import open_pegasus
-from bigbird_dna.papers.nlp.summarizer import generate_summaries, pegasus_positions
+from bigbird_dna.papers.nlp.summarizer import (
+    generate_summaries,
+    open_pegasus,
+    pegasus_positions,
+)
 from tests.golden.messages import fails
 from tests.toys import update_json
 

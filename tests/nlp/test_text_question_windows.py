@@ -18,31 +18,28 @@ from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.input_embeddings import Globals
 from bigbird_dna.papers.nlp.config import TextStartConfig
 from bigbird_dna.papers.nlp.initialization import make_text_start
-from bigbird_dna.papers.nlp.question_answering import (
-    allowed_tokens,
-    candidate_loss,
-    facts_loss,
-    find_answers,
-    span_loss,
-    true_labels,
-    window_labels,
-)
-from bigbird_dna.papers.nlp.question_answers import ScoredWindow, best_answer, decode
-from bigbird_dna.papers.nlp.question_network import (
+from bigbird_dna.papers.nlp.questions import (
     PARAGRAPH,
     QUESTION,
     SENTENCE,
-    AnswerInput,
-    AnswerNetwork,
-    LongAnswersSettings,
-)
-from bigbird_dna.papers.nlp.question_windows import (
     TITLE,
+    AnswerNetwork,
     AnswerReader,
+    LongAnswersSettings,
+    ScoredWindow,
     TokenSpan,
     Window,
+    allowed_tokens,
+    best_answer,
+    candidate_loss,
+    decode,
+    facts_loss,
+    find_answers,
     network_input,
     select_rows,
+    span_loss,
+    true_labels,
+    window_labels,
 )
 from bigbird_dna.papers.nlp.records import QuestionRecord
 from bigbird_dna.tokens.text import JsonTokenizer
@@ -180,7 +177,7 @@ def test_the_best_span_is_the_best_of_all(
     reader = other(reader, length=500)
     document = reader.tokenize(record())
     monkeypatch.setattr(
-        "bigbird_dna.papers.nlp.question_answers.BEGINNINGS", len(document.ids)
+        "bigbird_dna.papers.nlp.questions.BEGINNINGS", len(document.ids)
     )
     rng = np.random.default_rng(1)
     size = len(document.ids)
@@ -344,10 +341,9 @@ def test_labels_are_where_the_answer_stands_or_on_cls(reader: AnswerReader) -> N
     assert 0 < int((batch["spans"][:, 0, 0] > 0).sum()) < len(rows)
     whole = {**reader.collate([row for row, _ in rows]), **batch}
     part = select_rows(whole, batch["types"].new_tensor([len(rows) - 1]))
-    assert (
-        part["ids"].shape[1] == len(rows[-1][0].ids)
-        and network_input(part).owners is None
-    )
+    assert part["ids"].shape[1] == len(
+        rows[-1][0].ids
+    ) and "owners" not in network_input(part)
 
 
 def test_an_answer_without_a_place_stands_wherever_its_words_do(
@@ -442,11 +438,9 @@ def test_marks_are_those_of_huggingfaces_question_answering(
     network = build_network(start.config, settings(form)).eval()
     assert isinstance(network, AnswerNetwork)
     start.initialize(network)
-    given = AnswerInput(
-        ids, torch.tensor([512, 512]), asked, torch.zeros(2, 1, dtype=torch.long)
-    )
     with torch.inference_mode():
-        found = network(*given)
+        anchors = torch.zeros(2, 1, dtype=torch.long)
+        found = network(ids, torch.tensor([512, 512]), asked, anchors)
     assert found.spans.shape == (2, 512, FORMS[form])
     for place, logits in enumerate((expected.start_logits, expected.end_logits)):
         context = torch.arange(512) >= asked[:, None]
@@ -471,7 +465,7 @@ def etc_config(**values: Any) -> EncoderConfig:
     )
 
 
-def etc_input(lengths: Tensor, width: int) -> AnswerInput:
+def etc_input(lengths: Tensor, width: int) -> dict[str, Tensor]:
     draw = torch.Generator().manual_seed(4)
     batch = len(lengths)
     ids = torch.randint(5, 50, (batch, width), generator=draw)
@@ -479,15 +473,15 @@ def etc_input(lengths: Tensor, width: int) -> AnswerInput:
     global_ids = torch.full((batch, 12), -1)
     global_ids[:, :4] = torch.randint(5, 50, (batch, 4), generator=draw)
     kinds = torch.tensor([1, 2, 2, 2, 3, 4, 4, 3, 4, 4, 0, 0]).expand(batch, -1)
-    return AnswerInput(
-        ids,
-        lengths,
-        torch.full((batch,), 5),
-        torch.tensor([[5, 6, -1]] * batch),
-        global_ids,
-        kinds,
-        owners,
-    )
+    return {
+        "ids": ids,
+        "lengths": lengths,
+        "header": torch.full((batch,), 5),
+        "anchors": torch.tensor([[5, 6, -1]] * batch),
+        "global_ids": global_ids,
+        "global_kinds": kinds,
+        "owners": owners,
+    }
 
 
 def test_given_globals_are_the_same_by_every_route_and_whatever_the_padding() -> None:
@@ -503,21 +497,15 @@ def test_given_globals_are_the_same_by_every_route_and_whatever_the_padding() ->
     networks[1].load_state_dict(networks[0].state_dict())
     given = etc_input(torch.tensor([100, 61]), 100)
     with torch.inference_mode():
-        dense, blocked = (network(*given) for network in networks)
-        cut = [
-            part[1:, :61] if part.shape[1] == 100 else part[1:]
-            for part in given
-            if part.dim() > 1
-        ]  # type: ignore[union-attr]
-        alone = networks[1](
-            *AnswerInput(cut[0], torch.tensor([61]), given.header[1:], *cut[1:])
-        )
-        moved = given._replace(owners=(given.owners + 1).clamp(max=11))  # type: ignore[operator]
-        other = networks[1](*moved)
-        asked = networks[1](*given._replace(global_ids=given.global_ids.roll(1, 1)))  # type: ignore[union-attr]
+        dense, blocked = (network(**given) for network in networks)
+        alone = networks[1](**select_rows(given, torch.tensor([1])))
+        moved = (given["owners"] + 1).clamp(max=11)
+        other = networks[1](**{**given, "owners": moved})
+        rolled = given["global_ids"].roll(1, 1)
+        asked = networks[1](**{**given, "global_ids": rolled})
     for found in (dense, blocked, other, asked):
         assert found.types is not None and found.anchors is not None
-    there = torch.arange(100) < given.lengths[:, None]
+    there = torch.arange(100) < given["lengths"][:, None]
     assert (dense.spans - blocked.spans)[there].abs().max() < 1e-4
     assert (dense.anchors - blocked.anchors).abs().max() < 1e-4  # type: ignore[operator]
     assert (alone.spans[0] - blocked.spans[1, :61]).abs().max() < 1e-4

@@ -22,7 +22,6 @@ from bigbird_dna.papers.nlp.config import (
     read_config,
 )
 from bigbird_dna.papers.nlp.data import FACTS, MARK, generate_facts
-from bigbird_dna.papers.nlp.pegasus import open_pegasus
 from bigbird_dna.papers.nlp.records import SummaryRecord, read_records
 from bigbird_dna.papers.nlp.summarization import (
     IGNORED,
@@ -33,7 +32,7 @@ from bigbird_dna.papers.nlp.summarization import (
     rouge,
     split_sentences,
 )
-from bigbird_dna.papers.nlp.summarizer import SharedSummarizer
+from bigbird_dna.papers.nlp.summarizer import SharedSummarizer, open_pegasus
 from bigbird_dna.tokens.text import JsonTokenizer
 from bigbird_dna.training.distributed import world
 from tests.cli.command import Run

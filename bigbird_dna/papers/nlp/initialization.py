@@ -72,6 +72,8 @@ _FREE = {
     "relative_max_distance",
 }
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+CHECKPOINT_KEYS = ("tokenizer", "compatibility")
+"""Keys of `start` that apply to a checkpoint, but not to a model directory."""
 MOST_CHARACTERS = 50_000_000
 """Most characters of the training text from which a tokenizer is trained."""
 
@@ -227,22 +229,14 @@ def reject_unused(start: TextStartConfig, used: Container[str], reason: str) -> 
             raise ConfigError(f"start.{key} {value} has no effect: {reason}; remove it")
 
 
-def reject_unused_by_model(start: TextStartConfig, *, is_checkpoint: bool) -> None:
-    """Raise `ConfigError` for a key without effect on a checkpoint, or on a model directory."""
-    if is_checkpoint:
-        used = ("tokenizer", "compatibility")
-        reject_unused(start, used, f"{start.model} has a tokenizer")
-    else:
-        reject_unused(start, (), f"{start.model} is a model directory")
-
-
 def _open_model(
     directory: Path, start: TextStartConfig, encoder: EncoderConfig, scratch: Path
 ) -> LoadedModel:
     """Open the model of a directory of any supported format."""
     values = read_mapping(directory / "config.json")
     is_checkpoint = not ("format" in values and "encoder" in values)
-    reject_unused_by_model(start, is_checkpoint=is_checkpoint)
+    used = CHECKPOINT_KEYS if is_checkpoint else ()
+    reject_unused(start, used, f"it is defined by {start.model}")
     if not is_checkpoint:
         return load(directory)
     kind = values.get("model_type")

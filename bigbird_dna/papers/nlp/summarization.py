@@ -37,17 +37,19 @@ from bigbird_dna.papers.nlp.config import (
 )
 from bigbird_dna.papers.nlp.data import column, generate_facts
 from bigbird_dna.papers.nlp.initialization import (
+    CHECKPOINT_KEYS,
     TextStart,
     free_changes,
     make_text_start,
-    reject_unused_by_model,
+    reject_unused,
 )
-from bigbird_dna.papers.nlp.pegasus import is_pegasus, open_pegasus
 from bigbird_dna.papers.nlp.records import Prediction, SummaryRecord
 from bigbird_dna.papers.nlp.summarizer import (
     SummariesSettings,
     Summarizer,
+    is_pegasus,
     match_tokens,
+    open_pegasus,
     summarize,
 )
 from bigbird_dna.papers.nlp.task import Lines, Metrics, RecordsObjective, TextTask
@@ -230,7 +232,8 @@ class Summarization(TextTask):
         section, name = self.section, self.section.start.model
         if name is not None:
             directory = Path(name)
-            if is_pegasus(directory) or _is_summarizer(directory):
+            values = read_mapping(directory / "config.json")
+            if is_pegasus(directory) or values.get("task") == SummariesSettings.task:
                 return self._continue(directory)
             if section.form == "pegasus":
                 raise ConfigError(
@@ -252,7 +255,8 @@ class Summarization(TextTask):
     def _continue(self, directory: Path) -> tuple[TextStart, SummariesSettings]:
         """Return the weights and settings of a summarization model; `ConfigError` if the section's differ."""
         section = self.section
-        reject_unused_by_model(section.start, is_checkpoint=is_pegasus(directory))
+        used = CHECKPOINT_KEYS if is_pegasus(directory) else ()
+        reject_unused(section.start, used, f"it is defined by {directory}")
         model = self.open(directory)
         settings = model.settings
         assert isinstance(settings, SummariesSettings)
@@ -369,8 +373,3 @@ class Summarization(TextTask):
     ) -> Metrics:
         true = [str(record.summary) for record in records]
         return rouge(true, [line.summary for line in predictions])
-
-
-def _is_summarizer(directory: Path) -> bool:
-    path = directory / "config.json"
-    return path.is_file() and read_mapping(path).get("task") == SummariesSettings.task

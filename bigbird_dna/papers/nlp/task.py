@@ -307,7 +307,7 @@ def open_task(config: NlpConfig, name: str) -> TextTask:
 
             return TextClassification(config, name)
         case "qa":
-            from bigbird_dna.papers.nlp.question_answering import QuestionAnswering
+            from bigbird_dna.papers.nlp.questions import QuestionAnswering
 
             return QuestionAnswering(config, name)
         case "summaries":
