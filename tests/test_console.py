@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bigbird_dna import console, load
-from bigbird_dna.config import find_mechanism, parse_config
+from bigbird_dna.config import GenomeConfig, find_mechanism, parse_config
 from bigbird_dna.errors import (
     BigBirdDnaError,
     ConfigError,
@@ -19,7 +19,7 @@ from bigbird_dna.errors import (
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.tracks import Track, select_tracks
 from bigbird_dna.genome.sources import find_source
-from bigbird_dna.genome.splits import parse_named_region
+from bigbird_dna.genome.splits import find_named
 from bigbird_dna.model.published import load_published
 from bigbird_dna.papers.experiments.arms import find_experiment
 
@@ -129,8 +129,8 @@ def test_other_libraries_texts_are_shortened() -> None:
         (lambda name: parse_config({name: {}}), "encodr", "encoder"),
         (lambda name: select_tracks([Track("DNase", "open")], name), "dnaze", "DNase"),
         (
-            lambda name: parse_named_region(
-                name, {"chrVII": 9}, load_assembly("custom")
+            lambda name: find_named(
+                GenomeConfig(test=(name,)), {"chrVII": 9}, load_assembly("custom")
             ),
             "chrVI",
             "chrVII",

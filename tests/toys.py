@@ -18,7 +18,7 @@ import pandas as pd
 from bigbird_dna.genome.assembly import Assembly
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
-from bigbird_dna.genome.splits import NamedRegion, RegionSplits, parse_named_region
+from bigbird_dna.genome.splits import NamedRegion, RegionSplits, find_named_region
 from bigbird_dna.simulate.sequence import Motif
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ def label_bins(
     """The data set `home/data`, bins of 40 bp, of `home/reference.fa.gz` and a BED file for each track."""
     from bigbird_dna.genome.assembly import load_assembly
     from bigbird_dna.genome.chromatin.dataset import build_dataset
-    from bigbird_dna.genome.chromatin.labels import BinSource, Labeling
+    from bigbird_dna.genome.chromatin.labels import Labeling
     from bigbird_dna.genome.chromatin.tracks import Track
     from bigbird_dna.genome.reference import Reference
 
@@ -265,9 +265,7 @@ def label_bins(
         negative_fraction=negatives,
         min_positives=1,
     )
-    return build_dataset(
-        home / "data", BinSource(reference, demo, tracks, splits, labeling)
-    )
+    return build_dataset(home / "data", reference, demo, tracks, splits, labeling)
 
 
 # A simulated genome, read by other means than the simulation's.
@@ -353,7 +351,7 @@ def region_splits(
     return RegionSplits.from_regions(
         [
             NamedRegion(
-                kind, kind, text, parse_named_region(text, contigs, assembly, kind)
+                kind, kind, text, find_named_region(text, contigs, assembly, kind)
             )
             for kind, texts in named.items()
             for text in texts

@@ -15,6 +15,7 @@ from bigbird_dna.cli.options import (
     Config,
     Device,
     Figure,
+    Force,
     OutputDir,
     Overrides,
     PlainHelp,
@@ -128,6 +129,7 @@ def auc_report(
         ),
     ] = None,
     threads: Threads = None,
+    force: Force = False,
 ) -> None:
     """Report AUROC with confidence interval and AUPRC of each track, and medians per group of tracks.
 
@@ -295,6 +297,7 @@ def evaluate_promoters(
             "for separate metrics.",
         ),
     ] = None,
+    force: Force = False,
 ) -> None:
     """Compare promoter models with their baselines on the test windows.
 
@@ -464,6 +467,7 @@ def evaluate_scan(
             "precision of calls; repeatable.",
         ),
     ] = None,
+    force: Force = False,
 ) -> None:
     """Evaluate a scan of whole contigs: calls against annotated transcription start sites (TSSs).
 
@@ -573,6 +577,7 @@ def evaluate_variants(
             "Repeatable.",
         ),
     ] = None,
+    force: Force = False,
 ) -> None:
     """Evaluate predicted variant effects against known effects (AUROC of |Δ|, sign accuracy).
 

@@ -10,6 +10,7 @@ from bigbird_dna.cli.options import (
     SHARE,
     BatchSize,
     Device,
+    Force,
     ModelDir,
     NewModel,
     Overrides,
@@ -59,6 +60,7 @@ def fetch_model(
             show_default="the package's list",
         ),
     ] = None,
+    force: Force = False,
 ) -> None:
     """Write the directory of a published model: copy a bundled model, or download and verify another one.
 
@@ -114,6 +116,7 @@ def import_hf(
             "DIRECTORY.",
         ),
     ] = None,
+    force: Force = False,
 ) -> None:
     """Convert a HuggingFace checkpoint to a model directory.
 
@@ -154,6 +157,7 @@ def export_hf(
             show_default="that in MODEL_CARD.md, if any",
         ),
     ] = None,
+    force: Force = False,
 ) -> None:
     """Convert a model directory to a checkpoint that HuggingFace's from_pretrained loads.
 
@@ -199,6 +203,7 @@ def combine_models(
         typer.Argument(metavar="MODEL_DIR...", help="Two or more chromatin models."),
     ],
     output: NewModel,
+    force: Force = False,
 ) -> None:
     """Combine independently trained chromatin models into an ensemble that predicts their mean probability."""
     from bigbird_dna.registry import combine_models

@@ -160,6 +160,26 @@ RequireBackend = Annotated[
 ]
 
 
+def allow_foreign_files(ctx: typer.Context, value: bool) -> bool:
+    """Let the command replace files in its output directory that no earlier run wrote."""
+    from bigbird_dna.disk.directories import FORCE
+
+    if value:
+        token = FORCE.set(True)
+        ctx.call_on_close(lambda: FORCE.reset(token))
+    return value
+
+
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force",
+        callback=allow_foreign_files,
+        help="Replace an output directory that has files of others.",
+    ),
+]
+
+
 RESULTS = RunPaths(Path("RESULTS"))
 """The files of a run as shown in help texts."""
 

@@ -11,6 +11,7 @@ from bigbird_dna.cli.options import (
     BatchSize,
     Config,
     Device,
+    Force,
     Overrides,
     PlainHelp,
     RequireBackend,
@@ -70,6 +71,7 @@ def run_experiment(
     device: Device = "auto",
     threads: Threads = None,
     require_backend: RequireBackend = None,
+    force: Force = False,
 ) -> None:
     """Run an experiment: train its arms, then compare them in tables and plots.
 
@@ -160,6 +162,7 @@ def prepare(
         Path | None,
         output_option("DIR", "Directory for the records.", "RESULTS/NAME/data"),
     ] = None,
+    force: Force = False,
 ) -> None:
     """Write the records of a task: train.jsonl, valid.jsonl and test.jsonl.
 
@@ -187,6 +190,7 @@ def train_task(
     device: Device = "auto",
     threads: Threads = None,
     require_backend: RequireBackend = None,
+    force: Force = False,
 ) -> None:
     """Pretrain or fine-tune a model on the records of a task; resumes and stops like pretrain."""
     from bigbird_dna.papers.nlp.config import read_config

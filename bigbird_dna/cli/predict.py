@@ -13,6 +13,7 @@ from bigbird_dna.cli.options import (
     Contigs,
     Device,
     FastaInput,
+    Force,
     MaxN,
     ModelDir,
     OptionalReference,
@@ -646,6 +647,7 @@ def explain(
     device: Device = "auto",
     threads: Threads = None,
     require_backend: RequireBackend = None,
+    force: Force = False,
 ) -> None:
     """Explain a model's scores: the contribution of each base of regions, variants or sequences.
 
@@ -725,6 +727,7 @@ def find_motifs(
         int, typer.Option(metavar="N", help="Smallest number of seqlets of a motif.")
     ] = 20,
     threads: Threads = None,
+    force: Force = False,
 ) -> None:
     """Find recurring motifs in explanations, and compare them with matrices of known binding sites.
 

@@ -12,6 +12,7 @@ from bigbird_dna.cli.options import (
     Aliases,
     Assembly,
     Config,
+    Force,
     Overrides,
     PlainHelp,
     Reference,
@@ -94,6 +95,7 @@ def simulate(
     megabases: Annotated[
         float, typer.Option(metavar="F", help="Size of the genome, Mb (0.1 to 1000).")
     ] = 4.0,
+    force: Force = False,
 ) -> None:
     """Simulate a demo genome with known promoters, chromatin tracks and variant effects.
 
@@ -385,6 +387,7 @@ def prepare_windows(
         Path | None,
         output_option("DIR", "Data set to write.", RESULTS.windows),
     ] = None,
+    force: Force = False,
 ) -> None:
     """Build a promoter data set: windows around every TSS and the negative sets."""
     from bigbird_dna.data.promoter_windows import prepare_windows
@@ -485,6 +488,7 @@ def prepare_sequences(
     seed: Annotated[
         int, typer.Option(metavar="N", help="Random seed of the splits.")
     ] = 1,
+    force: Force = False,
 ) -> None:
     """Build a promoter data set from custom sequences, without a genome.
 
@@ -562,6 +566,7 @@ def prepare_chromatin(
         Path | None,
         output_option("DIR", "Data set to write.", RESULTS.chromatin_data),
     ] = None,
+    force: Force = False,
 ) -> None:
     """Label the bins of the reference with the peaks of every track, and assign them to splits.
 
@@ -641,6 +646,7 @@ def tokenize(
     ] = None,
     threads: Threads = None,
     overrides: Overrides = None,
+    force: Force = False,
 ) -> None:
     """Split the genome into documents and write the token stores train, valid and test.
 

@@ -11,6 +11,7 @@ from bigbird_dna.cli.options import (
     Checkpoints,
     Config,
     Device,
+    Force,
     NegativeSet,
     NewModel,
     Overrides,
@@ -93,6 +94,7 @@ def pretrain(
     device: Device = "auto",
     threads: Threads = None,
     require_backend: RequireBackend = None,
+    force: Force = False,
 ) -> None:
     """Pretrain the encoder on masked-token prediction, and on next-sentence prediction if configured.
 
@@ -151,6 +153,7 @@ def finetune_promoter(
     device: Device = "auto",
     threads: Threads = None,
     require_backend: RequireBackend = None,
+    force: Force = False,
 ) -> None:
     """Fine-tune a promoter classifier and predict the held-out windows; resumes and stops like pretrain."""
     from bigbird_dna.finetuning.promoters import PromoterTask
@@ -228,6 +231,7 @@ def finetune_chromatin(
     device: Device = "auto",
     threads: Threads = None,
     require_backend: RequireBackend = None,
+    force: Force = False,
 ) -> None:
     """Train a chromatin model; resumes and stops like pretrain."""
     from bigbird_dna.finetuning.chromatin import ChromatinTask
@@ -322,6 +326,7 @@ def finetune_sequences(
     device: Device = "auto",
     threads: Threads = None,
     require_backend: RequireBackend = None,
+    force: Force = False,
 ) -> None:
     """Train a model of labeled sequences, and compare it with baselines on held-out sequences.
 
@@ -387,6 +392,7 @@ def audit_dataset(
     seed: Annotated[
         int, typer.Option(metavar="N", help="Random seed of the folds.")
     ] = 1,
+    force: Force = False,
 ) -> None:
     """Check labeled sequences before training: labels, copies, similar sequences, and shortcuts.
 

@@ -20,7 +20,7 @@ from bigbird_dna.genome.chromatin.dataset import (
     build_dataset,
 )
 from bigbird_dna.genome.chromatin.deepsea import build_deepsea
-from bigbird_dna.genome.chromatin.labels import BinSource, Labeling
+from bigbird_dna.genome.chromatin.labels import Labeling
 from bigbird_dna.genome.chromatin.tracks import (
     Track,
     read_tracks,
@@ -183,15 +183,8 @@ def prepare_data(
     )
     with scratch_directory() as scratch:
         table = _tracks(data, source, scratch)
-        made_of = BinSource(
-            genome,
-            assembly,
-            table,
-            splits,
-            labeling,
-            blacklist or files.get("blacklist"),
-        )
-        build_dataset(output, made_of)
+        excluded = blacklist or files.get("blacklist")
+        build_dataset(output, genome, assembly, table, splits, labeling, excluded)
 
 
 def _tracks(

@@ -38,7 +38,7 @@ from bigbird_dna.genome.records import (
     common_length,
     counted,
     divide,
-    find_copies,
+    first_copies,
     listed,
     look_up,
     read_records,
@@ -289,22 +289,24 @@ def _check_copies(files: Sequence[Records]) -> None:
 
     Copies in one file are only logged: they are in the same split, so they do not improve any metric.
     """
-    copies = find_copies(
-        files[0].sequences, files[1].sequences if len(files) > 1 else {}
-    )
-    (across, these), (within, those) = (
-        (
-            counted(len(pairs), "sequence"),
-            listed([f"{later!r} of {earlier!r}" for earlier, later in pairs]),
-        )
-        for pairs in (copies.across, copies.within)
-    )
-    if copies.across:
+    names = [name for records in files for name in records.sequences]
+    texts = [text for records in files for text in records.sequences.values()]
+    positives = len(files[0].sequences)
+    within, across = list[str](), list[str]()
+    for row, first in enumerate(first_copies(texts)):
+        if first != row:
+            copies = within if (first < positives) == (row < positives) else across
+            copies.append(f"{names[row]!r} of {names[first]!r}")
+    if across:
         raise DataError(
-            f"{files[1].path}: {across} also a positive, on either strand: {these}"
+            f"{files[1].path}: {counted(len(across), 'sequence')} also a positive, on either strand: "
+            f"{listed(across)}"
         )
-    if copies.within:
-        log(f"warning: {within} duplicated in one file, on either strand: {those}")
+    if within:
+        log(
+            f"warning: {counted(len(within), 'sequence')} duplicated in one file, on either strand: "
+            f"{listed(within)}"
+        )
 
 
 def _usable(

@@ -9,10 +9,8 @@ split. It overlaps neither the window of any promoter, on either strand, nor an 
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import takewhile
 from math import ceil
 from operator import itemgetter
 from pathlib import Path
@@ -242,7 +240,7 @@ def match_gc(
     return chosen
 
 
-class _Taken:
+class _Spans:
     """Disjoint occupied spans of contigs, sorted by their starts; overlapping windows are joined."""
 
     def __init__(self, windows: Iterable[Interval]) -> None:
@@ -250,27 +248,27 @@ class _Taken:
         for window in sorted(windows):
             self.add(window)
 
-    def _place(self, window: Interval) -> tuple[list[tuple[int, int]], int]:
-        """Return the spans of a window's contig, and the index of the last that starts at or before it."""
+    def _before(self, window: Interval) -> int:
+        """Return the index of the last span that starts at or before a window; -1 if there is none."""
         spans = self._spans[window.contig]
-        return spans, bisect_right(spans, window.start, key=itemgetter(0)) - 1
+        return bisect_right(spans, window.start, key=itemgetter(0)) - 1
 
     def add(self, window: Interval) -> None:
         """Add a window, which may overlap the previous span but not the next one."""
-        spans, place = self._place(window)
-        if place >= 0 and spans[place][1] >= window.start:
-            spans[place] = spans[place][0], max(spans[place][1], window.end)
+        spans, number = self._spans[window.contig], self._before(window)
+        if number >= 0 and spans[number][1] >= window.start:
+            start, end = spans[number]
+            spans[number] = start, max(end, window.end)
         else:
-            spans.insert(place + 1, (window.start, window.end))
+            spans.insert(number + 1, (window.start, window.end))
 
-    def across(self, window: Interval) -> tuple[int, int] | None:
+    def overlapping(self, window: Interval) -> tuple[int, int] | None:
         """Return the start and end of the first span that overlaps a window, or None."""
-        spans, place = self._place(window)
-        near = spans[max(place, 0) : place + 2]
-        return next(
-            (span for span in near if span[0] < window.end and window.start < span[1]),
-            None,
-        )
+        number = max(self._before(window), 0)
+        for start, end in self._spans[window.contig][number : number + 2]:
+            if start < window.end and window.start < end:
+                return start, end
+        return None
 
 
 def find_upstream(
@@ -285,34 +283,34 @@ def find_upstream(
     windows of all promoters, including those not in the data set; `contigs` maps names to lengths.
     `usable(owner, negative)` returns whether split and letters of a negative are valid for an owner.
     """
-    taken = _Taken(promoters)
-    found: list[Interval | None] = []
+    occupied = _Spans(promoters)
+    negatives: list[Interval | None] = []
     for owner in owners:
-        free = takewhile(partial(inside, contigs=contigs), _free(owner, taken))
-        negative = next((one for one in free if usable(owner, one)), None)
-        if negative is not None:
-            taken.add(negative)
-        found.append(negative)
-    return found
+        candidate = _next_upstream(owner, owner, occupied)
+        while candidate is not None:
+            if not inside(candidate, contigs):
+                candidate = None
+            elif usable(owner, candidate):
+                occupied.add(candidate)
+                break
+            else:
+                candidate = _next_upstream(owner, candidate, occupied)
+        negatives.append(candidate)
+    return negatives
 
 
-def _free(owner: Interval, taken: _Taken) -> Iterator[Interval]:
-    """Yield windows upstream of an owner that overlap no occupied span, the nearest first."""
+def _next_upstream(
+    owner: Interval, window: Interval, occupied: _Spans
+) -> Interval | None:
+    """Return the next free window upstream of a window; None if it is too far from its owner."""
     size, forward = len(owner), owner.strand == "+"
-
-    def before(start: int, end: int) -> Interval:
-        """Return the window adjacent to a span on its upstream side."""
-        first = start - size if forward else end
-        return Interval(owner.contig, first, first + size, owner.strand)
-
-    window, gap = owner, size
-    while gap <= FURTHEST:
-        window = before(window.start, window.end)
-        while blocked := taken.across(window):
-            window = before(*blocked)
-        gap = owner.start - window.end if forward else window.start - owner.end
-        if gap <= FURTHEST:
-            yield window
+    span: tuple[int, int] | None = window.start, window.end
+    while span is not None:
+        start = span[0] - size if forward else span[1]
+        window = Interval(owner.contig, start, start + size, owner.strand)
+        span = occupied.overlapping(window)
+    gap = owner.start - window.end if forward else window.start - owner.end
+    return window if gap <= FURTHEST else None
 
 
 @dataclass(frozen=True)

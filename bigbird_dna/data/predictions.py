@@ -159,39 +159,25 @@ def read_predictions(
     """
     frame = read_frame(path)
     check_columns(path, frame, COLUMNS)
-    optional = [name for name in (CODING, NETWORK, SIMILARITY) if name in frame.columns]
-    numbers = [HOMOLOGY] if HOMOLOGY in frame.columns else []
-    frame = frame[[*COLUMNS, *optional, *numbers]].reset_index(drop=True)
+    fractions = [name for name in (CODING, NETWORK, SIMILARITY) if name in frame]
+    numbers = [HOMOLOGY] if HOMOLOGY in frame else []
+    frame = frame[[*COLUMNS, *fractions, *numbers]].reset_index(drop=True)
     for name in (*COLUMNS, *numbers):
         _refuse(path, frame, name, frame[name].isna(), "is a missing value")
-    _refuse(path, frame, "label", ~frame["label"].isin([0, 1]), "is not 0 or 1")
-    for name in ("start", "end", "pair", "probability", *optional, *numbers):
+    for name in ("start", "end", "pair", "label", "probability", *fractions, *numbers):
         if not pd.api.types.is_numeric_dtype(frame[name]):
             raise DataError(
                 f"{path}: column {name!r} must be numeric, not {frame[name].dtype}"
             )
-    _refuse(
-        path,
-        frame,
-        "probability",
-        ~frame["probability"].between(0, 1),
-        "is outside [0, 1]",
-    )
-    for name in optional:
-        impossible = frame[name].notna() & ~frame[name].between(0, 1)
-        _refuse(path, frame, name, impossible, "is outside [0, 1]")
+    _refuse(path, frame, "label", ~frame["label"].isin([0, 1]), "is not 0 or 1")
+    for name in ("probability", *fractions):
+        outside = frame[name].notna() & ~frame[name].between(0, 1)
+        _refuse(path, frame, name, outside, "is outside [0, 1]")
     unlike = (frame["negative_set"] == POSITIVE) != (frame["label"] == 1)
     _refuse(path, frame, "negative_set", unlike, "does not fit the row's label")
-    beside = frame["split"].isin(EXTRA_NEGATIVES.values())
-    again = frame[~beside].duplicated(KEY).reindex(frame.index, fill_value=False)
+    is_extra = frame["split"].isin(EXTRA_NEGATIVES.values())
+    again = frame[~is_extra].duplicated(KEY).reindex(frame.index, fill_value=False)
     _refuse(path, frame, "start", again, "is the start of a duplicate window")
-    _refuse(
-        path,
-        frame,
-        "label",
-        beside & (frame["label"] == 1),
-        "must be 0 for an extra negative",
-    )
     rows = frame[frame["split"] == split]
     if rows.empty:
         found = ", ".join(sorted(map(str, frame["split"].unique()))) or "no rows"

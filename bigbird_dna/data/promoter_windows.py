@@ -177,23 +177,14 @@ def prepare_windows(
 def missing_classes(
     rows: pd.DataFrame, negative_sets: Iterable[str]
 ) -> list[tuple[Split, str]]:
-    """Return each split with what it lacks: windows, promoters, or negatives of a set."""
+    """Return each split with what it lacks: promoters, and negatives of a set."""
     counts = Counter(zip(rows["split"], rows["negative_set"], strict=True))
-    found: list[tuple[Split, str]] = []
-    for split in SPLITS:
-        bare = [one for one in negative_sets if not counts[split, one]]
-        if not counts[split, POSITIVE]:
-            found.append(
-                (
-                    split,
-                    "promoters and no negatives"
-                    if bare == [*negative_sets]
-                    else "promoters",
-                )
-            )
-        else:
-            found += [(split, f"{one} negatives") for one in bare]
-    return found
+    return [
+        (split, "promoters" if name == POSITIVE else f"{name} negatives")
+        for split in SPLITS
+        for name in (POSITIVE, *negative_sets)
+        if not counts[split, name]
+    ]
 
 
 def _rows(
@@ -458,21 +449,6 @@ def check_training_classes(directory: Path, data: WindowSet) -> None:
             raise DataError(f"{directory}: no {noun} is in split 'train'")
 
 
-def check_fractions(path: Path, rows: pd.DataFrame) -> None:
-    """Raise `DataError` unless the column `coding` of a table from `path` contains only fractions."""
-    column = rows[CODING]
-    if column.dtype.kind != "f":
-        raise DataError(
-            f"{path}: column {CODING!r} contains {column.dtype}, expected fractions"
-        )
-    wrong = ~column.between(0, 1).to_numpy()  # also true of NaN
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise DataError(
-            f"{path}: row {row + 1:,}: {CODING} {column.iloc[row]} must be from 0 to 1"
-        )
-
-
 def read_windows(
     directory: Path, negative_set: str, *, further: bool = False
 ) -> WindowSet:
@@ -500,8 +476,6 @@ def read_windows(
         raise DataError(
             f"{path}: not a file of promoter windows, or labels.npz is of another data set"
         )
-    if CODING in rows:
-        check_fractions(path, rows)
     numbers = ("start", "end", "pair", HOMOLOGY)
     check_cells(
         path, rows, ("contig", "strand", "split", "negative_set", "name"), numbers

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.metadata import version
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from bigbird_dna.disk.atomic import (
 from bigbird_dna.errors import DataError, UsageError
 
 MARKER = ".bigbird-dna.json"
+FORCE = ContextVar("FORCE", default=False)
+"""Whether foreign files may be replaced: the option `--force` of commands."""
 # Snakemake's empty file in the directories that its rules create.
 _OF_SNAKEMAKE = ".snakemake_timestamp"
 
@@ -49,10 +52,11 @@ def check_directory(path: Path, inputs: Iterable[Path] = ()) -> None:
         if one.exists() and real in (one.resolve(), *one.resolve().parents):
             raise UsageError(f"{path}: must not be or contain the input {one}")
     _check_not_inside(path, inputs)
-    if foreign := _foreign_file(target):
+    foreign = None if FORCE.get() else _foreign_file(target)
+    if foreign:
         raise UsageError(
-            f"{path}: contains {foreign!r}, which no earlier run wrote. Move or delete it, or choose another"
-            " output"
+            f"{path}: contains {foreign!r}, which no earlier run wrote. Move or delete it, choose another"
+            " output, or give --force"
         )
     make_parent(target)
     with scratch_directory(target.parent, path):
@@ -95,10 +99,10 @@ def into_directory(
         known = _listed(path)
         names = _files(temporary)
         for name in sorted(names - known):
-            if os.path.lexists(path / name):
+            if os.path.lexists(path / name) and not FORCE.get():
                 raise UsageError(
-                    f"{path / name} exists and was not written by bigbird-dna. Move or delete it, or choose"
-                    " another output"
+                    f"{path / name} exists and was not written by bigbird-dna. Move or delete it,"
+                    " choose another output, or give --force"
                 )
         # First, so that a run that is interrupted between two files can be repeated.
         _write_marker(path, known | names)

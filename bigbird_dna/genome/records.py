@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -101,34 +101,19 @@ def whole_records(
         yield name, b"".join(letters)
 
 
-def common_length(files: Iterable[Records]) -> int:
+def common_length(files: Sequence[Records]) -> int:
     """Return the common length of all records in bp; `DataError` lists the lengths if they differ."""
-    files = list(files)
-    lengths = [Counter(map(len, records.sequences.values())) for records in files]
-    whole = sum(lengths, Counter())
-    if len(whole) > 1:
-        each = "; ".join(
-            f"{records.path} has {_lengths(found)}"
-            for records, found in zip(files, lengths, strict=True)
-        )
+    lengths = Counter(
+        len(text) for records in files for text in records.sequences.values()
+    )
+    if len(lengths) > 1:
+        paths = ", ".join(str(records.path) for records in files)
+        counts = [f"{count:,} of {bp:,} bp" for bp, count in lengths.most_common()]
         raise DataError(
-            f"the sequences differ in length: {each}; trim them to their center with --length BP "
-            "(promoters.sequences.length)"
+            f"{paths}: the sequences differ in length: {listed(counts)}; trim them to their "
+            "center with --length BP (promoters.sequences.length)"
         )
-    return next(iter(whole))
-
-
-def _lengths(found: Counter[int]) -> str:
-    """Describe how many sequences have each length."""
-    listed = [
-        f"{count:,} of {length:,} bp" for length, count in found.most_common(_LISTED)
-    ]
-    if len(found) > _LISTED:
-        others = found.total() - sum(count for _, count in found.most_common(_LISTED))
-        listed.append(
-            f"{others:,} of other lengths (from {min(found):,} to {max(found):,} bp)"
-        )
-    return ", ".join(listed)
+    return next(iter(lengths))
 
 
 def check_names(positives: Records, negatives: Records) -> None:
@@ -141,29 +126,11 @@ def check_names(positives: Records, negatives: Records) -> None:
         )
 
 
-class Copies(NamedTuple):
-    """(earlier, later) names of records with the same sequence or its reverse complement."""
-
-    within: list[tuple[str, str]]  # both records have the same class
-    across: list[tuple[str, str]]  # one record is positive, the other negative
-
-
 def first_copies(sequences: Iterable[str]) -> list[int]:
     """Return the number of the first sequence that is the same as each one, on either strand."""
     first: dict[str, int] = {}
     keys = (min(sequence, reverse_complement(sequence)) for sequence in sequences)
     return [first.setdefault(key, row) for row, key in enumerate(keys)]
-
-
-def find_copies(positives: Mapping[str, str], negatives: Mapping[str, str]) -> Copies:
-    """Return pairs of records with the same sequence on either strand; each later record is in one pair."""
-    copies, count = Copies([], []), len(positives)
-    names, texts = [*positives, *negatives], [*positives.values(), *negatives.values()]
-    for row, first in enumerate(first_copies(texts)):
-        if first != row:
-            kind = copies.within if (first < count) == (row < count) else copies.across
-            kind.append((names[first], names[row]))
-    return copies
 
 
 def counted(count: int, noun: str) -> str:
@@ -184,7 +151,7 @@ def listed(texts: Sequence[str]) -> str:
     )
 
 
-SHARES: Mapping[Split, float] = {"train": 0.8, "valid": 0.1, "test": 0.1}
+FRACTIONS: Mapping[Split, float] = {"train": 0.8, "valid": 0.1, "test": 0.1}
 SPLIT_COLUMNS = ("name", "split", "group")
 
 
@@ -194,21 +161,17 @@ def read_splits(path: Path) -> dict[str, Split]:
     Lines that begin with `#` are comments; columns after the second are ignored.
     """
     splits: dict[str, Split] = {}
-    rows = (
-        row
-        for row in read_lines(Path(path))
-        if row[1].strip() and not row[1].startswith("#")
-    )
-    for count, (number, line) in enumerate(rows):
+    for number, line in read_lines(Path(path)):
         where, fields = f"{path}: line {number}", line.split("\t")
-        if count == 0 and tuple(fields[:2]) == SPLIT_COLUMNS[:2]:
+        is_header = not splits and tuple(fields[:2]) == SPLIT_COLUMNS[:2]
+        if not line.strip() or line.startswith("#") or is_header:
             continue
         if len(fields) < 2:
             raise DataError(
                 f"{where}: expected a record's name, a tab and its split, found {quoted(line)}"
             )
         name, split = fields[:2]
-        if split not in SHARES:
+        if split not in FRACTIONS:
             raise DataError(
                 f"{where}: {quoted(split)} is not a split; expected train, valid or test"
             )
@@ -256,34 +219,22 @@ def divide(groups: npt.NDArray[np.int64], classes: Classes, seed: int) -> list[S
     Groups are assigned from the largest to the smallest, each to the split that lacks most of its quota; so
     large groups are used for training. Equal input and seed give equal splits.
     """
-    members = np.zeros(
-        (int(groups.max()) + 1, int(classes.max()) + 1), np.int64
-    )  # of a group and class
-    np.add.at(members, (groups, classes.astype(np.int64)), 1)
-    drawn = np.random.default_rng((seed, 6)).permutation(len(members))
-    order = drawn[np.argsort(-members.sum(axis=1)[drawn], kind="stable")]
-    totals = members.sum(axis=0).tolist()
-    missing = {
-        split: [share * total for total in totals] for split, share in SHARES.items()
-    }
+    members = np.zeros((int(groups.max()) + 1, int(classes.max()) + 1), np.int64)
+    np.add.at(members, (groups, classes.astype(np.int64)), 1)  # of a group and class
+    shuffled = np.random.default_rng((seed, 6)).permutation(len(members))
+    order = shuffled[np.argsort(-members.sum(axis=1)[shuffled], kind="stable")]
+    totals = np.maximum(members.sum(axis=0), 1)
+    missing = {split: fraction * totals for split, fraction in FRACTIONS.items()}
     chosen: list[Split] = ["train"] * len(members)
     for group in order.tolist():
-        size = members[group].tolist()
-
-        def room(split: Split, size: list[int] = size) -> float:
-            return sum(
-                count * max(left, 0.0) / total
-                if (left := missing[split][label])
-                else 0.0
-                for label, (count, total) in enumerate(zip(size, totals, strict=True))
-                if count
-            )
-
-        best = max(SHARES, key=room)
+        sizes = members[group]
+        lacks = {
+            split: float((sizes * np.maximum(quota, 0) / totals).sum())
+            for split, quota in missing.items()
+        }
+        best = max(FRACTIONS, key=lacks.__getitem__)
         chosen[group] = best
-        missing[best] = [
-            left - count for left, count in zip(missing[best], size, strict=True)
-        ]
+        missing[best] = missing[best] - sizes
     return [chosen[group] for group in groups.tolist()]
 
 

@@ -8,13 +8,15 @@ import csv
 import fnmatch
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
 from typing import IO, NamedTuple
+
+import numpy as np
 
 from bigbird_dna.config import LabelKind
 from bigbird_dna.config.promoters import SEPARATORS, is_table, table_kind
@@ -96,15 +98,16 @@ def read_labeled_tables(
 ) -> LabeledTable:
     """Read tables whose labels are 0 and 1, false and true, or negative and positive; see `read_tables`."""
     table = with_known_labels(read_tables(paths, columns), "binary")
-    negatives, positives = parts = [Records(paths[0]), Records(paths[0])]
+    classes = {False: Records(paths[0]), True: Records(paths[0])}
     for number, (name, text) in enumerate(table.records.sequences.items()):
-        part = parts[class_of(table.labels[number][0], table.where(number))]
-        part.sequences[name], part.lower[name] = text, table.records.lower[name]
-    for part, label in ((negatives, "0"), (positives, "1")):
-        if not part.sequences:
-            raise DataError(f"{paths[0]}: no sequence has label {label}")
-    positives.ambiguous = table.records.ambiguous
-    return LabeledTable(positives, negatives, table.splits, table.unlabeled)
+        records = classes[class_of(table.labels[number][0], table.where(number))]
+        records.sequences[name] = text
+        records.lower[name] = table.records.lower[name]
+    for label, records in classes.items():
+        if not records.sequences:
+            raise DataError(f"{paths[0]}: no sequence has label {label:d}")
+    classes[True].ambiguous = table.records.ambiguous
+    return LabeledTable(classes[True], classes[False], table.splits, table.unlabeled)
 
 
 def class_of(label: str, where: str) -> bool:
@@ -128,83 +131,60 @@ def with_known_labels(
     written as 0.0 and 1.0, as by pandas in a column with missing values, become 0 and 1. What is left out is
     logged; `DataError` if no row has a label.
     """
-    columns = [_known_labels(texts) for texts in zip(*table.labels, strict=True)]
-    found = {text.lower() for column in columns for text in column} - {""}
-    several = (
-        len(columns) > 1
-        and found <= {*CLASSES, "-1"}
-        and {CLASSES.get(text) for text in found} >= {0, 1}
+    original = np.array(table.labels, object)  # (rows, columns)
+    labels = np.array([_known_labels(texts) for texts in original.T], object).T
+    texts = {text.lower() for text in labels.ravel()} - {""}
+    classes = {CLASSES.get(text) for text in texts}
+    is_multilabel = (
+        labels.shape[1] > 1 and texts <= {*CLASSES, "-1"} and {0, 1} <= classes
     )
-    if task == "multilabel" or (task is None and several):
-        columns = [
-            ["" if text == "-1" else text for text in column] for column in columns
-        ]
-    labels = [*zip(*columns, strict=True)]
-    kept = [number for number, row in enumerate(labels) if any(row)]
-    if not kept:
+    if task == "multilabel" or (task is None and is_multilabel):
+        labels[labels == "-1"] = ""
+    missing = labels == ""
+    labeled = ~missing.all(axis=1)
+    if not labeled.any():
         raise DataError(
             f"{table.firsts[0]}: no row has a label (column {', '.join(table.columns[:5])})"
         )
-    missing = [
-        [
-            text
-            for given, text in zip(row, table.labels[number], strict=True)
-            if not given
-        ]
-        for number, row in enumerate(labels)
-    ]
-    if left_out := len(labels) - len(kept):
-        texts = Counter(
-            text
-            for texts, row in zip(missing, labels, strict=True)
-            if not any(row)
-            for text in texts
-        )
-        rows = (
-            "1 row without a label is"
-            if left_out == 1
-            else f"{left_out:,} rows without a label are"
-        )
-        log(f"warning: {rows} left out (label {_counted(texts)})")
-    if ignored := Counter(text for number in kept for text in missing[number]):
-        of = len(kept) * len(columns)
+    unlabeled = int((~labeled).sum())
+    if unlabeled:
+        kinds = _counted(Counter(original[~labeled].ravel()))
+        log(f"warning: rows without a label are left out: {unlabeled:,} ({kinds})")
+    if ignored := Counter(original[labeled][missing[labeled]]):
         log(
-            f"warning: {ignored.total():,} of {of:,} labels are missing and ignored ({_counted(ignored)})"
+            f"warning: {ignored.total():,} of {labels[labeled].size:,} labels are missing and ignored "
+            f"({_counted(ignored)})"
         )
-    if not left_out:
-        return table._replace(labels=labels)
-    names = [*table.records.sequences]
-    used = [names[number] for number in kept]
+    table = table._replace(labels=[tuple(row) for row in labels[labeled]])
+    if not unlabeled:
+        return table
+    names = np.array([*table.records.sequences], object)[labeled].tolist()
     records = replace(
         table.records,
-        sequences={name: table.records.sequences[name] for name in used},
-        lower={name: table.records.lower[name] for name in used},
+        sequences={name: table.records.sequences[name] for name in names},
+        lower={name: table.records.lower[name] for name in names},
     )
-    splits = (
-        None if table.splits is None else {name: table.splits[name] for name in used}
-    )
+    splits = table.splits and {name: table.splits[name] for name in names}
+    numbers = np.flatnonzero(labeled).tolist()
     return table._replace(
-        records=records,
-        labels=[labels[number] for number in kept],
-        splits=splits,
-        numbers=kept,
-        unlabeled=left_out,
+        records=records, splits=splits, numbers=numbers, unlabeled=unlabeled
     )
 
 
-def _known_labels(texts: Sequence[str]) -> list[str]:
+def _known_labels(texts: Iterable[str]) -> list[str]:
     """Return the labels of a column, with "" for missing ones, and whole numbers without decimals."""
+    texts = list(texts)
     kinds = {*texts}
     known = {text for text in kinds if text.lower() not in MISSING}
     if "+" in known:
         known |= kinds & {"-"}
     if any(text.lower() not in CLASSES and decimal(text) is None for text in known):
         known |= kinds & {"none"}
-    whole = {text: re.fullmatch(r"([+-]?\d+)(\.0*)?", text) for text in known}
-    shown = {text: text for text in known}
-    if all(whole.values()):
-        shown = {text: match[1] for text, match in whole.items() if match}
-    return [shown.get(text, "") for text in texts]
+    labels = {text: text for text in known}
+    numbers = {text: re.fullmatch(r"([+-]?\d+)(\.0*)?", text) for text in known}
+    if all(numbers.values()):
+        labels = {text: match[1] for text, match in numbers.items() if match}
+    return [labels.get(text, "") for text in texts]
 
 
 def _counted(texts: Counter[str]) -> str:
@@ -223,32 +203,31 @@ def read_tables(
 
     Names that are missing or repeated get a number. `DataError` names the file, and the row, counted from 1.
     """
-    names, splits, firsts = RecordNames(), dict[str, Split](), dict[int, Path]()
-    records, labels, known = (
-        Records(paths[0]),
-        list[tuple[str, ...]](),
-        tuple[str, ...](),
-    )
+    names = RecordNames()
+    records = Records(paths[0])
+    labels: list[tuple[str, ...]] = []
+    splits: dict[str, Split] = {}
+    firsts: dict[int, Path] = {}
+    label_columns: tuple[str, ...] = ()
     for path in paths:
         firsts[len(labels)] = path
-        header, rows = _rows(path, columns.sequence)
-        known = known or _label_columns(header, columns)
-        for where, text, found, split, name in _cells(
-            path, header, rows, columns._replace(labels=known)
-        ):
-            _check_length(text, where)
-            known_as = names.add(check_name(name, "the name", where) or "row")
-            records.add(known_as, check_letters(text, where))
-            labels.append(found)
-            if split is not None:
-                splits[known_as] = split
-    if len(splits) not in (0, len(names.used)):
+        header, rows = _read_rows(path, columns.sequence)
+        label_columns = label_columns or _label_columns(header, columns)
+        columns = columns._replace(labels=label_columns)
+        for row in _cells(path, header, rows, columns):
+            _check_length(row.text, row.where)
+            name = names.add(check_name(row.name, "the name", row.where) or "row")
+            records.add(name, check_letters(row.text, row.where))
+            labels.append(row.labels)
+            if row.split is not None:
+                splits[name] = row.split
+    if len(splits) not in (0, len(labels)):
         raise DataError(
             f"{paths[0]}: some rows or files have a split, others have none"
         )
     if not labels:
         raise DataError(f"{paths[0]}: the table contains no rows")
-    return SequenceTable(records, known, labels, splits or None, firsts)
+    return SequenceTable(records, label_columns, labels, splits or None, firsts)
 
 
 def stream_sequences(
@@ -299,14 +278,13 @@ def _stream(
     """Yield name, text and place of each sequence; if not `strict`, FASTA records may have any letters or
     none, and tables missing sequences."""
     if stream is None and is_table(path.name):
-        header, rows = _rows(path, columns.sequence)
-        number, used = (
-            0,
-            columns._replace(labels=(), split=""),
-        )  # of which no table has a column
-        cells = _cells(path, header, rows, used, strict=strict)
-        for number, (where, text, _, _, name) in enumerate(cells, start=1):
-            yield check_name(name, "the name", where) or f"row_{number}", text, where
+        header, rows = _read_rows(path, columns.sequence)
+        columns = columns._replace(labels=(), split="")
+        number = 0
+        for row in _cells(path, header, rows, columns, strict=strict):
+            number += 1
+            name = check_name(row.name, "the name", row.where) or f"row_{number}"
+            yield name, row.text, row.where
         if not number:
             raise DataError(f"{path}: the table contains no rows")
         return
@@ -329,16 +307,23 @@ def _label_columns(header: Sequence[str], columns: TableColumns) -> tuple[str, .
             column for column in header if re.fullmatch(r"label_\d+", column)
         )
         return several if several and LABEL not in header else (LABEL,)
-    others = [
-        name
-        for name in header
-        if name not in (columns.sequence, columns.split, columns.name)
-    ]
-    found = [
-        [name] if name in header else fnmatch.filter(others, name) or [name]
-        for name in columns.labels
-    ]
-    return tuple(dict.fromkeys(chain.from_iterable(found)))
+    reserved = (columns.sequence, columns.split, columns.name)
+    candidates = [name for name in header if name not in reserved]
+    labels: dict[str, None] = {}  # in order, without repetition
+    for name in columns.labels:
+        matches = [] if name in header else fnmatch.filter(candidates, name)
+        labels.update(dict.fromkeys(matches or [name]))
+    return tuple(labels)
+
+
+class _Row(NamedTuple):
+    """A row of a table; the name is empty if there is none."""
+
+    where: str
+    text: str
+    labels: tuple[str, ...]
+    split: Split | None
+    name: str
 
 
 def _cells(
@@ -348,11 +333,8 @@ def _cells(
     columns: TableColumns,
     *,
     strict: bool = True,
-) -> Iterator[tuple[str, str, tuple[str, ...], Split | None, str]]:
-    """Yield place, sequence, labels, split and name of each row; the name is empty if there is none.
-
-    A missing sequence is an error, or if not `strict` empty.
-    """
+) -> Iterator[_Row]:
+    """Yield the rows of a table; a missing sequence is an error, or if not `strict` empty."""
     options = {
         columns.sequence: "--sequence-column",
         **dict.fromkeys(columns.labels, "--label-column"),
@@ -360,33 +342,35 @@ def _cells(
     for column, option in options.items():
         if column not in header:
             raise missing_column(path, column, header, option)
-    others = (columns.sequence, columns.split, columns.name)
-    places = [header.index(column) if column in header else None for column in others]
-    of_labels, own = (
-        [header.index(column) for column in columns.labels],
-        _split_of(path),
-    )
-    for number, row in enumerate(rows, start=1):
+    split_of_file = _split_of(path)
+    for number, values in enumerate(rows, start=1):
         where = f"{path}: row {number:,}"
-        text, split, name = (None if place is None else row[place] for place in places)
-        if not strict and (text is None or text != text):
+        cells = dict(zip(header, values, strict=True))
+        text, name, split = (
+            None if _is_missing(cells.get(column)) else cells[column]
+            for column in (columns.sequence, columns.name, columns.split)
+        )
+        if text is None and not strict:
             text = ""
         if not isinstance(text, str):
             raise DataError(f"{where}: {quoted(str(text))} is not a sequence")
-        if split is not None and str(split).lower() not in _SPLITS:
+        if columns.split not in header:
+            known = split_of_file
+        elif str(split).lower() in _SPLITS:
+            known = _SPLITS[str(split).lower()]
+        else:
             raise DataError(
                 f"{where}: {quoted(str(split))} is not a split: train, valid or test"
             )
-        known = own if split is None else _SPLITS[str(split).lower()]
-        labels = tuple(_label_text(row[place], where) for place in of_labels)
-        # A missing name is None, or in a column of numbers NaN.
-        yield (
-            where,
-            text.strip(),
-            labels,
-            known,
-            "" if name is None or name != name else str(name),
+        labels = tuple(_label_text(cells[column], where) for column in columns.labels)
+        yield _Row(
+            where, text.strip(), labels, known, "" if name is None else str(name)
         )
+
+
+def _is_missing(cell: object) -> bool:
+    """Whether a cell is None, or in a column of numbers NaN."""
+    return cell is None or cell != cell
 
 
 def _label_text(cell: object, where: str) -> str:
@@ -394,7 +378,7 @@ def _label_text(cell: object, where: str) -> str:
         raise DataError(
             f"{where}: label {quoted(str(cell))} is not text, a number or true or false"
         )
-    return "" if cell is None or cell != cell else str(cell).strip()
+    return "" if _is_missing(cell) else str(cell).strip()
 
 
 def _split_of(path: Path) -> Split | None:
@@ -404,7 +388,9 @@ def _split_of(path: Path) -> Split | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _rows(path: Path, sequence: str) -> tuple[list[str], Iterator[Sequence[object]]]:
+def _read_rows(
+    path: Path, sequence: str
+) -> tuple[list[str], Iterator[Sequence[object]]]:
     """Return the names of a table's columns, and its rows, of which only some are in memory.
 
     A text table may have another separator than its name says (`_separator`).

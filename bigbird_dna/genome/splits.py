@@ -7,7 +7,7 @@ extends to the contig's end.
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import groupby
@@ -37,24 +37,13 @@ class NamedRegion(NamedTuple):
     interval: Interval
 
 
-def parse_named_region(
-    text: str, contigs: Mapping[str, int], assembly: Assembly, where: str = "region"
-) -> Interval:
-    """Return the interval of a named region; `ConfigError` for an unknown contig, or ends beyond it."""
-    found = find_named_region(text, contigs, assembly, where)
-    if found is None:
-        raise ConfigError(
-            f"{where}: {text!r} is not a contig or region (such as 22:1,001-2,000) of the reference "
-            f"({assembly.name}; it has {shown(contigs)}); {ALIAS_HINT}"
-            f"{meant(text.partition(':')[0], contigs)}"
-        )
-    return found
-
-
 def find_named_region(
     text: str, contigs: Mapping[str, int], assembly: Assembly, where: str = "region"
 ) -> Interval | None:
-    """Like `parse_named_region`, but return None if the text is not on a contig of the reference."""
+    """Return the interval of a named region; None if the text is not on a contig of the reference.
+
+    `ConfigError` for ends beyond the contig.
+    """
     whole = assembly.match(text, contigs)
     if whole is not None:
         return Interval(whole, 0, contigs[whole])
@@ -210,99 +199,57 @@ def find_named(
 
     An entry is any name of a contig, a region in samtools notation, or a shell pattern that matches a name of
     a contig. Full names take precedence over patterns. Entries of different kinds must not overlap. The
-    regions in the arguments, those of chromatin.data, may overlap entries of the same kind.
+    regions in the arguments are those of chromatin.data.
     """
-    whole: dict[str, NamedRegion] = {}
-    regions, patterns = [], []
-    for key, texts in (
-        ("exclude", config.exclude),
-        ("valid", config.valid),
-        ("test", config.test),
-    ):
-        for text in texts:
-            contig = assembly.match(text, contigs)
-            found = find_named_region(text, contigs, assembly, f"genome.{key}")
-            if found is None and _PATTERN.search(text):
-                patterns.append((key, text))
-            elif found is None:
-                part = " or region (such as 22:1,001-2,000)" if ":" in text else ""
-                raise ConfigError(
-                    f"genome.{key}: {text!r} is no contig{part} of the reference "
-                    f"({assembly.name}; the reference has {shown(contigs)}); {ALIAS_HINT}"
-                    f"{meant(text.partition(':')[0], contigs)}"
-                )
-            elif contig is None:
-                regions.append(NamedRegion(f"genome.{key}", key, text, found))
-            elif contig in whole:
-                raise ConfigError(
-                    f"genome.{key}: {text!r} is contig {contig!r}, which is already listed"
-                )
-            else:
-                whole[contig] = NamedRegion(f"genome.{key}", key, text, found)
-    whole = _fitting(patterns, contigs, assembly, whole) | whole
-    for region in regions:
-        if (other := whole.get(region.interval.contig)) is not None:
-            raise ConfigError(
-                f"{region.key}: {region.text!r} is on contig {other.interval.contig!r}, which "
-                f"{other.text!r} of {other.key} selects as a whole"
-            )
-    besides = [
-        NamedRegion(key, kind, text, parse_named_region(text, contigs, assembly, key))
-        for kind, texts in (("valid", valid_regions), ("test", test_regions))
-        for key in (f"chromatin.data.{kind}_regions",)
-        for text in texts
+    entries = [
+        (f"genome.{kind}", kind, text)
+        for kind in ("exclude", "valid", "test")
+        for text in getattr(config, kind)
     ]
-    named = [*whole.values(), *regions, *besides]
-    if overlap := find_overlap(named):
-        one, other = overlap
-        raise ConfigError(
-            f"{one.key}: {one.text!r} overlaps {other.text!r} in {other.key}"
-        )
-    return named
-
-
-def _fitting(
-    patterns: Sequence[tuple[str, str]],
-    contigs: Mapping[str, int],
-    assembly: Assembly,
-    named: Collection[str],
-) -> dict[str, NamedRegion]:
-    """Return the contigs that match patterns, except those with an explicit name in the configuration."""
-    found: dict[str, NamedRegion] = {}
-    for key, text in patterns:
-        fitting = fitting_contigs(text, contigs, assembly)
-        if not fitting:
-            what = f"genome.{key}: {text!r} matches no contig of the reference"
-            if key != "exclude":
+    for kind, texts in (("valid", valid_regions), ("test", test_regions)):
+        entries += [(f"chromatin.data.{kind}_regions", kind, text) for text in texts]
+    named, patterns = [], []
+    for key, kind, text in entries:
+        interval = find_named_region(text, contigs, assembly, key)
+        if interval is not None:
+            named.append(NamedRegion(key, kind, text, interval))
+        elif _PATTERN.search(text):
+            patterns.append((key, kind, text))
+        else:
+            raise ConfigError(
+                f"{key}: {text!r} is not a contig or region (such as 22:1,001-2,000) of the reference "
+                f"({assembly.name}; the reference has {shown(contigs)}); {ALIAS_HINT}"
+                f"{meant(text.partition(':')[0], contigs)}"
+            )
+    wholes = {contig: Interval(contig, 0, length) for contig, length in contigs.items()}
+    by_name = {
+        region.interval.contig
+        for region in named
+        if region.interval == wholes[region.interval.contig]
+    }
+    for key, kind, text in patterns:
+        matches = [
+            contig
+            for contig in contigs
+            if any(fnmatchcase(name, text) for name in assembly.names_of(contig))
+        ]
+        if not matches:
+            what = f"{key}: {text!r} matches no contig of the reference"
+            if kind != "exclude":
                 raise ConfigError(
                     f"{what} ({assembly.name}; the reference has {shown(contigs)})"
                 )
             log(what)
-        for contig in fitting:
-            whole = Interval(contig, 0, contigs[contig])
-            other = found.setdefault(
-                contig, NamedRegion(f"genome.{key}", key, text, whole)
-            )
-            if other.kind != key and contig not in named:
-                raise ConfigError(
-                    f"genome: contig {contig!r} matches {other.text!r} in {other.kind} and {text!r} in "
-                    f"{key}: list its full name in one of them"
-                )
-    return found
-
-
-def fitting_contigs(
-    text: str, contigs: Collection[str], assembly: Assembly
-) -> list[str]:
-    """Return the contigs with this name, or with a name that matches this shell pattern."""
-    named = assembly.match(text, contigs)
-    if named is not None:
-        return [named]
-    return [
-        contig
-        for contig in contigs
-        if any(fnmatchcase(name, text) for name in assembly.names_of(contig))
-    ]
+        for contig in matches:
+            if contig not in by_name:
+                named.append(NamedRegion(key, kind, text, wholes[contig]))
+    if overlap := find_overlap(named):
+        first, second = overlap
+        raise ConfigError(
+            f"{first.key}: {first.text!r} overlaps {second.text!r} in {second.key}, on contig "
+            f"{first.interval.contig!r}"
+        )
+    return named
 
 
 def _cut(contig: str, length: int, named: Sequence[NamedRegion]) -> tuple[Segment, ...]:

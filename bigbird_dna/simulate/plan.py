@@ -21,8 +21,6 @@ A decoy draws its elements like a promoter. They are then in another order (rota
 positions), at other distances (each spacing changed by at least 10 bp), or on both strands (some reversed).
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -234,9 +232,6 @@ PRESENCE = {
 UPSTREAM_SITE = (-150, -116)
 UPSTREAM_FACTORS = ("ALFA", "BRAVO", "CHARLIE", "DELTA")
 
-_Change = Callable[["Cores", Positions, Positions, np.random.Generator], None]
-"""Function that breaks the grammar of loci (rows) with the same elements (columns), in place."""
-
 _CORE_WIDTHS = WIDTHS[: len(CORE)]
 
 
@@ -284,13 +279,18 @@ def decoys(count: int, parameters: Parameters, rng: np.random.Generator) -> Plan
     way = np.where(
         cores.present.sum(axis=1) < 2, 1, way
     )  # a single element has no order
-    changes: list[_Change] = [_rotate, partial(_respace, parameters.decoy_shift), _turn]
     # Loci with the same elements are processed together.
-    for number, change in enumerate(changes):
+    for number in range(3):
         rows = np.flatnonzero(way == number)
         for pattern in np.unique(cores.present[rows], axis=0):
             alike = rows[(cores.present[rows] == pattern).all(axis=1)]
-            change(cores, alike, np.flatnonzero(pattern), rng)
+            columns = np.flatnonzero(pattern)
+            if number == 0:
+                _rotate(cores, alike, columns, rng)
+            elif number == 1:
+                _respace(cores, alike, columns, parameters.decoy_shift, rng)
+            else:
+                _turn(cores, alike, columns, rng)
     kind = np.array(
         [KIND["decoy-order"], KIND["decoy-distance"], KIND["decoy-strand"]]
     )[way]
@@ -308,10 +308,10 @@ def _rotate(
 
 
 def _respace(
-    shift: tuple[int, int],
     cores: Cores,
     rows: Positions,
     columns: Positions,
+    shift: tuple[int, int],
     rng: np.random.Generator,
 ) -> None:
     """Increase, or decrease where possible, each spacing between adjacent elements."""

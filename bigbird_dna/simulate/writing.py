@@ -16,18 +16,13 @@ from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import UsageError
 from bigbird_dna.simulate.plan import (
     KINDS,
-    OFFSETS,
-    PRESENCE,
     PlacedLoci,
     draw_islands,
-    jitter,
     place,
     plan_contig,
     plant,
 )
 from bigbird_dna.simulate.sequence import (
-    CORE,
-    INDEX,
     LETTERS,
     MEGABASES_RANGE,
     MOTIFS,
@@ -193,32 +188,6 @@ def variant_lines(contig: SimulatedContig) -> Iterator[str]:
         )
 
 
-def contig_numbers(contig: SimulatedContig) -> dict[str, Any]:
-    """Return a contig's entry in `truth.json`."""
-    known = contig.codes[contig.codes < 4]
-    kinds, counts = np.unique(contig.placed.kind, return_counts=True)
-    return {
-        "length": len(contig.codes),
-        "n_bases": len(contig.codes) - len(known),
-        "gc": round(float(np.isin(known, (1, 2)).mean()), 4),
-        "soft_masked": round(float(contig.masked.mean()), 4),
-        "islands": len(contig.islands),
-        "loci": {
-            KINDS[kind]: count
-            for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True)
-        },
-        "sites": {
-            name: int((contig.placed.motif == index).sum())
-            for name, index in INDEX.items()
-        },
-        "peaks": {track: len(contig.peaks[track].start) for track in TRACKS},
-        "variants": {
-            effect: sum(variant.effect == effect for variant in contig.variants)
-            for effect in ("loss", "gain", "none")
-        },
-    }
-
-
 def simulate(
     out_dir: Path, seed: int, megabases: float, parameters: Parameters | None = None
 ) -> None:
@@ -249,7 +218,6 @@ def _write_all(
     (directory / "peaks").mkdir()
     family_seed, *contig_seeds = np.random.SeedSequence(seed).spawn(1 + len(lengths))
     consensus = families(parameters, np.random.default_rng(family_seed))
-    numbers: dict[str, Any] = {}
     fasta, vcf = directory / "genome.fa.gz", directory / "variants.vcf.gz"
     with ExitStack() as stack:
 
@@ -282,7 +250,6 @@ def _write_all(
             variants.write("".join(variant_lines(contig)).encode())
             for track, stream in peaks.items():
                 stream.write("".join(peak_lines(contig, track)).encode())
-            numbers[name] = contig_numbers(contig)
             log(f"{name}: {length:,} bp simulated")
     with quiet_htslib():
         pysam.faidx(str(fasta))
@@ -294,14 +261,13 @@ def _write_all(
     (directory / "tracks.tsv").write_text(
         "".join(["track\tgroup\tfile\tdescription\n", *rows]), encoding="utf-8"
     )
-    write_json(directory / "truth.json", _truth(seed, parameters, numbers))
+    write_json(directory / "truth.json", _truth(seed, parameters, lengths))
 
 
 def _truth(
-    seed: int, parameters: Parameters, numbers: dict[str, Any]
+    seed: int, parameters: Parameters, lengths: dict[str, int]
 ) -> dict[str, Any]:
-    """Return the content of `truth.json`: the parameters and rules of the genome."""
-    spread = jitter(parameters)
+    """Return the content of `truth.json`: the parameters and motifs of the genome."""
     return {
         "seed": seed,
         "parameters": asdict(parameters),
@@ -314,19 +280,9 @@ def _truth(
             }
             for motif in MOTIFS
         },
-        "grammar": {
-            "start_relative_to_tss": {
-                motif.name: [int(offset - wobble), int(offset + wobble)]
-                for motif, offset, wobble in zip(CORE, OFFSETS, spread, strict=True)
-            },
-            "presence": {
-                kind: dict(zip((motif.name for motif in CORE), presence, strict=True))
-                for kind, presence in PRESENCE.items()
-            },
-        },
         "tracks": {
             track: {"group": group, "description": description}
             for track, (group, description) in TRACKS.items()
         },
-        "contigs": numbers,
+        "contigs": lengths,
     }

@@ -207,7 +207,7 @@ def test_rows_without_a_label_are_left_out_and_counted(
     assert found.names == ["row_2", *(f"row_{number}" for number in range(3, COUNT))]
     if kind == "regression":
         assert found.labels.values[:, 0].tolist() == labels[1:-1]
-    assert "2 rows without a label are left out" in capsys.readouterr().err
+    assert "rows without a label are left out: 2" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.parquet"])

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bigbird_dna.config import GenomeConfig
 from bigbird_dna.disk import compression
 from bigbird_dna.disk.compression import open_bytes, read_lines
 from bigbird_dna.errors import ConfigError, DataError
@@ -35,7 +36,7 @@ from bigbird_dna.genome.sequence import (
     reverse_complement,
     window_around,
 )
-from bigbird_dna.genome.splits import parse_named_region
+from bigbird_dna.genome.splits import find_named
 from bigbird_dna.scoring.regions import bed_regions
 from tests.genome.formats import PACKINGS
 from tests.golden.messages import fails
@@ -311,7 +312,7 @@ def test_tracks_that_would_break_a_table_are_refused(tmp_path, name):
 )
 def test_a_named_region_has_plain_numbers(text):
     with fails(ConfigError):
-        parse_named_region(text, {"c": 100}, load_assembly("demo"))
+        find_named(GenomeConfig(test=(text,)), {"c": 100}, load_assembly("demo"))
 
 
 lines = st.lists(st.text("ab\t é", max_size=9), max_size=12)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,16 +28,15 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, shown_counts
 from bigbird_dna.genome.chromatin.labels import (
     DROPPED,
-    BinSource,
-    LabeledBins,
     Labeling,
     PackedLabels,
-    label_contigs,
+    label_contig,
 )
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, write_tracks
 from bigbird_dna.genome.intervals import place_peaks, read_peaks
-from bigbird_dna.genome.sequence import Interval, Intervals, window_start
-from bigbird_dna.genome.splits import SPLITS, Split
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import NO_INTERVALS, Interval, Intervals, window_start
+from bigbird_dna.genome.splits import SPLITS, RegionSplits, Split
 
 BINS = Schema.of("text contig; count start end; text split")
 COLUMNS = BINS.names
@@ -152,12 +151,7 @@ def read_dataset(directory: Path) -> ChromatinData:
                 f"{directory / name}: no such file; {directory} must be a chromatin data set"
             )
     info = read_json(directory / "dataset.json")
-    size = (
-        info.get("bin_size")
-        if isinstance(info, dict) and info.get("format") == FORMAT
-        else None
-    )
-    if type(size) is not int or not 0 < size < 2**31:
+    if not isinstance(info, dict) or info.get("format") != FORMAT:
         raise DataError(
             f"{directory / 'dataset.json'}: not the description of a chromatin data set"
         )
@@ -166,21 +160,16 @@ def read_dataset(directory: Path) -> ChromatinData:
     if list(bins.columns) != COLUMNS:
         raise DataError(f"{path}: not a table of bins (columns {', '.join(COLUMNS)})")
     check_cells(path, bins, ("contig", "split"), ("start", "end"))
-    strange = set(bins["split"].unique()) - set(SPLITS)
-    if strange:
-        raise DataError(
-            f"{path}: split {min(strange)!r:.60} is not one of {', '.join(SPLITS)}"
-        )
     if (bins["end"] - bins["start"] != info["bin_size"]).any():
         raise DataError(
             f"{path}: a bin does not have {info['bin_size']} bp, the bin size in dataset.json"
         )
     labels = PackedLabels.load(directory / "labels.npz", len(bins))
     tracks = read_tracks(directory / "tracks.tsv")
-    if labels.shape != (len(bins), len(tracks)):
+    if labels.tracks != len(tracks):
         raise DataError(
-            f"{directory}: the files do not belong together: labels of {labels.shape[0]:,} bins and "
-            f"{labels.shape[1]:,} tracks, {len(bins):,} bins, {len(tracks):,} tracks"
+            f"{directory}: the files do not belong together: labels of {labels.tracks:,} tracks, "
+            f"{len(tracks):,} tracks"
         )
     return ChromatinData(bins, labels, tracks, info)
 
@@ -193,78 +182,74 @@ _MEANING = {
 }
 
 
-class LabelJob(NamedTuple):
-    """Description of a data set without its bins: parameters and sources for `dataset.json`, and contigs."""
-
-    sources: dict[str, Any]
-    labeling: Labeling
-    assembly: str
-    regions: dict[str, list[str]]
-    contigs: Sequence[str]
-    tracks: Sequence[Track]
-
-
-def build_dataset(out: Path, source: BinSource) -> ChromatinData:
+def build_dataset(
+    out: Path,
+    reference: Reference,
+    assembly: Assembly,
+    tracks: Sequence[Track],
+    splits: RegionSplits,
+    labeling: Labeling,
+    blacklist: Path | None = None,
+) -> ChromatinData:
     """Label the bins of a reference with the peaks of tracks, and write the data set `out`.
 
-    Rows are in the reference's order of contigs, then by start. The bytes depend only on the contents of the
-    files and the arguments. `DataError` if no track, or no bin for training, is left.
+    Bins on the intervals of the `blacklist` (BED) are dropped. Rows are in the reference's order of contigs,
+    then by start. The bytes depend only on the contents of the files and the arguments. `DataError` if no
+    track, or no bin for training, is left.
     """
-    files = source.reference.path, source.blacklist
-    check_directory(out, [path for path in files if path is not None])
-    return _write(out, *_label(source))
-
-
-def _label(source: BinSource) -> tuple[LabelJob, LabeledBins]:
-    """Return the description of the data set, and all candidate bins."""
-    reference, assembly, tracks, splits, labeling, blacklist = source
+    check_directory(out, [path for path in (reference.path, blacklist) if path])
     if not tracks:
         raise DataError("no tracks to label bins with")
     contigs = reference.contigs
-    peaks, sources = _place_tracks(tracks, contigs, assembly, labeling.widen)
+    sources: dict[str, Any] = {"reference": source_entry(reference.path)}
+    peaks, sources["tracks"] = _place_tracks(tracks, contigs, assembly, labeling.widen)
     if not any(peaks):
         raise DataError(
             f"{reference.path}: no track has peaks on the reference's contigs ({shown(contigs)})"
         )
     banned: Mapping[str, Intervals] = {}
     if blacklist is not None:
-        found = place_peaks(read_peaks(blacklist), contigs, assembly)
-        banned = found.contigs
-        sources["blacklist"] = {**source_entry(blacklist), **found.counts}
-    sources = {"reference": source_entry(reference.path), **sources}
-    job = LabelJob(
-        sources, labeling, assembly.name, splits.describe(), list(contigs), tracks
-    )
-    labeled = label_contigs(source, peaks, banned)
-    return job, LabeledBins.joined(labeled, len(tracks))
+        regions = place_peaks(read_peaks(blacklist), contigs, assembly)
+        banned = regions.contigs
+        sources["blacklist"] = {**source_entry(blacklist), **regions.counts}
 
-
-def _write(out: Path, job: LabelJob, labeled: LabeledBins) -> ChromatinData:
-    """Write the data set of the bins that are sampled, or positive in a track that is kept."""
-    labeling = job.labeling
+    labeled = [
+        label_contig(
+            reference, contig, peaks, banned.get(contig, NO_INTERVALS), splits, labeling
+        )
+        for contig in progress(contigs, "labeling bins", len(contigs))
+    ]
+    owners = np.repeat(np.arange(len(labeled)), [len(one.starts) for one in labeled])
     bins = make_bins(
-        job.contigs, labeled.owners, labeled.starts, labeled.splits, labeling.bin_size
+        list(contigs),
+        owners,
+        np.concatenate([one.starts for one in labeled]),
+        np.concatenate([one.splits for one in labeled]),
+        labeling.bin_size,
     )
-    labels = PackedLabels(labeled.packed, len(job.tracks))
-    kept, left_out = _choose_tracks(job, split_counts(bins, labels))
-    labels = labels.select(kept)
-    rows = labels.any() | labeled.sampled
+    labels = PackedLabels(np.concatenate([one.packed for one in labeled]), len(tracks))
+    used, excluded = _choose_tracks(
+        tracks, sources["tracks"], labeling, split_counts(bins, labels)
+    )
+    labels = labels.select(used)
+    # Bins that are sampled, or positive in a track that is used.
+    rows = labels.any() | np.concatenate([one.sampled for one in labeled])
     bins = bins[rows].reset_index(drop=True)
     if not (bins["split"] == "train").any():
         raise DataError(
             "no bin is left for training: held-out regions and gaps cover all bins"
         )
+    dropped = np.sum([one.dropped for one in labeled], axis=0).tolist()
     info = {
-        **asdict(job.labeling),
-        "assembly": job.assembly,
-        "regions": job.regions,
-        "dropped_bins": dict(zip(DROPPED, labeled.dropped.tolist(), strict=True)),
-        "left_out": left_out,
-        "sources": job.sources,
+        **asdict(labeling),
+        "assembly": assembly.name,
+        "regions": splits.describe(),
+        "dropped_bins": dict(zip(DROPPED, dropped, strict=True)),
+        "left_out": excluded,
+        "sources": sources,
     }
-    data = write_dataset(
-        out, bins, labels.take(rows), [job.tracks[number] for number in kept], info
-    )
+    chosen = [tracks[number] for number in used]
+    data = write_dataset(out, bins, labels.take(rows), chosen, info)
     _report(data)
     return data
 
@@ -297,29 +282,30 @@ def _place_tracks(
         other = twins.setdefault(source["sha256"], name)
         if other != name and source["peaks"]:
             log(f"warning: tracks {other} and {name} have the same peak file")
-    return placed, {"tracks": sources}
+    return placed, sources
 
 
 def _choose_tracks(
-    job: LabelJob, counts: Mapping[Split, npt.NDArray[np.int64]]
+    tracks: Sequence[Track],
+    sources: Mapping[str, Any],
+    labeling: Labeling,
+    counts: Mapping[Split, npt.NDArray[np.int64]],
 ) -> tuple[npt.NDArray[np.intp], list[dict[str, Any]]]:
     """Return the indices of the tracks with enough positives, and the other tracks with the reason."""
-    least = dict.fromkeys(SPLITS, job.labeling.min_held_out) | {
-        "train": job.labeling.min_positives
-    }
-    used = [split for split in SPLITS if split == "train" or counts[split].any()]
+    least = dict.fromkeys(SPLITS, labeling.min_held_out)
+    least["train"] = labeling.min_positives
+    splits = [split for split in SPLITS if split == "train" or counts[split].any()]
     too_few = {
-        track.name: [split for split in used if counts[split][number] < least[split]]
-        for number, track in enumerate(job.tracks)
+        track.name: [split for split in splits if counts[split][number] < least[split]]
+        for number, track in enumerate(tracks)
     }
-    kept, left_out = [], []
-    for number, track in enumerate(job.tracks):
+    used, excluded = [], []
+    for number, track in enumerate(tracks):
         short = too_few[track.name]
         if not short and not too_few.get(track.opposite):
-            kept.append(number)
+            used.append(number)
             continue
-        found = {f"positives_{split}": int(counts[split][number]) for split in SPLITS}
-        if not job.sources["tracks"][track.name]["peaks"]:
+        if not sources[track.name]["peaks"]:
             reason = "its file contains no peaks"
         elif not short:
             reason = f"its opposite, track {track.opposite}, is excluded"
@@ -328,15 +314,16 @@ def _choose_tracks(
                 f"{counts[split][number]} positive bins in {split}, {least[split]} needed"
                 for split in short
             )
-        left_out.append(
-            {"track": track.name, "group": track.group, **found, "reason": reason}
-        )
-    if not kept:
+        entry: dict[str, Any] = {"track": track.name, "group": track.group}
+        for split in SPLITS:
+            entry[f"positives_{split}"] = int(counts[split][number])
+        excluded.append({**entry, "reason": reason})
+    if not used:
         raise DataError(
             f"no track has {least['train']} positive bins for training"
             + (f" and {least['test']} in each held-out split" if least["test"] else "")
         )
-    return np.array(kept, np.intp), left_out
+    return np.array(used, np.intp), excluded
 
 
 def _report(data: ChromatinData) -> None:

@@ -4,7 +4,7 @@ There are N rows (bins), T tracks and K = ceil(T / 8) bytes per row. Track t is 
 lowest, of byte t // 8; the bits above T are zero.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -12,12 +12,9 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.console import progress
 from bigbird_dna.disk.arrays import open_npz
 from bigbird_dna.disk.atomic import atomic_path, reading
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.genome.assembly import Assembly
-from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import (
     NO_INTERVALS,
@@ -44,18 +41,6 @@ class PackedLabels:
 
     packed: Bytes
     tracks: int
-
-    def __post_init__(self) -> None:
-        wanted = (self.packed.shape[0], -(-self.tracks // 8))
-        if (
-            self.packed.ndim != 2
-            or self.packed.dtype != np.uint8
-            or self.packed.shape != wanted
-        ):
-            raise ValueError(
-                f"packed labels of {self.tracks} tracks must be uint8 {wanted}, "
-                f"not {self.packed.dtype} {self.packed.shape}"
-            )
 
     @classmethod
     def empty(cls, rows: int, tracks: int) -> Self:
@@ -119,25 +104,18 @@ class PackedLabels:
 
     @classmethod
     def load(cls, path: Path, rows: int | None = None) -> Self:
-        """Read a file of `save`; the number of rows must be `rows`, if given."""
+        """Read a file of `save`; if given, it must have labels of `rows` bins."""
         with (
             reading(path, "damaged or not a file of packed labels", Exception),
-            open_npz(path) as stored,
+            open_npz(path) as arrays,
         ):
-            packed = stored["packed"]
-            found = packed.shape[:1]
-            if rows is not None and found != (rows,):
-                count = found[0] if found else 0
-                raise DataError(
-                    f"{path}: the files do not belong together: labels of {count:,} bins, {rows:,} bins"
-                )
-            labels = cls(packed, int(stored["tracks"]))
-        spare = labels.tracks % 8
-        if spare and labels.packed.size and (labels.packed[:, -1] >> spare).any():
+            packed, tracks = arrays["packed"], int(arrays["tracks"])
+        expected = (len(packed) if rows is None else rows, -(-tracks // 8))
+        if packed.dtype != np.uint8 or packed.shape != expected:
             raise DataError(
-                f"{path}: the file is damaged: bits are set beyond track {labels.tracks}"
+                f"{path}: not packed labels of shape {expected}, but {packed.dtype} {packed.shape}"
             )
-        return labels
+        return cls(packed, tracks)
 
 
 Flags = npt.NDArray[np.bool_]
@@ -152,7 +130,7 @@ center base (number size // 2, from 0) is, or at least the given number of bases
 
 @dataclass(frozen=True, kw_only=True)
 class Labeling:
-    """Parameters for labeling bins and for selecting bins and tracks; `ConfigError` for invalid values."""
+    """Parameters for labeling bins and for selecting bins and tracks; `ConfigError` for an impossible rule."""
 
     bin_size: int = 200
     stride: int = 0
@@ -175,22 +153,11 @@ class Labeling:
     """seed for sampling bins without a positive track"""
 
     def __post_init__(self) -> None:
-        if self.bin_size < 1 or self.stride < 0:
-            raise ConfigError(
-                f"invalid grid: bins of {self.bin_size} bp every {self.stride} bp"
-            )
         object.__setattr__(self, "stride", self.stride or self.bin_size)
         if not 1 <= self.least_bases <= self.bin_size:
             raise ConfigError(
                 f"label rule {self.rule!r}: must be 1 to the bin size ({self.bin_size} bp)"
             )
-        for name in ("max_n", "negative_fraction"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(
-                    f"{name} must be a fraction from 0 to 1, not {getattr(self, name)}"
-                )
-        if self.window < 1:
-            raise ConfigError(f"window must be at least 1 bp, not {self.window}")
 
     @property
     def least_bases(self) -> int:
@@ -226,91 +193,56 @@ class Labeling:
         )
 
 
-class BinSource(NamedTuple):
-    """Input for labeling: peaks of tracks on a reference, and intervals (BED) on which bins are dropped."""
-
-    reference: Reference
-    assembly: Assembly
-    tracks: Sequence[Track]
-    splits: RegionSplits
-    labeling: Labeling
-    blacklist: Path | None = None
-
-
 DROPPED = ("excluded", "gap", "blacklist", "too many N")
 """Reasons for dropping a bin that has a positive track or was sampled."""
 
 
 class LabeledBins(NamedTuple):
-    """Candidate bins, N rows in the order of the reference, and the number of dropped bins per reason."""
+    """Candidate bins of a contig, N rows, and the number of dropped bins per reason."""
 
-    owners: Positions  # indices of their contigs
     starts: Positions
     splits: npt.NDArray[np.int8]
     sampled: Flags  # kept even without a positive track
     packed: Bytes  # labels as in `PackedLabels`
-    dropped: Positions  # counts per reason of `DROPPED`
-
-    @classmethod
-    def joined(cls, parts: Iterable["LabeledBins"], tracks: int) -> "LabeledBins":
-        """Concatenate the bins of several contigs."""
-        none = np.zeros(0, np.int64)
-        unlabeled = np.zeros((0, -(-tracks // 8)), np.uint8)
-        empty = cls(
-            none,
-            none,
-            np.zeros(0, np.int8),
-            none > 0,
-            unlabeled,
-            np.zeros(len(DROPPED), np.int64),
-        )
-        *columns, dropped = zip(empty, *parts, strict=True)
-        return cls._make([*map(np.concatenate, columns), np.sum(dropped, axis=0)])
+    dropped: list[int]  # counts per reason of `DROPPED`
 
 
-def label_contigs(
-    source: BinSource,
+def label_contig(
+    reference: Reference,
+    contig: str,
     peaks: Sequence[Mapping[str, Intervals]],
-    banned: Mapping[str, Intervals],
-) -> Iterator[LabeledBins]:
-    """Label the bins of each contig of a reference, in its order.
+    blacklist: Intervals,
+    splits: RegionSplits,
+    labeling: Labeling,
+) -> LabeledBins:
+    """Label the bins of a contig with the `peaks` of each track, which are by contig as in `place_peaks`.
 
-    The `peaks` of each track, and the intervals `banned` on which bins are dropped, are by contig as in
-    `place_peaks`.
+    Bins on the `blacklist` are dropped.
     """
-    reference, labeling = source.reference, source.labeling
-    contigs, size = reference.contigs, labeling.bin_size
-    for number, (contig, length) in enumerate(
-        progress(contigs.items(), "labeling bins", len(contigs))
-    ):
-        count = labeling.bins(length)
-        draws = np.random.default_rng((labeling.seed, number)).random(count)
-        sampled = draws < labeling.negative_fraction
-        labels = PackedLabels.empty(count, len(peaks))
-        for track, placed in enumerate(peaks):
-            if contig in placed:
-                positive = labeling.positive_bins(placed[contig], length)
-                labels.mark(track, positive)
-        wanted = np.flatnonzero(labels.any() | sampled)
-        starts = wanted * labeling.stride
-        assigned = source.splits.assign(contig, starts, size, labeling.window)
-        free = np.flatnonzero(assigned >= 0)
-        overlap = banned.get(contig, NO_INTERVALS).overlap(
-            starts[free], starts[free] + size
-        )
-        allowed = free[~overlap]
-        kept = allowed[_known_enough(reference, contig, starts[allowed], labeling)]
-        outside = (
-            int(np.count_nonzero(assigned == which)) for which in (EXCLUDED, GAP)
-        )
-        dropped = np.array(
-            [*outside, len(free) - len(allowed), len(allowed) - len(kept)]
-        )
-        rows = wanted[kept]
-        owners, packed = np.full(len(rows), number, np.int64), labels.take(rows).packed
-        yield LabeledBins(
-            owners, starts[kept], assigned[kept], sampled[rows], packed, dropped
-        )
+    length, size = reference.contigs[contig], labeling.bin_size
+    count = labeling.bins(length)
+    number = list(reference.contigs).index(contig)
+    draws = np.random.default_rng((labeling.seed, number)).random(count)
+    sampled = draws < labeling.negative_fraction
+    labels = PackedLabels.empty(count, len(peaks))
+    for track, intervals in enumerate(peaks):
+        if contig in intervals:
+            labels.mark(track, labeling.positive_bins(intervals[contig], length))
+    candidates = np.flatnonzero(labels.any() | sampled)
+    starts = candidates * labeling.stride
+    assigned = splits.assign(contig, starts, size, labeling.window)
+    free = np.flatnonzero(assigned >= 0)
+    allowed = free[~blacklist.overlap(starts[free], starts[free] + size)]
+    used = allowed[_known_enough(reference, contig, starts[allowed], labeling)]
+    dropped = [
+        int(np.count_nonzero(assigned == EXCLUDED)),
+        int(np.count_nonzero(assigned == GAP)),
+        len(free) - len(allowed),
+        len(allowed) - len(used),
+    ]
+    rows = candidates[used]
+    packed = labels.take(rows).packed
+    return LabeledBins(starts[used], assigned[used], sampled[rows], packed, dropped)
 
 
 def _known_enough(
