@@ -225,8 +225,10 @@ def discover(name: str, explained: Explained, min_seqlets: int) -> list[FoundMot
             final_min_cluster_size=min_seqlets,
         )
     motifs = []
-    for effect, own in zip(("increases", "decreases"), patterns, strict=True):
-        for number, pattern in enumerate(own or (), 1):
+    for effect, patterns_of_effect in zip(
+        ("increases", "decreases"), patterns, strict=True
+    ):
+        for number, pattern in enumerate(patterns_of_effect or (), 1):
             contributions = np.asarray(pattern.contrib_scores)
             # without positions of small contributions at the ends
             sums = np.abs(contributions).sum(1)
@@ -361,21 +363,23 @@ def recovery_table(
             factors[name] = matrices
     rows = []
     for name, matrices in factors.items():
-        own = [motif for motif in motifs if motif.output == name]
-        matched = {number for motif in own for number in motif.significant(max_q)}
-        others = {
+        motifs_of_output = [motif for motif in motifs if motif.output == name]
+        matched = {
+            number for motif in motifs_of_output for number in motif.significant(max_q)
+        }
+        other_factors = {
             factor_key(other): theirs
             for other, theirs in factors.items()
             if not theirs & matrices
         }
         chance = np.nan
-        if others:
-            hits = [bool(matched & theirs) for theirs in others.values()]
+        if other_factors:
+            hits = [bool(matched & theirs) for theirs in other_factors.values()]
             chance = float(np.mean(hits))
         best, best_motif = min(
             (
                 (motif.matches[number], motif.name)
-                for motif in own
+                for motif in motifs_of_output
                 for number in matrices
             ),
             default=(Match(np.nan, np.nan, 0, False), "."),
@@ -386,7 +390,7 @@ def recovery_table(
                 "matrices": ",".join(
                     sorted(known[number].matrix for number in matrices)
                 ),
-                "motifs": len(own),
+                "motifs": len(motifs_of_output),
                 "recovered": "yes" if matched & matrices else "no",
                 "motif": best_motif,
                 "p_value": best.p_value,

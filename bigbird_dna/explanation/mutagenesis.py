@@ -117,11 +117,11 @@ def views_of(
             strands = (False,)
     cuts = view_cuts(offsets, min(crop, length // 4)) if offsets else []
     views = []
-    for turned in strands:
-        views += [View(turned, cut) for cut in cuts]
+    for reverse in strands:
+        views += [View(reverse, cut) for cut in cuts]
         for number in range(tokenizations):
             phase = round(BREAKS * (number + 1) / tokenizations)
-            views.append(View(turned, phase=phase))
+            views.append(View(reverse, phase=phase))
     return views
 
 
@@ -144,7 +144,7 @@ def saturation_mutagenesis(
     if deletions:
         mutants += _deletions(target)
     texts = [target.window, *(text for *_, text in mutants)]
-    parts = [
+    batches = [
         model.view_scores(
             texts[first : first + _AT_ONCE],
             views,
@@ -153,7 +153,7 @@ def saturation_mutagenesis(
         )
         for first in range(0, len(texts), _AT_ONCE)
     ]
-    scores = np.concatenate(parts, axis=1)[..., list(columns)]  # (V, N, T)
+    scores = np.concatenate(batches, axis=1)[..., list(columns)]  # (V, N, T)
     changes = _by_base(target, mutants, scores[:, 1:] - scores[:, :1])
     return Mutations(
         base_codes(target.bases),
@@ -206,10 +206,10 @@ def likelihood_mutations(
     mutants = list(substitutions(target.window, range(target.first, target.last)))
     room = model.config.max_length - 2
     inputs: list[MaskedHaplotype] = []
-    for turned, (left, right), phase in views:
+    for reverse, (left, right), phase in views:
         for *_, mutant in mutants:
             texts = [text[left : len(text) - right] for text in (target.window, mutant)]
-            if turned:
+            if reverse:
                 texts = [reverse_complement(text) for text in texts]
             pair = mask_difference(model.tokenizer, texts[0], texts[1], room, phase)
             if pair is None:

@@ -77,25 +77,23 @@ class OneHotModel(nn.Module):
         """Return scores (N, T) of sequences (N, 4, L) of the model's window length."""
         texts = [letters(row) for row in X.detach().cpu().numpy()]
         if X.requires_grad and torch.is_grad_enabled():
-            found = self._relaxed(texts, X)
+            scores = self._relaxed(texts, X)
         else:
             values = self.model.view_scores(texts, [self.view], device=X.device.type)[0]
-            found = torch.from_numpy(values).to(X.device)
-        return found if self.columns is None else found[:, self.columns]
+            scores = torch.from_numpy(values).to(X.device)
+        return scores if self.columns is None else scores[:, self.columns]
 
     def _relaxed(self, texts: list[str], x: Tensor) -> Tensor:
         """Return the scores (N, T) of sequences as a differentiable function of their one-hot values."""
         model, view, size, device = self.model, self.view, x.shape[2], x.device
         self.network.to("cpu")
         x = x.cpu()
-        wanted, (left, right) = range(size)[self.span], view.cut
+        bases, (left, right) = range(size)[self.span], view.cut
         if view.turned:
             texts, x = list(map(reverse_complement, texts)), x.flip((1, 2))
-            wanted = range(size - wanted.stop, size - wanted.start)
-        outside = x[..., : wanted.start].detach(), x[..., wanted.stop :].detach()
-        x = torch.cat(
-            [outside[0], x[..., wanted.start : wanted.stop], outside[1]], dim=2
-        )
+            bases = range(size - bases.stop, size - bases.start)
+        outside = x[..., : bases.start].detach(), x[..., bases.stop :].detach()
+        x = torch.cat([outside[0], x[..., bases.start : bases.stop], outside[1]], dim=2)
         part = slice(left, size - right)
         rows, run = self._rows(texts, part)
         lengths, width = model.tokenizer.piece_lengths, max(map(len, rows))
@@ -109,7 +107,7 @@ class OneHotModel(nn.Module):
             for number, row in enumerate(rows)
         ]
         with relaxed_inputs(
-            self, texts, x, part, wanted, torch.from_numpy(np.stack(slots))
+            self, texts, x, part, bases, torch.from_numpy(np.stack(slots))
         ):
             logits = run().float()
         if not isinstance(model, LoadedChromatinModel):
@@ -174,7 +172,7 @@ class OneHotModel(nn.Module):
             encoded = bin_rows(tokenizer, texts, bins, size, positions)
             spans: Any = torch.from_numpy(encoded.spans)
             with torch.no_grad():
-                parts = [
+                logits = [
                     member.ensemble.added(  # type: ignore[union-attr, operator]
                         pad(encoded.ids[first : first + _TOGETHER], tokenizer.pad_id)[
                             0
@@ -183,14 +181,14 @@ class OneHotModel(nn.Module):
                     )[:, 0]
                     for first in range(0, len(texts), _TOGETHER)
                 ]
-            return torch.cat(parts)
+            return torch.cat(logits)
         assert isinstance(member, Classifier)
         rows = promoter_rows(
             tokenizer, texts, [(0, 0)] * len(texts), model.settings, None
         )  # regressions read all of it
-        found = added_logits(member, rows, tokenizer.pad_id, torch.device("cpu"))
-        assert found is not None
-        return found.clone()
+        added = added_logits(member, rows, tokenizer.pad_id, torch.device("cpu"))
+        assert added is not None
+        return added.clone()
 
 
 def letters(one_hot: NDArray[Any]) -> str:
@@ -205,7 +203,7 @@ def relaxed_inputs(
     texts: list[str],
     x: Tensor,
     part: slice,
-    wanted: range,
+    bases: range,
     slots: Tensor,
 ) -> Iterator[None]:
     """Within the context, the parts of a network that read bases are linear functions of `x` (N, 4, L).
@@ -214,37 +212,38 @@ def relaxed_inputs(
     gradients of the bases `wanted` of the windows are needed.
     """
     changes: _Changes | None = None
-    codes, own = [base_codes(text[part]) for text in texts], x[..., part]
+    codes, one_hot = [base_codes(text[part]) for text in texts], x[..., part]
     of_bases = slots.flatten()
     with ExitStack() as hooks:
         for module in adapter.network.modules():
             hook: Callable[..., Any] | None = None
             if isinstance(module, Encoder):
-                inside = range(
-                    max(wanted.start, part.start), min(wanted.stop, part.stop)
-                )
+                inside = range(max(bases.start, part.start), min(bases.stop, part.stop))
                 inside = range(inside.start - part.start, inside.stop - part.start)
                 if changes is None:
                     changes = _changed_tokens(
                         adapter, [text[part] for text in texts], slots, inside
                     )
                 module = module.embeddings.token
-                hook = _adding(changes.values(own, module.weight), changes.slot)
+                hook = _adding(changes.values(one_hot, module.weight), changes.slot)
             elif isinstance(module, TokenKmers):
                 each = [
-                    _kmer_values(module, *row) for row in zip(codes, own, strict=True)
+                    _kmer_values(module, *row)
+                    for row in zip(codes, one_hot, strict=True)
                 ]
                 hook = _adding(torch.cat(each), of_bases)
             elif isinstance(module, BasePositions):
-                places = torch.arange(part.start, part.stop, device="cpu")
-                rows = places[:, None] * len(BASES) + torch.arange(1, 5, device="cpu")
-                values = torch.einsum("nbs,sbd->nsd", own, module.weight[rows])
+                positions = torch.arange(part.start, part.stop, device="cpu")
+                rows = positions[:, None] * len(BASES) + torch.arange(
+                    1, 5, device="cpu"
+                )
+                values = torch.einsum("nbs,sbd->nsd", one_hot, module.weight[rows])
                 hook = _adding(values.flatten(end_dim=1), of_bases)
             if hook is not None:
                 hooks.callback(module.register_forward_hook(hook).remove)
             ensemble = getattr(module, "ensemble", None)
             if isinstance(ensemble, EnsembleSum) and ensemble.enabled:
-                before = _before_ensemble(adapter, texts, x, module, wanted)
+                before = _before_ensemble(adapter, texts, x, module, bases)
                 hooks.callback(ensemble.register_forward_pre_hook(before).remove)
         yield
 
@@ -261,7 +260,7 @@ def _adding(values: Tensor, slots: Tensor) -> Callable[..., Tensor]:
 
 
 def _before_ensemble(
-    adapter: OneHotModel, texts: list[str], x: Tensor, member: nn.Module, wanted: range
+    adapter: OneHotModel, texts: list[str], x: Tensor, member: nn.Module, bases: range
 ) -> Callable[..., Any]:
     """The hook that makes what an ensemble adds a linear function of `x`."""
     if isinstance(
@@ -271,18 +270,16 @@ def _before_ensemble(
             max(adapter.model.settings.bin, KMER_WINDOW) // 2 + REACH,
             x.shape[2] // 2,
         )
-        wanted = range(
-            max(wanted.start, middle - reach), min(wanted.stop, middle + reach)
-        )
+        bases = range(max(bases.start, middle - reach), min(bases.stop, middle + reach))
     totals = []
     for text, row in zip(texts, x, strict=True):
-        mutants = list(substitutions(text, wanted))
+        mutants = list(substitutions(text, bases))
         before, *after = adapter.added(
             [text, *(mutant for *_, mutant in mutants)], member
         )
         changes = before.new_zeros((x.shape[2], len(BASES), len(before)))
-        for (place, other, _), value in zip(mutants, after, strict=True):
-            changes[place, other] = value - before
+        for (position, other, _), value in zip(mutants, after, strict=True):
+            changes[position, other] = value - before
         totals.append(torch.einsum("bs,sbt->t", row, changes.to(x.device)))
     total = torch.stack(totals)
 
@@ -292,8 +289,8 @@ def _before_ensemble(
         logits, terms = inputs
         if terms is None:
             return inputs
-        own = (total - total.detach()).to(terms.dtype)
-        return logits, terms + (own if terms.ndim == 2 else own[:, None])
+        change = (total - total.detach()).to(terms.dtype)
+        return logits, terms + (change if terms.ndim == 2 else change[:, None])
 
     return hook
 
@@ -316,12 +313,12 @@ class _Changes(NamedTuple):
 
 
 def _changed_tokens(
-    adapter: OneHotModel, texts: list[str], slots: Tensor, wanted: range
+    adapter: OneHotModel, texts: list[str], slots: Tensor, bases: range
 ) -> _Changes:
     """Tokenize substitutions of the bases `wanted` of texts; `slots` (N, S) are the tokens of their bases."""
     tokenizer, phase = adapter.model.tokenizer, adapter.view.phase
     lengths = tokenizer.piece_lengths
-    parts = [(*(np.empty(0, np.int64),) * 6, np.empty(0, np.float32))]
+    changes = [(*(np.empty(0, np.int64),) * 6, np.empty(0, np.float32))]
 
     def of_bases(row: NDArray[np.int32]) -> NDArray[np.int64]:
         """Id and first base of the token of each base, (2, S)."""
@@ -330,19 +327,21 @@ def _changed_tokens(
             np.stack([row, np.cumsum(sizes) - sizes]), sizes, axis=1
         ).astype(np.int64)
 
-    for number, (text, place) in enumerate(zip(texts, slots.numpy(), strict=True)):
-        mutants = list(substitutions(text, wanted))
+    for number, (text, tokens) in enumerate(zip(texts, slots.numpy(), strict=True)):
+        mutants = list(substitutions(text, bases))
         encoded = tokenizer.split_batch(
             [text, *(mutant for *_, mutant in mutants)], phase
         )
         before, *after = map(of_bases, encoded)
-        share = (1 / np.bincount(place)[place]).astype(np.float32)
-        for (base, letter, _), own in zip(mutants, after, strict=True):
-            at = np.flatnonzero((own != before).any(0))
+        weight = (1 / np.bincount(tokens)[tokens]).astype(np.float32)
+        for (base, letter, _), mutated in zip(mutants, after, strict=True):
+            at = np.flatnonzero((mutated != before).any(0))
             same = [np.full(len(at), one) for one in (number, base, letter)]
-            parts.append((*same, place[at], before[0, at], own[0, at], share[at]))
+            changes.append(
+                (*same, tokens[at], before[0, at], mutated[0, at], weight[at])
+            )
     return _Changes(
-        *map(torch.from_numpy, map(np.concatenate, zip(*parts, strict=True)))
+        *map(torch.from_numpy, map(np.concatenate, zip(*changes, strict=True)))
     )
 
 
@@ -358,16 +357,16 @@ def _kmer_values(module: TokenKmers, codes: Codes, x: Tensor) -> Tensor:
     numbers = (
         values[:, None, None] + (np.arange(4) - words[..., None]) * steps
     )  # (S, k, 4)
-    whole: NDArray[np.bool_] = np.all(words < UNKNOWN, axis=1)
-    numbers[~whole] = 0
+    known: NDArray[np.bool_] = np.all(words < UNKNOWN, axis=1)
+    numbers[~known] = 0
     rows = torch.from_numpy(
         kmer_rows(k, module.both_strands)[0][numbers].astype(np.int64)
     )
-    places = np.clip(
+    positions = np.clip(
         np.arange(size)[:, None] + np.arange(k) - before, 0, size - 1
     )  # of the bases in `x`
-    vectors = module.weight[rows] * torch.from_numpy(whole)[:, None, None, None]
-    return torch.einsum("bsk,skbd->sd", x[:, torch.from_numpy(places)], vectors)
+    vectors = module.weight[rows] * torch.from_numpy(known)[:, None, None, None]
+    return torch.einsum("bsk,skbd->sd", x[:, torch.from_numpy(positions)], vectors)
 
 
 def gradient_mutations(
@@ -378,26 +377,26 @@ def gradient_mutations(
 ) -> Mutations:
     """Approximate `saturation_mutagenesis` by gradients: one pass per view and output, not 3 per base."""
     codes = base_codes(target.bases)
-    given = np.asarray(
+    one_hot = np.asarray(
         base_codes(target.window)[None] == np.arange(len(BASES))[:, None], np.float32
     )
     scores, changes = [], []
     for view in views:
-        x = torch.from_numpy(given[None]).requires_grad_()
-        found = OneHotModel(model, columns, view, slice(target.first, target.last))(x)[
+        x = torch.from_numpy(one_hot[None]).requires_grad_()
+        values = OneHotModel(model, columns, view, slice(target.first, target.last))(x)[
             0
         ]
         slopes = [
             torch.autograd.grad(value, x, retain_graph=True)[0][
                 0, :, target.first : target.last
             ]
-            for value in found
+            for value in values
         ]  # (4, L) each
         slope = torch.stack(slopes).permute(2, 1, 0).numpy()  # (L, 4, T)
-        own = np.take_along_axis(
+        of_base = np.take_along_axis(
             slope, np.minimum(codes, 3).astype(np.intp)[:, None, None], 1
         )
         known = (codes < UNKNOWN)[:, None, None]
-        scores.append(found.detach().numpy())
-        changes.append(np.where(known, slope - own, 0))
+        scores.append(values.detach().numpy())
+        changes.append(np.where(known, slope - of_base, 0))
     return Mutations(codes, np.stack(scores), np.stack(changes).astype(np.float32))

@@ -348,8 +348,10 @@ def _of_change_at_site(
     targets = []
     for allele, changed in zip(alleles, change[2:], strict=True):
         text = before + allele + behind
-        place = size + effects.place(bins, site, len(allele))  # of the site in the text
-        opens = place - upstream if site.strand == "+" else place - downstream + 1
+        position = size + effects.place(
+            bins, site, len(allele)
+        )  # of the site in the text
+        opens = position - upstream if site.strand == "+" else position - downstream + 1
         window = text[opens : opens + size]
         first, last = (
             max(size - flank - opens, 0),

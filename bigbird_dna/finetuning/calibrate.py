@@ -102,7 +102,7 @@ def calibration_metrics_of(
     versions: dict[str, Finish | None] = {RAW: None}
     if calibration is not None:
         versions[CALIBRATED] = calibration
-    found = {}
+    by_version = {}
     for name, finish in versions.items():
         metrics = calibration_metrics(
             rows.labels,
@@ -110,8 +110,8 @@ def calibration_metrics_of(
             blocks=rows.blocks,
             negative_weight=rows.negative_weight,
         )
-        found[name] = without_nan(metrics._asdict())
-    return {"calibration": found}
+        by_version[name] = without_nan(metrics._asdict())
+    return {"calibration": by_version}
 
 
 def too_few(predictions: pd.DataFrame) -> str:
@@ -137,9 +137,9 @@ def calibrate_promoter(
     Parquet file of the model's held-out predictions; None: the file in its directory. Raises `DataError` if
     its negative set is not the model's, or if split "valid" has fewer than 10 promoters or negatives.
     """
-    found = find_target(path, output)
-    model = load_promoter_model(found)
-    source = found / PREDICTIONS if predictions is None else predictions
+    target = find_target(path, output)
+    model = load_promoter_model(target)
+    source = target / PREDICTIONS if predictions is None else predictions
     rows = read_predictions(source, "valid", further=True)
     negative_set = model.settings.negative_set
     for name in negative_sets_of(rows):
@@ -172,7 +172,7 @@ def calibrate_chromatin(
     `DataError` if there are no validation bins, or too few positives in all tracks together.
     """
     check_at_least_one({"batch_size": batch_size})
-    found = find_target(path, output)
+    target = find_target(path, output)
     bins, settings, center_fraction = (
         read_dataset(data),
         config.calibration,
@@ -183,9 +183,9 @@ def calibrate_chromatin(
         raise DataError(f"{data}: contains no validation bins; calibration needs them")
     if settings.bins:
         rows = sample(rows, settings.bins, (config.evaluation.seed, 9))
-    model = load_chromatin_model(found)
+    model = load_chromatin_model(target)
     log(
-        f"{found}: predicting {len(rows):,} validation bins of {len(bins.tracks):,} tracks"
+        f"{target}: predicting {len(rows):,} validation bins of {len(bins.tracks):,} tracks"
     )
     genome = Reference(reference)
     values = predict_bins(
@@ -221,17 +221,17 @@ def _install(
 ) -> Calibration:
     """Write a calibration atomically into the model's directory or a copy of it, and log it."""
     assert model.path is not None
-    with changed_file(model.path, FILE, output) as place:
-        write_calibration(place, calibration, model.sha256)
+    with changed_file(model.path, FILE, output) as directory:
+        write_calibration(directory, calibration, model.sha256)
     methods = [one.map.method for one in calibration.tracks if not one.shared]
-    parts = [
+    counts = [
         f"{methods.count(name):,} {name}"
         for name in ("isotonic", "platt")
         if name in methods
     ]
     if shared := len(calibration.tracks) - len(methods):
-        parts.append(f"{shared:,} with one common map: too few positives or negatives")
-    log(f"{output or model.path}: calibrated {what} ({', '.join(parts)})")
+        counts.append(f"{shared:,} with one common map: too few positives or negatives")
+    log(f"{output or model.path}: calibrated {what} ({', '.join(counts)})")
     return calibration
 
 

@@ -84,8 +84,8 @@ class BinDraws:
         chosen = self.epochs.indices(step * config.batch_size + first, count)
         rng = np.random.default_rng((config.seed, 3, step))
         shifts = rng.integers(-self.shift, self.shift + 1, config.batch_size)
-        turned = rng.integers(0, 2, config.batch_size).astype(bool)
-        return chosen, shifts[first : first + count], turned[first : first + count]
+        reverse = rng.integers(0, 2, config.batch_size).astype(bool)
+        return chosen, shifts[first : first + count], reverse[first : first + count]
 
 
 class ChromatinObjective:
@@ -137,7 +137,7 @@ class ChromatinObjective:
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         size = self.data.bin_size
-        chosen, shifts, turned = self.draws.at(step, first, count)
+        chosen, shifts, reverse = self.draws.at(step, first, count)
         rows = self.neighbors[chosen]  # (N, K)
         middle = self.training[chosen]
         starts = self.starts[middle] - (self.window - size) // 2 + shifts
@@ -146,9 +146,9 @@ class ChromatinObjective:
         )
         begins = (self.starts[middle] - starts)[:, None] + self.sides * size  # (N, K)
         # Reverse-complemented windows: bins follow the order in which the window is read.
-        letters[turned] = turn(letters[turned])
-        begins[turned] = (self.window - begins[turned] - size)[:, ::-1]
-        rows[turned] = rows[turned, ::-1]
+        letters[reverse] = turn(letters[reverse])
+        begins[reverse] = (self.window - begins[reverse] - size)[:, ::-1]
+        rows[reverse] = rows[reverse, ::-1]
         encoded = bin_rows(
             self.tokenizer, texts(letters), begins, size, self.positions, self.threads
         )
@@ -157,7 +157,7 @@ class ChromatinObjective:
             *rows.shape, -1
         )
         if self.opposites is not None:
-            labels[turned] = labels[turned][..., self.opposites]
+            labels[reverse] = labels[reverse][..., self.opposites]
         return {
             "ids": ids,
             "lengths": lengths,
@@ -181,9 +181,9 @@ class ChromatinObjective:
         """Return the loss and the median AUROC over tracks for the validation bins, on one strand."""
         mine = self.held_out[self.world.rank :: self.world.size]
         scores = self._logits(network, mine)
-        parts = self.world.gather((scores, self.data.labels.rows(mine)))
-        logits = np.concatenate([part for part, _ in parts if len(part)])
-        labels = np.concatenate([part for _, part in parts if len(part)])
+        gathered = self.world.gather((scores, self.data.labels.rows(mine)))
+        logits = np.concatenate([part for part, _ in gathered if len(part)])
+        labels = np.concatenate([part for _, part in gathered if len(part)])
         return self.losses.metrics(logits, labels)
 
     def _logits(
@@ -200,12 +200,12 @@ class ChromatinObjective:
             [window.start for window in shared.windows],
             self.window,
         )
-        places = centered_bins(self.window, size, max(count, len(self.bins)))
-        starts = np.broadcast_to(places, (len(letters), len(places)))
+        bins_in_window = centered_bins(self.window, size, max(count, len(self.bins)))
+        starts = np.broadcast_to(bins_in_window, (len(letters), len(bins_in_window)))
         rows = bin_rows(
             self.tokenizer, texts(letters), starts, size, self.positions, self.threads
         )
-        found = run_rows(
+        logits = run_rows(
             network,
             rows.ids,
             bin_logits(network, rows, count),
@@ -214,7 +214,7 @@ class ChromatinObjective:
             device=self.world.device,
             empty=(count, 0),
         )
-        return found[shared.owner, shared.place]
+        return logits[shared.owner, shared.place]
 
     def add_member(self, ensemble: ChromatinEnsemble, baseline: KmerModel) -> Members:
         """Add the regressions to the only network of an ensemble; return the members' weights, which are the
@@ -249,15 +249,15 @@ def neighboring_bins(
     starts = data.bins["start"].to_numpy()[rows]
     keys = codes * (int(starts.max()) + (count + 1) * data.bin_size + 1) + starts
     order = np.argsort(keys, kind="stable")  # a published data set may be unsorted
-    found = np.full((len(rows), count), -1, np.int64)
+    neighbors = np.full((len(rows), count), -1, np.int64)
     for column, side in enumerate(range(-(count // 2), count // 2 + 1)):
-        wanted = keys + side * data.bin_size
-        place = order[
-            np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
+        target = keys + side * data.bin_size
+        index = order[
+            np.minimum(np.searchsorted(keys, target, sorter=order), len(keys) - 1)
         ]
-        same = (keys[place] == wanted) & (codes[place] == codes)
-        found[same, column] = rows[place[same]]
-    return found
+        same = (keys[index] == target) & (codes[index] == codes)
+        neighbors[same, column] = rows[index[same]]
+    return neighbors
 
 
 def config_for(
@@ -268,17 +268,17 @@ def config_for(
     If the window size changes the bins per window, the batch size keeps the number of bins per step.
     """
     training, data = config.training, config.data
-    learned, wanted = (
+    learned, configured = (
         min(training.bins_per_window, whole_bins(size, data.bin))
         for size in (window, data.window)
     )
     batch_size = training.batch_size
-    if learned != wanted:
-        batch_size = max(1, round(batch_size * wanted / learned))
-    own = training.model_copy(
+    if learned != configured:
+        batch_size = max(1, round(batch_size * configured / learned))
+    changed = training.model_copy(
         update={"seed": training.seed + member, "batch_size": batch_size}
     )
-    return config.model_copy(update={"training": own})
+    return config.model_copy(update={"training": changed})
 
 
 @dataclass(eq=False)
@@ -347,8 +347,8 @@ class ChromatinTask(GenomeTask[tuple[dict[str, Any], Members | None]]):
             learned = sample(self.learned, BASELINE_BINS, (self.config.seed, 8))
             valid = self.bins.rows("valid")
             return fit_baseline(self.bins, self.reference, k, dyads, learned, valid)
-        found = read_kmer_model(self.kmers)
-        words, bins = found.words, found.settings
+        model = read_kmer_model(self.kmers)
+        words, bins = model.words, model.settings
         if not self.section.shares_kmers:
             raise ConfigError(
                 f"{self.kmers}: not for a training with chromatin.training.train_fraction"
@@ -362,7 +362,7 @@ class ChromatinTask(GenomeTask[tuple[dict[str, Any], Members | None]]):
                 f"{self.kmers}: needs the {len(tracks):,} tracks of {self.data} in bins of {settings.bin} bp, "
                 f"{k}-mers and {dyads} dyads per track"
             )
-        return found
+        return model
 
     @cached_property
     def truncated(self) -> dict[str, int]:
@@ -426,10 +426,10 @@ class ChromatinTask(GenomeTask[tuple[dict[str, Any], Members | None]]):
     def initialize(self, network: nn.Module) -> None:
         """Load the pretrained encoder, and set output biases to the best constant prediction per track."""
         assert isinstance(network, ChromatinEnsemble)
-        share = self.bins.labels.positives(self.learned) / len(self.learned)
+        prevalence = self.bins.labels.positives(self.learned) / len(self.learned)
         bias = LabelLoss(
             positive_weight=self.section.training.positive_weight
-        ).constant(share)
+        ).constant(prevalence)
         for member in network.members:
             assert isinstance(member, ChromatinNetwork)
             self.start.apply(member.encoder)
@@ -471,11 +471,11 @@ class ChromatinTask(GenomeTask[tuple[dict[str, Any], Members | None]]):
                 device=world.device.type,
             )
 
-        found = world.divide(rows.tolist(), predict)
-        labels, shipped = self.bins.labels.rows(rows), found[:, : len(self.bins.tracks)]
+        probs = world.divide(rows.tolist(), predict)
+        labels, shipped = self.bins.labels.rows(rows), probs[:, : len(self.bins.tracks)]
         if members is not None and world.is_first:
             _, words = baseline_log_odds(self.baseline, self.bins, self.reference, rows)
-            alone = {NETWORK: found[:, shipped.shape[1] :], KMERS: words}
+            alone = {NETWORK: probs[:, shipped.shape[1] :], KMERS: words}
             members = members.measured(alone, shipped, labels, "multilabel")
         metrics = without_nan(objective.losses.prediction_metrics(shipped, labels))
         return {**metrics, "bins": len(rows)}, members

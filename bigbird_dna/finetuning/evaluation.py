@@ -153,10 +153,10 @@ def held_out_predictions(
 
     Extra negatives are included if the data set was read with them.
     """
-    kept = np.flatnonzero((data.rows["split"] != "train").to_numpy())
+    held_out = np.flatnonzero((data.rows["split"] != "train").to_numpy())
     rows = data.rows.drop(columns="name").assign(label=data.labels)
-    probabilities = predict([sequences[index] for index in kept])
-    return rows.iloc[kept].reset_index(drop=True).assign(probability=probabilities)
+    probabilities = predict([sequences[index] for index in held_out])
+    return rows.iloc[held_out].reset_index(drop=True).assign(probability=probabilities)
 
 
 def nearest_predictions(data: WindowSet, sequences: list[str]) -> pd.DataFrame:
@@ -237,11 +237,11 @@ def shift_metrics(
         *predict(moved).reshape(len(SHIFTS), -1),
     ]
     metrics = {}
-    for bp, found in zip((0, *SHIFTS), scores, strict=True):
-        labels = np.repeat([1, 0], [len(found), len(negatives)])
-        metrics[MEDIAN_SHIFTED.format(bp)] = float(np.median(found))
+    for bp, probs in zip((0, *SHIFTS), scores, strict=True):
+        labels = np.repeat([1, 0], [len(probs), len(negatives)])
+        metrics[MEDIAN_SHIFTED.format(bp)] = float(np.median(probs))
         metrics[AUROC_SHIFTED.format(bp)] = auroc(
-            labels, np.concatenate([found, negatives])
+            labels, np.concatenate([probs, negatives])
         ).value
     return metrics
 
@@ -335,8 +335,10 @@ def fit_baseline(
             "the chromatin data set contains no validation bins; choosing the penalty needs them"
         )
     log(f"k-mer regressions: {len(training):,} bins, {len(data.tracks):,} tracks")
-    parts = (BinWindows(data, reference, sizes[1], rows) for rows in (training, valid))
-    return KmerModel.of(TrackWords(k, dyads, sizes).fit(*parts), data.tracks)
+    windows = (
+        BinWindows(data, reference, sizes[1], rows) for rows in (training, valid)
+    )
+    return KmerModel.of(TrackWords(k, dyads, sizes).fit(*windows), data.tracks)
 
 
 def baseline_log_odds(
@@ -344,9 +346,9 @@ def baseline_log_odds(
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     """Return the baseline's log-odds (n, T) of bins, by the k-mers alone and with the dyads."""
     windows = BinWindows(data, reference, model.settings.window, rows)
-    parts = (windows.sequences(some) for some in blocks(len(rows), BINS_AT_ONCE))
+    batches = (windows.sequences(some) for some in blocks(len(rows), BINS_AT_ONCE))
     alone, both = map(
-        np.concatenate, zip(*map(model.words.log_odds, parts), strict=True)
+        np.concatenate, zip(*map(model.words.log_odds, batches), strict=True)
     )
     return alone, both
 

@@ -183,14 +183,14 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
 
     def identity(self) -> dict[str, Any]:
         """Return the settings, and the checksums of the windows and their source sequences."""
-        own = {
+        identity = {
             "settings": self.settings.model_dump(exclude={"views"}),
             "windows": self.windows_sha256,
             "training_windows": len(self.learned),
             "seed": self.run.seed,
             "sequences": checksum(self.reference.path),
         }
-        return own | super().identity()
+        return identity | super().identity()
 
     def initialize(self, network: nn.Module) -> None:
         assert isinstance(network, Classifier)
@@ -210,10 +210,10 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
             learned = learned._replace(labels=dealt[:, None].astype(np.float32))
         count = len(held_out.labels)
         if count > VALIDATION_WINDOWS:
-            kept = np.random.default_rng((seed, 5)).choice(
+            sampled = np.random.default_rng((seed, 5)).choice(
                 count, VALIDATION_WINDOWS, replace=False
             )
-            held_out = held_out.take(kept)
+            held_out = held_out.take(sampled)
         positions = self.encoder.max_length
         return ClassifierObjective(
             self.tokenizer,

@@ -212,8 +212,8 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
                     f"{self.data[0]}: all {len(values):,} training sequences have the same {output!r}"
                 )
         always, variants = self._turns(values)
-        drawn = values[always | (variants == 0)]  # in an epoch
-        return LabelLoss.of(labels.kind, drawn, self._balanced)
+        labels_of_epoch = values[always | (variants == 0)]  # in an epoch
+        return LabelLoss.of(labels.kind, labels_of_epoch, self._balanced)
 
     @property
     def _balanced(self) -> bool:
@@ -275,12 +275,12 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
 
     def identity(self) -> dict[str, Any]:
         """Return the settings, and the checksum of the sequences with labels and splits."""
-        own = {
+        identity = {
             "settings": self.settings.model_dump(exclude={"views"}),
             "sequences": self.sequences.sha256,
             "training_sequences": len(self.learned),
         }
-        return own | super().identity()
+        return identity | super().identity()
 
     def initialize(self, network: nn.Module) -> None:
         assert isinstance(network, Classifier)
@@ -348,8 +348,8 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
                 self.finished.append(result.store)
                 with torch.inference_mode():
                     shuffled = control._fit_regressions(result)
-                    found, _ = control._predict(result, shuffled)
-                predictions[control_name(number)] = found[MODEL]
+                    preds, _ = control._predict(result, shuffled)
+                predictions[control_name(number)] = preds[MODEL]
         return Measured(predictions, members)
 
     def _fit_regressions(
@@ -520,6 +520,8 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
 
         metrics: dict[str, Any] = {"sequences": len(rows)}
         for name in names:
-            found = self.losses.prediction_metrics(values(name), values(LABEL))
-            metrics[name] = without_nan(found)
+            values_of_metrics = self.losses.prediction_metrics(
+                values(name), values(LABEL)
+            )
+            metrics[name] = without_nan(values_of_metrics)
         return metrics

@@ -76,10 +76,10 @@ def own_description(
     values: Mapping[str, Any], source: str
 ) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
     """Encoder, task and tokenizer in the `config.json` of a checkpoint with model code."""
-    own = values.get(OWN_KEY)
-    if not isinstance(own, dict):
+    description = values.get(OWN_KEY)
+    if not isinstance(description, dict):
         raise ModelError(f"{source}: {OWN_KEY}: missing, or not a JSON object")
-    return parse_description(own, f"{source}: {OWN_KEY}")
+    return parse_description(description, f"{source}: {OWN_KEY}")
 
 
 def encoder_config(
@@ -95,9 +95,9 @@ def encoder_config(
     if values.get("model_type") == MODERN_TYPE:
         return _modern_config(values, source)
     if values.get("model_type") != MODEL_TYPE:
-        found = _quoted(values.get("model_type"))
+        model_type = _quoted(values.get("model_type"))
         raise ModelError(
-            f"{source}: model_type {found}, expected {MODEL_TYPE!r} or {MODERN_TYPE!r}"
+            f"{source}: model_type {model_type}, expected {MODEL_TYPE!r} or {MODERN_TYPE!r}"
         )
     for key in ("is_decoder", "add_cross_attention"):
         if values.get(key):
@@ -108,8 +108,8 @@ def encoder_config(
             f"{source}: position_embedding_type {_quoted(position)} is not supported"
         )
     fields = {field: values.get(key, default) for field, key, default in _FIELDS}
-    if isinstance(own := values.get(OWN_KEY), dict) and "random_seed" in own:
-        fields["random_seed"] = own["random_seed"]
+    if isinstance(exported := values.get(OWN_KEY), dict) and "random_seed" in exported:
+        fields["random_seed"] = exported["random_seed"]
     fields["attention"] = _translated(
         fields["attention"], _ATTENTIONS, "attention_type", source
     )
@@ -119,20 +119,20 @@ def encoder_config(
     sparse = fields["attention"] == "bigbird"
     if sparse:
         fields["attention_dropout"] = 0.0  # as in HuggingFace
-    others = {
+    fixed = {
         "global_blocks": 2,
         "window_blocks": 3,
         "compatibility": compatibility if sparse else "none",
     }
-    return _checked(fields, _FIELDS, others, source)
+    return _checked(fields, _FIELDS, fixed, source)
 
 
 def _checked(
-    fields: dict[str, Any], table: Fields, others: Mapping[str, Any], source: str
+    fields: dict[str, Any], table: Fields, fixed: Mapping[str, Any], source: str
 ) -> EncoderConfig:
     """The encoder with the values `fields` of a file, whose keys are in `table`, and `others`."""
     try:
-        return EncoderConfig(**fields, **others)
+        return EncoderConfig(**fields, **fixed)
     except ValidationError as error:
         fault = first_fault(error)
         key = {field: key for field, key, _ in table}.get(fault.key, fault.key)
@@ -155,12 +155,12 @@ def _modern_config(values: Mapping[str, Any], source: str) -> EncoderConfig:
         ("full_attention", "rotary_base"),
         ("sliding_attention", "local_rotary_base"),
     ):
-        own = (values.get("rope_parameters") or {}).get(kind) or {}
-        if own.get("rope_type", "default") != "default":
+        rope = (values.get("rope_parameters") or {}).get(kind) or {}
+        if rope.get("rope_type", "default") != "default":
             raise ModelError(
-                f"{source}: rope_type {_quoted(own['rope_type'])} is not supported"
+                f"{source}: rope_type {_quoted(rope['rope_type'])} is not supported"
             )
-        fields[field] = own.get("rope_theta", fields[field])
+        fields[field] = rope.get("rope_theta", fields[field])
     theirs = fields["activation"]
     fields["activation"] = _translated(
         theirs, _ACTIVATIONS, "hidden_activation", source
@@ -171,13 +171,13 @@ def _modern_config(values: Mapping[str, Any], source: str) -> EncoderConfig:
         )
     if type(fields["local_window"]) is int:
         fields["local_window"] //= 2  # on each side
-    others = {
+    fixed = {
         "attention": "full",
         "position_encoding": "rotary",
         "norm": "pre",
         "feed_forward": "gated",
     }
-    return _checked(fields, _MODERN_FIELDS, {**others, "segments": 1}, source)
+    return _checked(fields, _MODERN_FIELDS, {**fixed, "segments": 1}, source)
 
 
 def _translated(value: Any, table: Mapping[str, str], key: str, source: str) -> str:
@@ -253,8 +253,8 @@ def _check_exportable(config: EncoderConfig, source: str) -> None:
                 f"{source}: encoder.random_blocks 0: HuggingFace's BigBird needs at least 1"
             )
     for field, value in needed.items():
-        found = getattr(config, field)
-        if found != value:
+        configured = getattr(config, field)
+        if configured != value:
             raise NoNativeClass(
-                f"{source}: encoder.{field} {found}: HuggingFace's BigBird needs {value}"
+                f"{source}: encoder.{field} {configured}: HuggingFace's BigBird needs {value}"
             )

@@ -90,14 +90,14 @@ def import_huggingface(
         return import_with_code(directory, values, output, tokenizer)
     config = encoder_config(values, compatibility, str(path))
     architecture = _architecture(values, path)
-    pieces = find_tokenizer(directory, config.vocabulary, tokenizer)
+    own_tokenizer = find_tokenizer(directory, config.vocabulary, tokenizer)
     tensors = {
         name: tensor
         for name, tensor in split_tensors(read_tensors(directory)).items()
         if not is_buffer(name)
     }
     tied = join_tied(tensors, TIED, directory)
-    settings = _head(architecture, values, pieces, tensors, path)
+    settings = _head(architecture, values, own_tokenizer, tensors, path)
     named = partial(huggingface_name, architecture=architecture)
     network = load_network(
         tensors,
@@ -123,8 +123,8 @@ def import_huggingface(
             "dtype": _dtype_name(dtypes.pop() if len(dtypes) == 1 else torch.float32),
         }
         settings = settings.model_copy(update={"huggingface": checkpoint})
-    settings = labeled_settings(settings, values, pieces)
-    model = make_model(network, pieces, config, settings, output)
+    settings = labeled_settings(settings, values, own_tokenizer)
+    model = make_model(network, own_tokenizer, config, settings, output)
     provenance = {
         "imported_from": directory.name,
         "compatibility": config.compatibility,
@@ -160,9 +160,9 @@ def _architecture(values: Mapping[str, Any], path: Path) -> Architecture:
     for name in names:
         if str(name) in ARCHITECTURES:
             return ARCHITECTURES[str(name)]
-    found = shortened(repr(names[0])) if names else "(none named)"
+    named = shortened(repr(names[0])) if names else "(none named)"
     raise ModelError(
-        f"{path}: architecture {found} is not supported; supported: {', '.join(ARCHITECTURES)}"
+        f"{path}: architecture {named} is not supported; supported: {', '.join(ARCHITECTURES)}"
     )
 
 
@@ -181,21 +181,21 @@ def _head(
         # This token marks the end of the question in both packages.
         sep_id = values.get("sep_token_id", 66)
         if sep_id != tokenizer.sep_id:
-            found = shortened(repr(sep_id))
+            token = shortened(repr(sep_id))
             raise ModelError(
-                f"{path}: sep_token_id {found} differs from the tokenizer's {tokenizer.sep_id}"
+                f"{path}: sep_token_id {token} differs from the tokenizer's {tokenizer.sep_id}"
             )
     elif architecture.task == "classification":
         settings |= {**_labels(values, tensors, path), "pooling": "cls"}
     task = architecture.task
-    own = values.get(OWN_KEY)
+    exported = values.get(OWN_KEY)
     try:
         if (
-            isinstance(own, dict)
-            and own["task"] == "promoter"
+            isinstance(exported, dict)
+            and exported["task"] == "promoter"
             and settings.get("outputs") == 1
         ):
-            task, settings = "promoter", {**own["settings"], "pooling": "cls"}
+            task, settings = "promoter", {**exported["settings"], "pooling": "cls"}
             settings |= {"head": "dense"} if "head" in settings else {}
         return SETTINGS[task].model_validate(settings)
     except (KeyError, TypeError, ValueError) as error:
@@ -282,9 +282,9 @@ def _export_native(
     architecture = _exported_architecture(model, remembered, path)
     values = huggingface_config(model.config, remembered.get("config"), str(path))
     if not remembered:
-        own = {"task": model.task, "settings": model.settings.as_json()}
+        description = {"task": model.task, "settings": model.settings.as_json()}
         values |= head_values(model) | {
-            OWN_KEY: own | {"random_seed": model.config.random_seed}
+            OWN_KEY: description | {"random_seed": model.config.random_seed}
         }
     values["architectures"] = [architecture.name]
     check_writable(values, path / "config.json")
@@ -337,12 +337,12 @@ def _remembered(model: LoadedModel, path: Path) -> Mapping[str, Any]:
     if not model.settings.huggingface:
         return {}
     try:
-        found = _Checkpoint.model_validate(model.settings.huggingface)
+        checkpoint = _Checkpoint.model_validate(model.settings.huggingface)
     except ValidationError as error:
         raise ModelError(
             f"{path}/config.json: settings.huggingface: {error_text(error)}"
         ) from None
-    return found.model_dump(exclude_unset=True)
+    return checkpoint.model_dump(exclude_unset=True)
 
 
 def _exported_architecture(
@@ -377,9 +377,9 @@ def _exported_architecture(
             "BigBirdForPreTraining" if trained else "BigBirdForMaskedLM"
         ]
     task = "classification" if model.task == "promoter" else model.task
-    for found in ARCHITECTURES.values():
-        if found.task == task:
-            return found
+    for architecture in ARCHITECTURES.values():
+        if architecture.task == task:
+            return architecture
     raise NoNativeClass(
         f"{path}: HuggingFace's BigBird does not support {model.task} models"
     )

@@ -88,10 +88,10 @@ class TokenRows(NamedTuple):
         """Values of tokens (B, L, …) in the order of the given rows."""
         if self.order is None:
             return values
-        places = self.order.argsort(1).view(
+        positions = self.order.argsort(1).view(
             *self.order.shape, *[1] * (values.dim() - 2)
         )
-        return values.gather(1, places.expand_as(values))
+        return values.gather(1, positions.expand_as(values))
 
     def own(self) -> list[npt.NDArray[np.integer]]:
         """The tokens of each row between its first and its last, without padding."""
@@ -197,13 +197,13 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
     @classmethod
     def from_pretrained(cls, name: Any, *inputs: Any, **options: Any) -> Any:
         """As in the library; also reads the tokenizer."""
-        found = super().from_pretrained(name, *inputs, **options)
+        loaded = super().from_pretrained(name, *inputs, **options)
         model = (
-            found[0] if isinstance(found, tuple) else found
+            loaded[0] if isinstance(loaded, tuple) else loaded
         )  # with `output_loading_info`
         where = {key: options[key] for key in _OF_FILES if key in options}
         model.read_tokenizer(Path(cached_file(name, model.tokenizer_name, **where)))
-        return found
+        return loaded
 
     @property
     def tokenizer_name(self) -> str:
@@ -228,12 +228,14 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
 
     def encoder(self) -> Encoder:
         """The encoder; `ModelError` for an ensemble of several."""
-        found = [part for part in self.network.modules() if isinstance(part, Encoder)]
-        if len(found) > 1:
+        encoders = [
+            part for part in self.network.modules() if isinstance(part, Encoder)
+        ]
+        if len(encoders) > 1:
             raise ModelError(
-                f"an ensemble of {len(found)} models has no single encoder"
+                f"an ensemble of {len(encoders)} models has no single encoder"
             )
-        return found[0]
+        return encoders[0]
 
     def get_input_embeddings(self) -> nn.Module:
         """The token embeddings."""
@@ -279,7 +281,7 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
         `attentions` (B, H, L, L) of each layer, computed apart and without gradients; memory for these is
         quadratic. The extra global tokens, if any, come first in `attentions`.
         """
-        found = Observed()
+        observed = Observed()
         states = (
             getattr(self.config, "output_hidden_states", False)
             if hidden_states is None
@@ -291,7 +293,7 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
             else attentions
         )
         if not (states or weights or rows.embeds is not None):
-            yield found
+            yield observed
             return
         encoder = self.encoder()
         if (states or weights) and encoder.config.reversible:
@@ -301,10 +303,14 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
         extra = encoder.config.num_global_tokens
 
         def keep_state(_module: nn.Module, _inputs: Any, out: Tensor) -> None:
-            found.hidden_states.append(rows.restore(encoder.finished(out)[:, extra:]))
+            observed.hidden_states.append(
+                rows.restore(encoder.finished(out)[:, extra:])
+            )
 
         def keep_weights(layer: Layer, inputs: tuple[Any, ...]) -> None:
-            found.attentions.append(_attention_weights(layer, rows, extra, *inputs[:4]))
+            observed.attentions.append(
+                _attention_weights(layer, rows, extra, *inputs[:4])
+            )
 
         with ExitStack() as hooks:
             if rows.embeds is not None:
@@ -316,7 +322,7 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
                 hooks.callback(part.register_forward_hook(keep_state).remove)
             for layer in encoder.layers if weights else ():
                 hooks.callback(layer.register_forward_pre_hook(keep_weights).remove)
-            yield found
+            yield observed
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)  # LayerNorm
@@ -341,25 +347,25 @@ def _attention_weights(
     out = x.new_zeros(len(x), layer.heads, tokens, tokens, dtype=torch.float32)
     for row in range(len(x)):
         end = tokens if lengths is None else int(lengths[row])
-        own = slice(row, row + 1)
+        this = slice(row, row + 1)
         if turns is not None:
             of_row = (
-                part[..., :end, :] if part.dim() == 2 else part[own, :, :end]
+                part[..., :end, :] if part.dim() == 2 else part[this, :, :end]
                 for part in turns
             )
         angles = None if turns is None else Rotation(*of_row)
-        owned = None if owners is None else owners[own, :end]
+        owned = None if owners is None else owners[this, :end]
         out[row, :, :end, :end] = layer_weights(
-            layer, x[own, :end], None, angles, owned
+            layer, x[this, :end], None, angles, owned
         )[0].float()
     if rows.order is None:
         return out
-    places = torch.cat(
+    positions = torch.cat(
         [torch.arange(extra, device=x.device).expand(len(x), -1), rows.order + extra], 1
     )
-    places = places.argsort(1)[:, None]  # (B, 1, L)
-    out = out.gather(2, places[..., None].expand_as(out))
-    return out.gather(3, places[:, :, None].expand_as(out))
+    positions = positions.argsort(1)[:, None]  # (B, 1, L)
+    out = out.gather(2, positions[..., None].expand_as(out))
+    return out.gather(3, positions[:, :, None].expand_as(out))
 
 
 class HubEncoder(HubModel):
@@ -377,11 +383,11 @@ class HubEncoder(HubModel):
     ) -> Any:
         """Token ids (B, L), or embeddings (B, L, D) of tokens → `last_hidden_state` (B, L, D)."""
         rows = self.rows(input_ids, attention_mask, token_type_ids, inputs_embeds)
-        with self.observed(rows, output_hidden_states, output_attentions) as found:
+        with self.observed(rows, output_hidden_states, output_attentions) as observed:
             last = self.encoder()(rows.ids, rows.lengths, rows.segments)
         return BaseModelOutput(
             last_hidden_state=rows.restore(last),
-            **found.outputs(),
+            **observed.outputs(),
         )
 
 
@@ -405,7 +411,7 @@ class HubMaskedLM(HubModel):
         """Token ids (B, L) → `logits` (B, L, V); `labels` (B, L), −100 where none, give the mean `loss`."""
         rows = self.rows(input_ids, attention_mask, token_type_ids, inputs_embeds)
         encoder = self.encoder()
-        with self.observed(rows, output_hidden_states, output_attentions) as found:
+        with self.observed(rows, output_hidden_states, output_attentions) as observed:
             hidden = encoder(rows.ids, rows.lengths, rows.segments)
         assert isinstance(self.network, PretrainingNetwork)
         logits = self.network.masked_tokens(
@@ -413,7 +419,7 @@ class HubMaskedLM(HubModel):
         )
         logits = rows.restore(logits.view(*rows.ids.shape, -1))
         loss = None if labels is None else self.loss(logits, labels)
-        return self.output(loss=loss, logits=logits, **found.outputs())
+        return self.output(loss=loss, logits=logits, **observed.outputs())
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Mean cross-entropy (nats) of the labels that are not −100."""
@@ -433,10 +439,10 @@ class HubCausalLM(HubMaskedLM, GenerationMixin):  # type: ignore[misc]
         return super().loss(logits[:, :-1], labels[:, 1:])
 
     def prepare_inputs_for_generation(
-        self, input_ids: Tensor, **given: Any
+        self, input_ids: Tensor, **inputs: Any
     ) -> dict[str, Any]:
         """The inputs of `forward`."""
-        return {"input_ids": input_ids, "attention_mask": given.get("attention_mask")}
+        return {"input_ids": input_ids, "attention_mask": inputs.get("attention_mask")}
 
 
 class HubClassifier(HubModel):
@@ -484,7 +490,7 @@ class HubClassifier(HubModel):
         """Token ids (B, L) → `logits` (B, T); `labels` (B,) or (B, T) give the mean `loss`."""
         rows = self.rows(input_ids, attention_mask, token_type_ids, inputs_embeds)
         settings = self.settings
-        with self.observed(rows, output_hidden_states, output_attentions) as found:
+        with self.observed(rows, output_hidden_states, output_attentions) as observed:
             if isinstance(settings, ChromatinSettings):
                 spans, central = self._bins(rows, settings)
                 logits = self.network(rows.ids, rows.lengths, spans, central)[:, 0]
@@ -504,7 +510,7 @@ class HubClassifier(HubModel):
         return SequenceClassifierOutput(
             loss=loss,
             logits=logits,
-            **found.outputs(),
+            **observed.outputs(),
         )
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -545,8 +551,8 @@ class HubClassifier(HubModel):
         """The tokens of the bins that the network needs (B, K, 2), and the slice of the central one."""
         window, size = settings.window, settings.bin
         sizes = [len(text) for text in self._texts(rows, window)]
-        shown = bins_shown(window, size, settings.bin_layers)
-        bins = np.broadcast_to(centered_bins(window, size, shown), (len(sizes), shown))
+        count = bins_shown(window, size, settings.bin_layers)
+        bins = np.broadcast_to(centered_bins(window, size, count), (len(sizes), count))
         placed = place_bins(
             self.loaded.tokenizer,
             rows.own(),
@@ -555,7 +561,7 @@ class HubClassifier(HubModel):
             size,
             self.encoder_config.max_length,
         )
-        return torch.from_numpy(placed.spans), slice(shown // 2, shown // 2 + 1)
+        return torch.from_numpy(placed.spans), slice(count // 2, count // 2 + 1)
 
     def _texts(self, rows: TokenRows, window: int) -> list[str]:
         """The bases of each row; `UsageError` unless they are a window."""
@@ -595,7 +601,7 @@ class HubQuestionAnswerer(HubModel):
         """Token ids (B, L) → `start_logits`, `end_logits` (B, L); positions (B,) give the mean `loss`."""
         rows = self.rows(input_ids, attention_mask, token_type_ids, inputs_embeds)
         asked = question_lengths(rows.ids, self.config.sep_token_id)
-        with self.observed(rows, output_hidden_states, output_attentions) as found:
+        with self.observed(rows, output_hidden_states, output_attentions) as observed:
             scores = self.network(rows.ids, rows.lengths, asked, rows.segments)
         start, end = map(rows.restore, scores)
         loss = None
@@ -608,5 +614,5 @@ class HubQuestionAnswerer(HubModel):
             loss=loss,
             start_logits=start,
             end_logits=end,
-            **found.outputs(),
+            **observed.outputs(),
         )

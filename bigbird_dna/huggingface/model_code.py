@@ -78,7 +78,7 @@ def export_with_code(
     """
     config, settings = model.config, model.settings
     classes = [_CLASSES[name] for name in _auto_classes(model)]
-    own = {
+    package = {
         "version": version("bigbird-dna"),
         TOKENIZER_KEY: own_tokenizer_name(model.tokenizer),
     }
@@ -99,7 +99,7 @@ def export_with_code(
         "num_attention_heads": config.heads,
         "max_position_embeddings": config.max_length,
         **head_values(model),
-        OWN_KEY: describe(model) | own,
+        OWN_KEY: describe(model) | package,
     }
     check_writable(values, (model.path or output) / "config.json")
     state = model.network.state_dict()
@@ -216,13 +216,13 @@ def labeled_settings(
     kind = values.get("problem_type")
     if not isinstance(kind, str | None) or kind not in kinds:
         return settings
-    given: dict[str, Any] = {"kind": kinds[kind], "outputs": label_names(settings)}
+    changes: dict[str, Any] = {"kind": kinds[kind], "outputs": label_names(settings)}
     if kinds[kind] == "regression":
-        given |= {"means": (0.0,) * count, "deviations": (1.0,) * count}
-    kept = settings.model_dump(
+        changes |= {"means": (0.0,) * count, "deviations": (1.0,) * count}
+    same = settings.model_dump(
         include={"pooling", "head", "huggingface"}, exclude_unset=True
     )
-    return SequenceSettings(**given, **kept, jitter=0, views=1)
+    return SequenceSettings(**changes, **same, jitter=0, views=1)
 
 
 def write_checkpoint(
@@ -265,13 +265,13 @@ def import_with_code(
         raise ModelError(f"{path}: {settings.task} models cannot be imported")
     name = "" if tokenizer is not None else tokenizer_name(values[OWN_KEY], str(path))
     if tokenizer is not None:
-        pieces = find_tokenizer(directory, config.vocabulary, tokenizer)
+        own_tokenizer = find_tokenizer(directory, config.vocabulary, tokenizer)
     elif not (directory / name).is_file():
         raise ModelError(
             f"{directory}: tokenizer missing ({name}); give one with --tokenizer"
         )
     else:
-        pieces = described_tokenizer(directory / name, config, description)
+        own_tokenizer = described_tokenizer(directory / name, config, description)
     network = load_network(
         read_tensors(directory),
         lambda: build_network(config, settings),
@@ -281,7 +281,7 @@ def import_with_code(
         "the model",
         directory,
     )
-    settings = labeled_settings(settings, values, pieces)
-    model = make_model(network, pieces, config, settings, output)
+    settings = labeled_settings(settings, values, own_tokenizer)
+    model = make_model(network, own_tokenizer, config, settings, output)
     save(output, model, {"imported_from": directory.name}, {}, {})
     return model

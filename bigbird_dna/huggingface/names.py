@@ -230,13 +230,13 @@ def check_tensor(
     """`ModelError` unless a checkpoint has a floating-point tensor of this name and shape."""
     if name not in tensors:
         raise ModelError(f"{directory}: tensor {name!r} is missing")
-    found = tensors[name]
-    if tuple(found.shape) != shape:
+    tensor = tensors[name]
+    if tuple(tensor.shape) != shape:
         raise ModelError(
-            f"{directory}: tensor {name!r} has shape {shortened(str(tuple(found.shape)))}, "
+            f"{directory}: tensor {name!r} has shape {shortened(str(tuple(tensor.shape)))}, "
             f"config.json specifies {shape}"
         )
-    if found.dtype not in FLOATS:
+    if tensor.dtype not in FLOATS:
         raise ModelError(
             f"{directory}: tensor {name!r} has an unsupported type; expected floating point"
         )

@@ -51,10 +51,12 @@ def _is_checkpoint(path: Path) -> bool:
     return "model_type" in read_mapping(path / CONFIG)
 
 
-def _compatibility(own: EncoderConfig) -> Compatibility:
+def _compatibility(encoder: EncoderConfig) -> Compatibility:
     """The attention of a checkpoint: as in HuggingFace, unless the configuration sets it."""
     return (
-        own.compatibility if "compatibility" in own.model_fields_set else "huggingface"
+        encoder.compatibility
+        if "compatibility" in encoder.model_fields_set
+        else "huggingface"
     )
 
 
@@ -66,28 +68,28 @@ def with_start(config: Config) -> Config:
     """
     if config.pretraining.start_from is None:
         return config
-    path, own = find_start(config), config.encoder
-    given = own.model_fields_set
+    path, encoder = find_start(config), config.encoder
+    keys = encoder.model_fields_set
     try:
-        theirs = _read_encoder(path, own)
+        theirs = _read_encoder(path, encoder)
     except ModelError as error:
         raise ConfigError(f"{KEY}: {error}") from None
-    for key in (key for key in type(own).model_fields if key in given - FREE):
-        wanted, found = getattr(own, key), getattr(theirs, key)
-        if wanted != found and (key, wanted) not in (
+    for key in (key for key in type(encoder).model_fields if key in keys - FREE):
+        configured, stored = getattr(encoder, key), getattr(theirs, key)
+        if configured != stored and (key, configured) not in (
             ("vocabulary", 0),
             ("intermediate", 0),
         ):
             raise ConfigError(
-                f"encoder.{key} {wanted}: the model in {KEY} has {found}; remove the key, or set that value"
+                f"encoder.{key} {configured}: the model in {KEY} has {stored}; remove the key, or set that value"
             )
-    changes = {key: getattr(own, key) for key in sorted(given & FREE)}
+    changes = {key: getattr(encoder, key) for key in sorted(keys & FREE)}
     return config.model_copy(update={"encoder": theirs.model_copy(update=changes)})
 
 
-def _read_encoder(path: Path, own: EncoderConfig) -> EncoderConfig:
+def _read_encoder(path: Path, encoder: EncoderConfig) -> EncoderConfig:
     if not _is_checkpoint(path):
         return read_encoder_config(path)
     return encoder_config(
-        read_mapping(path / CONFIG), _compatibility(own), str(path / CONFIG)
+        read_mapping(path / CONFIG), _compatibility(encoder), str(path / CONFIG)
     )

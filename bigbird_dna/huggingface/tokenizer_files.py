@@ -35,14 +35,14 @@ def find_tokenizer(
     none is found, or its ids exceed the model's vocabulary.
     """
     names = special_names(directory)
-    own = directory / OWN_FILE
+    original = directory / OWN_FILE
     if file is not None:
         return _open(file, vocabulary, names)
-    if own.is_file():
-        return _fitting(DnaTokenizer.load(own), vocabulary, own)
-    for found in (directory / "tokenizer.json", directory / _TEXT_FILE):
-        if found.is_file():
-            return _open(found, vocabulary, names)
+    if original.is_file():
+        return _fitting(DnaTokenizer.load(original), vocabulary, original)
+    for file_in_directory in (directory / "tokenizer.json", directory / _TEXT_FILE):
+        if file_in_directory.is_file():
+            return _open(file_in_directory, vocabulary, names)
     raise ModelError(
         f"{directory}: tokenizer missing (tokenizer.json or {_TEXT_FILE}); give one with --tokenizer"
     )
@@ -170,7 +170,7 @@ def merges(pieces: tuple[str, ...]) -> list[tuple[str, str]]:
     begins further left comes first.
     """
     bases = {piece for piece in pieces if set(piece) <= set(BASES)}
-    found = []
+    pairs = []
     for piece in pieces:
         if piece in bases and len(piece) > 1:
             cuts = [
@@ -179,8 +179,8 @@ def merges(pieces: tuple[str, ...]) -> list[tuple[str, str]]:
                 if {piece[:cut], piece[cut:]} <= bases
             ]
             cuts.sort(key=lambda cut: (not piece.startswith(piece[cut:]), cut))
-            found += [(piece[:cut], piece[cut:]) for cut in cuts]
-    return found
+            pairs += [(piece[:cut], piece[cut:]) for cut in cuts]
+    return pairs
 
 
 def _open(file: Path, vocabulary: int, names: Mapping[str, str]) -> Tokenizer:

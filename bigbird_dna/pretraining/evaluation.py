@@ -91,8 +91,8 @@ class EvaluatedTokens:
     def fit_baselines(self, token_order: int) -> dict[str, MaskedTokenBits]:
         """Fit the baselines to the training tokens, and evaluate them on the hidden tokens of each split."""
         documents = {
-            split: hidden_in_documents(self.stores[split], own)
-            for split, own in self.hidden.items()
+            split: hidden_in_documents(self.stores[split], hidden)
+            for split, hidden in self.hidden.items()
         }
         train = self.stores["train"]
         baselines = fit_language_baselines(
@@ -103,11 +103,13 @@ class EvaluatedTokens:
             both_strands=train.info["strands"] == "both",
             causal=self.causal,
         )
-        return {split: baselines.evaluate(own) for split, own in documents.items()}
+        return {
+            split: baselines.evaluate(hidden) for split, hidden in documents.items()
+        }
 
     def read_baselines(self, path: Path) -> dict[str, MaskedTokenBits]:
         """Read a file of `fit_baselines`; `DataError` if it is damaged or of other hidden tokens."""
-        found = {}
+        bits_by_split = {}
         with (
             reading(
                 path, "damaged, or not a file of train baseline language", Exception
@@ -122,9 +124,9 @@ class EvaluatedTokens:
                 )
             notes = dict(zip(names, map(str, file["notes"]), strict=True))
             for split, held_out in self.hidden.items():
-                own, shape = f"{split}.tokens", (len(names), len(held_out.tokens))
-                if own not in file.files or not np.array_equal(
-                    file[own], held_out.tokens
+                key, shape = f"{split}.tokens", (len(names), len(held_out.tokens))
+                if key not in file.files or not np.array_equal(
+                    file[key], held_out.tokens
                 ):
                     raise DataError(
                         f"{path}: hidden {split} tokens differ; write it again with the same token stores, "
@@ -139,10 +141,10 @@ class EvaluatedTokens:
                     raise DataError(
                         f"{path}: {split}.bits must be {shape[0]} × {shape[1]} finite float64s"
                     )
-                found[split] = MaskedTokenBits(
+                bits_by_split[split] = MaskedTokenBits(
                     dict(zip(names, bits, strict=True)), held_out.bases, notes
                 )
-        return found
+        return bits_by_split
 
 
 def fit_baselines(
@@ -184,14 +186,17 @@ def fit_baselines(
 def hidden_in_documents(store: Tokens, held_out: HeldOut) -> Documents:
     """Return the documents that contain hidden tokens, and the positions of the tokens in each."""
     bounds = document_bounds(store)
-    own = np.searchsorted(bounds, held_out.tokens, side="right") - 1
-    documents = np.unique(own)
+    document_of = np.searchsorted(bounds, held_out.tokens, side="right") - 1
+    documents = np.unique(document_of)
     return Documents(
         [
             np.asarray(store.tokens[bounds[document] : bounds[document + 1]])
             for document in documents
         ],
-        [held_out.tokens[own == document] - bounds[document] for document in documents],
+        [
+            held_out.tokens[document_of == document] - bounds[document]
+            for document in documents
+        ],
     )
 
 
@@ -243,30 +248,30 @@ def evaluate_pretraining(
     evaluated = EvaluatedTokens.open(
         tokens, model.tokenizer, length, sequences, pairs=pairs, causal=causal
     )
-    found = evaluated.read_baselines(baselines) if baselines else None
+    baseline_bits = evaluated.read_baselines(baselines) if baselines else None
     place = choose_device(device)
     model.network.to(place).eval()
     with torch.inference_mode():
         bits = {
-            split: _model_bits(model, own, split, place)
-            for split, own in evaluated.hidden.items()
+            split: _model_bits(model, hidden, split, place)
+            for split, hidden in evaluated.hidden.items()
         }
     if alone:
-        found = {
-            split: MaskedTokenBits({}, own.bases, {})
-            for split, own in evaluated.hidden.items()
+        baseline_bits = {
+            split: MaskedTokenBits({}, hidden.bases, {})
+            for split, hidden in evaluated.hidden.items()
         }
-    elif found is None:
-        found = evaluated.fit_baselines(token_order)
+    elif baseline_bits is None:
+        baseline_bits = evaluated.fit_baselines(token_order)
     tables = []
     for split, held_out in evaluated.hidden.items():
-        for table in _tables(held_out, bits[split], found[split]):
+        for table in _tables(held_out, bits[split], baseline_bits[split]):
             table.insert(0, SPLIT, split)
             tables.append(table)
-    whole = pd.concat(tables, ignore_index=True)
+    table_of_splits = pd.concat(tables, ignore_index=True)
     with atomic_path(output) as temporary:
-        write_table(temporary, whole, BITS)
-    return whole
+        write_table(temporary, table_of_splits, BITS)
+    return table_of_splits
 
 
 def _model_bits(
@@ -274,41 +279,41 @@ def _model_bits(
 ) -> ModelBits:
     """Return bits for all tokens and, except for causal models, for tokens that are hidden one at a time."""
     count, tokens = len(held_out.inputs), len(held_out.labels)
-    parts = {"": (held_out, np.arange(tokens))}
+    inputs = {"": (held_out, np.arange(tokens))}
     if model.config.causal:
         log(f"{split}: {tokens:,} tokens in the second halves of {count:,} inputs")
     else:
-        parts[ONE_AT_A_TIME] = held_out.one_at_a_time(ONE_AT_A_TIME_TOKENS)
-        some = len(parts[ONE_AT_A_TIME][1])
+        inputs[ONE_AT_A_TIME] = held_out.one_at_a_time(ONE_AT_A_TIME_TOKENS)
+        some = len(inputs[ONE_AT_A_TIME][1])
         log(
             f"{split}: {tokens:,} hidden tokens of {count:,} inputs; then {some:,} of them one at a time"
         )
     return {
         name: (part.bits(model.network, model.tokenizer, device).bits, of)
-        for name, (part, of) in parts.items()
+        for name, (part, of) in inputs.items()
     }
 
 
 def _tables(
-    held_out: HeldOut, found: ModelBits, baselines: MaskedTokenBits
+    held_out: HeldOut, model_bits: ModelBits, baselines: MaskedTokenBits
 ) -> Iterator[pd.DataFrame]:
     """Yield the table for tokens hidden together, then the table for tokens hidden one at a time."""
     notes = dict(baselines.notes)
-    if ONE_AT_A_TIME in found:
-        some = len(found[ONE_AT_A_TIME][1])
+    if ONE_AT_A_TIME in model_bits:
+        some = len(model_bits[ONE_AT_A_TIME][1])
         rest = (
             "" if some == len(held_out.labels) else f"; {some:,} of the hidden tokens"
         )
         notes = {MODEL + ONE_AT_A_TIME: f"one token hidden at a time{rest}", **notes}
     else:
         notes[MODEL] = "context: at least half of an input"
-    for kind, (bits, of) in found.items():
-        others = {
+    for kind, (bits, of) in model_bits.items():
+        baseline_bits = {
             name: values[of]
             for name, values in baselines.bits.items()
             if name.endswith(ONE_AT_A_TIME) == bool(kind)
         }
-        rows = {MODEL + kind: bits, **others}
+        rows = {MODEL + kind: bits, **baseline_bits}
         yield language_model_table(
             rows, held_out.bases[of], held_out.blocks[of], notes, model=MODEL + kind
         )

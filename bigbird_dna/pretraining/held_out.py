@@ -88,39 +88,44 @@ class HeldOut(NamedTuple):
                 f"{store.directory}: no input of {sequence_tokens} tokens contains a token to predict; N and "
                 "special tokens are not predicted"
             )
-        inputs, places, tokens, labels = [], [], [], []
+        inputs, positions, tokens, labels = [], [], [], []
         for start, stop in (segments[index] for index in chosen.tolist()):
             ids = np.asarray(store.tokens[start:stop]).astype(np.int32)
             middle = len(ids) // 2
-            shown: Ids
+            masked_ids: Ids
             if causal:
-                shown, own = (
+                masked_ids, hidden = (
                     ids,
                     middle + np.flatnonzero(np.isin(ids[middle:], predicted)),
                 )
-                places.append(
-                    own
+                positions.append(
+                    hidden
                 )  # shifted by [CLS]: the position of the preceding token
             else:
                 rng = np.random.default_rng((_SEED, start))
-                shown, targets = mask_tokens(
+                masked_ids, targets = mask_tokens(
                     ids, rng, fraction, tokenizer, hide_all=True
                 )
-                own = np.flatnonzero(targets != NOT_MASKED)
-                places.append(own + 1 + (pairs & (own >= middle)))
+                hidden = np.flatnonzero(targets != NOT_MASKED)
+                positions.append(hidden + 1 + (pairs & (hidden >= middle)))
             two = pairs and not causal
             inputs.append(
                 joined(
-                    tokenizer, *((shown[:middle], shown[middle:]) if two else (shown,))
+                    tokenizer,
+                    *(
+                        (masked_ids[:middle], masked_ids[middle:])
+                        if two
+                        else (masked_ids,)
+                    ),
                 )
             )
-            tokens.append(start + own)
-            labels.append(ids[own].astype(np.int64))
+            tokens.append(start + hidden)
+            labels.append(ids[hidden].astype(np.int64))
         at = np.concatenate(tokens).astype(np.int64)
         bases, before = _widths(store, tokenizer, widths, at)
         blocks = before // BLOCK_BASES
         return cls(
-            tuple(inputs), tuple(places), at, np.concatenate(labels), bases, blocks
+            tuple(inputs), tuple(positions), at, np.concatenate(labels), bases, blocks
         )
 
     def one_at_a_time(self, tokens: int) -> tuple[Self, NDArray[np.int64]]:
@@ -132,25 +137,25 @@ class HeldOut(NamedTuple):
             np.linspace(0, len(self.labels) - 1, count).round().astype(np.int64)
         )
         first = np.concatenate(
-            [[0], np.cumsum([len(places) for places in self.places])]
+            [[0], np.cumsum([len(positions) for positions in self.places])]
         )
-        inputs, places = [], []
+        inputs, positions = [], []
         for row, hidden in enumerate(self.inputs):
-            shown = hidden.ids.copy()
-            shown[self.places[row]] = self.labels[first[row] : first[row + 1]]
+            ids_of_row = hidden.ids.copy()
+            ids_of_row[self.places[row]] = self.labels[first[row] : first[row + 1]]
             for number in (
                 chosen[(chosen >= first[row]) & (chosen < first[row + 1])] - first[row]
             ):
-                place = self.places[row][number : number + 1]
-                ids = shown.copy()
-                ids[place] = hidden.ids[place]
+                position = self.places[row][number : number + 1]
+                ids = ids_of_row.copy()
+                ids[position] = hidden.ids[position]
                 inputs.append(hidden._replace(ids=ids))
-                places.append(place)
+                positions.append(position)
         of = (
             values[chosen]
             for values in (self.tokens, self.labels, self.bases, self.blocks)
         )
-        return type(self)(tuple(inputs), tuple(places), *of), chosen
+        return type(self)(tuple(inputs), tuple(positions), *of), chosen
 
     def bits(
         self,
@@ -161,7 +166,7 @@ class HeldOut(NamedTuple):
         size: int = 1,
     ) -> "Predicted":
         """Return bits and correctness of the hidden tokens in this process's inputs."""
-        counts = [len(places) for places in self.places]
+        counts = [len(positions) for positions in self.places]
         first = np.concatenate([[0], np.cumsum(counts)])
         bits = np.full(len(self.labels), np.nan)
         right, mine = (np.zeros(len(self.labels), bool) for _ in range(2))
@@ -174,15 +179,22 @@ class HeldOut(NamedTuple):
                 self.places[row] + index * ids.shape[1]
                 for index, row in enumerate(rows)
             ]
-            given = (ids, lengths, segments, torch.from_numpy(np.concatenate(masked)))
-            output: PretrainingOutput = network(*(value.to(device) for value in given))
-            own = slice(first[rows.start], first[rows.stop])
-            labels = torch.from_numpy(self.labels[own]).to(device)
+            network_inputs = (
+                ids,
+                lengths,
+                segments,
+                torch.from_numpy(np.concatenate(masked)),
+            )
+            output: PretrainingOutput = network(
+                *(value.to(device) for value in network_inputs)
+            )
+            in_batch = slice(first[rows.start], first[rows.stop])
+            labels = torch.from_numpy(self.labels[in_batch]).to(device)
             logits = output.tokens.float()
             nats = F.cross_entropy(logits, labels, reduction="none").cpu().double()
-            bits[own] = nats.numpy() / np.log(2)
-            right[own] = (logits.argmax(-1) == labels).cpu().numpy()
-            mine[own] = True
+            bits[in_batch] = nats.numpy() / np.log(2)
+            right[in_batch] = (logits.argmax(-1) == labels).cpu().numpy()
+            mine[in_batch] = True
         return Predicted(bits, right, mine)
 
 
@@ -193,7 +205,7 @@ def _widths(
     at: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the bases of the tokens at ascending positions (M,), and the bases before each, both (M,)."""
-    own, before = np.empty_like(at), np.empty_like(at)
+    widths_at, before = np.empty_like(at), np.empty_like(at)
     total = 0
     for start in range(0, int(at[-1]) + 1, _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
@@ -204,10 +216,10 @@ def _widths(
         )
         ends = total + np.cumsum(block, dtype=np.int64)
         here = slice(*np.searchsorted(at, [start, start + len(block)]))
-        own[here] = block[at[here] - start]
-        before[here] = ends[at[here] - start] - own[here]
+        widths_at[here] = block[at[here] - start]
+        before[here] = ends[at[here] - start] - widths_at[here]
         total = int(ends[-1])
-    return own, before
+    return widths_at, before
 
 
 class Predicted(NamedTuple):
@@ -219,29 +231,29 @@ class Predicted(NamedTuple):
 
 
 def _nearest(
-    wanted: NDArray[np.int_], good: Callable[[int], bool], count: int
+    numbers: NDArray[np.int_], good: Callable[[int], bool], count: int
 ) -> NDArray[np.int_]:
     """Return the `wanted` numbers below `count`, each bad one replaced by the nearest unused good one."""
-    bad = [number for number in wanted.tolist() if not good(number)]
+    bad = [number for number in numbers.tolist() if not good(number)]
     if not bad:
-        return wanted
-    kept = np.setdiff1d(wanted, bad)
+        return numbers
+    chosen = np.setdiff1d(numbers, bad)
     free = np.array([good(number) for number in range(count)])
-    free[kept] = False
+    free[chosen] = False
     for number in bad:
-        others = np.flatnonzero(free)
-        if len(others):
-            taken = others[np.abs(others - number).argmin()]
+        candidates = np.flatnonzero(free)
+        if len(candidates):
+            taken = candidates[np.abs(candidates - number).argmin()]
             free[taken] = False
-            kept = np.append(kept, taken)
-    return np.sort(kept)
+            chosen = np.append(chosen, taken)
+    return np.sort(chosen)
 
 
 def _segments(bounds: NDArray[np.int64], room: int) -> Iterator[tuple[int, int]]:
     """Yield document segments of `room` tokens; remainders are dropped, shorter documents are kept whole."""
     for start, end in pairwise(bounds.tolist()):
-        whole = (end - start) // room
-        if not whole and end > start:
+        segments = (end - start) // room
+        if not segments and end > start:
             yield start, end
-        for number in range(whole):
+        for number in range(segments):
             yield start + number * room, start + (number + 1) * room

@@ -106,10 +106,10 @@ class PretrainingObjective:
         """
         length = self.config.tokens_at(step)
         more = self.config.sequence_tokens // length
-        places = range(first * more, (first + count) * more)
+        positions = range(first * more, (first + count) * more)
         return self.batch_of(
             self.samplers[length],
-            [(self.config.seed, 0, step, place) for place in places],
+            [(self.config.seed, 0, step, position) for position in positions],
         )
 
     def batch_of(self, drawn_by: Sampler, seeds: Sequence[tuple[int, ...]]) -> Batch:
@@ -145,17 +145,17 @@ class PretrainingObjective:
 
     def part(self, batch: Batch, rows: Tensor) -> Batch:
         width = batch["ids"].shape[1]
-        of, places = batch["masked"] // width, batch["masked"] % width
+        of, positions = batch["masked"] // width, batch["masked"] % width
         numbers = torch.full((len(batch["ids"]),), -1)
         numbers[rows] = torch.arange(len(rows))
-        kept = numbers[of] >= 0
+        selected = numbers[of] >= 0
         by_row = {
             name: batch[name]
             for name in ("ids", "lengths", "segments", "next_sentence")
         }
         taken = take_rows(by_row, rows)
-        masked = numbers[of[kept]] * taken["ids"].shape[1] + places[kept]
-        return {**taken, "masked": masked, "labels": batch["labels"][kept]}
+        masked = numbers[of[selected]] * taken["ids"].shape[1] + positions[selected]
+        return {**taken, "masked": masked, "labels": batch["labels"][selected]}
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {
@@ -185,12 +185,12 @@ class PretrainingObjective:
         predicted = held_out.bits(
             network, self.tokenizer, world.device, world.rank, world.size
         )
-        own = predicted.own
+        mine = predicted.own
         sums = {
-            "bits": float(predicted.bits[own].sum()),
-            "bases": float(held_out.bases[own].sum()),
-            "masked": float(own.sum()),
-            "right": float(predicted.right[own].sum()),
+            "bits": float(predicted.bits[mine].sum()),
+            "bases": float(held_out.bases[mine].sum()),
+            "masked": float(mine.sum()),
+            "right": float(predicted.right[mine].sum()),
             "pairs": 0.0,
             "right_pairs": 0.0,
         }
@@ -372,9 +372,9 @@ def init_from_counts(network: PretrainingNetwork, store: Tokens) -> None:
     vectors *= (
         SIZE * initial_deviation(weight.shape[1]) / max(float(vectors.std()), 1e-12)
     )
-    places = torch.from_numpy(seen)[:, None], free[None, : vectors.shape[1]]
+    cells = torch.from_numpy(seen)[:, None], free[None, : vectors.shape[1]]
     with torch.no_grad():
-        weight[places] = torch.from_numpy(vectors).to(weight.dtype)
+        weight[cells] = torch.from_numpy(vectors).to(weight.dtype)
 
 
 def neighbor_vectors(
@@ -388,11 +388,11 @@ def neighbor_vectors(
     size = len(tokens)
     number = np.zeros(int(tokens.max(initial=0)) + 1, np.int64)
     number[tokens] = np.arange(size)
-    own = number[ids]
-    beside = np.ones(max(len(own) - 1, 0), bool)
-    inner = bounds[(bounds > 0) & (bounds < len(own))]
+    numbers = number[ids]
+    beside = np.ones(max(len(numbers) - 1, 0), bool)
+    inner = bounds[(bounds > 0) & (bounds < len(numbers))]
     beside[inner - 1] = False
-    pairs = own[:-1][beside] * size + own[1:][beside]
+    pairs = numbers[:-1][beside] * size + numbers[1:][beside]
     counts = np.bincount(pairs, minlength=size * size).reshape(size, size)
     sides = _log_frequencies(counts.sum(1))[:, None], _log_frequencies(counts.sum(0))
     information = _log_frequencies(counts) - sides[0] - sides[1]

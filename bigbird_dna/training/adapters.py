@@ -51,7 +51,7 @@ def adapt(network: nn.Module, config: FinetuningConfig) -> Adaptation | None:
     """Fix the encoders of a network as configured, with updates of their matrices; None: all is trained."""
     if config.adapt == "full":
         return None
-    found = Adaptation(network)
+    adaptation = Adaptation(network)
     for prefix, encoder in _encoders(network).items():
         encoder.requires_grad_(False)
         for number, layer in enumerate(
@@ -63,11 +63,11 @@ def adapt(network: nn.Module, config: FinetuningConfig) -> Adaptation | None:
                     continue
                 update = LowRank(linear.weight, config.lora)
                 parametrize.register_parametrization(linear, "weight", update)
-                found.updates[f"{prefix}.layers.{number}.{matrix}.weight"] = update
-    found.trained = sum(
+                adaptation.updates[f"{prefix}.layers.{number}.{matrix}.weight"] = update
+    adaptation.trained = sum(
         one.numel() for one in network.parameters() if one.requires_grad
     )
-    return found
+    return adaptation
 
 
 def _encoders(network: nn.Module) -> dict[str, Encoder]:

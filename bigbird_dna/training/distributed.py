@@ -95,26 +95,26 @@ class World:
         """
         if self.size == 1:
             return call()
-        found: list[Any] = [None, None]
-        own: Exception | None = None
+        result: list[Any] = [None, None]
+        failure: Exception | None = None
         if self.is_first:
             try:
-                found[0] = call()
+                result[0] = call()
             except BigBirdDnaError as error:
-                found[1] = error
+                result[1] = error
             except (
                 Exception
             ) as error:  # otherwise the other processes would wait until this one ends
-                own = error
-                found[1] = RuntimeError(
+                failure = error
+                result[1] = RuntimeError(
                     f"the first process failed: {error_text(error)}"
                 )
-        dist.broadcast_object_list(found, src=0)
-        if own is not None:
-            raise own
-        if found[1] is not None:
-            raise found[1]
-        return found[0]  # type: ignore[no-any-return]
+        dist.broadcast_object_list(result, src=0)
+        if failure is not None:
+            raise failure
+        if result[1] is not None:
+            raise result[1]
+        return result[0]  # type: ignore[no-any-return]
 
     def overwrite(self, tensors: Iterable[Tensor]) -> None:
         """Set each tensor, of equal shape on every process, to the first process's values."""
@@ -136,15 +136,15 @@ class World:
         """Distribute items over processes; every process returns all rows of `work`, in the items' order."""
         if self.size == 1:
             return work(items)
-        parts = self.gather(work(items[self.rank :: self.size]))
+        results = self.gather(work(items[self.rank :: self.size]))
         filled = next(
-            (part for part in parts if len(part)), parts[0]
+            (part for part in results if len(part)), results[0]
         )  # an empty part has an unknown shape
-        whole = np.empty((len(items), *filled.shape[1:]), filled.dtype)
-        for rank, part in enumerate(parts):
+        rows = np.empty((len(items), *filled.shape[1:]), filled.dtype)
+        for rank, part in enumerate(results):
             if len(part):
-                whole[rank :: self.size] = part
-        return whole
+                rows[rank :: self.size] = part
+        return rows
 
     def wait(self) -> None:
         """Wait until all processes reach this call."""

@@ -20,11 +20,11 @@ def balanced_turns(
     """
     ones = labels == 1
     rare = ones if 2 * ones.sum() <= len(labels) else ~ones
-    others = np.flatnonzero(~rare)
+    frequent = np.flatnonzero(~rare)
     variants = np.zeros(len(labels), np.int64)
-    count = max(len(others) // max(int(rare.sum()), 1), 1)
-    variants[others] = np.random.default_rng((seed, 7)).permutation(
-        np.arange(len(others)) % count
+    count = max(len(frequent) // max(int(rare.sum()), 1), 1)
+    variants[frequent] = np.random.default_rng((seed, 7)).permutation(
+        np.arange(len(frequent)) % count
     )
     return (rare if count > 1 else np.ones(len(labels), np.bool_)), variants
 

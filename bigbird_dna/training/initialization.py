@@ -122,8 +122,8 @@ class Initialization(NamedTuple):
             region = read_named_region(text)
             divided[region.contig].append(region)
         rows = {
-            str(contig): own
-            for contig, own in held_out.groupby("contig", observed=True)
+            str(contig): windows
+            for contig, windows in held_out.groupby("contig", observed=True)
         }
         trained = {*provenance.get("contigs", ())} & rows.keys()
         leaked = [contig for contig in sorted(trained) if contig not in divided]
@@ -205,20 +205,20 @@ class FinetuningTask(ModelTask[M]):
             raise ConfigError(
                 f"{start.path}: the encoder differs from the configuration's"
             )
-        trained, wanted, extend = (
+        trained, positions, extend = (
             start.config.max_length,
             encoder.max_length,
             settings.extend_positions,
         )
-        if trained != wanted:
-            if extend is None or trained > wanted:
+        if trained != positions:
+            if extend is None or trained > positions:
                 raise ConfigError(
-                    f"{start.path}: the encoder has {trained} positions, encoder.max_length is {wanted}; "
+                    f"{start.path}: the encoder has {trained} positions, encoder.max_length is {positions}; "
                     f"positions can only be increased, with {section}.extend_positions"
                 )
             extended = start.one_encoder()
-            extend_positions(extended, wanted, extend)
-            log(f"{start.path}: {trained} positions extended to {wanted} ({extend})")
+            extend_positions(extended, positions, extend)
+            log(f"{start.path}: {trained} positions extended to {positions} ({extend})")
             changed = extended.config.model_dump(
                 include={"rotary_base", "rotary_scale"}
             )
@@ -226,12 +226,12 @@ class FinetuningTask(ModelTask[M]):
         return Initialization(encoder, reader, settings, start.path, start.sha256)
 
     def adapt(self, network: nn.Module) -> Adaptation | None:
-        found = adapt(network, self.section.training)
-        if found is not None:
+        adaptation = adapt(network, self.section.training)
+        if adaptation is not None:
             log(
-                f"adapt {self.section.training.adapt}: {found.trained:,} parameters are trained"
+                f"adapt {self.section.training.adapt}: {adaptation.trained:,} parameters are trained"
             )
-        return found
+        return adaptation
 
     @property
     def encoder(self) -> EncoderConfig:
