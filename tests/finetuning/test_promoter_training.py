@@ -273,12 +273,17 @@ def pretrain(config: Path, home: Path, *settings: str) -> Path:
     return home / "pretrained"
 
 
+@pytest.fixture(scope="module")
+def pretrained(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("pretrained")
+    return pretrain(tiny_config, home, "pretraining.steps=1")
+
+
 def test_a_pretraining_that_saw_the_held_out_contigs_is_reported(
-    tiny_config: Path, tmp_path: Path
+    tiny_config: Path, pretrained: Path, tmp_path: Path
 ) -> None:
-    provenance = (
-        pretrain(tiny_config, tmp_path, "pretraining.steps=2") / "provenance.json"
-    )
+    shutil.copytree(pretrained, tmp_path / "pretrained")
+    provenance = tmp_path / "pretrained/provenance.json"
     recorded = json.loads(provenance.read_text())
     assert recorded["contigs"] == ["one"]
     assert recorded["attention_backends"] in (
@@ -298,9 +303,9 @@ def test_a_pretraining_that_saw_the_held_out_contigs_is_reported(
 
 
 def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(
-    tiny_config: Path, tmp_path: Path
+    tiny_config: Path, pretrained: Path, tmp_path: Path
 ) -> None:
-    words = ("--pretrained", pretrain(tiny_config, tmp_path, "pretraining.steps=1"))
+    words: tuple[object, ...] = ("--pretrained", pretrained)
     words += (*sets("promoters.training.steps=1"),)
     for positions, method in ((160, "null"), (100, "tile")):
         extended = f"promoters.model.extend_positions={method}"
@@ -315,26 +320,23 @@ def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(
     finetune(tiny_config, tmp_path / "model", *words, *keys)
     model = load(tmp_path / "model")
     table = model.network.state_dict()["encoder.embeddings.position.weight"]
-    before = load(tmp_path / "pretrained").network.state_dict()[
-        "encoder.embeddings.position.weight"
-    ]
+    before = load(pretrained).network.state_dict()["encoder.embeddings.position.weight"]
     assert model.config.max_length == len(table) == 160
     # One step of fine-tuning moves what it used; a window has fewer tokens than the copy's first row.
     torch.testing.assert_close(table[128:], before[:32], atol=2e-3, rtol=0)
     # A rotary one by its scale.
     rotary = "encoder.position_encoding=rotary"
-    pretrained = pretrain(tiny_config, tmp_path / "home", "pretraining.steps=1", rotary)
+    start = pretrain(tiny_config, tmp_path / "home", "pretraining.steps=1", rotary)
     keys = sets("promoters.training.steps=1", "encoder.max_length=256", rotary)
     keys += sets("promoters.model.extend_positions=interpolate")
-    finetune(tiny_config, tmp_path / "rotary", "--pretrained", pretrained, *keys)
+    finetune(tiny_config, tmp_path / "rotary", "--pretrained", start, *keys)
     assert load(tmp_path / "rotary").config.rotary_scale == 2.0
 
 
 def test_a_pretrained_encoder_reads_k_mers_as_well(
-    tiny_config: Path, tmp_path: Path
+    tiny_config: Path, pretrained: Path, tmp_path: Path
 ) -> None:
     """Before training they change nothing; an encoder with other k-mers is another one."""
-    pretrained = pretrain(tiny_config, tmp_path, "pretraining.steps=1")
     keys = sets(
         "promoters.training.steps=1", "promoters.training.optimizer.learning_rate=1e-30"
     )
@@ -352,18 +354,18 @@ def test_a_pretrained_encoder_reads_k_mers_as_well(
 # Baselines
 
 
-@pytest.mark.parametrize("baseline", PROMOTER_BASELINES)
 def test_predictions_are_the_regression_s(
-    run: Run, tiny_config: Path, model: Path, tmp_path: Path, baseline: str
+    run: Run, tiny_config: Path, model: Path, tmp_path: Path
 ) -> None:
     words = ["train baseline promoter", tiny_config, "--negative-set", "genomic"]
-    assert run(*words, "--baseline", baseline, "-o", tmp_path / "one").code == 0
+    assert run(*words, "-o", tmp_path / "all").code == 0
+    files = {path.name: path for path in (tmp_path / "all").glob("*.parquet")}
+    assert files.keys() == {*map(baseline_file, PROMOTER_BASELINES)}
+    assert run(*words, "--baseline", "k-mer", "-o", tmp_path / "one").code == 0
     (written,) = (tmp_path / "one").glob("*.parquet")
-    assert written.name == baseline_file(baseline)
-    found = pd.read_parquet(written)
-    places = [column for column in COLUMNS if column != "probability"]
+    assert files[written.name].read_bytes() == written.read_bytes()
+    columns = [column for column in COLUMNS if column != "probability"]
     of_model = pd.read_parquet(model / "predictions.parquet")
-    pd.testing.assert_frame_equal(found[places], of_model[places])
     config = load_config(tiny_config)
     data = read_windows(config.paths.windows, "genomic")
     sequences = np.array(
@@ -377,16 +379,12 @@ def test_predictions_are_the_regression_s(
         "composition": promoter_regression("composition", 4, chosen.seed),
     }
     train = (data.rows["split"] == "train").to_numpy()
-    fitted = models[baseline].fit(sequences[train].tolist(), data.labels[train])
-    assert (
-        found["probability"].to_numpy().tobytes()
-        == fitted.predict(sequences[~train].tolist()).tobytes()
-    )
-    if baseline == "k-mer":
-        assert run(*words, "-o", tmp_path / "all").code == 0
-        files = {path.name: path for path in (tmp_path / "all").glob("*.parquet")}
-        assert files.keys() == {*map(baseline_file, PROMOTER_BASELINES)}
-        assert files[written.name].read_bytes() == written.read_bytes()
+    for baseline, regression in models.items():
+        found = pd.read_parquet(files[baseline_file(baseline)])
+        pd.testing.assert_frame_equal(found[columns], of_model[columns])
+        fitted = regression.fit(sequences[train].tolist(), data.labels[train])
+        expected = fitted.predict(sequences[~train].tolist())
+        assert found["probability"].to_numpy().tobytes() == expected.tobytes(), baseline
 
 
 def test_other_baselines_and_unaligned_windows_are_refused(
