@@ -180,7 +180,7 @@ def region_windows(
             else:
                 first = (start + end - size) // 2
                 text = reference.fetch(Interval(contig, first, first + size))
-                strands: Sequence[Strand] = (
+                strands: tuple[Strand, ...] = (
                     (given_strand,) if given_strand else ("+", "-")
                 )
                 at, strand = _strongest(

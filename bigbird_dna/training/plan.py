@@ -100,11 +100,12 @@ def plan_memory(config: Config, length: int | None = None) -> Iterator[TrainingM
         section = config.pretraining
         tokens = section.sequence_tokens
         trainings.append(("pretraining", section, config.num_gpus, tokens))
-    windows = {
-        "promoters": sum(config.promoters.windows.sides) if config.has_promoters else 0,
-        "chromatin": config.has_chromatin and config.chromatin.data.window,
-        "sequences": length,
-    }
+    windows: dict[str, int | None] = {}
+    if config.has_promoters:
+        windows["promoters"] = sum(config.promoters.windows.sides)
+    if config.has_chromatin:
+        windows["chromatin"] = config.chromatin.data.window
+    windows["sequences"] = length
     for name, bases in windows.items():
         if bases:
             part = getattr(config, name)
