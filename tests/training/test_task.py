@@ -503,9 +503,10 @@ def test_what_is_not_of_the_training_stays_when_its_checkpoints_go(
 HOLD = """
 import sys, time
 from filelock import FileLock
-FileLock(sys.argv[1]).acquire()
+lock = FileLock(sys.argv[1])
+lock.acquire()
 print("held", flush=True)
-time.sleep(100)
+time.sleep(60)
 """
 
 
