@@ -273,6 +273,7 @@ def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+@pytest.mark.slow
 def test_it_needs_the_bits_that_the_source_has_and_no_fewer(
     causal: Path, tmp_path: Path
 ) -> None:
