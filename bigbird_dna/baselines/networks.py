@@ -104,7 +104,7 @@ class Network(Protocol):
 class OneHotNetwork(nn.Module):
     """A network from codes (B, L) to logits (B, T)."""
 
-    def __init__(self, inner: nn.Module, length: int) -> None:
+    def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         self.inner = inner
 
@@ -160,7 +160,7 @@ class NetworkBaseline(Training[OneHotNetwork]):
 
     def build(self) -> OneHotNetwork:
         length = self.learned.length
-        return OneHotNetwork(self.network(length, self.learned.shape[1]), length)
+        return OneHotNetwork(self.network(length, self.learned.shape[1]))
 
     def objective(self, network: OneHotNetwork, world: World) -> NetworkObjective:
         return NetworkObjective(
