@@ -16,7 +16,6 @@ from bigbird_dna.errors import UsageError, check_at_least_one, check_choice
 from bigbird_dna.explanation.mutagenesis import (
     Mutations,
     Seqlet,
-    check_views,
     find_seqlets,
     likelihood_mutations,
     noise,
@@ -150,7 +149,6 @@ def explain(
     """
     check_choice("method", method, METHODS)
     check_at_least_one({"batch_size": batch_size, "threads": threads, "flank": flank})
-    check_views(offsets, tokenizations)
     if deletions and method != METHODS[0]:
         raise UsageError("deletions: only with the method mutagenesis")
     loaded = explainable(model if isinstance(model, LoadedModel) else load(model))

@@ -78,25 +78,21 @@ def noise(values: Floats) -> Floats:
 def view_counts(
     model: LoadedModel, offsets: int | None, tokenizations: int | None
 ) -> tuple[int, int]:
-    """Return the numbers of offsets and of tokenizations, None: those of the kind of model."""
+    """Return the numbers of offsets and of tokenizations, None: those of the kind of model; `UsageError` if
+    they are out of range."""
     usual = OFFSETS, TOKENIZATIONS
     if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
         usual = OF_START_SITES
-    counts = (
-        usual[0] if offsets is None else offsets,
-        usual[1] if tokenizations is None else tokenizations,
-    )
-    check_views(*counts)
-    return counts
-
-
-def check_views(offsets: int | None, tokenizations: int | None) -> None:
-    """`UsageError` if the numbers of views are out of range."""
-    counts = [1 if count is None else count for count in (offsets, tokenizations)]
-    if min(counts) < 0 or not 1 <= sum(counts) <= MOST_VIEWS:
+    offsets = usual[0] if offsets is None else offsets
+    tokenizations = usual[1] if tokenizations is None else tokenizations
+    if (
+        min(offsets, tokenizations) < 0
+        or not 1 <= offsets + tokenizations <= MOST_VIEWS
+    ):
         raise UsageError(
-            f"offsets {counts[0]} and tokenizations {counts[1]}: their sum must be from 1 to {MOST_VIEWS}"
+            f"offsets {offsets} and tokenizations {tokenizations}: their sum must be from 1 to {MOST_VIEWS}"
         )
+    return offsets, tokenizations
 
 
 def views_of(

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ValidationError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from bigbird_dna.console import log
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.json_files import check_writable, read_mapping
-from bigbird_dna.errors import ModelError, error_text, shortened
+from bigbird_dna.errors import ModelError, shortened
 from bigbird_dna.huggingface.configuration import (
     OWN_KEY,
     OWN_TYPE,
@@ -40,7 +39,6 @@ from bigbird_dna.huggingface.model_code import (
 from bigbird_dna.huggingface.names import (
     ARCHITECTURES,
     BIGBIRD,
-    FLOATS,
     TIED,
     UNUSED_FILE,
     Architecture,
@@ -278,7 +276,7 @@ def _export_native(
     model: LoadedModel, path: Path, output: Path, license: str | None
 ) -> str:
     """Export a model as a checkpoint of HuggingFace's BigBird."""
-    remembered = _remembered(model, path)
+    remembered = model.settings.huggingface or {}
     architecture = _exported_architecture(model, remembered, path)
     values = huggingface_config(model.config, remembered.get("config"), str(path))
     if not remembered:
@@ -320,29 +318,6 @@ def _network_alone(model: LoadedModel, path: Path) -> LoadedModel:
     network.ensemble = None
     settings = settings.model_copy(update={"ensemble": False, "ensemble_kmers": 0})
     return replace(model, settings=settings)
-
-
-class _Checkpoint(BaseModel):
-    """Details of the checkpoint from which a model was imported."""
-
-    architecture: Literal[tuple(ARCHITECTURES)]  # type: ignore[valid-type]
-    config: dict[str, Any]
-    tied: dict[str, list[str]] = {}
-    unused: list[str] = []
-    dtype: Literal[tuple(map(_dtype_name, FLOATS))] = "float32"  # type: ignore[valid-type]
-
-
-def _remembered(model: LoadedModel, path: Path) -> Mapping[str, Any]:
-    """Details of the checkpoint from which the model was imported; {} if it was not imported."""
-    if not model.settings.huggingface:
-        return {}
-    try:
-        checkpoint = _Checkpoint.model_validate(model.settings.huggingface)
-    except ValidationError as error:
-        raise ModelError(
-            f"{path}/config.json: settings.huggingface: {error_text(error)}"
-        ) from None
-    return checkpoint.model_dump(exclude_unset=True)
 
 
 def _exported_architecture(

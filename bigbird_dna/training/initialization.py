@@ -14,7 +14,6 @@ from bigbird_dna.config import (
     ChromatinConfig,
     Config,
     EncoderConfig,
-    GenomeConfig,
     PromoterConfig,
     SequencesConfig,
     StartConfig,
@@ -23,7 +22,7 @@ from bigbird_dna.config import (
 from bigbird_dna.console import log
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
-from bigbird_dna.genome.assembly import SPECIES, Assembly
+from bigbird_dna.genome.assembly import SPECIES
 from bigbird_dna.genome.profile import (
     MOST_BASES,
     SAMPLED_BASES,
@@ -273,37 +272,23 @@ class GenomeTask(FinetuningTask[M]):
     def profile(
         self, groups: Iterable[Sequence[str]] = (), **regions: Sequence[str]
     ) -> TrainingProfile | None:
-        """The profile of the reference, see `genome_profile`; None if the configuration does not divide it,
-        as for a data set that was made elsewhere."""
+        """The profile of the genome's training sequence, see `training_profile`; None if the configuration does
+        not divide it, as for a data set that was made elsewhere. `regions` are those of `Splits.from_config`."""
+        genome, fetch = self.run.genome, self.reference.fetch
         try:
-            assembly = find_assembly(self.run)
-            return genome_profile(
-                self.reference, self.run.genome, assembly, groups, **regions
+            splits = Splits.from_config(
+                genome, self.reference.contigs, find_assembly(self.run), **regions
             )
         except BigBirdDnaError as error:
             log(f"the model gets no training profile: {error}")
             return None
-
-
-def genome_profile(
-    reference: Reference,
-    config: GenomeConfig,
-    assembly: Assembly,
-    groups: Iterable[Sequence[str]] = (),
-    **regions: Sequence[str],
-) -> TrainingProfile | None:
-    """The profile of a genome's training sequence, see `training_profile`; the other arguments are those of
-    `Splits.from_config`."""
-    splits = Splits.from_config(config, reference.contigs, assembly, **regions)
-    return training_profile(
-        map(reference.fetch, spaced_parts(splits.intervals("train"), SAMPLED_BASES)),
-        held_out=map(
-            reference.fetch, spaced_parts(splits.intervals("valid"), MOST_BASES)
-        ),
-        groups=groups,
-        assembly=config.title,
-        species=SPECIES.get(config.assembly),
-    )
+        return training_profile(
+            map(fetch, spaced_parts(splits.intervals("train"), SAMPLED_BASES)),
+            held_out=map(fetch, spaced_parts(splits.intervals("valid"), MOST_BASES)),
+            groups=groups,
+            assembly=genome.title,
+            species=SPECIES.get(genome.assembly),
+        )
 
 
 def load_start(path: Path) -> LoadedModel:

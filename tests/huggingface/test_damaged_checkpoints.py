@@ -246,29 +246,6 @@ def test_files_that_are_cut_off_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        lambda v: v.update(architecture=["BigBirdModel"]),
-        lambda v: v.update(dtype="nn"),
-        lambda v: v.update(config=[]),
-        lambda v: v.pop("config"),
-    ],
-)
-def test_what_a_model_remembers_is_checked_when_it_is_exported(
-    checkpoint: Path, tmp_path: Path, change: Change
-) -> None:
-    import_huggingface(checkpoint, tmp_path / "ours")
-    path = tmp_path / "ours/config.json"
-    values = json.loads(path.read_text())
-    change(values["settings"]["huggingface"])
-    path.write_text(json.dumps(values))
-    (tmp_path / "ours/provenance.json").unlink()  # its checksums would tell
-    with fails(ModelError):
-        export_huggingface(tmp_path / "ours", tmp_path / "back")
-    assert not (tmp_path / "back").exists()
-
-
-@pytest.mark.parametrize(
     "content", ["[]", '{"contigs": 5}', '{"contigs": [[1]]}', '{"a": NaN}', '"\\ud800"']
 )
 def test_damaged_provenance_is_refused(tmp_path: Path, content: str) -> None:
