@@ -167,13 +167,13 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
     def _both_strands(self) -> bool:
         return self.both_strands or self.run.sequences.both_strands
 
-    def own_tokenizer(self) -> Tokenizer:
+    def new_tokenizer(self) -> Tokenizer:
         """The given tokenizer, or one trained on the training sequences, of both strands in turn."""
         if self.tokenizer_path is not None:
-            return super().own_tokenizer()
+            return super().new_tokenizer()
         return tokenizer_of(self._texts(self.sequences.rows("train")), self.run.tokens)
 
-    def wanted_encoder(self, start: LoadedModel | None) -> EncoderConfig:
+    def configured_encoder(self, start: LoadedModel | None) -> EncoderConfig:
         """The configured encoder, or that of the pretrained model, which may be extended."""
         configured = self.run.encoder
         if start is None:

@@ -17,8 +17,8 @@ from bigbird_dna.model.settings import Settings
 
 Compatibility = Literal["huggingface", "none"]
 MODEL_TYPE, MODERN_TYPE = "big_bird", "modernbert"
-OWN_TYPE = "bigbird_dna"  # of checkpoints with model code, see `model_code`
-OWN_KEY = "bigbird_dna"  # key of an exported config.json: the model's own settings
+PACKAGE_TYPE = "bigbird_dna"  # of checkpoints with model code, see `model_code`
+PACKAGE_KEY = "bigbird_dna"  # key of an exported config.json: the model's own settings
 
 Fields = tuple[tuple[str, str, Any], ...]
 # This package's field, HuggingFace's key, and the default for a missing key.
@@ -72,14 +72,14 @@ class NoNativeClass(ModelError):
     """HuggingFace's library has no class for a model."""
 
 
-def own_description(
+def package_description(
     values: Mapping[str, Any], source: str
 ) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
     """Encoder, task and tokenizer in the `config.json` of a checkpoint with model code."""
-    description = values.get(OWN_KEY)
+    description = values.get(PACKAGE_KEY)
     if not isinstance(description, dict):
-        raise ModelError(f"{source}: {OWN_KEY}: missing, or not a JSON object")
-    return parse_description(description, f"{source}: {OWN_KEY}")
+        raise ModelError(f"{source}: {PACKAGE_KEY}: missing, or not a JSON object")
+    return parse_description(description, f"{source}: {PACKAGE_KEY}")
 
 
 def encoder_config(
@@ -90,8 +90,8 @@ def encoder_config(
     With `compatibility` "huggingface", block-sparse attention is computed as in HuggingFace's evaluation;
     with "none", random blocks are drawn as in the paper. `ModelError` names `source` and an unsupported key.
     """
-    if values.get("model_type") == OWN_TYPE:
-        return own_description(values, source)[0]
+    if values.get("model_type") == PACKAGE_TYPE:
+        return package_description(values, source)[0]
     if values.get("model_type") == MODERN_TYPE:
         return _modern_config(values, source)
     if values.get("model_type") != MODEL_TYPE:
@@ -108,7 +108,10 @@ def encoder_config(
             f"{source}: position_embedding_type {_quoted(position)} is not supported"
         )
     fields = {field: values.get(key, default) for field, key, default in _FIELDS}
-    if isinstance(exported := values.get(OWN_KEY), dict) and "random_seed" in exported:
+    if (
+        isinstance(exported := values.get(PACKAGE_KEY), dict)
+        and "random_seed" in exported
+    ):
         fields["random_seed"] = exported["random_seed"]
     fields["attention"] = _translated(
         fields["attention"], _ATTENTIONS, "attention_type", source

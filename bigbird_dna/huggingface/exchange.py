@@ -22,8 +22,8 @@ from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.json_files import check_writable, read_mapping
 from bigbird_dna.errors import ModelError, shortened
 from bigbird_dna.huggingface.configuration import (
-    OWN_KEY,
-    OWN_TYPE,
+    PACKAGE_KEY,
+    PACKAGE_TYPE,
     Compatibility,
     NoNativeClass,
     encoder_config,
@@ -84,18 +84,18 @@ def import_huggingface(
     )
     path = directory / "config.json"
     values = _description(path)
-    if values.get("model_type") == OWN_TYPE:
+    if values.get("model_type") == PACKAGE_TYPE:
         return import_with_code(directory, values, output, tokenizer)
     config = encoder_config(values, compatibility, str(path))
     architecture = _architecture(values, path)
-    own_tokenizer = find_tokenizer(directory, config.vocabulary, tokenizer)
+    loaded_tokenizer = find_tokenizer(directory, config.vocabulary, tokenizer)
     tensors = {
         name: tensor
         for name, tensor in split_tensors(read_tensors(directory)).items()
         if not is_buffer(name)
     }
     tied = join_tied(tensors, TIED, directory)
-    settings = _head(architecture, values, own_tokenizer, tensors, path)
+    settings = _head(architecture, values, loaded_tokenizer, tensors, path)
     named = partial(huggingface_name, architecture=architecture)
     network = load_network(
         tensors,
@@ -121,8 +121,8 @@ def import_huggingface(
             "dtype": _dtype_name(dtypes.pop() if len(dtypes) == 1 else torch.float32),
         }
         settings = settings.model_copy(update={"huggingface": checkpoint})
-    settings = labeled_settings(settings, values, own_tokenizer)
-    model = make_model(network, own_tokenizer, config, settings, output)
+    settings = labeled_settings(settings, values, loaded_tokenizer)
+    model = make_model(network, loaded_tokenizer, config, settings, output)
     provenance = {
         "imported_from": directory.name,
         "compatibility": config.compatibility,
@@ -186,7 +186,7 @@ def _head(
     elif architecture.task == "classification":
         settings |= {**_labels(values, tensors, path), "pooling": "cls"}
     task = architecture.task
-    exported = values.get(OWN_KEY)
+    exported = values.get(PACKAGE_KEY)
     try:
         if (
             isinstance(exported, dict)
@@ -198,7 +198,7 @@ def _head(
         return SETTINGS[task].model_validate(settings)
     except (KeyError, TypeError, ValueError) as error:
         reason = shortened(" ".join(repr(error).split()), 200)
-        raise ModelError(f"{path}: {OWN_KEY}: damaged: {reason}") from None
+        raise ModelError(f"{path}: {PACKAGE_KEY}: damaged: {reason}") from None
 
 
 def _labels(
@@ -282,7 +282,7 @@ def _export_native(
     if not remembered:
         description = {"task": model.task, "settings": model.settings.as_json()}
         values |= head_values(model) | {
-            OWN_KEY: description | {"random_seed": model.config.random_seed}
+            PACKAGE_KEY: description | {"random_seed": model.config.random_seed}
         }
     values["architectures"] = [architecture.name]
     check_writable(values, path / "config.json")

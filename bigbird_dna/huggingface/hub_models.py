@@ -33,7 +33,7 @@ from transformers.modeling_outputs import (
 from transformers.utils import cached_file, can_return_tuple
 
 from bigbird_dna.errors import ModelError, UsageError
-from bigbird_dna.huggingface.configuration import OWN_TYPE, own_description
+from bigbird_dna.huggingface.configuration import PACKAGE_TYPE, package_description
 from bigbird_dna.huggingface.model_code import label_names, tokenizer_name
 from bigbird_dna.model.attention_maps import layer_weights
 from bigbird_dna.model.base_positions import BaseBatch
@@ -69,7 +69,7 @@ _OF_FILES = (
 class HubModelConfig(PreTrainedConfig):  # type: ignore[misc]
     """Configuration of a checkpoint; the key `bigbird_dna` describes the model, see `model_code`."""
 
-    model_type = OWN_TYPE
+    model_type = PACKAGE_TYPE
     bigbird_dna: dict[str, Any] | None = None
 
 
@@ -93,7 +93,7 @@ class TokenRows(NamedTuple):
         )
         return values.gather(1, positions.expand_as(values))
 
-    def own(self) -> list[npt.NDArray[np.integer]]:
+    def inner(self) -> list[npt.NDArray[np.integer]]:
         """The tokens of each row between its first and its last, without padding."""
         rows = zip(self.ids.cpu().numpy(), self.lengths.tolist(), strict=True)
         return [row[1 : length - 1] for row, length in rows]
@@ -164,7 +164,7 @@ class HubModel(PreTrainedModel):  # type: ignore[misc]
     def __init__(self, config: HubModelConfig) -> None:
         super().__init__(config)
         self._loaded: LoadedModel | None = None
-        self.encoder_config, settings, _ = own_description(
+        self.encoder_config, settings, _ = package_description(
             config.to_dict(), "config.json"
         )
         self.settings = self.fitted(settings)
@@ -555,7 +555,7 @@ class HubClassifier(HubModel):
         bins = np.broadcast_to(centered_bins(window, size, count), (len(sizes), count))
         placed = place_bins(
             self.loaded.tokenizer,
-            rows.own(),
+            rows.inner(),
             sizes,
             bins,
             size,
@@ -567,7 +567,7 @@ class HubClassifier(HubModel):
         """The bases of each row; `UsageError` unless they are a window."""
         tokenizer = self.loaded.tokenizer
         lengths, texts = tokenizer.piece_lengths, []
-        for number, row in enumerate(rows.own()):
+        for number, row in enumerate(rows.inner()):
             texts.append(
                 "".join(
                     tokenizer.letters[token].ljust(lengths[token], "N") for token in row

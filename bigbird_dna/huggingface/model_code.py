@@ -25,14 +25,18 @@ from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import atomic_directory
 from bigbird_dna.disk.json_files import check_writable
 from bigbird_dna.errors import ModelError, shortened
-from bigbird_dna.huggingface.configuration import OWN_KEY, OWN_TYPE, own_description
+from bigbird_dna.huggingface.configuration import (
+    PACKAGE_KEY,
+    PACKAGE_TYPE,
+    package_description,
+)
 from bigbird_dna.huggingface.hub_card import README, hub_card
 from bigbird_dna.huggingface.names import load_network
 from bigbird_dna.huggingface.tensors import read_tensors
 from bigbird_dna.huggingface.tokenizer_files import (
     ORIGINAL_FILES,
     find_tokenizer,
-    own_tokenizer_name,
+    original_file_name,
     write_tokenizer,
 )
 from bigbird_dna.model.directory import (
@@ -80,10 +84,10 @@ def export_with_code(
     classes = [_CLASSES[name] for name in _auto_classes(model)]
     package = {
         "version": version("bigbird-dna"),
-        TOKENIZER_KEY: own_tokenizer_name(model.tokenizer),
+        TOKENIZER_KEY: original_file_name(model.tokenizer),
     }
     values = {
-        "model_type": OWN_TYPE,
+        "model_type": PACKAGE_TYPE,
         "architectures": classes[:1],
         "auto_map": {
             "AutoConfig": f"{Path(CODE_FILE).stem}.BigBirdDnaConfig",
@@ -99,7 +103,7 @@ def export_with_code(
         "num_attention_heads": config.heads,
         "max_position_embeddings": config.max_length,
         **head_values(model),
-        OWN_KEY: describe(model) | package,
+        PACKAGE_KEY: describe(model) | package,
     }
     check_writable(values, (model.path or output) / "config.json")
     state = model.network.state_dict()
@@ -260,18 +264,20 @@ def import_with_code(
     `values` are its `config.json`. `ModelError` as in `import_huggingface`.
     """
     path = directory / "config.json"
-    config, settings, description = own_description(values, str(path))
+    config, settings, description = package_description(values, str(path))
     if isinstance(settings, OtherSettings):
         raise ModelError(f"{path}: {settings.task} models cannot be imported")
-    name = "" if tokenizer is not None else tokenizer_name(values[OWN_KEY], str(path))
+    name = (
+        "" if tokenizer is not None else tokenizer_name(values[PACKAGE_KEY], str(path))
+    )
     if tokenizer is not None:
-        own_tokenizer = find_tokenizer(directory, config.vocabulary, tokenizer)
+        loaded_tokenizer = find_tokenizer(directory, config.vocabulary, tokenizer)
     elif not (directory / name).is_file():
         raise ModelError(
             f"{directory}: tokenizer missing ({name}); give one with --tokenizer"
         )
     else:
-        own_tokenizer = described_tokenizer(directory / name, config, description)
+        loaded_tokenizer = described_tokenizer(directory / name, config, description)
     network = load_network(
         read_tensors(directory),
         lambda: build_network(config, settings),
@@ -281,7 +287,7 @@ def import_with_code(
         "the model",
         directory,
     )
-    settings = labeled_settings(settings, values, own_tokenizer)
-    model = make_model(network, own_tokenizer, config, settings, output)
+    settings = labeled_settings(settings, values, loaded_tokenizer)
+    model = make_model(network, loaded_tokenizer, config, settings, output)
     save(output, model, {"imported_from": directory.name}, {}, {})
     return model

@@ -17,12 +17,12 @@ from bigbird_dna.tokens.dna import SPECIAL_PIECES, DnaTokenizer
 from bigbird_dna.tokens.interface import BASES, Specials, Tokenizer, read_content
 from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer
 
-OWN_FILE = (
+PACKAGE_FILE = (
     "bigbird_dna.model"  # the original DnaTokenizer file next to its tokenizer.json
 )
 _TEXT_FILE = "spiece.model"
-ORIGINAL_FILES = (OWN_FILE, "tokenizer.json", _TEXT_FILE)
-"""Names that `own_tokenizer_name` returns."""
+ORIGINAL_FILES = (PACKAGE_FILE, "tokenizer.json", _TEXT_FILE)
+"""Names that `original_file_name` returns."""
 _SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")
 
 
@@ -35,7 +35,7 @@ def find_tokenizer(
     none is found, or its ids exceed the model's vocabulary.
     """
     names = special_names(directory)
-    original = directory / OWN_FILE
+    original = directory / PACKAGE_FILE
     if file is not None:
         return _open(file, vocabulary, names)
     if original.is_file():
@@ -64,17 +64,17 @@ def special_names(directory: Path) -> dict[str, str]:
     return names
 
 
-def own_tokenizer_name(tokenizer: Tokenizer) -> str:
+def original_file_name(tokenizer: Tokenizer) -> str:
     """Name of the file in which `write_tokenizer` stores the tokenizer's original file."""
     if isinstance(tokenizer, TextTokenizer):
         return _TEXT_FILE
-    return OWN_FILE if isinstance(tokenizer, DnaTokenizer) else "tokenizer.json"
+    return PACKAGE_FILE if isinstance(tokenizer, DnaTokenizer) else "tokenizer.json"
 
 
 def write_tokenizer(tokenizer: Tokenizer, directory: Path, positions: int) -> None:
     """Write the files from which `AutoTokenizer` creates the same tokenizer; `positions` in tokens."""
     settings: dict[str, Any] = {"model_max_length": positions}
-    tokenizer.save(directory / own_tokenizer_name(tokenizer))
+    tokenizer.save(directory / original_file_name(tokenizer))
     if isinstance(tokenizer, TextTokenizer):
         settings["tokenizer_class"] = "BigBirdTokenizer"
     else:

@@ -167,12 +167,12 @@ class FinetuningTask(ModelTask[M]):
             path for path in (self.tokenizer_path, self.pretrained) if path is not None
         ]
 
-    def own_tokenizer(self) -> Tokenizer:
+    def new_tokenizer(self) -> Tokenizer:
         """The tokenizer of a model that is randomly initialized."""
         assert self.tokenizer_path is not None
         return load_tokenizer(self.tokenizer_path)
 
-    def wanted_encoder(self, start: LoadedModel | None) -> EncoderConfig:
+    def configured_encoder(self, start: LoadedModel | None) -> EncoderConfig:
         """The configuration of the encoder, given the pretrained model."""
         return self.run.encoder
 
@@ -193,8 +193,8 @@ class FinetuningTask(ModelTask[M]):
         start = (
             None if random or self.pretrained is None else load_start(self.pretrained)
         )
-        reader = start.tokenizer if start else self.own_tokenizer()
-        encoder = encoder_for(self.wanted_encoder(start), reader)
+        reader = start.tokenizer if start else self.new_tokenizer()
+        encoder = encoder_for(self.configured_encoder(start), reader)
         if settings.dropout is not None:
             encoder = encoder.model_copy(update={"dropout": settings.dropout})
         if start is None:
