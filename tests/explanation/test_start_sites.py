@@ -100,7 +100,7 @@ def test_the_strongest_start_site_of_a_region_is_explained(
         (one,) = targets(model, home, f"a\t{start}\t{end}\tx\t0\t{given}\n")
         assert (one.site, one.strand) == max(sites, key=lambda site: sites[site])
         assert one.window == around(one.site, one.strand)
-        assert sorted(map(one.position, range(len(one.bases)))) == [*range(start, end)]
+        assert sorted(one.positions) == [*range(start, end)]
 
 
 def test_sequences_are_padded_around_their_strongest_start_site(

@@ -553,7 +553,7 @@ def test_weights_are_not_negative_and_useful_members_are_used(seed: int) -> None
         name: auroc(labels[:, 0], score[:, 0]).value for name, score in areas.items()
     }
     measured = found.measured({"a": good, "b": noise}, total, labels, "binary")
-    assert measured.valid_auroc == pytest.approx(expected)
+    assert measured.metrics["valid_auroc"] == pytest.approx(expected)
     swapped = fit_members({"a": noise, "b": good}, labels).weights
     assert swapped["b"] == pytest.approx(weights["a"], rel=1e-3)
     assert swapped["a"] == pytest.approx(weights["b"], abs=1e-3)
