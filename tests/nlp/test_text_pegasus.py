@@ -9,11 +9,8 @@ import torch
 
 from bigbird_dna.errors import ModelError
 from bigbird_dna.papers.nlp.config import SearchConfig, SpecialIds
-from bigbird_dna.papers.nlp.summarizer import (
-    generate_summaries,
-    open_pegasus,
-    pegasus_positions,
-)
+from bigbird_dna.papers.nlp.generation import generate_summaries
+from bigbird_dna.papers.nlp.summarizer import open_pegasus, pegasus_positions
 from tests.golden.messages import fails
 from tests.toys import update_json
 

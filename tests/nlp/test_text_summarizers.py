@@ -14,15 +14,14 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.encoder import Layer
 from bigbird_dna.papers.nlp.config import DecoderShape, SearchConfig, SpecialIds
+from bigbird_dna.papers.nlp.generation import generate_summaries, summarize
 from bigbird_dna.papers.nlp.summarizer import (
     Memory,
     PegasusSummarizer,
     SharedSummarizer,
     Summarizer,
-    generate_summaries,
     match_tokens,
     split_heads,
-    summarize,
 )
 from tests.golden.messages import fails
 

@@ -50,7 +50,6 @@ from bigbird_dna.papers.nlp.summarizer import (
     is_pegasus,
     match_tokens,
     open_pegasus,
-    summarize,
 )
 from bigbird_dna.papers.nlp.task import Lines, Metrics, RecordsObjective, TextTask
 from bigbird_dna.tokens.interface import Tokenizer
@@ -348,6 +347,8 @@ class Summarization(TextTask):
     def predictions(
         self, model: Any, records: Any, source: Path, device: Any, batch_size: int
     ) -> Lines:
+        from bigbird_dna.papers.nlp.generation import summarize
+
         section, settings = self.section, model.settings
         self.check_positions(model.config.max_length)
         reader = SummaryReader(

@@ -1,4 +1,4 @@
-"""Summarization networks, their settings, and the search for summaries by transformers' `generate`.
+"""Summarization networks, their settings, and the import of checkpoints of BigBird-Pegasus.
 
 Base form: the decoder uses the encoder's weights, except for its cross-attention. After Rothe et al. 2020
 (arXiv 1907.12461), as in the paper's App. E.5 for the base size.
@@ -11,34 +11,21 @@ tokens of a summary, V vocabulary, D hidden width, H heads, K head width.
 """
 
 import math
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import (
-    BigBirdPegasusForConditionalGeneration,
-    GenerationConfig,
-    GenerationMixin,
-    PretrainedConfig,
-)
-from transformers import PreTrainedModel as TransformersModel
-from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ConfigError, ModelError, first_fault
 from bigbird_dna.huggingface.configuration import Compatibility, encoder_config
 from bigbird_dna.huggingface.tokenizer_files import special_names
-from bigbird_dna.model.batching import LONG
 from bigbird_dna.model.directory import make_model
 from bigbird_dna.model.encoder import Encoder, Layer
-from bigbird_dna.model.inference import prepared
 from bigbird_dna.model.input_embeddings import Rotation, initialize, rotate, table_rows
 from bigbird_dna.model.kernels import ACTIVATIONS, Dropout
 from bigbird_dna.model.model import LoadedModel
@@ -46,7 +33,6 @@ from bigbird_dna.model.settings import OtherSettings, Task, register_settings
 from bigbird_dna.model.weights import shapes_only
 from bigbird_dna.papers.nlp.config import (
     DecoderShape,
-    SearchConfig,
     SpecialIds,
     SummaryForm,
 )
@@ -389,93 +375,6 @@ def match_tokens(network: Summarizer) -> None:
             cross.output.weight.copy_(rotation.T)
 
 
-class DecoderOfDocuments(TransformersModel, GenerationMixin):  # type: ignore[misc]
-    """The decoder with documents to summarize, as a decoder-only language model of transformers.
-
-    The documents' keys and values are not among the inputs, so `generate` does not copy them for each beam.
-    """
-
-    def __init__(self, network: Summarizer, memory: Memory) -> None:
-        sizes = {"num_hidden_layers": len(memory.layers)}
-        super().__init__(
-            PretrainedConfig(vocab_size=network.config.vocabulary, **sizes)
-        )
-        self.network, self.documents = network, memory
-
-    def forward(
-        self, input_ids: Tensor, past_key_values: Any = None, **_: Any
-    ) -> CausalLMOutputWithPast:
-        logits = self.network.decode(input_ids, self.documents, past_key_values)
-        return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
-
-
-@torch.inference_mode()
-def generate_summaries(
-    network: Summarizer,
-    hidden: Tensor,
-    lengths: Tensor | None,
-    search: SearchConfig,
-    special: SpecialIds,
-) -> list[list[int]]:
-    """Return the summary of each document, as token ids without the start; finished summaries end with `end`.
-
-    `hidden` is the output of the network's encoder (B, L, D), `lengths` are the documents' true lengths (B,);
-    None: no padding.
-    """
-    beams: dict[str, Any] = {}
-    if search.beams > 1:
-        beams["length_penalty"] = search.length_penalty
-        beams["early_stopping"] = search.early_stopping
-    settings = GenerationConfig(
-        num_beams=search.beams,
-        do_sample=False,
-        min_length=search.min_length,
-        max_length=search.max_length,
-        no_repeat_ngram_size=search.no_repeat,
-        bos_token_id=special.start,
-        eos_token_id=special.end,
-        pad_token_id=special.pad,
-        forced_bos_token_id=special.forced_first,
-        forced_eos_token_id=special.forced_last,
-        **beams,
-    )
-    start = torch.full((len(hidden), 1), special.start, device=hidden.device)
-    decoder = DecoderOfDocuments(network, network.memory(hidden, lengths))
-    rows = decoder.generate(
-        start, generation_config=settings, attention_mask=torch.ones_like(start)
-    )
-    summaries = [row[1:].tolist() for row in rows]
-    return [
-        ids[: ids.index(special.end) + 1] if special.end in ids else ids
-        for ids in summaries
-    ]
-
-
-def summarize(
-    network: Summarizer,
-    documents: Sequence[NDArray[np.int32]],
-    search: SearchConfig,
-    special: SpecialIds,
-    device: torch.device,
-    batch_size: int,
-) -> Iterator[list[int]]:
-    """Yield the token ids of each document's summary, in order.
-
-    Every document is encoded separately. On a CPU, its summary is also searched separately, so that no bit
-    depends on other documents; on other devices, `batch_size` documents are searched together.
-    """
-    together = 1 if device.type == "cpu" else batch_size
-    with prepared(network, LONG), torch.inference_mode():
-        for start in range(0, len(documents), together):
-            encoded = []
-            for ids in documents[start : start + together]:
-                row = torch.from_numpy(ids).long().to(device)
-                encoded.append(network.encode(row[None])[0])
-            lengths = torch.tensor([len(row) for row in encoded])
-            hidden = nn.utils.rnn.pad_sequence(encoded, batch_first=True)
-            yield from generate_summaries(network, hidden, lengths, search, special)
-
-
 MODEL_TYPE = "bigbird_pegasus"
 LAYER_NORM_EPSILON = 1e-5  # not in config.json: default of the library
 PEGASUS_OFFSET = 103
@@ -537,6 +436,8 @@ def open_pegasus(
     mode, with equal logits; with `none`, it has the paper's pattern with random blocks. `ModelError` if the
     checkpoint is incomplete, or if its configuration does not fit its weights or is not supported.
     """
+    from transformers import BigBirdPegasusForConditionalGeneration
+
     loaded = load_checkpoint(BigBirdPegasusForConditionalGeneration, directory)
     if loaded.lm_head.weight is not loaded.model.shared.weight:
         raise ModelError(f"{directory}: weights of the logits are not the embeddings'")
