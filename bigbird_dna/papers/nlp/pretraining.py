@@ -56,9 +56,9 @@ def tokenize_records(path: Path, tokenizer: Tokenizer) -> TextTokens:
     """
     tokens, widths, texts = [], [], []
     for record in progress(read_records(path, TextRecord), "tokens of documents", None):
-        pieces = tokenizer.text_pieces(record.text)
-        tokens.append(pieces.ids.astype(np.uint32))
-        widths.append(token_widths(pieces, len(record.text)))
+        encoded = tokenizer.text_pieces(record.text)
+        tokens.append(encoded.ids.astype(np.uint32))
+        widths.append(token_widths(encoded, len(record.text)))
         texts.append(record.text)
     bounds = np.cumsum([0, *(len(ids) for ids in tokens)])
     if not bounds[-1]:
@@ -68,15 +68,15 @@ def tokenize_records(path: Path, tokenizer: Tokenizer) -> TextTokens:
     )
 
 
-def token_widths(pieces: TextPieces, length: int) -> NDArray[np.int64]:
+def token_widths(encoded: TextPieces, length: int) -> NDArray[np.int64]:
     """Return the number of characters that each token adds (n,); their sum is the text's `length`.
 
     White space dropped by a tokenizer is counted with the next token, or with the last token at the end. A
     character of several tokens is counted with the first.
     """
-    if not len(pieces.ends):
+    if not len(encoded.ends):
         return np.zeros(0, np.int64)
-    ends = np.maximum.accumulate(pieces.ends.astype(np.int64))
+    ends = np.maximum.accumulate(encoded.ends.astype(np.int64))
     ends[-1] = length
     return np.diff(ends, prepend=0)
 

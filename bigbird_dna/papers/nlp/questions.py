@@ -288,22 +288,22 @@ class AnswerReader:
             record, texts, *self._header(record), *np.concatenate(columns, axis=1)
         )
 
-    def _pieces(self, text: str) -> TextPieces:
+    def _encode(self, text: str) -> TextPieces:
         """Tokenize a text that begins with a word; a space is prepended, because tokenizers depend on it."""
         return self.tokenizer.text_pieces(text if text[:1].isspace() else " " + text)
 
     def _header(self, record: QuestionRecord) -> tuple[Ids, list[Ids]]:
-        question = self._pieces(record.question).ids[: self.settings.question_tokens]
+        question = self._encode(record.question).ids[: self.settings.question_tokens]
         candidates = []
         if self.settings.form == "wikihop":
             for text in record.candidates:
-                candidates.append(self._pieces(text).ids[:CANDIDATE_TOKENS])
+                candidates.append(self._encode(text).ids[:CANDIDATE_TOKENS])
         return question, candidates
 
     def _columns(self, text: str, number: int, sentence_ends: Column | None) -> Column:
         """Return the columns (7, n) of the tokens of a paragraph's text, or of its title (no sentences)."""
         shift = 0 if text[:1].isspace() else 1
-        ids, starts, ends = self._pieces(text)
+        ids, starts, ends = self._encode(text)
         starts = np.clip(starts - shift, 0, len(text))
         ends = np.clip(ends - shift, 0, len(text))
         space = np.array([letter.isspace() for letter in text], bool)
@@ -628,11 +628,11 @@ def find_answers(
         words = tuple(word for word, _, _ in _words(answer))
         if words and len(words) <= most_words:
             sought.setdefault(words[0], set()).add(words)
-    found = _words(text)
+    text_words = _words(text)
     ranges = set()
-    for number, (word, start, _) in enumerate(found):
+    for number, (word, start, _) in enumerate(text_words):
         for words in sought.get(word, ()):
-            match = found[number : number + len(words)]
+            match = text_words[number : number + len(words)]
             if tuple(other for other, _, _ in match) == words:
                 ranges.add((start, match[-1][2]))
     return sorted(ranges)
