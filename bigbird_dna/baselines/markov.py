@@ -65,8 +65,6 @@ class Markov:
     ) -> None:
         self.order, self.both_strands = order, both_strands
         self.strengths: list[float] = []  # a_0 to a_order, once chosen
-        # Bits per base by order, on the data for choosing strengths.
-        self.validation: list[float] = []
         self.tables: list[Floats32] = []  # P_k, (4 ** k, 4), by k
         self._counts: list[Words] = []
 
@@ -95,7 +93,6 @@ class Markov:
         ending, known = np.concatenate(words), np.concatenate(runs)
         probabilities = np.full(len(ending), 0.25)
         strengths = []
-        self.validation = []
         for order, counts in enumerate(self._counts):
             rows = np.flatnonzero(known > order)
             word = ending[rows] & (4 ** (order + 1) - 1)
@@ -105,7 +102,6 @@ class Markov:
             strength = _best_strength(count, total, lower)
             probabilities[rows] = (count + strength * lower) / (total + strength)
             strengths.append(strength)
-            self.validation.append(float(-np.log2(probabilities).mean()))
         return self.smooth(strengths)
 
     def smooth(self, strengths: Sequence[float]) -> Self:

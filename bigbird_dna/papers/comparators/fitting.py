@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.baselines.dyads import TrackWords
 from bigbird_dna.baselines.networks import DrawnTexts, NetworkSettings
 from bigbird_dna.baselines.promoters import promoter_regression
 from bigbird_dna.baselines.windows import LabeledWindows, TextWindows, blocks
@@ -269,10 +268,9 @@ def fit_tracks(
         case "gkm-svm":
             comparator = GkmSvm(both_strands=True, seed=seed)
         case "k-mers":
-            comparator = TrackKmers(TrackWords(kmer, 0, sizes))
+            comparator = TrackKmers(kmer, 0, sizes)
         case "dyads":
-            dyads = evaluation.baseline_dyads
-            comparator = TrackKmers(TrackWords(kmer, dyads, sizes))
+            comparator = TrackKmers(kmer, evaluation.baseline_dyads, sizes)
         case "motifs":
             factors = [track.target or track.name for track in bins.tracks]
             comparator = make_scan(factors, data / "tracks.tsv", motifs, taxon)

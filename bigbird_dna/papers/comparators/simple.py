@@ -93,25 +93,14 @@ class GcContent(Comparator):
         return {"bases": list(self.sizes)}
 
 
-class TrackKmers(Comparator):
+class TrackKmers(TrackWords, Comparator):
     """Regressions on k-mers, counted on both strands together, and on dyads."""
 
-    def __init__(self, words: TrackWords) -> None:
-        self.words = words
-
-    def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
-        self.words.fit(learned, held_out)
-        return self
-
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        return probabilities(self.words.log_odds(sequences)[1])
+        return probabilities(self.log_odds(sequences)[1])
 
     def chosen(self) -> dict[str, Any]:
-        return {
-            "k": self.words.k,
-            "dyads": self.words.each,
-            "bases": list(self.words.sizes),
-        }
+        return {"k": self.k, "dyads": self.each, "bases": list(self.sizes)}
 
 
 class PromoterLogistic(Comparator):

@@ -199,6 +199,24 @@ def interval_dots(
     axis.set_ylim(len(figures) - 0.4, -0.6)
 
 
+def start_intervals(
+    axis: Axes, start: str, x: Any, value: Any, low: Any, high: Any
+) -> None:
+    """Plot values with intervals over `x`, in the style of initial weights, joined by a line."""
+    label, color, marker = STARTS[start]
+    axis.errorbar(
+        x,
+        value,
+        yerr=[value - low, high - value],
+        color=color,
+        marker=marker,
+        markersize=5,
+        capsize=2,
+        elinewidth=1,
+        label=label,
+    )
+
+
 @contextmanager
 def panel_grid(
     count: int, width: float, height: float

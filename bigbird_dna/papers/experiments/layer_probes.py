@@ -30,7 +30,7 @@ from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import UNDEFINED, auroc, auroc_difference
 from bigbird_dna.papers.experiments.arms import Arm, reference_of, training_inputs
-from bigbird_dna.papers.experiments.comparing import STARTS
+from bigbird_dna.papers.experiments.comparing import start_intervals
 from bigbird_dna.reporting.result import GRAY, PALE, interval, panels, save_figure
 
 Array = NDArray[Any]
@@ -171,20 +171,9 @@ def probe_figure(table: pd.DataFrame, path: Path) -> None:
             axis.axhspan(low, high, color=PALE, alpha=0.5, linewidth=0)
             axis.axhline(value, color=GRAY, linestyle=(0, (5, 2)), label=text)
         for shift, weights in ((-0.06, PRETRAINED), (0.06, RANDOM)):
-            label, color, marker = STARTS[weights]
             rows = table[table["weights"] == weights]
-            value, low, high = rows[ends].to_numpy(dtype=float).T
-            axis.errorbar(
-                rows["layer"].to_numpy(dtype=float) + shift,
-                value,
-                yerr=[value - low, high - value],
-                color=color,
-                marker=marker,
-                markersize=5,
-                capsize=2,
-                elinewidth=1,
-                label=label,
-            )
+            x = rows["layer"].to_numpy(dtype=float) + shift
+            start_intervals(axis, weights, x, *rows[ends].to_numpy(dtype=float).T)
         axis.set(
             xlabel="layer (0: embeddings)",
             ylabel="AUROC, test",

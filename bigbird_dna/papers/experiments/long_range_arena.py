@@ -23,22 +23,6 @@ COLUMNS = Schema.of(
     "text task attention; optional seeds; estimate accuracy; metric seed_spread baseline",
     "text baseline_name; metric most_frequent; optional test_sequences parameters steps; text source",
 )
-# Keys of a classifier's metrics, and of `result.json` in its directory.
-RESULT = {
-    "task": str,
-    "attention": str,
-    "seed": int,
-    "accuracy": float,
-    "accuracy_low": float,
-    "accuracy_high": float,
-    "baseline": float,
-    "baseline_name": str,
-    "most_frequent": float,
-    "test_sequences": int,
-    "parameters": int,
-    "steps": int,
-    "data": dict,
-}
 PUBLISHED = {"Transformer": 0.5787, "BigBird": 0.5759, "Combiner-Fixed": 0.5834}
 SOURCE = "published (Ren et al. 2021): mean of all five tasks, not comparable with a single task"
 

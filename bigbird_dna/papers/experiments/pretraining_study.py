@@ -37,6 +37,7 @@ from bigbird_dna.papers.experiments.comparing import (
     compare_arms,
     mean_curve,
     median_aurocs,
+    start_intervals,
     track_aurocs,
     training_seconds,
     validation_curves,
@@ -242,21 +243,11 @@ def share_figure(table: pd.DataFrame, path: Path) -> None:
             rows = table[table["task"] == task]
             starts = [start for start in STARTS if start in set(rows["start"])]
             for number, start in enumerate(starts):
-                label, color, marker = STARTS[start]
                 own = rows[rows["start"] == start]
-                low, high = own["auroc"] - own["auroc_min"], own["auroc_max"]
-                axis.errorbar(
-                    # Intervals of different initializations stand side by side.
-                    own["share"] * (1 + 0.03 * (number - (len(starts) - 1) / 2)),
-                    own["auroc"],
-                    yerr=[low, high - own["auroc"]],
-                    color=color,
-                    marker=marker,
-                    markersize=5,
-                    capsize=2,
-                    elinewidth=1,
-                    label=label,
-                )
+                # Intervals of different initializations stand side by side.
+                x = own["share"] * (1 + 0.03 * (number - (len(starts) - 1) / 2))
+                areas = (own[name] for name in ("auroc", "auroc_min", "auroc_max"))
+                start_intervals(axis, start, x, *areas)
             shares = sorted(set(rows["share"]))
             axis.set_xscale("log")
             axis.set_xticks(shares, [f"{100 * share:g} %" for share in shares])

@@ -1,9 +1,7 @@
 """Receptive field: the tokens on which a token's vector can depend after some layers (docs/theory.md).
 
 A layer propagates information along the edges of its attention graph (all heads together), and a token keeps
-its own. Before the first layer, a convolution propagates embeddings to neighboring tokens. The farthest of n
-unit vectors u is found with query −β u, key and value u: for large β, softmax selects the smallest product.
-The fraction of tokens that attend to their farthest vector bounds the accuracy of one layer; it is attained.
+its own. Before the first layer, a convolution propagates embeddings to neighboring tokens.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,8 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.config.mechanisms import OF_PATTERNS
@@ -24,12 +20,6 @@ MOST_TOKENS = 1024
 """Default limit of the input length; a graph has the square of it."""
 
 Graph = npt.NDArray[np.bool_]
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-Indices = npt.NDArray[np.intp]
-
-SHARPNESS = (
-    1e8  # β: softmax selects only the largest product if products differ by 1e-6
-)
 
 
 class ReceptiveField(NamedTuple):
@@ -114,35 +104,3 @@ def reached(
         yield field
         if field.complete:
             return
-
-
-def random_directions(count: int, width: int, seed: int) -> Tensor:
-    """Return unit vectors (N, K), float64, with uniformly random directions."""
-    normal = np.random.default_rng(seed).standard_normal((count, width))
-    return torch.from_numpy(normal / np.linalg.norm(normal, axis=1, keepdims=True))
-
-
-def farthest(vectors: Tensor) -> Indices:
-    """Return the index of the farthest vector from each vector, (N,); ties go to the first."""
-    return np.asarray((vectors @ vectors.T).argmin(1))
-
-
-def answers(vectors: Tensor, attend: Attend) -> Indices:
-    """Return the answers of one attention layer for the vectors (N, K): indices of vectors (N,).
-
-    `attend(q, k, v)` takes and returns (1, 1, N, K) and scales scores by 1 / √K. An answer is the vector
-    closest to the layer's output.
-    """
-    keys = vectors[None, None]
-    queries = keys * (-SHARPNESS * vectors.shape[1] ** 0.5)
-    output = attend(queries, keys, keys)[0, 0]
-    return np.asarray((output @ vectors.T).argmax(1))
-
-
-def bound(vectors: Tensor, graph: Graph) -> float:
-    """Return the maximum fraction of correct answers if answer i can depend on j only where `graph[i, j]`."""
-    return float(graph[np.arange(len(vectors)), farthest(vectors)].mean())
-
-
-def accuracy(vectors: Tensor, attend: Attend) -> float:
-    return float((answers(vectors, attend) == farthest(vectors)).mean())

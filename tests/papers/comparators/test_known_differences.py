@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
 
-from bigbird_dna.baselines.dyads import TrackWords
 from bigbird_dna.baselines.networks import NetworkSettings
 from bigbird_dna.baselines.promoters import KmerLogistic
 from bigbird_dna.baselines.windows import NearestWindow, TextWindows, all_labels
@@ -190,7 +189,7 @@ def network(
 TABLE: dict[str, Callable[[], Comparator]] = {
     "gc": lambda: GcContent((LENGTH,), balanced=True),
     "k-mers": lambda: PromoterLogistic(KmerLogistic(5, 1)),
-    "k-mers on both strands": lambda: TrackKmers(TrackWords(5, 0, (LENGTH,))),
+    "k-mers on both strands": lambda: TrackKmers(5, 0, (LENGTH,)),
     "gkm-svm": lambda: GkmSvm(8, 6),
     "motifs": lambda: MotifScan([[_motif(WORD)]]),
 }

@@ -1,6 +1,5 @@
 """How far layers reach, the command that shows it, and the farthest vector."""
 
-from functools import partial
 from itertools import product
 
 import numpy as np
@@ -8,17 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
-from bigbird_dna.attention import Pattern, bigbird_attention, full_attention
-from bigbird_dna.config import LayerShape, find_mechanism, known_mechanisms
+from bigbird_dna.attention import Pattern, bigbird_attention
+from bigbird_dna.config import known_mechanisms
 from bigbird_dna.papers.experiments.receptive_field import (
-    accuracy,
-    answers,
-    bound,
-    farthest,
     layer_graph,
-    random_directions,
     reached,
     receptive_field,
 )
@@ -33,66 +26,6 @@ from bigbird_dna.papers.experiments.turing_machines import (
     written,
 )
 from tests.toys import small_encoder
-
-N = 192
-PATTERNS = {
-    "bigbird": Pattern(16, 2, 3, 1, seed=3),
-    "window": Pattern(16, 0, 3, 0),
-    "random": Pattern(16, 0, 0, 2, seed=1),
-    "random_window": Pattern(16, 0, 3, 2),
-    "causal": Pattern(16, 2, 3, 1, causal=True),
-}
-
-
-def attend(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return bigbird_attention(q, k, v, pattern, route="blocked")
-
-
-@pytest.mark.parametrize("width", [4, 32])
-def test_one_full_layer_solves_it(width: int) -> None:
-    vectors = random_directions(N, width, seed=width)
-    distances = np.square(vectors.numpy()[:, None] - vectors.numpy()).sum(-1)
-    assert (farthest(vectors) == distances.argmax(1)).all()
-    full = partial(full_attention, pattern=Pattern(16, 0, 3, 0))
-    assert accuracy(vectors, full) == 1.0
-
-
-@pytest.mark.parametrize("name", PATTERNS)
-def test_a_sparse_layer_attains_its_bound_and_no_more(name: str) -> None:
-    pattern = PATTERNS[name]
-    vectors = random_directions(N, 16, seed=5)
-    graph = pattern.mask(N, 1)[0]
-    limit = bound(vectors, graph)
-    assert 0.02 < limit < 0.9
-    assert accuracy(vectors, partial(attend, pattern)) == limit
-    # Of those that it gets wrong it gives the farthest that it sees.
-    seen = np.where(graph, (vectors @ vectors.T).numpy(), np.inf).argmin(1)
-    assert (answers(vectors, partial(attend, pattern)) == seen).all()
-
-
-@pytest.mark.parametrize("name", ["sparse_fixed", "axial", "logsparse", "longformer"])
-def test_other_weights_do_not_beat_the_bound(name: str) -> None:
-    """Any weights of a mechanism whose graph is fixed: here those that it begins with, and random keys."""
-    config = small_encoder(8, heads=1, attention=name)
-    graph = layer_graph(config, 0, N)
-    module = (
-        find_mechanism(name)
-        .make(LayerShape(1, 16), config.attention_options)
-        .double()
-        .eval()
-    )
-
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return module(q, k, v, lengths=None, dropout=0.0, hidden=v[:, 0])
-
-    for seed in range(3):
-        vectors = random_directions(N, 16, seed)
-        with torch.no_grad():
-            found = answers(vectors, attend)
-        right = found == farthest(vectors)
-        assert right.mean() <= bound(vectors, graph) < 1
-        if name != "longformer":  # its global token has projections of its own
-            assert right.mean() == bound(vectors, graph)
 
 
 def test_each_mechanism_of_the_registry_has_a_graph() -> None:
