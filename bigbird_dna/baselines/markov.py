@@ -223,8 +223,8 @@ def count_words(
         np.add.at(tables[-1], words[known >= longest], 1)
         _count_starts(tables, words, known)
         if both_strands:
-            turned = other_strand(codes)
-            _count_starts(tables, words_ending(turned, longest), known_before(turned))
+            reverse = other_strand(codes)
+            _count_starts(tables, words_ending(reverse, longest), known_before(reverse))
     if both_strands:
         # The reverse complement of a word has the opposite digits in the opposite order.
         digits = tables[-1].reshape((4,) * longest)

@@ -233,8 +233,8 @@ class CnnProm(nn.Module):
         self.output = nn.Linear(dense, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
-        found = self.pool(F.relu(self.motifs(windows)))
-        return self.output(F.relu(self.dense(found.flatten(1))))  # type: ignore[no-any-return]
+        x = self.pool(F.relu(self.motifs(windows)))
+        return self.output(F.relu(self.dense(x.flatten(1))))  # type: ignore[no-any-return]
 
 
 class NetworkObjective(Objective):

@@ -55,9 +55,9 @@ def _position_log_odds(
     model: PositionLogistic, codes: Codes, starts: Integers
 ) -> Floats:
     weights = np.pad(model.coefficients, ((0, 0), (0, 1)))  # an N adds nothing
-    turned = np.pad(model.coefficients[::-1, ::-1], ((0, 0), (0, 1)))
+    reverse = np.pad(model.coefficients[::-1, ::-1], ((0, 0), (0, 1)))
     log_odds = np.full((2, len(starts)), model.intercept)
-    for offset, strands in enumerate(zip(weights, turned, strict=True)):
+    for offset, strands in enumerate(zip(weights, reverse, strict=True)):
         log_odds += np.stack(strands)[:, codes[starts + offset]]
     return log_odds
 
@@ -67,8 +67,8 @@ def _kmer_log_odds(
 ) -> Floats:
     k, words = model.k, words_ending(codes, model.k)
     known = known_before(codes) >= k
-    turned = model.coefficients[turned_word(np.arange(4**k), k)]
-    rows = [known, known * model.coefficients[words], known * turned[words]]
+    reverse = model.coefficients[turned_word(np.arange(4**k), k)]
+    rows = [known, known * model.coefficients[words], known * reverse[words]]
     running = np.cumsum(rows, axis=1, dtype=np.float64)
     # The k-mers of a window end at its bases from k − 1 on.
     running = np.pad(running, ((0, 0), (1, 0)))

@@ -143,8 +143,8 @@ class Product(NamedTuple):
             return nats / size, gradient / size
 
         options = {"ftol": 1e-13, "gtol": 1e-7}
-        found = minimize(cost, theta, jac=True, method="L-BFGS-B", options=options)
-        return np.asarray(found.x)
+        result = minimize(cost, theta, jac=True, method="L-BFGS-B", options=options)
+        return np.asarray(result.x)
 
     def _factors(self, around: Surroundings) -> Iterator[_Factors]:
         """Parts of the tokens, with the logarithms of the factors, each (m, C)."""
@@ -284,9 +284,9 @@ def _choose(
         longest_best = max(model.order for model in best.values()) if best else 0
         if orders is None and forward.order >= longest_best + _PATIENCE:
             break
-    found = ", ".join(
+    orders_text = ", ".join(
         f"{best[view].order} {'on both sides' if view[1] else 'from the left'}"
         for view in views
     )
-    log(f"n-grams over tokens: best order{'s' if two_sided else ''} {found}")
+    log(f"n-grams over tokens: best order{'s' if two_sided else ''} {orders_text}")
     return TokenModels(best, unigram)

@@ -101,10 +101,10 @@ def find_calls(windows: Points, suppress: int, strand: str = "+") -> Points:
         order = np.argsort(-scores, kind="stable")
     else:
         order = len(scores) - 1 - np.argsort(-scores[::-1], kind="stable")
-    for place in order.tolist():
-        if free[place]:
-            chosen.append(place)
-            free[left[place] : right[place]] = False
+    for index in order.tolist():
+        if free[index]:
+            chosen.append(index)
+            free[left[index] : right[index]] = False
     return Points(positions[chosen], scores[chosen])
 
 

@@ -246,7 +246,7 @@ def fit_line(
         value = weights @ (np.logaddexp(0, odds) - targets * odds)
         return value, np.array([errors @ scores, errors.sum()])
 
-    found = minimize(
+    fit = minimize(
         loss,
         (1.0, 0.0),
         jac=True,
@@ -254,7 +254,7 @@ def fit_line(
         bounds=[(least_slope, _LARGEST), (-_LARGEST, _LARGEST)],
         options={"ftol": 1e-15, "gtol": 1e-10, "maxiter": 1000},
     )
-    slope, intercept = found.x.tolist()
+    slope, intercept = fit.x.tolist()
     return slope, intercept
 
 

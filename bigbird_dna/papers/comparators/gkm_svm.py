@@ -225,10 +225,10 @@ class GkmSvm(ScoringComparator):
     def scores(self, sequences: Sequence[str]) -> Floats:
         counts = self.kmers.count(sequences, both_strands=self.both_strands)
         norms = self.kmers.norms(counts)
-        found = np.full((len(sequences), len(self.sigmoids)), np.nan)
+        table = np.full((len(sequences), len(self.sigmoids)), np.nan)
         for label, svm in self._svms.items():
-            found[:, label] = svm.scores(counts, norms)
-        return found
+            table[:, label] = svm.scores(counts, norms)
+        return table
 
     def chosen(self) -> dict[str, Any]:
         return {

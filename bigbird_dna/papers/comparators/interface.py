@@ -69,11 +69,11 @@ class ScoringComparator(Comparator):
         from scipy.special import expit
 
         slopes, offsets = self.sigmoids.T
-        found = np.full((len(sequences), len(slopes)), np.nan, np.float32)
+        probabilities = np.full((len(sequences), len(slopes)), np.nan, np.float32)
         for rows in blocks(len(sequences), self.AT_ONCE):
             scores = self.scores([sequences[row] for row in rows])
-            found[rows] = expit(slopes * scores + offsets)
-        return found
+            probabilities[rows] = expit(slopes * scores + offsets)
+        return probabilities
 
     def covered(self, labels: int) -> Flags:
         return ~np.isnan(self.sigmoids[:, 0])

@@ -94,9 +94,9 @@ class MotifScan(ScoringComparator):
                 continue
             areas = [auroc(truth[:, label], scores[:, one]).value for one in columns]
             best = columns[int(np.argmax(np.nan_to_num(areas, nan=0.5)))]
-            own = scores[:, best].astype(np.float64)
+            values = scores[:, best].astype(np.float64)
             self.best[label] = best
-            self.sigmoids[label] = fit_sigmoid(own, truth[:, label])
+            self.sigmoids[label] = fit_sigmoid(values, truth[:, label])
         return self
 
     def _scan(self, sequences: Sequence[str], columns: Iterable[int]) -> Floats32:

@@ -238,8 +238,10 @@ class EncoderProbe(Comparator):
         """Return the vectors of every layer and the labels of some windows."""
         rows = sample(np.arange(windows.shape[0]), MOST_WINDOWS, rng)
         parts = [rows[part] for part in blocks(len(rows), _AT_ONCE)]
-        shown = progress(parts, f"{self.weights} weights", len(parts), "parts")
-        vectors = [self.frozen.features(windows.sequences(part)) for part in shown]
+        progressing = progress(parts, f"{self.weights} weights", len(parts), "parts")
+        vectors = [
+            self.frozen.features(windows.sequences(part)) for part in progressing
+        ]
         return np.concatenate(vectors), windows.labels(rows)
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:

@@ -80,7 +80,7 @@ def arms(run: Config) -> list[Arm]:
     """Return the cost of each mechanism, and its trainings; `ConfigError` if one of them cannot be made."""
     _check_run(run)
     ablation, reference = run.ablation, run.ablation.reference
-    found: list[Arm] = []
+    planned: list[Arm] = []
 
     def add(
         mechanism: str,
@@ -105,7 +105,7 @@ def arms(run: Config) -> list[Arm]:
             options=options,
             inputs=inputs,
         )
-        found.append(arm)
+        planned.append(arm)
 
     mechanisms = [mechanism.name for mechanism in ablation.mechanisms]
     lengths = [ablation.tokens, *ablation.lengths]
@@ -121,7 +121,7 @@ def arms(run: Config) -> list[Arm]:
             tokens=lengths,
             batch_tokens=ablation.batch_tokens,
         )
-    causal = {arm.options["mechanism"]: arm.config.encoder.causal for arm in found}
+    causal = {arm.options["mechanism"]: arm.config.encoder.causal for arm in planned}
     for name, value in causal.items():
         if value != causal[reference]:
             raise ConfigError(
@@ -147,10 +147,10 @@ def arms(run: Config) -> list[Arm]:
                 {"evaluation": evaluation},
             )
             add(mechanism, "distance", "chromatin", keys, read, seed, **options)
-            config = found[-1].config
+            config = planned[-1].config
             pooling = config.chromatin.model.pooling
             config.encoder.check_pooling(pooling, f"ablation: {mechanism}")
-    return found
+    return planned
 
 
 def _cost_file(run: Config, mechanism: str) -> Path:
@@ -183,8 +183,8 @@ def encoder_keys(run: Config, mechanism: str, tokens: int) -> dict[str, Any]:
     """Return a mechanism's encoder keys, with positions for inputs of `tokens` tokens; the run's own
     mechanism keeps the run's options unless the section changes them."""
     changes = run.ablation.changes(mechanism)
-    own = changes["attention"] == run.encoder.attention
-    if own and not changes["attention_options"]:
+    same = changes["attention"] == run.encoder.attention
+    if same and not changes["attention_options"]:
         changes["attention_options"] = dict(run.encoder.attention_options)
     positions = changes.setdefault("max_length", run.encoder.max_length)
     if isinstance(positions, int):  # a wrong value is refused in validation
@@ -466,7 +466,7 @@ def ablation_tables(
     """Return the tables of mechanisms, of seeds if there are several, and of lengths if there are several.
     Parts are steps, time, input lengths, and names of tracks; `published` are the mechanisms to which published
     values apply."""
-    found, by_seed = {}, []
+    compared, by_seed = {}, []
     for part, metric in metrics.items():
         arms, is_track = parts[part], part in tracks
         models = pd.DataFrame(
@@ -497,16 +497,16 @@ def ablation_tables(
         if part == "time":
             table = table.drop(columns="seeds").add_prefix("matched_time_")
             column = f"matched_time_{column}"
-        found[part] = table
+        compared[part] = table
         if is_track or part in ("steps", "time"):
             models = models.set_index(["mechanism", "seed"])
             by_seed.append(models["value"].rename(column))
     columns = {name: schema.names for name, schema in schemas(tracks).items()}
     names = [mechanism.name for mechanism in ablation.mechanisms]
-    mechanisms = found["steps"]
+    mechanisms = compared["steps"]
     for part in ("time", *tracks):
-        if part in found:
-            mechanisms = mechanisms.join(found[part])
+        if part in compared:
+            mechanisms = mechanisms.join(compared[part])
     mechanisms = mechanisms.loc[names].reset_index()
     mechanisms = mechanisms.merge(costs[costs["tokens"] == ablation.tokens])
     name = mechanisms["mechanism"].where(mechanisms["mechanism"].isin(published))
@@ -517,8 +517,8 @@ def ablation_tables(
         seeds = pd.concat(by_seed, axis=1).loc[names].reset_index()
         tables["seeds"] = seeds.reindex(columns=columns["seeds"])
     if ablation.lengths:
-        longer = {ablation.tokens: found["steps"]}
-        longer |= {tokens: found[str(tokens)] for tokens in sorted(ablation.lengths)}
+        longer = {ablation.tokens: compared["steps"]}
+        longer |= {tokens: compared[str(tokens)] for tokens in sorted(ablation.lengths)}
         rows = [table.loc[names].assign(tokens=size) for size, table in longer.items()]
         lengths = pd.concat(rows).reset_index()
         lengths = lengths.merge(costs, on=["mechanism", "tokens"])

@@ -112,8 +112,10 @@ def probe_promoters(
         for name, texts in sequences.items():
             starts = range(0, len(texts), AT_ONCE)
             parts = progress(starts, f"{weights} weights, {name}", len(starts), "parts")
-            found = [encoder.features(texts[at : at + AT_ONCE]) for at in parts]
-            vectors[name] = np.concatenate(found).astype(np.float32)  # (N, layers, D)
+            features = [encoder.features(texts[at : at + AT_ONCE]) for at in parts]
+            vectors[name] = np.concatenate(features).astype(
+                np.float32
+            )  # (N, layers, D)
         for layer in range(encoder.layers):
             x = {name: of_layers[:, layer] for name, of_layers in vectors.items()}
             probe = fit_probe(x["train"], labels["train"], x["valid"], labels["valid"])
@@ -151,13 +153,13 @@ def probe_table(
             if weights == RANDOM:
                 random[layer] = part.scores[str(number)]
         for number, (weights, layer, penalty, _) in enumerate(probes):
-            own, gain = part.scores[str(number)], UNDEFINED
+            values, gain = part.scores[str(number)], UNDEFINED
             if weights == PRETRAINED and layer in random:
                 difference = auroc_difference(
-                    part.labels, own, random[layer], part.blocks
+                    part.labels, values, random[layer], part.blocks
                 )
                 gain = difference.estimate
-            area = auroc(part.labels, own, part.blocks)
+            area = auroc(part.labels, values, part.blocks)
             rows.append((weights, layer, stratum, *area, *gain, penalty))
     table = pd.DataFrame(rows, columns=COLUMNS.names)
     return table.astype({"layer": "Int64"})  # k-mers have no layer

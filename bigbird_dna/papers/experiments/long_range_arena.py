@@ -30,7 +30,7 @@ SOURCE = "published (Ren et al. 2021): mean of all five tasks, not comparable wi
 def arms(run: Config) -> list[Arm]:
     """Return the data set of each task, and its classifiers; without the section, sizes are those published."""
     section = run.long_range_arena or LongRangeConfig()
-    found = [
+    planned = [
         make_arm(
             run,
             "long_range_arena",
@@ -45,11 +45,11 @@ def arms(run: Config) -> list[Arm]:
         )
         for task in section.tasks
     ]
-    for data in found[:]:
+    for data in planned[:]:
         task = data.options["task"]
         for attention in section.attentions:
             for seed in section.seeds:
-                found.append(
+                planned.append(
                     make_arm(
                         run,
                         "long_range_arena",
@@ -60,7 +60,7 @@ def arms(run: Config) -> list[Arm]:
                         inputs=[data.done],
                     )
                 )
-    return found
+    return planned
 
 
 def train(arm: Arm, world: World) -> Keys:
@@ -133,5 +133,5 @@ def accuracy_table(results: list[dict[str, Any]]) -> pd.DataFrame:
             {"task": "all five", "attention": name, "accuracy": value, "source": SOURCE}
         )
     table = pd.DataFrame(rows, columns=COLUMNS.names)
-    whole = ["seeds", "test_sequences", "parameters", "steps"]
-    return table.astype(dict.fromkeys(whole, np.float64)).fillna({"baseline_name": ""})
+    counts = ["seeds", "test_sequences", "parameters", "steps"]
+    return table.astype(dict.fromkeys(counts, np.float64)).fillna({"baseline_name": ""})

@@ -269,8 +269,8 @@ def _path(
     while len(path) < dashes:
         before = [point for dash in path[:-1] for point in _points(dash)]
         for _ in range(6):
-            turned = angle + source.uniform(-TURN, TURN)
-            across, down = math.cos(turned), math.sin(turned)
+            heading = angle + source.uniform(-TURN, TURN)
+            across, down = math.cos(heading), math.sin(heading)
             end = (x + scale * DASH * across, y + scale * DASH * down)
             inside = all(low <= value <= high for value in end)
             if inside and _is_apart(((x, y), end), taken + before):
@@ -278,7 +278,7 @@ def _path(
         else:
             return None
         path.append(((x, y), end))
-        angle = turned
+        angle = heading
         x, y = end[0] + scale * GAP * across, end[1] + scale * GAP * down
     return path
 
@@ -323,8 +323,8 @@ def write_pathfinder(directory: Path, config: PathfinderConfig, seed: int) -> No
         count = getattr(config.examples, split)
         images = np.empty((count, config.size, config.size), np.uint8)
         labels, distances = np.empty(count, np.uint8), np.empty(count, np.float32)
-        found = progress(drawings(config, split, seed), split, count, "images")
-        for number, drawing in enumerate(found):
+        images_to_draw = progress(drawings(config, split, seed), split, count, "images")
+        for number, drawing in enumerate(images_to_draw):
             images[number] = rendered(drawing, config.size)
             labels[number] = drawing.joined
             distances[number] = math.dist(*drawing.circles)
@@ -358,7 +358,7 @@ def distance_baseline(train: Sequences, test: Sequences) -> float:
     below = np.concatenate([[0], np.cumsum(labels)])
     right = 2 * below - np.arange(count + 1) + count - labels.sum()
     near = bool(right.max() >= count - right.min())
-    place = int(right.argmax() if near else right.argmin())
+    best = int(right.argmax() if near else right.argmin())
     limits = np.concatenate([[-np.inf], train.giveaway[order]])
-    guess = (test.giveaway <= limits[place]) == near
+    guess = (test.giveaway <= limits[best]) == near
     return float((guess == test.targets).mean())

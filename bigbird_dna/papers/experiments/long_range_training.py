@@ -145,8 +145,8 @@ class SequenceTask(Task[Classifier, np.ndarray]):
 
         def classes(rows: Any) -> Any:
             logits = [one for _, one in _predicted(trained.network, test, rows)]
-            found = [one.argmax(1).numpy() for one in logits]
-            return np.concatenate([np.zeros(0, np.int64), *found])
+            predicted = [one.argmax(1).numpy() for one in logits]
+            return np.concatenate([np.zeros(0, np.int64), *predicted])
 
         return np.asarray(trained.world.divide(range(len(test)), classes))
 

@@ -97,8 +97,8 @@ def predictor_arms(
             # The evaluation of a chromatin model follows its training.
             options["evaluation"] = evaluation
         if pretrained is not None:
-            own = pretrained == run.paths.pretrained
-            initial = [pretrained if own else pretrained.parent / "arm.json"]
+            is_own = pretrained == run.paths.pretrained
+            initial = [pretrained if is_own else pretrained.parent / "arm.json"]
         options |= {"name": name, "task": task, "negative_set": negative_set}
         for seed in seeds:
             arm = make_arm(

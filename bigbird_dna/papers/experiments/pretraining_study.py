@@ -60,7 +60,7 @@ def arms(run: Config) -> list[Arm]:
     study = run.pretraining_study
     if study is None:
         raise ConfigError("pretraining_study: the configuration has no such section")
-    found = []
+    planned = []
     tasks = [task for task in STUDY_TASKS if task in study.tasks]
     for task, start, share, seed in product(
         tasks, study.initializations, study.train_fractions, study.seeds
@@ -96,8 +96,8 @@ def arms(run: Config) -> list[Arm]:
             initialization=pretrained,
             processes=getattr(run, task).num_gpus,
         )
-        found.append(arm)
-    return found
+        planned.append(arm)
+    return planned
 
 
 def train(arm: Arm, world: World) -> Keys:
@@ -111,10 +111,10 @@ def train(arm: Arm, world: World) -> Keys:
 def inputs(run: Config) -> list[Path]:
     study = run.pretraining_study
     assert study is not None
-    found = [run.paths.pretrained] if PRETRAINED in study.initializations else []
+    files = [run.paths.pretrained] if PRETRAINED in study.initializations else []
     if "chromatin" in study.tasks:
-        found.append(run.paths.held_out_bins / "labels.npz")
-    return found
+        files.append(run.paths.held_out_bins / "labels.npz")
+    return files
 
 
 def compare(run: Config, output: Path, device: str) -> list[str]:
@@ -123,14 +123,14 @@ def compare(run: Config, output: Path, device: str) -> list[str]:
     seconds = math.nan
     if PRETRAINED in study.initializations:
         seconds = training_seconds(run.paths.pretrained)
-    labels, found = run.paths.held_out_bins / "labels.npz", arms(run)
-    table = study_table(found, labels, study.min_positives_report, seconds)
+    labels, planned = run.paths.held_out_bins / "labels.npz", arms(run)
+    table = study_table(planned, labels, study.min_positives_report, seconds)
     sentences = study_sentences(table)
-    with into_directory(output, [arm.model for arm in found]) as directory:
+    with into_directory(output, [arm.model for arm in planned]) as directory:
         write_table(directory / "study.tsv", table, COLUMNS)
         (directory / "study.txt").write_text("\n".join(sentences) + "\n", "utf-8")
         share_figure(table, directory / "study.svg")
-        steps_figure(found, directory / "study_steps.svg")
+        steps_figure(planned, directory / "study_steps.svg")
     return sentences
 
 
@@ -142,15 +142,15 @@ def study_table(
     the median over the tracks with at least `min_positives` positives among the bins with `labels`."""
     tables = []
     for task in dict.fromkeys(arm.options["task"] for arm in arms):
-        own = [arm for arm in arms if arm.options["task"] == task]
-        models = pd.DataFrame([arm.metrics()["training"] for arm in own])
-        models["share"] = [arm.options["share"] for arm in own]
-        models["start"] = [arm.options["start"] for arm in own]
-        models["minutes"] = [training_seconds(arm.model) / 60 for arm in own]
-        for stratum, metric in _metrics(task, own, labels, min_positives):
+        task_arms = [arm for arm in arms if arm.options["task"] == task]
+        models = pd.DataFrame([arm.metrics()["training"] for arm in task_arms])
+        models["share"] = [arm.options["share"] for arm in task_arms]
+        models["start"] = [arm.options["start"] for arm in task_arms]
+        models["minutes"] = [training_seconds(arm.model) / 60 for arm in task_arms]
+        for stratum, metric in _metrics(task, task_arms, labels, min_positives):
             table = compare_arms(
                 metric,
-                own,
+                task_arms,
                 ["share", "start"],
                 {"start": PRETRAINED},
                 difference="delta_auroc",
@@ -243,10 +243,10 @@ def share_figure(table: pd.DataFrame, path: Path) -> None:
             rows = table[table["task"] == task]
             starts = [start for start in STARTS if start in set(rows["start"])]
             for number, start in enumerate(starts):
-                own = rows[rows["start"] == start]
+                points = rows[rows["start"] == start]
                 # Intervals of different initializations stand side by side.
-                x = own["share"] * (1 + 0.03 * (number - (len(starts) - 1) / 2))
-                areas = (own[name] for name in ("auroc", "auroc_min", "auroc_max"))
+                x = points["share"] * (1 + 0.03 * (number - (len(starts) - 1) / 2))
+                areas = (points[name] for name in ("auroc", "auroc_min", "auroc_max"))
                 start_intervals(axis, start, x, *areas)
             shares = sorted(set(rows["share"]))
             axis.set_xscale("log")

@@ -29,7 +29,7 @@ class ReceptiveField(NamedTuple):
     graph: Graph
 
     @property
-    def share(self) -> float:
+    def fraction(self) -> float:
         return float(self.graph.mean())
 
     @property

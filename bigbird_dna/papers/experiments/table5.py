@@ -50,30 +50,32 @@ def arms(run: Config) -> list[Arm]:
     """Return one pretraining for each of `tables.models`; the run's own model is trained by `pretrain`."""
     if not run.has_genome:
         raise ConfigError("table5: needs a genome.reference to pretrain on")
-    own = run.pretraining
-    found = []
+    training = run.pretraining
+    planned = []
     for model in run.tables.models:
         # As many tokens per step as the run's own model.
-        batch_size = round(own.batch_size * own.sequence_tokens / model.tokens)
+        batch_size = round(
+            training.batch_size * training.sequence_tokens / model.tokens
+        )
         keys = encoder_keys(run, model) | {
             "pretraining.sequence_tokens": model.tokens,
             "pretraining.batch_size": max(1, batch_size),
             "pretraining.length_curriculum": [],
-            "pretraining.steps": run.tables.pretraining_steps or own.steps,
+            "pretraining.steps": run.tables.pretraining_steps or training.steps,
         }
-        found.append(
+        planned.append(
             make_arm(
                 run,
                 "table5",
                 model.name,
                 "pretraining",
                 keys,
-                seed=own.seed,
+                seed=training.seed,
                 inputs=training_inputs(run, "pretraining"),
                 processes=run.num_gpus,
             )
         )
-    return found
+    return planned
 
 
 def encoder_keys(run: Config, model: TableModel) -> dict[str, Any]:

@@ -70,13 +70,13 @@ def arms(run: Config) -> list[Arm]:
     """Return the data sets of other window lengths, then the predictors of each length and negative set."""
     if not run.has_promoters:
         raise ConfigError("table6: needs promoters in this run")
-    tables, own = run.tables, run.promoters.windows
-    sets = tables.negative_sets or own.negative_sets
+    tables, defaults = run.tables, run.promoters.windows
+    sets = tables.negative_sets or defaults.negative_sets
     if run.has_sequences:
         _check_sequences(run)
-        found = []
+        planned = []
         for name in sets:
-            found += predictor_arms(
+            planned += predictor_arms(
                 run,
                 "table6",
                 "promoters",
@@ -84,14 +84,14 @@ def arms(run: Config) -> list[Arm]:
                 prefix=f"{name}-",
                 negative_set=name,
             )
-        return found
+        return planned
     if "user" in sets:
         raise ConfigError("tables.negative_sets: 'user' needs promoters.sequences")
     # Language models by window length and negative set.
-    models = {(own.length, negative_set): [OWN_MODEL] for negative_set in sets}
+    models = {(defaults.length, negative_set): [OWN_MODEL] for negative_set in sets}
     context = tables.context_negative_set
     for length in tables.windows or ():
-        if length != own.length:
+        if length != defaults.length:
             models.setdefault((length, context), []).append(OWN_MODEL)
     for model in tables.models:
         if model.window:
@@ -101,10 +101,10 @@ def arms(run: Config) -> list[Arm]:
         data[length] = _windows_arm(
             run, length, [name for size, name in models if size == length]
         )
-    found = list(data.values())
+    planned = list(data.values())
     for (length, negative_set), names in models.items():
         windows = data[length].config.promoters.windows
-        found += predictor_arms(
+        planned += predictor_arms(
             run,
             "table6",
             "promoters",
@@ -117,13 +117,13 @@ def arms(run: Config) -> list[Arm]:
             negative_set=negative_set,
             windows=data[length],
         )
-    return found
+    return planned
 
 
 def _windows_arm(run: Config, length: int, negative_sets: Sequence[str]) -> Arm:
     """Return the arm that makes the windows of a length."""
-    own = run.promoters.windows
-    upstream = round(length * own.sides[0] / own.length)
+    defaults = run.promoters.windows
+    upstream = round(length * defaults.sides[0] / defaults.length)
     keys = {
         "promoters.windows.upstream": upstream,
         "promoters.windows.downstream": length - upstream,

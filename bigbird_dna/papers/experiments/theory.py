@@ -38,7 +38,7 @@ def compare(run: Config, output: Path, device: str) -> list[str]:
     fields = receptive_field.receptive_field(run.encoder, tokens, MOST_LAYERS)
     reach = pd.DataFrame(
         [
-            (field.layers, field.share, "yes" if field.complete else "no")
+            (field.layers, field.fraction, "yes" if field.complete else "no")
             for field in fields
         ],
         columns=RECEPTIVE_FIELD.names,

@@ -36,7 +36,7 @@ def test_each_mechanism_of_the_registry_has_a_graph() -> None:
         found = [
             *reached(lambda layer, config=config: layer_graph(config, layer, 96), 4)
         ]
-        assert (np.diff([one.share for one in found]) >= 0).all(), name
+        assert (np.diff([one.fraction for one in found]) >= 0).all(), name
         complete[name] = found[-1].layers if found[-1].complete else None
     assert complete["full"] == 1
     assert complete["bigbird"] == 2  # by way of a global token
