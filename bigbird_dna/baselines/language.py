@@ -228,7 +228,7 @@ def fit_language_baselines(
     token_bases = DocumentBases(tokenizer)
     # Longer contexts are nearly all different, and their tables large.
     bases = sum(map(len, training)) * int(token_bases.lengths.max())
-    base_order = min(base_order, math.ceil(math.log(bases, 4)))
+    base_order = min(base_order, math.ceil(math.log(bases, 4)) + 1)
     log(f"Markov models over bases: counting in {len(training):,} documents")
     markov = Markov(base_order, both_strands=both_strands)
     documents = progress(training, "counting bases", len(training), "documents")
