@@ -52,7 +52,7 @@ from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.metrics.resampling import binary_metrics
+from bigbird_dna.metrics.labels import binary_metrics
 from bigbird_dna.model.chromatin import (
     WINDOWS_AT_ONCE,
     LoadedChromatinModel,

@@ -24,19 +24,21 @@ from numpy.typing import NDArray
 from bigbird_dna.metrics.auroc import (
     FEWEST_UNITS,
     TAIL,
+    UNDEFINED,
     Counts,
     Estimate,
     Floats,
-    Placements,
     Spread,
-    auroc_of,
-    by_class,
+    auroc_estimate,
     ids_by_class,
     logit_interval,
+    rank_rows,
+    spread_of,
     t_quantile,
 )
 
 _ROUNDING = 1e-9  # of standard errors of correlations
+_UNDEFINED = UNDEFINED, Spread(math.nan, 0, math.inf, np.zeros(0))
 
 # Axes: N rows, T outputs, G groups.
 
@@ -50,126 +52,99 @@ class JointEstimates(NamedTuple):
     mean: Estimate  # that of the output, if it is the only one
 
 
-def joint_aurocs(labels: Values, scores: Values, groups: Counts) -> JointEstimates:
-    """Return the AUROCs of scores (N, T) for labels (N, T) of 0 and 1; rows with NaN do not count.
+def joint_estimates(
+    labels: Values, scores: Values, groups: Counts, *, spearman: bool
+) -> JointEstimates:
+    """Return the AUROCs of scores (N, T) for labels (N, T) of 0 and 1, or Spearman's correlations of numbers.
 
-    Ids of `groups` (N,) count from 0. The AUROC of an output without positives or negatives is NaN.
+    Rows with NaN as label do not count. Ids of `groups` (N,) count from 0. The AUROC of an output without
+    positives or negatives is NaN, and a correlation if labels or scores are constant.
     """
-    found, spreads = [], []
+    metric = _correlation if spearman else _area
+    pairs = []
     for y, x in zip(labels.T, scores.T, strict=True):
-        known = ~np.isnan(y)
-        classes = by_class(y[known], x[known])
-        if not all(map(len, classes)):
-            found.append(Estimate())
-            continue
-        placed, steps = Placements.with_steps(*classes)
-        spread = placed.spread(ids_by_class(y[known], groups[known]))
-        found.append(auroc_of(steps, spread, TAIL / labels.shape[1]))
-        spreads.append((found[-1], spread))
-    return _joint(found, spreads, fisher=False)
-
-
-def joint_correlations(
-    labels: Values, predictions: Values, groups: Counts
-) -> JointEstimates:
-    """Return Spearman's correlations of predictions (N, T) with labels (N, T); NaN if one is constant.
-
-    Rows with NaN as label do not count. Ids of `groups` (N,) count from 0.
-    """
-    found, spreads = [], []
-    for y, x in zip(labels.T, predictions.T, strict=True):
-        known = ~np.isnan(y)
-        value, spread = _correlation(y[known], x[known], groups[known])
-        found.append(_correlation_interval(value, spread, TAIL / labels.shape[1]))
-        spreads.append((found[-1], spread))
-    return _joint(found, spreads, fisher=True)
-
-
-def _joint(
-    found: list[Estimate], spreads: list[tuple[Estimate, Spread]], fisher: bool
-) -> JointEstimates:
-    """Return the estimates with that of the mean of outputs; `fisher`: of correlations, else of AUROCs."""
-    known = [
-        (estimate, spread)
-        for estimate, spread in spreads
-        if not math.isnan(estimate.low)
-    ]
-    if len(found) == 1 or not known:
-        return JointEstimates(found, found[0])
-    values = np.array([estimate for estimate, _ in known]).mean(axis=0)
-    mean = Estimate(
-        *values.tolist()
-    )  # its ends are those of the intervals that hold together
-    deviations = np.zeros(max(len(spread.deviations) for _, spread in known))
-    for _, spread in known:
-        deviations[: len(spread.deviations)] += spread.deviations / len(known)
+        rows = ~np.isnan(y)
+        pairs.append(metric(y[rows], x[rows], groups[rows], TAIL / labels.shape[1]))
+    outputs = [estimate for estimate, _ in pairs]
+    pairs = [pair for pair in pairs if not math.isnan(pair[0].low)]
+    if len(outputs) == 1 or not pairs:
+        return JointEstimates(outputs, outputs[0])
+    # Without variance, the ends of the mean are those of the intervals that hold together.
+    mean = Estimate(*np.mean([estimate for estimate, _ in pairs], axis=0).tolist())
+    deviations = np.zeros(int(groups.max()) + 1)
+    for _, spread in pairs:
+        deviations[: len(spread.deviations)] += spread.deviations / len(pairs)
     variance = float(deviations @ deviations)
     if math.sqrt(variance) > _ROUNDING and mean.value < 1:
         # As many groups of normally distributed deviations have these second and fourth moments.
-        groups = 3 * variance**2 / float((deviations**2) @ (deviations**2))
-        half = t_quantile(max(groups - 1, 1.0)) * math.sqrt(variance)
-        mean = (
-            _fisher_interval(mean.value, half)
-            if fisher
-            else logit_interval(mean.value, half)
-        )
-    return JointEstimates(found, mean)
+        units = 3 * variance**2 / float((deviations**2) @ (deviations**2))
+        half = t_quantile(max(units - 1, 1.0)) * math.sqrt(variance)
+        interval = _fisher_interval if spearman else logit_interval
+        mean = interval(mean.value, half)
+    return JointEstimates(outputs, mean)
+
+
+def _area(
+    labels: Values, scores: Values, groups: Counts, tail: float
+) -> tuple[Estimate, Spread]:
+    """Return the AUROC with its variation over groups."""
+    ranking = rank_rows(labels, scores)
+    if ranking is None:
+        return _UNDEFINED
+    ids = ids_by_class(labels, groups)
+    spread = spread_of(ranking.positives, ranking.negatives, ids)
+    return auroc_estimate(ranking.area, spread, tail), spread
 
 
 def _correlation(
-    labels: Values, predictions: Values, groups: Counts
-) -> tuple[float, Spread]:
-    """Return Spearman's correlation and its variation over groups; NaN if labels or predictions are equal."""
+    labels: Values, scores: Values, groups: Counts, tail: float
+) -> tuple[Estimate, Spread]:
+    """Return Spearman's correlation with its variation over groups; NaN if labels or scores are equal."""
     sizes = np.bincount(groups)
     units = int(np.count_nonzero(sizes))
-    levels = [
-        np.unique(values, return_inverse=True)[1] for values in (labels, predictions)
-    ]
-    if units < FEWEST_UNITS or min(int(level.max()) for level in levels) == 0:
-        return math.nan, Spread(math.nan, units)
-    u, v = (0.5 - _above(level, np.ones(len(level))) for level in levels)
-
-    def covariance(one: int, other: int) -> tuple[float, Floats]:
-        """Covariance of ranks, with the influence (N,) of each row on it."""
-        ranks = u, v
-        value = float(ranks[one] @ ranks[other]) / len(u)
-        compared = _above(levels[one], ranks[other]) + _above(levels[other], ranks[one])
-        return value, ranks[one] * ranks[other] + compared - 3 * value
-
-    (both, of_both), (first, of_first), (second, of_second) = map(
-        covariance, (0, 0, 1), (1, 0, 1)
-    )
+    n, a, b = len(labels), _levels(labels), _levels(scores)
+    if units < FEWEST_UNITS or not a.any() or not b.any():
+        return _UNDEFINED
+    both, of_both = _covariance(a, b)
+    first, of_first = _covariance(a, a)
+    second, of_second = _covariance(b, b)
     value = both / math.sqrt(first * second)
-    influence = of_both / math.sqrt(first * second) - value / 2 * (
-        of_first / first + of_second / second
-    )
-    effective = max(len(u) ** 2 / float(sizes @ sizes), float(FEWEST_UNITS))
-    deviations = (
-        np.bincount(groups, influence) / len(u) * math.sqrt(effective / (effective - 1))
-    )
+    influence = of_both / math.sqrt(first * second)
+    influence -= value / 2 * (of_first / first + of_second / second)
+    effective = max(n**2 / float(sizes @ sizes), float(FEWEST_UNITS))
+    scale = math.sqrt(effective / (effective - 1)) / n
+    deviations = np.asarray(np.bincount(groups, influence) * scale, np.float64)
     error = math.sqrt(float(deviations @ deviations))
     value = min(max(value, -1.0), 1.0)
-    return value, Spread(
-        error if error > _ROUNDING else 0.0, units, effective - 1, deviations
-    )
-
-
-def _above(levels: NDArray[np.intp], values: Floats) -> Floats:
-    """Return sums (N,) of `values` (N,) over rows of a higher level, and half of the own one, over N."""
-    sums = np.bincount(levels, values)
-    found: Floats = ((sums.sum() - np.cumsum(sums) + sums / 2) / len(levels))[levels]
-    return found
-
-
-def _correlation_interval(value: float, spread: Spread, tail: float) -> Estimate:
-    if math.isnan(value):
-        return Estimate()
-    if spread.error:
-        return _fisher_interval(value, t_quantile(spread.freedom, tail) * spread.error)
+    spread = Spread(error, units, effective - 1, deviations)
+    if error > _ROUNDING:
+        return _fisher_interval(value, t_quantile(effective - 1, tail) * error), spread
     if abs(value) < 1 - _ROUNDING:
-        return Estimate(value)
-    least = max((3 * (2 * tail ** (1 / max(spread.units // 2, 1)) - 1) - 1) / 2, -1.0)
-    return Estimate(value, least, 1.0) if value > 0 else Estimate(value, -1.0, -least)
+        return Estimate(value), spread
+    least = (3 * (2 * tail ** (1 / max(units // 2, 1)) - 1) - 1) / 2
+    least = max(least, -1.0)
+    if value > 0:
+        return Estimate(value, least, 1.0), spread
+    return Estimate(value, -1.0, -least), spread
+
+
+def _levels(values: Values) -> NDArray[np.intp]:
+    return np.unique(values, return_inverse=True)[1]
+
+
+def _covariance(a: NDArray[np.intp], b: NDArray[np.intp]) -> tuple[float, Floats]:
+    """Return the covariance of the ranks of levels (N,), with the influence (N,) of each row on it."""
+    ones = np.ones(len(a))
+    u, v = 0.5 - _sums_above(a, ones), 0.5 - _sums_above(b, ones)
+    value = float(u @ v) / len(a)
+    return value, u * v + _sums_above(a, v) + _sums_above(b, u) - 3 * value
+
+
+def _sums_above(levels: NDArray[np.intp], values: Floats) -> Floats:
+    """Return sums (N,) of `values` (N,) over rows of a higher level, and half of those of its own, over N."""
+    sums = np.bincount(levels, values)
+    above: Floats = (sums.sum() - np.cumsum(sums) + sums / 2) / len(levels)
+    return above[levels]
 
 
 def _fisher_interval(value: float, half: float) -> Estimate:

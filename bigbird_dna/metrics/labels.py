@@ -11,32 +11,35 @@ all resamples are equal, there is no interval, because they do not mean certaint
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bigbird_dna.metrics.auroc import (
+    UNDEFINED,
     Counts,
     Estimate,
     Floats,
-    Steps,
     auroc,
     auroc_difference,
+    auroc_note,
+    average_precision,
+    divide,
+    rank_rows,
 )
 from bigbird_dna.metrics.resampling import (
-    THRESHOLD,
-    WeightedRows,
     draw_counts,
     percentile_interval,
-    weighted_metrics,
     with_width,
 )
 
 CLASS_METRICS = ("auroc", "auprc", "f1", "mcc", "balanced_accuracy")
 REGRESSION_METRICS = ("pearson", "spearman", "r2")
 
+THRESHOLD = 0.5
 MOST_OUTPUTS = 20
 """With more outputs, only their mean has an interval from the bootstrap."""
 _MANY_OUTPUTS = 100
@@ -49,41 +52,95 @@ Measure = Callable[[Floats], Floats]
 """Weights of rows, whole numbers from 0 (R, N) → metrics (K, R), NaN if undefined."""
 
 
+class BinaryMetrics(NamedTuple):
+    """Metrics with 95 % intervals; NaN if undefined, with the reason in `note`."""
+
+    n: int
+    positives: int
+    auroc: float
+    auroc_low: float
+    auroc_high: float
+    auprc: float
+    auprc_low: float
+    auprc_high: float
+    f1: float
+    f1_low: float
+    f1_high: float
+    mcc: float
+    mcc_low: float
+    mcc_high: float
+    note: str
+
+
+def binary_metrics(
+    labels: ArrayLike,
+    probabilities: ArrayLike,
+    seed: int = 0,
+    *,
+    blocks: ArrayLike | None = None,
+    resamples: int = 1000,
+) -> BinaryMetrics:
+    """Evaluate `probabilities` (N,) with `labels` (N,) of 0 and 1.
+
+    The interval of AUROC is that of `auroc`; the others are percentiles of a bootstrap. Rows with the same id
+    in `blocks` (N,) may vary together and are drawn together; None: rows are independent. AUPRC is average
+    precision. F1 and MCC call rows from 0.5 on positive; both are 0 without such rows. `ValueError`: shapes
+    differ, a label is not 0 or 1, or a probability is NaN.
+    """
+    y, p = np.asarray(labels), np.asarray(probabilities, np.float64)
+    if not np.isin(y, (0, 1)).all():
+        raise ValueError("labels must be 0 or 1")
+    ids = None
+    if blocks is not None:
+        ids = np.unique(np.asarray(blocks), return_inverse=True)[1]
+    area = auroc(y, p, ids)
+    n, positives = len(y), int(y.sum())
+    note = auroc_note(positives, n - positives, area)
+    if math.isnan(area.value):
+        return BinaryMetrics(
+            n, positives, *UNDEFINED, *UNDEFINED, *UNDEFINED, *UNDEFINED, note
+        )
+    measure = class_measure(y, p, p >= THRESHOLD)
+    groups = np.arange(n) if ids is None else ids
+    values = resample([measure], groups, resamples, seed)[0]
+    _, auprc, f1, mcc, _ = (percentile_interval(row[0], row[1:]) for row in values)
+    return BinaryMetrics(n, positives, *area, *auprc, *f1, *mcc, note)
+
+
 def class_measure(labels: Labels, scores: Labels, called: Labels) -> Measure:
     """Return the measure of `CLASS_METRICS` of one output, for rows (N,) with labels 0 and 1.
 
-    `called` marks rows called positive. Balanced accuracy is the mean of sensitivity and specificity. All are
-    NaN if a class is missing.
+    `called` marks rows called positive. Balanced accuracy is the mean of sensitivity and specificity. AUPRC
+    is NaN where the weights leave no positive, the others where they leave only one class.
     """
     y, calls = labels.astype(bool), called.astype(bool)
-    steps = Steps.of_rows(y, scores)
-    if steps is None:
+    ranking = rank_rows(y, scores)
+    if ranking is None:
         return lambda weights: np.full((len(CLASS_METRICS), len(weights)), np.nan)
-    rows = WeightedRows.of(y, scores, steps)
-    cells = np.stack([y & calls, y, ~y & ~calls, ~y], axis=1)
+    order = np.argsort(-scores.astype(np.float64), kind="stable")
+    positives, negatives = order[y[order]], order[~y[order]]
+    cells = np.stack([y, ~y, y & calls, ~y & calls], axis=1).astype(np.float64)
 
     def measure(weights: Floats) -> Floats:
-        true, above, false = rows.counts(weights)
-        found, positives, rejected, negatives = (weights @ cells.astype(np.float64)).T
+        true = np.cumsum(weights[:, positives], axis=1)[:, ranking.true - 1]
+        passed = np.cumsum(weights[:, negatives], axis=1)
+        passed = np.pad(passed, ((0, 0), (1, 0)))
+        above, false = passed[:, ranking.above], passed[:, ranking.false]
+        p, n, tp, fp = (weights @ cells).T
         # Negatives below each score of positives, plus half of those tied with it.
-        below = 2 * negatives[:, None] - above - false
+        below = 2 * n[:, None] - above - false
         ordered = (np.diff(true, axis=1, prepend=0) * below).sum(axis=1)
-        area = _ratio(ordered, 2 * positives * negatives)
-        accuracy = (_ratio(found, positives) + _ratio(rejected, negatives)) / 2
-        return np.stack([area, *weighted_metrics(rows, calls, weights), accuracy])
+        f1 = divide(2 * tp, tp + fp + p, 0.0)
+        called_none = p + n - tp - fp
+        scale = np.sqrt((tp + fp) * called_none * p * n)
+        mcc = divide(tp * (n - fp) - fp * (p - tp), scale, 0.0)
+        single = (p == 0) | (n == 0)
+        f1[single] = mcc[single] = np.nan
+        accuracy = (divide(tp, p, np.nan) + divide(n - fp, n, np.nan)) / 2
+        auprc = average_precision(true, false)
+        return np.stack([divide(ordered, 2 * p * n, np.nan), auprc, f1, mcc, accuracy])
 
     return measure
-
-
-def measure_of_known(
-    labels: Labels, measure: Callable[..., Measure], *columns: Labels
-) -> Measure:
-    """Return the `measure` of labels and columns, (N,) each, of the rows whose label is not NaN."""
-    known = ~np.isnan(labels)
-    inner = measure(labels[known], *(column[known] for column in columns))
-    if known.all():
-        return inner
-    return lambda weights: inner(weights[:, known])
 
 
 def multiclass_measure(labels: Labels, called: Labels) -> Measure:
@@ -94,20 +151,17 @@ def multiclass_measure(labels: Labels, called: Labels) -> Measure:
     is NaN with a single class.
     """
     y, calls = labels.astype(np.float64), called.astype(np.float64)
-    right = y * calls
 
     def measure(weights: Floats) -> Floats:
         total = weights.sum(axis=1)
-        true, positive, correct = weights @ y, weights @ calls, weights @ right
+        true, positive = weights @ y, weights @ calls
+        correct = weights @ (y * calls)
         covariance = correct.sum(axis=1) * total - (true * positive).sum(axis=1)
         spread = total**2 - (true**2).sum(axis=1)
-        found = (total**2 - (positive**2).sum(axis=1)) * spread
-        mcc = np.where(
-            found > 0,
-            _ratio(covariance, np.sqrt(found)),
-            np.where(spread > 0, 0.0, np.nan),
-        )
-        return np.stack([mcc, mean_defined(_ratio(correct, true).T)])
+        spread_of_calls = total**2 - (positive**2).sum(axis=1)
+        mcc = divide(covariance, np.sqrt(spread * spread_of_calls), 0.0)
+        mcc[spread == 0] = np.nan
+        return np.stack([mcc, mean_defined(divide(correct, true, np.nan).T)])
 
     return measure
 
@@ -120,12 +174,10 @@ def regression_measure(labels: Labels, predictions: Labels) -> Measure:
     """
     if not len(labels):
         return lambda weights: np.full((len(REGRESSION_METRICS), len(weights)), np.nan)
-    y, p = (np.asarray(values, np.float64) for values in (labels, predictions))
-    centers, scales = ([f(values) for values in (y, p)] for f in (np.mean, np.std))
-    x, z = (
-        (v - c) / (s or 1.0) for v, c, s in zip((y, p), centers, scales, strict=True)
-    )
-    moments = np.stack([x, z, x * x, z * z, x * z, (y - p) ** 2], axis=1)
+    y, p = labels.astype(np.float64), predictions.astype(np.float64)
+    scale = float(y.std()) or 1.0
+    x, z = (y - y.mean()) / scale, (p - p.mean()) / (float(p.std()) or 1.0)
+    moments = np.stack([x, z, x * x, z * z, x * z, ((y - p) / scale) ** 2], axis=1)
 
     def measure(weights: Floats) -> Floats:
         total = weights.sum(axis=1)
@@ -134,16 +186,15 @@ def regression_measure(labels: Labels, predictions: Labels) -> Measure:
         xx, zz, xz = xx - mean_x**2, zz - mean_z**2, xz - mean_x * mean_z
         columns = np.ascontiguousarray(weights.T)
         of_y, of_p = weighted_ranks(y, columns), weighted_ranks(p, columns)
-        products = ((of_y, of_p), (of_y, of_y), (of_p, of_p))
-        ranked, varied, others = (
-            np.einsum("nr,nr,nr->r", columns, *pair) for pair in products
-        )
-        spearman = _ratio(ranked, np.sqrt(varied * others))
         # Ranks are exact: without rounding, their variation is 0 if all values are equal.
-        pearson = np.where(
-            np.isnan(spearman), np.nan, _ratio(xz, np.sqrt(np.maximum(xx * zz, 0)))
-        )
-        r2 = np.where(varied > 0, 1 - _ratio(errors, xx * scales[0] ** 2), np.nan)
+        in_y = np.einsum("nr,nr,nr->r", columns, of_y, of_y)
+        in_p = np.einsum("nr,nr,nr->r", columns, of_p, of_p)
+        both = np.einsum("nr,nr,nr->r", columns, of_y, of_p)
+        spearman = divide(both, np.sqrt(in_y * in_p), np.nan)
+        pearson = divide(xz, np.sqrt(np.maximum(xx * zz, 0)), np.nan)
+        pearson[np.isnan(spearman)] = np.nan
+        r2 = 1 - divide(errors, xx, np.nan)
+        r2[in_y == 0] = np.nan
         return np.stack([*np.clip([pearson, spearman], -1, 1), r2])
 
     return measure
@@ -156,37 +207,34 @@ def weighted_ranks(values: Floats, weights: Floats) -> Floats:
     """
     order = np.argsort(values, kind="stable")
     starts = np.flatnonzero(np.append(True, np.diff(values[order]) > 0))
-    ordered = weights[order]
-    counts = (
-        ordered
-        if len(starts) == len(order)
-        else np.add.reduceat(ordered, starts, axis=0)
-    )
+    counts = weights[order]
+    if len(starts) < len(order):
+        counts = np.add.reduceat(counts, starts, axis=0)
     upper = np.cumsum(counts, axis=0)
     upper -= counts / 2
     upper -= weights.sum(axis=0) / 2
-    level = np.empty(len(order), np.int64)
-    level[order] = np.repeat(
-        np.arange(len(starts)), np.diff(np.append(starts, len(order)))
-    )
-    centered: Floats = upper[level]
+    centered: Floats = upper[np.searchsorted(values[order][starts], values)]
     return centered
 
 
-def _ratio(above: Floats, below: Floats) -> Floats:
-    """Return quotients, NaN where the denominator is 0."""
-    return np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)
+def measure_of_labeled(
+    labels: Labels, measure: Callable[..., Measure], *columns: Labels
+) -> Measure:
+    """Return the `measure` of labels and columns, (N,) each, of the rows whose label is not NaN."""
+    labeled = ~np.isnan(labels)
+    inner = measure(labels[labeled], *(column[labeled] for column in columns))
+    if labeled.all():
+        return inner
+    return lambda weights: inner(weights[:, labeled])
 
 
 def mean_defined(values: Floats) -> Floats:
     """Return means over the first axis without NaN; NaN where all are NaN."""
-    known = ~np.isnan(values)
-    return _ratio(
-        np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0).astype(np.float64)
-    )
+    counts = (~np.isnan(values)).sum(axis=0)
+    return divide(np.nansum(values, axis=0), counts, np.nan)
 
 
-def resampled(
+def resample(
     measures: Sequence[Measure], groups: Counts, resamples: int, seed: int = 0
 ) -> list[Floats]:
     """Return metrics (K, 1 + R) of each measure: of all rows, then of R resamples of groups of rows.
@@ -195,15 +243,15 @@ def resampled(
     """
     ids = np.unique(groups, return_inverse=True)[1]
     count, rows = int(ids.max()) + 1, len(ids)
-    found = [[measure(np.ones((1, rows)))] for measure in measures]
+    values = [[measure(np.ones((1, rows)))] for measure in measures]
     generator = np.random.default_rng(seed)
-    for counts in draw_counts(
-        generator, count, resamples if count > 1 else 0, _SPACE * rows
-    ):
+    if count == 1:
+        resamples = 0
+    for counts in draw_counts(generator, count, resamples, _SPACE * rows):
         weights = counts[:, ids].astype(np.float64)
-        for values, measure in zip(found, measures, strict=True):
-            values.append(measure(weights))
-    return [np.concatenate(values, axis=1) for values in found]
+        for column, measure in zip(values, measures, strict=True):
+            column.append(measure(weights))
+    return [np.concatenate(column, axis=1) for column in values]
 
 
 def called_classes(scores: Labels, exclusive: bool) -> NDArray[np.bool_]:
@@ -233,105 +281,88 @@ def class_estimates(
     and balanced accuracy of the mean over outputs are those of all classes. With more than 20 outputs, only
     AUROCs have an interval for each output.
     """
-    known, ids = (
-        ~np.isnan(labels.astype(np.float64)),
-        np.unique(groups, return_inverse=True)[1],
-    )
-    y = np.where(known, labels, 0).astype(bool)
-    outputs = range(y.shape[1])
-    called = {
-        name: called_classes(values, exclusive) for name, values in scores.items()
-    }
-    measures = {
-        name: [
-            measure_of_known(
-                labels[:, t], class_measure, values[:, t], called[name][:, t]
-            )
+    outputs = range(labels.shape[1])
+    measures = {}
+    for name, values in scores.items():
+        called = called_classes(values, exclusive)
+        measures[name] = [
+            measure_of_labeled(labels[:, t], class_measure, values[:, t], called[:, t])
             for t in outputs
         ]
-        for name, values in scores.items()
-    }
-    whole = (
-        {name: multiclass_measure(y, calls) for name, calls in called.items()}
-        if exclusive
-        else {}
-    )
-    found = _estimates(measures, ids, seed, whole)
+        if exclusive:
+            measures[name].append(multiclass_measure(labels, called))
+    estimates = _estimates(measures, len(outputs), groups, seed)
+    ids = np.unique(groups, return_inverse=True)[1]
     first = next(iter(scores.values()))
-    for name, rows in found.items():
-        values = scores[name]
-        for t, row in zip(outputs, rows[-len(outputs) :], strict=True):
-            own = known[:, t]
-            row[0] = auroc(y[own, t], values[own, t], ids[own])
+    for t in outputs:
+        labeled = ~np.isnan(labels[:, t].astype(np.float64))
+        y, blocks = labels[labeled, t], ids[labeled]
+        for name, values in scores.items():
+            row = estimates[name][t - len(outputs)]
+            row[0] = auroc(y, values[labeled, t], blocks)
             if values is not first:
-                row[-1] = auroc_difference(
-                    y[own, t], first[own, t], values[own, t], ids[own]
-                ).estimate
-    return found
+                pair = first[labeled, t], values[labeled, t]
+                row[-1] = auroc_difference(y, *pair, blocks).estimate
+    return estimates
 
 
 def regression_estimates(
     labels: Labels, predictions: Mapping[str, Labels], groups: Counts, *, seed: int = 0
 ) -> Estimates:
-    """Return the metrics `REGRESSION_METRICS` of predictors' numbers (N, T) for labels (N, T), without NaN.
+    """Return the metrics `REGRESSION_METRICS` of predictors' numbers (N, T) for labels (N, T); NaN are
+    missing labels.
 
     With more than 20 outputs, only their mean has intervals.
     """
+    count = labels.shape[1]
     measures = {
         name: [
-            measure_of_known(labels[:, t], regression_measure, values[:, t])
-            for t in range(labels.shape[1])
+            measure_of_labeled(labels[:, t], regression_measure, values[:, t])
+            for t in range(count)
         ]
         for name, values in predictions.items()
     }
-    return _estimates(measures, groups, seed)
+    return _estimates(measures, count, groups, seed)
 
 
 def _estimates(
-    measures: Mapping[str, Sequence[Measure]],
-    groups: Counts,
-    seed: int,
-    whole: Mapping[str, Measure] | None = None,
+    measures: Mapping[str, Sequence[Measure]], outputs: int, groups: Counts, seed: int
 ) -> Estimates:
-    """Return the estimates of measures of T outputs; `whole` measures the last metrics of all outputs."""
-    count = len(next(iter(measures.values())))
-    resamples = (
-        1000 if count <= MOST_OUTPUTS else 200 if count <= _MANY_OUTPUTS else 100
+    """Return the estimates of predictors from measures of their outputs, the same number of each.
+
+    A further measure of a predictor replaces the last metrics of the mean over outputs.
+    """
+    resamples = 100
+    if outputs <= MOST_OUTPUTS:
+        resamples = 1000
+    elif outputs <= _MANY_OUTPUTS:
+        resamples = 200
+    sampled = iter(
+        resample([m for row in measures.values() for m in row], groups, resamples, seed)
     )
-    every = [one for own in measures.values() for one in own] + [
-        *(whole or {}).values()
-    ]
-    sampled = resampled(every, groups, resamples, seed)
-    found: Estimates = {}
+    estimates: Estimates = {}
     first: Floats | None = None
-    for number, name in enumerate(measures):
-        values = np.stack(
-            sampled[number * count : (number + 1) * count]
-        )  # (T, K, 1 + R)
-        of_all = mean_defined(values)
-        if whole:
-            own = sampled[len(measures) * count + number]
-            of_all[-len(own) :] = own
-        undefined = np.full_like(values[:, 0], np.nan)
-        leads = undefined if first is None else first - values[:, 0]
-        first = values[:, 0] if first is None else first
-        rows = (
-            [[*map(_estimate, of_all), _estimate(mean_defined(leads))]]
-            if count > 1
-            else []
-        )
-        shown = values.shape[2] if count <= MOST_OUTPUTS else 1
-        for own, lead in zip(values[..., :shown], leads[..., :shown], strict=True):
-            rows.append([*map(_estimate, own), _estimate(lead)])
-        found[name] = rows
-    return found
+    for name, row in measures.items():
+        values = [next(sampled) for _ in row]
+        metrics = np.stack(values[:outputs])  # (T, K, 1 + R)
+        lead = np.full_like(metrics[:, :1], np.nan)
+        if first is None:
+            first = metrics[:, :1]
+        else:
+            lead = first - metrics[:, :1]
+        mean = mean_defined(metrics)
+        for of_all in values[outputs:]:
+            mean[-len(of_all) :] = of_all
+        rows = [[*mean, mean_defined(lead)[0]]] if outputs > 1 else []
+        if outputs > MOST_OUTPUTS:
+            metrics, lead = metrics[..., :1], lead[..., :1]
+        rows += [[*row] for row in np.concatenate([metrics, lead], axis=1)]
+        estimates[name] = [[_estimate(cell) for cell in row] for row in rows]
+    return estimates
 
 
 def _estimate(values: Floats) -> Estimate:
     """Return the first value with the interval of the others (R,)."""
-    value = float(values[0])
-    return (
-        Estimate()
-        if np.isnan(value)
-        else with_width(percentile_interval(value, values[1:]))
-    )
+    if np.isnan(values[0]):
+        return UNDEFINED
+    return with_width(percentile_interval(values[0], values[1:]))

@@ -34,13 +34,13 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import brentq, isotonic_regression
 
 from bigbird_dna.metrics.auroc import Z95, Counts, Estimate, Floats
 
 BINS = 15
 FEWEST = 2
 """Least number of rows for an interval."""
-_HALVINGS = 50
 
 # Axes: N rows, B bins.
 
@@ -54,20 +54,19 @@ class Reliability(NamedTuple):
     negative_weight: float = 1.0
 
     @property
-    def gap(self) -> Floats:
-        """Fraction of positives minus mean probability."""
-        return self.fraction - self.probability
-
-    @property
     def spread(self) -> Floats:
         """Standard deviation of the fraction: binomial, with one pseudo-row at the mean probability."""
         fraction = (self.rows * self.fraction + self.probability) / (self.rows + 1)
+        of_row = fraction * (1 - fraction)
         return np.sqrt(
-            fraction
-            * (1 - fraction)
-            * (1 - fraction + fraction * self.negative_weight)
-            / self.rows
+            of_row * (1 - fraction + fraction * self.negative_weight) / self.rows
         )
+
+    @property
+    def error(self) -> float:
+        """The expected calibration error, without correction."""
+        gap = np.abs(self.fraction - self.probability)
+        return float(self.rows @ gap / self.rows.sum())
 
 
 class CalibrationMetrics(NamedTuple):
@@ -105,30 +104,33 @@ def calibration_metrics(
     in the interval of the Brier score. `ValueError`: shapes differ, a label is not 0 or 1, or a probability
     is not in [0, 1].
     """
-    y, p = _checked(labels, probabilities)
+    y, p = np.asarray(labels, np.float64), np.asarray(probabilities, np.float64)
+    if y.shape != p.shape or not np.isin(y, (0, 1)).all():
+        raise ValueError("labels must be 0 or 1, one per probability")
+    if not ((p >= 0) & (p <= 1)).all():  # false for NaN too
+        raise ValueError("probabilities must be from 0 to 1")
     if not len(y):
         return NO_ROWS
-    weights = _weights(y, negative_weight)
+    weights = np.where(y == 1, 1.0, negative_weight)
+    total = float(weights.sum())
     curve = reliability(y, p, bins, negative_weight)
-    error = calibration_error(curve)
     brier = _mean((p - y) ** 2, weights, blocks)
-    best = float(
-        np.average((rising_curve(y, p, negative_weight) - y) ** 2, weights=weights)
-    )
-    fraction = float(np.average(y, weights=weights))
+    fitted = rising_curve(y, p, negative_weight)
+    best = float(weights @ (fitted - y) ** 2) / total
+    fraction = float(weights @ y) / total
     uncertainty = fraction * (1 - fraction)
     # Expected error in bins of calibrated probabilities, for normally distributed errors of the fractions.
     variance = weights * p * (1 - p) * (1 - p + p * negative_weight)
-    spreads = np.sqrt(np.bincount(_places(p, weights, bins), variance))
+    spreads = np.sqrt(np.bincount(_bins(p, weights, bins), variance))
     return CalibrationMetrics(
-        plain_error(curve),
-        *error,
-        float(spreads.sum() / weights.sum() * math.sqrt(2 / math.pi)),
+        curve.error,
+        *debiased_error(curve),
+        float(spreads.sum()) / total * math.sqrt(2 / math.pi),
         *brier,
         brier.value - best,
         uncertainty - best,
         uncertainty,
-        float(np.average(p, weights=weights)),
+        float(weights @ p) / total,
         fraction,
     )
 
@@ -140,35 +142,39 @@ def reliability(
     negative_weight: float = 1.0,
 ) -> Reliability:
     """Bin rows by probability into at most `bins` bins of about equal numbers of rows; no rows, no bins."""
-    y, p = _checked(labels, probabilities)
-    weights = _weights(y, negative_weight)
-    places = _places(p, weights, bins)
-    rows = np.bincount(places, weights).astype(np.float64)
-    probability, fraction = (
-        np.bincount(places, weights * values) / rows for values in (p, y)
-    )
+    y, p = np.asarray(labels, np.float64), np.asarray(probabilities, np.float64)
+    weights = np.where(y == 1, 1.0, negative_weight)
+    ids = _bins(p, weights, bins)
+    rows = np.bincount(ids, weights).astype(np.float64)
+    probability = np.bincount(ids, weights * p) / rows
+    fraction = np.bincount(ids, weights * y) / rows
     return Reliability(rows, probability, fraction, negative_weight)
 
 
-def plain_error(curve: Reliability) -> float:
-    """Return the expected calibration error from bins, without correction."""
-    return float(curve.rows @ np.abs(curve.gap) / curve.rows.sum())
-
-
-def calibration_error(curve: Reliability) -> Estimate:
+def debiased_error(curve: Reliability) -> Estimate:
     """Return `ece_debiased` with its 95 % interval; see the module's docstring."""
     weights, spread = curve.rows / curve.rows.sum(), curve.spread
-    whole, joint = float(weights @ spread), math.sqrt(weights**2 @ spread**2)
-    seen = plain_error(curve)
-    if not whole:  # fractions without variance: the error is exact
-        return Estimate(seen, seen, seen)
+    scale = float(weights @ spread)
+    if not scale:  # fractions without variance: the error is exact
+        return Estimate(curve.error, curve.error, curve.error)
+    deviation = math.sqrt(weights**2 @ spread**2) / scale
     sides = (0.0,) if curve.rows.sum() < FEWEST else (0.0, Z95, -Z95)
-    return Estimate(
-        *(
-            min(whole * _multiple(seen / whole, side * joint / whole), 1.0)
-            for side in sides
-        )
-    )
+    multiples = [_multiple(curve.error / scale, side * deviation) for side in sides]
+    return Estimate(*(min(scale * multiple, 1.0) for multiple in multiples))
+
+
+def _multiple(error: float, deviations: float) -> float:
+    """Return the λ >= 0 for which the mean of |N(λ, 1)|, plus `deviations` standard deviations, is `error`."""
+
+    def excess(value: float) -> float:
+        mean = math.sqrt(2 / math.pi) * math.exp(-(value**2) / 2)
+        mean += value * math.erf(value / math.sqrt(2))
+        variance = max(1 + value**2 - mean**2, 0.0)
+        return mean + deviations * math.sqrt(variance) - error
+
+    if excess(0.0) >= 0:
+        return 0.0
+    return float(brentq(excess, 0.0, error + abs(deviations) + 1, xtol=1e-14))
 
 
 def rising_curve(
@@ -178,79 +184,35 @@ def rising_curve(
 
     This is the reliability curve without bins (Dimitriadis et al. 2021).
     """
-    from scipy.optimize import isotonic_regression
-
-    y, p = np.asarray(labels, np.float64), np.asarray(probabilities, np.float64)
-    weights = _weights(y, negative_weight)
-    _, which = np.unique(p, return_inverse=True)
-    together = np.bincount(which, weights)
-    means = np.bincount(which, weights * y) / together
-    fitted: Floats = isotonic_regression(means, weights=together).x[which]
+    y = np.asarray(labels, np.float64)
+    weights = np.where(y == 1, 1.0, negative_weight)
+    _, levels = np.unique(np.asarray(probabilities, float), return_inverse=True)
+    sizes = np.bincount(levels, weights)
+    means = np.bincount(levels, weights * y) / sizes
+    fitted: Floats = isotonic_regression(means, weights=sizes).x[levels]
     return fitted
 
 
-def _checked(labels: ArrayLike, probabilities: ArrayLike) -> tuple[Floats, Floats]:
-    y, p = np.asarray(labels), np.asarray(probabilities, np.float64)
-    if y.shape != p.shape or y.ndim != 1:
-        raise ValueError(
-            f"labels {y.shape} and probabilities {p.shape} must be 1-D of the same length"
-        )
-    if not np.isin(y, (0, 1)).all():
-        raise ValueError("labels must be 0 or 1")
-    if not ((p >= 0) & (p <= 1)).all():  # false for NaN too
-        raise ValueError("probabilities must be from 0 to 1")
-    return y.astype(np.float64), p
-
-
-def _weights(y: Floats, negative_weight: float) -> Floats:
-    return np.where(y == 1, 1.0, negative_weight)
-
-
-def _places(p: Floats, weights: Floats, bins: int) -> Counts:
+def _bins(p: Floats, weights: Floats, bins: int) -> Counts:
     """Return the bin of each row (N,), numbered from 0 without gaps; ties are in the bin of their center."""
-    _, which = np.unique(p, return_inverse=True)
-    together = np.bincount(which, weights)
-    middle = np.cumsum(together) - together / 2
-    chosen = np.minimum((middle * bins / together.sum()).astype(np.int64), bins - 1)
-    _, dense = np.unique(chosen, return_inverse=True)
-    places: Counts = dense[which].astype(np.int64)
-    return places
-
-
-def _multiple(seen: float, deviations: float) -> float:
-    """Return the λ >= 0 for which the mean of |N(λ, 1)|, plus `deviations` standard deviations, is `seen`."""
-    low, high = 0.0, seen + abs(deviations) + 1
-    if _folded(low, deviations) >= seen:
-        return low
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (
-            (middle, high) if _folded(middle, deviations) < seen else (low, middle)
-        )
-    return (low + high) / 2
-
-
-def _folded(value: float, deviations: float) -> float:
-    """Return the mean of |N(value, 1)| plus `deviations` of its standard deviations."""
-    mean = math.sqrt(2 / math.pi) * math.exp(-(value**2) / 2) + value * math.erf(
-        value / math.sqrt(2)
-    )
-    return mean + deviations * math.sqrt(max(1 + value**2 - mean**2, 0.0))
+    _, levels = np.unique(p, return_inverse=True)
+    sizes = np.bincount(levels, weights)
+    middle = np.cumsum(sizes) - sizes / 2
+    ids = np.minimum((middle * bins / sizes.sum()).astype(np.int64), bins - 1)
+    dense: Counts = np.unique(ids, return_inverse=True)[1][levels]
+    return dense
 
 
 def _mean(values: Floats, weights: Floats, blocks: ArrayLike | None) -> Estimate:
     """Return the mean of rows with its 95 % interval, clustered by `blocks` (normal approximation)."""
-    value = float(np.average(values, weights=weights))
-    ids = (
-        np.arange(len(values))
-        if blocks is None
-        else np.unique(np.asarray(blocks), return_inverse=True)[1]
-    )
-    off = np.bincount(ids, weights * (values - value))
-    count = len(off)
+    total = float(weights.sum())
+    value = float(weights @ values) / total
+    ids = np.arange(len(values))
+    if blocks is not None:
+        ids = np.unique(np.asarray(blocks), return_inverse=True)[1]
+    deviations = np.bincount(ids, weights * (values - value))
+    count = len(deviations)
     if count < FEWEST:
         return Estimate(value)
-    half = (
-        Z95 * math.sqrt(float(off @ off) * count / (count - 1)) / float(weights.sum())
-    )
-    return Estimate(value, max(value - half, 0.0), min(value + half, 1.0))
+    error = math.sqrt(float(deviations @ deviations) * count / (count - 1)) / total
+    return Estimate(value, max(value - Z95 * error, 0.0), min(value + Z95 * error, 1.0))

@@ -8,8 +8,7 @@ values or as their attribute, are the track names.
 from __future__ import annotations
 
 import csv
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.console import log
-from bigbird_dna.disk.arrays import check_cells, read_frame
+from bigbird_dna.disk.arrays import check_cells, hdf5_arrays, open_npz, read_frame
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.compression import open_bytes, read_lines
 from bigbird_dna.errors import DataError, error_text, one_of
@@ -83,38 +82,27 @@ class TrackArray:
                 yield rows[:, None] if rows.ndim == 1 else rows[:, first:last]
 
 
-def given_array(source: Any, kind: str) -> Array:
-    """Return a file, array or data frame for `open_array`; lists and others are converted to arrays.
-
-    `DataError`: the values are not numbers in rows of the same length.
-    """
-    if isinstance(source, pd.Series):
-        source = (
-            source.to_frame() if isinstance(source.name, str) else source.to_numpy()
-        )
-    if isinstance(source, str | Path | pd.DataFrame):
-        return source
-    if isinstance(source, np.ndarray) and source.dtype.kind in "biuf":
-        return source
-    try:
-        return np.asarray(source, np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(
-            f"{kind}: not an array of numbers (rows × tracks): {error_text(error)}"
-        ) from None
-
-
-def open_array(source: Array, kind: str) -> TrackArray:
-    """Open `FILE`, `FILE::NAME`, or an array or data frame in memory.
+def open_array(source: Any, kind: str) -> TrackArray:
+    """Open `FILE`, `FILE::NAME`, or an array, list or data frame in memory.
 
     `kind` is "predictions" or "labels": the preferred array in a file with several arrays, and the name in
     messages of an array in memory. Values of .npy and HDF5 files are read while they are evaluated.
     `DataError`: the file is missing, damaged, of an unknown format, or has no numbers of rows × tracks.
     """
+    if isinstance(source, pd.Series):
+        named = isinstance(source.name, str)
+        source = source.to_frame() if named else source.to_numpy()
     if isinstance(source, pd.DataFrame):
         return _frame_array(kind, source)
-    if isinstance(source, np.ndarray):
+    if isinstance(source, np.ndarray) and source.dtype.kind in "biuf":
         return TrackArray(kind, source)
+    if not isinstance(source, str | Path):
+        try:
+            return TrackArray(kind, np.asarray(source, np.float64))
+        except (TypeError, ValueError) as error:
+            raise DataError(
+                f"{kind}: not an array of numbers (rows × tracks): {error_text(error)}"
+            ) from None
     text, _, name = str(source).partition("::")
     path = Path(text)
     if path.is_dir():
@@ -123,23 +111,25 @@ def open_array(source: Array, kind: str) -> TrackArray:
         raise DataError(f"{path}: no such file")
     if not path.stat().st_size:
         raise DataError(f"{path}: the file is empty")
-
-    lower = path.name.lower()
-    if lower.endswith(".npy"):
-        with reading(path, "not readable as .npy", Exception):
+    lower = path.name.lower().removesuffix(".gz")
+    with reading(path, "not readable", Exception):
+        if lower.endswith(".npy"):
             return TrackArray(text, np.load(path, mmap_mode="r", allow_pickle=False))
-    if lower.endswith(".npz"):
-        with reading(path, "not readable as .npz", Exception):
+        if lower.endswith(".npz"):
             return _npz_array(path, name, kind)
-    if lower.endswith((".h5", ".hdf5")):
-        with reading(path, "not readable as HDF5", Exception):
-            return _hdf5_array(path, name, kind)
-    if lower.endswith(".parquet"):
-        return _frame_array(text, _without_index(path, read_frame(path)))
-    if lower.endswith((".tsv", ".tsv.gz", ".txt", ".txt.gz")):
-        return _text_array(path, "\t")
-    if lower.endswith((".csv", ".csv.gz")):
-        return _text_array(path, ",")
+        if lower.endswith((".h5", ".hdf5")):
+            import h5py
+
+            arrays = dict(hdf5_arrays(h5py.File(path, "r")))
+            return _named_array(path, name.strip("/"), kind, arrays)
+        if lower.endswith(".parquet"):
+            frame = read_frame(path)
+            _check_header(str(path), [*frame.columns])
+            return _frame_array(text, _without_index(path, frame))
+        if lower.endswith((".tsv", ".txt")):
+            return _text_array(path, "\t")
+        if lower.endswith(".csv"):
+            return _text_array(path, ",")
     raise DataError(
         f"{path}: name must end in .npy, .npz, .h5, .parquet, .tsv[.gz] or .csv[.gz]"
     )
@@ -180,98 +170,63 @@ def read_blocks(bins: Path | None, labels: TrackArray) -> NDArray[np.int64] | No
     return sequence_blocks(table["contig"].to_numpy(), table["start"].to_numpy())
 
 
-# Files of several arrays
-
-
 def _npz_array(path: Path, name: str, kind: str) -> TrackArray:
     """Read an array of a .npz file, chosen by `name` or else by `kind`, or a data set's packed labels."""
-    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+    with open_npz(path) as stored:
         if {"packed", NAMES} <= {*stored.files} and not name:
             return TrackArray(str(path), PackedLabels.load(path).rows())
         arrays = {key: stored[key] for key in stored.files}
-    chosen = _choose(path, name, kind, arrays)
-    names = arrays.get(NAMES) if chosen != NAMES else None
-    values = arrays[chosen]
-    array = TrackArray(f"{path}::{chosen}", values)
-    array.names = _track_names(array, names)
-    return array
+    return _named_array(path, name, kind, arrays)
 
 
-def _hdf5_array(path: Path, name: str, kind: str) -> TrackArray:
-    """Open a data set of an HDF5 file, chosen by `name` or else by `kind`."""
-    import h5py
-
-    stored = h5py.File(path, "r")
-    arrays: dict[str, Any] = {}
-
-    def add(key: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset):
-            arrays[key] = item
-
-    stored.visititems(add)
-    chosen = _choose(path, name.strip("/"), kind, arrays)
-    values = arrays[chosen]
-    names = values.attrs.get(NAMES)
-    if names is None and NAMES in arrays:
-        names = arrays[NAMES][()]
-    array = TrackArray(f"{path}::{chosen}", values)
-    array.names = _track_names(array, names)
-    return array
-
-
-def _choose(path: Path, name: str, kind: str, arrays: Mapping[str, Any]) -> str:
+def _named_array(
+    path: Path, name: str, kind: str, arrays: Mapping[str, Any]
+) -> TrackArray:
     """Choose the array of a file: the named array, the array named `kind`, or the only candidate."""
     axes = {
         key: len(array.shape)
         for key, array in arrays.items()
         if array.dtype.kind in "fiub"
     }
-    if name:
-        if name not in axes:
-            raise DataError(
-                f"{path}: no numeric array {name!r}: {one_of(name, sorted(axes))}"
-            )
-        return name
-    for count in (2, 1):  # one axis: one track
-        found = [key for key in axes if axes[key] == count and key != NAMES]
-        if kind in found:
-            return kind
-        if len(found) == 1:
-            return found[0]
-        if found:
-            break
-    listed = ", ".join(sorted(axes)) or "none"
-    raise DataError(
-        f"{path}: {len(found)} arrays of rows × tracks (found: {listed}); choose one with {path}::NAME"
-    )
-
-
-def _track_names(array: TrackArray, values: Any) -> tuple[str, ...] | None:
-    """Return track names as strings; None if `values` is not a list of strings."""
-    stored = np.asarray(values)
-    if values is None or stored.ndim != 1 or stored.dtype.kind not in "SUOT":
-        return None
-    names = tuple(
-        value.decode() if isinstance(value, bytes) else str(value)
-        for value in stored.tolist()
-    )
-    if len(names) != array.tracks:
+    if name and name not in axes:
         raise DataError(
-            f"{array.path}: {len(names)} track names, but {array.tracks} columns"
+            f"{path}: no numeric array {name!r}: {one_of(name, sorted(axes))}"
         )
-    return names
-
-
-# Tables
+    candidates = [name] if name else []
+    for count in (2, 1):  # one axis: one track
+        if not candidates:
+            candidates = [key for key in axes if axes[key] == count and key != NAMES]
+    if kind in candidates:
+        candidates = [kind]
+    if len(candidates) != 1:
+        listed = ", ".join(sorted(axes)) or "none"
+        raise DataError(
+            f"{path}: {len(candidates)} arrays of rows × tracks (found: {listed}); choose one with "
+            f"{path}::NAME"
+        )
+    values = arrays[candidates[0]]
+    array = TrackArray(f"{path}::{candidates[0]}", values)
+    names = getattr(values, "attrs", {}).get(NAMES)
+    if names is None and NAMES in arrays:
+        names = arrays[NAMES][()]
+    names = np.asarray(names)
+    if names.ndim == 1 and names.dtype.kind in "SUOT":
+        array.names = tuple(
+            each.decode() if isinstance(each, bytes) else str(each)
+            for each in names.tolist()
+        )
+        if len(array.names) != array.tracks:
+            raise DataError(
+                f"{array.path}: {len(array.names)} track names, but {array.tracks} columns"
+            )
+    return array
 
 
 def _frame_array(path: str, frame: pd.DataFrame) -> TrackArray:
     """Return a data frame with a column per track; index and numbered columns give no names."""
     regions = [name for name in frame.columns if name in REGION_COLUMNS]
     tracks = [name for name in frame.columns if name not in (*REGION_COLUMNS, NOTE)]
-    if len(set(tracks)) < len(tracks):
-        (name, _), *_ = Counter(tracks).most_common(1)
-        raise DataError(f"{path}: contains two columns named {name!r}")
+    _check_header(path, tracks)
     for name in tracks:
         if frame[name].dtype.kind not in "biuf":
             raise DataError(
@@ -288,18 +243,21 @@ def _frame_array(path: str, frame: pd.DataFrame) -> TrackArray:
     )
 
 
+def _check_header(where: str, names: Sequence[object]) -> None:
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"{where}: contains two columns named {twice!r}")
+    if "" in names[1:]:
+        raise DataError(f"{where}: column {names.index('') + 1} has no name")
+
+
 def _without_index(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table without the columns in which pandas stored the row index."""
-    if len(set(frame.columns)) < frame.shape[1]:
-        (name, _), *_ = Counter(frame.columns).most_common(1)
-        raise DataError(f"{path}: contains two columns named {name!r}")
-    for number, name in enumerate(frame.columns):
-        is_index = name == INDEX_NAMES[-1] or (
-            number == 0 and name in INDEX_NAMES and _is_index(frame[name])
-        )
-        if is_index:
+    """Return a table without the column in which pandas stored the row index."""
+    for name in (frame.columns[0], frame.columns[-1]):
+        column = frame[name]
+        if name in INDEX_NAMES and _is_index(column):
             log(f"{path}: column {name!r} is a row index and is ignored")
-            frame = frame.drop(columns=name)
+            return frame.drop(columns=name)
     return frame
 
 
@@ -315,106 +273,69 @@ def _text_array(path: Path, delimiter: str) -> TrackArray:
     defaults of pandas are ignored and logged: an unnamed first column that numbers the rows, and a header
     that numbers the columns.
     """
-    with reading(path, "not readable as a table", Exception):
-        line, cells = _first_line(path, delimiter)
-        named = not all(_is_number(cell) for cell in cells)
-        header = named or _numbers_columns(cells)
-        table = _read_text(path, delimiter, len(cells), line if header else line - 1)
-        indexed = header and cells[0].strip() in INDEX_NAMES and _is_index(table[0])
-        if header and not named and not indexed and not cells[0].strip():
-            header = False  # the first value of the first row is missing
-            table = _read_text(path, delimiter, len(cells), line - 1)
-    if header and not named:
-        log(f"{path}: line {line} numbers the columns and is ignored")
-    if indexed:
-        log(f"{path}: the unnamed first column numbers the rows and is ignored")
+    line, text = next(
+        (each for each in read_lines(path) if not each[1].startswith("##")), (1, "")
+    )
+    cells = text.split(delimiter)
+    if delimiter == ",":
+        cells = next(csv.reader([text]), [""])
     names = [cell.strip() for cell in cells]
     names[0] = names[0].lstrip("#").strip()
+    named = not all(name in (*MISSING, DOT) or _is_number(name) for name in names)
+    # pandas numbers the columns 0, 1, 2, … after an empty cell above its index; 0, 1 alone may be data.
+    inner = names[1:] if not names[0] else names
+    numbered = inner == [*map(str, range(len(inner)))]
+    header = named or (numbered and len(names) > 2)
+    table = _read_text(path, delimiter, len(names), line if header else line - 1)
+    if header and not named and not names[0] and not _is_index(table[0]):
+        header = False  # the first value of the first row is missing
+        table = _read_text(path, delimiter, len(names), line - 1)
+    if header and not named:
+        log(f"{path}: line {line} numbers the columns and is ignored")
     if named:
-        _check_header(f"{path}: line {line}", names[indexed:])
+        _check_header(f"{path}: line {line}", names)
         table.columns = pd.Index(names)
-    if indexed:
-        table = table.iloc[:, 1:]
-    first_row = line + 1 if header else line
+    elif header and not names[0]:
+        table = table.rename(columns={0: ""})
+    table = _without_index(path, table)
+    if "" in table.columns:
+        raise DataError(
+            f"{path}: line {line}: column 1 has no name and does not number the rows"
+        )
     for name in table.columns:
-        if name not in (*REGION_COLUMNS, NOTE) and table[name].dtype.kind not in "biuf":
-            table[name] = _numeric(table[name], path, name, first_row)
+        column = table[name]
+        if name in (*REGION_COLUMNS, NOTE) or column.dtype.kind in "biuf":
+            continue
+        numbers = pd.to_numeric(column.mask(column == DOT), errors="coerce")
+        wrong = (numbers.isna() & column.notna() & (column != DOT)).to_numpy(bool)
+        if wrong.any():
+            row = int(wrong.argmax())
+            label = name if named else str(int(name) + 1)
+            raise DataError(
+                f"{path}: line {line + header + row}: column {label!r}: {column.iloc[row]!r:.60} is not a "
+                "number"
+            )
+        table[name] = numbers.astype("float64")
     return _frame_array(str(path), table)
-
-
-def _first_line(path: Path, delimiter: str) -> tuple[int, list[str]]:
-    """Return the number of the first line that is not a comment, from 1, and its cells."""
-    for number, line in read_lines(path):
-        if not line.startswith("##"):
-            if delimiter == "\t":
-                return number, line.split(delimiter)
-            return number, next(csv.reader([line]), [""])
-    raise ValueError("it has only comments")
 
 
 def _read_text(path: Path, delimiter: str, columns: int, skipped: int) -> pd.DataFrame:
     """Return the lines after the first `skipped` ones as a table of numbered columns."""
     from pyarrow import csv as arrow
 
+    # Errors have the row number only with a single thread.
+    names = [str(number) for number in range(columns)]
+    read = arrow.ReadOptions(use_threads=False, skip_rows=skipped, column_names=names)
+    quote = '"' if delimiter == "," else False
+    parse = arrow.ParseOptions(delimiter=delimiter, quote_char=quote)
+    convert = arrow.ConvertOptions(null_values=MISSING, strings_can_be_null=True)
     with open_bytes(path) as stream:
-        table = arrow.read_csv(
-            stream,
-            # Errors have the row number only with a single thread.
-            arrow.ReadOptions(
-                use_threads=False,
-                skip_rows=skipped,
-                column_names=[str(number) for number in range(columns)],
-            ),
-            arrow.ParseOptions(
-                delimiter=delimiter, quote_char='"' if delimiter == "," else False
-            ),
-            arrow.ConvertOptions(null_values=MISSING, strings_can_be_null=True),
-        )
-    frame: pd.DataFrame = table.to_pandas()
+        frame: pd.DataFrame = arrow.read_csv(stream, read, parse, convert).to_pandas()
     frame.columns = pd.RangeIndex(columns)
     return frame
 
 
-def _numbers_columns(cells: list[str]) -> bool:
-    """Return whether a line of numbers is the header 0, 1, 2, … that pandas writes for unnamed columns.
-
-    Two columns 0, 1 may also be data. An empty first cell is the header of pandas' row index.
-    """
-    names = [cell.strip() for cell in cells]
-    if not names[0]:
-        return names[1:] == [str(number) for number in range(len(names) - 1)]
-    return len(names) > 2 and names == [str(number) for number in range(len(names))]
-
-
-def _check_header(where: str, names: list[str]) -> None:
-    twice = [name for name, count in Counter(names).items() if count > 1 and name]
-    if twice:
-        raise DataError(f"{where}: contains two columns named {min(twice)!r}")
-    if "" in names:
-        raise DataError(
-            f"{where}: column {names.index('') + 1} has no name and does not number the rows"
-        )
-
-
-def _numeric(
-    column: pd.Series[Any], path: Path, name: object, first_line: int
-) -> pd.Series[Any]:
-    """Return a column of text as numbers, with dots as NaN; `DataError` for the first other text."""
-    text = column.astype("string").str.strip()
-    numbers = pd.to_numeric(text.mask(text == DOT), errors="coerce").astype("float64")
-    bad = (numbers.isna() & text.notna() & (text != DOT)).to_numpy(bool)
-    if bad.any():
-        row = int(bad.argmax())
-        label = name if isinstance(name, str) else str(int(str(name)) + 1)
-        raise DataError(
-            f"{path}: line {first_line + row}: column {label!r}: {column.iloc[row]!r:.60} is not a number"
-        )
-    return numbers
-
-
 def _is_number(cell: str) -> bool:
-    if cell.strip() in (*MISSING, DOT):
-        return True
     try:
         float(cell)
     except ValueError:

@@ -6,7 +6,6 @@ Labels are of any kind that a model can be trained on. Two classes as FASTA file
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,15 +25,14 @@ from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import DataError, check_choice
 from bigbird_dna.genome.records import counted, first_copies, listed
-from bigbird_dna.genome.sequence_tables import COLUMNS, SequenceTable, TableColumns
+from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns
 from bigbird_dna.genome.similar_groups import SIMILAR, similar_groups
-from bigbird_dna.metrics.auroc import Estimate
-from bigbird_dna.reporting.pages import render_page, shown_table
+from bigbird_dna.metrics.auroc import Estimate, Floats
+from bigbird_dna.reporting.pages import read_page_table, render_page
 from bigbird_dna.reporting.sequence_metrics import REGRESSION
 from bigbird_dna.reporting.shortcuts import (
     FEATURES,
     FOLDS,
-    AuditedTexts,
     FeatureResult,
     metric_of,
     predict_from_features,
@@ -50,7 +48,7 @@ LABEL_COUNTS = Schema.of(
     key=["label", "split"],
 )
 FEATURE_METRICS = Schema.of(
-    f"text label metric; estimate {' '.join(one.column for one in FEATURES)}",
+    f"text label metric; estimate {' '.join(FEATURES.values())}",
     key=["label"],
 )
 SIMILAR_SEQUENCES = Schema.of(
@@ -70,49 +68,19 @@ _LEAST = 2 * FOLDS  # sequences with and without a label that can be predicted
 DIFFERENT = 0.5
 
 # Axes: N sequences, T labels (classes of `multiclass`), C columns of classes, two if `binary`.
-Floats = NDArray[np.floating[Any]]
+Values = NDArray[np.floating[Any]]
 Groups = NDArray[np.int64]
 
 
 class AuditedSet(NamedTuple):
-    """Sequences with their labels and, if known, their splits."""
+    """N sequences with their labels and, if known, their splits."""
 
     names: list[str]
-    given: AuditedTexts
+    sequences: list[str]  # in A C G T N
+    lower: Floats  # (N,) fraction of lower-case letters in the file
     labels: Labels
     splits: NDArray[np.str_] | None  # (N,) empty: not in the table of splits
-    unlabeled: int = 0  # rows that are left out, because they have no label
-
-    @classmethod
-    def of(cls, table: SequenceTable, task: LabelKind | None) -> AuditedSet:
-        """Return the sequences of a table; `DataError` if there are too few of every class."""
-        sequences, labels = (
-            table.records.sequences,
-            parse_labels(table, task, constant=True),
-        )
-        lower = np.array(
-            [table.records.lower[name] / len(text) for name, text in sequences.items()]
-        )
-        splits = None
-        if table.splits is not None:
-            splits = np.array([table.splits.get(name, "") for name in sequences])
-        found = cls(
-            [*sequences],
-            AuditedTexts([*sequences.values()], lower),
-            labels,
-            splits,
-            table.unlabeled,
-        )
-        if labels.kind == REGRESSION:
-            if len(sequences) < 2 * _LEAST:
-                raise DataError(
-                    f"{table.firsts[0]}: an audit needs at least {2 * _LEAST} sequences"
-                )
-        elif not found.usable.any():
-            raise DataError(
-                f"{table.firsts[0]}: an audit needs at least {_LEAST} sequences of each class"
-            )
-        return found
+    unlabeled: int  # rows that are left out, because they have no label
 
     @property
     def usable(self) -> NDArray[np.bool_]:
@@ -124,21 +92,25 @@ class AuditedSet(NamedTuple):
         return np.asarray(np.minimum(positives, known - positives) >= _LEAST)
 
     @property
-    def columns(self) -> tuple[Sequence[str], Floats]:
+    def columns(self) -> tuple[Sequence[str], Values]:
         """Names (C,) and values (N, C) of labels; of both classes if there are two."""
         values = self.labels.values
         if self.labels.kind == "binary":
             return CLASSES[::-1], np.concatenate([values, 1 - values], axis=1)
         return self.labels.outputs, values
 
+    def rows_of(self, split: str) -> NDArray[np.bool_]:
+        """The sequences (N,) of a split; `NO_SPLIT`: of none, `ALL`: all sequences."""
+        if split == ALL or self.splits is None:
+            return np.ones(len(self.names), bool)
+        return np.asarray(self.splits == ("" if split == NO_SPLIT else split))
+
     @property
-    def parts(self) -> dict[str, NDArray[np.bool_]]:
-        """The sequences (N,) of each split by its name, which is empty for those without one."""
+    def split_names(self) -> list[str]:
+        """Names of the splits that have sequences."""
         if self.splits is None:
-            return {}
-        return {
-            split: self.splits == split for split in sorted({*self.splits.tolist()})
-        }
+            return []
+        return [split or NO_SPLIT for split in sorted({*self.splits.tolist()})]
 
 
 def audit_dataset(
@@ -162,25 +134,47 @@ def audit_dataset(
         check_choice("--task", task, LABEL_KINDS)
     columns = TableColumns(sequence_column, tuple(label_columns), split_column)
     inputs = [*data, *(path for path in (negatives, splits) if path is not None)]
-    audited = AuditedSet.of(
-        read_labeled_files(data, negatives, splits, columns, task), task
+    table = read_labeled_files(data, negatives, splits, columns, task)
+    records = table.records
+    texts = [*records.sequences.values()]
+    lower = [
+        records.lower[name] / len(records.sequences[name]) for name in records.sequences
+    ]
+    audited = AuditedSet(
+        [*records.sequences],
+        texts,
+        np.array(lower),
+        parse_labels(table, task, constant=True),
+        None
+        if table.splits is None
+        else np.array([table.splits.get(name, "") for name in records.sequences]),
+        table.unlabeled,
     )
-    groups = similar_groups(audited.given.texts, SIMILAR)
-    copies = np.array(first_copies(audited.given.texts), np.int64)
     kind, usable = audited.labels.kind, audited.usable
+    if kind == REGRESSION and len(texts) < 2 * _LEAST:
+        raise DataError(
+            f"{table.firsts[0]}: an audit needs at least {2 * _LEAST} sequences"
+        )
+    if kind != REGRESSION and not usable.any():
+        raise DataError(
+            f"{table.firsts[0]}: an audit needs at least {_LEAST} sequences of each class"
+        )
+    groups = similar_groups(texts, SIMILAR)
+    copies = np.array(first_copies(texts), np.int64)
     predicted = []
     if usable.any():
         values = audited.labels.values[:, usable]
-        predicted = [*predict_from_features(audited.given, values, kind, groups, seed)]
+        predicted = predict_from_features(
+            texts, audited.lower, values, kind, groups, seed
+        )
     checks = [
         *_balance(audited),
         *_similarity(audited, groups, copies),
         *_features(audited, predicted),
     ]
-    found = [
+    conclusions = [
         f"{one.finding[:1].upper()}{one.finding[1:]}." for one in checks if one.finding
-    ]
-    conclusions = found or [
+    ] or [
         "No copies with other labels or in several splits, and no shortcut to the labels."
     ]
     tables = {
@@ -190,8 +184,8 @@ def audit_dataset(
         "similar": (_similar(audited, groups, copies), SIMILAR_SEQUENCES),
     }
     with into_directory(output, inputs) as files:
-        for name, (table, schema) in tables.items():
-            write_table(files / f"{name}.tsv", table, schema)
+        for name, (rows, schema) in tables.items():
+            write_table(files / f"{name}.tsv", rows, schema)
         text = render_page(
             "audit_page.html",
             style="run_page.css",
@@ -200,7 +194,7 @@ def audit_dataset(
             kind=kind,
             several=len(audited.labels.outputs) > 1,
             different=DIFFERENT,
-            shown={name: shown_table(files / f"{name}.tsv") for name in tables},
+            tables={name: read_page_table(files / f"{name}.tsv") for name in tables},
         )
         (files / "audit.html").write_text(text, encoding="utf-8")
     return conclusions
@@ -221,102 +215,74 @@ class Check(NamedTuple):
 def _balance(audited: AuditedSet) -> Iterator[Check]:
     """Yield the number of sequences, in total and of each split, and which labels are missing or too rare."""
     values = audited.columns[1]
-    rare = [*_missing(audited, values, _LEAST)]
-    yield Check(
-        "sequences",
-        len(values),
-        finding="; ".join(f"{one}: not evaluated" for one in rare),
-    )
+    rare = [f"{fault}: not evaluated" for fault in _faults(audited, values, _LEAST)]
+    yield Check("sequences", len(values), finding="; ".join(rare))
     if count := audited.unlabeled:
-        fault = f"{count:,} {'sequence has' if count == 1 else 'sequences have'} no label: left out"
+        have = "sequence has" if count == 1 else "sequences have"
+        fault = f"{count:,} {have} no label: left out"
         yield Check("sequences without a label", count, finding=fault)
     missing = np.isnan(values)
     if missing.any():
         rows = int(missing.any(axis=1).sum())
-        fault = (
-            f"{int(missing.sum()):,} of {missing.size:,} labels are missing: ignored"
-        )
+        fault = f"{missing.sum():,} of {missing.size:,} labels are missing: ignored"
         yield Check("sequences with a missing label", rows, finding=fault)
-    parts = audited.parts
-    for split in ("train", "test") if parts else ():
-        if split not in parts:
-            yield Check(
-                f"sequences, {split}", 0, finding=f"no sequence is in split {split!r}"
-            )
-    for split, inside in parts.items():
-        size, own = int(inside.sum()), values[inside]
-        if split:
-            faults = [f"split {split!r} has {one}" for one in _missing(audited, own, 1)]
-            yield Check(f"sequences, {split}", size, finding="; ".join(faults))
-        else:
-            fault = f"{counted(size, 'sequence')} not in the table of splits"
-            yield Check("sequences, no split", size, finding=fault)
+    splits = audited.split_names
+    for split in ("train", "test"):
+        if splits and split not in splits:
+            fault = f"no sequence is in split {split!r}"
+            yield Check(f"sequences, {split}", 0, finding=fault)
+    for split in splits:
+        own = values[audited.rows_of(split)]
+        if split == NO_SPLIT:
+            fault = f"{counted(len(own), 'sequence')} not in the table of splits"
+            yield Check("sequences, no split", len(own), finding=fault)
+            continue
+        faults = [f"split {split!r} has {fault}" for fault in _faults(audited, own, 1)]
+        yield Check(f"sequences, {split}", len(own), finding="; ".join(faults))
 
 
-def _missing(audited: AuditedSet, values: Floats, least: int) -> Iterator[str]:
+def _faults(audited: AuditedSet, values: Values, least: int) -> Iterator[str]:
     """Yield what labels with `values` (N, C) lack: sequences of a class, with and without it, or numbers."""
     kind, names = audited.labels.kind, np.array(audited.columns[0])
     no = "no sequence" if least == 1 else f"fewer than {least} sequences"
     if kind == REGRESSION:
         faults = {"only one value of": ~different(values)}
+    elif kind == "multilabel":
+        faults = {
+            f"{no} with": np.nansum(values, axis=0) < least,
+            f"{no} without": np.nansum(1 - values, axis=0) < least,
+        }
     else:
-        of = "with" if kind == "multilabel" else "of class"
-        faults = {f"{no} {of}": np.nansum(values, axis=0) < least}
-    if kind == "multilabel":
-        faults[f"{no} without"] = np.nansum(1 - values, axis=0) < least
+        faults = {f"{no} of class": np.nansum(values, axis=0) < least}
     for fault, which in faults.items():
         if which.any():
-            yield f"{fault} {listed([*map(repr, names[which].tolist())])}"
+            yield f"{fault} {listed([repr(str(name)) for name in names[which]])}"
 
 
 def _similarity(audited: AuditedSet, groups: Groups, copies: Groups) -> Iterator[Check]:
     """Yield the number of copies and of similar sequences: in total, with other labels, in several splits."""
-    kind, splits = audited.labels.kind, audited.splits
-    why = "one of the labels is wrong"
-    if kind == REGRESSION:
+    labels, splits = audited.labels, audited.splits
+    why, limits = "one of the labels is wrong", np.zeros(labels.values.shape[1])
+    if labels.kind == REGRESSION:
         why = f"they differ by more than {DIFFERENT:g} standard deviations, which limits what can be predicted"
-    kinds = (
+        limits = DIFFERENT * np.nanstd(labels.values, axis=0)
+    for what, are, ids in (
         ("copies of another sequence", "copies of", copies),
         ("sequences similar to another one", "similar to", groups),
-    )
-    for what, are, ids in kinds:
+    ):
         yield Check(what, int((np.bincount(ids)[ids] > 1).sum()))
-        mixed, other = int(_contradicted(ids, audited.labels).sum()), OTHER[kind]
-        fault = f"{mixed:,} {what}, {other}: {why}"
-        wrong = mixed and ids is copies
-        yield Check(f"{what}, {other}", mixed, finding=fault if wrong else "")
+        by_id = pd.DataFrame(labels.values).groupby(ids)
+        ranges = by_id.transform("max") - by_id.transform("min")
+        mixed, other = int((ranges > limits).any(axis=1).sum()), OTHER[labels.kind]
+        fault = f"{mixed:,} {what}, {other}: {why}" if mixed and ids is copies else ""
+        yield Check(f"{what}, {other}", mixed, finding=fault)
         if splits is None:
             continue
-        several = _ranges(ids, np.unique(splits, return_inverse=True)[1]) > 0
+        several = pd.Series(splits).groupby(ids).transform("nunique") > 1
         held_out = int((several & (splits != "train")).sum())
         fault = f"{held_out:,} held-out sequences are {are} one of another split: metrics are optimistic"
-        yield Check(
-            f"{what}, in another split", held_out, finding=fault if held_out else ""
-        )
-
-
-def _contradicted(ids: Groups, labels: Labels) -> NDArray[np.bool_]:
-    """Return whether rows (N,) of a row's id have other labels, or numbers that differ by more than noise."""
-    found = np.zeros(len(ids), bool)
-    repeated = np.bincount(ids)[ids] > 1
-    values, own = labels.values[repeated], ids[repeated]
-    limits = np.zeros(values.shape[1])
-    if labels.kind == REGRESSION:
-        limits = DIFFERENT * np.nanstd(labels.values, axis=0)
-    for column, limit in zip(values.T, limits, strict=True):
-        known = ~np.isnan(column)
-        rows = np.flatnonzero(repeated)[known]
-        found[rows] |= _ranges(own[known], column[known]) > limit
-    return found
-
-
-def _ranges(ids: Groups, values: NDArray[Any]) -> Floats:
-    """Return the largest minus the smallest of the values (N,) of rows of a row's id, (N,)."""
-    least, most = np.full((2, int(ids.max(initial=0)) + 1), [[np.inf], [-np.inf]])
-    np.minimum.at(least, ids, values)
-    np.maximum.at(most, ids, values)
-    found: Floats = (most - least)[ids]
-    return found
+        fault = fault if held_out else ""
+        yield Check(f"{what}, in another split", held_out, finding=fault)
 
 
 def _features(
@@ -324,37 +290,28 @@ def _features(
 ) -> Iterator[Check]:
     """Yield how well each feature alone predicts the labels."""
     kind, count = audited.labels.kind, len(audited.names)
-    outputs = [
-        name
-        for name, good in zip(audited.labels.outputs, audited.usable, strict=True)
-        if good
-    ]
+    outputs = np.array(audited.labels.outputs)[audited.usable]
     several, metric = len(audited.labels.outputs) > 1, metric_of(kind)
-    one, more = (
-        ("label", "labels")
-        if kind in ("multilabel", REGRESSION)
-        else ("class", "classes")
-    )
-    for feature, found, shortcuts, on_average in predicted:
-        text, best = f"{metric} {_shown(found.mean)}", ""
-        subject = f"the {more} on average" if several else f"the {one}"
+    one, more = "class", "classes"
+    if kind in ("multilabel", REGRESSION):
+        one, more = "label", "labels"
+    for feature, estimates, shortcuts, on_average in predicted:
+        mean = _text(estimates.mean)
+        subject, text = f"the {one}", f"{metric} {mean}"
+        best = ""
         if several and shortcuts:
             subject = f"{len(shortcuts):,} of {len(outputs):,} {more}"
-            best = f", {outputs[shortcuts[0]]!r} best"
-            text = f"{metric} {_shown(found.outputs[shortcuts[0]])}, mean {_shown(found.mean)}"
-        fault = f"{subject} can be predicted from {feature.name} alone{best}: {text}"
-        wrong = shortcuts or on_average
+            best = f", {str(outputs[shortcuts[0]])!r} best"
+            text = f"{metric} {_text(estimates.outputs[shortcuts[0]])}, mean {mean}"
+        elif several:
+            subject = f"the {more} on average"
+        fault = f"{subject} can be predicted from {feature} alone{best}: {text}"
+        fault = fault if shortcuts or on_average else ""
         name = f"mean {metric}" if several else metric
-        yield Check(
-            f"{feature.name} alone",
-            count,
-            name,
-            *found.mean,
-            finding=fault if wrong else "",
-        )
+        yield Check(f"{feature} alone", count, name, *estimates.mean, finding=fault)
 
 
-def _shown(found: Estimate) -> str:
+def _text(found: Estimate) -> str:
     return f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
 
 
@@ -363,32 +320,26 @@ def _counts(audited: AuditedSet) -> pd.DataFrame:
     names, values = audited.columns
     rows = []
     for number, name in enumerate(names):
-        for split, inside in {ALL: np.ones(len(values), bool), **audited.parts}.items():
-            own = values[inside, number].astype(np.float64)
+        for split in (ALL, *audited.split_names):
+            own = values[audited.rows_of(split), number].astype(np.float64)
             own = own[~np.isnan(own)]
-            if audited.labels.kind == REGRESSION and not len(own):
-                numbers = [np.nan] * 8
-            elif audited.labels.kind == REGRESSION:
-                numbers = [
-                    np.nan,
-                    own.mean(),
-                    own.std(),
-                    *np.percentile(own, [0, 25, 50, 75, 100]),
-                ]
-            else:
-                numbers = [own.sum(), *[np.nan] * 7]
-            rows.append((name, split or NO_SPLIT, len(own), *numbers))
+            row = [name, split, len(own), *[np.nan] * 8]
+            if audited.labels.kind != REGRESSION:
+                row[3] = own.sum()
+            elif len(own):
+                quantiles = np.percentile(own, [0, 25, 50, 75, 100])
+                row[4:] = [own.mean(), own.std(), *quantiles]
+            rows.append(row)
     return pd.DataFrame(rows, columns=LABEL_COUNTS.names)
 
 
 def _metrics(audited: AuditedSet, predicted: Sequence[FeatureResult]) -> pd.DataFrame:
     """Return the rows of `FEATURE_METRICS`: each label, with the metrics of all features."""
-    found = np.full((len(audited.labels.outputs), len(FEATURES), 3), np.nan)
-    for number, one in enumerate(predicted):
-        found[audited.usable, number] = one.found.outputs
-    table = pd.DataFrame(
-        found.reshape(len(found), -1), columns=FEATURE_METRICS.names[2:]
-    )
+    values = np.full((len(audited.labels.outputs), len(FEATURES), 3), np.nan)
+    for number, result in enumerate(predicted):
+        values[audited.usable, number] = result.estimates.outputs
+    names = FEATURE_METRICS.names[2:]
+    table = pd.DataFrame(values.reshape(len(values), -1), columns=names)
     table.insert(0, "label", audited.labels.outputs)
     table.insert(1, "metric", metric_of(audited.labels.kind))
     return table
@@ -396,31 +347,20 @@ def _metrics(audited: AuditedSet, predicted: Sequence[FeatureResult]) -> pd.Data
 
 def _similar(audited: AuditedSet, groups: Groups, copies: Groups) -> pd.DataFrame:
     """Return the rows of `SIMILAR_SEQUENCES`: sequences that are similar to others, by group."""
-    members = defaultdict[int, list[int]](list)
-    for row, group in enumerate(groups.tolist()):
-        members[group].append(row)
+    rows = np.flatnonzero(np.bincount(groups)[groups] > 1)
+    numbers = pd.factorize(groups[rows])[0]
     names, values = audited.columns
-
-    def label(row: int) -> str:
+    table = []
+    for position in np.argsort(numbers, kind="stable").tolist():
+        row = int(rows[position])
         if audited.labels.kind == REGRESSION:
-            return ", ".join(
-                f"{value:g}" for value in values[row].tolist() if value == value
-            )
-        return ", ".join(
-            names[number] for number in np.flatnonzero(values[row] == 1).tolist()
-        )
-
-    rows = [
-        (
-            audited.names[row],
-            label(row),
-            "" if audited.splits is None else str(audited.splits[row]),
-            number,
-            "" if copies[row] == row else audited.names[copies[row]],
-        )
-        for number, group in enumerate(
-            (one for one in members.values() if len(one) > 1), start=1
-        )
-        for row in group
-    ]
-    return pd.DataFrame(rows, columns=SIMILAR_SEQUENCES.names)
+            labels = [f"{value:g}" for value in values[row] if value == value]
+        else:
+            labels = [
+                names[number] for number in np.flatnonzero(values[row] == 1).tolist()
+            ]
+        split = "" if audited.splits is None else str(audited.splits[row])
+        copy = "" if copies[row] == row else audited.names[int(copies[row])]
+        number = int(numbers[position]) + 1
+        table.append((audited.names[row], ", ".join(labels), split, number, copy))
+    return pd.DataFrame(table, columns=SIMILAR_SEQUENCES.names)

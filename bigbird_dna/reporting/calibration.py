@@ -5,25 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from bigbird_dna.calibration.maps import (
-    FILE,
-    CalibratedTrack,
-    Calibration,
-    read_calibration,
-)
+from bigbird_dna.calibration.maps import FILE, Calibration, read_calibration
 from bigbird_dna.console import progress
 from bigbird_dna.data.predictions import CalibrationRows, read_predictions
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.metrics.auroc import Z95, Floats
+from bigbird_dna.metrics.auroc import ENDS, Z95, Floats
 from bigbird_dna.metrics.reliability import (
     calibration_metrics,
     reliability,
@@ -32,22 +26,21 @@ from bigbird_dna.metrics.reliability import (
 from bigbird_dna.reporting.arrays import TrackArray
 from bigbird_dna.reporting.result import (
     BLUE,
+    CHANCE,
     ORANGE,
-    PALE,
     interval,
     panels,
     save_figure,
     square_panel,
 )
-from bigbird_dna.reporting.track_evaluation import read_slice, slice_bounds
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
+from bigbird_dna.reporting.track_evaluation import (
+    check_names,
+    read_slice,
+    slice_bounds,
+)
 
 RAW, CALIBRATED = "raw", "calibrated"
 STYLES = {RAW: ("uncalibrated", ORANGE), CALIBRATED: ("calibrated", BLUE)}
-_WEIGHTS = "model.safetensors"
 
 PROMOTER_CALIBRATION = Schema.of(
     "text negative_set probabilities; count n positives; metric ece; estimate ece_debiased",
@@ -61,9 +54,9 @@ METRICS = (*_ECE, "ece_expected_if_calibrated", "brier")
 TRACK_CALIBRATION = Schema.of(
     "text track group; count positives negatives; text method; metric share_positive",
     *(
-        f"metric {one}_{name}"
+        f"metric {metric}_{name}"
         for name in (RAW, CALIBRATED)
-        for one in ("mean", *METRICS)
+        for metric in ("mean", *METRICS)
     ),
     key=["track"],
 )
@@ -77,9 +70,7 @@ class SetProbabilities(NamedTuple):
     """
 
     negative_set: str
-    labels: NDArray[np.int64]  # (N,)
-    blocks: NDArray[np.int64]  # (N,)
-    negative_weight: float
+    rows: CalibrationRows
     probabilities: Mapping[str, Floats]
 
 
@@ -88,85 +79,71 @@ def read_probabilities(negative_set: str, predictions: Path) -> SetProbabilities
 
     `ModelError`: that file is damaged, or belongs to other weights than those in the directory.
     """
-    rows, beside = (
-        CalibrationRows.of(read_predictions(predictions, further=True), "test"),
-        predictions.parent,
-    )
-    raw = rows.probabilities
-    versions: dict[str, Floats] = {RAW: raw}
-    if (beside / FILE).is_file():
-        weights = checksum(beside / _WEIGHTS) if (beside / _WEIGHTS).is_file() else None
-        versions[CALIBRATED] = read_calibration(beside / FILE, weights)(raw).astype(
-            np.float64
-        )
-    return SetProbabilities(
-        negative_set, rows.labels, rows.blocks, rows.negative_weight, versions
-    )
+    rows = CalibrationRows.of(read_predictions(predictions, further=True), "test")
+    probabilities = {RAW: rows.probabilities}
+    file = predictions.parent / FILE
+    if file.is_file():
+        weights = predictions.parent / "model.safetensors"
+        sha256 = checksum(weights) if weights.is_file() else None
+        calibrated = read_calibration(file, sha256)(rows.probabilities)
+        probabilities[CALIBRATED] = calibrated.astype(np.float64)
+    return SetProbabilities(negative_set, rows, probabilities)
 
 
-def promoter_calibration_table(held: Sequence[SetProbabilities]) -> pd.DataFrame:
+def promoter_calibration_table(sets: Sequence[SetProbabilities]) -> pd.DataFrame:
     """Return one row per negative set and kind of probabilities, with `calibration_metrics`."""
-    rows = []
-    for one in held:
-        weighting: dict[str, Any] = {
-            "blocks": one.blocks,
-            "negative_weight": one.negative_weight,
-        }
-        for name, values in one.probabilities.items():
-            found = calibration_metrics(one.labels, values, **weighting)
-            rows.append(
-                (one.negative_set, name, len(values), int(one.labels.sum()), *found)
+    table = []
+    for negative_set, rows, probabilities in sets:
+        for name, values in probabilities.items():
+            metrics = calibration_metrics(
+                rows.labels,
+                values,
+                blocks=rows.blocks,
+                negative_weight=rows.negative_weight,
             )
-    return pd.DataFrame(rows, columns=PROMOTER_CALIBRATION.names)
+            counts = len(values), int(rows.labels.sum())
+            table.append((negative_set, name, *counts, *metrics))
+    return pd.DataFrame(table, columns=PROMOTER_CALIBRATION.names)
 
 
 def promoter_calibration_figure(
-    held: Sequence[SetProbabilities], table: pd.DataFrame, path: Path
+    sets: Sequence[SetProbabilities], table: pd.DataFrame, path: Path
 ) -> None:
     """Draw reliability curves; legends give the expected calibration error from `table`.
 
     The line is the isotonic (non-decreasing) least-squares fit. Points are bins, with the 95 % interval of
     the fraction of promoters.
     """
-    with panels(1, len(held), 4.1, 4.9) as (figure, axes):
-        for axis, one in zip(axes, held, strict=True):
-            axis.plot([0, 1], [0, 1], color=PALE, linewidth=1.2, zorder=1)
-            rows = table[table["negative_set"] == one.negative_set].set_index(
-                "probabilities"
-            )
-            for name in one.probabilities:
-                columns = ["ece_debiased", "ece_debiased_low", "ece_debiased_high"]
-                error = interval(*map(float, rows.loc[name, columns]))
-                _draw_reliability(axis, one, name, error)
+    errors = table.set_index(["negative_set", "probabilities"])
+    errors = errors[[f"ece_debiased{end}" for end in ENDS]]
+    with panels(1, len(sets), 4.1, 4.9) as (figure, axes):
+        for axis, (negative_set, rows, probabilities) in zip(axes, sets, strict=True):
+            axis.axline((0, 0), slope=1, **CHANCE)
+            for name, values in probabilities.items():
+                legend, color = STYLES[name]
+                weight = rows.negative_weight
+                order = np.argsort(values, kind="stable")
+                fit = rising_curve(rows.labels, values, weight)
+                axis.plot(
+                    values[order], fit[order], color=color, linewidth=1.1, alpha=0.6
+                )
+                error: Any = errors.loc[(negative_set, name)]
+                curve = reliability(rows.labels, values, negative_weight=weight)
+                y, half = curve.fraction, Z95 * curve.spread
+                axis.errorbar(
+                    curve.probability,
+                    y,
+                    yerr=np.minimum(half, [y, 1 - y]),
+                    fmt="o",
+                    markersize=4,
+                    elinewidth=1,
+                    color=color,
+                    label=f"{legend}  {interval(*error)}",
+                )
             axis.set(xlabel="probability", ylabel="fraction of promoters")
-            counts = f"n = {len(one.labels):,}"
-            square_panel(
-                axis,
-                f"{one.negative_set} negatives",
-                counts,
-                "calibration error [95 % CI]",
-            )
+            title, counts = f"{negative_set} negatives", f"n = {len(rows.labels):,}"
+            square_panel(axis, title, counts, "calibration error [95 % CI]")
         save_figure(figure, path)
-
-
-def _draw_reliability(axis: Axes, one: SetProbabilities, name: str, error: str) -> None:
-    legend, color = STYLES[name]
-    values = one.probabilities[name]
-    curve = reliability(one.labels, values, negative_weight=one.negative_weight)
-    order, best = (
-        np.argsort(values, kind="stable"),
-        rising_curve(one.labels, values, one.negative_weight),
-    )
-    axis.plot(values[order], best[order], color=color, linewidth=1.1, alpha=0.6)
-    spread = Z95 * curve.spread
-    low, high = (
-        np.minimum(spread, curve.fraction),
-        np.minimum(spread, 1 - curve.fraction),
-    )
-    axis.errorbar(
-        curve.probability, curve.fraction, yerr=np.stack([low, high]), fmt="o", markersize=4, elinewidth=1,
-        color=color, label=f"{legend}  {error}",
-    )  # fmt: skip
 
 
 def track_calibration_table(
@@ -181,90 +158,55 @@ def track_calibration_table(
     `DataError`: the calibration has other tracks, a prediction is not in [0, 1], or as for `read_slice`.
     """
     names = tuple(track.name for track in tracks)
-    for column, (one, name) in enumerate(zip(calibration.tracks, names, strict=False)):
-        if one.track != name:
-            raise DataError(
-                f"{predictions.path}: column {column + 1} is track {name!r}, but the calibration has "
-                f"{one.track!r}"
-            )
-    if len(calibration.tracks) != len(names):
-        raise DataError(
-            f"{predictions.path}: {len(names):,} tracks, but the calibration has {len(calibration.tracks):,}"
-        )
+    calibrated = [str(one.track) for one in calibration.tracks]
+    check_names(predictions.path, names, "the calibration", calibrated)
 
-    def evaluated(bounds: tuple[int, int]) -> list[dict[str, Any]]:
+    def evaluate(bounds: tuple[int, int]) -> list[tuple[Any, ...]]:
         read = read_slice([predictions], labels, *bounds, names)
-        return [
-            _row(
-                predictions.path, tracks[track], calibration.tracks[track], scores, own
-            )
-            for track, scores, own in zip(
-                range(*bounds), read.scores[0], read.labels, strict=True
-            )
-        ]
+        rows = []
+        for track, scores, y in zip(
+            range(*bounds), read.scores[0], read.labels, strict=True
+        ):
+            measured = y >= 0
+            y, p = y[measured], scores[measured].astype(np.float64)
+            if not ((p >= 0) & (p <= 1)).all():
+                raise DataError(
+                    f"{predictions.path}: track {names[track]!r}: predictions must be probabilities from 0 "
+                    "to 1"
+                )
+            one, positives = calibration.tracks[track], int(y.sum())
+            method = "shared" if one.shared else one.map.method
+            row = [names[track], tracks[track].group, positives, len(y) - positives]
+            row += [method, calibration_metrics(y, p).share_positive]
+            for values in (p, one.map(p)):
+                metrics = calibration_metrics(y, values)._asdict()
+                row += [metrics["mean_probability"], *(metrics[m] for m in METRICS)]
+            rows.append(tuple(row))
+        return rows
 
     slices = slice_bounds([predictions], labels, threads)
     with ThreadPoolExecutor(threads) as pool:
-        found = pool.map(evaluated, slices)
-        parts = progress(
-            found, "evaluating probabilities", len(slices), "slices of tracks"
-        )
-        return pd.DataFrame([row for part in parts for row in part])
-
-
-def _row(
-    path: str,
-    track: Track,
-    one: CalibratedTrack,
-    scores: NDArray[Any],
-    labels: NDArray[np.int8],
-) -> dict[str, Any]:
-    measured = labels >= 0
-    y, p = labels[measured], scores[measured].astype(np.float64)
-    if not ((p >= 0) & (p <= 1)).all():
-        raise DataError(
-            f"{path}: track {track.name!r}: predictions must be probabilities from 0 to 1"
-        )
-    before, after = (calibration_metrics(y, values) for values in (p, one.map(p)))
-    method, positives = "shared" if one.shared else one.map.method, int(y.sum())
-    metrics = (
-        getattr(found, name)
-        for found in (before, after)
-        for name in ("mean_probability", *METRICS)
-    )
-    row = (
-        track.name,
-        track.group,
-        positives,
-        len(y) - positives,
-        method,
-        before.share_positive,
-        *metrics,
-    )
-    return dict(zip(TRACK_CALIBRATION.names, row, strict=True))
+        evaluated = pool.map(evaluate, slices)
+        counted = len(slices), "slices of tracks"
+        parts = [*progress(evaluated, "evaluating probabilities", *counted)]
+    rows = [row for part in parts for row in part]
+    return pd.DataFrame(rows, columns=TRACK_CALIBRATION.names)
 
 
 def track_calibration_figure(table: pd.DataFrame, path: Path) -> None:
     """Draw each track's mean probability and fraction of positives, and its error before and after."""
+    look: Any = {"markersize": 4, "alpha": 0.7, "markeredgewidth": 0}
+    numbers = table.select_dtypes("number").clip(lower=_SMALLEST)
     with panels(1, 2, 4.6, 4.4) as (figure, (left, right)):
+        x = numbers["share_positive"]
         for name, (legend, color) in STYLES.items():
-            left.plot(
-                *_shown(table["share_positive"], table[f"mean_{name}"]), "o", color=color, markersize=4,
-                alpha=0.7, markeredgewidth=0, label=legend,
-            )  # fmt: skip
-        errors = (table[f"ece_{name}"] for name in (RAW, CALIBRATED))
+            y = numbers[f"mean_{name}"]
+            left.plot(x, y, "o", color=color, label=legend, **look)
         right.plot(
-            *_shown(*errors),
-            "o",
-            color=BLUE,
-            markersize=4,
-            alpha=0.7,
-            markeredgewidth=0,
+            numbers["ece_raw"], numbers["ece_calibrated"], "o", color=BLUE, **look
         )
-        medians = [
-            float(np.nanmedian(table[f"ece_{name}"])) for name in (RAW, CALIBRATED)
-        ]
-        right.set_title(f"Error, median {medians[0]:.3f} → {medians[1]:.3f}")
+        before, after = table["ece_raw"].median(), table["ece_calibrated"].median()
+        right.set_title(f"Error, median {before:.3f} → {after:.3f}")
         left.set_title(f"Probabilities of {len(table):,} tracks")
         left.set(xlabel="fraction of positives", ylabel="mean probability")
         right.set(
@@ -275,28 +217,18 @@ def track_calibration_figure(table: pd.DataFrame, path: Path) -> None:
         limits = (_SMALLEST * 0.8, 1.2)
         for axis in (left, right):
             axis.set(xscale="log", yscale="log", xlim=limits, ylim=limits)
-            axis.plot(limits, limits, color=PALE, linewidth=1.2, zorder=1)
+            axis.plot(limits, limits, **CHANCE)
             axis.set_box_aspect(1)
         save_figure(figure, path)
 
 
-def _shown(
-    x: pd.Series[float], y: pd.Series[float]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    kept = x.notna() & y.notna()
-    return tuple(
-        np.maximum(column[kept].to_numpy(np.float64), _SMALLEST) for column in (x, y)
-    )  # type: ignore[return-value]
-
-
 def median_line(table: pd.DataFrame) -> str:
     """Return a sentence that summarizes the plot, for the page."""
-    known = table[table["ece_raw"].notna()]
-    if known.empty:
+    rows = table[table["ece_raw"].notna()]
+    if rows.empty:
         return "No track has measured rows."
-    before, after = (float(known[f"ece_{name}"].median()) for name in (RAW, CALIBRATED))
-    better = int((known["ece_calibrated"] < known["ece_raw"]).sum())
-    text = f"The expected calibration error is smaller for {better:,} of {len(known):,} tracks; its median"
+    before, after = rows["ece_raw"], rows["ece_calibrated"]
     return (
-        f"{text} is {before:.3f} before calibration and {after:.3f} after calibration."
+        f"The expected calibration error is smaller for {(after < before).sum():,} of {len(rows):,} tracks; "
+        f"its median is {before.median():.3f} before calibration and {after.median():.3f} after calibration."
     )

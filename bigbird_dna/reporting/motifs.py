@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.reporting.explanations import Logo, draw_letters
-from bigbird_dna.reporting.pages import ShownTable, data_uri, render_page
+from bigbird_dna.reporting.pages import PageTable, image, page_table, render_page
 from bigbird_dna.reporting.result import panels, save_figure
 
 if TYPE_CHECKING:
@@ -85,14 +85,9 @@ def motif_page(
         _draw(one, known[best[0]] if best else None, path)
         caption = f"{one.seqlets:,} seqlets; the motif {one.effect} the score."
         if best:
-            match = one.matches[best[0]]
-            caption += (
-                f" Best match: {known[best[0]].factor} ({known[best[0]].matrix}), "
-            )
-            caption += f"q = {match.q_value:.2g}."
-        logo = Logo(
-            f"{one.output}: {one.consensus}", caption, data_uri(path.read_bytes())
-        )
+            matrix, q = known[best[0]], one.matches[best[0]].q_value
+            caption += f" Best match: {matrix.factor} ({matrix.matrix}), q = {q:.2g}."
+        logo = Logo(f"{one.output}: {one.consensus}", caption, image(path))
         (matched if best else others).append(logo)
     page = render_page(
         "motif_page.html",
@@ -114,71 +109,60 @@ def conclusions(
 ) -> list[str]:
     """Return what was found, in sentences."""
     matched = sum(bool(one.significant(max_q)) for one in motifs)
-    found = [
+    sentences = [
         f"Motifs: {len(motifs):,}, of which {matched:,} match a known matrix (q ≤ {max_q:g})."
     ]
     if len(recovered):
         own = (recovered["recovered"] == "yes").sum()
-        line = f"Of {len(recovered):,} outputs with the name of a factor, {own:,} have a motif that matches "
-        line += "the factor's own matrix."
+        sentence = (
+            f"Of {len(recovered):,} outputs with the name of a factor, {own:,} have a motif that matches the "
+            "factor's own matrix."
+        )
         chance = recovered["others_recovered"].mean()
         if np.isfinite(chance):
-            line += f" Of the matrices of the other factors, they match {chance:.0%} on average: chance."
-        found.append(line)
-    return found
+            sentence += f" Of the matrices of the other factors, they match {chance:.0%} on average: chance."
+        sentences.append(sentence)
+    return sentences
 
 
-def _recovered_table(recovered: pd.DataFrame) -> ShownTable:
-    headings = [
-        "output",
-        "matrices of its factor",
-        "motifs",
-        "recovered",
-        "p",
-        "q",
-        "others recovered",
-    ]
-    rows = [
-        [
-            *(row["output"], row["matrices"], f"{row['motifs']:,}", row["recovered"]),
-            *(
-                "–" if row[key] != row[key] else f"{row[key]:.2g}"
-                for key in ("p_value", "q_value")
-            ),
-            "–"
-            if row["others_recovered"] != row["others_recovered"]
-            else f"{row['others_recovered']:.0%}",
-        ]
-        for row in recovered.to_dict("records")
-    ]
-    return ShownTable(headings, [False, False, True, False, True, True, True], rows, 0)
+def _recovered_table(recovered: pd.DataFrame) -> PageTable:
+    """Return the factors for the page."""
+
+    def text(name: str, form: str) -> pd.Series[str]:
+        return recovered[name].map(form.format, na_action="ignore").fillna("–")
+
+    columns = {
+        "output": recovered["output"],
+        "matrices of its factor": recovered["matrices"],
+        "motifs": text("motifs", "{}"),
+        "recovered": recovered["recovered"],
+        "p": text("p_value", "{:.2g}"),
+        "q": text("q_value", "{:.2g}"),
+        "others recovered": text("others_recovered", "{:.0%}"),
+    }
+    return page_table(pd.DataFrame(columns))
 
 
 def _draw(motif: FoundMotif, known: KnownMotif | None, path: Path) -> None:
     """Draw the contributions of a motif and, aligned below, the information of its best match in bits."""
-    parts = [("contribution", motif.contributions, 0)]
+    logos = [("contribution", motif.contributions, 0)]
     if known is not None:
         match = min(motif.matches)
-        frequencies = (
-            known.frequencies[::-1, ::-1] if match.reverse else known.frequencies
-        )
+        frequencies = known.frequencies
+        if match.reverse:
+            frequencies = frequencies[::-1, ::-1]
         logs = np.log2(np.maximum(frequencies, 1e-9))
         bits = frequencies * (2 + (frequencies * logs).sum(1, keepdims=True))
-        parts.append((f"{known.factor}, bits", bits, -match.offset))
-    first = min(start for *_, start in parts)
-    last = max(start + len(heights) for _, heights, start in parts)
-    with panels(len(parts), 1, 5, 1.3) as (figure, axes):
-        for axis, (label, heights, start) in zip(axes, parts, strict=True):
-            draw_letters(
-                axis, heights, range(start, start + len(heights)), np.ones(len(heights))
-            )
-            ends = (
-                np.minimum(heights, 0).sum(1).min(),
-                np.maximum(heights, 0).sum(1).max(),
-            )
-            axis.set_ylim(1.1 * ends[0], 1.1 * max(ends[1], 1e-6))
-            axis.set_xlim(first - 0.5, last - 0.5)
-            axis.set_xticks([])
+        logos.append((f"{known.factor}, bits", bits, -match.offset))
+    first = min(start for _, _, start in logos)
+    last = max(start + len(heights) for _, heights, start in logos)
+    with panels(len(logos), 1, 5, 1.3) as (figure, axes):
+        for axis, (label, heights, start) in zip(axes, logos, strict=True):
+            draw_letters(axis, heights, start, np.ones(len(heights)))
+            low = np.minimum(heights, 0).sum(1).min()
+            high = max(np.maximum(heights, 0).sum(1).max(), 1e-6)
+            axis.set(xlim=(first - 0.5, last - 0.5), ylim=(1.1 * low, 1.1 * high))
+            axis.set(xticks=[])
             axis.set_ylabel(label, fontsize=8)
             axis.grid(visible=False)
         save_figure(figure, path)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pandas as pd
 
 from bigbird_dna.disk.tables import read_text_table
 from bigbird_dna.errors import DataError
@@ -27,16 +28,18 @@ def data_uri(content: bytes | str, kind: str = "image/svg+xml") -> str:
     return f"data:{kind};base64,{base64.b64encode(stored).decode()}"
 
 
+def image(path: Path) -> str:
+    """Return an SVG file as an address inside a page."""
+    return data_uri(path.read_bytes())
+
+
 def render_page(
-    template: str,
-    *,
-    style: str,
-    filters: Mapping[str, Any] | None = None,
-    **values: Any,
+    template: str, *, style: str, script: str = "", filters: Any = None, **values: Any
 ) -> str:
     """Render an HTML page from a template; all `values` are escaped, and missing names raise an error.
 
-    `style` is a style sheet, in addition to `page.css`.
+    `style` is a style sheet, in addition to `page.css`. `script` is the text of the only script that the
+    page's content security policy allows, by its digest.
     """
     from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
@@ -49,24 +52,18 @@ def render_page(
         loader=FunctionLoader(resource),
     )
     environment.filters |= filters or {}
-    environment.policies["json.dumps_kwargs"] = {
-        "separators": (",", ":"),
-        "allow_nan": False,
-    }
-    sheets = Markup(resource("page.css") + resource(style))
-    return environment.get_template(template).render(style=sheets, **values)
+    dumps = {"separators": (",", ":"), "allow_nan": False}
+    environment.policies["json.dumps_kwargs"] = dumps
+    digest = hashlib.sha256(script.encode()).digest()
+    return environment.get_template(template).render(
+        style=Markup(resource("page.css") + resource(style)),
+        script=Markup(script),
+        digest=base64.b64encode(digest).decode(),
+        **values,
+    )
 
 
-def page_script(*names: str) -> dict[str, Any]:
-    """Return the value `script` of a template, and `digest`, by which the page's policy allows it."""
-    from markupsafe import Markup
-
-    script = "".join(map(resource, names))
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return {"script": Markup(script), "digest": digest}
-
-
-class ShownTable(NamedTuple):
+class PageTable(NamedTuple):
     """Headings, whether each column is numeric, and the cells as text."""
 
     headings: list[str]
@@ -80,15 +77,21 @@ class ShownTable(NamedTuple):
         return "".join("\t".join(row) + "\n" for row in (self.headings, *self.rows))
 
 
-def shown_table(path: Path) -> ShownTable:
-    """Read a table for display; a value and its interval become one column, and empty columns are dropped.
+def read_page_table(path: Path) -> PageTable:
+    """Read a table (TSV) for a page; `DataError` if it has no columns."""
+    table = read_text_table(path)
+    if table.columns.empty:
+        raise DataError(f"{path}: the table has no columns")
+    return page_table(table)
+
+
+def page_table(table: pd.DataFrame) -> PageTable:
+    """Return a table of text for a page; a value and its interval become one column, empty ones are dropped.
 
     The ends of an interval are `x_low`, `x_high`, or `low`, `high` after the value.
     """
-    table = read_text_table(path)
-    names = [str(name) for name in table.columns]
-    if not names:
-        raise DataError(f"{path}: the table has no columns")
+    names = [*map(str, table.columns)]
+    cells = {name: table[name].tolist() for name in names}
     intervals = {}
     for number, name in enumerate(names):
         if {f"{name}_low", f"{name}_high"} <= {*names}:
@@ -96,25 +99,24 @@ def shown_table(path: Path) -> ShownTable:
         elif names[number + 1 : number + 3] == ["low", "high"]:
             intervals[name] = ("low", "high")
     ends = {end for pair in intervals.values() for end in pair}
-
-    shown = ShownTable([], [], [], max(0, len(table) - MAX_ROWS))
-    columns = []
+    columns = {}
     for name in names:
-        cells = table[name].tolist()
-        if name in ends or not any(cells):
+        if name in ends or not any(cells[name]):
             continue
-        column = [_short(cell) for cell in cells[:MAX_ROWS]]
+        column = [_short(cell) for cell in cells[name][:MAX_ROWS]]
         if name in intervals:
-            low, high = (map(_short, table[end]) for end in intervals[name])
+            low, high = (map(_short, cells[end]) for end in intervals[name])
             column = [
                 f"{cell} [{first}, {last}]" if cell and first and last else cell
                 for cell, first, last in zip(column, low, high, strict=False)
             ]
-        shown.headings.append(name.replace("_", " "))
-        shown.numeric.append(all(_is_number(cell) for cell in cells if cell))
-        columns.append(column)
-    shown.rows.extend(map(list, zip(*columns, strict=True)))
-    return shown
+        columns[name] = column
+    return PageTable(
+        [name.replace("_", " ") for name in columns],
+        [all(map(_is_number, filter(None, cells[name]))) for name in columns],
+        [list(row) for row in zip(*columns.values(), strict=True)],
+        max(0, len(table) - MAX_ROWS),
+    )
 
 
 def _is_number(cell: str) -> bool:

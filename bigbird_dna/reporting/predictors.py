@@ -20,15 +20,15 @@ from bigbird_dna.data.predictions import (
     ORF,
     POSITION,
 )
-from bigbird_dna.metrics.auroc import ENDS, Counts, Floats, Steps
-from bigbird_dna.metrics.resampling import THRESHOLD
+from bigbird_dna.metrics.auroc import ENDS, Counts, Floats, Ranking, rank_rows
+from bigbird_dna.metrics.labels import THRESHOLD
 from bigbird_dna.reporting.result import (
     BLUE,
+    CHANCE,
     GRAY,
     GREEN,
     INK,
     ORANGE,
-    PALE,
     PURPLE,
     SKY,
     VERMILION,
@@ -39,6 +39,8 @@ from bigbird_dna.reporting.result import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+NEAR_CHANCE = 0.15
+"""Controls, trainings on shuffled labels, differ by about 0.1, more than their intervals contain."""
 # Points per curve; the error is at most 1/250 of a panel, which is not visible.
 POINTS = 500
 
@@ -101,32 +103,27 @@ def draw_curves(
     The legend contains the areas from `rows`, whose index is the predictor; of several controls, the first
     one has the row of all. Without one of the classes there are no curves.
     """
-    if area == "auroc":
-        axis.plot([0, 1], [0, 1], color=PALE, linewidth=1.2, zorder=1)
+    roc = area == "auroc"
+    if roc:
+        axis.axline((0, 0), slope=1, **CHANCE)
         axis.set(xlabel="false positive rate", ylabel="true positive rate")
     else:
-        axis.axhline(labels.mean(), color=PALE, linewidth=1.2, zorder=1)
+        axis.axhline(labels.mean(), **CHANCE)
         axis.set(xlabel="recall", ylabel="precision")
     several = sum(map(is_control, scores)) > 1
     for name in sorted(scores, key=lambda name: [*STYLES].index(predictor_kind(name))):
-        if not (steps := Steps.of_rows(labels, scores[name])):
+        ranking = rank_rows(labels, scores[name])
+        if ranking is None:
             continue
         style, label = STYLES[predictor_kind(name)], "_"  # without a line in the legend
         if name in rows.index:
-            found = interval(
-                *map(float, rows.loc[name, [f"{area}{end}" for end in ENDS]])
-            )
-            label = f"{style.label}  {found}{' range' if several and is_control(name) else ''}"
-        look: dict[str, Any] = {
-            "color": style.color,
-            "linestyle": style.dashes,
-            "label": label,
-        }
-        curve = thin_curve(steps, POINTS)
-        if area == "auroc":
-            axis.plot(*(curve.T / curve[-1][:, None]), **look)
-        else:
-            axis.step(*precision_recall(curve), where="pre", **look)
+            estimate = rows.loc[name, [f"{area}{end}" for end in ENDS]]
+            label = f"{style.label}  {interval(*map(float, estimate))}"
+            label += " range" * (several and is_control(name))
+        curve = thin_curve(ranking, POINTS)
+        x, y = curve.T / curve[-1][:, None] if roc else precision_recall(curve)
+        look: Any = {"color": style.color, "linestyle": style.dashes, "label": label}
+        axis.plot(x, y, drawstyle="default" if roc else "steps-pre", **look)
     positives, n = int(labels.sum()), len(labels)
     square_panel(
         axis,
@@ -144,31 +141,36 @@ def draw_histograms(
     rows: str,
 ) -> None:
     """Draw histograms of probabilities (N,) of both classes; the dashed line is the threshold."""
-    edges = np.linspace(0, 1, 41)
+    edges = np.linspace(0, 1, 41).tolist()
     for label, name, color in ((0, "negatives", ORANGE), (1, positives, BLUE)):
         chosen = probabilities[labels == label]
-        counts, legend = np.histogram(chosen, edges)[0], f"{name} ({len(chosen):,})"
-        axis.stairs(counts, edges, color=color, alpha=0.35, fill=True, label=legend)
-        axis.stairs(counts, edges, color=color, linewidth=1.4)
+        look: Any = {"facecolor": f"{color}59", "edgecolor": color, "linewidth": 1.4}
+        axis.hist(
+            chosen,
+            edges,
+            histtype="stepfilled",
+            label=f"{name} ({len(chosen):,})",
+            **look,
+        )
     axis.axvline(THRESHOLD, color=GRAY, linewidth=1, linestyle=(0, (4, 3)))
     axis.set(xlabel="model's probability", ylabel=rows, xlim=(0, 1))
     axis.margins(y=0.3)
     axis.legend(loc="upper center", ncols=2, columnspacing=1.2)
 
 
-def thin_curve(steps: Steps, points: int) -> Counts:
+def thin_curve(ranking: Ranking, points: int) -> Counts:
     """Return at most 6 × `points` (commonly 3 ×) corners (false, true) of the whole curve, (P, 2).
 
     Between adjacent corners, the ROC curve (total length 2 over both axes) and recall change by at most
     2 / `points`, unless there is no corner in between.
     """
-    m, n = steps.positives, steps.negatives
-    before = np.append(0, steps.true[:-1])
+    m, n = len(ranking.positives), len(ranking.negatives)
+    true, above, false = ranking.true, ranking.above, ranking.false
     # Corners before each distinct score's rows (only negatives added) and after them.
-    corners = np.empty((2 * len(steps.true) + 2, 2), np.int64)
+    corners = np.empty((2 * len(true) + 2, 2), np.int64)
     corners[0], corners[-1] = (0, 0), (n, m)
-    corners[1:-1:2] = np.stack([steps.above, before], axis=1)
-    corners[2:-1:2] = np.stack([steps.false, steps.true], axis=1)
+    corners[1:-1:2] = np.stack([above, np.append(0, true[:-1])], axis=1)
+    corners[2:-1:2] = np.stack([false, true], axis=1)
     if len(corners) > 2 * points:
         rates = corners / (n, m)
         along = rates.sum(axis=1)

@@ -22,7 +22,7 @@ from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import UsageError
 from bigbird_dna.metrics.auroc import UNDEFINED, auroc_difference
-from bigbird_dna.metrics.resampling import binary_metrics
+from bigbird_dna.metrics.labels import binary_metrics
 from bigbird_dna.reporting.calibration import (
     PROMOTER_CALIBRATION,
     promoter_calibration_figure,
@@ -49,8 +49,6 @@ PROMOTERS = Schema.of(
     key=["negative_set", "stratum", "model"],
 )
 
-_COUNTS = PROMOTERS.names[: PROMOTERS.names.index("auroc")]
-
 
 def promoter_report(
     sets: Mapping[str, Path],
@@ -69,20 +67,39 @@ def promoter_report(
     a model directory, calibrated probabilities are evaluated too. `controls` are the predictions of models
     trained on shuffled labels, each with its own permutation. `similarity_strata` are bounds of strata of
     similarity to the training data, which have separate rows; predictions of the baseline `NEAREST` have the
-    similarities. `UsageError` for a baseline or control of a
-    negative set not in `sets`.
+    similarities. `UsageError` for a baseline or control of a negative set not in `sets`.
     """
-    comparisons = _comparisons(sets, baselines or {}, controls)
+    baselines = baselines or {}
+    files: dict[str, dict[str, Path]] = {name: {MODEL: sets[name]} for name in sets}
+    for name in baselines:
+        if name not in sets:
+            raise UsageError(
+                f"baseline {name!r}: no predictions given for the negative set {name!r}"
+            )
+        for baseline in (*PROMOTER_BASELINES, NEAREST):
+            if baseline in baselines[name]:
+                files[name][baseline] = baselines[name][baseline]
+    counts = dict.fromkeys(sets, 0)
+    for control in controls:
+        name = negative_set_of(control)
+        if name not in sets:
+            raise UsageError(
+                f"control {control}: no predictions given for the negative set {name!r}"
+            )
+        files[name][control_name(counts[name])] = control
+        counts[name] += 1
+    comparisons = [compare(name, predictors) for name, predictors in files.items()]
     table = promoter_table(comparisons, similarity_strata)
-    with into_directory(output) as files:
-        write_table(files / "promoters.tsv", table, PROMOTERS)
-        curves_figure(comparisons, table, "auroc", files / "roc.svg")
-        curves_figure(comparisons, table, "auprc", files / "precision_recall.svg")
-        histogram_figure(comparisons, files / "score_histograms.svg")
-        held = [read_probabilities(name, path) for name, path in sets.items()]
-        calibration = promoter_calibration_table(held)
-        write_table(files / "calibration.tsv", calibration, PROMOTER_CALIBRATION)
-        promoter_calibration_figure(held, calibration, files / "calibration.svg")
+    with into_directory(output) as directory:
+        write_table(directory / "promoters.tsv", table, PROMOTERS)
+        curves_figure(comparisons, table, "auroc", directory / "roc.svg")
+        curves_figure(comparisons, table, "auprc", directory / "precision_recall.svg")
+        histogram_figure(comparisons, directory / "score_histograms.svg")
+        probabilities = [read_probabilities(name, path) for name, path in sets.items()]
+        calibration = promoter_calibration_table(probabilities)
+        write_table(directory / "calibration.tsv", calibration, PROMOTER_CALIBRATION)
+        path = directory / "calibration.svg"
+        promoter_calibration_figure(probabilities, calibration, path)
     return table
 
 
@@ -98,62 +115,22 @@ def promoter_table(
     controls have one row: the mean, and instead of an interval the lowest and the highest value.
     """
     rows: list[tuple[Any, ...]] = []
-    for stratum, comparison in (
-        part for one in comparisons for part in one.strata(similarity_strata)
-    ):
-        controls: list[tuple[Any, ...]] = []
-        for name, scores in comparison.scores.items():
-            *values, note = binary_metrics(
-                comparison.labels, scores, seed, blocks=comparison.blocks
-            )
-            for baseline in DIFFERENCES:
-                lead = UNDEFINED
-                if baseline in comparison.scores and name != baseline:
-                    others = comparison.scores[baseline]
-                    lead = auroc_difference(
-                        comparison.labels, scores, others, comparison.blocks
-                    ).estimate
-                values += lead
-            row = (comparison.negative_set, stratum, name, *values, note)
-            (controls if is_control(name) else rows).append(row)
-        rows += joined_controls(controls, len(_COUNTS))
+    for comparison in comparisons:
+        for stratum, part in comparison.strata(similarity_strata):
+            y, blocks = part.labels, part.blocks
+            controls: list[tuple[Any, ...]] = []
+            for name, scores in part.scores.items():
+                *values, note = binary_metrics(y, scores, seed, blocks=blocks)
+                for baseline in DIFFERENCES:
+                    lead = UNDEFINED
+                    if baseline in part.scores and name != baseline:
+                        other = part.scores[baseline]
+                        lead = auroc_difference(y, scores, other, blocks).estimate
+                    values += lead
+                row = (comparison.negative_set, stratum, name, *values, note)
+                (controls if is_control(name) else rows).append(row)
+            rows += joined_controls(controls, PROMOTERS.names.index("auroc"))
     return pd.DataFrame(rows, columns=PROMOTERS.names)
-
-
-def _comparisons(
-    sets: Mapping[str, Path],
-    baselines: Mapping[str, Mapping[str, Path]],
-    controls: Sequence[Path],
-) -> list[AlignedPredictions]:
-    """Align the predictors of each set; `baselines` map a negative set to baseline → predictions."""
-    for name in baselines:
-        if name not in sets:
-            raise UsageError(
-                f"baseline {name!r}: no predictions given for the negative set {name!r}"
-            )
-    shuffled: dict[str, list[Path]] = {}
-    for control in controls:
-        name = negative_set_of(control)
-        if name not in sets:
-            raise UsageError(
-                f"control {control}: no predictions given for the negative set {name!r}"
-            )
-        shuffled.setdefault(name, []).append(control)
-    comparisons = []
-    for name, path in sets.items():
-        files = {MODEL: path}
-        given = baselines.get(name, {})
-        files |= {
-            baseline: given[baseline]
-            for baseline in (*PROMOTER_BASELINES, NEAREST)
-            if baseline in given
-        }
-        files |= {
-            control_name(number): file
-            for number, file in enumerate(shuffled.get(name, ()))
-        }
-        comparisons.append(compare(name, files))
-    return comparisons
 
 
 def curves_figure(
@@ -163,18 +140,12 @@ def curves_figure(
     path: Path,
 ) -> None:
     """Draw the curves of each comparison, see `draw_curves`, with areas from the table of promoters."""
-    whole = table[table["stratum"] == ALL]
+    table = table[table["stratum"] == ALL]
     with panels(1, len(comparisons), 4.1, 6.0) as (figure, axes):
         for axis, one in zip(axes, comparisons, strict=True):
-            rows = whole[whole["negative_set"] == one.negative_set].set_index("model")
-            draw_curves(
-                axis,
-                one.labels,
-                one.scores,
-                rows,
-                area,
-                f"{one.negative_set} negatives",
-            )
+            rows = table[table["negative_set"] == one.negative_set].set_index("model")
+            title = f"{one.negative_set} negatives"
+            draw_curves(axis, one.labels, one.scores, rows, area, title)
         save_figure(figure, path)
 
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,43 +29,9 @@ PURPLE, SKY, ORANGE = "#CC79A7", "#56B4E9", "#E69F00"
 SERIES = (BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE)
 GRAY, PALE, INK = "#7A7A7A", "#D9D9D9", "#222222"
 
-_MOST_TICKS = 100  # of a logarithmic axis
+CHANCE: dict[str, Any] = {"color": PALE, "linewidth": 1.2, "zorder": 1}
+"""Look of the line that a predictor without skill, or a perfectly calibrated one, has."""
 FORMATS = (".svg", ".png", ".pdf")
-
-_PARAMETERS: dict[str, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.titlepad": 8,
-    "axes.labelsize": 10,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": GRAY,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E8E8E8",
-    "grid.linewidth": 0.8,
-    "xtick.color": GRAY,
-    "ytick.color": GRAY,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.labelsize": 9,
-    "ytick.labelsize": 9,
-    "text.color": INK,
-    "legend.fontsize": 9,
-    "legend.frameon": False,
-    "lines.linewidth": 1.8,
-    "lines.solid_capstyle": "round",
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
-    # Salt of the hashes used as ids in SVG, so that the same plot gives the same file.
-    "svg.hashsalt": "bigbird_dna",
-    "path.simplify_threshold": 0.2,
-}
 
 
 @contextmanager
@@ -78,7 +45,8 @@ def panels(
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_PARAMETERS):  # type: ignore[arg-type]
+    style = files("bigbird_dna.reporting").joinpath("plots.mplstyle")
+    with as_file(style) as path, matplotlib.rc_context(fname=path):
         figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False, **grid)
         yield figure, list(axes.flat)
@@ -100,37 +68,21 @@ def square_panel(axis: Axes, title: str, rows: str, legend: str) -> None:
 
     The legend with its title is below the panel, where it hides no curve.
     """
-    axis.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
+    axis.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), title=title)
     axis.set_box_aspect(1)
     axis.set_anchor("N")
-    axis.set_title(title)
-    axis.text(
-        1, 1.02, rows, transform=axis.transAxes, ha="right", va="bottom", fontsize=9, color=GRAY
-    )  # fmt: skip
-    if axis.get_legend_handles_labels()[0]:
-        axis.legend(
-            loc="upper left",
-            bbox_to_anchor=(-0.04, -0.14),
-            title=legend,
-            alignment="left",
-        )
-    else:
-        axis.text(
-            0.5,
-            0.5,
-            "one class only",
-            ha="center",
-            color=GRAY,
-            transform=axis.transAxes,
-        )
+    axis.set_title(rows, loc="right", fontsize=9, fontweight="normal", color=GRAY)
+    if not axis.get_legend_handles_labels()[0]:
+        show_text(axis, "one class only")
+        return
+    below: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (-0.04, -0.14)}
+    axis.legend(title=legend, alignment="left", **below)
 
 
 def show_text(axis: Axes, text: str) -> None:
     """Show text in a panel that has no data."""
-    axis.text(
-        0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes, color=GRAY
-    )
-    axis.set(xticks=[], yticks=[])
+    center: dict[str, Any] = {"ha": "center", "va": "center"}
+    axis.text(0.5, 0.5, text, transform=axis.transAxes, color=GRAY, **center)
 
 
 def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
@@ -138,41 +90,21 @@ def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
 
     A `$` in a text is a dollar sign, not the beginning of a formula: texts are names from users' files.
     """
-    from matplotlib import rc_context
     from matplotlib.text import Text
-    from matplotlib.ticker import LogFormatter
 
-    check_format(path)
-    metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(
-        path.suffix.lower()
-    )
-    with rc_context({"text.parse_math": False}), atomic_path(path) as temporary:
-        texts: Any = figure.findobj(Text)
-        for text in texts:
-            text.set_parse_math(False)
-        for axis in (
-            one for panel in figure.axes for one in (panel.xaxis, panel.yaxis)
-        ):
-            # The labels of logarithmic axes, such as 10², are formulas.
-            ticks = (
-                [*axis.get_major_ticks(_MOST_TICKS)]
-                if isinstance(axis.get_major_formatter(), LogFormatter)
-                else []
-            )
-            if isinstance(axis.get_minor_formatter(), LogFormatter):
-                ticks += axis.get_minor_ticks(_MOST_TICKS)
-            for tick in ticks:
-                tick.label1.set_parse_math(True)
-                tick.label2.set_parse_math(True)
-        figure.savefig(temporary, metadata=metadata, dpi=dpi)
-
-
-def check_format(path: Path) -> None:
-    """Raise `UsageError` if the suffix of a plot's file name is not in `FORMATS`."""
-    if path.suffix.lower() not in FORMATS:
+    suffix = path.suffix.lower()
+    if suffix not in FORMATS:
         raise UsageError(
             f"{path}: the file name of a plot must end in {', '.join(FORMATS)}"
         )
+    texts: Any = figure.findobj(Text)
+    for text in texts:
+        # The labels of logarithmic axes, such as 10², are formulas.
+        if "$" in text.get_text() and "$\\mathdefault{" not in text.get_text():
+            text.set_parse_math(False)
+    dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, metadata=dates.get(suffix), dpi=dpi)
 
 
 def interval(value: float, low: float, high: float, *, form: str = ".3f") -> str:
@@ -205,62 +137,55 @@ def write_result(
     directory: Path,
     name: str,
     result: ResultTable,
-    draw: Callable[[ResultTable, Path], None] | None = None,
     *,
     page: Callable[[ResultTable], str] | None = None,
 ) -> None:
-    """Write NAME.tsv, NAME.json and NAME.md into a directory, and NAME.svg if `draw` is given.
+    """Write NAME.tsv, NAME.json and NAME.md into a directory.
 
     `page` returns the content of the Markdown file; None: title, table and notes.
     """
     write_table(directory / f"{name}.tsv", result.frame, result.schema)
-    content = {
-        "title": result.title,
-        "note": result.note,
-        "rows": json_rows(result.frame),
-    }
+    rows = json_rows(result.frame)
+    content = {"title": result.title, "note": result.note, "rows": rows}
     write_json(directory / f"{name}.json", content)
-    (directory / f"{name}.md").write_text(
-        (page or result_page)(result), encoding="utf-8"
-    )
-    if draw is not None:
-        draw(result, directory / f"{name}.svg")
+    text = (page or result_page)(result)
+    (directory / f"{name}.md").write_text(text, encoding="utf-8")
 
 
 def result_page(
     result: ResultTable, show: Callable[[float], str] = "{:.3f}".format
 ) -> str:
     """Return a result in Markdown; `show` formats numbers without an interval."""
-    parts = [f"# {result.title}", markdown(readable(result.frame, show))]
-    parts += [f"† {result.note}"] * bool(result.notes)
-    return "\n\n".join(parts) + "\n"
+    text = f"# {result.title}\n\n{markdown(readable(result.frame, show))}\n"
+    return f"{text}\n† {result.note}\n" if result.notes else text
 
 
 def readable(table: pd.DataFrame, show: Callable[[float], str]) -> pd.DataFrame:
     """Return the cells of a table as text, "" for NaN; `show` formats numbers without an interval.
 
     Columns X_low and X_high are merged into X as its interval. Values of columns named published… get a
-    dagger, except those of published…_of, which name the published quantity.
+    dagger, except those of published…_row, which name the published quantity.
     """
+
+    def text(cell: object) -> str:
+        if isinstance(cell, float):
+            return "" if math.isnan(cell) else show(cell)
+        return str(cell).replace("|", "\\|")
+
     cells = table.astype(object)
     for column in map(str, table.columns):
         ends = [f"{column}_low", f"{column}_high"]
+        if column not in cells:
+            continue
         if ends[0] in table:
             estimates = table[[column, *ends]].itertuples(index=False, name=None)
             cells[column] = [
-                "" if math.isnan(row[0]) else interval(*row) for row in estimates
+                "" if row[0] != row[0] else interval(*row) for row in estimates
             ]
             cells = cells.drop(columns=ends)
-    for column in map(str, cells.columns):
-        mark = (
-            " †"
-            if column.startswith("published") and not column.endswith("_row")
-            else ""
-        )
-        cells[column] = [
-            text and text + mark
-            for text in (_text(cell, show) for cell in cells[column])
-        ]
+        cells[column] = cells[column].map(text)
+        if column.startswith("published") and not column.endswith("_row"):
+            cells[column] = [cell and f"{cell} †" for cell in cells[column]]
     return cells
 
 
@@ -269,9 +194,3 @@ def markdown(cells: pd.DataFrame) -> str:
     head = [str(column).replace("_", " ") for column in cells.columns]
     lines = [head, ["---"] * len(head), *cells.to_numpy().tolist()]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _text(value: object, show: Callable[[float], str]) -> str:
-    if isinstance(value, float):
-        return "" if math.isnan(value) else show(value)
-    return str(value).replace("|", "\\|")

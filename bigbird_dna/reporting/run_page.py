@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+import pandas as pd
 import yaml
 
 from bigbird_dna.config import Config, load_config
@@ -21,10 +22,11 @@ from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.disk.tables import Schema, read_table, write_table
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.pages import (
-    ShownTable,
+    PageTable,
     data_uri,
+    page_table,
+    read_page_table,
     render_page,
-    shown_table,
 )
 from bigbird_dna.reporting.result import interval
 from bigbird_dna.reporting.summary import (
@@ -108,37 +110,38 @@ def draw_trainings(config: Config, paths: RunPaths) -> None:
 
 def run_page(config: Config, paths: RunPaths, main: Sequence[Headline]) -> str:
     """Return the page of a run as HTML."""
-    files = _shown_files(config, paths)
+    files = _files(config, paths)
     benchmarks = sorted(paths.benchmark("any").parent.glob("*.tsv"))
     steps, total = steps_table(benchmarks)
     browser = paths.report / "chromatin/report.html"
+    track_browser = ""
+    if config.has_chromatin and browser.is_file():
+        # A relative link, so that both files can be moved together.
+        track_browser = browser.relative_to(paths.results).as_posix()
     values = config.model_dump(mode="json", exclude={"results", "data_dir"})
     configuration = yaml.safe_dump(
         values, sort_keys=False, allow_unicode=True, width=100
     )
+    subject = config.genome.title if config.has_genome else "Sequences"
 
     def link(name: str) -> str:
         # Plots are shown as images, so that scripts inside an SVG cannot run.
         return data_uri(_read_text(files[name]), MEDIA_TYPES[files[name].suffix])
 
-    subject = config.genome.title if config.has_genome else "Sequences"
     return render_page(
         "run_page.html",
         style="run_page.css",
         title=f"{subject}: DNA language model report",
-        conclusion=conclusion(main, _held_out(config, "test")),
+        conclusions=conclusion(main, _held_out(config, "test")),
         headlines=main,
         estimate=_text,
         about=_about(config, paths),
         files=files,
         link=link,
         data_uri=data_uri,
-        read_table=shown_table,
+        read_table=read_page_table,
         read_text=_read_text,
-        # A relative link, so that both files can be moved together.
-        track_browser=browser.relative_to(paths.results).as_posix()
-        if config.has_chromatin and browser.is_file()
-        else "",
+        track_browser=track_browser,
         steps=steps,
         total=total,
         version=version("bigbird-dna"),
@@ -146,46 +149,30 @@ def run_page(config: Config, paths: RunPaths, main: Sequence[Headline]) -> str:
     )
 
 
-def _shown_files(config: Config, paths: RunPaths) -> dict[str, Path]:
+def _files(config: Config, paths: RunPaths) -> dict[str, Path]:
     """Return the plots and tables of the report by name, without those of tasks that the run no longer has."""
     report = paths.report
-    directories = [report] + [report / "chromatin"] * config.has_chromatin
-    files = {
+    found = sorted(report.glob("*"))
+    if config.has_chromatin:
+        found += sorted((report / "chromatin").glob("*"))
+    if config.has_pretraining:
+        found += [path for path in (paths.pretraining_bits,) if path.is_file()]
+    outdated: list[str] = []
+    if not config.has_pretraining:
+        outdated += ["loss", "bits_per_base", "held_out"]
+    if not config.has_promoters:
+        outdated += ["promoters", "roc", "precision_recall", "score_histograms"]
+        outdated += ["calibration", "finetuning_loss", "score_track", "scan"]
+    if not config.has_chromatin:
+        outdated += ["variants", "compared_variants"]
+        outdated += ["random_variants", "variant_p_values"]
+    if config.pretraining_study is None:
+        outdated += ["study", "study_steps", "probes"]
+    return {
         path.name: path
-        for directory in directories
-        for path in sorted(directory.glob("*"))
-        if path.suffix in MEDIA_TYPES
+        for path in found
+        if path.suffix in MEDIA_TYPES and path.stem not in outdated
     }
-    if config.has_pretraining and paths.pretraining_bits.is_file():
-        files[paths.pretraining_bits.name] = paths.pretraining_bits
-    outdated = {
-        *(["loss", "bits_per_base", "held_out"] if not config.has_pretraining else ()),
-        *(
-            [
-                "promoters",
-                "roc",
-                "precision_recall",
-                "score_histograms",
-                "calibration",
-                "finetuning_loss",
-                "score_track",
-                "scan",
-            ]
-            if not config.has_promoters
-            else ()
-        ),
-        *(
-            ["variants", "compared_variants", "random_variants", "variant_p_values"]
-            if not config.has_chromatin
-            else ()
-        ),
-        *(
-            ["study", "study_steps", "probes"]
-            if config.pretraining_study is None
-            else ()
-        ),
-    }
-    return {name: path for name, path in files.items() if path.stem not in outdated}
 
 
 def _read_text(path: Path) -> str:
@@ -209,17 +196,15 @@ def conclusion(main: Sequence[Headline], held_out: Sequence[str]) -> list[str]:
         return []
     promoters = [one for one in models if one.model.section.startswith("promoters")]
     calls = [one for one in models if one.model.section.startswith(CALLS)]
+    first, lowest = (tracks or models)[-1], ""
     if calls:
         first = calls[len(calls) // 2]
     elif promoters:
         first = min(promoters, key=lambda one: one.model.value)
-    else:
-        first = (tracks or models)[-1]
+        lowest = ", its lowest," if len(promoters) > 1 else ""
     where = "On held-out data"
     if held_out:
         where = f"On {', '.join(held_out)}, held out from training"
-    lowest = ", its lowest," if len(promoters) > 1 and not calls else ""
-
     verdicts: dict[str, list[str]] = {}
     for one in models:
         verdicts.setdefault(one.verdict, []).append(one.task)
@@ -295,37 +280,36 @@ def _held_out(config: Config, split: str) -> list[str]:
     return [*getattr(config.genome, split), *regions]
 
 
-def steps_table(paths: Sequence[Path]) -> tuple[ShownTable | None, str]:
+def steps_table(paths: Sequence[Path]) -> tuple[PageTable | None, str]:
     """Return step, time, CPU time and peak memory, longest first, and the total time; None without files.
 
     Cells that Snakemake could not measure, for example for very short steps, are empty.
     """
-    measured = {
-        path.stem: _measured(path, "s", "cpu_time", "max_rss") for path in paths
-    }
-    steps = [(name, cells) for name, cells in measured.items() if cells]
-    if not steps:
+    schema = Schema.of("metric s cpu_time max_rss")
+    last = [read_table(path, schema)[-1:].assign(step=path.stem) for path in paths]
+    if not last:
         return None, ""
-    steps.sort(key=lambda step: (-(step[1][0] or 0.0), step[0]))
-    rows = [
-        [name, clock(seconds), clock(cpu), "" if memory is None else f"{memory:,.0f}"]
-        for name, (seconds, cpu, memory) in steps
-    ]
-    headings = ["step", "time, h:m:s", "CPU time, h:m:s", "peak memory, MB"]
-    total = sum(cells[0] or 0.0 for _, cells in steps)
-    return ShownTable(headings, [False, True, True, True], rows), clock(total)
+    steps = (
+        pd.concat(last)
+        .sort_values("step")
+        .sort_values("s", ascending=False, kind="stable")
+    )
+    table = pd.DataFrame(
+        {
+            "step": steps["step"],
+            "time, h:m:s": steps["s"].map(clock),
+            "CPU time, h:m:s": steps["cpu_time"].map(clock),
+            "peak memory, MB": steps["max_rss"].map(
+                "{:.0f}".format, na_action="ignore"
+            ),
+        }
+    )
+    return page_table(table.fillna("")), clock(steps["s"].sum())
 
 
-def _measured(path: Path, *names: str) -> list[float | None]:
-    """Return the last row of a benchmark file, with None for missing values; empty if there is no row."""
-    table = read_table(path, Schema.of(*(f"metric {name}" for name in names)))
-    last = table[[*names]].to_numpy(float)[-1:].ravel().tolist()
-    return [None if math.isnan(value) else value for value in last]
-
-
-def clock(seconds: float | None) -> str:
-    """Format seconds as h:mm:ss; empty if not measured."""
-    if seconds is None:
+def clock(seconds: float) -> str:
+    """Format seconds as h:mm:ss; empty if not measured (NaN)."""
+    if math.isnan(seconds):
         return ""
     whole = round(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

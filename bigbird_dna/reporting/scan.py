@@ -9,13 +9,14 @@ correct if scores are probabilities for this genome (`score-promoters --calibrat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, cycle, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from bigbird_dna.calibration.call_precision import estimate_calls, fit_calls
 from bigbird_dna.calibration.calls import (
@@ -33,7 +34,7 @@ from bigbird_dna.calibration.maps import LEAST
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, Floats
+from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, Floats, divide
 from bigbird_dna.metrics.resampling import (
     draw_counts,
     mean_over_seeds,
@@ -42,7 +43,7 @@ from bigbird_dna.metrics.resampling import (
     with_width,
 )
 from bigbird_dna.reporting.result import (
-    PALE,
+    CHANCE,
     SERIES,
     legend_label,
     panels,
@@ -62,22 +63,7 @@ CALLS = Schema.of(
     "metric threshold calls_per_megabase; estimate expected_precision precision recall",
     key=["predictor", "within", "selection"],
 )
-PRECISION_BINS = (
-    0.0,
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-    0.3,
-    0.4,
-    0.5,
-    0.6,
-    0.7,
-    0.8,
-    0.9,
-    1.0,
-)
+PRECISION_BINS = (0.0, 0.01, 0.02, 0.05, *(n / 10 for n in range(1, 11)))
 BEST_F1 = "best F1"
 RESAMPLES = 1000
 _POINTS = 400  # of a curve; more are not visible
@@ -135,9 +121,8 @@ def scan_report(
     calls. With scans of validation contigs, `fits`, also writes `calls.tsv` and `calls.svg`: see `call_table`.
     Other arguments and errors are those of `read_scan` and `sites_of`.
     """
-    rows: list[tuple[Any, ...]] = []
-    curves: dict[int, dict[str, MatchedCalls]] = {distance: {} for distance in within}
-    chances: dict[int, dict[str, float]] = {distance: {} for distance in within}
+    matched: dict[int, dict[str, MatchedCalls]] = {bp: {} for bp in within}
+    chances: dict[int, dict[str, float]] = {bp: {} for bp in within}
     megabases: dict[str, float] = {}
     for name, path in scans.items():
         scan = read_scan(path)
@@ -146,33 +131,24 @@ def scan_report(
             continue
         calls, megabases[name] = find_track_calls(scan, suppress), scan.megabases
         for distance in within:
-            curves[distance][name] = match_tracks(calls, sites, distance)
+            matched[distance][name] = match_tracks(calls, sites, distance)
             chances[distance][name] = chance_precision(scan, sites, distance)
-    precisions = {
-        distance: average_precisions(found) for distance, found in curves.items()
-    }
+    precisions = {bp: average_precisions(calls) for bp, calls in matched.items()}
+    rows: list[tuple[Any, ...]] = []
     for name in scans:
-        for distance, curve in curves.items():
-            if name not in curve:
-                rows.append(
-                    (name, distance, BEST_F1, 0, 0, *[np.nan] * (len(SCAN.names) - 5))
-                )
+        for distance, predictors in matched.items():
+            row = name, distance
+            if name not in predictors:
+                undefined = [np.nan] * (len(SCAN.names) - 5)
+                rows.append((*row, BEST_F1, 0, 0, *undefined))
                 continue
-            found = curve[name]
-            own = (1 - chances[distance][name], *precisions[distance][name])
-            for selection, count in selected(found).items():
-                values = call_metrics(found, count, megabases[name])
-                rows.append(
-                    (
-                        name,
-                        distance,
-                        selection,
-                        len(found.site_blocks),
-                        *values[:-1],
-                        *own,
-                        values[-1],
-                    )
-                )
+            one = predictors[name]
+            tss = len(one.site_blocks)
+            chance_fdr = 1 - chances[distance][name]
+            for selection, count in select_calls(one).items():
+                *metrics, gap = call_metrics(one, count, megabases[name])
+                both = (chance_fdr, *precisions[distance][name])
+                rows.append((*row, selection, tss, *metrics, *both, gap))
     table = pd.DataFrame(rows, columns=SCAN.names)
     checked = call_table(scans, fits, promoters, within, suppress) if fits else None
     inputs = [promoters, *scans.values(), *(fits or {}).values()]
@@ -181,161 +157,119 @@ def scan_report(
         if checked is not None:
             write_table(files / "calls.tsv", checked, CALLS)
             call_figure(checked, within, files / "calls.svg")
-        lines = {
-            distance: [*found.values(), np.nan][0]
-            for distance, found in chances.items()
-        }
-        scan_figure(curves, lines, files / "scan.svg")
+        lines = {bp: [*values.values(), np.nan][0] for bp, values in chances.items()}
+        scan_figure(matched, lines, files / "scan.svg")
     return table
 
 
 def average_precisions(
-    found: Mapping[str, MatchedCalls],
+    predictors: Mapping[str, MatchedCalls],
 ) -> dict[str, tuple[float, ...]]:
     """Return the average precision of each predictor, and the first one's minus it, with 95 % intervals.
 
     Intervals are percentiles over resampled blocks of `BLOCK_BASES` bp, the same for all predictors; what a
     call takes is not matched again. With one block, or for the first one's own difference, they are NaN.
     """
-    if not found:
-        return {}
-    blocks = [part for one in found.values() for part in (one.blocks, one.site_blocks)]
-    ids = np.unique(np.concatenate(blocks))
-    drawn = (
-        draw_counts(np.random.default_rng(0), len(ids), RESAMPLES, len(ids))
-        if len(ids) > 1
-        else ()
-    )
-    weights = np.concatenate(
-        [np.ones((1, len(ids))), *drawn]
-    )  # the first row: all blocks once
-    sampled = {
-        name: _weighted_average_precision(one, ids, weights)
-        for name, one in found.items()
-    }
-    first, values = next(iter(sampled)), dict[str, tuple[float, ...]]()
-    for name, precision in sampled.items():
-        lead = sampled[first] - precision
-        difference = (
-            UNDEFINED if name == first else percentile_interval(lead[0], lead[1:])
-        )
-        values[name] = (*percentile_interval(precision[0], precision[1:]), *difference)
+    blocks = [np.append(one.blocks, one.site_blocks) for one in predictors.values()]
+    ids = np.unique(np.concatenate([*blocks, np.zeros(0, np.int64)]))
+    samples: Iterable[Any] = [np.ones((1, len(ids)))]  # all blocks once
+    if len(ids) > 1:
+        width = 4 * max(map(len, blocks))
+        generator = np.random.default_rng(0)
+        samples = chain(samples, draw_counts(generator, len(ids), RESAMPLES, width))
+    parts: dict[str, list[Floats]] = {name: [] for name in predictors}
+    for weights in samples:
+        for name, one in predictors.items():
+            parts[name].append(weighted_average_precision(one, ids, weights))
+    first: Floats | None = None
+    values: dict[str, tuple[float, ...]] = {}
+    for name, arrays in parts.items():
+        precision = np.concatenate(arrays)
+        estimate = percentile_interval(precision[0], precision[1:])
+        difference = UNDEFINED
+        if first is None:
+            first = precision
+        else:
+            lead = first - precision
+            difference = percentile_interval(lead[0], lead[1:])
+        values[name] = (*estimate, *difference)
     return values
 
 
-def _weighted_average_precision(
-    found: MatchedCalls, ids: Integers, weights: Floats
+def weighted_average_precision(
+    calls: MatchedCalls, ids: Integers, weights: NDArray[Any]
 ) -> Floats:
     """Return the average precision (R,) if the blocks `ids` (B,) have `weights` (R, B); NaN without a TSS."""
-    steps = np.flatnonzero(np.append(found.scores[1:] != found.scores[:-1], True))
-    correct = found.gaps >= 0
-    steps = steps[
-        np.diff(np.cumsum(correct)[steps], prepend=0) > 0
-    ]  # others add nothing
-    number, blocks = (
-        np.searchsorted(steps, np.arange(len(correct))),
-        np.searchsorted(ids, found.blocks),
-    )
-    shape = (len(steps) + 1, len(ids))  # the last row: calls below all correct ones
-    new_calls, new_correct = np.zeros(shape), np.zeros(shape)
-    np.add.at(new_calls, (number, blocks), 1)
-    np.add.at(new_correct, (number[correct], blocks[correct]), 1)
-    sites = np.bincount(np.searchsorted(ids, found.site_blocks), minlength=len(ids))
-    calls, gained = (
-        np.cumsum(weights @ new_calls[:-1].T, axis=1),
-        weights @ new_correct[:-1].T,
-    )
-    precision = np.divide(
-        np.cumsum(gained, axis=1), calls, out=np.zeros_like(calls), where=calls > 0
-    )
-    total = weights @ sites
-    area = (precision * gained).sum(axis=1)
-    return np.asarray(
-        np.divide(area, total, out=np.full(len(weights), np.nan), where=total > 0)
-    )
+    of_calls = weights[:, np.searchsorted(ids, calls.blocks)]
+    total = weights[:, np.searchsorted(ids, calls.site_blocks)].sum(axis=1)
+    steps = calls.curve.calls - 1  # the last call of each score
+    called = np.cumsum(of_calls, axis=1)[:, steps]
+    correct = np.cumsum(of_calls * (calls.gaps >= 0), axis=1)[:, steps]
+    gained = np.diff(correct, axis=1, prepend=0)
+    area = (divide(correct, called, 0.0) * gained).sum(axis=1)
+    return divide(area, total, np.nan)
 
 
-def selected(found: MatchedCalls) -> dict[str, int]:
+def select_calls(calls: MatchedCalls) -> dict[str, int]:
     """Return how many calls, from the highest score down, are selected: by F1, and by nominal rate."""
-    curve, rates = found.curve, nominal_rates(found)
-    counts = {BEST_F1: int(curve.calls[curve.best(len(found.site_blocks))])}
-    return counts | {
-        f"nominal FDR {r:g}": int(curve.calls[rates <= r].max(initial=0)) for r in RATES
-    }
+    curve, rates = calls.curve, nominal_rates(calls)
+    counts = {BEST_F1: int(curve.calls[curve.best(len(calls.site_blocks))])}
+    for rate in RATES:
+        counts[f"nominal FDR {rate:g}"] = int(curve.calls[rates <= rate].max(initial=0))
+    return counts
 
 
-def nominal_rates(found: MatchedCalls) -> Floats:
+def nominal_rates(calls: MatchedCalls) -> Floats:
     """Return the mean of 1 - score over the calls of each step of the curve."""
-    calls = found.curve.calls
-    return np.asarray(np.cumsum(1 - found.scores)[calls - 1] / calls)
+    counts = calls.curve.calls
+    return np.asarray(np.cumsum(1 - calls.scores)[counts - 1] / counts)
 
 
-def call_metrics(found: MatchedCalls, count: int, megabases: float) -> tuple[Any, ...]:
+def call_metrics(calls: MatchedCalls, count: int, megabases: float) -> list[float]:
     """Return the columns of `SCAN` from `calls` to `recall`, and the median distance, of the first calls."""
     if not count:
-        return 0, np.nan, 0.0, np.nan, *UNDEFINED, *Estimate(0.0), np.nan
-    gaps, reached = (
-        found.gaps[:count],
-        np.isin(np.arange(len(found.site_blocks)), found.taken[:count]),
-    )
-    wrong, recall = (
-        with_width(
-            mean_over_seeds(
-                sampled_rates([values], np.ones(len(values)), blocks), (0.0, 1.0)
-            )
-        )
-        for values, blocks in (
-            (gaps < 0, found.blocks[:count]),
-            (reached, found.site_blocks),
-        )
-    )
-    distance = float(np.median(gaps[gaps >= 0])) if (gaps >= 0).any() else np.nan
-    threshold, nominal = (
-        found.scores[count - 1],
-        float((1 - found.scores[:count]).mean()),
-    )
-    return count, threshold, count / megabases, nominal, *wrong, *recall, distance
+        return [0, np.nan, 0.0, np.nan, *UNDEFINED, *Estimate(0.0), np.nan]
+    gaps, scores = calls.gaps[:count], calls.scores[:count]
+    reached = np.isin(np.arange(len(calls.site_blocks)), calls.taken[:count])
+    metrics = [count, scores[-1], count / megabases, float((1 - scores).mean())]
+    for values, blocks in (
+        (gaps < 0, calls.blocks[:count]),
+        (reached, calls.site_blocks),
+    ):
+        rates = sampled_rates([values], np.ones(len(values)), blocks)
+        metrics += with_width(mean_over_seeds(rates, (0.0, 1.0)))
+    correct = gaps[gaps >= 0]
+    return [*metrics, float(np.median(correct)) if len(correct) else np.nan]
 
 
 def scan_figure(
-    curves: Mapping[int, Mapping[str, MatchedCalls]],
+    matched: Mapping[int, Mapping[str, MatchedCalls]],
     chances: Mapping[int, float],
     path: Path,
 ) -> None:
     """Draw precision against recall for each distance, and below it the realized against the nominal rate."""
-    with panels(2, len(curves), 3.7, 3.4) as (figure, axes):
-        for column, (distance, found) in enumerate(curves.items()):
-            upper, lower = axes[column], axes[len(curves) + column]
-            upper.axhline(chances[distance], color=PALE, linewidth=1.2, label="chance")
-            lower.plot([0, 1], [0, 1], color=PALE, linewidth=1.2)
-            for number, (name, calls) in enumerate(found.items()):
-                curve, color = calls.curve, SERIES[number % len(SERIES)]
+    with panels(2, len(matched), 3.7, 3.4) as (figure, axes):
+        rates = axes[len(matched) :]
+        for upper, lower, distance in zip(axes, rates, matched, strict=False):
+            upper.axhline(chances[distance], label="chance", **CHANCE)
+            lower.axline((0, 0), slope=1, **CHANCE)
+            predictors = matched[distance].items()
+            for (name, calls), color in zip(predictors, cycle(SERIES), strict=False):
+                curve = calls.curve
                 label = f"{legend_label(name)}  {curve.average_precision:.3f}"
-                marks = np.searchsorted(
-                    curve.recall, np.linspace(0, curve.recall[-1], _POINTS)
-                )
-                kept = np.unique([*range(min(_POINTS // 10, len(curve.calls))), *marks])
-                upper.step(
-                    curve.recall[kept],
-                    curve.precision[kept],
-                    where="pre",
-                    color=color,
-                    label=label,
-                )
-                lower.plot(
-                    nominal_rates(calls)[kept], 1 - curve.precision[kept], color=color
-                )
+                grid = np.linspace(0, curve.recall[-1], _POINTS)
+                first = range(min(_POINTS // 10, len(curve.calls)))
+                points = np.unique([*first, *np.searchsorted(curve.recall, grid)])
+                recall, precision = curve.recall[points], curve.precision[points]
+                upper.step(recall, precision, where="pre", color=color, label=label)
+                lower.plot(nominal_rates(calls)[points], 1 - precision, color=color)
             upper.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
             upper.set_title(f"within {distance:,} bp of a TSS")
             upper.legend(title="average precision", loc="upper right")
-            if not found:
+            if not predictors:
                 show_text(upper, "no TSS on the scanned sequence")
-            lower.set(
-                xlabel="nominal false-discovery rate",
-                ylabel="realized",
-                xlim=(0, 1),
-                ylim=(0, 1.02),
-            )
+            lower.set(xlabel="nominal false-discovery rate", ylabel="realized")
+            lower.set(xlim=(0, 1), ylim=(0, 1.02))
         save_figure(figure, path)
 
 
@@ -398,55 +332,39 @@ def call_table(
                 selections[f"precision {low:g} to {high:g}"] = (chosen, threshold)
             for selection, (chosen, threshold) in selections.items():
                 count = int(chosen.sum())
-                metrics = [np.nan] * 9
+                row = [name, distance, selection, len(matched.site_blocks), count]
+                row.append(threshold if np.isfinite(threshold) else np.nan)
+                row.append(count / held_out.megabases)
                 if count:
-                    estimates = estimate_calls(matched, expected, chosen)
-                    metrics = [value for estimate in estimates for value in estimate]
-                rows.append(
-                    (
-                        name,
-                        distance,
-                        selection,
-                        len(matched.site_blocks),
-                        count,
-                        threshold if np.isfinite(threshold) else np.nan,
-                        count / held_out.megabases,
-                        *metrics,
-                    )
-                )
+                    for estimate in estimate_calls(matched, expected, chosen):
+                        row += estimate
+                rows.append(row + [np.nan] * (len(CALLS.names) - len(row)))
     return pd.DataFrame(rows, columns=CALLS.names)
 
 
 def call_figure(table: pd.DataFrame, within: Sequence[int], path: Path) -> None:
     """Draw realized against expected precision for each distance; bins of few calls are left out."""
-    bins = table[
-        table["selection"].str.startswith("precision ") & (table["calls"] >= 5)
-    ]
+    bins = table["selection"].str.startswith("precision ") & (table["calls"] >= 5)
     with panels(1, len(within), 3.7, 3.4) as (figure, axes):
         for axis, distance in zip(axes, within, strict=True):
-            axis.plot([0, 1], [0, 1], color=PALE, linewidth=1.2)
-            drawn = bins[bins["within"] == distance]
-            for number, (name, rows) in enumerate(
-                drawn.groupby("predictor", sort=False)
-            ):
-                values = rows["precision"].to_numpy()
-                low = values - rows["precision_low"].to_numpy()
-                high = rows["precision_high"].to_numpy() - values
+            axis.axline((0, 0), slope=1, **CHANCE)
+            predictors = table[bins & (table["within"] == distance)].groupby(
+                "predictor", sort=False
+            )
+            for (name, rows), color in zip(predictors, cycle(SERIES), strict=False):
+                y = rows["precision"]
+                ends = [y - rows["precision_low"], rows["precision_high"] - y]
                 axis.errorbar(
                     rows["expected_precision"],
-                    values,
-                    np.nan_to_num([low, high]).clip(0),
-                    color=SERIES[number % len(SERIES)],
+                    y,
+                    np.nan_to_num(ends).clip(0),
+                    color=color,
                     marker="o",
                     markersize=3,
                     label=legend_label(str(name)),
                 )
-            axis.set(
-                xlabel="expected precision",
-                ylabel="realized precision",
-                xlim=(0, 1),
-                ylim=(0, 1.02),
-                title=f"within {distance:,} bp of a TSS",
-            )
+            axis.set(xlabel="expected precision", ylabel="realized precision")
+            axis.set(xlim=(0, 1), ylim=(0, 1.02))
+            axis.set_title(f"within {distance:,} bp of a TSS")
             axis.legend(loc="upper left")
         save_figure(figure, path)

@@ -32,7 +32,6 @@ from bigbird_dna.reporting.result import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 MISSING = ["NA", ".", ""]
 COLUMNS = ("contig", "start", "end", "score", "strand", "tss")
@@ -41,7 +40,6 @@ COLUMNS = ("contig", "start", "end", "score", "strand", "tss")
 # About two points per pixel of the plot's width; more are not visible and would make the file large.
 LARGEST_TRACK = 1600
 
-WHITE = "#FFFFFF"
 STRAND_COLORS = {"+": BLUE, "-": VERMILION}
 _GENE_LETTERS = 100  # of a gene name that the width of the plot has room for
 _LABEL = (
@@ -49,7 +47,6 @@ _LABEL = (
 )
 FOUND_WITHIN = 100
 """A call is drawn as correct if it takes a known TSS within this distance in bp."""
-UNITS = ((1_000_000, 1e6, "Mb"), (5_000, 1e3, "kb"), (0, 1.0, "bp"))
 
 
 @dataclass(frozen=True)
@@ -59,10 +56,12 @@ class ScoreTrack:
     contig: str
     start: int
     end: int
-    strands: dict[
-        str, tuple[NDArray[np.float64], NDArray[np.float64]]
-    ]  # NaN: not scored
+    strands: dict[str, tuple[Floats, Floats]]  # NaN: not scored
     contigs: frozenset[str] = frozenset()  # all contigs of the table
+
+    def contains(self, site: Locus | Call) -> bool:
+        """Whether a position is in the track."""
+        return site.contig == self.contig and self.start <= site.position < self.end
 
 
 class Call(NamedTuple):
@@ -82,25 +81,25 @@ def read_scores(path: Path) -> pd.DataFrame:
     is not in the contig. Of a BED file, whose scores are 0 to 1000, the probabilities are read.
     """
     where, header, _ = open_lines(path)
-    if missing := [name for name in COLUMNS if name not in header]:
+    missing = [name for name in COLUMNS if name not in header]
+    if missing:
         hint = ""
         if missing == ["tss"]:
-            hint = (
-                "; score again with score-promoters, which writes it, or add it: the 0-based position of the "
-                "TSS that each score is about"
-            )
-        found = " ".join(header)
-        raise DataError(f"{where}: no column {missing[0]!r} (found: {found:.80}){hint}")
+            hint = "; score again with score-promoters, which writes it: the 0-based position of the TSS"
+        listed = shortened(" ".join(header), 80)
+        raise DataError(f"{where}: no column {missing[0]!r} (found: {listed}){hint}")
     score = "probability" if "probability" in header else "score"
-    first_line = next(
-        (n for n, line in read_lines(path) if line.strip() and line[:2] != "##"), 1
+    comments = (
+        number for number, line in read_lines(path) if line.strip() and line[:2] != "##"
     )
+    first = next(comments) + 1  # line of the first row
     options: dict[str, Any] = {
         "sep": "\t",
-        "skiprows": first_line,
+        "skiprows": first - 1,
         "names": header,
         "usecols": ["contig", "start", "end", score, "strand", "tss"],
         "keep_default_na": False,
+        "na_values": {score: MISSING, "tss": MISSING},
         "quoting": csv.QUOTE_NONE,
     }
     types: dict[str, Any] = {
@@ -112,54 +111,33 @@ def read_scores(path: Path) -> pd.DataFrame:
     types |= {"start": int, "end": int}
     with reading(path, "not readable as a table", EOFError, ValueError):
         try:
-            missing_cells = {score: MISSING, "tss": MISSING}
-            table: pd.DataFrame = pd.read_csv(
-                path, dtype=types, na_values=missing_cells, **options
-            )
+            table: pd.DataFrame = pd.read_csv(path, dtype=types, **options)
         except ValueError:
             text = pd.read_csv(path, dtype=str, **options)
-            _refuse_text(path, text, score, first_line)
+            for name in ("start", "end", score, "tss"):
+                wrong = pd.to_numeric(text[name], errors="coerce").isna()
+                wrong &= text[name].notna()
+                if wrong.any():
+                    row = int(wrong.to_numpy().argmax())
+                    cell = text[name].iloc[row]
+                    raise DataError(
+                        f"{path}: line {first + row}: {name} {cell!r:.60} is not a number"
+                    ) from None
             raise
     table = table.rename(columns={score: "score"})
     table["tss"] = table["tss"].fillna(-1).astype(int)
-
-    def refuse(bad: pd.Series[bool], fault: str) -> None:
-        if bad.any():
-            row = int(bad.to_numpy().argmax())
-            cells = {name: table[name].iloc[row] for name in COLUMNS}
-            line = first_line + 1 + row
-            raise DataError(f"{path}: line {line}: {fault.format(**cells)}")
-
-    refuse(~table["strand"].isin(["+", "-"]), "strand {strand!r}: must be + or -")
     start, end, tss = table["start"], table["end"], table["tss"]
-    refuse(
-        (start < 0) | (end <= start) | (end >= 2**31),
-        "invalid interval: start {start}, end {end}",
-    )
-    refuse(
-        (tss >= 0) & ((tss < start) | (tss >= end)),
-        "tss {tss} is outside of the window {start} to {end}",
-    )
+    outside = (tss >= 0) & ((tss < start) | (tss >= end))
+    for fault, wrong in (
+        ("strand {strand!r}: must be + or -", ~table["strand"].isin(["+", "-"])),
+        ("invalid interval: start {start}, end {end}", (start < 0) | (end <= start)),
+        ("tss {tss} is outside of the window {start} to {end}", outside),
+    ):
+        if wrong.any():
+            row = int(wrong.to_numpy().argmax())
+            cells = {name: table[name].iloc[row] for name in COLUMNS}
+            raise DataError(f"{path}: line {first + row}: {fault.format(**cells)}")
     return table[[*COLUMNS]]
-
-
-def _refuse_text(path: Path, table: pd.DataFrame, score: str, first_line: int) -> None:
-    """Raise `DataError` for the first row of a table of text whose numbers are not numbers."""
-    bad = pd.Series(False, index=table.index)
-    for name in ("start", "end", score, "tss"):
-        cells = table[name].fillna("")
-        if name in (score, "tss"):
-            cells = cells.mask(cells.isin(MISSING), "0")
-        bad |= pd.to_numeric(cells, errors="coerce").isna()
-        if name != score:
-            bad |= ~cells.str.fullmatch(r"-?\d+")
-    if bad.any():
-        row = int(bad.to_numpy().argmax())
-        start, end, value, tss = table.loc[row, ["start", "end", score, "tss"]]
-        raise DataError(
-            f"{path}: line {first_line + 1 + row}: start {start!r:.60}, end {end!r:.60}, score {value!r:.60} "
-            f"and tss {tss!r:.60} must be numbers"
-        )
 
 
 def read_score_track(
@@ -200,12 +178,12 @@ def read_score_track(
         end = start + longest
         table = table[table["tss"] < end]
     strands = {}
+    points = table[table["tss"] >= 0].sort_values(["tss", "score"])
     for strand in "+-":
-        points = table[(table["strand"] == strand) & (table["tss"] >= 0)]
-        if len(points):
-            points = points.sort_values(["tss", "score"])
-            positions = points["tss"].to_numpy(np.float64)
-            strands[strand] = (positions, points["score"].to_numpy(np.float64))
+        rows = points[points["strand"] == strand]
+        if len(rows):
+            x, y = rows[["tss", "score"]].to_numpy(np.float64).T
+            strands[strand] = (x, y)
     return ScoreTrack(contig, start, end, strands, frozenset(contigs))
 
 
@@ -214,28 +192,33 @@ def read_calls(path: Path, track: ScoreTrack) -> list[Call]:
 
     `DataError`: it is not such a file, or none of its contigs is in the table of scores.
     """
+    fault = "not calls as call-promoters writes them"
     if path.suffix == ".parquet":
         with reading(path, "not a readable Parquet file", Exception):
             table = pd.read_parquet(path)
     else:
         _, names, lines = open_lines(path)
         table = pd.DataFrame([cells for _, cells in lines], columns=names, dtype=str)
-    precision = (
-        "probability" if "probability" in table else "score"
-    )  # BED: its scores are 0 to 1000
+    # Scores of BED are 0 to 1000.
+    precision = "probability" if "probability" in table else "score"
     columns = ["contig", "start", "strand", precision, "model_score"]
-    if missing := [name for name in [*columns, "precision_low"] if name not in table]:
-        raise DataError(
-            f"{path}: no column {missing[0]!r}: not calls as call-promoters writes them"
-        )
-    with reading(path, "not calls as call-promoters writes them", ValueError):
-        types = {"contig": str, "start": int, precision: float, "model_score": float}
+    for name in [*columns, "precision_low"]:
+        if name not in table:
+            raise DataError(f"{path}: no column {name!r}: {fault}")
+    with reading(path, fault, ValueError):
+        types: dict[str, Any] = {
+            "contig": str,
+            "start": int,
+            precision: float,
+            "model_score": float,
+        }
         rows = table[columns].astype(types).itertuples(index=False, name=None)
         calls = [Call(*row) for row in rows]
     if calls and not any(call.contig in track.contigs for call in calls):
+        listed = shortened(", ".join(sorted(track.contigs)))
         raise DataError(
-            f"{path}: no call is on a contig of the scores ({shortened(', '.join(sorted(track.contigs)))}); "
-            f"the first is on {calls[0].contig!r:.60}"
+            f"{path}: no call is on a contig of the scores ({listed}); the first is on "
+            f"{calls[0].contig!r:.60}"
         )
     return [call for call in calls if call.contig == track.contig]
 
@@ -252,15 +235,11 @@ def score_figure(
     Gaps are windows that were not scored. Calls without a TSS within `FOUND_WITHIN` bp, and TSSs without a
     call, are drawn hollow: each call, from the highest score down, takes the nearest TSS that is left.
     """
-    scale, unit = next(
-        (scale, unit)
-        for least, scale, unit in UNITS
-        if track.end - track.start >= least
-    )
-    sites = [site for site in sites if _is_inside(track, site)]
-    calls = (
-        None if calls is None else [call for call in calls if _is_inside(track, call)]
-    )
+    from matplotlib.ticker import EngFormatter
+
+    length = track.end - track.start
+    sites = [site for site in sites if track.contains(site)]
+    on_track = sorted(filter(track.contains, calls or ()), key=lambda one: -one.score)
     genes = [
         gene
         for gene in genes
@@ -269,109 +248,103 @@ def score_figure(
         and track.start < gene.end
     ]
     # Rows of the lane between both strands, from the middle outward.
-    rows = [
-        *(["genes"] if genes else []),
-        *(["known TSS"] if sites else []),
-        *(["calls"] if calls else []),
-    ]
+    contents = {"genes": genes, "known TSS": sites, "calls": on_track}
+    rows = [name for name, content in contents.items() if content]
     heights = [1.35, 0.25 + 0.36 * len(rows), 1.35]
     grid = {"sharex": True, "gridspec_kw": {"height_ratios": heights}}
     counts = np.zeros(4, np.int64)
-    with panels(3, 1, 9.6, (sum(heights) + 0.9) / 3, **grid) as (
-        figure,
-        (forward, lane, reverse),
-    ):
+    with panels(3, 1, 9.6, (sum(heights) + 0.9) / 3, **grid) as (figure, axes):
+        forward, lane, reverse = axes
         for axis, strand, side in ((forward, "+", 1), (reverse, "-", -1)):
-            _draw_strand(axis, track, strand, sites, scale)
-            own = np.array(
-                sorted(site.position for site in sites if site.strand == strand),
-                np.int64,
+            color = STRAND_COLORS[strand]
+            if strand in track.strands:
+                x, y = condensed(*track.strands[strand])
+                axis.plot(x, y, color=color, linewidth=1)
+                axis.fill_between(x, 0, y, color=color, alpha=0.25, linewidth=0)
+            tss = np.array(
+                sorted(site.position for site in sites if site.strand == strand), int
             )
-            called = sorted(
-                (one for one in calls or () if one.strand == strand),
-                key=lambda one: -one.score,
-            )
-            taken = match_calls(
-                np.array([one.position for one in called], np.int64), own, FOUND_WITHIN
-            )
-            found, correct = (
-                np.isin(np.arange(len(own)), taken),
-                (taken >= 0) | (not sites),
-            )
-            counts += [found.sum(), (~found).sum(), correct.sum(), (~correct).sum()]
-            if len(own):
-                y = side * (rows.index("known TSS") + 0.5)
-                _draw_arrows(
-                    lane,
-                    own / scale,
-                    y,
-                    strand,
-                    INK,
-                    np.ones(len(own)),
-                    found | (calls is None),
-                )
+            for position in tss:
+                axis.axvline(position, color=PALE, linewidth=0.8, zorder=1)
+            axis.set(ylim=(0, 1.03), yticks=[0, 0.5, 1])
+            axis.set_ylabel("forward (+)" if strand == "+" else "reverse (−)")
+            called = [call for call in on_track if call.strand == strand]
+            positions = np.array([call.position for call in called], int)
+            taken = match_calls(positions, tss, FOUND_WITHIN)
+            reached = np.isin(np.arange(len(tss)), taken)
+            correct = (taken >= 0) | (not sites)
+            counts += [reached.sum(), (~reached).sum(), correct.sum(), (~correct).sum()]
+            if len(tss):
+                height = side * (rows.index("known TSS") + 0.5)
+                filled = reached | (calls is None)
+                _draw_arrows(lane, tss, height, strand, INK, np.ones(len(tss)), filled)
             if called:
-                _draw_calls(
-                    lane,
-                    track,
-                    called,
-                    correct,
-                    side * (rows.index("calls") + 0.5),
-                    scale,
-                )
+                height = side * (rows.index("calls") + 0.5)
+                precision = np.array([call.precision for call in called])
+                _draw_arrows(lane, positions, height, strand, color, precision, correct)
+                # The expected precision as a number, where there is room.
+                order = np.argsort(side * positions)
+                edge = side * (track.end if side > 0 else track.start)
+                room = np.diff(side * positions[order], append=edge) > _LABEL * length
+                for number in order[room]:
+                    lane.annotate(
+                        f"{precision[number]:.2f}",
+                        (positions[number], height),
+                        (6 * side, 0),
+                        textcoords="offset points",
+                        ha="left" if side > 0 else "right",
+                        va="center",
+                        fontsize=7.5,
+                        color=color,
+                    )
         reverse.invert_yaxis()
-        _draw_genes(lane, track, genes, scale)
+        for gene in genes:
+            _draw_gene(lane, track, gene)
         lane.axhline(0, color=GRAY, linewidth=0.8, zorder=1)
-        ticks = {
-            side * (number + 0.5): name
-            for number, name in enumerate(rows)
-            for side in (1, -1)
-        }
         lane.set(ylim=(-len(rows) - 0.1, len(rows) + 0.1))
-        lane.set_yticks([*ticks], [*ticks.values()])
+        ticks = np.arange(len(rows)) + 0.5
+        lane.set_yticks([*ticks, *-ticks], [*rows, *rows])
         lane.tick_params(axis="y", length=0)
         lane.grid(visible=False)
         lane.spines[:].set_visible(False)
         for axis in (forward, lane):
             axis.tick_params(axis="x", length=0)
-        reverse.set_xlabel(f"position on {track.contig} ({unit})")
-        reverse.set_xlim(track.start / scale, track.end / scale)
+        reverse.set_xlabel(f"position on {track.contig}")
+        reverse.set_xlim(track.start, track.end)
+        reverse.xaxis.set_major_formatter(EngFormatter("bp"))
         forward.set_title(f"Promoter probability along {track.contig}")
-        if calls:
+        if on_track:
             note = "numbers: expected precision of calls"
-            forward.set_title(
-                note, loc="right", fontsize=9, fontweight="normal", color=GRAY
-            )
-        _explain_arrows(figure, counts, bool(sites), calls is not None)
+            look: Any = {"fontsize": 9, "fontweight": "normal", "color": GRAY}
+            forward.set_title(note, loc="right", **look)
+        found, missed, right, other = counts.tolist()
+        kinds: list[tuple[str, str, bool]] = []
+        if sites and calls is None:
+            kinds = [(f"{missed:,} known TSS", INK, True)]
+        elif calls is not None and not sites:
+            kinds = [(f"{right:,} calls", BLUE, True)]
+        elif calls is not None:
+            kinds = [
+                (f"{found:,} known TSS, called", INK, True),
+                (f"{missed:,} missed", INK, False),
+                (
+                    f"{right:,} calls within {FOUND_WITHIN} bp of a known TSS",
+                    BLUE,
+                    True,
+                ),
+                (f"{other:,} other calls", BLUE, False),
+            ]
+        for label, color, is_filled in kinds:
+            face = color if is_filled else "white"
+            lane.scatter([], [], marker=">", c=face, edgecolors=color, label=label)
+        if kinds:
+            figure.legend(loc="outside lower right", ncols=len(kinds), fontsize=8)
         save_figure(figure, path)
-
-
-def _is_inside(track: ScoreTrack, place: Locus | Call) -> bool:
-    return place.contig == track.contig and track.start <= place.position < track.end
-
-
-def _draw_strand(
-    axis: Axes, track: ScoreTrack, strand: str, sites: Sequence[Locus], scale: float
-) -> None:
-    if strand in track.strands:
-        x, y = condensed(*track.strands[strand])
-        axis.plot(x / scale, y, color=STRAND_COLORS[strand], linewidth=1)
-        axis.fill_between(
-            x / scale, 0, y, color=STRAND_COLORS[strand], alpha=0.25, linewidth=0
-        )
-    for site in sites:
-        if site.strand == strand:
-            axis.axvline(site.position / scale, color=PALE, linewidth=0.8, zorder=1)
-    axis.set(
-        ylim=(0, 1.03),
-        yticks=[0, 0.5, 1],
-        ylabel="forward (+)" if strand == "+" else "reverse (−)",
-    )
 
 
 def _draw_arrows(
     axis: Axes,
-    x: Floats,
+    x: NDArray[np.int64],
     y: float,
     strand: str,
     color: str,
@@ -379,18 +352,15 @@ def _draw_arrows(
     filled: NDArray[np.bool_],
 ) -> None:
     """Draw arrow heads that point in the direction of transcription."""
-    from matplotlib.colors import to_rgba
+    from matplotlib.colors import to_rgba_array
 
-    faces = [
-        to_rgba(color, alpha) if full else WHITE
-        for alpha, full in zip(opacity, filled, strict=True)
-    ]
-    edges = [to_rgba(color, max(alpha, 0.5)) for alpha in opacity]
+    faces = to_rgba_array([color] * len(x), opacity)
+    edges: Any = to_rgba_array([color] * len(x), np.maximum(opacity, 0.5))
     axis.scatter(
         x,
         np.full(len(x), y),
         s=50,
-        c=faces,
+        c=np.where(filled[:, None], faces, 1.0),
         marker=">" if strand == "+" else "<",
         edgecolors=edges,
         linewidths=1,
@@ -399,104 +369,28 @@ def _draw_arrows(
     )
 
 
-def _draw_calls(
-    axis: Axes,
-    track: ScoreTrack,
-    calls: Sequence[Call],
-    correct: NDArray[np.bool_],
-    y: float,
-    scale: float,
-) -> None:
-    """Draw the calls of a strand; opacity, and a number where there is room, are the expected precision."""
-    strand, side = calls[0].strand, 1 if calls[0].strand == "+" else -1
-    precision = np.array([call.precision for call in calls])
-    x = np.array([call.position for call in calls]) / scale
-    _draw_arrows(axis, x, y, strand, STRAND_COLORS[strand], precision, correct)
-    order = np.argsort(side * x)
-    edge = (track.end if side > 0 else track.start) / scale
-    room = (
-        np.diff(side * x[order], append=side * edge)
-        > _LABEL * (track.end - track.start) / scale
-    )
-    for number in order[room]:
-        axis.annotate(
-            f"{precision[number]:.2f}",
-            (x[number], y),
-            (6 * side, 0),
-            textcoords="offset points",
-            ha="left" if side > 0 else "right",
-            va="center",
-            fontsize=7.5,
-            color=STRAND_COLORS[strand],
-        )
-
-
-def _explain_arrows(
-    figure: Figure, counts: NDArray[np.int64], has_sites: bool, has_calls: bool
-) -> None:
-    """Add the legend; `counts` are those of TSSs with and without a call, and of right and other calls."""
-    from matplotlib.lines import Line2D
-
-    called, missed, correct, other = counts.tolist()
-    kinds = []
-    if has_sites and has_calls:
-        kinds += [
-            (f"{called:,} known TSS, called", INK, True),
-            (f"{missed:,} missed", INK, False),
-        ]
-        kinds += [
-            (f"{correct:,} calls within {FOUND_WITHIN} bp of a known TSS", BLUE, True)
-        ]
-        kinds += [(f"{other:,} other calls", BLUE, False)]
-    elif has_sites:
-        kinds += [(f"{missed:,} known TSS", INK, True)]
-    elif has_calls:
-        kinds += [(f"{correct:,} calls", BLUE, True)]
-    handles = [
-        Line2D(
-            [],
-            [],
-            marker=">",
-            linestyle="",
-            color=color,
-            label=label,
-            markerfacecolor=color if is_filled else WHITE,
-        )
-        for label, color, is_filled in kinds
-    ]
-    if handles:
-        figure.legend(
-            handles=handles, loc="outside lower right", ncols=len(handles), fontsize=8
-        )
-
-
-def _draw_genes(
-    axis: Axes, track: ScoreTrack, genes: Sequence[Gene], scale: float
-) -> None:
-    """Draw each gene as an arrow along its strand, forward genes above, with its name where there is room."""
+def _draw_gene(axis: Axes, track: ScoreTrack, gene: Gene) -> None:
+    """Draw a gene as an arrow along its strand, forward genes above, with its name where there is room."""
     length = track.end - track.start
-    for gene in genes:
-        start, end = max(gene.start, track.start), min(gene.end, track.end)
-        bases = end - start
-        height, x, dx = (
-            (0.5, start, bases) if gene.strand == "+" else (-0.5, end, -bases)
-        )
-        head = min(bases, length / 120) / scale
-        axis.arrow(
-            x / scale, height, dx / scale, 0, width=0.6, head_width=0.6, head_length=head, linewidth=0,
-            length_includes_head=True, color=STRAND_COLORS[gene.strand], alpha=0.35,
-        )  # fmt: skip
-        if bases * _GENE_LETTERS > len(gene.name) * length:
-            center = (start + end) / 2 / scale
-            axis.text(
-                center,
-                height,
-                gene.name,
-                ha="center",
-                va="center",
-                fontsize=7,
-                clip_on=True,
-            )
+    start, end = max(gene.start, track.start), min(gene.end, track.end)
+    bases, forward = end - start, gene.strand == "+"
+    y = 0.5 if forward else -0.5
+    axis.arrow(
+        start if forward else end,
+        y,
+        bases if forward else -bases,
+        0,
+        width=0.6,
+        head_width=0.6,
+        head_length=min(bases, length / 120),
+        linewidth=0,
+        length_includes_head=True,
+        color=STRAND_COLORS[gene.strand],
+        alpha=0.35,
+    )
+    if bases * _GENE_LETTERS > len(gene.name) * length:
+        look: Any = {"ha": "center", "va": "center", "fontsize": 7, "clip_on": True}
+        axis.text((start + end) / 2, y, gene.name, **look)
 
 
 def condensed(positions: Floats, scores: Floats) -> tuple[Floats, Floats]:
@@ -505,6 +399,6 @@ def condensed(positions: Floats, scores: Floats) -> tuple[Floats, Floats]:
         return positions, scores
     edges = np.linspace(0, len(positions), LARGEST_TRACK + 1).astype(int)[:-1]
     filled = np.where(np.isnan(scores), -np.inf, scores)
-    parts = zip(edges, np.split(filled, edges[1:]), strict=True)
-    largest = np.array([start + int(np.argmax(part)) for start, part in parts])
+    segments = np.split(filled, edges[1:])
+    largest = edges + [int(segment.argmax()) for segment in segments]
     return positions[largest], scores[largest]

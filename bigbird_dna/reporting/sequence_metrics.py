@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -22,7 +23,7 @@ from bigbird_dna.disk.arrays import read_frame
 from bigbird_dna.disk.tables import Schema, check_columns
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence_tables import LABEL
-from bigbird_dna.metrics.auroc import ENDS, Estimate, auroc_note
+from bigbird_dna.metrics.auroc import ENDS, auroc_note
 from bigbird_dna.metrics.labels import (
     CLASS_METRICS,
     REGRESSION_METRICS,
@@ -87,122 +88,93 @@ class LabeledPredictions(NamedTuple):
         """
         frame = read_frame(path)
         check_columns(path, frame, ["split", "group"])
-        pairs = [str(column).partition("/") for column in frame.columns]
-        outputs = [output for name, slash, output in pairs if name == LABEL and slash]
-        names = list(
-            dict.fromkeys(name for name, slash, _ in pairs if slash and name != LABEL)
-        )
-        unknown = [name for name in names if predictor_kind(name) not in PREDICTORS]
+        pairs = [str(column).split("/", 1) for column in frame.columns]
+        pairs = [pair for pair in pairs if len(pair) == 2]
+        outputs = [output for name, output in pairs if name == LABEL]
+        names = [*dict.fromkeys(name for name, _ in pairs if name != LABEL)]
+        order = [*PREDICTORS]
+        unknown = {predictor_kind(name) for name in names} - {*order}
         if MODEL not in names or not outputs or unknown:
             raise DataError(
                 f"{path}: needs columns of labels, of the model and of known predictors only"
             )
-        names.sort(
-            key=lambda name: [*PREDICTORS].index(predictor_kind(name))
-        )  # controls keep their order
+        # Stable: controls keep their order.
+        names.sort(key=lambda name: order.index(predictor_kind(name)))
         test = frame[frame["split"] == "test"]
         if test.empty:
             raise DataError(f"{path}: no test sequences")
-        found: dict[str, Floats] = {}
+        scores: dict[str, Floats] = {}
         for name in (LABEL, *names):
             columns = [f"{name}/{output}" for output in outputs]
             check_columns(path, frame, columns)
-            found[name] = test[columns].to_numpy(np.float32)
-            missing = (
-                np.isnan(found[name])
-                if name == LABEL and len(outputs) > 1 and kind != MULTICLASS
-                else False
-            )
-            if not (np.isfinite(found[name]) | missing).all():
+            scores[name] = test[columns].to_numpy(np.float32)
+            missing: Any = False
+            if name == LABEL and len(outputs) > 1 and kind != MULTICLASS:
+                missing = np.isnan(scores[name])
+            if not (np.isfinite(scores[name]) | missing).all():
                 raise DataError(f"{path}: columns {name}/… contain missing values")
-        labels = found.pop(LABEL)
+        labels = scores.pop(LABEL)
         if kind != REGRESSION and not np.isin(labels[~np.isnan(labels)], (0, 1)).all():
             raise DataError(f"{path}: labels must be 0 or 1")
         groups = test["group"].to_numpy(np.int64)
-        return cls(
-            outputs, labels, groups, found, int((frame["split"] == "valid").sum())
-        )
+        valid = int((frame["split"] == "valid").sum())
+        return cls(outputs, labels, groups, scores, valid)
 
 
-def metrics_table(found: LabeledPredictions, kind: str) -> pd.DataFrame:
+def metrics_table(data: LabeledPredictions, kind: str) -> pd.DataFrame:
     """Return one row per output and predictor with the columns of `SCHEMAS`, and notes on undefined metrics.
 
     If there are several outputs, the rows of the mean over outputs (`MACRO`) are first. Several controls have
     one row: the mean, and instead of an interval the lowest and the highest value.
     """
+    metrics: tuple[str, ...] = CLASS_METRICS
     if kind == REGRESSION:
-        estimates = regression_estimates(found.labels, found.scores, found.groups)
+        metrics = REGRESSION_METRICS
+        estimates = regression_estimates(data.labels, data.scores, data.groups)
     else:
         exclusive = kind == MULTICLASS
         estimates = class_estimates(
-            found.labels, found.scores, found.groups, exclusive=exclusive
+            data.labels, data.scores, data.groups, exclusive=exclusive
         )
-    several = len(found.outputs) > 1
+    outputs = range(len(data.outputs))
     rows: list[tuple[Any, ...]] = []
-    for place, output in enumerate([MACRO] * several + found.outputs):
+    if len(outputs) > 1:
+        n = int((~np.isnan(data.labels)).any(axis=1).sum())
         controls: list[tuple[Any, ...]] = []
-        macro = several and not place
-        labeled = (
-            np.isfinite(found.labels).any(axis=1)
-            if macro
-            else ~np.isnan(found.labels[:, place - several])
-        )
-        n = int(labeled.sum())
-        for name, of_outputs in estimates.items():
-            if macro:
-                known = sum(one[0].value == one[0].value for one in of_outputs[1:])
-                whole = known == len(found.outputs)
-                positives, note = (
-                    None,
-                    ""
-                    if whole
-                    else f"mean over {known} of {len(found.outputs)} outputs",
-                )
-            else:
-                y, values = (
-                    of[labeled, place - several]
-                    for of in (found.labels, found.scores[name])
-                )
-                positives = None if kind == REGRESSION else int(y.sum())
-                note = _note(y, values, positives, of_outputs[place][0])
-            row = (output, name, n, positives, *np.ravel(of_outputs[place]), note)
+        for name, (mean, *of_outputs) in estimates.items():
+            known = sum(not math.isnan(row[0].value) for row in of_outputs)
+            note = ""
+            if known < len(outputs):
+                note = f"mean over {known} of {len(outputs)} outputs"
+            row = (MACRO, name, n, None, *np.ravel(mean), note)
             (controls if is_control(name) else rows).append(row)
         rows += joined_controls(controls, len(_COUNTS))
-    metrics = REGRESSION_METRICS if kind == REGRESSION else CLASS_METRICS
-    estimated = [
-        f"{name}{end}"
-        for name in (*metrics, f"{metrics[0]}_difference")
-        for end in ENDS
-    ]
-    table = pd.DataFrame(rows, columns=[*_COUNTS, *estimated, "note"]).astype(
-        {"positives": "Int64"}
-    )
-    return table[SCHEMAS[kind].names]
+    for t in outputs:
+        labeled = ~np.isnan(data.labels[:, t])
+        y, controls = data.labels[labeled, t], []
+        for name, of_outputs in estimates.items():
+            values = of_outputs[t - len(outputs)]
+            positives, note = None, ""
+            if kind != REGRESSION:
+                positives = int(y.sum())
+                note = auroc_note(positives, len(y) - positives, values[0])
+            elif not len(y):
+                note = "no label"
+            else:
+                pairs = {"labels": y, "predictions": data.scores[name][labeled, t]}
+                equal = [what for what, column in pairs.items() if not np.ptp(column)]
+                if equal:
+                    note = f"all {' and '.join(equal)} are equal: no correlation"
+            row = (data.outputs[t], name, len(y), positives, *np.ravel(values), note)
+            (controls if is_control(name) else rows).append(row)
+        rows += joined_controls(controls, len(_COUNTS))
+    names = (*metrics, f"{metrics[0]}_difference")
+    columns = [f"{name}{end}" for name in names for end in ENDS]
+    table = pd.DataFrame(rows, columns=[*_COUNTS, *columns, "note"])
+    return table.astype({"positives": "Int64"})[SCHEMAS[kind].names]
 
 
-def _note(
-    labels: Floats, scores: Floats, positives: int | None, found: Estimate
-) -> str:
-    """Return why the metrics of an output are missing or of another kind."""
-    if positives is not None:
-        return auroc_note(positives, len(labels) - positives, found)
-    if not len(labels):
-        return "no label"
-    equal = [
-        name
-        for name, values in (("labels", labels), ("predictions", scores))
-        if not np.ptp(values)
-    ]
-    return f"all {' and '.join(equal)} are equal: no correlation" if equal else ""
-
-
-def confusion_counts(found: LabeledPredictions) -> NDArray[np.int64]:
+def confusion_counts(data: LabeledPredictions) -> NDArray[np.int64]:
     """Return the number of sequences (T, T) of each true class (rows) that the model calls each class."""
-    called = called_classes(found.scores[MODEL], exclusive=True)
-    return np.asarray(found.labels.T @ called, np.int64)
-
-
-def summary_rows(found: LabeledPredictions, table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the only output, or of the mean over outputs, by model."""
-    several = len(found.outputs) > 1
-    return table[: len(table) // (len(found.outputs) + several)].set_index("model")
+    called = called_classes(data.scores[MODEL], exclusive=True)
+    return np.asarray(data.labels.T @ called, np.int64)

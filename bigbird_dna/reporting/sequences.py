@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import compress
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,20 +18,22 @@ from bigbird_dna.data.predictions import (
     POSITION,
 )
 from bigbird_dna.disk.json_files import read_mapping
-from bigbird_dna.disk.tables import write_table, write_tsv
+from bigbird_dna.disk.tables import read_text_table, write_table, write_tsv
 from bigbird_dna.errors import shortened
-from bigbird_dna.metrics.auroc import ENDS, Estimate
+from bigbird_dna.metrics.auroc import ENDS, UNDEFINED, Estimate
 from bigbird_dna.metrics.labels import MOST_OUTPUTS
-from bigbird_dna.reporting.pages import ShownTable, data_uri, render_page, shown_table
+from bigbird_dna.reporting.pages import image, page_table, render_page
 from bigbird_dna.reporting.predictors import (
+    NEAR_CHANCE,
     STYLES,
     draw_curves,
     draw_histograms,
     is_control,
     predictor_kind,
 )
-from bigbird_dna.reporting.result import BLUE, INK, PALE, interval, panels, save_figure
+from bigbird_dna.reporting.result import BLUE, CHANCE, interval, panels, save_figure
 from bigbird_dna.reporting.sequence_metrics import (
+    MACRO,
     MULTICLASS,
     PREDICTORS,
     REGRESSION,
@@ -40,23 +41,22 @@ from bigbird_dna.reporting.sequence_metrics import (
     LabeledPredictions,
     confusion_counts,
     metrics_table,
-    summary_rows,
 )
 
 _HEADINGS = {
-    **{name: name.upper() for name in ("auroc", "auprc", "f1", "mcc")},
-    **{"pearson": "Pearson r", "spearman": "Spearman ρ", "r2": "R²"},
-    **{
-        f"{name} difference": f"{shown}, model − row"
-        for name, shown in (("auroc", "AUROC"), ("pearson", "r"))
-    },
+    "auroc": "AUROC",
+    "auprc": "AUPRC",
+    "f1": "F1",
+    "mcc": "MCC",
+    "pearson": "Pearson r",
+    "spearman": "Spearman ρ",
+    "r2": "R²",
+    "auroc difference": "AUROC, model − row",
+    "pearson difference": "r, model − row",
 }
-_NEAR = 0.15  # controls vary by about 0.1
 _MOST_PANELS = 4
-_MOST_NAMED, _MOST_NUMBERS = (
-    40,
-    12,
-)  # classes of a confusion matrix with names, and with numbers
+# Classes of a confusion matrix with names, and with numbers.
+_MOST_NAMED, _MOST_NUMBERS = 40, 12
 _MANY_POINTS = 1000  # more points are drawn as an image, because the SVG would be large
 
 PREDICTIONS = "predictions.parquet"
@@ -77,16 +77,97 @@ def sequence_report(
     multilabel or regression. Writes `metrics.tsv` (returned), `report.html` and its SVG plots to the
     directory `output`, and `confusion.tsv` for several classes. `facts` (name → value) are shown on the page.
     """
-    found = LabeledPredictions.read(predictions, kind)
-    table = metrics_table(found, kind)
+    data = LabeledPredictions.read(predictions, kind)
+    table = metrics_table(data, kind)
     write_table(output / "metrics.tsv", table, SCHEMAS[kind])
-    if kind == MULTICLASS:
-        counts = pd.DataFrame(confusion_counts(found), columns=found.outputs)
-        counts.insert(0, "true class", found.outputs, allow_duplicates=True)
+    outputs = len(data.outputs)
+    is_main = table["output"] == (MACRO if outputs > 1 else data.outputs[0])
+    if outputs > 1:
+        is_main &= table.index < len(table) // (outputs + 1)
+    main = table[is_main].set_index("model")
+    plots = []  # title, file, caption
+    if kind == "binary":
+        curves_plot(data, main, output / "curves.svg")
+        caption = (
+            "Left: fraction of positives above a threshold against the fraction of negatives above it. Right: "
+            "fraction of positives among all sequences above a threshold (precision), against the fraction of "
+            "positives above it (recall). The pale lines are chance. A good model is above its baselines."
+        )
+        plots.append(("Curves", "curves.svg", caption))
+        with panels(1, 1, 5.4, 3.4) as (figure, (axis,)):
+            probabilities = data.scores[MODEL][:, 0]
+            labels = data.labels[:, 0]
+            draw_histograms(axis, labels, probabilities, "positives", "sequences")
+            save_figure(figure, output / "probabilities.svg")
+        caption = (
+            "The model's probabilities of the test sequences of both classes; the dashed line is the threshold "
+            "of F1, MCC and balanced accuracy."
+        )
+        plots.append(("Probabilities", "probabilities.svg", caption))
+    elif kind == MULTICLASS:
+        counts = pd.DataFrame(confusion_counts(data), columns=data.outputs)
+        counts.insert(0, "true class", data.outputs, allow_duplicates=True)
         write_tsv(output / "confusion.tsv", counts)
-    plots = list(_plots(found, kind, table, output))
-    text = _page(found, kind, table, output, plots, facts or {})
-    (output / "report.html").write_text(text, encoding="utf-8")
+        confusion_plot(data, output / "confusion.svg")
+        caption = (
+            "Test sequences by their true class (rows) and the class with the largest probability (columns). "
+            "Colors are fractions of a row: correct calls are on the diagonal. All counts are in "
+            "confusion.tsv, with the classes in the same order."
+        )
+        plots.append(("Confusion matrix", "confusion.svg", caption))
+    elif kind == REGRESSION:
+        scatter_plot(data, table, output / "scatter.svg")
+        some = ""
+        if outputs > _MOST_PANELS:
+            some = f"Only the first {_MOST_PANELS} of {outputs} outputs are shown. "
+        caption = (
+            f"One point per test sequence; on the line, the prediction is correct. {some}r is the correlation, "
+            "and R² the fraction of the variance that the predictions explain."
+        )
+        plots.append(("Predicted and true values", "scatter.svg", caption))
+    elif KMER in data.scores:
+        rows = table[~is_main] if outputs > 1 else table
+        better, counted = outputs_plot(rows, output / "outputs.svg")
+        caption = (
+            "AUROC of each output, by the model and by the k-mer regression. Above the line, the model is "
+            f"better: {better:,} of {counted:,} outputs."
+        )
+        plots.append(("Outputs", "outputs.svg", caption))
+
+    text = read_text_table(output / "metrics.tsv")
+    count, positives = f"{len(data.labels):,}", ""
+    if kind == "binary":
+        positives = f" ({int(data.labels.sum()):,} positive)"
+    groups = len(np.unique(data.groups))
+    similar = f"in {groups:,} groups of similar sequences"
+    if groups == 1:
+        similar = "all linked by similar ones: no intervals"
+    kinds = {predictor_kind(name) for name in data.scores}
+    page = render_page(
+        "sequences_page.html",
+        style="run_page.css",
+        title="Model of labeled sequences: results on test sequences",
+        conclusions=conclusions(data, kind, main),
+        about={
+            **(facts or {}),
+            "test sequences": f"{count}{positives}, {similar}",
+            "validation sequences": f"{data.valid:,}, not in the metrics below",
+        },
+        kind=kind,
+        headings=_HEADINGS,
+        summary=page_table(
+            text[is_main].drop(columns=["output", "n", "positives"], errors="ignore")
+        ),
+        every=page_table(text[~is_main]),
+        outputs=outputs,
+        many=outputs > MOST_OUTPUTS,
+        several=sum(map(is_control, data.scores)) > 1,
+        plots=[
+            (title, image(output / name), caption) for title, name, caption in plots
+        ],
+        predictors={name: PREDICTORS[name] for name in PREDICTORS if name in kinds},
+    )
+    (output / "report.html").write_text(page, encoding="utf-8")
     return table
 
 
@@ -94,29 +175,30 @@ def report_model(directory: Path) -> pd.DataFrame:
     """Write the report (`sequence_report`) of the model directory of finetune-sequences into it."""
     names = ("config.json", "provenance.json", "metrics.json")
     description, origin, metrics = (read_mapping(directory / name) for name in names)
-    settings, started, training = (
-        description["settings"],
-        origin["pretrained_sha256"],
-        metrics["training"],
-    )
-    counts = {"training": training["examples"]}
-    counts |= {
+    settings, training = description["settings"], metrics["training"]
+    started, length = origin["pretrained_sha256"], settings.get("length")
+    counts = {
+        "training": training["examples"],
         "validation": metrics["valid"]["sequences"],
         "test": metrics["test"]["sequences"],
     }
-    length = settings.get("length")
     facts = {
         "data": ", ".join(origin["data"]),
         "labels": f"{settings['kind']}: {shortened(', '.join(settings['outputs']), 200)}",
         "sequences": ", ".join(f"{count:,} {name}" for name, count in counts.items()),
         "length": "different" if length is None else f"{length:,} bp",
-        **_truncated(metrics["truncated"], counts, description["encoder"]["positions"]),
         "strands": "both" if settings.get("both_strands") else "as given",
-        "initial weights": "random"
-        if started is None
-        else f"pretrained ({started[:12]})",
+        "initial weights": f"pretrained ({started[:12]})" if started else "random",
         "training": f"{training['steps']:,} steps, {training['parameters']:,} parameters",
     }
+    cut = metrics["truncated"].values()
+    if any(cut):
+        pairs = zip(cut, counts.items(), strict=True)
+        texts = [f"{n:,} of {count:,} {name}" for n, (name, count) in pairs]
+        tokens = description["encoder"]["positions"] - 2
+        facts["truncated"] = (
+            f"{', '.join(texts)}: the network reads their central {tokens:,} tokens"
+        )
     # Models of earlier versions have no such counts.
     if count := origin.get("rows_without_label"):
         facts["rows without a label"] = f"{count:,}, left out"
@@ -127,164 +209,57 @@ def report_model(directory: Path) -> pd.DataFrame:
     )
 
 
-def _truncated(
-    cut: Mapping[str, int], counts: Mapping[str, int], positions: int
-) -> dict[str, str]:
-    """Return a fact on the sequences that are too long for the network, if there are any."""
-    if not any(cut.values()):
-        return {}
-    shown = (
-        f"{one:,} of {count:,} {name}"
-        for one, (name, count) in zip(cut.values(), counts.items(), strict=True)
-    )
-    return {
-        "truncated": f"{', '.join(shown)}: the network reads their central {positions - 2:,} tokens"
-    }
-
-
-class _Plot(NamedTuple):
-    title: str
-    caption: str
-    path: Path
-
-    @property
-    def link(self) -> str:
-        return data_uri(self.path.read_bytes())
-
-
-def _plots(
-    found: LabeledPredictions, kind: str, table: pd.DataFrame, output: Path
-) -> Iterator[_Plot]:
-    """Draw the plots of a kind of labels into a directory, and yield them in the order of the page."""
-    if kind == "binary":
-        path = output / "curves.svg"
-        curves_plot(found, table, path)
-        yield _Plot(
-            "Curves",
-            "Left: fraction of positives above a threshold against the fraction of negatives above it. "
-            "Right: fraction of positives among all sequences above a threshold (precision), against the "
-            "fraction of positives above it (recall). The pale lines are chance. A good model is above its "
-            "baselines.",
-            path,
-        )
-        path = output / "probabilities.svg"
-        probabilities_plot(found, path)
-        yield _Plot(
-            "Probabilities",
-            "The model's probabilities of the test sequences of both classes; the dashed line is the "
-            "threshold of F1, MCC and balanced accuracy.",
-            path,
-        )
-    elif kind == MULTICLASS:
-        path = output / "confusion.svg"
-        confusion_plot(found, path)
-        yield _Plot(
-            "Confusion matrix",
-            "Test sequences by their true class (rows) and the class with the largest probability (columns). "
-            "Colors are fractions of a row: correct calls are on the diagonal. All counts are in "
-            "confusion.tsv, with the classes in the same order.",
-            path,
-        )
-    elif kind == REGRESSION:
-        path = output / "scatter.svg"
-        scatter_plot(found, table, path)
-        shown = (
-            f"Only the first {_MOST_PANELS} of {len(found.outputs)} outputs are shown. "
-        )
-        yield _Plot(
-            "Predicted and true values",
-            f"One point per test sequence; on the line, the prediction is correct. "
-            f"{shown if len(found.outputs) > _MOST_PANELS else ''}r is the correlation, and R² the fraction "
-            "of the variance that the predictions explain.",
-            path,
-        )
-    elif KMER in found.scores:
-        path = output / "outputs.svg"
-        better, counted = outputs_plot(found, table, path)
-        yield _Plot(
-            "Outputs",
-            "AUROC of each output, by the model and by the k-mer regression. Above the line, the model is "
-            f"better: {better:,} of {counted:,} outputs.",
-            path,
-        )
-
-
-def curves_plot(found: LabeledPredictions, table: pd.DataFrame, path: Path) -> None:
+def curves_plot(data: LabeledPredictions, table: pd.DataFrame, path: Path) -> None:
     """Draw ROC and precision–recall curves of all predictors, with areas from the table in the legends."""
-    rows, labels = table.set_index("model"), found.labels[:, 0]
-    scores = {name: values[:, 0] for name, values in found.scores.items()}
-    with panels(1, 2, 4.4, 4.9 + 0.22 * len(rows)) as (figure, axes):
-        draw_curves(axes[0], labels, scores, rows, "auroc", "ROC")
-        draw_curves(axes[1], labels, scores, rows, "auprc", "Precision and recall")
+    scores = {name: values[:, 0] for name, values in data.scores.items()}
+    titles = {"auroc": "ROC", "auprc": "Precision and recall"}
+    with panels(1, 2, 4.4, 4.9 + 0.22 * len(table)) as (figure, axes):
+        for axis, (area, title) in zip(axes, titles.items(), strict=True):
+            draw_curves(axis, data.labels[:, 0], scores, table, area, title)
         save_figure(figure, path)
 
 
-def probabilities_plot(found: LabeledPredictions, path: Path) -> None:
-    """Draw histograms of the model's probabilities for positives and negatives."""
-    with panels(1, 1, 5.4, 3.4) as (figure, (axis,)):
-        draw_histograms(
-            axis,
-            found.labels[:, 0],
-            found.scores[MODEL][:, 0],
-            "positives",
-            "sequences",
-        )
-        save_figure(figure, path)
-
-
-def confusion_plot(found: LabeledPredictions, path: Path) -> None:
+def confusion_plot(data: LabeledPredictions, path: Path) -> None:
     """Draw the confusion matrix; of few classes with counts and fractions of rows, of many without names."""
-    counts = confusion_counts(found)
-    size, totals = len(counts), counts.sum(axis=1, keepdims=True)
-    fractions = counts / np.maximum(totals, 1)
-    side = min(max(0.62 * size if size <= _MOST_NUMBERS else 0.24 * size, 3.2), 9.0)
+    from sklearn.metrics import ConfusionMatrixDisplay
+
+    counts = confusion_counts(data)
+    size = len(counts)
+    fractions = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    side = min(max((0.62 if size <= _MOST_NUMBERS else 0.24) * size, 3.2), 9.0)
+    names = [shortened(name, 24) for name in data.outputs]
     with panels(1, 1, side + 1.8, side + 0.9) as (figure, (axis,)):
-        shown = axis.imshow(
-            fractions, cmap="Blues", vmin=0, vmax=1, interpolation="none"
-        )
         axis.grid(visible=False)
+        shown = ConfusionMatrixDisplay(fractions, display_labels=names).plot(
+            include_values=size <= _MOST_NUMBERS,
+            cmap="Blues",
+            xticks_rotation=90 if max(map(len, names)) > 4 else 0,
+            values_format=".0%",
+            ax=axis,
+            im_kw={"vmin": 0, "vmax": 1, "interpolation": "none"},
+            colorbar=False,
+        )
+        if size <= _MOST_NUMBERS:
+            for text, count in zip(shown.text_.flat, counts.flat, strict=True):
+                text.set(text=f"{count:,}\n{text.get_text()}", fontsize=8)
         axis.set(xlabel="called class", ylabel="true class")
-        if size <= _MOST_NAMED:
-            names = [shortened(name, 24) for name in found.outputs]
-            long = max(map(len, names)) > 4
-            axis.set_xticks(
-                range(size), names, rotation=90 if long else 0, parse_math=False
-            )
-            axis.set_yticks(range(size), names, parse_math=False)
-        else:
+        if size > _MOST_NAMED:
             axis.set(xticks=[], yticks=[])
-        for row, column in np.argwhere(
-            np.full_like(counts, size <= _MOST_NUMBERS)
-        ).tolist():
-            value = fractions[row, column]
-            text, color = (
-                f"{counts[row, column]:,}\n{value:.0%}",
-                "white" if value > 0.55 else INK,
-            )
-            axis.text(
-                column, row, text, ha="center", va="center", fontsize=8, color=color
-            )
-        figure.colorbar(shown, ax=axis, label="fraction of the true class", shrink=0.8)
+        label = "fraction of the true class"
+        figure.colorbar(shown.im_, ax=axis, label=label, shrink=0.8)
         save_figure(figure, path)
 
 
-def outputs_plot(
-    found: LabeledPredictions, table: pd.DataFrame, path: Path
-) -> tuple[int, int]:
+def outputs_plot(rows: pd.DataFrame, path: Path) -> tuple[int, int]:
     """Draw the AUROC of each output by model and k-mers; return for how many the model is better, and all."""
-    rows = (
-        table[len(table) // (len(found.outputs) + 1) :]
-        if len(found.outputs) > 1
-        else table
-    )
     areas = [
         rows.loc[rows["model"] == name, "auroc"].to_numpy(float)
         for name in (KMER, MODEL)
     ]
     x, y = np.stack(areas)[:, ~np.isnan(areas[0])]
+    least = min([*x, *y, 0.5]) - 0.02
     with panels(1, 1, 4.6, 4.6) as (figure, (axis,)):
-        least = min([*x, *y, 0.5]) - 0.02
-        axis.plot([least, 1], [least, 1], color=PALE, linewidth=1.2, zorder=1)
+        axis.axline((0, 0), slope=1, **CHANCE)
         axis.scatter(x, y, s=22, color=BLUE, alpha=0.7, linewidths=0)
         axis.set(xlabel="AUROC, k-mer regression", ylabel="AUROC, model", box_aspect=1)
         axis.set(xlim=(least, 1.01), ylim=(least, 1.01))
@@ -292,153 +267,82 @@ def outputs_plot(
     return int((y > x).sum()), len(x)
 
 
-def scatter_plot(found: LabeledPredictions, table: pd.DataFrame, path: Path) -> None:
+def scatter_plot(data: LabeledPredictions, table: pd.DataFrame, path: Path) -> None:
     """Draw predictions of the model against labels, of the first outputs."""
-    outputs = found.outputs[:_MOST_PANELS]
-    rows = table[table["model"] == MODEL].tail(len(found.outputs))
-    with panels(-(-len(outputs) // 2), min(len(outputs), 2), 4.4, 4.6) as (
-        figure,
-        axes,
-    ):
-        for t, axis in enumerate(axes):
-            if t >= len(outputs):
-                axis.set_axis_off()
-                continue
-            known = ~np.isnan(found.labels[:, t])
-            x, y = found.labels[known, t], found.scores[MODEL][known, t]
-            ends = [min(x.min(), y.min()), max(x.max(), y.max())]
-            axis.plot(ends, ends, color=PALE, linewidth=1.2, zorder=1)
+    outputs = data.outputs[:_MOST_PANELS]
+    rows = table[table["model"] == MODEL].tail(len(data.outputs))
+    grid = -(-len(outputs) // 2), min(len(outputs), 2)
+    with panels(*grid, 4.4, 4.6) as (figure, axes):
+        for axis in axes[len(outputs) :]:
+            axis.set_axis_off()
+        for t, name in enumerate(outputs):
+            axis, labeled = axes[t], ~np.isnan(data.labels[:, t])
+            x, y = data.labels[labeled, t], data.scores[MODEL][labeled, t]
+            axis.axline((0, 0), slope=1, **CHANCE)
             many = len(x) > _MANY_POINTS
-            axis.scatter(
-                x,
-                y,
-                s=9,
-                color=BLUE,
-                alpha=0.25 if many else 0.5,
-                linewidths=0,
-                rasterized=many,
-            )
-            pearson, r2 = (
-                f"{rows[name].iloc[t]:.3f}".replace("-", "−")
-                for name in ("pearson", "r2")
-            )
-            found_here = (
-                "not defined" if pearson == "nan" else f"r = {pearson}, R² = {r2}"
-            )
-            axis.set_title(
-                f"{shortened(outputs[t], 18)}: {found_here}", parse_math=False
-            )
+            look: Any = {"alpha": 0.25 if many else 0.5, "rasterized": many}
+            axis.scatter(x, y, s=9, color=BLUE, linewidths=0, **look)
+            r, r2 = rows["pearson"].iloc[t], rows["r2"].iloc[t]
+            text = f"r = {r:.3f}, R² = {r2:.3f}".replace("-", "−")
+            text = "not defined" if np.isnan(r) else text
+            axis.set_title(f"{shortened(name, 18)}: {text}")
             axis.set(xlabel="true value", ylabel="predicted value", box_aspect=1)
+            ends = min(x.min(), y.min()), max(x.max(), y.max())
+            axis.update_datalim([(ends[0], ends[0]), (ends[1], ends[1])])
         save_figure(figure, path)
 
 
-def _page(
-    found: LabeledPredictions,
-    kind: str,
-    table: pd.DataFrame,
-    output: Path,
-    plots: Sequence[_Plot],
-    facts: Mapping[str, str],
-) -> str:
-    """Return the page as HTML text."""
-    shown, main = shown_table(output / "metrics.tsv"), len(summary_rows(found, table))
-    every = shown._replace(
-        headings=[_HEADINGS.get(name, name) for name in shown.headings]
-    )
-    groups = len(np.unique(found.groups))
-    positives = f" ({int(found.labels.sum()):,} positive)" if kind == "binary" else ""
-    counts = {
-        "test sequences": f"{len(found.labels):,}{positives}, in {groups:,} groups of similar sequences"
-        if groups > 1
-        else f"{len(found.labels):,}{positives}, all linked by similar ones: no intervals",
-        "validation sequences": f"{found.valid:,}, not in the metrics below",
-    }
-    named = [
-        name
-        for name in PREDICTORS
-        if any(predictor_kind(one) == name for one in found.scores)
-    ]
-    return render_page(
-        "sequences_page.html",
-        style="run_page.css",
-        title="Model of labeled sequences: results on test sequences",
-        conclusions=conclusions(found, kind, table),
-        facts={**facts, **counts},
-        kind=kind,
-        summary=_summary(every, main),
-        every=every._replace(rows=every.rows[main:]),
-        outputs=len(found.outputs),
-        many=len(found.outputs) > MOST_OUTPUTS,
-        several=sum(map(is_control, found.scores)) > 1,
-        plots=plots,
-        predictors={name: PREDICTORS[name] for name in named},
-    )
+def conclusions(data: LabeledPredictions, kind: str, rows: pd.DataFrame) -> list[str]:
+    """Return sentences on the model, its strongest baseline, and its controls.
 
-
-def _summary(shown: ShownTable, count: int) -> ShownTable:
-    """Return the first rows, without the columns that have the same value in each."""
-    kept = [name not in ("output", "n", "positives") for name in shown.headings]
-    rows = [list(compress(row, kept)) for row in shown.rows[:count]]
-    return ShownTable(
-        list(compress(shown.headings, kept)),
-        list(compress(shown.numeric, kept)),
-        rows,
-        0,
-    )
-
-
-def conclusions(found: LabeledPredictions, kind: str, table: pd.DataFrame) -> list[str]:
-    """Return sentences on the model, its strongest baseline, and its controls."""
-    rows = summary_rows(found, table)
-    metric, what, chance = (
-        ("pearson", "correlation", 0) if kind == REGRESSION else ("auroc", "AUROC", 0.5)
-    )
-    mean = f" (mean of {len(found.outputs):,} {'classes' if kind == MULTICLASS else 'outputs'})"
+    `rows` are those of the only output, or of the mean over outputs, by model.
+    """
+    metric, what, chance = "auroc", "an AUROC", 0.5
+    if kind == REGRESSION:
+        metric, what, chance = "pearson", "a correlation", 0
+    noun = what.partition(" ")[2]
+    sequences = f"on {len(data.labels):,} test sequences"
 
     def estimate(name: str, column: str = metric) -> Estimate:
-        return Estimate(*(float(str(rows.loc[name, f"{column}{end}"])) for end in ENDS))
+        if name not in rows.index:
+            return UNDEFINED
+        values: Any = rows.loc[name, [f"{column}{end}" for end in ENDS]]
+        return Estimate(*map(float, values))
 
-    if estimate(MODEL).value != estimate(MODEL).value:
-        return [
-            f"The model has no {what} on {len(found.labels):,} test sequences: it is not defined."
-        ]
-    sentence = f"The model has {'a' if kind == REGRESSION else 'an'} {what} of {_shown(estimate(MODEL))}"
-    sentence += f"{mean if len(found.outputs) > 1 else ''} on {len(found.labels):,} test sequences"
-    names = [name for name in rows.index if name in (KMER, POSITION, COMPOSITION, CNN)]
-    values = {
-        name: estimate(name).value
-        for name in names
-        if estimate(name).value == estimate(name).value
-    }
-    if values:
-        best = max(values, key=values.__getitem__)
+    if np.isnan(estimate(MODEL).value):
+        return [f"The model has no {noun} {sequences}: it is not defined."]
+    mean = ""
+    if len(data.outputs) > 1:
+        plural = "classes" if kind == MULTICLASS else "outputs"
+        mean = f" (mean of {len(data.outputs):,} {plural})"
+    sentence = f"The model has {what} of {_text(estimate(MODEL))}{mean} {sequences}"
+    values = pd.Series(
+        {name: estimate(name).value for name in (KMER, POSITION, COMPOSITION, CNN)}
+    ).dropna()
+    if len(values):
+        best = str(values.idxmax())
         lead = estimate(best, f"{metric}_difference")
-        known, same = lead.low == lead.low, lead.low <= 0 <= lead.high
         verdict = "better than" if lead.value > 0 else "worse than"
-        verdict = (
-            "compared with"
-            if not known
-            else "not measurably different from"
-            if same
-            else verdict
-        )
-        why = (
-            ", without an interval"
-            if not known
-            else ", an interval that includes 0"
-            if same
-            else ""
-        )
-        name, value = STYLES[best].label, _shown(Estimate(values[best]))
-        sentence += f", {verdict} the strongest baseline ({name}, {value}; difference {_shown(lead)}{why})"
-    control = estimate(CONTROL) if CONTROL in rows.index else Estimate()
-    if control.value != control.value:
-        return [f"{sentence}."]
-    text = f"ith shuffled labels, the {what} is {_shown(control)}"
-    if abs(control.value - chance) < _NEAR or control.low <= chance <= control.high:
-        return [f"{sentence}.", f"W{text}, near chance ({chance}), as it should be."]
-    return [f"{sentence}.", f"Warning: w{text}, not near chance ({chance})."]
+        why = ""
+        if np.isnan(lead.low):
+            verdict, why = "compared with", ", without an interval"
+        elif lead.low <= 0 <= lead.high:
+            verdict = "not measurably different from"
+            why = ", an interval that includes 0"
+        name, value = STYLES[best].label, f"{values[best]:.3f}".replace("-", "−")
+        sentence += f", {verdict} the strongest baseline ({name}, {value}; difference {_text(lead)}{why})"
+    sentences = [f"{sentence}."]
+    control = estimate(CONTROL)
+    if not np.isnan(control.value):
+        text = f"ith shuffled labels, the {noun} is {_text(control)}"
+        near = abs(control.value - chance) < NEAR_CHANCE
+        if near or control.low <= chance <= control.high:
+            text = f"W{text}, near chance ({chance}), as it should be."
+        else:
+            text = f"Warning: w{text}, not near chance ({chance})."
+        sentences.append(text)
+    return sentences
 
 
-def _shown(found: Estimate) -> str:
-    return interval(*found).replace("-", "−")
+def _text(estimate: Estimate) -> str:
+    return interval(*estimate).replace("-", "−")

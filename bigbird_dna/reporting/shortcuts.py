@@ -11,7 +11,7 @@ are fitted, so that a few extreme ones do not decide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,16 +21,31 @@ from scipy.stats import rankdata
 from bigbird_dna.config import LabelKind
 from bigbird_dna.genome.sequence import UNKNOWN, base_codes
 from bigbird_dna.metrics.auroc import Estimate, Floats
-from bigbird_dna.metrics.joint import JointEstimates, joint_aurocs, joint_correlations
+from bigbird_dna.metrics.joint import JointEstimates, joint_estimates
 from bigbird_dna.reporting.sequence_metrics import REGRESSION
 
 END = 10  # bases at an end of a sequence
 K = 4
 FOLDS = 5
-INSIDE = (0.3, 0.5, 0.7)  # places of bases that those at the ends are compared with
+INSIDE = (0.3, 0.5, 0.7)  # positions of bases that those at the ends are compared with
 AUROC, SPEARMAN = "AUROC", "Spearman"
 LEAST = {AUROC: 0.55, SPEARMAN: 0.1}
 """A feature is a shortcut if the lower end of the interval of its metric is above this."""
+FIRST, LAST, KMERS = (
+    f"the first {END} bases",
+    f"the last {END} bases",
+    f"{K}-mer frequencies",
+)
+FEATURES = {
+    "length": "length",
+    "GC content": "gc_content",
+    "N": "n",
+    "lower-case letters": "lower_case",
+    FIRST: "first_bases",
+    LAST: "last_bases",
+    KMERS: "kmers",
+}
+"""Feature → column of the table."""
 
 # Axes: N sequences, F features, T outputs (classes, labels or numbers).
 
@@ -38,31 +53,12 @@ LabelValues = NDArray[np.floating[Any]]
 Groups = NDArray[np.int64]
 
 
-class AuditedTexts(NamedTuple):
-    """Sequences in A C G T N."""
-
-    texts: list[str]
-    lower: Floats  # (N,) fraction of lower-case letters in the file
-
-
-class Feature(NamedTuple):
-    """A feature of sequences."""
-
-    name: str
-    column: str
-    compute: Callable[[AuditedTexts], Floats]  # (N, F)
-    at_end: bool = False  # a shortcut only if it predicts better than the same bases inside sequences
-    shortcut: bool = True  # otherwise what a model should learn
-
-
 class FeatureResult(NamedTuple):
     """How well a feature alone predicts the outputs of sequences in other groups of similar ones."""
 
-    feature: Feature
-    found: JointEstimates
-    shortcuts: list[
-        int
-    ]  # outputs for which the feature is a shortcut, the best predicted one first
+    feature: str
+    estimates: JointEstimates
+    shortcuts: list[int]  # outputs that it is a shortcut to, the best predicted first
     on_average: bool  # whether it is one for the mean of the outputs
 
 
@@ -72,28 +68,30 @@ def metric_of(kind: LabelKind) -> str:
 
 
 def predict_from_features(
-    given: AuditedTexts, labels: LabelValues, kind: LabelKind, groups: Groups, seed: int
-) -> Iterator[FeatureResult]:
-    """Yield how well each of `FEATURES` predicts labels (N, T), none of which is constant.
+    texts: Sequence[str],
+    lower: Floats,
+    labels: LabelValues,
+    kind: LabelKind,
+    groups: Groups,
+    seed: int,
+) -> list[FeatureResult]:
+    """Return how well each of `FEATURES` predicts labels (N, T), none of which is constant; NaN are missing.
 
-    NaN are missing labels.
-
-    Similar sequences have the same number in `groups` (N,), from 0. Estimates of a feature that is the same
-    for all sequences are NaN.
+    `texts` are sequences in A C G T N, and `lower` (N,) their fractions of lower-case letters. Similar
+    sequences have the same number in `groups` (N,), from 0. Estimates of a feature that is the same for all
+    sequences are NaN.
     """
-    folds = (
-        np.random.default_rng((seed, 1)).permutation(int(groups.max()) + 1)[groups]
-        % FOLDS
-    )
-    measure = joint_correlations if kind == REGRESSION else joint_aurocs
+    shuffled = np.random.default_rng((seed, 1)).permutation(int(groups.max()) + 1)
+    folds = shuffled[groups] % FOLDS
     regress = _logistic if kind == "binary" else _linear
     targets = labels
     if kind == REGRESSION:
-        targets = rankdata(labels, axis=0, nan_policy="omit") / (~np.isnan(labels)).sum(
-            axis=0
-        )
+        ranks = rankdata(labels, axis=0, nan_policy="omit")
+        targets = ranks / (~np.isnan(labels)).sum(axis=0)
 
-    def measured(x: Floats) -> JointEstimates:
+    def measure(x: Floats) -> JointEstimates:
+        if not np.ptp(x, axis=0).any():
+            return JointEstimates([Estimate()] * labels.shape[1], Estimate())
         scores = np.zeros(labels.shape)
         for fold in range(FOLDS):
             test = folds == fold
@@ -102,32 +100,27 @@ def predict_from_features(
                 mean, spread = x[~test].mean(axis=0), x[~test].std(axis=0)
                 scaled = (x - mean) / np.where(spread > 0, spread, 1.0)
                 scores[test] = regress(scaled[~test], learned, scaled[test])
-        return measure(labels, scores, groups)
+        return joint_estimates(labels, scores, groups, spearman=kind == REGRESSION)
 
     # Bases at an end predict the labels if composition differs anywhere. They are a shortcut if they do so
     # better than bases inside the sequence.
-    inside = np.fmax.reduce(
-        [_values(measured(_bases(given, place))) for place in INSIDE]
-    )
-    undefined = JointEstimates([Estimate()] * labels.shape[1], Estimate())
+    inside = np.full(labels.shape[1] + 1, np.nan)
+    for position in INSIDE:
+        estimates = measure(_bases(texts, position))
+        values = [one.value for one in (*estimates.outputs, estimates.mean)]
+        inside = np.fmax(inside, values)
     least = LEAST[metric_of(kind)]
-    for feature in FEATURES:
-        x = feature.compute(given)
-        found = measured(x) if np.ptp(x, axis=0).any() else undefined
-        bounds = np.fmax(least, inside) if feature.at_end else least
-        lows = np.array([one.low for one in (*found.outputs, found.mean)])
-        above = (lows > bounds) & feature.shortcut
-        best = np.argsort(-lows[:-1], kind="stable").tolist()
-        yield FeatureResult(
-            feature,
-            found,
-            [output for output in best if above[output]],
-            bool(above[-1]),
-        )
-
-
-def _values(found: JointEstimates) -> list[float]:
-    return [*(one.value for one in found.outputs), found.mean.value]
+    results = []
+    for feature, x in _features(texts, lower).items():
+        estimates = measure(x)
+        lows = np.array([one.low for one in (*estimates.outputs, estimates.mean)])
+        above = lows > (np.fmax(least, inside) if feature in (FIRST, LAST) else least)
+        if feature == KMERS:  # what a model should learn
+            above[:] = False
+        best = np.argsort(-lows[:-1], kind="stable")
+        shortcuts = best[above[best]].tolist()
+        results.append(FeatureResult(feature, estimates, shortcuts, bool(above[-1])))
+    return results
 
 
 def _logistic(x: Floats, labels: LabelValues, test: Floats) -> Floats:
@@ -145,18 +138,47 @@ def _linear(x: Floats, labels: LabelValues, test: Floats) -> Floats:
     The penalty is that of features that have, all together, the variance of the noise. The intercept is left
     out: folds differ by it only because labels are more frequent in one than in another.
     """
+    scores = np.zeros((len(test), labels.shape[1]))
     missing = np.isnan(labels)
-    if missing.any():
-        columns = [
-            _linear(x[~rows], column[~rows, None], test)
-            if not rows.all()
-            else np.zeros((len(test), 1))
-            for column, rows in zip(labels.T, missing.T, strict=True)
-        ]
-        return np.concatenate(columns, axis=1)
-    centered = labels - labels.mean(axis=0)
-    slopes = np.linalg.solve(x.T @ x + x.shape[1] * np.eye(x.shape[1]), x.T @ centered)
-    return np.asarray(test @ slopes, np.float64)
+    # Outputs without missing labels have the same matrix.
+    complete = np.flatnonzero(~missing.any(axis=0))
+    for columns in (complete, *np.flatnonzero(missing.any(axis=0))[:, None]):
+        rows = ~missing[:, columns].any(axis=1)
+        if len(columns) and rows.any():
+            features, values = x[rows], labels[rows][:, columns]
+            matrix = features.T @ features + x.shape[1] * np.eye(x.shape[1])
+            sums = features.T @ (values - values.mean(axis=0))
+            scores[:, columns] = test @ np.linalg.solve(matrix, sums)
+    return scores
+
+
+def _features(texts: Sequence[str], lower: Floats) -> dict[str, Floats]:
+    """Return the values (N, F) of each of `FEATURES`."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    lengths = np.array([len(text) for text in texts], np.float64)
+    unknown = np.array([text.count("N") for text in texts])
+    gc = np.array([text.count("G") + text.count("C") for text in texts])
+    # The fraction of N, and their mean position as a fraction of the sequence.
+    positions = [np.flatnonzero(base_codes(text) == UNKNOWN) for text in texts]
+    middle = [
+        where.mean() / len(text) if len(where) else 0.5
+        for where, text in zip(positions, texts, strict=True)
+    ]
+    kmers = np.zeros((len(texts), 1))
+    if lengths.max() >= K:
+        counter = CountVectorizer(analyzer="char", ngram_range=(K, K), lowercase=False)
+        kmers = counter.fit_transform(texts).toarray() / lengths[:, None]
+    features = {
+        "length": _with_square(np.log(lengths)),
+        "GC content": _with_square(gc / np.maximum(lengths - unknown, 1)),
+        "N": np.stack([unknown / lengths, middle], axis=1),
+        "lower-case letters": _with_square(lower),
+        FIRST: _bases(texts, 0),
+        LAST: _bases(texts, 1),
+        KMERS: kmers,
+    }
+    return features
 
 
 def _with_square(values: Floats) -> Floats:
@@ -164,74 +186,12 @@ def _with_square(values: Floats) -> Floats:
     return np.stack([values, (values - values.mean()) ** 2], axis=1)
 
 
-def _lengths(given: AuditedTexts) -> Floats:
-    return _with_square(np.log([len(text) for text in given.texts]))
-
-
-def _gc(given: AuditedTexts) -> Floats:
-    counts = [
-        [text.count("G") + text.count("C"), len(text) - text.count("N")]
-        for text in given.texts
-    ]
-    found = np.array(counts, np.float64)
-    return _with_square(found[:, 0] / np.maximum(found[:, 1], 1))
-
-
-def _unknown(given: AuditedTexts) -> Floats:
-    """Fraction of N, and the mean position of N as a fraction of the sequence."""
-    rows = []
-    for text in given.texts:
-        places = np.flatnonzero(base_codes(text) == UNKNOWN)
-        rows.append(
-            (len(places) / len(text), places.mean() / len(text) if len(places) else 0.5)
-        )
-    return np.array(rows)
-
-
-def _bases(given: AuditedTexts, place: float) -> Floats:
-    """One-hot bases (N, 4 · `END`) at a place of the sequences, from 0 for the first to 1 for the last."""
-    firsts = [round(place * max(len(text) - END, 0)) for text in given.texts]
-    codes = [
-        base_codes(text[at : at + END])
-        for text, at in zip(given.texts, firsts, strict=True)
-    ]
-    padded = [
-        np.pad(one, (END - len(one), 0), constant_values=UNKNOWN) for one in codes
-    ]
-    return np.eye(UNKNOWN + 1)[np.array(padded)][..., :UNKNOWN].reshape(len(codes), -1)
-
-
-def _kmers(given: AuditedTexts) -> Floats:
-    """Number of each k-mer per base, (N, at most 5 ^ k)."""
-    from sklearn.feature_extraction.text import CountVectorizer
-
-    if max(map(len, given.texts)) < K:
-        return np.zeros((len(given.texts), 1))
-    counted = CountVectorizer(analyzer="char", ngram_range=(K, K), lowercase=False)
-    lengths = np.array([[len(text)] for text in given.texts])
-    return np.asarray(
-        counted.fit_transform(given.texts).toarray() / lengths, np.float64
-    )
-
-
-FEATURES = (
-    Feature("length", "length", _lengths),
-    Feature("GC content", "gc_content", _gc),
-    Feature("N", "n", _unknown),
-    Feature(
-        "lower-case letters", "lower_case", lambda given: _with_square(given.lower)
-    ),
-    Feature(
-        f"the first {END} bases",
-        "first_bases",
-        lambda given: _bases(given, 0),
-        at_end=True,
-    ),
-    Feature(
-        f"the last {END} bases",
-        "last_bases",
-        lambda given: _bases(given, 1),
-        at_end=True,
-    ),
-    Feature(f"{K}-mer frequencies", "kmers", _kmers, shortcut=False),
-)
+def _bases(texts: Sequence[str], position: float) -> Floats:
+    """One-hot bases (N, 4 · `END`) at a position of the sequences, from 0 for the first to 1 for the last."""
+    codes = np.full((len(texts), END), UNKNOWN)
+    for row, text in enumerate(texts):
+        start = round(position * max(len(text) - END, 0))
+        bases = base_codes(text[start : start + END])
+        codes[row, END - len(bases) :] = bases
+    bits: Floats = np.eye(UNKNOWN + 1)[codes][..., :UNKNOWN]
+    return bits.reshape(len(texts), -1)

@@ -29,18 +29,12 @@ from bigbird_dna.data.predictions import (
     of_split,
     read_bits,
 )
-from bigbird_dna.disk.atomic import read_object
-from bigbird_dna.disk.tables import (
-    Schema,
-    number,
-    read_table,
-    whole_number,
-    with_types,
-)
-from bigbird_dna.errors import DataError, printable
+from bigbird_dna.disk.atomic import read_object, reading
+from bigbird_dna.disk.tables import Schema, read_table, with_types
+from bigbird_dna.errors import printable
 from bigbird_dna.metrics.auroc import ENDS, discoveries
 from bigbird_dna.reporting.calibration import PROMOTER_CALIBRATION
-from bigbird_dna.reporting.predictors import STYLES
+from bigbird_dna.reporting.predictors import NEAR_CHANCE, STYLES
 from bigbird_dna.reporting.promoters import DIFFERENCES, PROMOTERS
 from bigbird_dna.reporting.scan import BEST_F1, SCAN
 from bigbird_dna.reporting.track_evaluation import PUBLISHED, groups_schema
@@ -81,76 +75,63 @@ def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
 
     `DataError` if a file lacks a metric.
     """
-    rows: list[SummaryRow] = []
-
-    def add(read: Callable[[Path], Rows], path: Path) -> None:
-        if path.is_file():
-            rows.extend(read(path))
-
     report, chromatin = paths.report, paths.report / "chromatin"
+    readers: list[tuple[Callable[[Path], Rows], Path]] = []
     if config.start_sites is not None:
-        add(scan_rows, report / "scan.tsv")
+        readers.append((scan_rows, report / "scan.tsv"))
     if config.has_promoters and not config.has_sequences:
-        add(promoter_counts, paths.promoter_counts)
+        readers.append((promoter_counts, paths.promoter_counts))
     if config.has_pretraining:
-        add(token_rows, paths.token_statistics)
-        add(language_rows, paths.pretraining_bits)
-        add(pretraining_rows, paths.pretrained / "metrics.json")
+        readers.append((token_rows, paths.token_statistics))
+        readers.append((language_rows, paths.pretraining_bits))
+        readers.append((pretraining_rows, paths.pretrained / "metrics.json"))
     if config.has_promoters:
-        add(promoter_rows, report / "promoters.tsv")
-        for negative_set in config.promoters.windows.negative_sets:
-            metrics = paths.promoter_model(negative_set) / "metrics.json"
-            add(partial(shift_rows, negative_set), metrics)
-        add(calibration_rows, report / "calibration.tsv")
+        readers.append((promoter_rows, report / "promoters.tsv"))
+        for name in config.promoters.windows.negative_sets:
+            metrics = paths.promoter_model(name) / "metrics.json"
+            readers.append((partial(shift_rows, name), metrics))
+        readers.append((calibration_rows, report / "calibration.tsv"))
     if config.has_chromatin:
-        add(group_rows, chromatin / "groups.tsv")
-        add(lead_rows, chromatin / "tracks.tsv")
-        add(variant_rows, report / "variants.tsv")
-        add(compared_variant_rows, report / "compared_variants.tsv")
-
+        readers.append((group_rows, chromatin / "groups.tsv"))
+        readers.append((lead_rows, chromatin / "tracks.tsv"))
+        readers.append((variant_rows, report / "variants.tsv"))
+        readers.append((compared_variant_rows, report / "compared_variants.tsv"))
+    rows: list[SummaryRow] = []
+    for read, path in readers:
+        if path.is_file():
+            rows += read(path)
     table = pd.DataFrame(rows, columns=SUMMARY.names)
-    for name in ("section", "metric", "note"):
+    for column in ("section", "metric", "note"):
         # Control characters in names must not reach the terminal.
-        table[name] = table[name].map(printable)
+        table[column] = table[column].map(printable)
     # Rows of a section can be from several files.
-    order = {section: place for place, section in enumerate(table["section"].unique())}
-    return table.sort_values(
-        "section",
-        key=lambda column: column.map(order),
-        kind="stable",
-        ignore_index=True,
-    )
+    order = pd.factorize(table["section"])[0].argsort(kind="stable")
+    return table.iloc[order].reset_index(drop=True)
 
 
 def summary_text(table: pd.DataFrame) -> str:
     """Return a summary as aligned text, with a heading per section."""
-    header = ("", "value", "95 % interval", "")
-    cells = []
+    cells = [("", "value", "95 % interval", "")]
     for _, metric, value, low, high, note in table[SUMMARY.names].to_numpy().tolist():
+        text = f"{value:.4f}"
+        if math.isnan(value):
+            text = "–"
+        elif value.is_integer() and abs(value) >= 10:
+            text = f"{int(value):,}"
         ends = "" if math.isnan(low) else f"[{low:.4f}, {high:.4f}]"
-        cells.append((metric, _value_text(value), ends, note))
-    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
-
-    def line(metric: str, value: str, ends: str, note: str) -> str:
-        text = f"  {metric:<{widths[0]}}  {value:>{widths[1]}}  {ends:<{widths[2]}}  {note}"
-        return text.rstrip()
-
-    lines = [line(*header)]
+        cells.append((metric, text, ends, note))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
     previous = ""
-    for section, cell in zip(table["section"], cells, strict=True):
+    for section, (metric, value, ends, note) in zip(
+        ["", *table["section"]], cells, strict=True
+    ):
         if section != previous:
             lines += ["", section[:1].upper() + section[1:]]
             previous = section
-        lines.append(line(*cell))
+        line = f"  {metric:<{widths[0]}}  {value:>{widths[1]}}  {ends:<{widths[2]}}  {note}"
+        lines.append(line.rstrip())
     return "\n".join(lines)
-
-
-def _value_text(value: float) -> str:
-    if math.isnan(value):
-        return "–"
-    if value.is_integer() and abs(value) >= 10:
-        return f"{int(value):,}"
-    return f"{value:.4f}"
 
 
 def scan_rows(path: Path) -> Iterator[SummaryRow]:
@@ -161,59 +142,53 @@ def scan_rows(path: Path) -> Iterator[SummaryRow]:
         section = f"calls, within {distance:,} bp"
         differences = []
         for row in part.to_dict("records"):
-            name = PREDICTOR_NAMES.get(row["predictor"], row["predictor"])
+            name = _predictor_name(row["predictor"])
             note = f"{row['tss']:,} TSSs" if row["predictor"] == MODEL else ""
-            metric = f"average precision, {name}"
-            yield SummaryRow(
-                section, metric, *_estimate(row, "average_precision"), note
+            precision, difference = (
+                _estimate(row, column) for column in ("average_precision", "difference")
             )
-            difference = _estimate(row, "difference")
+            yield SummaryRow(section, f"average precision, {name}", *precision, note)
             if not math.isnan(difference[0]):
                 metric = f"average precision, {MINUS}{name}"
                 differences.append(SummaryRow(section, metric, *difference, "paired"))
         yield from differences
 
 
-def promoter_counts(path: Path) -> Iterator[SummaryRow]:
-    """Yield the numbers of promoters, and of those dropped by reason, from `promoters.json`."""
+def promoter_counts(path: Path) -> list[SummaryRow]:
+    """Return the numbers of promoters, and of those dropped by reason, from `promoters.json`."""
     counts = read_object(path)
-    read = whole_number(counts, "read", path)
-    promoters = whole_number(counts, "promoters", path)
-    note = f"of {read:,} in the file"
-    yield SummaryRow("data", "promoters", float(promoters), note=note)
-    reasons = {
-        "unmapped": "not lifted",
-        "off_reference": "not on the reference",
-        "duplicates": "duplicates",
-    }
-    dropped = {
-        reason: whole_number(counts, key, path)
-        for key, reason in reasons.items()
-        if counts.get(key) is not None
-    }
-    if any(dropped.values()):
-        note = ", ".join(f"{n:,} {reason}" for reason, n in dropped.items() if n)
-        total = float(sum(dropped.values()))
-        yield SummaryRow("data", "promoters dropped", total, note=note)
+    with reading(path, "not counts of promoters", KeyError, TypeError, ValueError):
+        note = f"of {counts['read']:,} in the file"
+        rows = [SummaryRow("data", "promoters", float(counts["promoters"]), note=note)]
+        reasons = {
+            "not lifted": counts.get("unmapped"),
+            "not on the reference": counts.get("off_reference"),
+            "duplicates": counts.get("duplicates"),
+        }
+        dropped = {reason: count for reason, count in reasons.items() if count}
+        if dropped:
+            note = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
+            total = float(sum(dropped.values()))
+            rows.append(SummaryRow("data", "promoters dropped", total, note=note))
+    return rows
 
 
-def token_rows(path: Path) -> Iterator[SummaryRow]:
-    """Yield vocabulary, bp per token by region, and rate of unknown tokens, from `statistics.json`."""
+def token_rows(path: Path) -> list[SummaryRow]:
+    """Return vocabulary, bp per token by region, and rate of unknown tokens, from `statistics.json`."""
     statistics = read_object(path)
-    genome = _object(statistics, "genome", path)
-    vocabulary = number(statistics, "vocabulary", path)
-    per_token = number(genome, "bases_per_token", path)
-    note = f"{whole_number(genome, 'bases', path):,} bp"
-    yield SummaryRow("tokens", "vocabulary", vocabulary)
-    yield SummaryRow("tokens", "bp per token, genome", per_token, note=note)
-    regions = _object(statistics, "regions", path)
-    for name in regions:
-        region = _object(regions, name, path)
-        if region.get("bases_per_token") is not None:
-            per_token = number(region, "bases_per_token", path)
-            yield SummaryRow("tokens", f"bp per token, {name}", per_token)
-    unknown = number(genome, "unknown_rate", path)
-    yield SummaryRow("tokens", "unknown tokens", unknown, note="fraction")
+    with reading(path, "not token statistics", KeyError, TypeError, ValueError):
+        genome = statistics["genome"]
+        rates = {"genome": genome, **statistics["regions"]}
+        rows = [SummaryRow("tokens", "vocabulary", float(statistics["vocabulary"]))]
+        for name, region in rates.items():
+            if region["bases_per_token"] is not None:
+                value = float(region["bases_per_token"])
+                note = f"{genome['bases']:,} bp" if name == "genome" else ""
+                metric = f"bp per token, {name}"
+                rows.append(SummaryRow("tokens", metric, value, note=note))
+        unknown = float(genome["unknown_rate"])
+        rows.append(SummaryRow("tokens", "unknown tokens", unknown, note="fraction"))
+    return rows
 
 
 def language_rows(path: Path) -> Iterator[SummaryRow]:
@@ -230,40 +205,39 @@ def language_rows(path: Path) -> Iterator[SummaryRow]:
         (table[one_at_a_time], f"pretraining{ONE_AT_A_TIME}"),
     ):
         is_model = rows["predictor"].isin(MODELS)
-        for row in rows[is_model].to_dict("records"):
-            bits = (row["bits_per_base"], row["low"], row["high"])
-            note = f"held out ({split})"
-            yield SummaryRow(section, f"bits per base, {MODEL}", *bits, note)
-        if is_model.all():
-            continue
-        baselines = rows[~is_model].sort_values("bits_per_base", kind="stable")
-        best = baselines.to_dict("records")[0]
-        name = best["predictor"].removesuffix(ONE_AT_A_TIME)
-        bits = (best["bits_per_base"], best["low"], best["high"])
-        yield SummaryRow(section, f"bits per base, {name}", *bits, best["note"])
-        metric = f"bits per base, {MINUS}{name}"
-        difference = _estimate(best, "difference")
-        yield SummaryRow(section, metric, *difference, "over blocks of 10 kb")
+        best = rows[~is_model].nsmallest(1, "bits_per_base")
+        for row in pd.concat([rows[is_model], best]).to_dict("records"):
+            name, note = row["predictor"].removesuffix(ONE_AT_A_TIME), row["note"]
+            if name == MODEL:
+                note = f"held out ({split})"
+            bits = row["bits_per_base"], row["low"], row["high"]
+            yield SummaryRow(section, f"bits per base, {name}", *bits, note)
+            if name != MODEL:
+                metric, note = f"bits per base, {MINUS}{name}", "over blocks of 10 kb"
+                yield SummaryRow(section, metric, *_estimate(row, "difference"), note)
 
 
-def pretraining_rows(path: Path) -> Iterator[SummaryRow]:
-    """Yield metrics from the pretrained model's `metrics.json`, without bits per base."""
+def pretraining_rows(path: Path) -> list[SummaryRow]:
+    """Return metrics from the pretrained model's `metrics.json`, without bits per base."""
     metrics = read_object(path)
     split = metrics.get("split")
     held_out = f"held out ({split})" if split else "held out"
-    causal = "next_token_accuracy" in metrics
-    required = "next_token_accuracy" if causal else "masked_accuracy"
-    for key, metric, note in (
-        ("masked_accuracy", "masked-token accuracy", held_out),
-        ("next_token_accuracy", "next-token accuracy", held_out),
-        ("next_sentence_accuracy", "next-sentence accuracy", held_out),
-        ("steps", "steps", ""),
-        ("tokens_seen", "tokens seen", ""),
-    ):
-        if key == required or (key in metrics and key != "masked_accuracy"):
-            yield SummaryRow(
-                "pretraining", metric, number(metrics, key, path), note=note
-            )
+    names = {
+        "masked_accuracy": ("masked-token accuracy", held_out),
+        "next_token_accuracy": ("next-token accuracy", held_out),
+        "next_sentence_accuracy": ("next-sentence accuracy", held_out),
+        "steps": ("steps", ""),
+        "tokens_seen": ("tokens seen", ""),
+    }
+    if "next_token_accuracy" in metrics:
+        del names["masked_accuracy"]
+    rows = []
+    with reading(path, "not metrics of a pretraining", KeyError, TypeError, ValueError):
+        for key, (metric, note) in names.items():
+            if key == "masked_accuracy" or key in metrics:
+                value = float(metrics[key])
+                rows.append(SummaryRow("pretraining", metric, value, note=note))
+    return rows
 
 
 def promoter_rows(path: Path) -> Iterator[SummaryRow]:
@@ -272,37 +246,32 @@ def promoter_rows(path: Path) -> Iterator[SummaryRow]:
     Strata other than all windows have AUROC only.
     """
     table = read_table(path, PROMOTERS)
+    strata = {EVERY: "", NONCODING: ", less than half coding"}
     for (negative_set, stratum), part in table.groupby(
         ["negative_set", "stratum"], sort=False
     ):
-        section = f"promoters, {negative_set}"
+        section = f"promoters, {negative_set}{strata.get(str(stratum), f', {stratum}')}"
         metrics = {"auroc": "AUROC", "auprc": "AUPRC", "f1": "F1", "mcc": "MCC"}
         if stratum != EVERY:
             metrics = {"auroc": "AUROC"}
-            section += (
-                ", less than half coding" if stratum == NONCODING else f", {stratum}"
-            )
         differences: list[SummaryRow] = []
         for row in part.to_dict("records"):
-            name = row["model"]
+            name, note = row["model"], ""
             if name == MODEL:
                 note = f"{row['n']:,} test windows"
                 positive = row["positives"] / max(row["n"], 1)
                 if abs(positive - 0.5) > UNEVEN:
                     note += f", {positive:.0%} positive"
                 for column, metric in metrics.items():
-                    yield SummaryRow(
-                        section, f"{metric}, {MODEL}", *_estimate(row, column), note
-                    )
+                    values = _estimate(row, column)
+                    yield SummaryRow(section, f"{metric}, {MODEL}", *values, note)
                 for baseline, column in DIFFERENCES.items():
                     difference = _estimate(row, column)
                     if not math.isnan(difference[0]):
                         metric = f"AUROC, {MINUS}{PREDICTOR_NAMES[baseline]}"
-                        differences.append(
-                            SummaryRow(section, metric, *difference, "paired")
-                        )
+                        lead = SummaryRow(section, metric, *difference, "paired")
+                        differences.append(lead)
             elif name in PREDICTOR_NAMES:
-                note = ""
                 if name == CONTROL:
                     note = "; ".join(filter(None, ["chance is 0.5", row["note"]]))
                 metric = f"AUROC, {PREDICTOR_NAMES[name]}"
@@ -310,20 +279,18 @@ def promoter_rows(path: Path) -> Iterator[SummaryRow]:
         yield from differences
 
 
-def shift_rows(negative_set: str, path: Path) -> Iterator[SummaryRow]:
-    """Yield the median scores of moved promoters from a promoter model's `metrics.json`, if measured."""
+def shift_rows(negative_set: str, path: Path) -> list[SummaryRow]:
+    """Return the median scores of moved promoters from a promoter model's `metrics.json`, if measured."""
     test = read_object(path).get("test") or {}
-    if MEDIAN_SHIFTED.format(0) not in test:
-        return
-    for bp in (0, *SHIFTS):
-        median = number(test, MEDIAN_SHIFTED.format(bp), path)
-        area = number(test, AUROC_SHIFTED.format(bp), path)
-        yield SummaryRow(
-            f"promoters, {negative_set}",
-            f"median score, window moved by {bp} bp",
-            median,
-            note=f"test promoters; AUROC {area:.4f}",
-        )
+    rows = []
+    with reading(path, "not metrics of a promoter model", KeyError, TypeError):
+        for bp in (0, *SHIFTS) if MEDIAN_SHIFTED.format(0) in test else ():
+            section = f"promoters, {negative_set}"
+            metric = f"median score, window moved by {bp} bp"
+            median = float(test[MEDIAN_SHIFTED.format(bp)])
+            note = f"test promoters; AUROC {float(test[AUROC_SHIFTED.format(bp)]):.4f}"
+            rows.append(SummaryRow(section, metric, median, note=note))
+    return rows
 
 
 def calibration_rows(path: Path) -> Iterator[SummaryRow]:
@@ -343,12 +310,10 @@ def group_rows(path: Path) -> Iterator[SummaryRow]:
     others = [name for name in table.columns if name.startswith(prefix)]
     table = with_types(path, table, Schema.of(*(f"metric {name}" for name in others)))
     for row in table.to_dict("records"):
-        section = f"chromatin, {row['group']}"
-        count = row["tracks"]
+        section, count = f"chromatin, {row['group']}", row["tracks"]
         note = f"{count:,} {'track' if count == 1 else 'tracks'}"
-        yield SummaryRow(
-            section, f"median AUROC, {MODEL}", row["median_auroc"], note=note
-        )
+        median = row["median_auroc"]
+        yield SummaryRow(section, f"median AUROC, {MODEL}", median, note=note)
         for name in others if count else []:
             metric = f"median AUROC, {_predictor_name(name.removeprefix(prefix))}"
             yield SummaryRow(section, metric, row[name])
@@ -374,51 +339,45 @@ def lead_rows(path: Path) -> list[SummaryRow]:
         schema = Schema.of(f"estimate {lead}; metric p_{name} {auroc}")
         known = with_types(path, table, schema)
         known = known[known[lead].notna()]
-        groups = {
-            str(group): part for group, part in known.groupby("group", sort=False)
-        }
+        groups = dict([*known.groupby("group", sort=False)])
         if len(groups) > 1:
             groups[EVERY] = known
         for group, part in groups.items():
             significant = part[discoveries(part[f"p_{name}"])][lead]
             better, worse = (significant > 0).sum(), (significant < 0).sum()
             note = f"better on {better:,}, worse on {worse:,} of {len(part):,} tracks"
-            metric = f"median AUROC, {MINUS}{title}"
-            median = part[lead].median()
-            medians.append(SummaryRow(f"chromatin, {group}", metric, median, note=note))
+            section, metric = f"chromatin, {group}", f"median AUROC, {MINUS}{title}"
+            medians.append(SummaryRow(section, metric, part[lead].median(), note=note))
         if not largest:
             for row in known.nlargest(LARGEST_LEADS, lead).to_dict("records"):
                 section = f"chromatin, AUROC above {title}"
                 note = f"{row['auroc']:.4f} against {row[auroc]:.4f}"
-                largest.append(
-                    SummaryRow(section, str(row["track"]), *_estimate(row, lead), note)
-                )
+                values = _estimate(row, lead)
+                largest.append(SummaryRow(section, str(row["track"]), *values, note))
     return medians + largest
 
 
 def variant_rows(path: Path) -> Iterator[SummaryRow]:
     """Yield AUROC and sign accuracy from `variants.tsv`, for all variants and for held-out contigs."""
-    for row in read_table(path, VARIANTS).to_dict("records"):
-        if row["subset"] in (ALL, HELD_OUT):
-            section = f"variants, {row['subset']}"
-            note = (
-                f"{row['variants']:,} variants, {row['with_effect']:,} with an effect"
-            )
-            yield SummaryRow(section, f"AUROC, {MODEL}", *_estimate(row, "auroc"), note)
-            accuracy = row["sign_accuracy"]
-            if not math.isnan(accuracy):
-                yield SummaryRow(section, "sign accuracy", accuracy, note="fraction")
+    table = read_table(path, VARIANTS)
+    for row in table[table["subset"].isin([ALL, HELD_OUT])].to_dict("records"):
+        section = f"variants, {row['subset']}"
+        note = f"{row['variants']:,} variants, {row['with_effect']:,} with an effect"
+        yield SummaryRow(section, f"AUROC, {MODEL}", *_estimate(row, "auroc"), note)
+        accuracy = row["sign_accuracy"]
+        if not math.isnan(accuracy):
+            yield SummaryRow(section, "sign accuracy", accuracy, note="fraction")
 
 
 def compared_variant_rows(path: Path) -> Iterator[SummaryRow]:
     """Yield, from `compared_variants.tsv`, the AUROC of other predictors and the differences of the model."""
-    for row in read_table(path, COMPARED).to_dict("records"):
-        if row["subset"] in (ALL, HELD_OUT):
-            section = f"variants, {row['subset']}"
-            name = _predictor_name(row["predictor"])
-            difference = _estimate(row, "difference")
-            yield SummaryRow(section, f"AUROC, {name}", *_estimate(row, "auroc"))
-            yield SummaryRow(section, f"AUROC, {MINUS}{name}", *difference, "paired")
+    table = read_table(path, COMPARED)
+    for row in table[table["subset"].isin([ALL, HELD_OUT])].to_dict("records"):
+        section = f"variants, {row['subset']}"
+        name = _predictor_name(row["predictor"])
+        difference = _estimate(row, "difference")
+        yield SummaryRow(section, f"AUROC, {name}", *_estimate(row, "auroc"))
+        yield SummaryRow(section, f"AUROC, {MINUS}{name}", *difference, "paired")
 
 
 def _predictor_name(name: str) -> str:
@@ -426,13 +385,6 @@ def _predictor_name(name: str) -> str:
     if window := re.fullmatch(r"window_(\d{1,9})", name):
         return f"{int(window[1]):,}-bp model"
     return PREDICTOR_NAMES.get(name, name.replace("_", " "))
-
-
-def _object(values: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
-    value = values.get(key)
-    if not isinstance(value, dict):
-        raise DataError(f"{path}: {key!r} must be an object, found {value!r:.60}")
-    return value
 
 
 def _estimate(row: Any, name: str) -> tuple[float, float, float]:
@@ -444,8 +396,6 @@ def _estimate(row: Any, name: str) -> tuple[float, float, float]:
 # Metrics, with the sign of a better value.
 METRICS = {"average precision": 1, "AUROC": 1, "bits per base": -1, "median AUROC": 1}
 CALLS, CHANCE = "calls", "chance"
-# Trainings on shuffled labels differ by about 0.1, more than the interval over test windows contains.
-NEAR_CHANCE = 0.15
 
 
 class Headline(NamedTuple):
@@ -494,35 +444,34 @@ def headlines(summary: pd.DataFrame) -> list[Headline]:
     for section, part in summary.groupby("section", sort=False):
         rows = [SummaryRow(*row) for row in part[SUMMARY.names].to_numpy().tolist()]
         for metric, sign in METRICS.items():
-            by_predictor = {
-                row.metric.removeprefix(f"{metric}, "): row
+            prefix = f"{metric}, "
+            by_name = {
+                row.metric.removeprefix(prefix): row
                 for row in rows
-                if row.metric.startswith(f"{metric}, ") and not math.isnan(row.value)
+                if row.metric.startswith(prefix) and not math.isnan(row.value)
             }
             baselines = [
                 (sign * row.value, name)
-                for name, row in by_predictor.items()
+                for name, row in by_name.items()
                 if name not in NO_BASELINES and not name.startswith(MINUS)
             ]
-            if metric == "AUROC":
-                by_predictor[CHANCE] = SummaryRow(str(section), CHANCE, 0.5)
             best = max(baselines, default=(0.0, CHANCE))[1]
-            for name, title, other in (
-                (MODEL, metric, best),
-                (SHUFFLED, f"{metric}, {SHUFFLED}", CHANCE),
-            ):
-                if name in by_predictor and other in by_predictor:
-                    row, reference = by_predictor[name], by_predictor[other]
-                    difference = by_predictor.get(MINUS + other)
-                    if difference is None:
-                        difference = _difference(row, reference)
-                    found.append(Headline(row, title, other, reference, difference))
+            pairs = [(MODEL, metric, best)]
+            if metric == "AUROC":
+                by_name[CHANCE] = SummaryRow(str(section), CHANCE, 0.5)
+                pairs.append((SHUFFLED, f"{metric}, {SHUFFLED}", CHANCE))
+            for name, title, other in pairs:
+                if name not in by_name or other not in by_name:
+                    continue
+                row, reference = by_name[name], by_name[other]
+                difference = by_name.get(MINUS + other)
+                if (
+                    difference is None
+                ):  # only to chance, a fixed value, with an interval
+                    low = high = math.nan
+                    if other == CHANCE:
+                        low, high = row.low - 0.5, row.high - 0.5
+                    lead = row.value - reference.value
+                    difference = SummaryRow(row.section, "", lead, low, high)
+                found.append(Headline(row, title, other, reference, difference))
     return found
-
-
-def _difference(row: SummaryRow, other: SummaryRow) -> SummaryRow:
-    """Return a difference without its note; only that to chance, a fixed value, has an interval."""
-    low = high = math.nan
-    if other.metric == CHANCE:
-        low, high = row.low - other.value, row.high - other.value
-    return SummaryRow(row.section, "", row.value - other.value, low, high)

@@ -22,12 +22,12 @@ from bigbird_dna.gpus import available_cores, freed_memory_kept
 from bigbird_dna.metrics.auroc import (
     UNDEFINED,
     Counts,
-    Placements,
+    auroc_estimate,
     auroc_note,
-    auroc_of,
-    average_precision,
     discoveries,
-    placed_difference,
+    rank,
+    ranking_difference,
+    spread_of,
 )
 from bigbird_dna.reporting.arrays import TrackArray
 from bigbird_dna.reporting.predictors import thin_curve
@@ -74,21 +74,20 @@ def evaluate_tracks(
     def evaluate_slice(bounds: tuple[int, int]) -> tuple[list[Any], Any]:
         read = read_slice(predictors, labels, *bounds, names)
         tracks = zip(*read.scores, read.labels, strict=True)
-        return [
-            _evaluate(scores, own, blocks) for *scores, own in tracks
-        ], read.infinite
+        return [_evaluate(scores, y, blocks) for *scores, y in tracks], read.infinite
 
     bounds = slice_bounds(predictors, labels, threads)
     with ThreadPoolExecutor(threads) as pool:
-        found = pool.map(evaluate_slice, bounds)  # raises the first error in order
-        results = [*progress(found, "evaluating", len(bounds), "slices of tracks")]
+        slices = pool.map(evaluate_slice, bounds)  # raises the first error in order
+        results = [*progress(slices, "evaluating", len(bounds), "slices of tracks")]
     for number, array in enumerate(predictors):
         counts = np.concatenate([infinite[number] for _, infinite in results])
-        if having := [name for name, count in zip(names, counts, strict=True) if count]:
-            more = f", … {len(having):,} in all" if len(having) > LISTED else ""
+        if counts.any():
+            tracks = [names[track] for track in np.flatnonzero(counts)]
+            more = f", … {len(tracks):,} in all" if len(tracks) > LISTED else ""
             log(
                 f"warning: {array.path}: {int(counts.sum()):,} predictions are infinite and rank first or "
-                f"last, in the tracks {', '.join(having[:LISTED])}{more}"
+                f"last, in the tracks {', '.join(tracks[:LISTED])}{more}"
             )
     columns = ["positives", "negatives", "auroc", "auroc_low", "auroc_high", "auprc"]
     columns.append("note")
@@ -121,17 +120,14 @@ def _evaluate(
         return [m, n, *UNDEFINED, math.nan, note, *undefined], None
     negative = ~positive
     ids = None if blocks is None else (blocks[positive], blocks[negative])
-    placed, steps = Placements.with_steps(scores[0][positive], scores[0][negative])
-    spread = None if ids is None else placed.spread(ids)
-    area = auroc_of(steps, spread)
-    precision = float(average_precision(steps.true, steps.false))
-    row = [m, n, *area, precision, auroc_note(m, n, area)]
-    for column in scores[1:]:
-        own, other = Placements.with_steps(column[positive], column[negative])
-        lead = placed_difference(placed, own, (scores[0], column), ids)
-        precision = float(average_precision(other.true, other.false))
-        row += [auroc_of(other).value, precision, *lead]
-    return row, thin_curve(steps, CURVE_POINTS)
+    first, *others = (rank(column[positive], column[negative]) for column in scores)
+    spread = spread_of(first.positives, first.negatives, ids)
+    area = auroc_estimate(first.area, spread)
+    row = [m, n, *area, first.average_precision, auroc_note(m, n, area)]
+    for column, other in zip(scores[1:], others, strict=True):
+        lead = ranking_difference(first, other, (scores[0], column), ids)
+        row += [other.area, other.average_precision, *lead]
+    return row, thin_curve(first, CURVE_POINTS)
 
 
 class TrackSlice(NamedTuple):
@@ -176,103 +172,83 @@ def read_slice(
 
     `DataError`: a prediction is NaN where the label was measured, or a label is not 0, 1, -1 or NaN.
     """
-    coded = np.empty((last - first, labels.rows), np.int8)
+    shape = last - first, labels.rows
+    coded = np.empty(shape, np.int8)
     row = 0
     for chunk in labels.chunks(first, last):
-        coded[:, row : row + len(chunk)] = _codes(
-            labels.path, chunk, row, first, names
-        ).T
+        if chunk.dtype.kind == "f":
+            chunk = np.where(np.isnan(chunk), UNMEASURED, chunk)
+        wrong = ~np.isin(chunk, (0, 1, UNMEASURED))
+        if wrong.any():
+            at, track = np.argwhere(wrong)[0]
+            value, name = chunk[at, track].item(), names[first + track]
+            raise DataError(
+                f"{labels.path}: row {row + at + 1:,}, track {name!r}: label {value!r}: must be 0, 1, or -1 "
+                "or NaN (not measured)"
+            )
+        coded[:, row : row + len(chunk)] = chunk.T
         row += len(chunk)
-    infinite = [np.zeros(last - first, np.int64) for _ in predictors]
-    scores = [
-        _scores(array, coded, first, names, count)
-        for array, count in zip(predictors, infinite, strict=True)
-    ]
+    scores, infinite = [], []
+    for array in predictors:
+        values = np.empty(shape, score_type(array.dtype))
+        counts = np.zeros(len(values), np.int64)
+        row = 0
+        for chunk in array.chunks(first, last):
+            if chunk.dtype.kind == "f" and not np.isfinite(chunk).all():
+                measured = coded[:, row : row + len(chunk)].T != UNMEASURED
+                missing = np.isnan(chunk) & measured
+                if missing.any():
+                    at, track = np.argwhere(missing)[0]
+                    raise DataError(
+                        f"{array.path}: row {row + at + 1:,}, track {names[first + track]!r}: the prediction "
+                        "is NaN or missing"
+                    )
+                counts += np.isinf(chunk).sum(axis=0)
+            values[:, row : row + len(chunk)] = chunk.T
+            row += len(chunk)
+        scores.append(values)
+        infinite.append(counts)
     return TrackSlice(scores, coded, infinite)
 
 
-def _scores(
-    array: TrackArray,
-    coded: NDArray[np.int8],
-    first: int,
-    names: tuple[str, ...],
-    infinite: NDArray[np.int64],
-) -> NDArray[Any]:
-    """Return the scores (C, N) of a slice with labels `coded`; count infinite scores in `infinite` (C,)."""
-    values = np.empty(coded.shape, score_type(array.dtype))
-    row = 0
-    for chunk in array.chunks(first, first + len(coded)):
-        if chunk.dtype.kind == "f" and not np.isfinite(chunk).all():
-            missing = (
-                np.isnan(chunk) & (coded[:, row : row + len(chunk)] != UNMEASURED).T
-            )
-            if missing.any():
-                at, track = np.argwhere(missing)[0]
-                where = f"row {row + at + 1:,}, track {names[first + track]!r}"
-                raise DataError(
-                    f"{array.path}: {where}: the prediction is NaN or missing"
-                )
-            infinite += np.isinf(chunk).sum(axis=0)
-        values[:, row : row + len(chunk)] = chunk.T
-        row += len(chunk)
-    return values
-
-
-def _codes(
-    path: str, chunk: NDArray[Any], row: int, first: int, names: tuple[str, ...]
-) -> NDArray[Any]:
-    """Return the labels of a chunk as 0, 1 and `UNMEASURED`."""
-    if chunk.dtype.kind == "b":
-        return chunk.view(np.int8)
-    if chunk.dtype.kind == "f":
-        chunk = np.where(np.isnan(chunk), UNMEASURED, chunk)
-    wrong = chunk > 1
-    if chunk.dtype.kind != "u":
-        wrong |= chunk < UNMEASURED
-    if chunk.dtype.kind == "f":
-        wrong |= chunk != np.rint(chunk)
-    if wrong.any():
-        at, track = np.argwhere(wrong)[0]
-        value, name = chunk[at, track].item(), names[first + track]
+def check_names(
+    path: str, names: Sequence[str], other: str, theirs: Sequence[str]
+) -> None:
+    """Raise `DataError` if the columns of the file `path` are not the tracks of another source."""
+    if len(names) != len(theirs):
         raise DataError(
-            f"{path}: row {row + at + 1:,}, track {name!r}: label {value!r}: must be 0, 1, or -1 or NaN "
-            "(not measured)"
+            f"{path}: {len(names):,} tracks, but {len(theirs):,} in {other}"
         )
-    return chunk
+    for column, (one, two) in enumerate(zip(names, theirs, strict=True)):
+        if one != two:
+            raise DataError(
+                f"{path}: column {column + 1} is track {one!r}, but {two!r} in {other}"
+            )
 
 
 def tracks_schema(others: Sequence[str]) -> Schema:
     """Return the schema of `tracks.tsv`; `others` are the compared predictors, possibly with `PUBLISHED`."""
-    groups = [
-        "text track group",
-        "count positives negatives",
-        "estimate auroc",
-        "metric auprc",
-        "text note",
-    ]
-    groups.append("metric prevalence")
+    columns = ["text track group; count positives negatives; estimate auroc"]
+    columns += ["metric auprc; text note; metric prevalence"]
     for name in others:
         if name == PUBLISHED:
-            groups.append(f"metric {other_auroc(name)} delta_{name}")
+            columns.append(f"metric {other_auroc(name)} delta_{name}")
         else:
-            groups += [
-                f"metric {other_auroc(name)} auprc_{name}",
-                f"estimate delta_{name}; metric p_{name}",
-            ]
-    return Schema.of(*groups, key=["track"])
+            columns.append(f"metric auroc_{name} auprc_{name}")
+            columns.append(f"estimate delta_{name}; metric p_{name}")
+    return Schema.of(*columns, key=["track"])
 
 
 def groups_schema(others: Sequence[str]) -> Schema:
     """Return the schema of `groups.tsv`; `others` as in `tracks_schema`."""
-    medians = (
-        f"metric median_auroc_{name} median_delta_{name}"
-        + ("" if name == PUBLISHED else f"; count better_{name} worse_{name}")
-        for name in others
-    )
-    own = "metric median_auroc mean_auroc median_auprc mean_auprc"
-    return Schema.of(
-        "text group; count tracks", own, "count n_excluded", *medians, key=["group"]
-    )
+    columns = ["text group; count tracks"]
+    columns += ["metric median_auroc mean_auroc median_auprc mean_auprc"]
+    columns += ["count n_excluded"]
+    for name in others:
+        columns.append(f"metric median_auroc_{name} median_delta_{name}")
+        if name != PUBLISHED:
+            columns.append(f"count better_{name} worse_{name}")
+    return Schema.of(*columns, key=["group"])
 
 
 def tracks_table(
@@ -294,38 +270,33 @@ def tracks_table(
     table["prevalence"] = table["positives"] / measured.where(measured > 0)
     few = table["auroc"].notna() & (table["positives"] < min_positives)
     reason = f"fewer than {min_positives} positives: not in the group's metrics"
-    table.loc[few, "note"] = [
-        f"{note}; {reason}" if note else reason for note in table.loc[few, "note"]
-    ]
+    for row in table.index[few]:
+        note = table.loc[row, "note"]
+        table.loc[row, "note"] = f"{note}; {reason}" if note else reason
     table["counted"] = table["auroc"].notna() & ~few
     others = [*compare]
     if published is not None:
         others = [PUBLISHED, *compare]
         table["published_auroc"] = published
         table["delta_published"] = table["auroc"] - table["published_auroc"]
-    names = tracks_schema(others).names
-    names.insert(names.index("prevalence") + 1, "counted")
-    return table[names]
+    return table[[*tracks_schema(others).names, "counted"]]
 
 
-def groups_table(table: pd.DataFrame, compare: Sequence[str] = ()) -> pd.DataFrame:
+def groups_table(table: pd.DataFrame, others: Sequence[str] = ()) -> pd.DataFrame:
     """Return medians and means over the counted tracks by group, and over all tracks if several groups.
 
-    `better_NAME` and `worse_NAME` are the numbers of tracks with a significant difference to NAME.
+    `others` are the compared predictors, possibly with `PUBLISHED`. `better_NAME` and `worse_NAME` are the
+    numbers of tracks with a significant difference to NAME.
     """
-    groups = {
-        group: table[table["group"] == group] for group in table["group"].unique()
-    }
+    groups = dict([*table.groupby("group", sort=False)])
     if len(groups) > 1 and ALL not in groups:
         groups[ALL] = table
-    others = [PUBLISHED] * ("published_auroc" in table) + [*compare]
     rows = []
     for group, part in groups.items():
         counted = part[part["counted"]]
-        row = [group, len(counted)]
-        for metric in ("auroc", "auprc"):
-            row += [counted[metric].median(), counted[metric].mean()]
-        row.append(len(part) - len(counted))
+        auroc, auprc = counted["auroc"], counted["auprc"]
+        row = [group, len(counted), auroc.median(), auroc.mean()]
+        row += [auprc.median(), auprc.mean(), len(part) - len(counted)]
         for name in others:
             leads = counted[f"delta_{name}"]
             row += [counted[other_auroc(name)].median(), leads.median()]

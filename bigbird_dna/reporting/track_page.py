@@ -16,7 +16,7 @@ import pandas as pd
 from bigbird_dna.disk.tables import json_rows
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.metrics.auroc import Counts
-from bigbird_dna.reporting.pages import page_script, render_page
+from bigbird_dna.reporting.pages import render_page, resource
 from bigbird_dna.reporting.track_evaluation import (
     ALL,
     CURVE_POINTS,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 GROUP_COLORS, CURVE_COLORS = 6, 8
 MAX_STRIPS = 24  # most groups in a distribution plot; more would fill several screens
 LONG_LIST = 60  # tracks; longer lists are collapsed
-FACT_WIDTHS = {"cell": 8.0, "target": 8.0, "treatment": 8.0, "description": 14.0}  # rem
+FACTS = ("cell", "target", "treatment", "description")
 
 
 def track_page(
@@ -39,47 +39,41 @@ def track_page(
     table: pd.DataFrame,
     groups: pd.DataFrame,
     curves: Sequence[Counts | None],
-    compare: Sequence[str],
+    others: Sequence[str],
     **values: Any,
 ) -> str:
     """Return the page as HTML; tables as made by `tracks_table` and `groups_table`.
 
-    `values` are further values of the template: `title`, `rows`, `blocks` (number of blocks of the genome that
-    the rows are in, 0 if unknown), `sources` (role, name, size and checksum of the input files), `command`,
-    `version`, `min_positives`, `calibration` (a sentence) and `picture` (its plot as a data URI).
+    `others` are the compared predictors, possibly with `PUBLISHED`. `values` are further values of the
+    template: `title`, `rows`, `blocks` (number of blocks of the genome that the rows are in, 0 if unknown),
+    `sources` (role, name, size and checksum of the input files), `command`, `version`, `min_positives`,
+    `calibration` (a sentence) and `picture` (its plot as a data URI).
     """
-    numbers = {
-        name: number
-        for number, name in enumerate(dict.fromkeys(track.group for track in tracks))
+    group_numbers = {
+        group: number for number, group in enumerate(table["group"].unique())
     }
-    others = [PUBLISHED] * ("published_auroc" in table) + [*compare]
-    facts = [
-        fact
-        for fact in FACT_WIDTHS
-        if any(
-            getattr(track, fact) and getattr(track, fact) not in track.name
-            for track in tracks
-        )
-    ]
-    excluded: dict[str, list[str]] = {}
-    for name, note in table.loc[~table["counted"], ["track", "note"]].to_numpy():
-        excluded.setdefault(note, []).append(name)
+    facts = []
+    for fact in FACTS:
+        cells = [(getattr(track, fact), track.name) for track in tracks]
+        if any(cell and cell not in name for cell, name in cells):
+            facts.append(fact)
+    excluded = table[~table["counted"]].groupby("note", sort=False)["track"].agg(list)
     return render_page(
         "track_page.html",
         style="track_page.css",
+        script=resource("sortable_table.js") + resource("track_page.js"),
         filters={"decimal": decimal, "signed": signed, "breakable": breakable},
-        **page_script("sortable_table.js", "track_page.js"),
         tracks=tracks,
-        group_numbers=numbers,
+        group_numbers=group_numbers,
         others=others,
         facts=facts,
-        data=_data(table, tracks, numbers, others, curves),
-        columns=_columns(table, len(numbers) > 1, facts, others),
+        data=_data(table, group_numbers, others, curves),
+        notes=table["note"].any(),
         lines=json_rows(table),
         groups=json_rows(groups),
         counted=int(table["counted"].sum()),
         comparisons=[_comparison(table, name) for name in others],
-        left_out=excluded,
+        left_out=excluded.to_dict(),
         all_tracks=ALL,
         published=PUBLISHED,
         group_colors=GROUP_COLORS,
@@ -108,82 +102,58 @@ def breakable(name: str) -> Markup:
     return Markup(re.sub(r"(?<=[|._/:])(?=[^|._/:])", "<wbr>", str(escape(name))))
 
 
-def _columns(
-    table: pd.DataFrame, several: bool, facts: Sequence[str], others: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Columns of the table of tracks; fixed widths (rem) keep sorting fast in browsers."""
-    columns: list[dict[str, Any]] = []
-
-    def add(heading: str, width: float, numeric: bool) -> None:
-        columns.append({"heading": heading, "width": width, "numeric": numeric})
-
-    add("Track", 13.0, False)
-    if several:
-        add("Group", 5.5, False)
-    for fact in facts:
-        add(fact.capitalize(), FACT_WIDTHS[fact], False)
-    add("AUROC (95 % interval)", 10.0, True)
-    add("AUPRC", 5.0, True)
-    add("Positives", 6.5, True)
-    add("Prevalence", 7.4, True)
-    for name in others:
-        add(f"AUROC, {name}", 6.5, True)
-        add(f"Difference to {name}", 6.5 if name == PUBLISHED else 12.5, True)
-    if any(table["note"]):
-        add("Note", 12.0, False)
-    return columns
-
-
 def _comparison(table: pd.DataFrame, name: str) -> dict[str, Any]:
     """Count the tracks with a higher AUROC than another predictor, among those with an AUROC of both.
 
     `above` and `below` count the tracks whose interval of the difference excludes zero; `without` have none.
     """
     delta = f"delta_{name}"
-    known = table[table["counted"] & table[delta].notna()]
-    found = {
+    tracks = table[table["counted"] & table[delta].notna()]
+    counts = {
         "name": name,
-        "tracks": len(known),
-        "better": int((known[delta] > 0).sum()),
-        "median": float(known[delta].median()) if len(known) else None,
+        "tracks": len(tracks),
+        "better": int((tracks[delta] > 0).sum()),
+        "median": float(tracks[delta].median()) if len(tracks) else None,
     }
     if name != PUBLISHED:
-        low, high = known[f"{delta}_low"], known[f"{delta}_high"]
-        found["above"] = int((low > 0).sum())
-        found["below"] = int((high < 0).sum())
-        found["without"] = int(low.isna().sum())
-    return found
+        counts["above"] = int((tracks[f"{delta}_low"] > 0).sum())
+        counts["below"] = int((tracks[f"{delta}_high"] < 0).sum())
+        counts["without"] = int(tracks[f"{delta}_low"].isna().sum())
+    return counts
 
 
 def _data(
     table: pd.DataFrame,
-    tracks: Sequence[Track],
-    numbers: dict[str, int],
+    group_numbers: dict[str, int],
     others: Sequence[str],
     curves: Sequence[Counts | None],
 ) -> dict[str, Any]:
     """Return the data of the script.
 
-    The curves shown initially (`chosen`) are, for each group, those of the track nearest the median.
+    The curves shown initially (`chosen`) are, for each group, those of the track nearest the median; of a
+    single group, also its best and its worst track.
     """
-    chosen: list[int] = []
-    areas = table["auroc"].to_numpy(np.float64)
-    for group in [*numbers][:GROUP_COLORS]:
-        rows = np.flatnonzero(table["counted"] & (table["group"] == group))
-        if len(rows):
-            distances = np.abs(areas[rows] - np.median(areas[rows]))
-            chosen.append(int(rows[distances.argmin()]))
-    if len(chosen) == 1:  # a single group: add its best and its worst track
-        known = np.where(table["counted"], areas, np.nan)
-        chosen = [int(np.nanargmax(known)), *chosen, int(np.nanargmin(known))]
+    areas = table["auroc"].where(table["counted"])
+    chosen: list[Any] = []
+    for group in [*group_numbers][:GROUP_COLORS]:
+        of_group = areas[table["group"] == group].dropna()
+        if len(of_group):
+            chosen.append((of_group - of_group.median()).abs().idxmin())
+    if len(chosen) == 1:
+        chosen = [areas.idxmax(), *chosen, areas.idxmin()]
 
-    def optional(column: str) -> list[Any]:
+    def optional(column: str) -> list[float | None]:
         return [None if value != value else value for value in table[column].tolist()]
 
+    # Differences between corners need fewer characters than coordinates.
+    steps = [
+        None if curve is None else np.diff(curve, axis=0, prepend=0).ravel().tolist()
+        for curve in curves
+    ]
     return {
-        "groups": [*numbers],
-        "name": [track.name for track in tracks],
-        "group": [numbers[track.group] for track in tracks],
+        "groups": [*group_numbers],
+        "name": table["track"].tolist(),
+        "group": [group_numbers[group] for group in table["group"]],
         "counted": table["counted"].tolist(),
         "auroc": optional("auroc"),
         "auprc": optional("auprc"),
@@ -195,14 +165,8 @@ def _data(
             }
             for name in others
         ],
-        # Differences between corners need fewer characters than coordinates.
-        "curves": [
-            None
-            if curve is None
-            else np.diff(curve, axis=0, prepend=0).ravel().tolist()
-            for curve in curves
-        ],
-        "chosen": list(dict.fromkeys(chosen)),
+        "curves": steps,
+        "chosen": [int(row) for row in dict.fromkeys(chosen)],
         "groupColors": GROUP_COLORS,
         "curveColors": CURVE_COLORS,
         "maxStrips": MAX_STRIPS,

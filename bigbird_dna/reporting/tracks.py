@@ -23,23 +23,18 @@ from bigbird_dna.disk.tables import (
 )
 from bigbird_dna.errors import DataError, UsageError, shortened
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
-from bigbird_dna.reporting.arrays import (
-    Array,
-    TrackArray,
-    given_array,
-    open_array,
-    read_blocks,
-)
+from bigbird_dna.reporting.arrays import Array, TrackArray, open_array, read_blocks
 from bigbird_dna.reporting.calibration import (
     TRACK_CALIBRATION,
     median_line,
     track_calibration_figure,
     track_calibration_table,
 )
-from bigbird_dna.reporting.pages import data_uri
+from bigbird_dna.reporting.pages import image
 from bigbird_dna.reporting.track_evaluation import (
     ALL,
     PUBLISHED,
+    check_names,
     evaluate_tracks,
     groups_schema,
     groups_table,
@@ -111,17 +106,27 @@ def auc_report(
         `output` cannot be written or contains other files; a name in `compare` is invalid.
     """
     output = Path(output)
-    compare = {
-        name: given_array(array, name) for name, array in (compare or {}).items()
-    }
-    predictions = given_array(predictions, "predictions")
-    labels = given_array(labels, "labels")
-    tables = (tracks, published, calibration, bins)
-    sources = {"predictions": predictions, "labels": labels, **compare}
-    check_directory(output, _paths(*sources.values(), *tables))
+    compare = compare or {}
+    tables = [Path(t) for t in (published, calibration, bins) if t is not None]
+    if isinstance(tracks, str | Path):
+        tables.insert(0, Path(tracks))
+    files = [
+        Path(str(source).partition("::")[0])
+        for source in (predictions, labels, *compare.values())
+        if isinstance(source, str | Path)
+    ]
+    check_directory(output, [*files, *tables])
     maps = None if calibration is None else read_calibration(Path(calibration))
-
-    truth, first, others = _open_arrays(predictions, labels, compare)
+    for name in compare:
+        if not re.fullmatch(r"[\w.+-]+", name) or name == PUBLISHED:
+            raise UsageError(
+                f"predictor {name!r}: must consist of letters, digits and _ . + -, and not be {PUBLISHED!r}"
+            )
+    truth = open_array(labels, "labels")
+    first = open_array(predictions, "predictions")
+    others = {name: open_array(array, name) for name, array in compare.items()}
+    for array in (first, *others.values()):
+        _check_fit(array, truth)
     if first.tracks > first.rows:
         log(
             f"warning: {first.path}: {first.rows:,} rows × {first.tracks:,} tracks: more tracks than rows; "
@@ -129,42 +134,43 @@ def auc_report(
         )
     known = _tracks(tracks, [truth, first, *others.values()])
     names = tuple(track.name for track in known)
-    figures = _published(published, known)
+    figures: list[float] | None = None
+    if published is not None:
+        figures = read_published(Path(published), names)
+    elif any(track.published_auroc is not None for track in known):
+        columns = [track.published_auroc for track in known]
+        figures = [math.nan if value is None else value for value in columns]
     blocks = read_blocks(None if bins is None else Path(bins), truth)
 
     evaluated, curves = evaluate_tracks(first, truth, others, names, threads, blocks)
     table = tracks_table(known, evaluated, tuple(compare), figures, min_positives)
-    groups = groups_table(table, tuple(compare))
-    calibrated = None
-    if maps is not None:
-        calibrated = track_calibration_table(first, truth, maps, known, threads or 1)
-
-    schemas = [PUBLISHED] * (figures is not None) + [*compare]
+    predictors = [*compare] if figures is None else [PUBLISHED, *compare]
+    groups = groups_table(table, predictors)
     with atomic_directory(output) as directory:
-        write_table(
-            directory / "tracks.tsv",
-            table.drop(columns="counted"),
-            tracks_schema(schemas),
-            DIGITS,
-        )
-        write_table(directory / "groups.tsv", groups, groups_schema(schemas), DIGITS)
+        schema = tracks_schema(predictors)
+        path = directory / "tracks.tsv"
+        write_table(path, table[schema.names], schema, DIGITS)
+        schema = groups_schema(predictors)
+        write_table(directory / "groups.tsv", groups, schema, DIGITS)
         sentence = picture = ""
-        if calibrated is not None:
+        if maps is not None:
+            rows = track_calibration_table(first, truth, maps, known, threads or 1)
             path = directory / "track_calibration.tsv"
-            write_table(path, calibrated, TRACK_CALIBRATION, DIGITS)
-            track_calibration_figure(calibrated, path.with_suffix(".svg"))
-            sentence = median_line(calibrated)
-            picture = data_uri(path.with_suffix(".svg").read_bytes())
+            write_table(path, rows, TRACK_CALIBRATION, DIGITS)
+            track_calibration_figure(rows, path.with_suffix(".svg"))
+            sentence = median_line(rows)
+            picture = image(path.with_suffix(".svg"))
+        arrays = {"predictions": first, "labels": truth, **others}
         page = track_page(
             known,
             table,
             groups,
             curves,
-            tuple(compare),
+            predictors,
             title=title,
             rows=truth.rows,
             blocks=0 if blocks is None else len(np.unique(blocks)),
-            sources=_sources(sources, tables),
+            sources=_sources(arrays, tables),
             command=command,
             version=version("bigbird-dna"),
             min_positives=min_positives,
@@ -173,23 +179,6 @@ def auc_report(
         )
         (directory / "report.html").write_text(page, encoding="utf-8")
     return AucReport(table, groups)
-
-
-def _open_arrays(
-    predictions: Array, labels: Array, compare: Mapping[str, Array]
-) -> tuple[TrackArray, TrackArray, dict[str, TrackArray]]:
-    """Open labels, predictions and compared predictors; all must have the same shape and rows."""
-    for name in compare:
-        if not re.fullmatch(r"[\w.+-]+", name) or name == PUBLISHED:
-            raise UsageError(
-                f"predictor {name!r}: must consist of letters, digits and _ . + -, and not be {PUBLISHED!r}"
-            )
-    truth = open_array(labels, "labels")
-    first = open_array(predictions, "predictions")
-    others = {name: open_array(array, "predictions") for name, array in compare.items()}
-    for array in (first, *others.values()):
-        _check_fit(array, truth)
-    return truth, first, others
 
 
 def _check_fit(array: TrackArray, labels: TrackArray) -> None:
@@ -202,31 +191,17 @@ def _check_fit(array: TrackArray, labels: TrackArray) -> None:
             f"{theirs[0]:,} × {theirs[1]:,}{turned}"
         )
     if array.names and labels.names:
-        _check_names(array.path, array.names, labels.path, labels.names)
+        check_names(array.path, array.names, labels.path, labels.names)
     if array.intervals is None or labels.intervals is None:
         return
-    for name in array.intervals.columns:
-        if name in labels.intervals:
-            one, two = (
-                array.intervals[name].to_numpy(),
-                labels.intervals[name].to_numpy(),
-            )
-            unlike = one != two
-            if unlike.any():
-                row = int(unlike.argmax())
-                raise DataError(
-                    f"{array.path}: row {row + 1:,}: {name} {one[row]!s:.60}, "
-                    f"but {two[row]!s:.60} in {labels.path}"
-                )
-
-
-def _check_names(
-    path: str, names: Sequence[str], other: str, theirs: Sequence[str]
-) -> None:
-    for column, (one, two) in enumerate(zip(names, theirs, strict=True)):
-        if one != two:
+    for name in array.intervals.columns.intersection(labels.intervals.columns):
+        one, two = array.intervals[name], labels.intervals[name]
+        unlike = ((one != two) & ~(one.isna() & two.isna())).to_numpy()
+        if unlike.any():
+            row = int(unlike.argmax())
             raise DataError(
-                f"{path}: column {column + 1} is track {one!r}, but {two!r} in {other}"
+                f"{array.path}: row {row + 1:,}: {name} {one[row]!s:.60}, "
+                f"but {two[row]!s:.60} in {labels.path}"
             )
 
 
@@ -244,52 +219,30 @@ def _tracks(
         raise DataError(
             f"the track table has {len(known):,} tracks, but {arrays[0].path} {count:,} columns"
         )
-    table_names = [track.name for track in known]
     for array in arrays:
         if array.names:
-            _check_names(array.path, array.names, "the track table", table_names)
+            tracks_of_table = [track.name for track in known]
+            check_names(array.path, array.names, "the track table", tracks_of_table)
     return known
 
 
-def _published(path: str | Path | None, tracks: Sequence[Track]) -> list[float] | None:
-    """Return the published AUROCs from a table, or else from the tracks; None if there are none."""
-    if path is not None:
-        return read_published(Path(path), [track.name for track in tracks])
-    figures = [track.published_auroc for track in tracks]
-    if all(value is None for value in figures):
-        return None
-    return [math.nan if value is None else value for value in figures]
-
-
-def _paths(*sources: Any) -> list[Path]:
-    """Return the paths of those sources that are files, without the name of an array in a file."""
-    return [
-        Path(str(source).partition("::")[0])
-        for source in sources
-        if isinstance(source, str | Path)
-    ]
-
-
 def _sources(
-    arrays: Mapping[str, Array], tables: Sequence[Any]
+    arrays: Mapping[str, TrackArray], tables: Sequence[Path]
 ) -> list[dict[str, Any]]:
     """Return role, name, size and checksum of the input files; an array in memory has no checksum."""
-    named = [*arrays.items(), *(("table", t) for t in tables if t is not None)]
     sources = []
-    for role, source in named:
-        if paths := _paths(source):
-            name, size, sha256 = (
-                str(source),
-                paths[0].stat().st_size,
-                checksum(paths[0]),
-            )
-        elif role == "table":
-            continue
+    for role, array in arrays.items():
+        name, sha256 = array.path, ""
+        path = Path(name.partition("::")[0])
+        if path.is_file():
+            size, sha256 = path.stat().st_size, checksum(path)
         else:
-            values = source.to_numpy() if isinstance(source, pd.DataFrame) else source
-            name = f"in memory, {values.dtype} {values.shape}"
-            size, sha256 = values.nbytes, ""
+            name = f"in memory, {array.dtype} {array.values.shape}"
+            size = array.values.nbytes
         sources.append({"role": role, "name": name, "size": size, "sha256": sha256})
+    for path in tables:
+        row = {"role": "table", "name": str(path), "size": path.stat().st_size}
+        sources.append({**row, "sha256": checksum(path)})
     return sources
 
 
@@ -301,15 +254,14 @@ def read_published(path: Path, names: Sequence[str]) -> list[float]:
     """
     table = read_text_table(path)
     columns = [str(name) for name in table.columns]
-    near = [name for name in columns if name.startswith(("auc", "auroc"))]
-    if not (
-        chosen := [name for name in _AUROC_COLUMNS if name in columns]
-        or near[: len(near) == 1]
-    ):
-        listed = shortened(", ".join(columns), 300)
-        raise DataError(
-            f"{path}: no column 'published_auroc', 'auroc' or 'auc' (found: {listed})"
-        )
+    chosen = [name for name in _AUROC_COLUMNS if name in columns]
+    if not chosen:
+        chosen = [name for name in columns if name.startswith(("auc", "auroc"))]
+        if len(chosen) != 1:
+            listed = shortened(", ".join(columns), 300)
+            raise DataError(
+                f"{path}: no column 'published_auroc', 'auroc' or 'auc' (found: {listed})"
+            )
     column = chosen[0]
     schema = Schema(
         [Column(column, low=0, high=1, missing=True)],
@@ -319,21 +271,19 @@ def read_published(path: Path, names: Sequence[str]) -> list[float]:
     figures = table[column].tolist()
     if "track" in table:
         known = dict(zip(table["track"], figures, strict=True))
-        found = [known.get(name, math.nan) for name in names]
         if not set(names) & set(known):
             raise DataError(f"{path}: no track name matches a track of the report")
-    else:
-        if len(figures) != len(names):
-            raise DataError(
-                f"{path}: {len(figures)} rows without column 'track', but {len(names)} tracks"
-            )
-        if "index" in table:
-            for row, text in enumerate(table["index"]):
-                if text != str(row):
-                    raise DataError(
-                        f"{path}: line {row + 2}: index {text!r}, expected {row}"
-                    )
-        found = figures
-    if all(math.isnan(value) for value in found):
+        figures = [known.get(name, math.nan) for name in names]
+    elif len(figures) != len(names):
+        raise DataError(
+            f"{path}: {len(figures)} rows without column 'track', but {len(names)} tracks"
+        )
+    elif "index" in table:
+        for row, text in enumerate(table["index"]):
+            if text != str(row):
+                raise DataError(
+                    f"{path}: line {row + 2}: index {text!r}, expected {row}"
+                )
+    if all(map(math.isnan, figures)):
         raise DataError(f"{path}: column {column!r} has no value for any track")
-    return found
+    return figures

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bigbird_dna.disk.atomic import quiet_htslib, reading
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, open_lines, write_table
-from bigbird_dna.errors import DataError, UsageError, printable
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.metrics.auroc import Floats, auroc, auroc_difference
 from bigbird_dna.metrics.resampling import sequence_blocks
 from bigbird_dna.reporting.result import BLUE, GRAY, INK, ORANGE, panels, save_figure
@@ -47,6 +47,7 @@ P_VALUES = Schema.of(
     "fraction p_value",
 )
 ALL, HELD_OUT = "all", "held-out"
+LABELS = {"delta": "probability", "log_odds": "log-odds"}
 DIRECTIONS = {"gain": 1, "loss": -1}
 """Expected sign of the change; other effects have no known direction."""
 MOST_POINTS = 300
@@ -140,20 +141,17 @@ def variant_report(
 
 
 class Allele(NamedTuple):
-    """An allele of a VCF, or of a table of `score-variants`.
-
-    `deltas` and `log_odds` have the changes of all tracks, joined by "&"; "" if it was not scored.
-    """
+    """An allele of a VCF, or of a table of `score-variants`."""
 
     where: str
     contig: str
     position: int
     ref: str
     alt: str
-    id: str = ""
-    note: str = ""
-    deltas: str = ""
-    log_odds: str = ""
+    id: str
+    note: str
+    deltas: list[str]  # changes of all tracks; empty: not scored
+    log_odds: list[str]
     truth: Fields = Fields("", "", "")
 
     @property
@@ -162,7 +160,7 @@ class Allele(NamedTuple):
 
     def on_track(self, truth: Fields, number: int) -> tuple[Any, ...]:
         """Return a row of `COLUMNS`: the changes on the track of the known effect, which has this number."""
-        texts = [text.split("&")[number] for text in (self.deltas, self.log_odds)]
+        texts = self.deltas[number], self.log_odds[number]
         try:
             delta, log_odds = map(float, texts)
         except ValueError:
@@ -173,8 +171,8 @@ class Allele(NamedTuple):
                 f"{self.where}: {truth.track}: expected numbers, found {wrong}"
             )
         names = truth.track, truth.category, truth.effect
-        place = self.contig, self.position
-        return *place, *names, delta, log_odds, self.ref, self.alt
+        changes = delta, log_odds
+        return self.contig, self.position, *names, *changes, self.ref, self.alt
 
 
 def read_known_effects(
@@ -210,22 +208,20 @@ def read_known_effects(
     rows, left_out = [], Counter[str]()
     for allele in alleles:
         # Popped, so that a variant listed twice in both files is not counted four times.
-        truths = [allele.truth] if truth is None else known.pop(allele.key, [])
+        truths = [] if truth is None else known.pop(allele.key, [])
         for one in truths or [allele.truth]:
-            if track is not None:
-                one = one._replace(track=track)
-            if unknown and not one.effect:
-                one = one._replace(effect=unknown)
-            if not one.effect:
+            effect, name = one.effect or unknown, track or one.track
+            if not effect:
                 left_out[f"without {fields.effect}"] += 1
             elif not allele.deltas:
                 left_out["not scored" + f" ({allele.note})" * bool(allele.note)] += 1
-            elif not one.track:
+            elif not name:
                 left_out[f"without {fields.track}"] += 1
-            elif one.track not in numbers:
-                left_out[f"on {one.track}, which was not predicted"] += 1
+            elif name not in numbers:
+                left_out[f"on {name}, which was not predicted"] += 1
             else:
-                rows.append(allele.on_track(one, numbers[one.track]))
+                effects = Fields(effect, name, one.category)
+                rows.append(allele.on_track(effects, numbers[name]))
     if unmatched := sum(map(len, known.values())):
         left_out["not in the scored file"] = unmatched
 
@@ -236,9 +232,8 @@ def read_known_effects(
         variants = variants[has_known].reset_index(drop=True)
     if variants.empty:
         reasons = [f"{count:,} {reason}" for reason, count in left_out.most_common(3)]
-        raise DataError(
-            f"{scored}: no variant to evaluate ({', '.join(reasons) or 'the file has none'})"
-        )
+        listed = ", ".join(reasons) or "the file has none"
+        raise DataError(f"{scored}: no variant to evaluate ({listed})")
     return variants, left_out
 
 
@@ -250,17 +245,17 @@ def read_random(
     `scored` is a VCF or table of `score-variants`, with `--random`. A random
     variant has the track, category and known effect of its variant. `DataError`: there are none.
     """
-    by_key: dict[tuple[str, ...], list[int]] = {}
-    keys = variants[["contig", "position", "ref", "alt"]].astype(str)
-    for number, key in enumerate(keys.itertuples(index=False, name=None)):
-        by_key.setdefault(key, []).append(number)
+    keys = (
+        variants[["contig", "position", "ref", "alt"]].astype(str).agg(":".join, axis=1)
+    )
+    by_key = keys.groupby(keys).groups
     tracks, alleles = read_scored(scored)
     truths = variants[["effect", "track", "category"]].to_numpy().tolist()
     rows: dict[int, list[tuple[Any, ...]]] = {}
     for allele in alleles:
         # ID: POS:REF:ALT:NUMBER of the variant
-        drawn_for = (allele.contig, *allele.id.split(":")[:-1])
-        for number in by_key.get(drawn_for, ()) if allele.deltas else ():
+        key = f"{allele.contig}:{allele.id.rpartition(':')[0]}"
+        for number in by_key.get(key, ()) if allele.deltas else ():
             truth = Fields(*truths[number])
             if truth.track not in tracks:
                 raise DataError(
@@ -273,13 +268,13 @@ def read_random(
             f"{scored}: no scored random variant of the evaluated variants; score the same VCF with --random"
         )
     random = [row for some in rows.values() for row in some]
-    kept = variants.iloc[sorted(rows)].reset_index(drop=True)
-    return kept, pd.DataFrame(random, columns=COLUMNS)
+    having = variants.iloc[sorted(rows)].reset_index(drop=True)
+    return having, pd.DataFrame(random, columns=COLUMNS)
 
 
 def is_table(path: Path) -> bool:
     """Return whether a result of `score-variants` is a table, by its name, and not a VCF."""
-    return path.name.lower().endswith((".tsv", ".txt", ".tsv.gz", ".txt.gz"))
+    return path.name.lower().removesuffix(".gz").endswith((".tsv", ".txt"))
 
 
 def read_scored(
@@ -289,16 +284,26 @@ def read_scored(
 
     Without `fields`, known effects are not read.
     """
-    if is_table(path):
-        return _read_table(path)
-    alleles = _read_vcf(path, fields, scored=True)
-    return _vcf_tracks(path), alleles
-
-
-def _vcf_tracks(path: Path) -> list[str]:
-    """Return the tracks in the header line of BBD_DELTA, whose description lists them."""
     import pysam
 
+    if is_table(path):
+        where, header, lines = open_lines(path)
+        tracks = [
+            name.removesuffix(":delta") for name in header if name.endswith(":delta")
+        ]
+        needed = ["alt", "contig", "id", "note", "position", "ref"]
+        needed += [f"{name}:logodds" for name in tracks]
+        missing = [f"column {name!r}" for name in needed if name not in header]
+        if not tracks:
+            missing.append("values of each track")
+        if missing:
+            raise DataError(
+                f"{where}: no {missing[0]}; give a table of score-variants --tracks '*'"
+            )
+        rows = (
+            (where, dict(zip(header, cells, strict=True))) for where, cells in lines
+        )
+        return tracks, (_table_allele(where, row, tracks) for where, row in rows)
     with (
         quiet_htslib(),
         reading(path, "not readable as VCF", OSError, ValueError),
@@ -306,21 +311,32 @@ def _vcf_tracks(path: Path) -> list[str]:
     ):
         info = vcf.header.info
         text = str(info["BBD_DELTA"].description) if "BBD_DELTA" in info else ""
+    # The description lists the tracks.
     listed = re.search(r": joined by &, for the tracks ([^\"]*)", text)
     if not listed:
         raise DataError(
             f"{path}: the header has no BBD_DELTA; score the variants with --tracks '*'"
         )
-    return [unquote(name) for name in listed[1].split(",")]
+    tracks = [unquote(name) for name in listed[1].split(",")]
+    return tracks, _read_vcf(path, fields, len(tracks))
 
 
-def _read_vcf(
-    path: Path, fields: Fields | None, *, scored: bool = False
-) -> Iterator[Allele]:
-    """Yield the alleles of a VCF or BCF, with their known effects, and if `scored` with their changes."""
+def _table_allele(where: str, row: dict[str, str], tracks: Sequence[str]) -> Allele:
+    position = row["position"]
+    if not position.isdecimal():
+        raise DataError(f"{where}: position {position!r:.60} is not a whole number")
+    deltas = [row[f"{name}:delta"] for name in tracks]
+    log_odds = [row[f"{name}:logodds"] for name in tracks]
+    if deltas[0] == "NA":
+        deltas, log_odds = [], []
+    names = row["contig"], int(position), row["ref"], row["alt"], row["id"]
+    return Allele(where, *names, row["note"].strip("."), deltas, log_odds)
+
+
+def _read_vcf(path: Path, fields: Fields | None, tracks: int = 0) -> Iterator[Allele]:
+    """Yield the alleles of a VCF or BCF, with their known effects, and their changes of some `tracks`."""
     import pysam
 
-    tracks = len(_vcf_tracks(path)) if scored else 0
     with (
         quiet_htslib(),
         reading(path, "not readable as VCF", OSError, ValueError),
@@ -329,40 +345,27 @@ def _read_vcf(
         for number, record in enumerate(vcf, start=1):
             where = f"{path}: record {number} ({record.chrom}:{record.pos})"
             alts = record.alts or ()
-            truths = [_of_alts(record, key, where) for key in fields or ()]
-            changes = [[""] * len(alts)] * 3
-            if scored:
+            empty = [""] * len(alts)
+            truths = changes = [empty, empty, empty]
+            if fields:
+                truths = [_of_alts(record, key, where) for key in fields]
+            if tracks:
                 keys = ("BBD_DELTA", "BBD_LOGODDS", "BBD_NOTE")
                 changes = [_of_alts(record, key, where) for key in keys]
-            for place, alt in enumerate(alts):
-                truth = Fields("", "", "")
-                if fields:
-                    effect, *names = (unquote(values[place]) for values in truths)
-                    truth = Fields(effect.lower(), *names)
-                for text in truth:
-                    if printable(text) != text:
-                        raise DataError(
-                            f"{where}: {printable(text)} contains a control character"
-                        )
-                deltas, log_odds, note = (values[place] for values in changes)
-                counts = {len(text.split("&")) for text in (deltas, log_odds) if text}
-                if bool(deltas) != bool(log_odds) or counts - {tracks}:
+            columns = zip(alts, *truths, *changes, strict=True)
+            for alt, effect, track, category, *texts, note in columns:
+                values = [text.split("&") if text else [] for text in texts]
+                counts = [len(value) for value in values]
+                if counts not in ([0, 0], [tracks, tracks]):
                     raise DataError(
                         f"{where}: BBD_DELTA and BBD_LOGODDS must have values of {tracks:,} tracks for the "
                         "same ALT"
                     )
-                yield Allele(
-                    where,
-                    record.chrom,
-                    record.pos,
-                    str(record.ref),
-                    alt,
-                    record.id or "",
-                    note,
-                    deltas,
-                    log_odds,
-                    truth,
+                truth = Fields(
+                    unquote(effect).lower(), unquote(track), unquote(category)
                 )
+                names = record.chrom, record.pos, str(record.ref), alt, record.id or ""
+                yield Allele(where, *names, note, values[0], values[1], truth)
 
 
 def _of_alts(record: Any, key: str, where: str) -> list[str]:
@@ -377,45 +380,6 @@ def _of_alts(record: Any, key: str, where: str) -> list[str]:
     if len(values) != count:
         raise DataError(f"{where}: {key} has {len(values)} values for {count} ALT")
     return values
-
-
-def _read_table(path: Path) -> tuple[list[str], Iterator[Allele]]:
-    where, header, lines = open_lines(path)
-    tracks = [name.removesuffix(":delta") for name in header if name.endswith(":delta")]
-    needed = ["contig", "position", "ref", "alt", "id", "note"]
-    needed += [f"{name}:logodds" for name in tracks]
-    missing = [name for name in sorted(needed) if name not in header]
-    if missing or not tracks:
-        what = f"column {missing[0]!r}" if missing else "values of each track"
-        raise DataError(
-            f"{where}: no {what}; give a table of score-variants --tracks '*'"
-        )
-
-    def alleles() -> Iterator[Allele]:
-        for where, cells in lines:
-            row = dict(zip(header, cells, strict=True))
-            if not row["position"].isdecimal():
-                raise DataError(
-                    f"{where}: position {row['position']!r:.60} is not a whole number"
-                )
-            deltas, log_odds = (
-                "&".join(row[f"{name}:{kind}"] for name in tracks)
-                for kind in ("delta", "logodds")
-            )
-            scored = row[f"{tracks[0]}:delta"] != "NA"
-            yield Allele(
-                where,
-                row["contig"],
-                int(row["position"]),
-                row["ref"],
-                row["alt"],
-                row["id"],
-                row["note"].strip("."),
-                deltas if scored else "",
-                log_odds if scored else "",
-            )
-
-    return tracks, alleles()
 
 
 # Tables
@@ -462,25 +426,23 @@ def random_tables(
     variants, if none has) are compared with their own random variants: AUROC ranks both by absolute change.
     """
     both = pd.concat([variants, random], ignore_index=True)
-    given = np.arange(len(both)) < len(variants)
+    real = np.arange(len(both)) < len(variants)
     has, blocks = has_effect(both, no_effect), _blocks(both)
     sizes = both["delta"].abs().to_numpy(np.float64)
     each = variants.assign(random=0, p_value=1.0)
-    for track, null in random.groupby("track"):
-        null_sizes = np.sort(null["delta"].abs().to_numpy())
-        rows = (variants["track"] == track).to_numpy()
-        own = variants.loc[rows, "delta"].abs().to_numpy()
-        above = len(null) - np.searchsorted(null_sizes, own)
-        each.loc[rows, "random"] = len(null)
-        each.loc[rows, "p_value"] = (1 + above) / (1 + len(null))
-    p_values = each["p_value"].to_numpy()
+    for track in variants["track"].unique():
+        own = variants["track"] == track
+        null = np.sort(sizes[~real & (both["track"] == track).to_numpy()])
+        above = len(null) - np.searchsorted(null, variants.loc[own, "delta"].abs())
+        each.loc[own, "random"] = len(null)
+        each.loc[own, "p_value"] = (1 + above) / (1 + len(null))
     table = []
     for name, _, members in _subsets(both, has, held_out):
         rows = members & has if (members & has).any() else members
-        chosen = p_values[rows[given]]
-        median = float(np.median(chosen)) if len(chosen) else math.nan
-        areas = auroc(given[rows], sizes[rows], blocks[rows])
-        table.append((name, len(chosen), int((rows & ~given).sum()), *areas, median))
+        p_values = each["p_value"][rows[real]]
+        areas = auroc(real[rows], sizes[rows], blocks[rows])
+        counts = len(p_values), int((rows & ~real).sum())
+        table.append((name, *counts, *areas, p_values.median()))
     return pd.DataFrame(table, columns=RANDOM.names), each[P_VALUES.names]
 
 
@@ -554,66 +516,46 @@ def variant_figure(variants: pd.DataFrame, path: Path, no_effect: str = "none") 
     names = variants["effect"]
     if variants["category"].any():
         names = variants["category"].replace("", "(none)")
-    table = pd.DataFrame(
-        {
-            "name": names,
-            "with_effect": has_effect(variants, no_effect),
-            "delta": variants["delta"].abs(),
-            "log_odds": variants["log_odds"].abs(),
-        }
-    )
-    groups = table.groupby("name").agg({"with_effect": "mean", "delta": "median"})
-    groups = groups.sort_values(["with_effect", "delta"], kind="stable")
+    sizes = variants[["delta", "log_odds"]].abs()
+    table = sizes.assign(has=has_effect(variants, no_effect)).groupby(names)
+    groups = table.agg(has=("has", "mean"), size=("delta", "median"), n=("has", "size"))
+    groups = groups.sort_values(["has", "size"], kind="stable")
+    colors = {0.0: ORANGE, 1.0: BLUE}
     with panels(1, 2, 4.6, 1.3 + 0.48 * len(groups), sharey=True) as (figure, axes):
-        for axis, column, label in (
-            (axes[0], "delta", "|change of probability|"),
-            (axes[1], "log_odds", "|change of log-odds|"),
-        ):
-            for row, (name, fraction) in enumerate(groups["with_effect"].items()):
-                sizes = np.sort(table.loc[table["name"] == name, column].to_numpy())
-                color = {0.0: ORANGE, 1.0: BLUE}.get(fraction, GRAY)
-                _draw(axis, row, sizes, color)
-            axis.set_xlabel(label)
+        for axis, column in zip(axes, sizes, strict=True):
+            for row, (name, fraction) in enumerate(groups["has"].items()):
+                values = sizes[column][names == name]
+                color = colors.get(float(fraction), GRAY)
+                _draw_distribution(axis, row, values.to_numpy(np.float64), color)
+            axis.set_xlabel(f"|change of {LABELS[str(column)]}|")
             axis.set_xlim(left=0)
             axis.grid(visible=False, axis="y")
             axis.tick_params(axis="y", length=0)
-        counts = table["name"].value_counts()
-        labels = [f"{name} ({counts[name]:,})" for name in groups.index]
+        labels = [f"{name} ({count:,})" for name, count in groups["n"].items()]
         axes[0].set_yticks(range(len(groups)), labels)
         axes[0].set_title("Size of the predicted effect on the variant's track")
         for color, text in ((BLUE, "with a known effect"), (ORANGE, "without")):
             axes[1].plot([], [], "o", color=color, markeredgewidth=0, label=text)
-        axes[1].legend(
-            loc="lower right", bbox_to_anchor=(1, 1), ncols=2, handletextpad=0.2
-        )
+        corner: Any = {"loc": "lower right", "bbox_to_anchor": (1, 1)}
+        axes[1].legend(ncols=2, handletextpad=0.2, **corner)
         save_figure(figure, path)
 
 
-def _draw(axis: Axes, row: int, sizes: Floats, color: str) -> None:
-    shown = sizes
-    if len(sizes) > MOST_POINTS:  # quantiles have the same distribution
-        shown = np.quantile(sizes, (np.arange(MOST_POINTS) + 0.5) / MOST_POINTS)
-    heights = row + 0.56 * ((np.arange(len(shown)) * GOLDEN_RATIO) % 1 - 0.5)
-    axis.plot(
-        shown,
-        heights,
-        "o",
-        color=color,
-        alpha=0.4,
-        markersize=3.2,
-        markeredgewidth=0,
-        zorder=2,
-    )
-    low, first, median, third, high = np.quantile(sizes, (0.05, 0.25, 0.5, 0.75, 0.95))
-    axis.plot([low, high], [row, row], color=INK, linewidth=1, zorder=3)
-    axis.plot(
-        [first, third],
-        [row, row],
-        color=INK,
-        linewidth=4.5,
-        solid_capstyle="butt",
-        zorder=3,
-    )
-    axis.plot(
-        [median], [row], "o", color="white", markeredgecolor=INK, markersize=6, zorder=4
+def _draw_distribution(axis: Axes, row: int, sizes: Floats, color: str) -> None:
+    points = np.sort(sizes)
+    if len(points) > MOST_POINTS:  # quantiles have the same distribution
+        points = np.quantile(sizes, (np.arange(MOST_POINTS) + 0.5) / MOST_POINTS)
+    heights = row + 0.56 * ((np.arange(len(points)) * GOLDEN_RATIO) % 1 - 0.5)
+    look: Any = {"color": color, "alpha": 0.4, "markersize": 3.2}
+    axis.plot(points, heights, "o", markeredgewidth=0, zorder=2, **look)
+    axis.boxplot(
+        sizes,
+        positions=[row],
+        orientation="horizontal",
+        whis=(5, 95),
+        showfliers=False,
+        showcaps=False,
+        widths=0.3,
+        manage_ticks=False,
+        medianprops={"color": INK, "linewidth": 3},
     )

@@ -23,19 +23,14 @@ from sklearn.metrics import (
 from bigbird_dna.metrics.auroc import (
     UNDEFINED,
     Z95,
-    Steps,
     ascending,
     auroc,
     auroc_difference,
     auroc_note,
-    average_precision,
     discoveries,
+    rank_rows,
 )
-from bigbird_dna.metrics.resampling import (
-    WeightedRows,
-    binary_metrics,
-    weighted_metrics,
-)
+from bigbird_dna.metrics.labels import binary_metrics, class_measure
 from bigbird_dna.reporting.predictors import precision_recall, thin_curve
 from tests.golden.messages import fails, message
 
@@ -140,9 +135,7 @@ def test_areas_are_those_of_scikit_learn(m, n, digits, dtype):
     assert auroc(labels, scores).value == pytest.approx(
         roc_auc_score(labels, scores), abs=1e-12
     )
-    steps = Steps.of_rows(labels, scores)
-    precision = float(average_precision(steps.true, steps.false))
-    assert precision == pytest.approx(
+    assert rank_rows(labels, scores).average_precision == pytest.approx(
         average_precision_score(labels, scores), abs=1e-12
     )
 
@@ -387,7 +380,7 @@ def test_bad_rows(labels, scores, groups):
 def test_short_curves_are_whole(rows):
     """Scikit-learn's corners lie on the ROC curve, and hold those of the other; areas are the same."""
     labels, scores, _ = columns(rows)
-    curve = thin_curve(Steps.of_rows(labels, scores), 100)
+    curve = thin_curve(rank_rows(labels, scores), 100)
     x, y = curve.T / curve[-1][:, None]
     false, true, _ = roc_curve(labels, scores, drop_intermediate=False)
     np.testing.assert_allclose(np.interp(false + true, x + y, y), true, atol=1e-12)
@@ -407,9 +400,8 @@ def test_short_curves_are_whole(rows):
 def test_thinned_curve_stays_close(m, n, digits):
     y = np.repeat([1, 0], [m, n])
     x = np.round(np.random.default_rng(5).normal(size=m + n) + 1.5 * y, digits)
-    steps = Steps.of_rows(y, x)
     points = 50
-    curve = thin_curve(steps, points)
+    curve = thin_curve(rank_rows(y, x), points)
     assert len(curve) <= 6 * points
     assert curve[0].tolist() == [0, 0] and curve[-1].tolist() == [n, m]
     assert (np.diff(curve, axis=0) >= 0).all()
@@ -456,9 +448,8 @@ def test_metrics_are_those_of_scikit_learn_and_under_weights_of_repeated_rows(
     assert (found.n, found.positives) == (len(rows), labels.sum())
     assert found.auroc == pytest.approx(roc_auc_score(labels, scores))
     assert (found.auprc, found.f1, found.mcc) == pytest.approx(expected(labels, scores))
-    counted = WeightedRows.of(labels, scores, Steps.of_rows(labels, scores))
     some = np.stack([weights, 0 * weights, 1 - labels]).astype(float)
-    found = weighted_metrics(counted, scores >= 0.5, some)
+    _, *found, _ = class_measure(labels, scores, scores >= 0.5)(some)
     repeated = expected(np.repeat(labels, weights), np.repeat(scores, weights))
     assert [row[0] for row in found] == pytest.approx(repeated)
     assert np.isnan([row[1:] for row in found]).all()

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,11 +10,13 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.metrics.joint import JointEstimates, joint_aurocs, joint_correlations
+from bigbird_dna.metrics.joint import JointEstimates, joint_estimates
 from bigbird_dna.metrics.labels import regression_estimates
 
 Floats = NDArray[np.float64]
 Rows = tuple[Floats, Floats, NDArray[np.int64]]
+joint_aurocs = partial(joint_estimates, spearman=False)
+joint_correlations = partial(joint_estimates, spearman=True)
 OF_KIND: dict[str, Callable[..., JointEstimates]] = {
     "auroc": joint_aurocs,
     "spearman": joint_correlations,

@@ -245,20 +245,6 @@ def test_one_block_has_no_interval():
         assert value.value and math.isnan(value.low) and math.isnan(value.high)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (({"a": [1.0]}, [1], [0], "model"), "model"),
-        (({"a": [1.0, 2.0]}, [1], [0], "a"), "(2,)"),
-        (({"a": [math.nan]}, [1], [0], "a"), "a has"),
-        (({"a": []}, [], [], "a"), ""),
-    ],
-)
-def test_bits_that_make_no_rate(arguments, named):
-    with fails(ValueError, named):
-        bits_per_base(*arguments)
-
-
 # test_reliability
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bigbird_dna.data.predictions import (
     BITS_COLUMNS,
@@ -43,14 +41,6 @@ from tests.golden.messages import fails, message
 from tests.toys import written
 
 
-@given(st.lists(st.floats(-5, 5), min_size=1, max_size=30), st.integers(1, 9))
-def test_running_mean_agrees_with_slices(values, width):
-    found = training.running_mean(np.array(values), width)
-    for i, value in enumerate(found):
-        around = values[max(i - width // 2, 0) : i + (width + 1) // 2]
-        assert value == pytest.approx(np.mean(around), abs=1e-9)
-
-
 def test_condensing_keeps_peaks_and_gaps():
     scores = np.zeros(40_000)
     scores[12_345] = 0.9
@@ -59,18 +49,6 @@ def test_condensing_keeps_peaks_and_gaps():
     assert len(x) == score_track.LARGEST_TRACK
     assert 12_345 in x and np.nanmax(y) == 0.9
     assert np.isnan(y[(x > 20_100) & (x < 29_900)]).all() and np.isnan(y).mean() < 0.26
-
-
-@given(st.lists(st.floats(0, 1), max_size=12).map(sorted), st.floats(0.001, 0.2))
-def test_labels_are_apart_and_near(places, gap):
-    places = np.array(places)
-    found = training.apart(places, gap)
-    assert found.shape == places.shape
-    assert (np.diff(found) >= gap * (1 - 1e-6)).all()
-    if len(places) and (np.diff(places) > gap * (1 + 1e-9)).all():
-        np.testing.assert_array_equal(found, places)
-    if len(places):  # as a whole they are moved nowhere
-        assert found.mean() == pytest.approx(places.mean())
 
 
 def comparison(name: str = "genomic", *, one_class: bool = False) -> AlignedPredictions:

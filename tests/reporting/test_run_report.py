@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from bigbird_dna.data.predictions import AUROC_SHIFTED, MEDIAN_SHIFTED, SHIFTS
 from bigbird_dna.disk.tables import read_table, write_tsv
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting import summary
-from bigbird_dna.reporting.pages import shown_table
+from bigbird_dna.reporting.pages import read_page_table
 from bigbird_dna.reporting.run_page import clock, conclusion, run_page
 from bigbird_dna.reporting.summary import (
     CHANCE,
@@ -228,7 +229,7 @@ def test_intervals_stand_beside_their_figures(tmp_path: Path) -> None:
         "set\tn\tauroc\tauroc_low\tauroc_high\tempty\tdelta_low\n"
         "a\t1244\t0.98765432\t0.97\t0.99\t\t1e-09\nb\t7\t\t\t\t\t-0.5\n"
     )
-    table = shown_table(path)
+    table = read_page_table(path)
     assert table.headings == ["set", "n", "auroc", "delta low"]
     assert table.numeric == [False, True, True, True]
     assert table.rows == [
@@ -274,7 +275,7 @@ def test_the_longest_steps_come_first(paths: RunPaths) -> None:
     text = (paths.results / "page.html").read_text()
     assert re.findall(r'<th scope="row">(long|short)</th>', text) == ["long", "short"]
     assert "1:02:06 in total" in text and ">1,234</td>" in text
-    assert clock(None) == ""
+    assert clock(math.nan) == ""
     put(paths.benchmark("bad"), "a\n1\n")
     with fails(DataError, "bad.tsv"):
         page_of(paths)

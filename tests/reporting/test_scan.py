@@ -20,10 +20,10 @@ from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.sequence import Locus, Strand, tss_position, window_around
 from bigbird_dna.reporting.scan import (
     BEST_F1,
-    _weighted_average_precision,
     average_precisions,
     read_scan,
     scan_report,
+    weighted_average_precision,
 )
 from bigbird_dna.reporting.summary import scan_rows
 from tests.cli.command import invoke
@@ -253,7 +253,7 @@ def test_intervals_of_average_precision_are_those_of_resampled_blocks(
     weights = np.random.default_rng(1).integers(0, 3, (4, len(ids)))
     weights[0] = 1
     for one in found.values():
-        sampled = _weighted_average_precision(one, ids, weights.astype(float))
+        sampled = weighted_average_precision(one, ids, weights.astype(float))
         assert sampled[0] == pytest.approx(one.curve.average_precision)
         for row, value in zip(weights, sampled, strict=True):
             times = dict(zip(ids.tolist(), row.tolist(), strict=True))

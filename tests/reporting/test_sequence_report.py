@@ -17,14 +17,14 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.auroc import auroc_difference
 from bigbird_dna.metrics.labels import (
     CLASS_METRICS,
+    binary_metrics,
     class_estimates,
     class_measure,
     multiclass_measure,
     regression_estimates,
     regression_measure,
-    resampled,
+    resample,
 )
-from bigbird_dna.metrics.resampling import binary_metrics
 from bigbird_dna.reporting.sequence_metrics import MACRO, SCHEMAS
 from bigbird_dna.reporting.sequences import sequence_report
 from tests.html_pages import HtmlPage, check_layout, needs_browser
@@ -182,11 +182,11 @@ def test_metrics_of_numbers_are_those_of_repeated_rows(seed: int, tied: bool) ->
 
 def test_resamples_draw_whole_groups_and_the_same_for_all() -> None:
     groups = np.array([7, 7, 3, 9, 3])
-    found = resampled([lambda w: w.T, lambda w: 2 * w.T], groups, 50)
+    found = resample([lambda w: w.T, lambda w: 2 * w.T], groups, 50)
     assert (found[0][:, 0] == 1).all() and (found[1] == 2 * found[0]).all()
     assert (found[0][0] == found[0][1]).all() and (found[0][2] == found[0][4]).all()
     assert (found[0][[0, 2, 3], 1:].sum(axis=0) == 3).all()
-    assert resampled([lambda w: w.T], np.zeros(5, int), 50)[0].shape == (5, 1)
+    assert resample([lambda w: w.T], np.zeros(5, int), 50)[0].shape == (5, 1)
 
 
 def test_of_one_output_metrics_and_intervals_are_those_of_promoters() -> None:

@@ -15,7 +15,8 @@ from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.sources import annotation_file, locate
-from bigbird_dna.metrics.resampling import BLOCK_BASES, THRESHOLD
+from bigbird_dna.metrics.labels import THRESHOLD
+from bigbird_dna.metrics.resampling import BLOCK_BASES
 from bigbird_dna.papers.experiments.arms import (
     Arm,
     Keys,
