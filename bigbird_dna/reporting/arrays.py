@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.console import log
-from bigbird_dna.disk.arrays import check_cells, hdf5_arrays, open_npz, read_frame
+from bigbird_dna.disk.arrays import check_cells, open_npz, read_frame
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.compression import open_bytes, read_lines
 from bigbird_dna.errors import DataError, error_text, one_of
@@ -120,7 +120,11 @@ def open_array(source: Any, kind: str) -> TrackArray:
         if lower.endswith((".h5", ".hdf5")):
             import h5py
 
-            arrays = dict(hdf5_arrays(h5py.File(path, "r")))
+            stored = h5py.File(path, "r")
+            names: list[str] = []
+            stored.visit(names.append)
+            items = {each: stored[each] for each in names}
+            arrays = {k: v for k, v in items.items() if isinstance(v, h5py.Dataset)}
             return _named_array(path, name.strip("/"), kind, arrays)
         if lower.endswith(".parquet"):
             frame = read_frame(path)

@@ -216,12 +216,12 @@ def held_out_figure(run: TrainingCurves, table: pd.DataFrame, path: Path) -> Non
             axis.set_xlabel(label)
             axis.set_xlim(left=0)
             axis.grid(visible=False)
-        for (name, level), color in zip(baselines, cycle(SERIES[1:]), strict=False):
+        looks = [(color, style) for style in ("--", ":") for color in SERIES[1:]]
+        for (name, level), (color, style) in zip(baselines, cycle(looks), strict=False):
             for axis in axes:
                 text = f"{name}  {level:.3f}"
-                axis.axhline(
-                    level, color=color, linewidth=1, linestyle="--", label=text
-                )
+                line: Any = {"color": color, "linestyle": style, "linewidth": 1.2}
+                axis.axhline(level, label=text, **line)
         axes[0].set_ylabel(_LABEL)
         handles = axes[0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower center", ncols=2)

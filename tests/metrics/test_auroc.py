@@ -40,7 +40,7 @@ ROWS = st.lists(
     min_size=2,
     max_size=40,
 ).filter(lambda rows: 1 <= sum(label for label, _, _ in rows) <= len(rows) - 1)
-PROPERTY = settings(max_examples=300, deadline=None)
+PROPERTY = settings(max_examples=100, deadline=None)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -429,7 +429,7 @@ def simulated(rng, n):
     return labels, 1 / (1 + np.exp(0.5 - rng.normal(size=2 * n) - labels))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(ROWS, st.randoms(use_true_random=False))
 def test_metrics_are_those_of_scikit_learn_and_under_weights_of_repeated_rows(
     rows, random
@@ -460,7 +460,7 @@ def test_bootstrap_agrees_with_a_slow_one():
     labels, scores = simulated(rng, n=100)
     found = binary_metrics(labels, scores)
     slow = []
-    for _ in range(400):
+    for _ in range(150):
         rows = rng.integers(len(labels), size=len(labels))
         y, p = labels[rows], scores[rows]
         slow.append(
@@ -472,10 +472,10 @@ def test_bootstrap_agrees_with_a_slow_one():
         )
     lows, highs = np.percentile(slow, [2.5, 97.5], axis=0)
     np.testing.assert_allclose(
-        (found.auprc_low, found.f1_low, found.mcc_low), lows, atol=0.025
+        (found.auprc_low, found.f1_low, found.mcc_low), lows, atol=0.035
     )
     np.testing.assert_allclose(
-        (found.auprc_high, found.f1_high, found.mcc_high), highs, atol=0.025
+        (found.auprc_high, found.f1_high, found.mcc_high), highs, atol=0.035
     )
 
 

@@ -75,6 +75,7 @@ def test_realized_precision_is_counted_and_expected(home: Path, tmp_path: Path) 
         assert (many["precision"] < many["expected_precision_high"] + margin).all()
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_what_cannot_be_checked_is_refused(
     home: Path, run: Run, tmp_path: Path
 ) -> None:

@@ -217,6 +217,7 @@ def brute_force(path: Path) -> pd.DataFrame:
     return pd.concat(kept)
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_controls_are_one_row_of_mean_and_range(
     files: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -270,6 +271,7 @@ def test_controls_are_one_row_of_mean_and_range(
     ).read_text().count("shuffled labels")
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_rows_are_those_of_both_strata_and_all_predictors(
     files: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -322,6 +324,7 @@ def test_rows_are_those_of_both_strata_and_all_predictors(
             )
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_where_coding_is_not_known_or_nowhere_small(
     files: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -495,6 +498,7 @@ def test_promoters_are_evaluated_before_and_after(model: Path, tmp_path: Path) -
     assert calibration_of(tmp_path / "before").index.tolist() == ["raw"]
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_extra_negatives_are_evaluated_and_change_no_other_metric(
     model: Path, tmp_path: Path
 ) -> None:

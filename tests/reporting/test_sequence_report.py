@@ -262,6 +262,7 @@ def test_files_of_each_kind(kind: str, tmp_path: Path) -> None:
     assert all(name in page.text for name in ("<i>x</i>.csv", *OUTPUTS[kind], *NOISE))
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_means_over_outputs_are_those_of_scikit_learn(tmp_path: Path) -> None:
     for kind in ("multiclass", "multilabel"):
         frame = simulated(kind, ODD, **{"model": 0.7, "k-mer": 1.5})
@@ -291,6 +292,7 @@ def test_means_over_outputs_are_those_of_scikit_learn(tmp_path: Path) -> None:
             assert [*counts.index] == [*counts.columns] == ODD
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_undefined_outputs_have_a_note_and_do_not_count(tmp_path: Path) -> None:
     frame = simulated("multilabel", ["x", "y", "z"], **NOISE).assign(
         **{"label/y": np.float32(0)}
@@ -328,6 +330,7 @@ def test_undefined_outputs_have_a_note_and_do_not_count(tmp_path: Path) -> None:
         assert table.filter(regex="_low|_high").isna().all(axis=None) and len(page.text)
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_several_controls_are_one_row_with_their_range(tmp_path: Path) -> None:
     noise = {"model": 0.5, "control": 1.0, "control-2": 1.0, "control-3": 1.0}
     frame = simulated("binary", ["x"], **noise)
@@ -339,6 +342,7 @@ def test_several_controls_are_one_row_with_their_range(tmp_path: Path) -> None:
     assert [*found] == pytest.approx([np.mean(areas), min(areas), max(areas)])
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_of_many_outputs_only_auroc_has_intervals_for_each(tmp_path: Path) -> None:
     names = [f"t{t}" for t in range(21)]
     table, _ = reported(
@@ -366,6 +370,7 @@ def test_of_many_outputs_only_auroc_has_intervals_for_each(tmp_path: Path) -> No
         ({"model": 1.0, "k-mer": 1.0, "position": 4.0}, "measurably"),
     ],
 )
+@pytest.mark.usefixtures("no_figures")
 def test_the_conclusion_is_about_the_strongest_baseline(
     kind: str, noise: dict[str, float], word: str, tmp_path: Path
 ) -> None:
@@ -379,6 +384,7 @@ def test_the_conclusion_is_about_the_strongest_baseline(
     assert f"{row[f'{metric}_difference']:.3f}".replace("-", "−") in text
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_a_control_that_predicts_labels_is_a_warning(tmp_path: Path) -> None:
     kind = "regression"
     leaked = simulated(kind, ["x"], model=0.1)

@@ -379,6 +379,7 @@ def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in out.iterdir()} == before
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_other_names_and_one_track_for_all(
     run: Run, scored: Path, tmp_path: Path
 ) -> None:
@@ -463,6 +464,7 @@ def genuine(
     return truth, *outputs
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_what_score_variants_writes(
     run: Run, genuine: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
@@ -497,6 +499,7 @@ def test_what_score_variants_writes(
     )
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_random_variants(
     run: Run, genuine: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
@@ -562,6 +565,7 @@ def test_random_variants(
     )
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_the_truth_of_other_variants(
     run: Run, genuine: tuple[Path, Path, Path], scored: Path, tmp_path: Path
 ) -> None:
@@ -605,6 +609,7 @@ def test_the_truth_of_other_variants(
         ("##fileformat=VCFv4.2", "junk"),
     ],
 )
+@pytest.mark.usefixtures("no_figures")
 def test_files_that_will_not_do(
     run: Run, scored: Path, tmp_path: Path, old: str, new: str
 ) -> None:
@@ -614,6 +619,7 @@ def test_files_that_will_not_do(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_what_can_not_be_asked_for(run: Run, scored: Path, tmp_path: Path) -> None:
     refused(run("evaluate variants", scored, "-o", scored), 2)
     missing = tmp_path / "none.vcf"
