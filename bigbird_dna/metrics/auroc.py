@@ -84,7 +84,9 @@ class Spread(NamedTuple):
     error: float  # standard error; NaN if undefined
     units: int  # number of rows, or of blocks, of the rarer class
     freedom: float  # degrees of freedom of Student's t; inf: normal distribution
-    deviations: Floats  # of blocks (G,), whose squares add up to the variance
+    deviations: (
+        Floats  # of blocks (G,), whose squares add up to the variance; of rows empty
+    )
 
 
 class Ranking(NamedTuple):
@@ -221,32 +223,30 @@ def spread_of(positives: Counts, negatives: Counts, ids: ClassIds | None) -> Spr
     have the variation of the difference of both AUROCs.
     """
     m, n = len(positives), len(negatives)
-    undefined = Spread(math.nan, 0, math.inf, np.zeros(0))
-    deviations: Any
+    no_deviations: Floats = np.zeros(0)
     if ids is None:
-        units, freedom = min(m, n), math.inf
+        units = min(m, n)
         if units < FEWEST_UNITS:
-            return undefined._replace(units=units)
-        of_positives = (positives - positives.mean()) * math.sqrt(m / (m - 1))
-        of_negatives = (negatives - negatives.mean()) * math.sqrt(n / (n - 1))
-        deviations = np.concatenate([of_positives, of_negatives])
-    else:
-        length = 1 + max(int(ids[0].max()), int(ids[1].max()))
-        sizes = np.stack([np.bincount(of, minlength=length) for of in ids])
-        units = int((sizes > 0).sum(axis=1).min())
-        if units < FEWEST_UNITS:
-            return undefined._replace(units=units)
-        effective = float(np.min(sizes.sum(axis=1) ** 2 / (sizes**2).sum(axis=1)))
-        effective = max(effective, float(FEWEST_UNITS))
-        freedom = effective - 1
-        deviations = np.bincount(ids[0], positives, length)
-        deviations -= sizes[0] * positives.mean()
-        deviations -= np.bincount(ids[1], negatives, length)
-        deviations += sizes[1] * negatives.mean()
-        deviations *= math.sqrt(effective / freedom)
-    deviations /= 2 * m * n
+            return Spread(math.nan, units, math.inf, no_deviations)
+        variance = positives.var(ddof=1) / m / n**2 + negatives.var(ddof=1) / n / m**2
+        error = math.sqrt(variance) / 2
+        error = error if error > ROUNDING else 0.0
+        return Spread(error, units, math.inf, no_deviations)
+    length = 1 + max(int(ids[0].max()), int(ids[1].max()))
+    sizes = np.stack([np.bincount(of, minlength=length) for of in ids])
+    units = int((sizes > 0).sum(axis=1).min())
+    if units < FEWEST_UNITS:
+        return Spread(math.nan, units, math.inf, no_deviations)
+    effective = float(np.min(sizes.sum(axis=1) ** 2 / (sizes**2).sum(axis=1)))
+    effective = max(effective, float(FEWEST_UNITS))
+    deviations: Any = np.bincount(ids[0], positives, length)
+    deviations -= sizes[0] * positives.mean()
+    deviations -= np.bincount(ids[1], negatives, length)
+    deviations += sizes[1] * negatives.mean()
+    deviations *= math.sqrt(effective / (effective - 1)) / (2 * m * n)
     error = math.sqrt(float(deviations @ deviations))
-    return Spread(error if error > ROUNDING else 0.0, units, freedom, deviations)
+    error = error if error > ROUNDING else 0.0
+    return Spread(error, units, effective - 1, deviations)
 
 
 def auroc_difference(

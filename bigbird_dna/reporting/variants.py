@@ -552,10 +552,6 @@ def _draw_distribution(axis: Axes, row: int, sizes: Floats, color: str) -> None:
         sizes,
         positions=[row],
         orientation="horizontal",
-        whis=(5, 95),
-        showfliers=False,
-        showcaps=False,
         widths=0.3,
         manage_ticks=False,
-        medianprops={"color": INK, "linewidth": 3},
     )
