@@ -24,7 +24,7 @@ from bigbird_dna.disk.tables import Schema, open_lines, write_table
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.metrics.auroc import Floats, auroc, auroc_difference
 from bigbird_dna.metrics.resampling import sequence_blocks
-from bigbird_dna.reporting.result import BLUE, GRAY, INK, ORANGE, panels, save_figure
+from bigbird_dna.reporting.result import BLUE, GRAY, ORANGE, panels, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
