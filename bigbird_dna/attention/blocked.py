@@ -72,7 +72,7 @@ class BlockLayout(NamedTuple):
 
     extra: int  # extra global tokens
     gap: int  # padding tokens after them
-    whole: int  # N, tokens of the layout
+    padded: int  # N, tokens of the layout
 
     def spread(self, x: Tensor) -> Tensor:
         """(B, H, L, K) → (B, H, N, K), zero at padding; no copy if nothing changes."""
@@ -84,8 +84,8 @@ class BlockLayout(NamedTuple):
                 ],
                 2,
             )
-        missing = self.whole - x.shape[2]
-        return pad(x, (0, 0, 0, missing)) if missing > 0 else x[:, :, : self.whole]
+        missing = self.padded - x.shape[2]
+        return pad(x, (0, 0, 0, missing)) if missing > 0 else x[:, :, : self.padded]
 
     def collect(self, x: Tensor, tokens: int) -> Tensor:
         """Inverse of `spread`: (B, H, N, K) → (B, H, L, K), zero at positions that `spread` dropped."""
@@ -96,27 +96,27 @@ class BlockLayout(NamedTuple):
 
     def labels(self, relative: RelativeKeys, queries: Tensor, keys: Tensor) -> Tensor:
         """`label_ids` of layout positions; those of padding are arbitrary."""
-        places = torch.arange(self.whole, device=relative.table.device)
-        places[self.extra + self.gap :] -= self.gap
+        positions = torch.arange(self.padded, device=relative.table.device)
+        positions[self.extra + self.gap :] -= self.gap
         owners = relative.owners
         if owners is not None:
-            short = max(self.whole - self.gap - owners.shape[1], 0)
+            short = max(self.padded - self.gap - owners.shape[1], 0)
             owners = pad(owners, (0, short), value=-1)
         return label_ids(
-            places[queries], places[keys], relative.radius, self.extra, owners
+            positions[queries], positions[keys], relative.radius, self.extra, owners
         )
 
     def padding_bias(self, lengths: tuple[int, ...], like: Tensor) -> Tensor | None:
         """(B, N) bias: 0 at true positions, very negative at padding; None if nothing is padded. It is finite
         because a fused kernel that meets padded keys first would compute exp(-inf + inf) = NaN."""
-        if not self.gap and all(length == self.whole for length in lengths):
+        if not self.gap and all(length == self.padded for length in lengths):
             return None
-        places = torch.arange(self.whole, device=like.device)
+        positions = torch.arange(self.padded, device=like.device)
         ends = numbers_on(like.device, lengths)[:, None] + self.gap
-        padded = (places >= ends) | (
-            (places >= self.extra) & (places < self.extra + self.gap)
+        padded = (positions >= ends) | (
+            (positions >= self.extra) & (positions < self.extra + self.gap)
         )
-        bias = like.new_zeros(len(lengths), self.whole)
+        bias = like.new_zeros(len(lengths), self.padded)
         return bias.masked_fill(padded, torch.finfo(like.dtype).min / 2)
 
 
@@ -304,12 +304,12 @@ def relative_attention(
 
     outs: list[Tensor] = []
     for head in range(call.q.shape[1]):
-        one = slice(head, head + 1)
+        here = slice(head, head + 1)
         q, k, v, table = (
-            call.q[:, one],
-            call.k[:, one],
-            call.v[:, one],
-            relative.table[one],
+            call.q[:, here],
+            call.k[:, here],
+            call.v[:, here],
+            relative.table[here],
         )
         if torch.is_grad_enabled() and not call.transformed:
             out = checkpoint(attend, head, q, k, v, table, use_reentrant=False)

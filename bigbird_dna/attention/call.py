@@ -89,8 +89,10 @@ def token_owners(lengths: Tensor | None, batch: int, tokens: int, extra: int) ->
     """Owners of tokens, (B, extra + L): each sequence is divided evenly and in order among `extra` global
     tokens; -1 for extra global tokens and padding."""
     ends = torch.full((batch,), tokens, device="cpu") if lengths is None else lengths
-    places = torch.arange(tokens, device="cpu").expand(batch, -1)
-    owners = (places * extra // ends[:, None]).masked_fill(places >= ends[:, None], -1)
+    positions = torch.arange(tokens, device="cpu").expand(batch, -1)
+    owners = (positions * extra // ends[:, None]).masked_fill(
+        positions >= ends[:, None], -1
+    )
     return pad(owners, (extra, 0), value=-1)
 
 
@@ -321,10 +323,10 @@ def dense_attention(call: Call) -> Tensor:
         )
         scores = query @ key.transpose(1, 2)  # (H, L, L)
         if relative is not None:
-            places = torch.arange(length, device=q.device)
+            positions = torch.arange(length, device=q.device)
             owners = None if relative.owners is None else relative.owners[row : row + 1]
             labels = label_ids(
-                places, places, relative.radius, pattern.num_global_tokens, owners
+                positions, positions, relative.radius, pattern.num_global_tokens, owners
             )
             scores = (
                 scores

@@ -207,27 +207,21 @@ _trying = threading.Lock()
 
 
 def find_recipe(kind: Kind, tokens: int) -> Recipe | str:
-    """Result of `_first_good`, computed once per kind with the length of the first call."""
-    found = FOUND_RECIPES.get(kind)
-    if found is None:
-        with _trying:
-            found = FOUND_RECIPES.get(kind) or FOUND_RECIPES.setdefault(
-                kind, _first_good(kind, tokens)
-            )
-    return found
-
-
-def _first_good(kind: Kind, tokens: int) -> Recipe | str:
-    """The first recipe that passes its tests, or the reason why the first recipe fails."""
-    reasons = []
-    for recipe in possible_recipes(
-        kind.pattern, kind.device.type, kind.gradients, kind.parts
-    ):
-        reason = find_failure(recipe, kind, tokens)
-        if reason is None:
-            return recipe
-        reasons.append(reason)
-    return reasons[0]
+    """The first recipe that passes its tests, or the reason why the first one fails; found once per kind,
+    with the length of the first call."""
+    with _trying:
+        if kind not in FOUND_RECIPES:
+            pattern, device = kind.pattern, kind.device.type
+            reasons = []
+            for recipe in possible_recipes(pattern, device, kind.gradients, kind.parts):
+                reason = find_failure(recipe, kind, tokens)
+                if reason is None:
+                    FOUND_RECIPES[kind] = recipe
+                    break
+                reasons.append(reason)
+            else:
+                FOUND_RECIPES[kind] = reasons[0]
+        return FOUND_RECIPES[kind]
 
 
 def trial_lengths(recipe: Recipe, kind: Kind, tokens: int = 0) -> tuple[int, ...]:

@@ -104,58 +104,44 @@ def make_tiles(call: Call, size: int, gradients: bool) -> Tiles:
     """
     pattern, lengths, tokens = call.pattern, call.lengths, call.q.shape[2]
     blocks = [pattern.graph_blocks(length, tokens) for length in lengths]
-    most, tiles = max(blocks), -(-max(lengths) // size)
+    most, longest = max(blocks), max(lengths)
+    tiles = -(-longest // size)
 
-    def made(blocks: int, shortest: int, longest: int) -> Tiles:
-        hidden = pattern.causal or shortest == max(
-            lengths
-        )  # no true query meets padding
-        whole = tiles if hidden else shortest // size
-        sizes = _Sizes(blocks, most, size, tiles, -(-longest // size), whole)
-        return _kept(
-            _make, pattern, sizes, call.q.shape[1], call.layer, gradients, call.q.device
-        )
+    def make(blocks: int, shortest: int, longest_row: int) -> Tiles:
+        # Where no true query meets padding, all tiles are unmasked.
+        hidden = pattern.causal or shortest == longest
+        unpadded = tiles if hidden else shortest // size
+        sizes = blocks, most, size, tiles, -(-longest_row // size), unpadded
+        heads, device = call.q.shape[1], call.q.device
+        return _kept(_make, pattern, sizes, heads, call.layer, gradients, device)
 
     if len({*blocks}) == 1:
-        return made(most, min(lengths), max(lengths))
-    return _stacked(
-        [made(own, length, length) for own, length in zip(blocks, lengths, strict=True)]
-    )
-
-
-class _Sizes(NamedTuple):
-    """Sizes of the tiles of selected rows of a batch."""
-
-    blocks: int  # of their graph
-    most: int  # largest number of blocks of any row
-    side: int  # tokens per side of a tile
-    tiles: int  # of the longest row of the batch
-    real: int  # tiles that contain a token of these rows
-    whole: int  # tiles without padding in any of these rows
+        return make(most, min(lengths), longest)
+    rows = zip(blocks, lengths, strict=True)
+    return _stacked([make(count, length, length) for count, length in rows])
 
 
 def _stacked(rows: list[Tiles]) -> Tiles:
     """Combine the tiles of rows, all of the same sizes, into those of a batch."""
 
-    def joined(parts: list[Lists | None]) -> Lists | None:
-        given = [part for part in parts if part is not None]
-        return (
-            Lists(*(torch.cat(tensors) for tensors in zip(*given, strict=True)))
-            if given
-            else None
+    def stack(lists: list[Lists | None]) -> Lists | None:
+        present = [of_row for of_row in lists if of_row is not None]
+        if not present:
+            return None
+        return Lists(
+            torch.cat([of_row.counts for of_row in present]),
+            torch.cat([of_row.ids for of_row in present]),
         )
 
-    partial, full = (
-        joined([row.partial for row in rows]),
-        joined([row.full for row in rows]),
-    )
+    partial = stack([row.partial for row in rows])
+    full = stack([row.full for row in rows])
     assert partial is not None and full is not None
     seen = [row.seen for row in rows if row.seen is not None]
     return rows[0]._replace(
         partial=partial,
         full=full,
-        partial_queries=joined([row.partial_queries for row in rows]),
-        full_queries=joined([row.full_queries for row in rows]),
+        partial_queries=stack([row.partial_queries for row in rows]),
+        full_queries=stack([row.full_queries for row in rows]),
         seen=torch.stack(seen) if seen else None,
     )
 
@@ -206,13 +192,18 @@ def aligned(pattern: Pattern, size: int) -> bool:
 
 def _make(
     pattern: Pattern,
-    sizes: _Sizes,
+    sizes: tuple[int, int, int, int, int, int],
     heads: int,
     layer: int,
     gradients: bool,
     device: torch.device,
 ) -> Tiles:
-    blocks, most, size, tiles, real, whole = sizes
+    """The tiles of rows with a graph of `blocks` blocks, in a batch whose largest graph has `most`.
+
+    `sizes` are `blocks`, `most`, tokens per side of a tile, tiles of the longest row of the batch, tiles that
+    contain a token of these rows, and tiles without padding in any of them.
+    """
+    blocks, most, size, tiles, real, unpadded = sizes
     seen = np.ones((heads, blocks + 1, blocks + 1), dtype=bool)
     seen[:, 1:, 1:] = pattern.block_mask(blocks, heads, layer)
     # Tokens past the graph's last block are never read; they can use any place with the same visibility.
@@ -225,8 +216,8 @@ def _make(
         past = np.tri(tiles, k=-1, dtype=bool)
         partial = (partial & past) | ((partial | full) & np.eye(tiles, dtype=bool))
         full = full & past
-    partial[:, :, whole:] |= full[:, :, whole:]
-    full[:, :, whole:] = False
+    partial[:, :, unpadded:] |= full[:, :, unpadded:]
+    full[:, :, unpadded:] = False
     for tiled in (partial, full):
         tiled[:, :, real:] = tiled[:, real:] = False
     rows = columns = None

@@ -262,12 +262,14 @@ def _summaries_up_to_each(chunks: ClusterChunks, count: int) -> tuple[Tensor, Te
         own.cumsum(2), 2, (-1, count)
     )  # tokens of each chunk up to each query
     number, own = (torch.unflatten(x, 2, (-1, count)) for x in (number, own))
-    held = (met - own.long())[:, :, :, :1]  # before the block, (B, H, N, 1, P)
-    earlier = (met == held) & (held > 0) & ~own
+    earlier_count = (met - own.long())[:, :, :, :1]  # before the block, (B, H, N, 1, P)
+    earlier = (met == earlier_count) & (earlier_count > 0) & ~own
     chunk = number.clamp(max=total - 1)[..., None, :].expand(-1, -1, -1, count, -1)
     latest = (met - 1).gather(4, chunk) + chunk * size  # slots, (B, H, N, M, M)
     later = (latest == slot[..., None, :]) & (number[..., None] != number[..., None, :])
-    slots = torch.cat([(every * size + held[:, :, :, 0] - 1).clamp(min=0), slot], 3)
+    slots = torch.cat(
+        [(every * size + earlier_count[:, :, :, 0] - 1).clamp(min=0), slot], 3
+    )
     return slots.clamp(max=total * size - 1), torch.cat([earlier, later], 4)
 
 

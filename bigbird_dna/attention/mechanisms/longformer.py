@@ -55,7 +55,7 @@ def window_attention(
     q, k, v, present = inputs.q, inputs.k, inputs.v, inputs.present
     tokens = q.shape[2]
     reach, dilation = within(tokens, reach, dilation)
-    place = torch.arange(tokens, device=q.device)
+    position = torch.arange(tokens, device=q.device)
     size = max(reach, SMALLEST)
     after = 0 if inputs.causal else reach
     front = slice(0, min(globals_, tokens))
@@ -64,7 +64,7 @@ def window_attention(
     keys, values = (
         _around(x, dilation, size, reach, after) for x in (k, v)
     )  # (B, H, D, N, W, K)
-    near_present = (present & (place >= globals_))[..., None]
+    near_present = (present & (position >= globals_))[..., None]
     seen = _around(near_present, dilation, size, reach, after)[
         ..., 0
     ]  # (B, 1, D, N, W)
@@ -77,7 +77,7 @@ def window_attention(
     if globals_:
         seen_far = present[..., None, front]  # (B, 1, 1, G)
         if inputs.causal:
-            seen_far = seen_far & (place[:, None] >= place[front])
+            seen_far = seen_far & (position[:, None] >= position[front])
         far = _blocks(hide(scores(q, k[:, :, front]), seen_far), dilation, size)
 
     def attend(
@@ -89,9 +89,9 @@ def window_attention(
         near, far = torch.split(weights, [near.shape[-1], far.shape[-1]], -1)
         return torch.cat([near @ values, far], -1)
 
-    some = max(1, TOGETHER // size)
+    blocks_each = max(1, TOGETHER // size)
     groups = zip(
-        *(torch.split(x, some, 3) for x in (blocks, keys, values, seen, far)),
+        *(torch.split(x, blocks_each, 3) for x in (blocks, keys, values, seen, far)),
         strict=True,
     )
     out = torch.cat(
@@ -226,13 +226,13 @@ class Longformer(HeadsLayer):
             score = torch.einsum("bhgd,bld->bhgl", query @ by_head, hidden)
         else:
             score = query @ self._by_head(self.key(hidden)).to(query.dtype).mT
-        place = torch.arange(tokens, device=hidden.device)
+        position = torch.arange(tokens, device=hidden.device)
         ends = [tokens] * len(hidden) if lengths is None else lengths
-        seen = (place < torch.as_tensor(ends, device=place.device)[:, None])[
+        seen = (position < torch.as_tensor(ends, device=position.device)[:, None])[
             :, None, None
         ]  # (B, 1, 1, L)
         if self.shape.causal:
-            seen = seen & (place <= place[:front, None])
+            seen = seen & (position <= position[:front, None])
         return weigh(hide(score, seen))
 
     def matrix(self, q: Tensor, k: Tensor, hidden: Tensor) -> Tensor:

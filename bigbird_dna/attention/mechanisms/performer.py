@@ -44,9 +44,9 @@ class Directions(Redrawn):
         heads, features, width = shape
         groups = -(-features // width)
         square = super().draw((heads, groups, width, width), generator)
-        turned, triangular = torch.linalg.qr(square.double())
-        turned = (
-            turned * triangular.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]
+        orthogonal, triangular = torch.linalg.qr(square.double())
+        orthogonal = (
+            orthogonal * triangular.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]
         )  # uniformly distributed
         lengths = (
             super()
@@ -54,7 +54,9 @@ class Directions(Redrawn):
             .double()
             .norm(dim=-1, keepdim=True)
         )
-        directions: Tensor = (turned.mT * lengths).flatten(1, 2)[:, :features].float()
+        directions: Tensor = (
+            (orthogonal.mT * lengths).flatten(1, 2)[:, :features].float()
+        )
         return directions
 
 
@@ -93,15 +95,15 @@ class Performer(AttentionLayer):
             part: HeadSlice, query: Tensor, key: Tensor, value: Tensor
         ) -> Tensor:
             wide = torch.promote_types(value.dtype, torch.float32)
-            given = (
+            arguments = (
                 query.to(wide),
                 key.to(wide),
                 value.to(wide),
                 directions[part[1]].to(wide),
             )
             if self.shape.causal:
-                return prefix_attention(*given).to(value.dtype)
-            return whole_attention(*given, present[part[0]]).to(value.dtype)
+                return prefix_attention(*arguments).to(value.dtype)
+            return whole_attention(*arguments, present[part[0]]).to(value.dtype)
 
         each = tokens * (4 * directions.shape[1] + 8 * width)
         # Autocast would compute every product in half precision, making exponentials inaccurate or infinite.
@@ -122,11 +124,11 @@ def whole_attention(
 
     Features are computed for `TOGETHER` tokens at a time, and again in the backward pass.
     """
-    parts = [torch.split(x, TOGETHER, 2) for x in (q, k, v, present)]
+    chunks = [torch.split(x, TOGETHER, 2) for x in (q, k, v, present)]
     with torch.no_grad():
         tops = [
             _hidden(exponents(k, directions), seen).amax(2, keepdim=True)
-            for _, k, _, seen in zip(*parts, strict=True)
+            for _, k, _, seen in zip(*chunks, strict=True)
         ]
         largest = torch.stack(tops).amax(0)  # (B, H, 1, F)
 
@@ -143,9 +145,9 @@ def whole_attention(
         return out[..., :-1] / out[..., -1:]
 
     sums = sum(
-        recomputed(of_keys, k, v, seen) for _, k, v, seen in zip(*parts, strict=True)
+        recomputed(of_keys, k, v, seen) for _, k, v, seen in zip(*chunks, strict=True)
     )
-    return torch.cat([recomputed(of_queries, q, sums) for q in parts[0]], 2)
+    return torch.cat([recomputed(of_queries, q, sums) for q in chunks[0]], 2)
 
 
 def _hidden(exponents: Tensor, present: Tensor) -> Tensor:
@@ -156,9 +158,9 @@ def prefix_attention(q: Tensor, k: Tensor, v: Tensor, directions: Tensor) -> Ten
     """Attention to the keys up to each query, else as `whole_attention`. Only padding attends to padding."""
     tokens = v.shape[2]
     a, b = exponents(q, directions), exponents(k, directions)
-    own = b.detach().amax(-1)  # μ (B, H, L)
-    largest = own.cummax(2).values
-    keys = (b - own[..., None]).exp()
+    peaks = b.detach().amax(-1)  # μ (B, H, L)
+    largest = peaks.cummax(2).values
+    keys = (b - peaks[..., None]).exp()
     queries = (a - a.detach().amax(-1, keepdim=True)).exp()
     counted = pad(v, (0, 1), value=1)  # (B, H, L, K + 1), as in `of_keys`
     missing = -tokens % CHUNK
@@ -166,42 +168,44 @@ def prefix_attention(q: Tensor, k: Tensor, v: Tensor, directions: Tensor) -> Ten
         keys, queries, counted = (
             pad(x, (0, 0, 0, missing)) for x in (keys, queries, counted)
         )
-        own, largest = (
+        peaks, largest = (
             torch.cat([x, x[..., -1:].expand(-1, -1, missing)], 2)
-            for x in (own, largest)
+            for x in (peaks, largest)
         )
-    keys, queries, counted, own, largest = (
+    keys, queries, counted, peaks, largest = (
         torch.unflatten(x, 2, (-1, CHUNK))
-        for x in (keys, queries, counted, own, largest)
+        for x in (keys, queries, counted, peaks, largest)
     )
     scale = (
-        (own[..., None, :] - largest[..., None])
+        (peaks[..., None, :] - largest[..., None])
         .masked_fill(~triangle(CHUNK, v), -torch.inf)
         .exp()
     )
     within = ((queries @ keys.mT) * scale) @ counted  # (B, H, N, C, K + 1)
     out = torch.cat(
-        [within[:, :, :1], _before(queries, keys, counted, own, largest, within)], 2
+        [within[:, :, :1], _before(queries, keys, counted, peaks, largest, within)], 2
     )
     out = out.flatten(2, 3)[:, :, :tokens]
     return out[..., :-1] / out[..., -1:].clamp(min=torch.finfo(out.dtype).tiny)
 
 
 def _before(
-    q: Tensor, k: Tensor, v: Tensor, own: Tensor, largest: Tensor, within: Tensor
+    q: Tensor, k: Tensor, v: Tensor, peaks: Tensor, largest: Tensor, within: Tensor
 ) -> Tensor:
     """For all chunks but the first, sums within and over earlier chunks, (B, H, N - 1, C, K + 1)."""
     ends = largest[..., -1]  # (B, H, N)
-    sums = k.mT @ (v * (own - ends[..., None]).exp()[..., None])  # (B, H, N, F, K + 1)
-    parts, total = [], sums[:, :, 0]
+    sums = k.mT @ (
+        v * (peaks - ends[..., None]).exp()[..., None]
+    )  # (B, H, N, F, K + 1)
+    chunks, total = [], sums[:, :, 0]
     for chunk in range(1, q.shape[2]):
         scale = (ends[:, :, chunk - 1, None] - largest[:, :, chunk]).exp()
-        parts.append(within[:, :, chunk] + (q[:, :, chunk] @ total) * scale[..., None])
+        chunks.append(within[:, :, chunk] + (q[:, :, chunk] @ total) * scale[..., None])
         total = (
             total * (ends[:, :, chunk - 1] - ends[:, :, chunk]).exp()[..., None, None]
             + sums[:, :, chunk]
         )
-    return torch.stack(parts, 2) if parts else within[:, :, 1:]
+    return torch.stack(chunks, 2) if chunks else within[:, :, 1:]
 
 
 MECHANISMS = (

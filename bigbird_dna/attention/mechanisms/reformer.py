@@ -52,8 +52,8 @@ def hashed_attention(
     buckets = buckets.masked_fill(~present[:, :, None], 1 << 20)  # sorts padding last
     order = buckets.argsort(dim=3, stable=True)  # (B, H, R, L)
     ranks = torch.arange(tokens, device=q.device).expand_as(order)
-    place = torch.empty_like(order).scatter_(3, order, ranks)
-    chunk = place // size
+    position = torch.empty_like(order).scatter_(3, order, ranks)
+    chunk = position // size
     codes = (buckets * (tokens // size + 3) + chunk).masked_fill(
         ~present[:, :, None], NOWHERE
     )
@@ -61,32 +61,32 @@ def hashed_attention(
     order = pad(order, (0, -tokens % size), value=tokens)
     keys = normalize(q, dim=-1) * math.sqrt(q.shape[-1])
     outs, totals = [], []
-    for number, (own, where) in enumerate(
-        zip(order.unbind(2), place.unbind(2), strict=True)
+    for number, (members, where) in enumerate(
+        zip(order.unbind(2), position.unbind(2), strict=True)
     ):
-        chunks = torch.unflatten(own, 2, (-1, size))  # (B, H, N, M)
+        chunks = torch.unflatten(members, 2, (-1, size))  # (B, H, N, M)
         out, total = recomputed(_one_round, q, keys, v, chunks, codes, number, dropout)
         outs.append(out.gather(2, where[..., None].expand_as(v)))
         totals.append(total.gather(2, where[..., None]))  # (B, H, L, 1)
-    shares = torch.stack(totals).softmax(0).to(v.dtype)
-    return (torch.stack(outs) * shares).sum(0)
+    weights_of_rounds = torch.stack(totals).softmax(0).to(v.dtype)
+    return (torch.stack(outs) * weights_of_rounds).sum(0)
 
 
 def _one_round(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    own: Tensor,
+    members: Tensor,
     codes: Tensor,
     number: int,
     dropout: float,
 ) -> tuple[Tensor, Tensor]:
     """Results (B, H, N M, K) and log-sum-exps (B, H, N M, 1), in the order of chunks; see `_meetings`."""
-    times, here = _meetings(codes, own, number)
-    row_q, row_k, row_v = (_chunked(x, own) for x in (q, k, v))  # (B, H, N, M, K)
+    times, here = _meetings(codes, members, number)
+    row_q, row_k, row_v = (_chunked(x, members) for x in (q, k, v))  # (B, H, N, M, K)
     wide = torch.promote_types(q.dtype, torch.float32)
     score = ((row_q / math.sqrt(q.shape[-1])) @ _with_before(row_k, 0).mT).to(wide)
-    itself = own[..., None] == _with_before(own, -1)[..., None, :]
+    itself = members[..., None] == _with_before(members, -1)[..., None, :]
     score = hide(
         score.masked_fill(itself, ITSELF) - times.clamp(min=1).to(wide).log(), here
     )
@@ -100,7 +100,7 @@ def _one_round(
     return (weights @ _with_before(row_v, 0)).flatten(2, 3), total.flatten(2, 3)
 
 
-def _meetings(codes: Tensor, own: Tensor, number: int) -> tuple[Tensor, Tensor]:
+def _meetings(codes: Tensor, members: Tensor, number: int) -> tuple[Tensor, Tensor]:
     """Number of rounds in which a query meets a key, and whether in this round, (B, H, N, M, 2 M) each.
 
     `codes` (B, H, R, L + 1) are numbers that differ by 0 or 1 if two tokens have the same bucket and the
@@ -110,7 +110,7 @@ def _meetings(codes: Tensor, own: Tensor, number: int) -> tuple[Tensor, Tensor]:
     times: Tensor | None = None
     here: Tensor | None = None
     for other, code in enumerate(codes.unbind(2)):
-        code = code.gather(2, own.flatten(2)).view_as(own)
+        code = code.gather(2, members.flatten(2)).view_as(members)
         met = (code[..., None] - _with_before(code, NOWHERE)[..., None, :]) >> 1 == 0
         times = met.to(torch.uint8) if times is None else times + met
         here = met if other == number else here
@@ -118,11 +118,11 @@ def _meetings(codes: Tensor, own: Tensor, number: int) -> tuple[Tensor, Tensor]:
     return times, here
 
 
-def _chunked(x: Tensor, own: Tensor) -> Tensor:
+def _chunked(x: Tensor, members: Tensor) -> Tensor:
     """Tokens (B, H, L, K) arranged in chunks, (B, H, N, M, K)."""
-    index = own.flatten(2)[..., None].expand(-1, -1, -1, x.shape[3])
+    index = members.flatten(2)[..., None].expand(-1, -1, -1, x.shape[3])
     return torch.unflatten(
-        pad(x, (0, 0, 0, 1)).gather(2, index), 2, tuple(own.shape[2:])
+        pad(x, (0, 0, 0, 1)).gather(2, index), 2, tuple(members.shape[2:])
     )
 
 
@@ -185,8 +185,8 @@ class Reformer(AttentionLayer):
         rotations = self.rotations.drawn
 
         def choose(part: HeadSlice, query: Tensor) -> Tensor:
-            turned = query[:, :, None] @ rotations[part[1]].to(query.dtype)
-            return torch.cat([turned, -turned], -1).argmax(-1)
+            rotated = query[:, :, None] @ rotations[part[1]].to(query.dtype)
+            return torch.cat([rotated, -rotated], -1).argmax(-1)
 
         return by_heads(
             choose, (q,), 2 * q.shape[2] * rotations.shape[1] * self.buckets
