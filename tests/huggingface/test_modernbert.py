@@ -238,6 +238,7 @@ def test_it_is_fine_tuned_by_the_commands(
         "training.evaluate_every=3",
         "baselines.cnn=false",
         "baselines.shuffled_labels=0",
+        "model.ensemble=[]",
     ]
     words = [word for one in settings for word in ("--set", f"sequences.{one}")]
     own = ("--pretrained", tmp_path / "imported", "-o", tmp_path / "model")
