@@ -79,7 +79,7 @@ def test_logits_are_those_of_huggingface(
 ) -> None:
     model = theirs(1, attention_type=attention, **changes)
     found = ours(model, tmp_path)
-    for length in (3, 36, 37, 63, 64, 157):
+    for length in (3, 37, 64, 157):
         ids, _, lengths = documents(length, seed=length)
         targets = torch.randint(3, 60, (1, 9))
         # After a short input it would never be sparse again.
@@ -147,12 +147,7 @@ def summarized(
     return summaries
 
 
-@pytest.mark.parametrize(
-    "lengths", [(61,), (40, 61, 57)], ids=["one document", "padded"]
-)
-def test_summaries_of_sparse_encoders_are_those_of_huggingface(
-    tmp_path: Path, lengths: tuple[int, ...]
-) -> None:
+def test_summaries_of_sparse_encoders_are_those_of_huggingface(tmp_path: Path) -> None:
     model = theirs(7, attention_type="block_sparse")
     found = ours(model, tmp_path)
     summarized(
@@ -160,7 +155,7 @@ def test_summaries_of_sparse_encoders_are_those_of_huggingface(
         model,
         SearchConfig(beams=3, max_length=14),
         found.settings.special,
-        *documents(*lengths),
+        *documents(40, 61, 57),
     )
 
 

@@ -128,8 +128,9 @@ def _attended(x: Tensor, to: Tensor, parts: tuple[torch.nn.Linear, ...]) -> Tens
     return torch.cat(heads, 1)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("beams", [1, 2])
+@pytest.mark.parametrize(
+    ("form", "beams"), [("base", 1), ("base, rotary", 2), ("pegasus", 2)]
+)
 def test_a_summary_does_not_depend_on_the_documents_beside_it(
     form: str, beams: int
 ) -> None:
