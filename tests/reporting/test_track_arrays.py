@@ -211,13 +211,6 @@ def test_bad_files(tmp_path, name, content, named):
         (
             lambda values: {
                 "packed": np.full((4, 1), 255, np.uint8),
-                "tracks": np.array(5),
-            },
-            "5",
-        ),
-        (
-            lambda values: {
-                "packed": np.full((4, 1), 255, np.uint8),
                 "tracks": np.array(9),
             },
             "9",
