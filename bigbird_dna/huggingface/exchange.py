@@ -100,7 +100,6 @@ def import_huggingface(
     network = load_network(
         tensors,
         lambda: build_network(config, settings),
-        config.layers,
         named,
         partial(may_be_missing, values=values),
         architecture.name,

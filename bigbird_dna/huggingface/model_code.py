@@ -43,7 +43,6 @@ from bigbird_dna.model.directory import (
     build_network,
     describe,
     described_tokenizer,
-    layer_count,
     make_model,
     save,
 )
@@ -281,7 +280,6 @@ def import_with_code(
     network = load_network(
         read_tensors(directory),
         lambda: build_network(config, settings),
-        layer_count(config, settings),
         lambda name: exported_name(name, settings),
         lambda name: False,
         "the model",

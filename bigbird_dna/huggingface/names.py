@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from bigbird_dna.errors import ModelError, shortened
 from bigbird_dna.huggingface.configuration import MODERN_TYPE
 from bigbird_dna.model.settings import Task
-from bigbird_dna.model.weights import check_finite, network_of_shapes
+from bigbird_dna.model.weights import build_without_values, check_finite
 
 UNUSED_FILE = (
     "huggingface.safetensors"  # file of an imported model: weights that no head uses
@@ -173,16 +173,14 @@ def may_be_missing(name: str, values: Mapping[str, Any]) -> bool:
 def load_network(
     tensors: Mapping[str, Tensor],
     build: Callable[[], nn.Module],
-    layers: int,
     named: Callable[[str], str | None],
     optional: Callable[[str], bool],
     owner: str,
     directory: Path,
     unused: Mapping[str, tuple[int, ...]] | None = None,
 ) -> nn.Module:
-    """The network of `layers` layers created by `build`, with the weights of a checkpoint, see
-    `read_weights`."""
-    network = network_of_shapes(directory, build, layers, len(tensors))
+    """The network created by `build`, with the weights of a checkpoint, see `read_weights`."""
+    network = build_without_values(directory, build)
     weights = read_weights(
         tensors, network.state_dict(), named, optional, owner, directory, unused
     )

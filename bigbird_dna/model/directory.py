@@ -36,7 +36,7 @@ from bigbird_dna.errors import (
 )
 from bigbird_dna.genome.profile import FILE as PROFILE
 from bigbird_dna.genome.profile import TrainingProfile
-from bigbird_dna.model import weights as checksums
+from bigbird_dna.model import weights
 from bigbird_dna.model.catalog import find_model
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.encoder import Encoder
@@ -64,7 +64,6 @@ from bigbird_dna.model.settings import (
     Settings,
     Task,
 )
-from bigbird_dna.model.weights import load_network
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.text import load_tokenizer, tokenizer_file
 
@@ -141,8 +140,6 @@ M = TypeVar("M", bound=LoadedModel)
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-# Above these, drawing random blocks for comparison takes longer than any use of the model.
-MOST_BLOCKS = {"global_blocks": 65_536, "window_blocks": 65_537, "random_blocks": 2_048}
 
 
 def encoder_for(config: EncoderConfig, tokenizer: Tokenizer) -> EncoderConfig:
@@ -162,18 +159,12 @@ def build_network(
 
     A network that reads bases needs the tokenizer before its first use; `make_model` also sets it.
     """
-    network = _network(config, settings)
-    if tokenizer is not None:
-        attach_tokenizer(network, tokenizer)
-    return network
-
-
-def _network(config: EncoderConfig, settings: Settings) -> nn.Module:
+    network: nn.Module
     match settings:
         case PretrainingSettings():
-            return PretrainingNetwork(config, next_sentence=settings.next_sentence)
+            network = PretrainingNetwork(config, next_sentence=settings.next_sentence)
         case ChromatinSettings():
-            return ChromatinEnsemble(
+            network = ChromatinEnsemble(
                 ChromatinNetwork(
                     config,
                     len(settings.tracks),
@@ -187,7 +178,7 @@ def _network(config: EncoderConfig, settings: Settings) -> nn.Module:
                 for _ in range(settings.members)
             )
         case ClassifierSettings():
-            return Classifier(
+            network = Classifier(
                 config,
                 outputs=len(settings.outputs)
                 if isinstance(settings, SequenceSettings)
@@ -201,18 +192,21 @@ def _network(config: EncoderConfig, settings: Settings) -> nn.Module:
                 both_strands=settings.both_strands,
             )
         case ClassificationSettings():
-            return Classifier(
+            network = Classifier(
                 config,
                 outputs=settings.outputs,
                 pooling=settings.pooling,
                 head=settings.head,
             )
         case QuestionAnsweringSettings():
-            return QuestionAnswerer(config)
+            network = QuestionAnswerer(config)
         case OtherSettings():
-            return settings.build(config)  # type: ignore[no-any-return]
+            network = settings.build(config)  # type: ignore[no-any-return]
         case _:
-            return BareEncoder(config)
+            network = BareEncoder(config)
+    if tokenizer is not None:
+        attach_tokenizer(network, tokenizer)
+    return network
 
 
 def make_model(
@@ -261,12 +255,12 @@ def write_model(
     `training_profile.json`. `provenance.json` records the checksums of all files that `load` reads, and of other
     tensors in the directory; see `weights`.
     """
-    weights = {
+    state = {
         name: value.detach().cpu().contiguous()
         for name, value in model.network.state_dict().items()
     }
     write_json(directory / CONFIG, describe(model))
-    save_file(weights, directory / WEIGHTS)
+    save_file(state, directory / WEIGHTS)
     (directory / WEIGHTS).chmod(0o644)  # safetensors creates a private file
     model.tokenizer.save(directory / model.tokenizer.file_name)
     software = {
@@ -285,8 +279,8 @@ def write_model(
         write_calibration(directory / CALIBRATION, calibration, files[WEIGHTS])
     if profile is not None:
         write_json(directory / PROFILE, profile.model_dump(mode="json"))
-    own = {"software": software, checksums.KEY: files}
-    write_json(directory / checksums.RECORD, {**own, **provenance})
+    own = {"software": software, weights.KEY: files}
+    write_json(directory / weights.RECORD, {**own, **provenance})
     write_json(directory / "metrics.json", metrics)
 
 
@@ -315,17 +309,22 @@ def load(
         from bigbird_dna.model.published import missing_model  # not needed otherwise
 
         raise missing_model(path)
-    check_origin(path)
-    for name in (CONFIG, WEIGHTS):
-        if not (path / name).is_file():
-            raise ModelError(f"{path}: not a model directory: {name} is missing")
+    if not (path / CONFIG).is_file():
+        if (path / "adapter_config.json").is_file():
+            raise ModelError(
+                f"{path}: an adapter of PEFT, not a model directory; merge it into its model (merge_and_unload, "
+                "save_pretrained), and convert this with `bigbird-dna import-hf`"
+            )
+        raise ModelError(f"{path}: not a model directory: {CONFIG} is missing")
+    config, settings, description = parse_description(
+        read_object(path / CONFIG), str(path / CONFIG)
+    )
+    if not (path / WEIGHTS).is_file():
+        raise ModelError(f"{path}: not a model directory: {WEIGHTS} is missing")
     pieces = tokenizer_file(path)
-    found = checksums.verify(path, (CONFIG, WEIGHTS, pieces.name))
-    config, settings, description = read_description(path / CONFIG)
-    network = load_network(
-        path / WEIGHTS,
-        lambda: build_network(config, settings),
-        layer_count(config, settings),
+    found = weights.verify(path, (CONFIG, WEIGHTS, pieces.name))
+    network = weights.load_network(
+        path / WEIGHTS, lambda: build_network(config, settings)
     )
     tokenizer = described_tokenizer(pieces, config, description)
     if positions is not None:
@@ -344,37 +343,6 @@ def load(
             WEIGHTS
         ]  # fills the cached property, to avoid computing it again
     return model
-
-
-def check_origin(path: Path) -> None:
-    """`ModelError` for a directory of HuggingFace's libraries, with the command that converts it."""
-    if (path / "adapter_config.json").is_file() and not (path / CONFIG).is_file():
-        raise ModelError(
-            f"{path}: an adapter of PEFT, not a model directory; merge it into its model (merge_and_unload, "
-            "save_pretrained), and convert this with `bigbird-dna import-hf`"
-        )
-    if (path / CONFIG).is_file():
-        _check_description(read_object(path / CONFIG), str(path))
-
-
-def _check_description(values: Mapping[str, Any], source: str) -> None:
-    if "format" not in values and ("model_type" in values or "architectures" in values):
-        kind = shortened(repr(values.get("model_type")))
-        raise ModelError(
-            f"{source}: a HuggingFace checkpoint (model_type {kind}), not a model directory; convert it with "
-            "`bigbird-dna import-hf DIR MODEL_DIR`"
-        )
-
-
-def layer_count(config: EncoderConfig, settings: Settings) -> int:
-    """Number of layers in all parts of a model's network."""
-    if isinstance(settings, ChromatinSettings):
-        return settings.members * (config.layers + settings.bin_layers)
-    return (
-        settings.layers(config)
-        if isinstance(settings, OtherSettings)
-        else config.layers
-    )
 
 
 def described_tokenizer(
@@ -400,8 +368,8 @@ def described_tokenizer(
 
 def read_encoder_config(path: Path | str) -> EncoderConfig:
     """The encoder configuration of a model directory, without its weights; errors as in `load`."""
-    checksums.verify_one(Path(path), CONFIG)
-    return read_description(Path(path) / CONFIG)[0]
+    path = Path(path) / CONFIG
+    return parse_description(read_object(path), str(path))[0]
 
 
 def load_promoter_model(model: LoadedModel | Path | str) -> LoadedPromoterModel:
@@ -433,16 +401,16 @@ def _of_task(given: LoadedModel | Path | str, kind: type[M], task: Task) -> M:
     return model
 
 
-def read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
-    """The description of encoder, task and tokenizer in `config.json`."""
-    return parse_description(read_object(path), str(path))
-
-
 def parse_description(
     values: Mapping[str, Any], path: str
 ) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
     """Encoder, task and tokenizer of a result of `describe`; `ModelError` names its source, `path`."""
-    _check_description(values, path)
+    if "format" not in values and ("model_type" in values or "architectures" in values):
+        kind = shortened(repr(values.get("model_type")))
+        raise ModelError(
+            f"{path}: a HuggingFace checkpoint (model_type {kind}), not a model directory; convert it with "
+            "`bigbird-dna import-hf DIR MODEL_DIR`"
+        )
     if values.get("format") != FORMAT:
         found_format = shortened(repr(values.get("format")))
         raise ModelError(
@@ -464,11 +432,6 @@ def parse_description(
         raise ModelError(
             f"{path}: not a model description: {error_text(error)}"
         ) from None
-    for name, most in MOST_BLOCKS.items():
-        if getattr(config, name) > most:
-            raise ModelError(
-                f"{path}: encoder.{name} {getattr(config, name)}: must be at most {most:,}"
-            )
     # The seed represents the random blocks: a model depends on the method that draws them.
     blocks = values.get("random_blocks_sha256")
     if (

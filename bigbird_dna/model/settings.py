@@ -69,10 +69,6 @@ class OtherSettings(Settings):
         """Build the network (`torch.nn.Module`), randomly initialized with torch's generator."""
         raise NotImplementedError
 
-    def layers(self, config: EncoderConfig) -> int:
-        """Number of layers in all parts of the network."""
-        return config.layers
-
 
 class QuestionAnsweringSettings(Settings):
     """Settings of a model that marks answers."""

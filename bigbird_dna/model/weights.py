@@ -4,19 +4,17 @@ SHA-256 checksums of a model's files are recorded in its `provenance.json` under
 loading. They detect damage by disks and copies. They do not prove a model's origin: anyone with write access
 to the directory can change them.
 
-Weights may be stored in other floating-point types than the network's, such as float16 at half the size. A
-description may specify a network of any size. The weights file limits what is built and allocated: names and
-shapes are first compared with a network without values.
+Weights may be stored in other floating-point types than the network's, such as float16 at half the size.
 """
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -30,68 +28,40 @@ RECORD = "provenance.json"
 KEY = "files"
 
 
-def verify(directory: Path, names: Iterable[str]) -> dict[str, str]:
+def verify(directory: Path, names: Iterable[str] = ()) -> dict[str, str]:
     """Compare a model's files with the recorded checksums and return these; `ModelError` names a file.
 
     Every recorded file is read. Files in `names` without a record are logged.
     """
-    found = recorded(directory)
-    for name, expected in found.items():
-        _compare(directory, name, expected)
-    if unknown := [name for name in names if name not in found]:
-        log(
-            f"{directory}: {RECORD} has no checksum of {', '.join(unknown)}: not checked for damage"
-        )
-    return found
-
-
-def verify_one(directory: Path, name: str) -> None:
-    """`verify` for one file, with no others required; a missing record is ignored."""
-    if expected := recorded(directory).get(name):
-        _compare(directory, name, expected)
-
-
-def recorded(directory: Path) -> dict[str, str]:
-    """The recorded SHA-256 by file name; `ModelError` if the record is unreadable."""
     path = directory / RECORD
-    if not path.exists():
-        return {}
-    files = read_object(path).get(KEY, {})
-    if not isinstance(files, dict):
+    record = read_object(path).get(KEY, {}) if path.exists() else {}
+    if not isinstance(record, dict):
         raise ModelError(f"{path}: damaged: {KEY!r} is not a JSON object")
-    for name, value in files.items():
-        if not isinstance(value, str) or Path(name).name != name or "\0" in name:
+    for name, expected in record.items():
+        file = f"{directory}/{shortened(name)}"
+        if not isinstance(expected, str) or Path(name).name != name:
             raise ModelError(
                 f"{path}: damaged: {KEY!r}: invalid checksum entry {shortened(repr(name))}"
             )
-    return files
-
-
-def _compare(directory: Path, name: str, expected: str) -> None:
-    path = f"{directory}/{shortened(name)}"
-    try:
-        found = checksum(directory / name)
-    except FileNotFoundError:
-        raise ModelError(f"{path}: file not found, but listed in {RECORD}") from None
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: cannot be read: {error_text(error)}") from None
-    if found != expected:
-        raise ModelError(
-            f"{path}: damaged, or changed since it was saved: sha256 {found[:12]}…, expected "
-            f"{shortened(expected, 12)} ({RECORD}). Use an intact copy; if the change is intended, delete "
-            f"the file's line under {KEY!r}"
+        try:
+            found = checksum(directory / name)
+        except FileNotFoundError:
+            raise ModelError(
+                f"{file}: file not found, but listed in {RECORD}"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{file}: cannot be read: {error_text(error)}") from None
+        if found != expected:
+            raise ModelError(
+                f"{file}: damaged, or changed since it was saved: sha256 {found[:12]}…, expected "
+                f"{shortened(expected, 12)} ({RECORD}). Use an intact copy; if the change is intended, delete "
+                f"the file's line under {KEY!r}"
+            )
+    if unknown := [name for name in names if name not in record]:
+        log(
+            f"{directory}: {RECORD} has no checksum of {', '.join(unknown)}: not checked for damage"
         )
-
-
-TYPES = ("F64", "F32", "F16", "BF16")
-Shape = tuple[int, ...]
-
-
-class Stored(NamedTuple):
-    """A tensor in a file."""
-
-    shape: Shape
-    type: str  # one of `TYPES`
+    return record
 
 
 class _WithoutInitialization(TorchFunctionMode):
@@ -120,52 +90,48 @@ def shapes_only() -> Iterator[None]:
         yield
 
 
-def load_network(path: Path, build: Callable[[], nn.Module], layers: int) -> nn.Module:
+def load_network(path: Path, build: Callable[[], nn.Module]) -> nn.Module:
     """Load the network created by `build`, on the CPU, with the weights of a file.
 
-    `build` is called once, without drawing or allocating values. The network has `layers` layers in total.
-    `ModelError`: the file is damaged, its tensors do not match the network, or a value is not finite.
+    `build` is called once, without drawing or allocating values. `ModelError`: the file is damaged, its
+    tensors do not match the network, or a value is not finite.
     """
-    stored = {name: tensor.shape for name, tensor in stored_tensors(path).items()}
-    network = network_of_shapes(path, build, layers, len(stored))
-    expected = {
-        name: tuple(value.shape) for name, value in network.state_dict().items()
-    }
-    if difference := _difference(stored, expected):
-        raise _misfit(path, difference)
     try:
-        loaded = load_file(path)
-        # Not `to_empty`, for which torch imports sympy: half a second.
-        values = {
-            name: torch.empty(one.shape, dtype=one.dtype, device="cpu")
-            for name, one in network.state_dict().items()
-        }
-        network.load_state_dict(
-            {name: one.copy_(loaded[name]) for name, one in values.items()}, assign=True
-        )
-    except (SafetensorError, OSError, RuntimeError) as error:
+        weights = load_file(path)
+    except (SafetensorError, OSError) as error:
         raise ModelError(f"{path}: damaged: {error_text(error)}") from None
-    for name, tensor in network.state_dict().items():
-        check_finite(tensor, name, path)
+    network = build_without_values(path, build)
+    expected = network.state_dict()
+    for name, tensor in expected.items():
+        fault = None
+        if name not in weights:
+            fault = f"tensor {name!r} is missing"
+        elif weights[name].shape != tensor.shape:
+            fault = f"tensor {name!r} has shape {tuple(weights[name].shape)}, expected {tuple(tensor.shape)}"
+        elif not weights[name].is_floating_point():
+            fault = f"tensor {name!r} has type {weights[name].dtype}"
+        if fault:
+            raise ModelError(f"{path}: weights do not match config.json: {fault}")
+        check_finite(weights[name], name, path)
+        # A copy, so that later changes of the file have no effect.
+        weights[name] = weights[name].to(tensor.dtype, copy=True)
+    if further := sorted(weights.keys() - expected.keys()):
+        raise ModelError(
+            f"{path}: weights do not match config.json: tensor {shortened(repr(further[0]))} is unexpected"
+        )
+    network.load_state_dict(weights, assign=True)
     return network
 
 
-def network_of_shapes(
-    path: Path, build: Callable[[], nn.Module], layers: int, tensors: int
-) -> nn.Module:
-    """The network created by `build`, without values; its weights are the `tensors` tensors of `path`.
-
-    `ModelError`: it has more `layers` than tensors, or the description gives no network.
-    """
-    if layers > tensors:
-        raise _misfit(
-            path, f"{layers:,} layers are needed, but the file has {tensors:,} tensors"
-        )
+def build_without_values(path: Path, build: Callable[[], nn.Module]) -> nn.Module:
+    """The network created by `build`, without values; `ModelError`, which names `path`, if it cannot be built."""
     try:
         with shapes_only():
             return build()
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-        raise _misfit(path, error_text(error)) from None
+        raise ModelError(
+            f"{path}: weights do not match config.json: {error_text(error)}"
+        ) from None
 
 
 def check_finite(tensor: Tensor, name: str, source: Path) -> None:
@@ -173,39 +139,3 @@ def check_finite(tensor: Tensor, name: str, source: Path) -> None:
     # Extremes are NaN if any value is; `isfinite`, which allocates tensors, takes ten times as long.
     if tensor.numel() and not all(map(math.isfinite, tensor.aminmax())):
         raise ModelError(f"{source}: tensor {name!r} contains NaN or infinity")
-
-
-def stored_tensors(path: Path) -> dict[str, Stored]:
-    """Shapes and types of all tensors in a file.
-
-    `ModelError` if it is damaged or a tensor is not floating point.
-    """
-    tensors = {}
-    try:
-        with safe_open(path, framework="pt") as stored:
-            for name in list(stored.keys()):  # the object is not a mapping
-                part = stored.get_slice(name)
-                tensors[name] = Stored(tuple(part.get_shape()), part.get_dtype())
-                if part.get_dtype() not in TYPES:
-                    what = f"tensor {shortened(repr(name))} has type {part.get_dtype()}"
-                    raise ModelError(
-                        f"{path}: {what}, weights must have one of {', '.join(TYPES)}"
-                    )
-    except (SafetensorError, OSError) as error:
-        raise ModelError(f"{path}: damaged: {error_text(error)}") from None
-    return tensors
-
-
-def _difference(stored: Mapping[str, Shape], expected: Mapping[str, Shape]) -> str:
-    for name, shape in expected.items():
-        if name not in stored:
-            return f"tensor {name!r} is missing"
-        if stored[name] != shape:
-            return f"tensor {name!r} has shape {stored[name]}, expected {shape}"
-    if further := sorted(set(stored) - set(expected)):
-        return f"tensor {shortened(repr(further[0]))} is unexpected"
-    return ""
-
-
-def _misfit(path: Path, reason: str) -> ModelError:
-    return ModelError(f"{path}: weights do not match config.json: {reason}")

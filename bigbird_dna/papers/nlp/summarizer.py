@@ -344,12 +344,6 @@ class SummariesSettings(OtherSettings):
             return SharedSummarizer(config)
         return PegasusSummarizer(config, self.decoder)
 
-    def layers(self, config: EncoderConfig) -> int:
-        """Return the number of encoder and decoder layers, as far as they have separate tensors."""
-        return config.layers + (
-            config.layers if self.decoder is None else self.decoder.layers
-        )
-
 
 register_settings(SummariesSettings)
 
