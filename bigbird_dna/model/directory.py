@@ -139,6 +139,13 @@ def extended_table(table: Tensor, positions: int, method: Extension) -> Tensor:
 M = TypeVar("M", bound=LoadedModel)
 
 FORMAT = 1
+CLASSES: Mapping[str, type[LoadedModel]] = {
+    "promoter": LoadedPromoterModel,
+    "sequences": LoadedSequenceModel,
+    "chromatin": LoadedChromatinModel,
+    "encoder": LoadedModel,
+}
+"""Class of the models of a task; all tasks that are not listed have that of bare encoders."""
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
@@ -215,15 +222,11 @@ def make_model(
     config: EncoderConfig,
     settings: Settings,
     path: Path | None = None,
+    classes: Mapping[str, type[LoadedModel]] = CLASSES,
 ) -> LoadedModel:
     """Create the model of a task, with the class for that task."""
-    kinds: dict[str, type[LoadedModel]] = {
-        "promoter": LoadedPromoterModel,
-        "sequences": LoadedSequenceModel,
-        "chromatin": LoadedChromatinModel,
-    }
-    kind = kinds.get(settings.task, LoadedModel)
     attach_tokenizer(network, tokenizer)
+    kind = classes.get(settings.task, classes["encoder"])
     return kind(network, tokenizer, config, settings, path)
 
 
@@ -297,12 +300,16 @@ def describe(model: LoadedModel) -> dict[str, Any]:
 
 
 def load(
-    path: Path | str, *, positions: int | None = None, extend: Extension = "tile"
+    path: Path | str,
+    *,
+    positions: int | None = None,
+    extend: Extension = "tile",
+    classes: Mapping[str, type[LoadedModel]] = CLASSES,
 ) -> LoadedModel:
     """Load a model directory, or a bundled model by its name, in evaluation mode on the CPU.
 
     `positions` extends the maximum input length to this number of tokens, by the method `extend` (see
-    `extend_positions`). `ModelError` names the file that is missing, damaged or changed since it was saved.
+    `extend_positions`). `classes` has the class of each task. `ModelError` names the file that is missing, damaged or changed since it was saved.
     """
     path = find_model(path)
     if not path.is_dir():
@@ -337,7 +344,7 @@ def load(
         except ModelError as error:
             raise ModelError(f"{path}: {error}") from None
         config = encoders[0].config
-    model = make_model(network.eval(), tokenizer, config, settings, path)
+    model = make_model(network.eval(), tokenizer, config, settings, path, classes)
     if WEIGHTS in found:
         vars(model)["sha256"] = found[
             WEIGHTS

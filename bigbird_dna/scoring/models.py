@@ -506,16 +506,12 @@ def load(
         raise UsageError(
             f"path {shortened(repr(path))}: must be the name of a model directory (str or Path)"
         )
-    found = directory.load(path, positions=positions, extend=extend)
-    kinds = {
-        "promoter": PromoterModel,
-        "sequences": SequenceModel,
-        "chromatin": ChromatinModel,
-    }
-    kind: type[Model] = kinds.get(found.task, Model)
-    made = kind(
-        found.network, found.tokenizer, found.config, found.settings, found.path
-    )
-    if "sha256" in vars(found):
-        vars(made)["sha256"] = found.sha256  # computed while loading
-    return made
+    return directory.load(path, positions=positions, extend=extend, classes=CLASSES)  # type: ignore[return-value]
+
+
+CLASSES: dict[str, type[model.LoadedModel]] = {
+    "promoter": PromoterModel,
+    "sequences": SequenceModel,
+    "chromatin": ChromatinModel,
+    "encoder": Model,
+}

@@ -273,8 +273,8 @@ def score_promoters(
                 else len(lengths)
             )
             total = len(strands) * per_strand
-        best = BestOfRecord()
-        signal = Signal(lengths, step, strands, places)
+        best = BestOfRecord() if per_record else None
+        signal = Signal(lengths, step, strands, places) if is_signal else None
         counts: Counter[str] = Counter()
         with (
             open_writer(
@@ -284,13 +284,16 @@ def score_promoters(
         ):
             for rows in batches:
                 bar.advance(len(rows))
-                if per_record:
+                if best is not None:
                     rows = best.add(rows)
                 _count(counts, rows)
-                writer.write(signal.add(rows) if is_signal else map(_cells, rows))
-            rows = best.finish()
-            _count(counts, rows)
-            writer.write(signal.finish() if is_signal else map(_cells, rows))
+                writer.write(signal.add(rows) if signal else map(_cells, rows))
+            if best is not None:
+                rows = best.finish()
+                _count(counts, rows)
+                writer.write(map(_cells, rows))
+            if signal is not None:
+                writer.write(signal.finish())
 
         if streams:
             input_check.finish()
