@@ -112,9 +112,9 @@ def load_network(path: Path, build: Callable[[], nn.Module]) -> nn.Module:
             fault = f"tensor {name!r} has type {weights[name].dtype}"
         if fault:
             raise ModelError(f"{path}: weights do not match config.json: {fault}")
-        check_finite(weights[name], name, path)
         # A copy, so that later changes of the file have no effect.
         weights[name] = weights[name].to(tensor.dtype, copy=True)
+        check_finite(weights[name], name, path)
     if further := sorted(weights.keys() - expected.keys()):
         raise ModelError(
             f"{path}: weights do not match config.json: tensor {shortened(repr(further[0]))} is unexpected"
