@@ -17,18 +17,19 @@ from importlib.resources import files
 from threading import Lock
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from bigbird_dna.attention.call import Call, dense_attention, differentiate_by
 from bigbird_dna.attention.fast_paths import is_transformed
-from bigbird_dna.attention.native_kernel import TYPES, Kernel
+from bigbird_dna.attention.native_kernel import TYPES, Kernel, PackedLayer, PackedLayers
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.console import log
 from bigbird_dna.disk.native_library import BuildError, load_library
 
 # Axes: B batch, H heads, L tokens, K head width.
 
+DISAGREES = "the compiled kernel does not agree with the reference implementation"
 TOLERANCE = 1e-4  # of the check; values and gradients are of order 1
 TILE = 64  # tokens that the kernel computes together
 
@@ -114,7 +115,8 @@ def _find_kernel() -> tuple[Kernel | None, str]:
 
 
 def check_library(library: ctypes.CDLL) -> None:
-    """Compare a new kernel with dense attention in values and gradients; `BuildError` if they differ."""
+    """Compare a new kernel with dense attention, in values and gradients, and with other functions of torch;
+    `BuildError` if they differ."""
     kernel = Kernel(library)
     generator = torch.Generator().manual_seed(0)
     pattern = Pattern(block_size=24, random_blocks=2)
@@ -131,9 +133,65 @@ def check_library(library: ctypes.CDLL) -> None:
             results = out, *kernel.backward(call, upper, out, lse)
         for result, reference in zip(results, (expected, *gradients), strict=True):
             if not (result - reference).abs().max() <= TOLERANCE:
-                raise BuildError(
-                    "the compiled kernel does not agree with the reference implementation"
-                )
+                raise BuildError(DISAGREES)
+    check_functions(kernel)
+    check_layer(kernel)
+
+
+@torch.enable_grad()
+def check_functions(kernel: Kernel) -> None:
+    """Compare the element-wise functions with torch's; `BuildError` if they differ."""
+    curve_at = torch.linspace(-12, 12, 960, requires_grad=True)
+    curve = gelu(curve_at, approximate="tanh")
+    (slope,) = torch.autograd.grad(curve.sum(), curve_at)
+    x = curve_at.detach()
+    lanes = torch.arange(-500, 460, dtype=torch.int16)
+    dropped = x + torch.where(lanes >= -300, x * 1.25, 0)
+    heads = x.view(1, 2, 10, 48)
+    angles = torch.linspace(0, 5, 240).view(10, 24)
+    turned = torch.complex(heads[..., :24], heads[..., 24:]) * torch.polar(
+        torch.ones(10, 24), angles
+    )
+    rotation = angles.cos(), angles.sin()
+    for result, reference in (
+        (kernel.gelu(x, torch.empty_like(x)), curve),
+        (kernel.gelu_slope(x, torch.ones_like(x)), slope),
+        (kernel.drop(x, lanes, -300, 1.25, x, torch.empty_like(x)), dropped),
+        (
+            kernel.turn(heads, torch.empty_like(heads), rotation),
+            torch.cat([turned.real, turned.imag], dim=-1),
+        ),
+    ):
+        if not torch.allclose(result, reference, rtol=1e-5, atol=2e-6):
+            raise BuildError(DISAGREES)
+
+
+@torch.no_grad()
+def check_layer(kernel: Kernel) -> None:
+    """Compare an encoder layer of the kernel with torch's; `BuildError` if they differ."""
+    hidden, inner, heads, tokens = 48, 80, 3, 77
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        joined = nn.Linear(hidden, 3 * hidden)
+        output, up = nn.Linear(hidden, hidden), nn.Linear(hidden, inner)
+        down, norm = nn.Linear(inner, hidden), nn.LayerNorm(hidden)
+        x = torch.randn(1, tokens, hidden)
+    q, k, v = joined(x).view(tokens, 3, heads, -1).permute(1, 2, 0, 3)
+    context = torch.softmax(q @ k.mT * (hidden // heads) ** -0.5, dim=-1) @ v
+    middle = norm(x + output(context.transpose(0, 1).flatten(1)))
+    expected = norm(middle + down(gelu(up(middle), approximate="tanh")))
+    layer = PackedLayer(
+        kernel,
+        (joined.weight, joined.bias),
+        (output, up, down),
+        (norm, norm),
+        heads,
+        pattern=None,
+        index=0,
+    )
+    result = PackedLayers([layer], tokens).run(x, None)
+    if not torch.allclose(result, expected, rtol=1e-4, atol=1e-4):
+        raise BuildError(DISAGREES)
 
 
 def _missing(float16: bool) -> str | None:

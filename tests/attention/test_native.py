@@ -357,11 +357,14 @@ def test_a_library_that_is_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     kernel, _ = native.load_kernel()
     assert kernel is not None
     native.check_library(kernel.library)
-    monkeypatch.setattr(
-        native, "dense_attention", lambda call: dense_attention(call) / 2
-    )
-    with fails(BuildError):
-        native.check_library(kernel.library)
+    wrong = {
+        "dense_attention": lambda call: dense_attention(call) / 2,
+        "gelu": lambda x, approximate: x.clone(),
+    }
+    for name, replacement in wrong.items():
+        with monkeypatch.context() as patch, fails(BuildError):
+            patch.setattr(native, name, replacement)
+            native.check_library(kernel.library)
 
 
 # ---- the cache, with a small source --------------------------------------------------------------------
