@@ -80,7 +80,6 @@ CASES = {
     "fasta: name twice": Case(FASTA, "x.fa", ">a\nAC\n>a\nAC\n", "line 3"),
     "fasta: protein": Case(FASTA, "x.fa", ">a\nAC\nME\n", "record 'a', line 3"),
     "fasta: RNA": Case(FASTA, "x.fa", ">a\nACGU\n", "record 'a', line 2"),
-    "fasta: uneven": Case(FASTA, "x.fa", ">a\nAC\nACGT\nAC\n", "line 3"),
     "fasta: binary": Case(FASTA, "x.fa", bytes(range(200)), "x.fa"),
     "fasta: cut gzip": Case(
         FASTA, "x.fa.gz", gzip.compress(b">a\nACGTA\n" * 99)[:-9], "truncated"

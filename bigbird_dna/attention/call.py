@@ -203,9 +203,13 @@ def copied(x: Tensor, device: torch.device) -> Tensor:
     return x.to(device, non_blocking=device.type not in ("cpu", "mps"))
 
 
+NO_FLOAT64 = ("mps",)
+"""Devices without 64-bit floats."""
+
+
 def with_float64(device: torch.device | None) -> torch.device | None:
     """The device, or the CPU in place of one without 64-bit floats."""
-    if device is not None and device.type == "mps":
+    if device is not None and device.type in NO_FLOAT64:
         return torch.device("cpu")
     return device
 

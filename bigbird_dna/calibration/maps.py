@@ -19,7 +19,6 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from scipy.special import expit, logit
 
 from bigbird_dna.config.section import CalibrationMethod
 from bigbird_dna.disk.atomic import write_json
@@ -63,6 +62,8 @@ class Platt(CalibrationPart):
     def __call__(self, probabilities: ArrayLike) -> Floats:
         """Return calibrated probabilities, of the same shape."""
         odds = self.slope * log_odds(probabilities) + self.intercept
+        from scipy.special import expit  # slow to import
+
         return np.asarray(expit(odds))
 
 
@@ -118,6 +119,8 @@ class CalibratedTrack(CalibrationPart):
 def log_odds(probabilities: ArrayLike) -> Floats:
     """Return natural log-odds of probabilities clipped by `NEAREST` at both ends."""
     p = np.clip(np.asarray(probabilities, np.float64), NEAREST, 1 - NEAREST)
+    from scipy.special import logit  # slow to import
+
     odds: Floats = logit(p)
     return odds
 
@@ -236,6 +239,9 @@ def fit_line(
 
     Fits smoothed labels by maximum likelihood; the log-likelihood is concave.
     """
+    from scipy.optimize import minimize
+    from scipy.special import expit
+
     targets = smoothed(labels, negative_weight)
     weights = np.where(labels, 1.0, negative_weight) / len(labels)
 
@@ -244,8 +250,6 @@ def fit_line(
         errors = weights * (expit(odds) - targets)
         value = weights @ (np.logaddexp(0, odds) - targets * odds)
         return value, np.array([errors @ scores, errors.sum()])
-
-    from scipy.optimize import minimize  # slow to import
 
     fit = minimize(
         loss,

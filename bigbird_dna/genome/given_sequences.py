@@ -106,6 +106,8 @@ def is_pandas(value: object, *names: str) -> TypeGuard[Any]:
 
 def _text(value: object) -> str | None:
     """The letters of one sequence; None for any other type."""
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()  # an array with one text
     if isinstance(value, str):
         return str(value)
     kind = type(value)

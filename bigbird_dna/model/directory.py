@@ -324,7 +324,7 @@ def load(
             )
         raise ModelError(f"{path}: not a model directory: {CONFIG} is missing")
     values = read_object(path / CONFIG)
-    check_format(values, str(path / CONFIG))
+    check_format(values, str(path))
     if not (path / WEIGHTS).is_file():
         raise ModelError(f"{path}: not a model directory: {WEIGHTS} is missing")
     pieces = tokenizer_file(path)

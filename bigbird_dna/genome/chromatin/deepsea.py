@@ -83,6 +83,7 @@ def read_bundle_bins(bed: Path, reference: Reference, assembly: Assembly) -> Bun
 def unpack_bundle(archive: Path, directory: Path) -> None:
     """Write `train.mat`, `valid.mat` and `test.mat` of the bundle's archive to a directory."""
     missing = set(MEMBERS)
+    directory.mkdir(parents=True, exist_ok=True)
     with (
         reading(archive, "not a complete tar archive", Exception),
         tarfile.open(archive, "r|*") as tar,

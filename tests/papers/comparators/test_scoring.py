@@ -353,12 +353,6 @@ def test_strands() -> None:
     assert (one[0] + one[1] != both[0]).nnz == 0
 
 
-@pytest.mark.parametrize("sizes", [(4, 5), (12, 6), (4, 0)])
-def test_sizes_that_are_none(sizes: tuple[int, int]) -> None:
-    with fails(ValueError):
-        GappedKmers(*sizes)
-
-
 def test_the_machine_is_that_of_scikit_learn_on_the_list() -> None:
     sequences = [random_dna(60, seed) for seed in range(40)]
     labels = np.array([sequence.count("GA") > 3 for sequence in sequences], np.uint8)
