@@ -11,7 +11,7 @@ INSTALLED := .venv/.installed
 unexport PYTHONDONTWRITEBYTECODE
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 SNAKEFILES := Snakefile workflow
-RESULTS := from bigbird_dna.config import load_config; print(load_config("workflow/config/demo.yaml").results)
+RESULTS := from bigbird_dna.config.reading import load_config; print(load_config("workflow/config/demo.yaml").results)
 
 CLUSTER ?= tests/cluster
 

@@ -16,12 +16,9 @@ from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from benchmarks.timing import Call, Row, compare
 from bigbird_dna import ATTENTIONS, bigbird_attention
 from bigbird_dna.attention import Pattern, Route, RouteWarning
-from bigbird_dna.config import (
-    EncoderConfig,
-    LayerShape,
-    OptimizerConfig,
-    find_mechanism,
-)
+from bigbird_dna.config.mechanisms import LayerShape, find_mechanism
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.training import OptimizerConfig
 from bigbird_dna.errors import UsageError
 from bigbird_dna.huggingface.configuration import huggingface_config
 from bigbird_dna.huggingface.names import ARCHITECTURES, TIED, huggingface_name

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bigbird_dna.attention import ATTENTIONS, bigbird_attention
-    from bigbird_dna.config import EncoderConfig
+    from bigbird_dna.config.network import EncoderConfig
     from bigbird_dna.data.torch_sets import PromoterWindows, TrackWindows
     from bigbird_dna.explanation.explain import explain
     from bigbird_dna.explanation.one_hot import OneHotModel

@@ -10,8 +10,9 @@ from fnmatch import fnmatch
 from time import monotonic
 from typing import Any
 
-from bigbird_dna.config import SIMULATED, Config
+from bigbird_dna.config.chromatin import SIMULATED
 from bigbird_dna.config.promoters import is_table
+from bigbird_dna.config.run import Config
 
 _HIDDEN = {"job_info", "group_info", "job_started", "shellcmd", "resources_info"}
 _CHATTER = ("Select jobs to execute...", "Removing temporary output")

@@ -8,32 +8,26 @@ from typing import Any
 import jsonschema
 import pytest
 
-from bigbird_dna.config import (
-    STAGES,
-    AblationConfig,
-    ChromatinTrainingConfig,
-    ClassifierConfig,
-    Config,
-    EncoderConfig,
-    PretrainingConfig,
-    Section,
-    StartSitesConfig,
-    TrainingConfig,
-    complete,
-    load_config,
-    parse_config,
-    stage_text,
-    stage_values,
-)
+from bigbird_dna.config.chromatin import ChromatinTrainingConfig
+from bigbird_dna.config.experiments import AblationConfig
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.promoters import ClassifierConfig
 from bigbird_dna.config.reading import (
     check_config,
     check_keys,
+    complete,
     json_schema,
+    load_config,
     nearest_key,
+    parse_config,
     read_values,
     valid_keys,
 )
+from bigbird_dna.config.run import STAGES, Config, stage_text, stage_values
 from bigbird_dna.config.safe_yaml import key_lines
+from bigbird_dna.config.section import Section
+from bigbird_dna.config.start_sites import StartSitesConfig
+from bigbird_dna.config.training import PretrainingConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails

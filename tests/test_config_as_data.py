@@ -11,15 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from snakemake.cli import parse_config as of_snakemake
 
-from bigbird_dna.config import (
-    Config,
-    check_stages,
-    complete,
-    load_config,
-    parse_config,
-    stage_text,
-)
-from bigbird_dna.config.reading import valid_keys
+from bigbird_dna.config.reading import complete, load_config, parse_config, valid_keys
+from bigbird_dna.config.run import Config, check_stages, stage_text
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.papers.nlp.config import parse_config as parse_nlp
 from bigbird_dna.papers.nlp.config import read_config

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from bigbird_dna import console, load
-from bigbird_dna.config import GenomeConfig, find_mechanism, parse_config
+from bigbird_dna.config.data import GenomeConfig
+from bigbird_dna.config.mechanisms import find_mechanism
+from bigbird_dna.config.reading import parse_config
 from bigbird_dna.errors import (
     BigBirdDnaError,
     ConfigError,

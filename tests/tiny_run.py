@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from bigbird_dna.config import load_config
+from bigbird_dna.config.reading import load_config
 from bigbird_dna.data.promoter_windows import prepare_windows
 from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.reference import prepare_reference

@@ -24,7 +24,7 @@ from bigbird_dna.simulate.sequence import Motif
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bigbird_dna.config import EncoderConfig
+    from bigbird_dna.config.network import EncoderConfig
     from bigbird_dna.genome.chromatin.dataset import ChromatinData
     from bigbird_dna.model.model import LoadedModel
     from bigbird_dna.model.settings import Settings
@@ -54,7 +54,7 @@ def cases(table: Mapping[K, Sequence[object]]) -> list[tuple[K, object]]:
 
 def small_encoder(vocabulary: int = 40, **sizes: Any) -> "EncoderConfig":
     """An encoder's configuration: a layer of two heads of 8 for 128 tokens, unless `sizes` say else."""
-    from bigbird_dna.config import EncoderConfig
+    from bigbird_dna.config.network import EncoderConfig
 
     small = {"layers": 1, "hidden": 16, "heads": 2, "max_length": 128, "block_size": 8}
     return EncoderConfig(vocabulary=vocabulary, **small | sizes)

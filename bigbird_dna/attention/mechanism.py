@@ -14,7 +14,8 @@ from bigbird_dna.attention.call import checked_call, real_positions
 from bigbird_dna.attention.fast_paths import is_transformed
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.attention.recompute import selected
-from bigbird_dna.config import LayerShape, Section
+from bigbird_dna.config.mechanisms import LayerShape
+from bigbird_dna.config.section import Section
 
 # Axes: B batch, H heads, L tokens, K head width, S tokens of a block, N blocks.
 

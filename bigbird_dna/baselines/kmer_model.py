@@ -13,7 +13,7 @@ from torch import nn
 
 from bigbird_dna.baselines.dyads import TrackDyads, TrackWords
 from bigbird_dna.baselines.kmers import KmerTracks, probabilities
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.disk.arrays import open_npz
 from bigbird_dna.disk.atomic import atomic_path, checksum, reading
 from bigbird_dna.errors import DataError

@@ -21,8 +21,7 @@ from torch.nn import functional as F
 from bigbird_dna.baselines.kmers import base_codes, other_strand
 from bigbird_dna.baselines.windows import LabeledWindows as Windows
 from bigbird_dna.baselines.windows import Probabilities, TextWindows
-from bigbird_dna.config import TrainingConfig
-from bigbird_dna.config.training import FinetuningConfig
+from bigbird_dna.config.training import FinetuningConfig, TrainingConfig
 from bigbird_dna.data.chromatin import sample
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import UNKNOWN

@@ -36,7 +36,7 @@ from bigbird_dna.calibration.maps import (
     log_odds,
     read_part,
 )
-from bigbird_dna.config import CalibrationMethod
+from bigbird_dna.config.section import CalibrationMethod
 from bigbird_dna.metrics.auroc import Estimate
 from bigbird_dna.metrics.resampling import mean_over_seeds, sampled_rates, with_width
 

@@ -17,7 +17,7 @@ from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.errors import UsageError
 
 if TYPE_CHECKING:
-    from bigbird_dna.config import Config as RunConfig
+    from bigbird_dna.config.run import Config as RunConfig
     from bigbird_dna.training.distributed import World
 
 
@@ -317,7 +317,7 @@ def read_run(
 
     None: the package's configuration for labeled sequences.
     """
-    from bigbird_dna.config import load_config
+    from bigbird_dna.config.reading import load_config
     from bigbird_dna.gpus import keep_kernels
 
     if config is None:

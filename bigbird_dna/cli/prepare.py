@@ -578,7 +578,7 @@ def prepare_chromatin(
     similar to those of a held-out bin: the score of the best local alignment (match +1, mismatch -1, gap -2
     per base) divided by the length.
     """
-    from bigbird_dna.config import DEEPSEA
+    from bigbird_dna.config.chromatin import DEEPSEA
     from bigbird_dna.data.chromatin import prepare_data
     from bigbird_dna.disk.atomic import scratch_directory
     from bigbird_dna.disk.directories import check_directory

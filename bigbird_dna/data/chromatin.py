@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.config import (
+from bigbird_dna.config.chromatin import (
     DEEPSEA,
     TSS,
     ChromatinDataConfig,
     ChromatinTrainingConfig,
-    Config,
 )
+from bigbird_dna.config.run import Config
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import scratch_directory
 from bigbird_dna.errors import ConfigError, DataError, UsageError

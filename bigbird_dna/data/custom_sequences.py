@@ -14,8 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bigbird_dna.config import NEGATIVE_SETS, PARTED_SETS, PLACED_SETS, RunPaths
-from bigbird_dna.config.promoters import is_table
+from bigbird_dna.config.paths import RunPaths
+from bigbird_dna.config.promoters import (
+    NEGATIVE_SETS,
+    PARTED_SETS,
+    PLACED_SETS,
+    is_table,
+)
 from bigbird_dna.console import log
 from bigbird_dna.data.negatives import MAX_N
 from bigbird_dna.data.predictions import HOMOLOGY, POSITIVE

@@ -11,7 +11,7 @@ from typing import NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.config import LabelKind
+from bigbird_dna.config.section import LabelKind
 from bigbird_dna.console import log
 from bigbird_dna.data.custom_sequences import are_tables, like_training, read_given
 from bigbird_dna.data.negatives import MAX_N

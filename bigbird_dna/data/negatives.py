@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bigbird_dna.config import PLACED_SETS, PromoterWindowsConfig
+from bigbird_dna.config.promoters import PLACED_SETS, PromoterWindowsConfig
 from bigbird_dna.data.predictions import CODING, EXTRA_NEGATIVES, HALF, POSITIVE
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.annotation import read_coding

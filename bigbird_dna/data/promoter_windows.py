@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bigbird_dna.config import PLACED_SETS, Config, PromoterWindowsConfig
+from bigbird_dna.config.promoters import PLACED_SETS, PromoterWindowsConfig
+from bigbird_dna.config.run import Config
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import LEAST_EXAMPLES, draw_groups
 from bigbird_dna.data.negatives import (

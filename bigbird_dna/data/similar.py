@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bigbird_dna.config import DERIVED_SETS
+from bigbird_dna.config.promoters import DERIVED_SETS
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.errors import DataError

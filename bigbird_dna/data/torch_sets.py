@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from bigbird_dna.config import DERIVED_SETS
+from bigbird_dna.config.promoters import DERIVED_SETS
 from bigbird_dna.data.promoter_windows import read_windows, window_sequences
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_choice
 from bigbird_dna.genome.chromatin.dataset import read_dataset

@@ -22,7 +22,8 @@ from bigbird_dna.calibration.thresholds import (
     ThresholdCurve,
     threshold_curve,
 )
-from bigbird_dna.config import CalibrationMethod, ChromatinConfig
+from bigbird_dna.config.chromatin import ChromatinConfig
+from bigbird_dna.config.section import CalibrationMethod
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import sample
 from bigbird_dna.data.predictions import (

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.baselines.kmer_model import KmerModel, read_kmer_model
-from bigbird_dna.config import TSS, ChromatinConfig, stage_values
+from bigbird_dna.config.chromatin import TSS, ChromatinConfig
+from bigbird_dna.config.run import stage_values
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import BinWindows, checked_window, sample, training_bins
 from bigbird_dna.data.predictions import NETWORK

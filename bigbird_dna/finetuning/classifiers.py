@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bigbird_dna.config import PromoterTrainingConfig
+from bigbird_dna.config.promoters import PromoterTrainingConfig
 from bigbird_dna.model.base_positions import PaddedBases
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.promoter import PromoterRows, promoter_rows, row_logits

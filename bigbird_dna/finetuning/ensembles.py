@@ -16,7 +16,7 @@ import torch
 from bigbird_dna.baselines.promoters import KmerLogistic, PositionLogistic
 from bigbird_dna.baselines.sequences import Labeled
 from bigbird_dna.calibration.maps import log_odds
-from bigbird_dna.config import LabelKind
+from bigbird_dna.config.section import LabelKind
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import NETWORK, POSITION
 from bigbird_dna.finetuning.evaluation import without_nan

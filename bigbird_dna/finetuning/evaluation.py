@@ -17,8 +17,9 @@ from bigbird_dna.baselines.kmers import probabilities
 from bigbird_dna.baselines.promoters import promoter_regression
 from bigbird_dna.baselines.scan import ScanBaseline, write_baseline_scans
 from bigbird_dna.baselines.windows import NearestWindow, TextWindows, blocks
-from bigbird_dna.config import ChromatinEvaluationConfig, Config
+from bigbird_dna.config.chromatin import ChromatinEvaluationConfig
 from bigbird_dna.config.paths import baseline_file, scan_file
+from bigbird_dna.config.run import Config
 from bigbird_dna.console import log, progress
 from bigbird_dna.data.chromatin import BinWindows, Rows, sample
 from bigbird_dna.data.predictions import (

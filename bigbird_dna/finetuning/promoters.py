@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pandas as pd
 from torch import nn
 
-from bigbird_dna.config import PromoterConfig, stage_values
+from bigbird_dna.config.promoters import PromoterConfig
+from bigbird_dna.config.run import stage_values
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import NETWORK
 from bigbird_dna.data.promoter_windows import (

@@ -20,14 +20,11 @@ from bigbird_dna.baselines.networks import (
 )
 from bigbird_dna.baselines.sequences import SequenceRegression, sequence_regressions
 from bigbird_dna.baselines.windows import TextWindows
-from bigbird_dna.config import (
-    LABEL_KINDS,
-    EncoderConfig,
-    LabelKind,
-    SequencesConfig,
-    control_name,
-    stage_values,
-)
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.promoters import control_name
+from bigbird_dna.config.run import stage_values
+from bigbird_dna.config.section import LabelKind
+from bigbird_dna.config.sequences import LABEL_KINDS, SequencesConfig
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import draw_groups, sample
 from bigbird_dna.data.labeled_sequences import (

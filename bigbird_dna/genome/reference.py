@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pysam
 
-from bigbird_dna.config import GenomeConfig
+from bigbird_dna.config.data import GenomeConfig
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.atomic import (
     atomic_path,

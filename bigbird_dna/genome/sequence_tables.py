@@ -18,8 +18,8 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from bigbird_dna.config import LabelKind
 from bigbird_dna.config.promoters import SEPARATORS, is_table, table_kind
+from bigbird_dna.config.section import LabelKind
 from bigbird_dna.console import log
 from bigbird_dna.disk.arrays import open_parquet
 from bigbird_dna.disk.atomic import reading

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from bigbird_dna.config import DEEPSEA, NOT_FILES, SIMULATED, TSS
+from bigbird_dna.config.chromatin import DEEPSEA, NOT_FILES, SIMULATED, TSS
 from bigbird_dna.config.safe_yaml import check_entry, shown
 from bigbird_dna.disk.entries import check_addresses, read_entries
 from bigbird_dna.errors import ConfigError, UsageError, one_of
 from bigbird_dna.genome.assembly import DEMO, Assembly, open_assembly
 
 if TYPE_CHECKING:  # the whole configuration, which loading a model does not need
-    from bigbird_dna.config import Config
+    from bigbird_dna.config.run import Config
 
 _KEY = "(key)"  # not a field name of an entry
 

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.config import GenomeConfig
+from bigbird_dna.config.data import GenomeConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, meant
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown

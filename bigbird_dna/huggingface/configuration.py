@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.errors import ModelError, first_fault, shortened
 from bigbird_dna.model.directory import parse_description
 from bigbird_dna.model.settings import Settings

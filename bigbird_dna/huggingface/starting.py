@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from bigbird_dna.config import Config, EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.run import Config
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.genome.sources import locate, searched

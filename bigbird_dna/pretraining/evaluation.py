@@ -18,7 +18,7 @@ from bigbird_dna.baselines.language import (
     fit_language_baselines,
 )
 from bigbird_dna.baselines.tokens import MaskedTokens as Documents
-from bigbird_dna.config import Config
+from bigbird_dna.config.run import Config
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import (
     BITS,

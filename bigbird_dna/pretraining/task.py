@@ -18,13 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.config import (
-    Config,
-    EncoderConfig,
-    PretrainingConfig,
-    complete,
-    stage_values,
-)
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.reading import complete
+from bigbird_dna.config.run import Config, stage_values
+from bigbird_dna.config.training import PretrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.model.batching import pad

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bigbird_dna.config import LABEL_KINDS, LabelKind
+from bigbird_dna.config.section import LabelKind
+from bigbird_dna.config.sequences import LABEL_KINDS
 from bigbird_dna.data.labeled_sequences import (
     Labels,
     different,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from bigbird_dna.config import control_name
+from bigbird_dna.config.promoters import control_name
 from bigbird_dna.data.predictions import (
     ALL,
     MODEL,

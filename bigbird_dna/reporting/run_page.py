@@ -14,8 +14,9 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from bigbird_dna.config import Config, load_config
 from bigbird_dna.config.paths import RunPaths
+from bigbird_dna.config.reading import load_config
+from bigbird_dna.config.run import Config
 from bigbird_dna.data.predictions import of_split, read_bits
 from bigbird_dna.disk.atomic import atomic_path, reading
 from bigbird_dna.disk.json_files import read_mapping

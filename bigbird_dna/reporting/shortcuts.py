@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from bigbird_dna.config import LabelKind
+from bigbird_dna.config.section import LabelKind
 from bigbird_dna.genome.sequence import UNKNOWN, base_codes
 from bigbird_dna.metrics.auroc import Estimate, Floats
 from bigbird_dna.metrics.joint import JointEstimates, joint_estimates

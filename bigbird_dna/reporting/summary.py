@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from bigbird_dna.config import Config
 from bigbird_dna.config.paths import RunPaths
+from bigbird_dna.config.run import Config
 from bigbird_dna.data.predictions import ALL as EVERY
 from bigbird_dna.data.predictions import (
     AUROC_SHIFTED,

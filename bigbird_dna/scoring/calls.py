@@ -31,7 +31,8 @@ from bigbird_dna.calibration.calls import (
     sites_of,
 )
 from bigbird_dna.calibration.maps import LEAST, write_calibration
-from bigbird_dna.config import CalibrationMethod, parse_config
+from bigbird_dna.config.reading import parse_config
+from bigbird_dna.config.section import CalibrationMethod
 from bigbird_dna.console import ProgressBar, log
 from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.disk.json_files import read_mapping

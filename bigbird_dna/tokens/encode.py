@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.config import Config
 from bigbird_dna.config.data import TokensConfig
+from bigbird_dna.config.run import Config
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.genome.reference import Reference

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from bigbird_dna.config import FinetuningConfig, LoraConfig
+from bigbird_dna.config.training import FinetuningConfig, LoraConfig
 from bigbird_dna.model.encoder import Encoder
 
 

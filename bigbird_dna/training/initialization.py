@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from torch import nn
 
-from bigbird_dna.config import (
-    ChromatinConfig,
-    Config,
-    EncoderConfig,
-    PromoterConfig,
-    SequencesConfig,
-    StartConfig,
-    TrainingConfig,
-)
+from bigbird_dna.config.chromatin import ChromatinConfig
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.promoters import PromoterConfig
+from bigbird_dna.config.run import Config
+from bigbird_dna.config.sequences import SequencesConfig
+from bigbird_dna.config.training import StartConfig, TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError

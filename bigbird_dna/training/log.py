@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from bigbird_dna.attention import Choice, routes_logged
-from bigbird_dna.config import TrainingConfig
+from bigbird_dna.config.training import TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.errors import ConfigError, DataError

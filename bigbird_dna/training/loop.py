@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from bigbird_dna.attention.call import copied
-from bigbird_dna.config import OptimizerConfig, TrainingConfig
+from bigbird_dna.config.training import OptimizerConfig, TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, Stopped
 from bigbird_dna.gpus import freed_memory_kept

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bigbird_dna.calibration.maps import log_odds
-from bigbird_dna.config import LabelKind
+from bigbird_dna.config.section import LabelKind
 from bigbird_dna.metrics.auroc import auroc
 
 # Axes: N rows, T outputs; labels of `multiclass` are 1 for the class and 0 for the others. With several

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.config import (
-    DEEPSEA,
-    Config,
-    EncoderConfig,
+from bigbird_dna.config.chromatin import DEEPSEA
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.run import Config
+from bigbird_dna.config.training import (
     FinetuningConfig,
     PretrainingConfig,
     TrainingConfig,

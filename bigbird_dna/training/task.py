@@ -11,7 +11,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from bigbird_dna.calibration.maps import Calibration
-from bigbird_dna.config import EncoderConfig, KeepingConfig, TrainingConfig
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.training import KeepingConfig, TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory

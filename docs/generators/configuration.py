@@ -5,7 +5,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from bigbird_dna.config import Config, Section
+from bigbird_dna.config.run import Config
+from bigbird_dna.config.section import Section
 
 from .markdown import code, escaped, paragraphs, table
 

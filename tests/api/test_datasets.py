@@ -123,7 +123,7 @@ def test_a_data_set_can_be_sent_to_another_process(tracks: Path) -> None:
 def test_promoters_come_with_the_negatives_that_training_sees(
     tiny_config: Path, negative_set: str
 ) -> None:
-    from bigbird_dna.config import load_config
+    from bigbird_dna.config.reading import load_config
 
     config = load_config(tiny_config)
     paths = config.paths
@@ -152,7 +152,7 @@ def test_promoters_come_with_the_negatives_that_training_sees(
 def test_what_does_not_fit_is_one_sentence(
     tracks: Path, tiny_config: Path, tmp_path: Path
 ) -> None:
-    from bigbird_dna.config import load_config
+    from bigbird_dna.config.reading import load_config
 
     genome, data = tracks / "reference.fa.gz", tracks / "data"
     paths = load_config(tiny_config).paths

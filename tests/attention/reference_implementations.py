@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from bigbird_dna.attention.call import Call
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.config import LayerShape, find_mechanism, known_mechanisms
+from bigbird_dna.config.mechanisms import LayerShape, find_mechanism, known_mechanisms
 
 # Axes: H heads, L queries or keys, R spans of a query, K components, D hidden width.
 

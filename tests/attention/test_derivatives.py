@@ -16,7 +16,7 @@ from bigbird_dna.attention import (
     full_attention,
     label_count,
 )
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.model.encoder import Encoder
 
 # torch.func imports it.

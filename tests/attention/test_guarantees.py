@@ -17,7 +17,7 @@ from bigbird_dna.attention import Pattern, bigbird_attention, full_attention
 from bigbird_dna.attention import mechanism as shared
 from bigbird_dna.attention.call import effective_matrix
 from bigbird_dna.attention.mechanisms import combiner, performer
-from bigbird_dna.config import LayerShape, find_mechanism, known_mechanisms
+from bigbird_dna.config.mechanisms import LayerShape, find_mechanism, known_mechanisms
 from tests.attention.reference_implementations import (
     CASES,
     HEADS,

@@ -16,15 +16,15 @@ from torch import Tensor, nn
 import bigbird_dna
 from bigbird_dna.attention import mechanisms as folder
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.config import (
-    EncoderConfig,
+from bigbird_dna.config.mechanisms import (
+    OF_PATTERNS,
     LayerShape,
     Mechanism,
-    Section,
     known_mechanisms,
-    parse_config,
 )
-from bigbird_dna.config.mechanisms import OF_PATTERNS
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.reading import parse_config
+from bigbird_dna.config.section import Section
 from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.encoder import Encoder

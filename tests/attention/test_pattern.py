@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.attention.pattern import GLOBAL, RANDOM, WINDOW, Pattern
-from bigbird_dna.config import known_mechanisms
+from bigbird_dna.config.mechanisms import known_mechanisms
 from bigbird_dna.errors import UsageError
 from bigbird_dna.model.mechanism import attention_weights
 from tests.attention.reference_implementations import patterns

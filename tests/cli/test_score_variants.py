@@ -12,7 +12,7 @@ import pysam.bcftools
 import pytest
 from torch import nn
 
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.config import Config, load_config
+from bigbird_dna.config.reading import load_config
+from bigbird_dna.config.run import Config
 from bigbird_dna.data.negatives import (
     coding_fractions,
     draw_candidates,

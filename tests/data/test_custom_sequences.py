@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from bigbird_dna.config import load_config
+from bigbird_dna.config.reading import load_config
 from bigbird_dna.data.promoter_windows import (
     MAX_N,
     POSITIVE,

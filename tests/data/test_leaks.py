@@ -16,7 +16,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from bigbird_dna.config import NEGATIVE_SETS, Config, PromoterWindowsConfig, load_config
+from bigbird_dna.config.promoters import NEGATIVE_SETS, PromoterWindowsConfig
+from bigbird_dna.config.reading import load_config
+from bigbird_dna.config.run import Config
 from bigbird_dna.data.chromatin import prepare_data
 from bigbird_dna.data.negatives import draw_candidates
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE

@@ -12,12 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.config import (
-    ChromatinTrainingConfig,
-    Config,
-    PromoterWindowsConfig,
-    load_config,
-)
+from bigbird_dna.config.chromatin import ChromatinTrainingConfig
+from bigbird_dna.config.promoters import PromoterWindowsConfig
+from bigbird_dna.config.reading import load_config
+from bigbird_dna.config.run import Config
 from bigbird_dna.data.chromatin import draw_groups, training_bins
 from bigbird_dna.data.negatives import (
     FURTHEST,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bigbird_dna.config import load_config
+from bigbird_dna.config.reading import load_config
 from docs.generators.notebook import cells
 from tests.conftest import REPOSITORY
 from tests.docs.blocks import Step, blocks, commands, pages, parse

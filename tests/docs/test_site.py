@@ -12,7 +12,7 @@ from typer.main import get_command
 
 import bigbird_dna
 from bigbird_dna.cli.main import app
-from bigbird_dna.config import Config
+from bigbird_dna.config.run import Config
 from docs.generators.configuration import sections
 from docs.generators.root_pages import relinked
 from tests.html_pages import HtmlPage

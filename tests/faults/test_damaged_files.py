@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.config import load_config
+from bigbird_dna.config.reading import load_config
 from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.annotation import read_coding
 from bigbird_dna.genome.assembly import open_assembly

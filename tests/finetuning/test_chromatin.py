@@ -12,7 +12,9 @@ import torch
 from bigbird_dna.baselines.kmer_model import read_kmer_model
 from bigbird_dna.baselines.kmers import probabilities
 from bigbird_dna.calibration.maps import FILE, read_calibration
-from bigbird_dna.config import ChromatinConfig, Config, parse_config
+from bigbird_dna.config.chromatin import ChromatinConfig
+from bigbird_dna.config.reading import parse_config
+from bigbird_dna.config.run import Config
 from bigbird_dna.data.chromatin import training_bins
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.json_files import read_mapping

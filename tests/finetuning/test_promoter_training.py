@@ -21,8 +21,9 @@ from bigbird_dna.baselines.promoters import (
     promoter_regression,
 )
 from bigbird_dna.calibration.maps import FILE, read_calibration
-from bigbird_dna.config import PromoterTrainingConfig, load_config
 from bigbird_dna.config.paths import baseline_file
+from bigbird_dna.config.promoters import PromoterTrainingConfig
+from bigbird_dna.config.reading import load_config
 from bigbird_dna.data.predictions import (
     AUROC_SHIFTED,
     COLUMNS,

@@ -19,7 +19,7 @@ from sklearn.metrics import (
 import bigbird_dna
 from bigbird_dna.baselines.kmers import both_strand_frequencies, kmer_frequencies
 from bigbird_dna.baselines.sequences import sequence_regressions
-from bigbird_dna.config import StartConfig
+from bigbird_dna.config.training import StartConfig
 from bigbird_dna.data.labeled_sequences import read_labeled_sequences
 from bigbird_dna.errors import ModelError
 from bigbird_dna.finetuning.ensembles import KMERS, Members, add_members

@@ -17,7 +17,7 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from bigbird_dna.config import load_config
+from bigbird_dna.config.reading import load_config
 from bigbird_dna.data.promoter_windows import read_windows, window_sequences
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.reference import Reference

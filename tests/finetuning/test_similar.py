@@ -10,7 +10,8 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from bigbird_dna.baselines.windows import NearestWindow, TextWindows
-from bigbird_dna.config import Config, load_config, parse_config
+from bigbird_dna.config.reading import load_config, parse_config
+from bigbird_dna.config.run import Config
 from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES, HOMOLOGY, SIMILARITY
 from bigbird_dna.data.promoter_windows import (
     prepare_windows,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.config import GenomeConfig
+from bigbird_dna.config.data import GenomeConfig
 from bigbird_dna.disk import compression
 from bigbird_dna.disk.compression import open_bytes, read_lines
 from bigbird_dna.errors import ConfigError, DataError

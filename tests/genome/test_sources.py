@@ -7,12 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from bigbird_dna.config import (
-    ChromatinConfig,
-    ChromatinDataConfig,
-    Config,
-    parse_config,
-)
+from bigbird_dna.config.chromatin import ChromatinConfig, ChromatinDataConfig
+from bigbird_dna.config.reading import parse_config
+from bigbird_dna.config.run import Config
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.sources import (
     annotation_file,

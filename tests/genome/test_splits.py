@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.config import GenomeConfig, load_config
+from bigbird_dna.config.data import GenomeConfig
+from bigbird_dna.config.reading import load_config
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.assembly import ASSEMBLIES, load_assembly, open_assembly, shown
 from bigbird_dna.genome.sequence import Interval

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
 from bigbird_dna.huggingface.tokenizer_files import (
     bpe_description,

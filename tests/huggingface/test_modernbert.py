@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
 from bigbird_dna.huggingface.starting import with_start

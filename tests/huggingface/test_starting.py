@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from bigbird_dna.config import Config, load_config, parse_config
+from bigbird_dna.config.reading import load_config, parse_config
+from bigbird_dna.config.run import Config
 from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
 from bigbird_dna.huggingface.starting import (

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from bigbird_dna.attention import call, choose_route
 from bigbird_dna.attention.call import token_owners
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.config import parse_config
+from bigbird_dna.config.reading import parse_config
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import PretrainingNetwork

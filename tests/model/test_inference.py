@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from bigbird_dna.attention import native
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.errors import ConfigError, UsageError
 from bigbird_dna.model import inference as own
 from bigbird_dna.model.batching import in_calls, run_rows

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.attention.recompute import selected
-from bigbird_dna.config import EncoderConfig, known_mechanisms
+from bigbird_dna.config.mechanisms import known_mechanisms
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.errors import ModelError
 from bigbird_dna.model import kernels
 from bigbird_dna.model.embedding import layer_means

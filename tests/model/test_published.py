@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 import bigbird_dna
 from bigbird_dna.calibration.call_precision import read_call_precision
 from bigbird_dna.calibration.maps import FILE, read_calibration
-from bigbird_dna.config import load_config
+from bigbird_dna.config.reading import load_config
 from bigbird_dna.data.predictions import CalibrationRows, read_predictions
 from bigbird_dna.disk.atomic import checksum, read_json
 from bigbird_dna.errors import ConfigError, UsageError

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bigbird_dna.config import EncoderConfig, known_mechanisms, parse_config
+from bigbird_dna.config.mechanisms import known_mechanisms
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.reading import parse_config
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import compiled_layers, prepared

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.errors import DataError
 from bigbird_dna.model.directory import build_network
 from bigbird_dna.model.encoder import Encoder

@@ -12,7 +12,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.errors import ConfigError, DataError, ModelError
 from bigbird_dna.model.directory import build_network, load, save
 from bigbird_dna.model.settings import ClassificationSettings, PretrainingSettings

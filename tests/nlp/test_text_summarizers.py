@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import DynamicCache
 
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.encoder import Layer
 from bigbird_dna.papers.nlp.config import DecoderShape, SearchConfig, SpecialIds

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from bigbird_dna.config import EncoderConfig, TrainingConfig
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.training import TrainingConfig
 from bigbird_dna.errors import DataError
 from bigbird_dna.model.directory import load
 from bigbird_dna.papers.nlp.classification import (

@@ -24,7 +24,7 @@ from bigbird_dna.baselines.language import (
     TOKENS_LEFT,
     UNIGRAM,
 )
-from bigbird_dna.config import parse_config
+from bigbird_dna.config.reading import parse_config
 from bigbird_dna.data.predictions import MODEL, MODELS, ONE_AT_A_TIME, SPLIT, UNIFORM
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import prepare_reference

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.baselines.language import PREDICTORS
-from bigbird_dna.config import PretrainingConfig, load_config, parse_config
+from bigbird_dna.config.reading import load_config, parse_config
+from bigbird_dna.config.training import PretrainingConfig
 from bigbird_dna.data.predictions import ONE_AT_A_TIME, read_bits
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.reference import Reference, prepare_reference

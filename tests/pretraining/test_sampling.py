@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bigbird_dna.config import PretrainingConfig
+from bigbird_dna.config.training import PretrainingConfig
 from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference

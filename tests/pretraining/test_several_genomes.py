@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bigbird_dna.config import load_config
+from bigbird_dna.config.reading import load_config
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.reference import Reference

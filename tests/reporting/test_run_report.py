@@ -14,8 +14,8 @@ import pytest
 import yaml
 from scipy.stats import binomtest
 
-from bigbird_dna.config import parse_config
 from bigbird_dna.config.paths import RunPaths
+from bigbird_dna.config.reading import parse_config
 from bigbird_dna.data.predictions import AUROC_SHIFTED, MEDIAN_SHIFTED, SHIFTS
 from bigbird_dna.disk.tables import read_table, write_tsv
 from bigbird_dna.errors import DataError

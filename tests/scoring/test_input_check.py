@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import bigbird_dna
-from bigbird_dna.config import load_config
+from bigbird_dna.config.reading import load_config
 from bigbird_dna.data.labeled_sequences import read_labeled_sequences
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.errors import ModelError

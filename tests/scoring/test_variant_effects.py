@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.variants import Note, window_offsets

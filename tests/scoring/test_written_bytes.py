@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import bigbird_dna
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.data.predictions import BITS_COLUMNS
 from bigbird_dna.errors import DataError
 from bigbird_dna.model import batching as calls

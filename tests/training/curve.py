@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bigbird_dna.config import OptimizerConfig, TrainingConfig
+from bigbird_dna.config.training import OptimizerConfig, TrainingConfig
 from bigbird_dna.training.checkpoints import CheckpointStore
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, make_optimizer, take_rows, train_network

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bigbird_dna.config import load_config, parse_config
+from bigbird_dna.config.reading import load_config, parse_config
 from bigbird_dna.errors import Stopped
 from bigbird_dna.finetuning.chromatin import ChromatinTask
 from bigbird_dna.finetuning.promoters import PromoterTask

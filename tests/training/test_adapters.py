@@ -9,7 +9,7 @@ import torch
 import yaml
 from torch import nn
 
-from bigbird_dna.config import FinetuningConfig, LoraConfig, OptimizerConfig
+from bigbird_dna.config.training import FinetuningConfig, LoraConfig, OptimizerConfig
 from bigbird_dna.finetuning.classifiers import ClassifierObjective
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.heads import Classifier

@@ -9,7 +9,8 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from bigbird_dna.config import EncoderConfig, load_config
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.reading import load_config
 from bigbird_dna.config.training import ShorterConfig
 from bigbird_dna.model import kernels
 from bigbird_dna.model.heads import PretrainingNetwork

@@ -18,7 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bigbird_dna.attention import flex, flex_kernel, native, tiles
-from bigbird_dna.config import EncoderConfig, TrainingConfig
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.training import TrainingConfig
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.finetuning.chromatin import ChromatinObjective
 from bigbird_dna.finetuning.classifiers import ClassifierObjective

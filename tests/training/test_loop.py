@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from bigbird_dna.config import OptimizerConfig, TrainingConfig
+from bigbird_dna.config.training import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError, DataError, Stopped, UsageError
 from bigbird_dna.training import checkpoints, distributed, loop
 from bigbird_dna.training.checkpoints import CheckpointStore, fresh_moments

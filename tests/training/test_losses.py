@@ -9,7 +9,7 @@ from scipy.special import expit, log_softmax
 from scipy.stats import pearsonr
 from sklearn.metrics import roc_auc_score
 
-from bigbird_dna.config import LabelKind
+from bigbird_dna.config.section import LabelKind
 from bigbird_dna.training.draws import WindowDraws, balanced_turns
 from bigbird_dna.training.losses import LabelLoss, label_metric
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bigbird_dna.config import parse_config
+from bigbird_dna.config.reading import parse_config
 from bigbird_dna.training.plan import TrainingMemory, plan_memory
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
@@ -35,7 +35,8 @@ import json, sys
 from pathlib import Path
 import torch
 from torch import nn
-from bigbird_dna.config import EncoderConfig, FinetuningConfig
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.training import FinetuningConfig
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.training.adapters import adapt
 from bigbird_dna.training.loop import make_optimizer

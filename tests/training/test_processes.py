@@ -16,7 +16,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bigbird_dna.config import EncoderConfig, PretrainingConfig, load_config
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.reading import load_config
+from bigbird_dna.config.training import PretrainingConfig
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval

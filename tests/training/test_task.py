@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from bigbird_dna.config import OptimizerConfig
+from bigbird_dna.config.training import OptimizerConfig
 from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.training.checkpoints import CheckpointStore, Keep
 from bigbird_dna.training.distributed import World, world

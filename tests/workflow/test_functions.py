@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from bigbird_dna.config import Config, parse_config
+from bigbird_dna.config.reading import parse_config
+from bigbird_dna.config.run import Config
 from bigbird_dna.config.section import Section
 from bigbird_dna.workflow import (
     JobLines,

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from bigbird_dna.config import load_config, stage_values
+from bigbird_dna.config.reading import load_config
+from bigbird_dna.config.run import stage_values
 from tests import tiny_run
 from tests.conftest import REPOSITORY
 from tests.toys import random_dna

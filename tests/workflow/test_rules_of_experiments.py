@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 
-from bigbird_dna.config import complete, load_config, parse_config, read_values
+from bigbird_dna.config.reading import complete, load_config, parse_config, read_values
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.tables import read_text_table
 from bigbird_dna.errors import ConfigError, DataError

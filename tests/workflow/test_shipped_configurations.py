@@ -7,17 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from bigbird_dna.config import (
-    STAGES,
-    Config,
-    StartSitesConfig,
-    complete,
-    load_config,
-    parse_config,
-    read_values,
-    stage_values,
-)
+from bigbird_dna.config.reading import complete, load_config, parse_config, read_values
+from bigbird_dna.config.run import STAGES, Config, stage_values
 from bigbird_dna.config.section import Section
+from bigbird_dna.config.start_sites import StartSitesConfig
 from bigbird_dna.genome.sources import check_sources
 from tests.conftest import REPOSITORY
 from tests.golden.messages import message

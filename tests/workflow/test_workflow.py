@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bigbird_dna.config import parse_config
+from bigbird_dna.config.reading import parse_config
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.model.directory import read_encoder_config
 from tests import tiny_run

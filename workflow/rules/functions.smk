@@ -12,15 +12,10 @@ from pathlib import Path
 
 from snakemake.settings.types import DeploymentMethod
 
-from bigbird_dna.config import (
-    NEGATIVE_SETS,
-    SIMULATED,
-    STAGES,
-    check_stages,
-    complete,
-    parse_config,
-    stage_text,
-)
+from bigbird_dna.config.chromatin import SIMULATED
+from bigbird_dna.config.promoters import NEGATIVE_SETS
+from bigbird_dna.config.reading import complete, parse_config
+from bigbird_dna.config.run import STAGES, check_stages, stage_text
 from bigbird_dna.config.paths import scan_file
 from bigbird_dna.data.predictions import KMER, NEAREST, POSITION, PROMOTER_BASELINES
 from bigbird_dna.errors import BigBirdDnaError

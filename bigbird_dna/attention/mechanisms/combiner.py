@@ -61,7 +61,8 @@ from bigbird_dna.attention.mechanism import (
     weigh,
 )
 from bigbird_dna.attention.mechanisms import sparse
-from bigbird_dna.config import LayerShape, Mechanism, Section
+from bigbird_dna.config.mechanisms import LayerShape, Mechanism
+from bigbird_dna.config.section import Section
 
 Pooling = Literal["max", "mean", "deepsets_max", "deepsets_mean"]
 

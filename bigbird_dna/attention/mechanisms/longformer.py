@@ -36,7 +36,8 @@ from bigbird_dna.attention.mechanism import (
     scores,
     weigh,
 )
-from bigbird_dna.config import LayerShape, Mechanism, Section
+from bigbird_dna.config.mechanisms import LayerShape, Mechanism
+from bigbird_dna.config.section import Section
 
 SMALLEST = 32
 """Minimum tokens per block; smaller blocks lead to slower matrix products."""

@@ -29,7 +29,8 @@ from bigbird_dna.attention.mechanism import (
     triangle,
 )
 from bigbird_dna.attention.recompute import Redrawn, standing
-from bigbird_dna.config import LayerShape, Mechanism, Section
+from bigbird_dna.config.mechanisms import LayerShape, Mechanism
+from bigbird_dna.config.section import Section
 
 CHUNK = 128
 """Tokens whose sums over earlier tokens are computed together; causal only."""

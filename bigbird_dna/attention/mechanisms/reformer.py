@@ -35,7 +35,8 @@ from bigbird_dna.attention.mechanism import (
     recomputed,
 )
 from bigbird_dna.attention.recompute import Redrawn, selected
-from bigbird_dna.config import LayerShape, Mechanism, Section
+from bigbird_dna.config.mechanisms import LayerShape, Mechanism
+from bigbird_dna.config.section import Section
 
 ITSELF = -1e5
 """Score of a token with itself: relevant only if it meets no other token."""

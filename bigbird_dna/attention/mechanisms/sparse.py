@@ -43,7 +43,8 @@ from bigbird_dna.attention.mechanism import (
     triangle,
     weigh,
 )
-from bigbird_dna.config import LayerShape, Mechanism, Section
+from bigbird_dna.config.mechanisms import LayerShape, Mechanism
+from bigbird_dna.config.section import Section
 
 
 def last_tokens_attention(inputs: Heads, last: int) -> Tensor:

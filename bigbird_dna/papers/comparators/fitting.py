@@ -13,7 +13,8 @@ import numpy.typing as npt
 from bigbird_dna.baselines.networks import DrawnTexts, NetworkSettings
 from bigbird_dna.baselines.promoters import promoter_regression
 from bigbird_dna.baselines.windows import LabeledWindows, TextWindows, blocks
-from bigbird_dna.config import PRETRAINED, Config
+from bigbird_dna.config.experiments import PRETRAINED
+from bigbird_dna.config.run import Config
 from bigbird_dna.console import log, progress
 from bigbird_dna.data.chromatin import BinWindows, checked_window, sample
 from bigbird_dna.data.promoter_windows import (

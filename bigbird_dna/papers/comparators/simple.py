@@ -28,7 +28,7 @@ from bigbird_dna.baselines.windows import (
     all_labels,
     blocks,
 )
-from bigbird_dna.config import PRETRAINED
+from bigbird_dna.config.experiments import PRETRAINED
 from bigbird_dna.console import progress
 from bigbird_dna.data.chromatin import sample
 from bigbird_dna.genome.sequence import UNKNOWN

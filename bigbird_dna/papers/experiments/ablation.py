@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bigbird_dna.config import SIMULATED, AblationConfig, Config, TrainingConfig
+from bigbird_dna.config.chromatin import SIMULATED
+from bigbird_dna.config.experiments import AblationConfig
 from bigbird_dna.config.mechanisms import find_mechanism
+from bigbird_dna.config.run import Config
+from bigbird_dna.config.training import TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import read_object, write_json
 from bigbird_dna.disk.directories import into_directory

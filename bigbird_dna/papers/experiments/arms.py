@@ -25,7 +25,8 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.config import Config, parse_config, stage_values
+from bigbird_dna.config.reading import parse_config
+from bigbird_dna.config.run import Config, stage_values
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import read_object, write_json
 from bigbird_dna.errors import DataError, UsageError, one_of

@@ -29,8 +29,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.config import EncoderConfig, TrainingConfig, find_mechanism
 from bigbird_dna.config.long_range import IMAGE_BYTES, ByteLmConfig
+from bigbird_dna.config.mechanisms import find_mechanism
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.training import TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.batching import pad

@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bigbird_dna.config import PRETRAINED, RANDOM, Config
+from bigbird_dna.config.experiments import PRETRAINED, RANDOM
+from bigbird_dna.config.run import Config
 from bigbird_dna.console import progress
 from bigbird_dna.data.predictions import ALL, CODING, AlignedPredictions, blocks_of
 from bigbird_dna.data.promoter_windows import (

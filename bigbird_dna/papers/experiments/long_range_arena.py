@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bigbird_dna.config import Config, LongRangeConfig
+from bigbird_dna.config.long_range import LongRangeConfig
+from bigbird_dna.config.run import Config
 from bigbird_dna.disk.directories import atomic_directory, into_directory
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import DataError

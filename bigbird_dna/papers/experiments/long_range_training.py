@@ -11,7 +11,9 @@ from scipy.stats import binomtest
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.config import EncoderConfig, LongRangeConfig, TrainingConfig
+from bigbird_dna.config.long_range import LongRangeConfig
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.training import TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.model.heads import Classifier

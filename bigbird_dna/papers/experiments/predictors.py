@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bigbird_dna.config import PRETRAINED, RANDOM, Config
-from bigbird_dna.config.experiments import OWN_MODEL
+from bigbird_dna.config.experiments import OWN_MODEL, PRETRAINED, RANDOM
+from bigbird_dna.config.run import Config
 from bigbird_dna.disk.atomic import read_object
 from bigbird_dna.disk.tables import Schema, whole_number
 from bigbird_dna.genome.sources import locate

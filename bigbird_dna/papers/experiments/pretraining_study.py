@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bigbird_dna.config import (
+from bigbird_dna.config.experiments import (
     LONGER,
     PRETRAINED,
     RANDOM,
     STUDY_TASKS,
-    Config,
     share_name,
 )
+from bigbird_dna.config.run import Config
 from bigbird_dna.data.predictions import ALL
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table

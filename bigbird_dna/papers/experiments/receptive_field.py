@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.config import EncoderConfig
 from bigbird_dna.config.mechanisms import OF_PATTERNS
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.model.mechanism import attention_pattern, attention_weights
 
 # Axes: L tokens, N vectors, K width.

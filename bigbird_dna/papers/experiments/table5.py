@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bigbird_dna.config import Config
 from bigbird_dna.config.experiments import TableModel
+from bigbird_dna.config.run import Config
 from bigbird_dna.data.predictions import MODEL, SPLIT, of_split, read_bits
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from bigbird_dna.config import PRETRAINED, RANDOM, Config
-from bigbird_dna.config.experiments import OWN_MODEL
+from bigbird_dna.config.experiments import OWN_MODEL, PRETRAINED, RANDOM
+from bigbird_dna.config.run import Config
 from bigbird_dna.data.predictions import ALL, negative_set_of, read_predictions
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table

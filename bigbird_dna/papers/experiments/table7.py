@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bigbird_dna.config import PRETRAINED, Config
-from bigbird_dna.config.experiments import OWN_MODEL
+from bigbird_dna.config.experiments import OWN_MODEL, PRETRAINED
+from bigbird_dna.config.run import Config
 from bigbird_dna.disk.atomic import read_object
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, whole_number, write_table

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from bigbird_dna.config import Config
+from bigbird_dna.config.run import Config
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.papers.experiments.arms import Arm

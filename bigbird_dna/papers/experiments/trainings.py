@@ -12,7 +12,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from bigbird_dna.config import Config, EncoderConfig, PretrainingConfig, complete
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.reading import complete
+from bigbird_dna.config.run import Config
+from bigbird_dna.config.training import PretrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.finetuning.chromatin import ChromatinTask
 from bigbird_dna.finetuning.evaluation import evaluate_models

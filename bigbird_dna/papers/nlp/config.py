@@ -18,11 +18,22 @@ from pydantic import (
     field_serializer,
 )
 
-from bigbird_dna.config import EncoderConfig, PretrainingConfig, Section, TrainingConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.reading import apply_override, checked, values_and_text
 from bigbird_dna.config.safe_yaml import shown
-from bigbird_dna.config.section import MONITORING, DirectoryName, FileName, field
-from bigbird_dna.config.training import ShorterConfig, check_curriculum
+from bigbird_dna.config.section import (
+    MONITORING,
+    DirectoryName,
+    FileName,
+    Section,
+    field,
+)
+from bigbird_dna.config.training import (
+    PretrainingConfig,
+    ShorterConfig,
+    TrainingConfig,
+    check_curriculum,
+)
 from bigbird_dna.errors import ConfigError, one_of
 
 SPLITS = ("train", "valid", "test")

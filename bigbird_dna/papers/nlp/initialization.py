@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import scratch_directory
 from bigbird_dna.disk.json_files import read_mapping

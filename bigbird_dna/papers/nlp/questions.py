@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.errors import DataError
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.heads import QuestionAnswerer

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.json_files import read_mapping

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ConfigError, ModelError, first_fault
 from bigbird_dna.huggingface.configuration import Compatibility, encoder_config

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import into_directory

@@ -12,7 +12,7 @@ from torch import nn
 
 from bigbird_dna.baselines.networks import DrawnTexts
 from bigbird_dna.baselines.windows import TextWindows
-from bigbird_dna.config import load_config
+from bigbird_dna.config.reading import load_config
 from bigbird_dna.data.promoter_windows import read_windows, window_sequences
 from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.finetuning.chromatin import ChromatinObjective, config_for

@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from bigbird_dna.baselines.networks import NetworkSettings
 from bigbird_dna.baselines.promoters import KmerLogistic
 from bigbird_dna.baselines.windows import NearestWindow, TextWindows, all_labels
-from bigbird_dna.config import OptimizerConfig
-from bigbird_dna.config.training import FinetuningConfig
+from bigbird_dna.config.training import FinetuningConfig, OptimizerConfig
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.motifs import KnownMotif
 from bigbird_dna.metrics.auroc import auroc

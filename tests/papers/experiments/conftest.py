@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from bigbird_dna.config import Config, load_config, parse_config
+from bigbird_dna.config.reading import load_config, parse_config
+from bigbird_dna.config.run import Config
 from bigbird_dna.data.chromatin import prepare_data
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.finetuning.evaluation import held_out_rows

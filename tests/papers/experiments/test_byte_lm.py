@@ -13,12 +13,9 @@ import pytest
 import torch
 import yaml
 
-from bigbird_dna.config import (
-    EncoderConfig,
-    OptimizerConfig,
-    TrainingConfig,
-    parse_config,
-)
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.reading import parse_config
+from bigbird_dna.config.training import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.papers.experiments.byte_lm_training import (
     END,

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bigbird_dna.config import Config, parse_config
+from bigbird_dna.config.reading import parse_config
+from bigbird_dna.config.run import Config
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks

@@ -15,12 +15,13 @@ import pytest
 import yaml
 from scipy.ndimage import label
 
-from bigbird_dna.config import LongRangeConfig, parse_config
 from bigbird_dna.config.long_range import (
     ExamplesConfig,
     ListOpsConfig,
+    LongRangeConfig,
     PathfinderConfig,
 )
+from bigbird_dna.config.reading import parse_config
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.papers.experiments.long_range_arena import COLUMNS, accuracy_table

@@ -12,7 +12,8 @@ import pytest
 import torch
 from sklearn.metrics import f1_score, roc_auc_score
 
-from bigbird_dna.config import Config, load_config
+from bigbird_dna.config.reading import load_config
+from bigbird_dna.config.run import Config
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.papers.experiments.arms import Arm, find_experiment, run_arm

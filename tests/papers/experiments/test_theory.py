@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.attention import Pattern, bigbird_attention
-from bigbird_dna.config import known_mechanisms
+from bigbird_dna.config.mechanisms import known_mechanisms
 from bigbird_dna.papers.experiments.receptive_field import (
     layer_graph,
     reached,
