@@ -1,7 +1,6 @@
 """Commands that evaluate models on held-out data, and write tables, plots and the page of a run."""
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -512,25 +511,11 @@ def evaluate_variants(
         Path,
         typer.Argument(
             metavar="SCORED",
-            help="VCF or table written by score-variants with --tracks '*'; FILTER is "
-            "ignored.",
+            help="VCF written by score-variants with --tracks '*', with the known "
+            "effects in INFO: EFFECT, TRACK and, optionally, CATEGORY.",
         ),
     ],
     output: OutputDir,
-    truth: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="VCF",
-            help="VCF with the known effects.",
-            show_default="INFO of the scored VCF",
-        ),
-    ] = None,
-    null: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Scores of random variants (score-variants --random)."
-        ),
-    ] = None,
     compare: Annotated[
         list[str] | None,
         typer.Option(
@@ -539,42 +524,11 @@ def evaluate_variants(
             "repeatable.",
         ),
     ] = None,
-    effect_field: Annotated[
-        str,
-        typer.Option(
-            metavar="KEY",
-            help="INFO key of the effect: gain, loss, none, or another word.",
-        ),
-    ] = "EFFECT",
-    track_field: Annotated[
-        str, typer.Option(metavar="KEY", help="INFO key of the affected track.")
-    ] = "TRACK",
-    category_field: Annotated[
-        str,
-        typer.Option(
-            metavar="KEY", help="INFO key of the variant category; may be missing."
-        ),
-    ] = "CATEGORY",
     track: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Track affected by all variants; replaces --track-field.",
-        ),
-    ] = None,
-    no_effect: Annotated[
-        str,
-        typer.Option(
-            metavar="WORD",
-            help="Value of --effect-field for variants without effect.",
-        ),
-    ] = "none",
-    held_out: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CONTIG",
-            help="Held-out contig of the model; adds rows for the variants on these. "
-            "Repeatable.",
+            help="Track affected by all variants; replaces TRACK of INFO.",
         ),
     ] = None,
     force: Force = False,
@@ -583,68 +537,15 @@ def evaluate_variants(
 
     Writes variants.svg and variants.tsv: AUROC of the absolute probability change on the affected track, with
     confidence interval, AUROC of the log-odds, and the fraction of correct signs; for all variants, by
-    category and by track. Alleles without a score or with unknown effect are counted and excluded. With
-    --null, writes random_variants.tsv, AUROC of variants with an effect against random variants drawn near
-    them, and variant_p_values.tsv: how often random variants have an effect as large on the same track.
-    With --compare, writes compared_variants.tsv: the metrics of other predictors, and AUROC differences.
+    category and by track. EFFECT is none, gain, loss, or another word for an effect of unknown direction.
+    Alleles without a score or with unknown effect are counted and excluded. With --compare, writes
+    compared_variants.tsv: the metrics of other predictors, and AUROC differences.
     """
-    from bigbird_dna.reporting.result import interval
-    from bigbird_dna.reporting.variants import ALL, HELD_OUT, variant_report
+    from bigbird_dna.reporting.variants import variant_report
 
-    result = variant_report(
-        scored,
-        output,
-        truth=truth,
-        null=null,
-        compare=named_files("--compare", compare),
-        effect_field=effect_field,
-        track_field=track_field,
-        category_field=category_field,
-        track=track,
-        no_effect=no_effect,
-        held_out=held_out or (),
+    variant_report(
+        scored, output, compare=named_files("--compare", compare), track=track
     )
-    effects = Counter(result.variants["effect"])
-    counts = ", ".join(f"{count:,} {name}" for name, count in effects.most_common(6))
-    log(f"{len(result.variants):,} variants evaluated: {counts}")
-    if result.left_out:
-        reasons = ", ".join(
-            f"{count:,} {why}" for why, count in result.left_out.most_common(5)
-        )
-        log(f"{result.left_out.total():,} excluded: {reasons}")
-    contigs = dict.fromkeys(result.variants["contig"])
-    for contig in held_out or ():
-        if contig not in contigs:
-            log(
-                f"warning: no variant on {contig} "
-                f"(contigs with variants: {', '.join([*contigs][:8])})"
-            )
-    table = result.table
-    for row in table[table["subset"].isin([ALL, HELD_OUT])].to_dict("records"):
-        area = interval(row["auroc"], row["auroc_low"], row["auroc_high"])
-        text = f"{row['subset']}: AUROC {area} of {row['variants']:,} variants"
-        if row["sign_accuracy"] >= 0:
-            text += f", {row['sign_accuracy']:.1%} of the signs correct"
-        log(text)
-    if result.compared is not None:
-        for row in result.compared.query("subset == @ALL").to_dict("records"):
-            difference = interval(
-                row["difference"],
-                row["difference_low"],
-                row["difference_high"],
-                form="+.3f",
-            )
-            log(
-                f"{row['subset']}: AUROC {row['auroc']:.3f} of {row['predictor']}, "
-                f"difference {difference}"
-            )
-    if result.random is not None:
-        for row in result.random[:1].to_dict("records"):
-            area = interval(row["auroc"], row["auroc_low"], row["auroc_high"])
-            log(
-                f"{row['variants']:,} variants and {row['random']:,} random variants: "
-                f"AUROC {area}"
-            )
 
 
 @report.command(

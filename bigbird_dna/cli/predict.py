@@ -498,13 +498,6 @@ def score_variants(
             help="Score its phased variants together.",
         ),
     ] = None,
-    random: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Score N random variants near each instead.",
-        ),
-    ] = None,
     stride: Annotated[
         int | None,
         typer.Option(
@@ -559,7 +552,6 @@ def score_variants(
             offsets=offsets,
             context=context,
             phased=phased,
-            random=random,
             stride=stride,
             sites=sites,
             max_n=max_n,

@@ -113,7 +113,7 @@ class RunPaths:
         return self.results / f"chromatin/predictions-{window}{part}.npy"
 
     def scored_variants(self, kind: str = "") -> Path:
-        """Scored variants; `kind` "random-": random variants, "kmers-": scored by the k-mer baseline."""
+        """Scored variants; `kind` "kmers-": scored by the k-mer baseline."""
         return self.results / f"chromatin/{kind}variants.vcf.gz"
 
     def experiment(self, name: str) -> Path:

@@ -74,6 +74,17 @@ def predictor_kind(name: str) -> str:
     return CONTROL if is_control(name) else name
 
 
+def predictor_label(name: str) -> str:
+    """Return the name of a predictor for a reader."""
+    if name in STYLES:
+        return STYLES[name].label
+    # The workflow's name of a model that sees less sequence.
+    if name.startswith("window_"):
+        return f"{int(name.removeprefix('window_')):,}-bp model"
+    labels = {"kmers": "k-mer regression", "dyads": "k-mer and dyad regression"}
+    return labels.get(name, name.replace("_", " "))
+
+
 def joined_controls(
     controls: Sequence[tuple[Any, ...]], counts: int
 ) -> list[tuple[Any, ...]]:

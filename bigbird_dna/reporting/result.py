@@ -118,6 +118,18 @@ def interval(value: float, low: float, high: float, *, form: str = ".3f") -> str
     )
 
 
+def verdict(difference: float, low: float, high: float, *, sign: int = 1) -> str:
+    """Return in words what a difference, with its interval, says about the first of two predictors.
+
+    `sign` is that of the difference of a better predictor.
+    """
+    if math.isnan(low) or math.isnan(high):
+        return "not compared (no interval)"
+    if low <= 0 <= high:
+        return "not measurably different"
+    return "better" if sign * difference > 0 else "worse"
+
+
 @dataclass(frozen=True)
 class ResultTable:
     """Results with a title and notes."""

@@ -1,4 +1,4 @@
-"""The report of a run: its summary, plots of its trainings, and one HTML page with all results.
+"""The report of a run: a summary of its metrics, plots of its trainings, and one HTML page with all results.
 
 The conclusion and the main results come first on the page; other parts are collapsed. The files of all plots
 and tables are in the page as data URIs, which browsers save.
@@ -7,9 +7,9 @@ and tables are in the page as data URIs, which browsers save.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import yaml
@@ -17,41 +17,39 @@ import yaml
 from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.config.reading import load_config
 from bigbird_dna.config.run import Config
-from bigbird_dna.data.predictions import of_split, read_bits
+from bigbird_dna.data.predictions import (
+    ALL,
+    CONTROL,
+    MODEL,
+    MODELS,
+    NETWORK,
+    ONE_AT_A_TIME,
+    of_split,
+    read_bits,
+)
 from bigbird_dna.disk.atomic import atomic_path, reading
 from bigbird_dna.disk.json_files import read_mapping
-from bigbird_dna.disk.tables import Schema, read_table, write_table
-from bigbird_dna.errors import DataError
+from bigbird_dna.disk.tables import write_tsv
+from bigbird_dna.errors import DataError, printable
 from bigbird_dna.reporting.pages import (
-    PageTable,
     data_uri,
     page_table,
     read_page_table,
     render_page,
 )
-from bigbird_dna.reporting.result import interval
-from bigbird_dna.reporting.summary import (
-    CALLS,
-    SHUFFLED,
-    SUMMARY,
-    Headline,
-    SummaryRow,
-    headlines,
-    summarize,
-    summary_text,
-)
+from bigbird_dna.reporting.predictors import NEAR_CHANCE, predictor_label
+from bigbird_dna.reporting.promoters import DIFFERENCES
+from bigbird_dna.reporting.result import interval, verdict
 from bigbird_dna.reporting.training import (
     bits_per_base_figure,
-    held_out_figure,
     loss_figure,
     read_training_log,
 )
 
-MEDIA_TYPES = {
-    ".svg": "image/svg+xml",
-    ".tsv": "text/tab-separated-values",
-    ".txt": "text/plain",
-}
+MEDIA_TYPES = {".svg": "image/svg+xml", ".tsv": "text/tab-separated-values"}
+MEDIA_TYPES[".txt"] = "text/plain"
+CHANCE = "chance"
+ENDS = ("", "_low", "_high")
 
 
 def report_run(run: Path, config: Path | None = None) -> str:
@@ -59,9 +57,9 @@ def report_run(run: Path, config: Path | None = None) -> str:
 
     Reads the tables and plots of evaluations, the training logs and the benchmark files in the directory
     `run`; what is missing is omitted. Writes `report/summary.tsv` and `.txt`, plots of trainings
-    (`report/loss.svg`, `bits_per_base.svg`, `held_out.svg` and `finetuning_loss.svg`), and `report.html`.
-    `config` is the run's configuration; None: `config/report.yaml` in the run, which the workflow writes.
-    `DataError`: a file is not as the commands write it, or there is no result.
+    (`report/loss.svg`, `bits_per_base.svg` and `finetuning_loss.svg`), and `report.html`. `config` is the
+    run's configuration; None: `config/report.yaml` in the run, which the workflow writes. `DataError`: a file
+    is not as the commands write it, or there is no result.
     """
     paths = RunPaths(run)
     source = config or paths.stage("report")
@@ -70,12 +68,28 @@ def report_run(run: Path, config: Path | None = None) -> str:
     settings = load_config(source)
     summary = summarize(settings, paths)
     if summary.empty:
-        raise DataError(f"{run}: contains no metrics or tables of evaluations")
-    text = f"{summary_text(summary)}\n\nReport: {paths.report_page}\n"
+        raise DataError(f"{run}: contains no tables of evaluations")
+    rows = readable(summary)
+    text = f"{rows.to_string(index=False)}\n\nReport: {paths.report_page}\n"
 
-    write_table(paths.report / "summary.tsv", summary, SUMMARY)
-    draw_trainings(settings, paths)
-    page = run_page(settings, paths, headlines(summary))
+    log = paths.pretrained / "training.jsonl"
+    if settings.has_pretraining and log.is_file():
+        loss_figure({"pretraining": read_training_log(log)}, paths.report / "loss.svg")
+    if settings.has_pretraining and paths.pretraining_bits.is_file():
+        bits = of_split(read_bits(paths.pretraining_bits), "test")
+        bits_per_base_figure(bits, paths.report / "bits_per_base.svg")
+    if settings.has_promoters:
+        windows = settings.promoters.windows
+        names = (*windows.negative_sets, *settings.promoters.controls)
+        logs = {name: paths.promoter_model(name) / "training.jsonl" for name in names}
+        curves = {
+            name: read_training_log(log) for name, log in logs.items() if log.is_file()
+        }
+        if curves:
+            loss_figure(curves, paths.report / "finetuning_loss.svg")
+
+    write_tsv(paths.report / "summary.tsv", summary)
+    page = run_page(settings, paths, rows)
     for path, content in (
         (paths.report / "summary.txt", text),
         (paths.report_page, page),
@@ -85,227 +99,304 @@ def report_run(run: Path, config: Path | None = None) -> str:
     return text
 
 
-def draw_trainings(config: Config, paths: RunPaths) -> None:
-    """Draw the losses of the trainings whose logs exist, and bits per base of the pretrained model."""
-    directory = paths.report
-    log = paths.pretrained / "training.jsonl"
-    if config.has_pretraining and log.is_file():
-        curves = read_training_log(log)
-        loss_figure({"pretraining": curves}, directory / "loss.svg")
-        if paths.pretraining_bits.is_file():
-            bits = read_bits(paths.pretraining_bits)
-            bits_per_base_figure(
-                of_split(bits, "test"), directory / "bits_per_base.svg"
-            )
-            held_out = of_split(bits, "valid")
-            held_out_figure(curves, held_out, directory / "held_out.svg")
-    if config.has_promoters:
-        names = (*config.promoters.windows.negative_sets, *config.promoters.controls)
-        logs = {name: paths.promoter_model(name) / "training.jsonl" for name in names}
-        runs = {
-            name: read_training_log(log) for name, log in logs.items() if log.is_file()
-        }
-        if runs:
-            loss_figure(runs, directory / "finetuning_loss.svg")
+def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
+    """Return a row per task and metric: the model, its best baseline, their difference and the verdict on it.
 
-
-def run_page(config: Config, paths: RunPaths, main: Sequence[Headline]) -> str:
-    """Return the page of a run as HTML."""
-    files = _files(config, paths)
-    benchmarks = sorted(paths.benchmark("any").parent.glob("*.tsv"))
-    steps, total = steps_table(benchmarks)
-    browser = paths.report / "chromatin/report.html"
-    track_browser = ""
-    if config.has_chromatin and browser.is_file():
-        # A relative link, so that both files can be moved together.
-        track_browser = browser.relative_to(paths.results).as_posix()
-    values = config.model_dump(mode="json", exclude={"results", "data_dir"})
-    configuration = yaml.safe_dump(
-        values, sort_keys=False, allow_unicode=True, width=100
-    )
-    subject = config.genome.title if config.has_genome else "Sequences"
-
-    def link(name: str) -> str:
-        # Plots are shown as images, so that scripts inside an SVG cannot run.
-        return data_uri(_read_text(files[name]), MEDIA_TYPES[files[name].suffix])
-
-    return render_page(
-        "run_page.html",
-        style="run_page.css",
-        title=f"{subject}: DNA language model report",
-        conclusions=conclusion(main, _held_out(config, "test")),
-        headlines=main,
-        estimate=_text,
-        about=_about(config, paths),
-        files=files,
-        link=link,
-        data_uri=data_uri,
-        read_table=read_page_table,
-        read_text=_read_text,
-        track_browser=track_browser,
-        steps=steps,
-        total=total,
-        version=version("bigbird-dna"),
-        configuration=configuration,
-    )
-
-
-def _files(config: Config, paths: RunPaths) -> dict[str, Path]:
-    """Return the plots and tables of the report by name, without those of tasks that the run no longer has."""
+    Tables that don't exist are skipped; `DataError` if one is not as the evaluations write it.
+    """
     report = paths.report
-    found = sorted(report.glob("*"))
+    rows = []
+
+    def read(path: Path) -> pd.DataFrame:
+        text = dict.fromkeys(["predictor", "model", "negative_set", "stratum"], str)
+        return pd.read_csv(
+            path, sep="\t", dtype=text, keep_default_na=False, na_values=[""]
+        )
+
+    path = report / "scan.tsv"
+    if config.start_sites is not None and path.is_file():
+        with reading(path, "not a table of evaluate scan", LookupError, ValueError):
+            scan = read(path)
+            scan = scan[scan["selection"] == "best F1"]
+            for distance, table in scan.groupby("within", sort=False):
+                task = f"calls within {distance:,} bp of a TSS"
+                note = f"{table['tss'].iloc[0]:,} TSSs"
+                rows += compare(task, "average precision", table, note)
+
+    path = report / "promoters.tsv"
+    if config.has_promoters and path.is_file():
+        with reading(
+            path, "not a table of evaluate promoters", LookupError, ValueError
+        ):
+            promoters = read(path).rename(columns={"model": "predictor"})
+            sets = promoters.groupby(["negative_set", "stratum"], sort=False)
+            for (negative_set, stratum), table in sets:
+                task = f"promoters against {negative_set} negatives"
+                if stratum != ALL:
+                    task += f" ({stratum})"
+                of_model = table[table["predictor"] == MODEL].iloc[0]
+                table = table.copy()
+                for end in ENDS:
+                    values = {n: of_model[f"{c}{end}"] for n, c in DIFFERENCES.items()}
+                    table[f"difference{end}"] = table["predictor"].map(values)
+                note = f"{of_model['n']:,} test windows"
+                rows += compare(task, "AUROC", table, note)
+
+    path = report / "chromatin/groups.tsv"
+    if config.has_chromatin and path.is_file():
+        with reading(path, "not a table of auc-report", LookupError, ValueError):
+            groups = read(path).iloc[-1]  # the last group is that of all tracks
+            prefix = "better_"
+            names = [c.removeprefix(prefix) for c in groups.index if prefix in c]
+            medians = {name: groups[f"median_auroc_{name}"] for name in names}
+            medians.pop(NETWORK, None)
+            row = {"task": "chromatin", "metric": "median AUROC"}
+            row |= {"model": groups["median_auroc"]}
+            tracks = f"{groups['tracks']:,} tracks"
+            if medians:
+                best = max(medians, key=lambda name: medians[name])
+                row |= {"baseline": predictor_label(best), "best": medians[best]}
+                row["difference"] = groups[f"median_delta_{best}"]
+                better, worse = groups[f"better_{best}"], groups[f"worse_{best}"]
+                row["verdict"] = f"better on {better:,}, worse on {worse:,} of {tracks}"
+            rows.append({**row, "note": tracks})
+
+    path = report / "variants.tsv"
+    if config.has_chromatin and path.is_file():
+        with reading(path, "not a table of evaluate variants", LookupError, ValueError):
+            variants = read(path).assign(predictor=MODEL)
+            compared = report / "compared_variants.tsv"
+            if compared.is_file():
+                variants = pd.concat([variants, read(compared)])
+            variants = variants[variants["subset"] == "all"]
+            of_model = variants.iloc[0]
+            note = f"{of_model['variants']:,} variants"
+            rows += compare("effects of variants", "AUROC", variants, note)
+
+    path = paths.pretraining_bits
+    if config.has_pretraining and path.is_file():
+        bits = of_split(read_bits(path), "test")
+        bits = bits.rename(columns={"bits_per_base": "value"})
+        bits = bits.rename(columns={"low": "value_low", "high": "value_high"})
+        single = bits["predictor"].str.endswith(ONE_AT_A_TIME)
+        for table, suffix in ((bits[~single], ""), (bits[single], ONE_AT_A_TIME)):
+            if table["predictor"].isin(MODELS).any():
+                predictors = table["predictor"].str.removesuffix(ONE_AT_A_TIME)
+                table = table.assign(predictor=predictors)
+                task = f"held-out sequence{suffix}"
+                rows += compare(task, "bits per base", table, "")
+
+    columns = ["task", "metric", "model", "model_low", "model_high", "baseline"]
+    columns += ["best", "best_low", "best_high", "difference", "difference_low"]
+    columns += ["difference_high", "verdict", "note"]
+    summary = pd.DataFrame(rows, columns=columns)
+    for name in ("task", "baseline", "verdict", "note"):
+        # Control characters in names must not reach the terminal.
+        summary[name] = summary[name].fillna("").map(printable)
+    return summary
+
+
+def compare(
+    task: str, metric: str, table: pd.DataFrame, note: str
+) -> list[dict[str, Any]]:
+    """Return the row of the summary of a metric, and that of a control (shuffled labels), if there is one.
+
+    `table` has a row per predictor, with its metric and the model's difference to it. Without a baseline, an
+    AUROC is compared with chance.
+    """
+    column = {"average precision": "average_precision", "AUROC": "auroc"}
+    name = column.get(metric, "value")
+    sign = -1 if metric == "bits per base" else 1
+    estimates = table.set_index("predictor")
+    rows = []
+    for predictor in (MODEL, CONTROL):
+        if predictor not in estimates.index:
+            continue
+        estimate = estimates.loc[predictor]
+        row: dict[str, Any] = {"task": task, "metric": metric, "note": note}
+        row |= {f"model{end}": estimate[f"{name}{end}"] for end in ENDS}
+        others = estimates.drop([MODEL, NETWORK, CONTROL], errors="ignore")
+        others = others[others[name].notna()]
+        if predictor == CONTROL:
+            row["metric"] = f"{metric}, {predictor_label(CONTROL)}"
+        if predictor == MODEL and len(others):
+            best: Any = (sign * others[name]).idxmax()
+            row["baseline"] = predictor_label(best)
+            row |= {f"best{end}": others.loc[best, f"{name}{end}"] for end in ENDS}
+            lead = [others.loc[best, f"difference{end}"] for end in ENDS]
+        elif metric == "AUROC":
+            row |= {"baseline": CHANCE, "best": 0.5}
+            lead = [row[f"model{end}"] - 0.5 for end in ENDS]
+        else:
+            continue
+        difference, low, high = map(float, lead)
+        row |= {"difference": difference, "difference_low": low}
+        row["difference_high"] = high
+        row["verdict"] = verdict(difference, low, high, sign=sign)
+        if predictor == CONTROL:
+            near = abs(difference) < NEAR_CHANCE
+            row["verdict"] = "near chance" if near else "not near chance"
+        rows.append(row)
+    return rows
+
+
+def readable(summary: pd.DataFrame) -> pd.DataFrame:
+    """Return the summary as text, with the intervals beside the values."""
+    columns = {}
+    for name, form in (("model", ".4f"), ("best", ".4f"), ("difference", "+.4f")):
+        values = summary[[name, f"{name}_low", f"{name}_high"]].to_numpy(float)
+        texts = [interval(*row, form=form) for row in values]
+        columns[name] = [text.replace("-", "−") for text in texts]
+    table = summary[["task", "metric"]].assign(model=columns["model"])
+    table["best baseline"] = summary["baseline"] + " " + pd.Series(columns["best"])
+    table["model − baseline"] = columns["difference"]
+    table["the model is"] = summary["verdict"]
+    table["test data"] = summary["note"]
+    return table
+
+
+def run_page(config: Config, paths: RunPaths, rows: pd.DataFrame) -> str:
+    """Return the page of a run as HTML; `rows` is the readable summary."""
+    files = {}
+    candidates = sorted(paths.report.glob("*"))
     if config.has_chromatin:
-        found += sorted((report / "chromatin").glob("*"))
+        candidates += sorted((paths.report / "chromatin").glob("*"))
     if config.has_pretraining:
-        found += [path for path in (paths.pretraining_bits,) if path.is_file()]
+        candidates.append(paths.pretraining_bits)
+    # Files of tasks that the run no longer has are left out.
     outdated: list[str] = []
     if not config.has_pretraining:
-        outdated += ["loss", "bits_per_base", "held_out"]
+        outdated += ["loss", "bits_per_base"]
     if not config.has_promoters:
         outdated += ["promoters", "roc", "precision_recall", "score_histograms"]
         outdated += ["calibration", "finetuning_loss", "score_track", "scan"]
     if not config.has_chromatin:
         outdated += ["variants", "compared_variants"]
-        outdated += ["random_variants", "variant_p_values"]
     if config.pretraining_study is None:
         outdated += ["study", "study_steps", "probes"]
-    return {
-        path.name: path
-        for path in found
-        if path.suffix in MEDIA_TYPES and path.stem not in outdated
-    }
+    for path in candidates:
+        if path.suffix in MEDIA_TYPES and path.stem not in outdated and path.is_file():
+            files[path.name] = path
+
+    def read_text(path: Path) -> str:
+        with reading(path, "not readable", UnicodeDecodeError):
+            return path.read_text(encoding="utf-8")
+
+    def link(name: str) -> str:
+        # Plots are shown as images, so that scripts inside an SVG cannot run.
+        return data_uri(read_text(files[name]), MEDIA_TYPES[files[name].suffix])
+
+    browser = paths.report / "chromatin/report.html"
+    track_browser = ""
+    if config.has_chromatin and browser.is_file():
+        # A relative link, so that both files can be moved together.
+        track_browser = browser.relative_to(paths.results).as_posix()
+
+    steps, total = None, ""
+    times = []
+    for path in sorted(paths.benchmark("any").parent.glob("*.tsv")):
+        with reading(
+            path, "not a benchmark file of Snakemake", LookupError, ValueError
+        ):
+            table = pd.read_csv(path, sep="\t", na_values=["-"])[-1:]
+            times.append(table[["s", "cpu_time", "max_rss"]].assign(step=path.stem))
+    if times:
+        seconds = pd.concat(times).sort_values("s", ascending=False, kind="stable")
+        total = clock(seconds["s"].sum())
+        memory = seconds["max_rss"].map("{:.0f}".format, na_action="ignore")
+        columns = {"step": seconds["step"], "time, h:m:s": seconds["s"].map(clock)}
+        columns["CPU time, h:m:s"] = seconds["cpu_time"].map(clock)
+        columns["peak memory, MB"] = memory.fillna("")
+        steps = page_table(pd.DataFrame(columns))
+
+    values = config.model_dump(mode="json", exclude={"results", "data_dir"})
+    subject = config.genome.title if config.has_genome else "sequences"
+    held_out = {}
+    for split, purpose in (("valid", "validation"), ("test", "testing")):
+        names = list(getattr(config.genome, split))
+        if config.has_chromatin:
+            names += getattr(config.chromatin.data, f"{split}_regions")
+        if names:
+            held_out[purpose] = ", ".join(names)
+    return render_page(
+        "run_page.html",
+        style="run_page.css",
+        title=f"{subject[:1].upper()}{subject[1:]}: DNA language model report",
+        conclusions=conclusion(rows, held_out.get("testing", "")),
+        summary=page_table(rows),
+        about=_about(config, paths, subject, held_out),
+        files=files,
+        link=link,
+        data_uri=data_uri,
+        read_table=read_page_table,
+        read_text=read_text,
+        track_browser=track_browser,
+        steps=steps,
+        total=total,
+        version=version("bigbird-dna"),
+        configuration=yaml.safe_dump(
+            values, sort_keys=False, allow_unicode=True, width=100
+        ),
+    )
 
 
-def _read_text(path: Path) -> str:
-    with reading(path, "not readable", UnicodeDecodeError):
-        return path.read_text(encoding="utf-8")
-
-
-def conclusion(main: Sequence[Headline], held_out: Sequence[str]) -> list[str]:
-    """Return two sentences: the result for calls along contigs, and all verdicts.
-
-    Without calls, the first sentence is on the promoters where the model is weakest; without promoters, on
-    all tracks. Of several distances of calls, it is that in the middle. A control that is not near chance is
-    a warning.
-    """
-    tracks = [one for one in main if one.model.section.startswith("chromatin")]
-    # The last group of tracks is that of all tracks.
-    models = [
-        one for one in main if one not in tracks[:-1] and SHUFFLED not in one.metric
-    ]
-    if not models:
+def conclusion(rows: pd.DataFrame, held_out: str) -> list[str]:
+    """Return sentences on the first result and on all verdicts; a control that is not near chance is a warning."""
+    control = rows["metric"].str.contains(predictor_label(CONTROL), regex=False)
+    models, controls = rows[~control], rows[control]
+    if models.empty:
         return []
-    promoters = [one for one in models if one.model.section.startswith("promoters")]
-    calls = [one for one in models if one.model.section.startswith(CALLS)]
-    first, lowest = (tracks or models)[-1], ""
-    if calls:
-        first = calls[len(calls) // 2]
-    elif promoters:
-        first = min(promoters, key=lambda one: one.model.value)
-        lowest = ", its lowest," if len(promoters) > 1 else ""
-    where = "On held-out data"
-    if held_out:
-        where = f"On {', '.join(held_out)}, held out from training"
-    verdicts: dict[str, list[str]] = {}
-    for one in models:
-        verdicts.setdefault(one.verdict, []).append(one.task)
-    clauses = [
-        f"{verdict} for {', '.join(tasks)}" for verdict, tasks in verdicts.items()
-    ]
+    first = models.iloc[0]
+    where = f"On {held_out}, held out from training" if held_out else "On held-out data"
+    verdicts = models.groupby("the model is", sort=False)["task"].agg(", ".join)
+    clauses = [f"{verdict} for {tasks}" for verdict, tasks in verdicts.items()]
     sentences = [
-        f"{where}, the model has {first.metric} {_text(first.model)}{lowest} for {first.task}; the best "
-        f"baseline ({first.baseline}) has {_text(first.best)}, and the difference is "
-        f"{_text(first.difference, '+')}: the model is {first.verdict}.",
+        f"{where}, the model has {first['metric']} {first['model']} for {first['task']}; the best baseline is "
+        f"{first['best baseline']}, and the difference is {first['model − baseline']}.",
         f"Compared with the best baseline of each task, the model is {'; '.join(clauses)}.",
     ]
-    failed = [
-        one.task
-        for one in main
-        if SHUFFLED in one.metric and one.verdict.startswith("not")
-    ]
-    if failed:
-        sentences.append(
-            f"Warning: with {SHUFFLED}, the model is not near chance for {', '.join(failed)}."
-        )
+    for row in controls.to_dict("records"):
+        if row["the model is"] == "not near chance":
+            sentences.append(
+                f"Warning: {row['metric']} of {row['task']} is {row['model']}, not chance."
+            )
     return sentences
 
 
-def _text(row: SummaryRow, sign: str = "") -> str:
-    return interval(row.value, row.low, row.high, form=f"{sign}.4f").replace("-", "−")
-
-
-def _about(config: Config, paths: RunPaths) -> list[str]:
+def _about(
+    config: Config, paths: RunPaths, subject: str, held_out: dict[str, str]
+) -> list[str]:
     """Return sentences on the training data, tasks and held-out regions."""
     purposes = ["to distinguish promoters from other sequence"] * config.has_promoters
     purposes += ["to predict chromatin tracks"] * config.has_chromatin
+    start = config.pretraining.start_from
     trained = "pretrained and fine-tuned" if config.has_pretraining else "trained"
-    if config.pretraining.start_from is not None:
+    if start is not None:
         trained = "fine-tuned"
-    data_name = config.genome.title if config.has_genome else "sequences"
     sentences = [
-        f"A DNA language model with block-sparse (BigBird) attention was {trained} on {data_name} "
+        f"A DNA language model with block-sparse (BigBird) attention was {trained} on {subject} "
         f"{' and '.join(purposes)}."
     ]
-    for split, purpose in (("valid", "validation"), ("test", "testing")):
-        if held_out := _held_out(config, split):
-            sentences.append(f"Held out for {purpose}: {', '.join(held_out)}.")
-    if config.pretraining.start_from is not None:
-        sentences += origin(config.pretraining.start_from, paths.pretrained)
+    for purpose, names in held_out.items():
+        sentences.append(f"Held out for {purpose}: {names}.")
+    if start is not None:
+        path = paths.pretrained / "provenance.json"
+        provenance = read_mapping(path) if path.is_file() else {}
+        checksums = provenance.get("files") or {}
+        checksum = checksums.get("model.safetensors", "not recorded")
+        name = Path(start).name
+        if imported := provenance.get("imported_from"):
+            name = f"the HuggingFace checkpoint {imported}"
+        sentences.append(
+            f"Fine-tuning started from the weights of {name} (SHA-256 {checksum})."
+        )
+        contigs = provenance.get("contigs")
+        sentences.append(
+            f"That model was pretrained on {', '.join(map(str, contigs))}."
+            if contigs
+            else "It is not recorded whether its pretraining included the held-out sequences."
+        )
     return sentences
-
-
-def origin(name: str, model: Path) -> list[str]:
-    """Return sentences on the model that fine-tuning started from, from its `provenance.json`."""
-    path = model / "provenance.json"
-    values = read_mapping(path) if path.is_file() else {}
-    files, contigs = values.get("files"), values.get("contigs")
-    checksum = files.get("model.safetensors") if isinstance(files, Mapping) else None
-    name = Path(name).name
-    if imported := values.get("imported_from"):
-        name = f"the HuggingFace checkpoint {imported}"
-    trained = (
-        "It is not recorded whether its pretraining included the held-out sequences."
-    )
-    if isinstance(contigs, list) and contigs:
-        trained = f"That model was pretrained on {', '.join(map(str, contigs))}."
-    return [
-        f"Fine-tuning started from the weights of {name} (SHA-256 {checksum or 'not recorded'}).",
-        trained,
-    ]
-
-
-def _held_out(config: Config, split: str) -> list[str]:
-    regions = ()
-    if config.has_chromatin:
-        regions = getattr(config.chromatin.data, f"{split}_regions")
-    return [*getattr(config.genome, split), *regions]
-
-
-def steps_table(paths: Sequence[Path]) -> tuple[PageTable | None, str]:
-    """Return step, time, CPU time and peak memory, longest first, and the total time; None without files.
-
-    Cells that Snakemake could not measure, for example for very short steps, are empty.
-    """
-    schema = Schema.of("metric s cpu_time max_rss")
-    last = [read_table(path, schema)[-1:].assign(step=path.stem) for path in paths]
-    if not last:
-        return None, ""
-    steps = (
-        pd.concat(last)
-        .sort_values("step")
-        .sort_values("s", ascending=False, kind="stable")
-    )
-    table = pd.DataFrame(
-        {
-            "step": steps["step"],
-            "time, h:m:s": steps["s"].map(clock),
-            "CPU time, h:m:s": steps["cpu_time"].map(clock),
-            "peak memory, MB": steps["max_rss"].map(
-                "{:.0f}".format, na_action="ignore"
-            ),
-        }
-    )
-    return page_table(table.fillna("")), clock(steps["s"].sum())
 
 
 def clock(seconds: float) -> str:

@@ -69,15 +69,10 @@ from bigbird_dna.scoring.effects import (
 from bigbird_dna.scoring.haplotypes import joint_alleles, near_records, sample_column
 from bigbird_dna.scoring.input_check import InputCheck
 from bigbird_dna.scoring.masked_likelihood import CONTEXT, LikelihoodEffects
-from bigbird_dna.scoring.random_variants import draw_random_variants
 from bigbird_dna.scoring.regions import tss_sites
 from bigbird_dna.scoring.writers import choose_output
 
 VARIANT_FORMATS = {"vcf": (".vcf", ".bcf"), "tsv": (".tsv", ".txt")}
-RANDOM_HEADER = (
-    "##fileformat=VCFv4.2",
-    "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO",
-)
 ALLELE = ("contig", "position", "ref", "alt", "id", "note")  # first columns of a table
 
 RECORDS_AT_ONCE = 32
@@ -116,7 +111,6 @@ def score_variants(
     offsets: int | None = None,
     context: int | None = None,
     phased: str | None = None,
-    random: int | None = None,
     stride: int | None = None,
     sites: Path | str | None = None,
     max_n: float = 0.25,
@@ -160,9 +154,6 @@ def score_variants(
     phased
         Sample of the VCF whose phased variants, at most 10 bp apart on the same haplotypes, are scored
         together (`scoring.haplotypes`). None: records are independent.
-    random
-        Score this number of random variants near each allele instead, for `evaluate variants --null`
-        (`scoring.random_variants`). None: score the alleles.
     stride, sites
         `stride`, for models of single windows only: distance in bp of the TSS positions tested around a
         variant (None: 20). `sites`, for all promoter models: a file of the positions to test, as for
@@ -191,11 +182,8 @@ def score_variants(
             "batch_size": batch_size,
             "threads": threads,
             "top_tracks": top_tracks,
-            "random": random,
         }
     )
-    if random and phased:
-        raise UsageError("random and phased: give at most one of them")
     check_fraction("max_n", max_n)
     if offsets is not None:
         check_offsets(offsets)
@@ -248,7 +236,6 @@ def score_variants(
             "--contig": list(contigs),
             "--regions": regions,
             "--phased": phased,
-            "--random": random,
             "--format": format,
             **stored_options,
             "--max-n": max_n,
@@ -272,11 +259,6 @@ def score_variants(
             if phased:
                 column = sample_column([*opened.header.samples], phased, shown_name)
             records = kept_records(opened, shown_name, places)
-            if random:
-                header = RANDOM_HEADER
-                given = read_vcf(opened, shown_name)
-                drawn = draw_random_variants(given, genome, find_contig, random)
-                records = (one for one in drawn if is_kept(one, places))
             if format == "vcf":
                 declared = contig_lines(header[:-1], genome.contigs, used, find_contig)
                 lines = vcf_header(effects, origin, header, declared)
@@ -410,13 +392,8 @@ def kept_records(
 ) -> Iterator[Variant]:
     """Yield the records that overlap the places; None: all."""
     for record in read_vcf(vcf, name):
-        if is_kept(record, places):
+        if places is None or places.overlaps(record.contig, record.start, record.end):
             yield record
-
-
-def is_kept(record: Variant, places: Places | None) -> bool:
-    """Whether REF of a record overlaps the places; None: any."""
-    return places is None or places.overlaps(record.contig, record.start, record.end)
 
 
 def check_vcf(

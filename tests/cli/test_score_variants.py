@@ -215,31 +215,6 @@ def test_what_is_no_vcf_is_one_error(
     refused(run(tmp_path / "none.vcf", "--reference", fasta), 1, "none.vcf")
 
 
-def test_random_variants_are_near_and_of_the_same_size(
-    run: Run, vcf: Path, fasta: Path
-) -> None:
-    words = (vcf, "--reference", fasta, "--random", 5, "--max-n", 1)
-    rows = table(run(*words, "--format", "tsv").out)
-    assert rows == table(run(*words, "--format", "tsv").out)
-    origins = {row["id"].rsplit(":", 1)[0] for row in rows}
-    assert len(rows) == 5 * len(origins) > 15
-    with pysam.FastaFile(str(fasta)) as genome:
-        for row in rows:
-            pos, ref, alt, _ = row["id"].split(":")
-            start = int(row["position"]) - 1
-            assert (
-                genome.fetch(row["contig"], start, start + len(row["ref"]))
-                == row["ref"]
-            )
-            assert abs(start + 1 - int(pos)) <= 1001
-            assert len(row["alt"]) - len(row["ref"]) == len(alt) - len(ref)
-            if len(ref) == len(alt) == 1:
-                assert (row["ref"], row["alt"]) == (ref, alt)
-    scored = run(*words)
-    assert scored.code == 0 and "BBD_MAX=" in scored.out
-    refused(run(*words, "--phased", "x"), 2)
-
-
 def test_an_output_is_scored_again_to_the_same_records(
     run: Run, vcf: Path, fasta: Path, tmp_path: Path
 ) -> None:

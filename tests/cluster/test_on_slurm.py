@@ -118,7 +118,7 @@ class Disturber(threading.Thread):
 def results(home: Path) -> dict[str, str]:
     """A run's files but those that say how long something took, or where."""
     found = checksums(home / "results")
-    timed = ("logs", "benchmarks", "report.html", "report/held_out.svg")
+    timed = ("logs", "benchmarks", "report.html")
     return {name: sum for name, sum in found.items() if not name.startswith(timed)}
 
 

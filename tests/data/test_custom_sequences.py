@@ -23,7 +23,6 @@ from bigbird_dna.genome.records import read_splits
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.directory import load_promoter_model
-from bigbird_dna.reporting.summary import promoter_rows
 from tests.cli.command import Run, invoke, refused
 from tests.genome.test_records import fasta
 from tests.golden.messages import fails, message
@@ -141,8 +140,6 @@ def test_the_planted_motif_is_learned_and_reported(
     table = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t")
     assert list(table["model"]) == ["model", "network", "k-mer"]
     assert set(table["n"]) == {60} and set(table["positives"]) == {24}
-    notes = [row.note for row in promoter_rows(tmp_path / "report/promoters.tsv")]
-    assert "60 test windows, 40% positive" in notes
     # The model knows its window and where it comes from.
     assert load_promoter_model(model).settings.window == LENGTH
     assert load_promoter_model(model).settings.upstream == LENGTH // 2

@@ -32,7 +32,6 @@ from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.metrics.resampling import joined
 from bigbird_dna.reporting.pages import read_page_table
 from bigbird_dna.reporting.promoters import DIFFERENCES, promoter_report
-from bigbird_dna.reporting.summary import calibration_rows, promoter_rows
 from bigbird_dna.reporting.tracks import auc_report
 from tests.calibration.sources import mixture
 from tests.cli.command import Run, refused
@@ -357,38 +356,10 @@ def test_of_several_negatives_each_counts_by_itself() -> None:
     assert AlignedPredictions("genomic", labels, pairs, pairs, {}).noncoding() is None
 
 
-def test_the_summary_the_curves_and_the_page_have_all_predictors(
+def test_the_curves_and_the_page_have_all_predictors(
     files: dict[str, Path], tmp_path: Path
 ) -> None:
     table = report(files, tmp_path / "report").set_index(["stratum", "model"])
-    rows = [*promoter_rows(tmp_path / "report/promoters.tsv")]
-    labels = [
-        "k-mer regression",
-        "position regression",
-        "longest ORF",
-        "composition regression",
-    ]
-    others = [f"AUROC, {label}" for label in (*labels, "shuffled labels")]
-    others += [f"AUROC, model minus {label}" for label in labels]
-    sections = {
-        row.section: [other.metric for other in rows if other.section == row.section]
-        for row in rows
-    }
-    whole, part = "promoters, genomic", "promoters, genomic, less than half coding"
-    own = ["AUROC, model", "AUPRC, model", "F1, model", "MCC, model"]
-    assert sections == {whole: [*own, *others], part: [*own[:1], *others]}
-    found = {(row.section, row.metric): row for row in rows}
-    area, line = found[part, "AUROC, model"], table.loc[("noncoding", "model")]
-    assert (
-        area.value == pytest.approx(line["auroc"], rel=1e-5)
-        and f"{line['n']:,}" in area.note
-    )
-    lead, area = (
-        found[whole, "AUROC, model minus position regression"],
-        table["auroc"]["all"],
-    )
-    assert lead.value == pytest.approx(area["model"] - area["position"], abs=1e-5)
-    assert lead.low < lead.value < lead.high
     for name, column in (("roc", "auroc"), ("precision_recall", "auprc")):
         text = (tmp_path / "report" / f"{name}.svg").read_text()
         assert (
@@ -528,24 +499,6 @@ def test_a_calibration_of_other_weights_is_no_model_s(
     assert not (tmp_path / "report").exists() or not list(
         (tmp_path / "report").glob("*.tsv")
     )
-
-
-def test_the_summary_has_the_errors_beside_the_other_figures(
-    model: Path, tmp_path: Path
-) -> None:
-    promoter_report({"genomic": model / "predictions.parquet"}, tmp_path / "report")
-    path = tmp_path / "report/calibration.tsv"
-    rows = {row.metric: row for row in calibration_rows(path)}
-    table = calibration_of(tmp_path / "report")
-    for name in ("raw", "calibrated"):
-        row = rows[f"calibration error, {name}"]
-        assert row.section == "promoters, genomic"
-        ends = ("", "_low", "_high")
-        expected = [table.loc[name, f"ece_debiased{end}"] for end in ends]
-        assert [row.value, row.low, row.high] == pytest.approx(expected, rel=1e-4)
-    path.write_text("negative_set\n")
-    with fails(DataError, path, "probabilities"):
-        list(calibration_rows(path))
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Variants with known effects: which rows the table has, what they rest on, and what is drawn."""
 
-import io
 import math
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
@@ -14,16 +13,14 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from bigbird_dna.disk.directories import MARKER
-from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.metrics.auroc import auroc, auroc_difference
 from bigbird_dna.metrics.resampling import sequence_blocks
 from bigbird_dna.reporting import variants as report
-from bigbird_dna.reporting.variants import MOST_POINTS
 from bigbird_dna.scoring import variants as scoring
 from tests.cli.command import Run, refused, silent
 from tests.cli.test_score_variants import hashed_model
-from tests.golden.messages import fails, message
+from tests.golden.messages import message
 
 
 class KnownEffect(NamedTuple):
@@ -41,7 +38,7 @@ class KnownEffect(NamedTuple):
 
 
 def frame(variants: Sequence[KnownEffect]) -> pd.DataFrame:
-    return pd.DataFrame(variants, columns=report.COLUMNS)
+    return pd.DataFrame(variants, columns=KnownEffect._fields)
 
 
 EFFECTS = {
@@ -70,14 +67,9 @@ def variants() -> list[KnownEffect]:
 
 
 def test_areas_are_those_of_scikit_learn(variants: list[KnownEffect]) -> None:
-    table = report.variant_table(frame(variants), ["c2"])
+    table = report.variant_table(frame(variants))
     parts = [*(f"category={name}" for name in sorted(EFFECTS)), "track=T0", "track=T1"]
-    assert table["subset"].tolist() == [
-        "all",
-        *parts,
-        "held-out",
-        *(f"held-out {part}" for part in parts),
-    ]
+    assert table["subset"].tolist() == ["all", *parts]
     against = {
         "disrupts_site": True,
         "creates_site": True,
@@ -85,11 +77,12 @@ def test_areas_are_those_of_scikit_learn(variants: list[KnownEffect]) -> None:
         "flanking": False,
     }
     for row in table.to_dict("records"):
-        name, value = row["subset"], row["subset"].partition("=")[2]
-        whole = [v for v in variants if "held-out" not in name or v.contig == "c2"]
-        own = rows = [v for v in whole if not value or value in (v.track, v.category)]
+        value = row["subset"].partition("=")[2]
+        own = rows = [
+            v for v in variants if not value or value in (v.track, v.category)
+        ]
         if value in against:
-            rows = own + [v for v in whole if (v.effect == "none") == against[value]]
+            rows = own + [v for v in variants if (v.effect == "none") == against[value]]
         labels = [v.effect != "none" for v in rows]
         assert (row["variants"], row["with_effect"]) == (len(rows), sum(labels))
         sizes = [abs(v.delta) for v in rows]
@@ -113,133 +106,11 @@ def test_areas_are_those_of_scikit_learn(variants: list[KnownEffect]) -> None:
 
 def test_what_is_not_defined_is_empty() -> None:
     one = KnownEffect("c", 1, "T", "", "loss", -0.5, -2.0)
-    table = report.variant_table(frame([one, one._replace(delta=0.1)]), ["elsewhere"])
-    assert table["subset"].tolist() == ["all", "held-out"]
-    assert table["variants"].tolist() == [2, 0]
-    assert table["sign_accuracy"].tolist()[0] == 0.5 and math.isnan(
-        table["sign_accuracy"][1]
-    )
-    assert (
-        table[["auroc", "auroc_low", "auroc_high", "auroc_log_odds"]]
-        .isna()
-        .all(axis=None)
-    )
-    # No row for a place without variants on the held-out contigs.
-    there = [
-        one._replace(category="disrupts_site"),
-        one._replace(category="tolerated", contig="d", effect="none"),
-    ]
-    names = report.variant_table(frame(there), ["d"])["subset"].tolist()
-    categories = ["category=disrupts_site", "category=tolerated"]
-    assert names == ["all", *categories, "held-out", "held-out category=tolerated"]
-
-
-def test_other_words_for_effects() -> None:
-    sizes = (("functional", 0.4), ("functional", 0.1), ("silent", 0.2), ("silent", 0.0))
-    rows = [KnownEffect("c", 1, "T", "", effect, size, size) for effect, size in sizes]
-    (row,) = report.variant_table(frame(rows), no_effect="silent").to_dict("records")
-    assert (row["with_effect"], row["auroc"]) == (2, 0.75)
-    assert math.isnan(row["sign_accuracy"])
-
-
-def test_p_values_and_areas_against_random_variants(
-    variants: list[KnownEffect],
-) -> None:
-    rng = np.random.default_rng(4)
-    random = [
-        v._replace(position=v.position + 7, delta=rng.normal(0, 0.1))
-        for v in variants * 2
-    ]
-    random[0] = random[0]._replace(
-        delta=-variants[0].delta
-    )  # an effect of the same size counts
-    table, each = report.random_tables(frame(variants), frame(random), ["c2"])
-    for row, v in zip(each.to_dict("records"), variants, strict=True):
-        null = [abs(one.delta) for one in random if one.track == v.track]
-        assert (row["position"], row["delta"], row["random"]) == (
-            v.position,
-            v.delta,
-            len(null),
-        )
-        assert row["p_value"] == (1 + sum(size >= abs(v.delta) for size in null)) / (
-            1 + len(null)
-        )
-    p_values = dict(zip(variants, each["p_value"], strict=True))
-    assert len(table) == 16
-    for row in table.to_dict("records"):
-        value = row["subset"].partition("=")[2]
-        # A category without effects is compared itself, also beside the held-out contigs.
-        kept = {value} & {"tolerated", "flanking"}
-        own, drawn = (
-            [
-                v
-                for v in some
-                if (not value or value in (v.track, v.category))
-                and ("held-out" not in row["subset"] or v.contig == "c2")
-                and (kept or v.effect != "none")
-            ]
-            for some in (variants, random)
-        )
-        assert (row["variants"], row["random"]) == (len(own), len(drawn))
-        assert row["median_p_value"] == pytest.approx(
-            np.median([p_values[v] for v in own])
-        )
-        labels, both = [1] * len(own) + [0] * len(drawn), own + drawn
-        blocks = sequence_blocks([v.contig for v in both], [v.position for v in both])
-        expected = auroc(labels, [abs(v.delta) for v in both], blocks)
-        assert (row["auroc"], row["auroc_low"], row["auroc_high"]) == pytest.approx(
-            expected
-        )
-
-
-def test_another_predictor_of_the_same_variants(variants: list[KnownEffect]) -> None:
-    rng = np.random.default_rng(5)
-    other = [
-        v._replace(delta=rng.normal(0, 0.1), log_odds=1.0)
-        for v in variants[::-1]
-        if v.contig != "c1"
-    ]
-    table = report.compared_table(
-        frame(variants), {"kmers": frame(other), "same": frame(variants)}, ["c2"]
-    )
-    shown = report.variant_table(frame(variants), ["c2"])
-    same = table[table["predictor"] == "same"].reset_index()
-    for name in (
-        "subset",
-        "variants",
-        "with_effect",
-        "auroc",
-        "auroc_low",
-        "sign_accuracy",
-    ):
-        pd.testing.assert_series_equal(same[name], shown[name])
-    assert set(same["difference"]) == {0.0}
-    rows = table[table["predictor"] == "kmers"].set_index("subset")
-    both = [
-        (v, next(o for o in other if o.position == v.position))
-        for v in variants
-        if v.contig != "c1"
-    ]
-    for subset, chosen in (
-        ("all", both),
-        ("track=T1", [pair for pair in both if pair[0].track == "T1"]),
-    ):
-        labels = [v.effect != "none" for v, _ in chosen]
-        own, theirs = np.abs([(v.delta, o.delta) for v, o in chosen]).T
-        blocks = sequence_blocks(
-            [v.contig for v, _ in chosen], [v.position for v, _ in chosen]
-        )
-        found = rows.loc[
-            subset,
-            ["variants", "auroc", "difference", "difference_low", "difference_high"],
-        ]
-        difference = auroc_difference(labels, own, theirs, blocks).estimate
-        assert found.tolist() == pytest.approx(
-            [len(chosen), roc_auc_score(labels, theirs), *difference]
-        )
-    with fails(DataError):
-        others = {"kmers": frame([v._replace(alt="T") for v in other])}
-        report.compared_table(frame(variants), others)
+    table = report.variant_table(frame([one, one._replace(delta=0.1)]))
+    (row,) = table.to_dict("records")
+    assert (row["subset"], row["variants"], row["sign_accuracy"]) == ("all", 2, 0.5)
+    areas = ["auroc", "auroc_low", "auroc_high", "auroc_log_odds"]
+    assert table[areas].isna().all(axis=None)
 
 
 @pytest.mark.parametrize("places", [True, False])
@@ -254,7 +125,7 @@ def test_figure(variants: list[KnownEffect], places: bool, tmp_path) -> None:
         assert f"<!-- {label} -->" in text
     # As many variants as there may be, the file stays small.
     many = [v._replace(delta=v.delta + n / 1e4) for n in range(30) for v in shown]
-    assert len(many) > 10 * MOST_POINTS
+    assert len(many) == 9000
     report.variant_figure(frame(many), tmp_path / "many.svg")
     assert (tmp_path / "many.svg").stat().st_size < 600_000
 
@@ -332,9 +203,7 @@ def written(out: Path) -> pd.DataFrame:
 
 def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
     out = tmp_path / "a/report"
-    code, _, log = run(
-        "evaluate variants", scored, "-o", out, "--held-out", "c2", "--held-out", "c3"
-    )
+    code, _, log = run("evaluate variants", scored, "-o", out)
     assert code == 0
     assert {path.name for path in out.iterdir()} == {
         "variants.tsv",
@@ -353,8 +222,6 @@ def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
         "3 loss, 3 none, 1 gain",
         "4 excluded: ",
         *reasons,
-        "c3",
-        "c1, c2",
     )
     rows = written(out)
     # Sizes with an effect: 0.5, 0.1, 0.3, 0.4; without: 0.2, 0.05, 0.01. One of twelve pairs is wrong.
@@ -371,71 +238,28 @@ def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
         rows.loc["category=tolerated", "sign_accuracy"]
     )
     assert rows.loc["track=CTCF", ["variants", "auroc"]].tolist() == [6, 1]
-    assert rows.loc["held-out", ["variants", "with_effect"]].tolist() == [1, 0]
-    assert np.isnan(rows.loc["held-out", "auroc"])
     # The same bytes again, in the place of the former.
     before = {path: path.read_bytes() for path in out.iterdir()}
-    run("evaluate variants", scored, "-o", out, "--held-out", "c2", "--held-out", "c3")
+    run("evaluate variants", scored, "-o", out)
     assert {path: path.read_bytes() for path in out.iterdir()} == before
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_other_names_and_one_track_for_all(
-    run: Run, scored: Path, tmp_path: Path
-) -> None:
-    text = (
-        scored.read_text()
-        .replace("EFFECT=none", "EFFECT=No")
-        .replace("EFFECT=", "CAUSAL=")
-    )
-    scored.write_text(text.replace("CATEGORY=", "KIND="))
-    fields = (
-        "--effect-field",
-        "CAUSAL",
-        "--category-field",
-        "KIND",
-        "--no-effect",
-        "no",
-    )
-    # As the second ALT's word is its own, only the first is without an effect there.
-    assert run("evaluate variants", scored, "-o", tmp_path / "r", *fields).code == 0
-    rows = written(tmp_path / "r")
-    assert rows.loc["all", "auroc"] == pytest.approx(11 / 12)
-    assert rows.loc["category=disrupts_site", "variants"] == 5
-    code, _, log = run(
-        "evaluate variants",
-        scored,
-        "-o",
-        tmp_path / "r",
-        *fields,
-        "--track",
-        "open chromatin",
-    )
+def test_one_track_for_all(run: Run, scored: Path, tmp_path: Path) -> None:
+    words = ("evaluate variants", scored, "-o", tmp_path / "r", "--track")
+    code, _, log = run(*words, "open chromatin")
     assert code == 0 and "MYC" not in log
     rows = written(tmp_path / "r")
     assert rows.loc["all", "variants"] == 8 and "track=CTCF" not in rows.index
-    refused(
-        run(
-            "evaluate variants",
-            scored,
-            "-o",
-            tmp_path / "x",
-            *fields,
-            "--track",
-            "CTFC",
-        ),
-        2,
-        "'CTFC'",
-    )
+    refused(run(*words, "CTFC"), 2, "'CTFC'")
 
 
-@pytest.fixture
-def genuine(
+@pytest.mark.usefixtures("no_figures")
+def test_what_score_variants_writes(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Path, Path, Path]:
-    """A VCF with the truth, and what score-variants makes of it: a VCF and a table."""
+) -> None:
     monkeypatch.setattr(scoring, "load_scoring_model", lambda _: hashed_model(60))
-    fasta, truth = tmp_path / "genome.fa.gz", tmp_path / "truth.vcf"
+    fasta, vcf = tmp_path / "genome.fa.gz", tmp_path / "known.vcf"
     bases = "".join(np.random.default_rng(1).choice(list("ACGT"), 400))
     write_fasta(fasta, [("chr1", bases)])
     lines = []
@@ -446,153 +270,79 @@ def genuine(
         lines.append(
             f"chr1\t{pos}\t.\t{ref}\t{'A' if ref != 'A' else 'C'}\t.\tq10\t{info}\n"
         )
-    truth.write_text(
-        "##fileformat=VCFv4.2\n##contig=<ID=chr1>\n" + COLUMN_LINE + "".join(lines)
-    )
-    outputs = tmp_path / "scored.vcf.gz", tmp_path / "scored.tsv.gz"
-    for output in outputs:
-        words = (
-            "score-variants",
-            "model",
-            truth,
-            "--reference",
-            fasta,
-            "--tracks",
-            "*",
-        )
-        assert run(*words, "-o", output).code == 0
-    return truth, *outputs
-
-
-@pytest.mark.usefixtures("no_figures")
-def test_what_score_variants_writes(
-    run: Run, genuine: tuple[Path, Path, Path], tmp_path: Path
-) -> None:
-    """Both formats, and the truth beside the VCF or in it, give the same figures."""
-    truth, vcf, tsv = genuine
-    tables = []
-    others = ("--compare", f"table={tsv}", "--truth", truth)
-    assert run("evaluate variants", vcf, *others, "-o", tmp_path / "compared").code == 0
-    compared = pd.read_csv(tmp_path / "compared/compared_variants.tsv", sep="\t")
-    assert set(compared["predictor"]) == {"table"} and set(compared["difference"]) == {
-        0
-    }
-    for name, words in {
-        "a": (vcf,),
-        "b": (vcf, "--truth", truth),
-        "c": (tsv, "--truth", truth),
-    }.items():
-        code, _, log = run("evaluate variants", *words, "-o", tmp_path / name)
-        assert code == 0 and "20 variants evaluated" in log and "excluded" not in log
-        tables.append(written(tmp_path / name))
-    for other in tables[1:]:
-        pd.testing.assert_frame_equal(tables[0], other)
+    header = "##fileformat=VCFv4.2\n##contig=<ID=chr1>\n"
+    vcf.write_text(header + COLUMN_LINE + "".join(lines))
+    scored = tmp_path / "scored.vcf.gz"
+    words = ("score-variants", "model", vcf, "--reference", fasta, "--tracks", "*")
+    assert run(*words, "-o", scored).code == 0
+    words = ("evaluate variants", scored, "-o", tmp_path / "r")
+    code, _, log = run(*words)
+    assert code == 0 and "20 variants evaluated" in log and "excluded" not in log
     signs = []
-    with pysam.VariantFile(str(vcf)) as records:
+    with pysam.VariantFile(str(scored)) as records:
         for row in records:
             track = TRACKS.index(row.info["TRACK"].replace("%20", " "))
             delta = float(row.info["BBD_DELTA"][0].split("&")[track])
             if row.info["EFFECT"] != "none":
                 signs.append((delta > 0) == (row.info["EFFECT"] == "gain"))
-    assert tables[0].loc["all", "sign_accuracy"] == pytest.approx(
+    assert written(tmp_path / "r").loc["all", "sign_accuracy"] == pytest.approx(
         np.mean(signs), abs=1e-5
     )
 
 
-@pytest.mark.usefixtures("no_figures")
-def test_random_variants(
-    run: Run, genuine: tuple[Path, Path, Path], tmp_path: Path
-) -> None:
-    """As a VCF or a table: of every variant, on its own track; those of others are no null distribution."""
-    truth, vcf, tsv = genuine
-    genome = ("--reference", tmp_path / "genome.fa.gz")
-    nulls = tmp_path / "null.vcf", tmp_path / "null.tsv"
-    for null in nulls:
-        words = (
-            "score-variants",
-            "model",
-            truth,
-            *genome,
-            "--tracks",
-            "*",
-            "--max-n",
-            1,
-            "--random",
-            3,
-        )
-        assert run(*words, "-o", null).code == 0
-    found = []
-    for scored, null in ((vcf, nulls[0]), (tsv, nulls[1])):
-        words = (scored, "--truth", truth, "--null", null, "-o", tmp_path / "r")
-        code, _, log = run("evaluate variants", *words)
-        assert code == 0
-        message(log, "39 random variants")
-        found.append(
-            [
-                (tmp_path / f"r/{name}.tsv").read_text()
-                for name in ("random_variants", "variant_p_values")
-            ]
-        )
-    assert found[0] == found[1]
-    each = pd.read_csv(io.StringIO(found[0][1]), sep="\t")
-    assert (
-        each["random"].tolist() == [30] * 20
-        and each["p_value"].between(1 / 31, 1).all()
-    )
-    # Without known effects, all variants on one track.
-    words = ("evaluate variants", tsv, "--null", nulls[1], "-o", tmp_path / "unknown")
-    assert run(*words, "--track", "CTCF").code == 0
-    each = pd.read_csv(tmp_path / "unknown/variant_p_values.tsv", sep="\t")
-    assert set(each["effect"]) == {"unknown"} and each["random"].tolist() == [60] * 20
-    assert written(tmp_path / "unknown")["auroc"].isna().all()
-    refused(run(*words), 2, "scored.tsv")
-    text = nulls[1].read_text()
-    for fault in (
-        text.replace(":1\t", ":0:1\t").replace(":2\t", "\t").replace(":3\t", ";3\t"),
-        text.split("chr1")[0],
-    ):
-        nulls[1].write_text(fault)
-        refused(
-            run("evaluate variants", vcf, "--null", nulls[1], "-o", tmp_path / "x"),
-            1,
-            "null.tsv",
-        )
-    nulls[1].write_text(text.replace("CTCF", "MYC"))
-    refused(
-        run("evaluate variants", vcf, "--null", nulls[1], "-o", tmp_path / "x"),
-        1,
-        "'CTCF'",
-    )
+def scored_vcf(path: Path, variants: Sequence[KnownEffect]) -> Path:
+    """A VCF of `score-variants` for one track, T."""
+    lines = [
+        "##fileformat=VCFv4.2\n",
+        '##INFO=<ID=BBD_DELTA,Number=A,Type=String,Description="Change: joined by &, for the tracks T">\n',
+        COLUMN_LINE,
+    ]
+    for v in variants:
+        info = f"EFFECT={v.effect};TRACK=T;CATEGORY={v.category}"
+        info += f";BBD_DELTA={v.delta!r};BBD_LOGODDS={v.log_odds!r}"
+        lines.append(record(v.position, "C", info, v.contig))
+    path.write_text("".join(lines))
+    return path
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_the_truth_of_other_variants(
-    run: Run, genuine: tuple[Path, Path, Path], scored: Path, tmp_path: Path
+def test_another_predictor_of_the_same_variants(
+    run: Run, variants: list[KnownEffect], tmp_path: Path
 ) -> None:
-    truth, _, tsv = genuine
-    result = run("evaluate variants", scored, "--truth", truth, "-o", tmp_path / "r")
-    refused(result, 1)
-    # A variant that has effects on two tracks counts for each.
-    lines = truth.read_text().splitlines(keepends=True)
-    twice = lines[3].replace("TRACK=CTCF", "TRACK=open%20chromatin")
-    truth.write_text(
-        "".join([*lines, twice, "chr1\t399\t.\tA\tC\t.\t.\tEFFECT=none;TRACK=CTCF\n"])
+    rng = np.random.default_rng(5)
+    other = [
+        v._replace(delta=rng.normal(0, 0.1), log_odds=1.0)
+        for v in variants[::-1]
+        if v.contig != "c1"
+    ]
+    scored = scored_vcf(tmp_path / "model.vcf", variants)
+    kmers = scored_vcf(tmp_path / "kmers.vcf", other)
+    words = ("evaluate variants", scored, "-o", tmp_path / "r", "--compare")
+    assert run(*words, f"same={scored}", "--compare", f"kmers={kmers}").code == 0
+    table = pd.read_csv(tmp_path / "r/compared_variants.tsv", sep="\t")
+    own = pd.read_csv(tmp_path / "r/variants.tsv", sep="\t")
+    same = table[table["predictor"] == "same"].reset_index()
+    for name in ("subset", "variants", "with_effect", "auroc", "sign_accuracy"):
+        pd.testing.assert_series_equal(same[name], own[name])
+    assert set(same["difference"]) == {0.0}
+    row = table[table["predictor"] == "kmers"].set_index("subset").loc["all"]
+    both = [
+        (v, next(o for o in other if o.position == v.position))
+        for v in variants
+        if v.contig != "c1"
+    ]
+    labels = [v.effect != "none" for v, _ in both]
+    mine, theirs = np.abs([(v.delta, o.delta) for v, o in both]).T
+    blocks = sequence_blocks([v.contig for v, _ in both], [v.position for v, _ in both])
+    difference = auroc_difference(labels, mine, theirs, blocks).estimate
+    found = row[["difference", "difference_low", "difference_high"]]
+    assert [*found] == pytest.approx(difference, abs=1e-5)
+    assert (row["variants"], row["auroc"]) == (
+        len(both),
+        pytest.approx(roc_auc_score(labels, theirs), abs=1e-5),
     )
-    code, _, log = run("evaluate variants", tsv, "--truth", truth, "-o", tmp_path / "r")
-    assert code == 0
-    message(log, "21 variants", "1 excluded: 1 ")
-    refused(run("evaluate variants", tsv, "-o", tmp_path / "x"), 2)
-    text = tsv.with_suffix("")
-    text.write_text("#contig\tposition\tref\talt\tid\tnote\tmax_delta\tmax_track\n")
-    result = run("evaluate variants", text, "--truth", truth, "-o", tmp_path / "x")
-    refused(result, 1)
-    for columns, fault in (
-        ("a:delta", "no column 'a:logodds'"),
-        ("a:delta\ta:logodds\tid", "2 columns called 'id'"),
-    ):
-        text.write_text(f"#contig\tposition\tref\talt\tid\tnote\t{columns}\n")
-        result = run("evaluate variants", text, "--truth", truth, "-o", tmp_path / "x")
-        refused(result, 1, fault)
+    elsewhere = scored_vcf(tmp_path / "x.vcf", [variants[0]._replace(position=7)])
+    refused(run(*words, f"kmers={elsewhere}"), 1, "x.vcf")
 
 
 @pytest.mark.parametrize(
@@ -624,7 +374,5 @@ def test_what_can_not_be_asked_for(run: Run, scored: Path, tmp_path: Path) -> No
     refused(run("evaluate variants", scored, "-o", scored), 2)
     missing = tmp_path / "none.vcf"
     refused(run("evaluate variants", missing, "-o", tmp_path / "r"), 1)
-    result = run("evaluate variants", scored, "--truth", missing, "-o", tmp_path / "r")
-    refused(result, 1)
     code, _, text = run("evaluate variants", scored)
     assert code == 2 and "--output" in text

@@ -254,7 +254,10 @@ def test_a_whole_run_of_sequences_without_a_genome(tmp_path: Path) -> None:
             tmp_path, "--cores", "2", "--configfile", tmp_path / "mine.yaml", *arguments
         )
         assert outcome.code == 0, outcome.out + outcome.err
-    assert "Promoters, user" in (tmp_path / "out/report/summary.txt").read_text()
+    assert (
+        "promoters against user negatives"
+        in (tmp_path / "out/report/summary.txt").read_text()
+    )
     assert (tmp_path / "out/report.html").stat().st_size > 1_000_000
     scores = (tmp_path / "out/scores/promoters.tsv").read_text().splitlines()
     assert (

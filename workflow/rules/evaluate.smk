@@ -164,13 +164,10 @@ rule auc_report:
 rule evaluate_variants:
     input:
         variants=PATHS.scored_variants(),
-        random=PATHS.scored_variants("random-"),
         kmers=PATHS.scored_variants("kmers-"),
     output:
         table=PATHS.report / "variants.tsv",
-        random=PATHS.report / "random_variants.tsv",
         compared=PATHS.report / "compared_variants.tsv",
-        p_values=PATHS.report / "variant_p_values.tsv",
         figure=PATHS.report / "variants.svg",
     log:
         PATHS.log("evaluate-variants"),
@@ -182,5 +179,5 @@ rule evaluate_variants:
         directory=subpath(output.table, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna evaluate variants {input.variants:q} --null {input.random:q}"
+        "bigbird-dna evaluate variants {input.variants:q}"
         " --compare kmers={input.kmers:q} -o {params.directory:q} > {log:q} 2>&1"

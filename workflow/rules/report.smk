@@ -29,14 +29,9 @@ rule report_run:
         config=PATHS.stage("report"),
         pretraining=[PATHS.pretrained, PATHS.pretraining_bits] * CONFIG.has_pretraining,
         start_model=PATHS.pretrained if START else [],
-        tokens=PATHS.token_statistics if CONFIG.has_pretraining else [],
         promoters=[PATHS.promoter_model(name) for name in [*SETS, *CONTROLS]] * CONFIG.has_promoters,
         promoter_tables=rules.evaluate_promoters.output if CONFIG.has_promoters else [],
-        scan=(
-            [PATHS.promoter_counts, *rules.report_plot_scores.output, *rules.evaluate_scan.output]
-            if HAS_TSS
-            else []
-        ),
+        scan=([*rules.report_plot_scores.output, *rules.evaluate_scan.output] if HAS_TSS else []),
         chromatin=rules.auc_report.output if CONFIG.has_chromatin else [],
         variants=rules.evaluate_variants.output if KNOWN_EFFECTS else [],
         study=rules.pretraining_study.output if CONFIG.pretraining_study else [],
@@ -44,9 +39,7 @@ rule report_run:
     output:
         page=PATHS.report_page,
         summary=multiext(str(PATHS.report / "summary"), ".tsv", ".txt"),
-        pretraining=[
-            PATHS.report / f"{name}.svg" for name in ("loss", "bits_per_base", "held_out")
-        ]
+        pretraining=[PATHS.report / f"{name}.svg" for name in ("loss", "bits_per_base")]
         * CONFIG.has_pretraining,
         finetuning=[PATHS.report / "finetuning_loss.svg"] * CONFIG.has_promoters,
     log:

@@ -51,9 +51,8 @@ rule score_variants:
             f"--contig={contig}" for contig in simulated_test_contigs(CONFIG)
         ],
         aliases=given("aliases"),
-        random=lambda wildcards: ["--random=1"] if wildcards.kind == "random-" else [],
         device=device,
     shell:
         "bigbird-dna score-variants {input.model:q} {input.variants:q} {params.contigs:q}"
-        " --reference {input.reference:q} {params.aliases:q} --tracks '*' {params.random:q} -o {output:q}"
+        " --reference {input.reference:q} {params.aliases:q} --tracks '*' -o {output:q}"
         " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
