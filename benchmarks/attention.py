@@ -21,7 +21,7 @@ from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.training import OptimizerConfig
 from bigbird_dna.errors import UsageError
 from bigbird_dna.huggingface.configuration import huggingface_config
-from bigbird_dna.huggingface.names import ARCHITECTURES, TIED, huggingface_name
+from bigbird_dna.huggingface.exchange import ARCHITECTURES, TIED, huggingface_name
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.training.loop import make_optimizer
 
@@ -224,7 +224,7 @@ def make_encoders(
     import transformers
 
     transformers.logging.set_verbosity_error()
-    values = huggingface_config(config, None, "benchmark")
+    values = huggingface_config(config, "benchmark")
     theirs = transformers.BigBirdForMaskedLM(transformers.BigBirdConfig(**values))
     copy_weights(network, theirs)
     return {"bigbird-dna": network, "BigBirdForMaskedLM": theirs}
@@ -234,7 +234,7 @@ def copy_weights(network: nn.Module, peer: nn.Module) -> None:
     """Load the network's weights into HuggingFace's `BigBirdForMaskedLM`, whose pooler is not used."""
     architecture = ARCHITECTURES["BigBirdForMaskedLM"]
     weights = {
-        str(huggingface_name(name, architecture)): tensor
+        huggingface_name(name, architecture): tensor
         for name, tensor in network.state_dict().items()
     }
     for name, same in TIED:

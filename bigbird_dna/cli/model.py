@@ -122,7 +122,7 @@ def import_hf(
 
     Supported are BigBirdForPreTraining, BigBirdForMaskedLM, BigBirdForSequenceClassification,
     BigBirdForQuestionAnswering, BigBirdModel, ModernBertForMaskedLM and ModernBertModel, as safetensors or
-    PyTorch files, and all checkpoints of export-hf. Code in the checkpoint is not executed.
+    PyTorch files. Code in the checkpoint is not executed.
     """
     from bigbird_dna.huggingface.exchange import import_huggingface
 
@@ -142,31 +142,16 @@ def export_hf(
         Path,
         typer.Argument(metavar="OUTPUT", help="Checkpoint directory to write."),
     ],
-    code: Annotated[
-        Literal["auto", "never", "always"],
-        typer.Option(
-            help="Whether the checkpoint has model code that imports this package; auto: "
-            "if HuggingFace's library has no class for the model."
-        ),
-    ] = "auto",
-    license: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="License of the weights, for the README.",
-            show_default="that in MODEL_CARD.md, if any",
-        ),
-    ] = None,
     force: Force = False,
 ) -> None:
     """Convert a model directory to a checkpoint that HuggingFace's from_pretrained loads.
 
     A promoter model becomes a BigBirdForSequenceClassification with one output, the promoter logit. Models
-    with model code are loaded with trust_remote_code=True, where bigbird-dna is installed.
+    with parts that HuggingFace's BigBird lacks cannot be exported.
     """
     from bigbird_dna.huggingface.exchange import export_huggingface
 
-    log(f"{output}: {export_huggingface(model, output, code, license)}")
+    log(f"{output}: {export_huggingface(model, output)}")
 
 
 @group.command(

@@ -12,12 +12,9 @@ from pydantic import ValidationError
 
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.errors import ModelError, first_fault, shortened
-from bigbird_dna.model.directory import parse_description
-from bigbird_dna.model.settings import Settings
 
 Compatibility = Literal["huggingface", "none"]
 MODEL_TYPE, MODERN_TYPE = "big_bird", "modernbert"
-PACKAGE_TYPE = "bigbird_dna"  # of checkpoints with model code, see `model_code`
 PACKAGE_KEY = "bigbird_dna"  # key of an exported config.json: the model's own settings
 
 Fields = tuple[tuple[str, str, Any], ...]
@@ -68,20 +65,6 @@ _ACTIVATIONS = {
 }
 
 
-class NoNativeClass(ModelError):
-    """HuggingFace's library has no class for a model."""
-
-
-def package_description(
-    values: Mapping[str, Any], source: str
-) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
-    """Encoder, task and tokenizer in the `config.json` of a checkpoint with model code."""
-    description = values.get(PACKAGE_KEY)
-    if not isinstance(description, dict):
-        raise ModelError(f"{source}: {PACKAGE_KEY}: missing, or not a JSON object")
-    return parse_description(description, f"{source}: {PACKAGE_KEY}")
-
-
 def encoder_config(
     values: Mapping[str, Any], compatibility: Compatibility, source: str
 ) -> EncoderConfig:
@@ -90,8 +73,6 @@ def encoder_config(
     With `compatibility` "huggingface", block-sparse attention is computed as in HuggingFace's evaluation;
     with "none", random blocks are drawn as in the paper. `ModelError` names `source` and an unsupported key.
     """
-    if values.get("model_type") == PACKAGE_TYPE:
-        return package_description(values, source)[0]
     if values.get("model_type") == MODERN_TYPE:
         return _modern_config(values, source)
     if values.get("model_type") != MODEL_TYPE:
@@ -195,69 +176,44 @@ def _quoted(value: Any) -> str:
     return shortened(repr(value))
 
 
-def huggingface_config(
-    config: EncoderConfig, original: Mapping[str, Any] | None, source: str
-) -> dict[str, Any]:
+def huggingface_config(config: EncoderConfig, source: str) -> dict[str, Any]:
     """The `config.json` of an encoder, without keys of the head or tokenizer.
 
-    `original` is the file from which the encoder was imported: only keys with changed values are updated.
-    `NoNativeClass`: HuggingFace's BigBird does not support a feature of the encoder.
+    `ModelError`: HuggingFace's BigBird does not support a feature of the encoder.
     """
-    if config.causal:
-        raise NoNativeClass(
-            f"{source}: encoder.causal: HuggingFace's BigBird is bidirectional and does not support causal "
-            "models"
-        )
-    _check_exportable(config, source)
-    values = dict(original or {"model_type": MODEL_TYPE, "use_bias": True})
-    before = (
-        encoder_config(original, config.compatibility, source) if original else None
-    )
-    for field, key, _ in _FIELDS:
-        value = getattr(config, field)
-        if before is not None and getattr(before, field) == value:
-            continue
-        if field == "attention":
-            value = _inverse(_ATTENTIONS)[value]
-        elif field == "activation":
-            value = _inverse(_ACTIVATIONS)[value]
-        elif field == "intermediate":
-            value = value or 4 * config.hidden
-        values[key] = value
-    return values
-
-
-def _inverse(table: dict[str, str]) -> dict[str, str]:
-    """This package's names → HuggingFace's, the first of several."""
-    return {ours: theirs for theirs, ours in reversed(table.items())}
-
-
-def _check_exportable(config: EncoderConfig, source: str) -> None:
-    if config.attention not in _ATTENTIONS.values():
-        known = " and ".join(_ATTENTIONS.values())
-        raise NoNativeClass(
-            f"{source}: encoder.attention {config.attention}: HuggingFace's BigBird supports only {known}"
-        )
-    needed: dict[str, Any] = {
-        "position_encoding": "learned",
-        "num_global_tokens": 0,
-        "relative_max_distance": 0,
-        "convolution": 0,
-        "kmers": 0,
-        "reversible": False,
-        "norm": "post",
-        "feed_forward": "plain",
-        "local_window": 0,
+    sparse = config.attention == "bigbird"
+    supported: dict[str, tuple[Any, ...]] = {
+        "attention": tuple(_ATTENTIONS.values()),
+        "causal": (False,),
+        "position_encoding": ("learned",),
+        "num_global_tokens": (0,),
+        "relative_max_distance": (0,),
+        "convolution": (0,),
+        "kmers": (0,),
+        "reversible": (False,),
+        "norm": ("post",),
+        "feed_forward": ("plain",),
+        "local_window": (0,),
+        "global_blocks": (2,) if sparse else (config.global_blocks,),
+        "window_blocks": (3,) if sparse else (config.window_blocks,),
     }
-    if config.attention == "bigbird":
-        needed |= {"global_blocks": 2, "window_blocks": 3}
-        if not config.random_blocks:
-            raise NoNativeClass(
-                f"{source}: encoder.random_blocks 0: HuggingFace's BigBird needs at least 1"
-            )
-    for field, value in needed.items():
+    for field, allowed in supported.items():
         configured = getattr(config, field)
-        if configured != value:
-            raise NoNativeClass(
-                f"{source}: encoder.{field} {configured}: HuggingFace's BigBird needs {value}"
+        if configured not in allowed:
+            raise ModelError(
+                f"{source}: encoder.{field} {configured}: HuggingFace's BigBird supports only "
+                f"{' and '.join(map(str, allowed))}"
             )
+    if sparse and not config.random_blocks:
+        raise ModelError(
+            f"{source}: encoder.random_blocks 0: HuggingFace's BigBird needs at least 1"
+        )
+    values = {key: getattr(config, field) for field, key, _ in _FIELDS}
+    inverse = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
+    return values | {
+        "model_type": MODEL_TYPE,
+        "use_bias": True,
+        "attention_type": "block_sparse" if sparse else "original_full",
+        "hidden_act": inverse[config.activation],
+        "intermediate_size": config.intermediate or 4 * config.hidden,
+    }

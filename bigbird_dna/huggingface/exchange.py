@@ -1,69 +1,148 @@
-"""Import HuggingFace BigBird and ModernBERT checkpoints as models, and export models as checkpoints.
+"""Import HuggingFace BigBird and ModernBERT checkpoints as models, and export models as BigBird checkpoints.
 
-An imported model stores in `settings.huggingface` what its network does not need: the original `config.json`,
-the architecture, the names under which tied tensors were stored, and the type of the values. The file
-`huggingface.safetensors` contains weights that no head uses. An export thus restores the checkpoint bit for
-bit. Buffers that follow from the configuration (position ids in old checkpoints) are omitted, as is code
-named in `auto_map`: no code of a checkpoint is ever executed.
+No code of a checkpoint is ever executed: `auto_map` is ignored, and pickles are read with `weights_only`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+import re
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import torch
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from bigbird_dna.config.section import LabelKind
 from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.json_files import check_writable, read_mapping
-from bigbird_dna.errors import ModelError, shortened
+from bigbird_dna.errors import ModelError, error_text, shortened
 from bigbird_dna.huggingface.configuration import (
     PACKAGE_KEY,
-    PACKAGE_TYPE,
     Compatibility,
-    NoNativeClass,
     encoder_config,
     huggingface_config,
 )
-from bigbird_dna.huggingface.model_code import (
-    export_with_code,
-    head_values,
-    import_with_code,
-    labeled_settings,
-    write_checkpoint,
-)
-from bigbird_dna.huggingface.names import (
-    ARCHITECTURES,
-    BIGBIRD,
-    TIED,
-    UNUSED_FILE,
-    Architecture,
-    huggingface_name,
-    is_attention_bias,
-    is_buffer,
-    load_network,
-    may_be_missing,
-    pooler_shapes,
-    split_tensors,
-)
-from bigbird_dna.huggingface.tensors import read_tensor_file, read_tensors
-from bigbird_dna.huggingface.tokenizer_files import find_tokenizer
+from bigbird_dna.huggingface.tokenizer_files import find_tokenizer, write_tokenizer
 from bigbird_dna.model.catalog import find_model
-from bigbird_dna.model.directory import build_network, load, make_model, write_model
-from bigbird_dna.model.heads import Classifier
+from bigbird_dna.model.directory import build_network, load, make_model, save
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import (
     SETTINGS,
     ClassificationSettings,
+    ClassifierSettings,
     PretrainingSettings,
     PromoterSettings,
+    SequenceSettings,
     Settings,
+    Task,
 )
+from bigbird_dna.model.weights import build_without_values, check_finite
 from bigbird_dna.tokens.interface import Tokenizer
+
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+# Modules of `Encoder`, and HuggingFace's names after the architecture's prefix; * is the number of a layer.
+BIGBIRD = {
+    "embeddings.token": "embeddings.word_embeddings",
+    "embeddings.position": "embeddings.position_embeddings",
+    "embeddings.segment": "embeddings.token_type_embeddings",
+    "embeddings.norm": "embeddings.LayerNorm",
+    "layers.*.query": "encoder.layer.*.attention.self.query",
+    "layers.*.key": "encoder.layer.*.attention.self.key",
+    "layers.*.value": "encoder.layer.*.attention.self.value",
+    "layers.*.attention_output": "encoder.layer.*.attention.output.dense",
+    "layers.*.attention_norm": "encoder.layer.*.attention.output.LayerNorm",
+    "layers.*.intermediate": "encoder.layer.*.intermediate.dense",
+    "layers.*.output": "encoder.layer.*.output.dense",
+    "layers.*.output_norm": "encoder.layer.*.output.LayerNorm",
+}
+# Queries, keys and values are one tensor, which `read_tensors` divides. There are no segments.
+MODERN = {
+    "embeddings.token": "embeddings.tok_embeddings",
+    "embeddings.norm": "embeddings.norm",
+    "embeddings.segment": "embeddings.segments",
+    "layers.*.query": "layers.*.attn.Wqkv.query",
+    "layers.*.key": "layers.*.attn.Wqkv.key",
+    "layers.*.value": "layers.*.attn.Wqkv.value",
+    "layers.*.attention_output": "layers.*.attn.Wo",
+    "layers.*.attention_norm": "layers.*.attn_norm",
+    "layers.*.intermediate": "layers.*.mlp.Wi",
+    "layers.*.output": "layers.*.mlp.Wo",
+    "layers.*.output_norm": "layers.*.mlp_norm",
+    "norm": "final_norm",
+}
+
+
+class Architecture(NamedTuple):
+    """A HuggingFace class, its task in this package, and the names of its modules."""
+
+    name: str
+    task: Task
+    head: dict[str, str]
+    prefix: str = "bert."  # prefix of the encoder's tensors
+    encoder: dict[str, str] = BIGBIRD
+
+
+_MASKED_TOKENS = {
+    "masked_tokens.dense": "cls.predictions.transform.dense",
+    "masked_tokens.norm": "cls.predictions.transform.LayerNorm",
+    "masked_tokens": "cls.predictions",
+}
+_NEXT_SENTENCE = {
+    "next_sentence.pooler": "bert.pooler",
+    "next_sentence.output": "cls.seq_relationship",
+}
+_CLASSIFIER = {"dense": "classifier.dense", "output": "classifier.out_proj"}
+_ANSWERS = {
+    "intermediate": "qa_classifier.intermediate.dense",
+    "output": "qa_classifier.output.dense",
+    "norm": "qa_classifier.output.LayerNorm",
+    "spans": "qa_classifier.qa_outputs",
+}
+_MODERN_TOKENS = {
+    "masked_tokens.dense": "head.dense",
+    "masked_tokens.norm": "head.norm",
+    "masked_tokens": "decoder",
+}
+ARCHITECTURES = {
+    architecture.name: architecture
+    for architecture in (
+        Architecture(
+            "BigBirdForPreTraining", "pretraining", _MASKED_TOKENS | _NEXT_SENTENCE
+        ),
+        Architecture("BigBirdForMaskedLM", "pretraining", _MASKED_TOKENS),
+        Architecture("BigBirdForSequenceClassification", "classification", _CLASSIFIER),
+        Architecture("BigBirdForQuestionAnswering", "question-answering", _ANSWERS),
+        Architecture("BigBirdModel", "encoder", {}, prefix=""),
+        Architecture(
+            "ModernBertForMaskedLM", "pretraining", _MODERN_TOKENS, "model.", MODERN
+        ),
+        Architecture("ModernBertModel", "encoder", {}, "", MODERN),
+    )
+}
+
+# Alternative names of the same tensor; current HuggingFace versions write the first one.
+TIED = (
+    ("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
+    ("cls.predictions.bias", "cls.predictions.decoder.bias"),
+    ("model.embeddings.tok_embeddings.weight", "decoder.weight"),
+)
+
+
+def huggingface_name(name: str, architecture: Architecture) -> str:
+    """HuggingFace's name of the tensor called `name` in this package."""
+    module, _, kind = name.rpartition(".")
+    if not module.startswith("encoder."):
+        return f"{architecture.head[module]}.{kind}"
+    module = module.removeprefix("encoder.")
+    number = "".join(re.findall(r"(?<=^layers\.)\d+", module))
+    theirs = architecture.encoder[module.replace(f".{number}.", ".*.")]
+    return f"{architecture.prefix}{theirs.replace('*', number)}.{kind}"
 
 
 def import_huggingface(
@@ -83,98 +162,165 @@ def import_huggingface(
         output, [directory] if tokenizer is None else [directory, tokenizer]
     )
     path = directory / "config.json"
-    values = _description(path)
-    if values.get("model_type") == PACKAGE_TYPE:
-        return import_with_code(directory, values, output, tokenizer)
-    config = encoder_config(values, compatibility, str(path))
-    architecture = _architecture(values, path)
-    loaded_tokenizer = find_tokenizer(directory, config.vocabulary, tokenizer)
-    tensors = {
-        name: tensor
-        for name, tensor in split_tensors(read_tensors(directory)).items()
-        if not is_buffer(name)
-    }
-    tied = join_tied(tensors, TIED, directory)
-    settings = _head(architecture, values, loaded_tokenizer, tensors, path)
-    named = partial(huggingface_name, architecture=architecture)
-    network = load_network(
-        tensors,
-        lambda: build_network(config, settings),
-        named,
-        partial(may_be_missing, values=values),
-        architecture.name,
-        directory,
-        pooler_shapes(architecture, config.hidden),
-    )
-    unused = {
-        name: tensors[name].contiguous()
-        for name in sorted(tensors.keys() - set(map(named, network.state_dict())))
-    }
-    if architecture.encoder is BIGBIRD:  # others are not exported
-        dtypes = {tensor.dtype for tensor in tensors.values()}
-        checkpoint = {
-            "architecture": architecture.name,
-            "config": values,
-            "tied": tied,
-            "unused": [*unused],
-            "dtype": _dtype_name(dtypes.pop() if len(dtypes) == 1 else torch.float32),
-        }
-        settings = settings.model_copy(update={"huggingface": checkpoint})
-    settings = labeled_settings(settings, values, loaded_tokenizer)
-    model = make_model(network, loaded_tokenizer, config, settings, output)
-    provenance = {
-        "imported_from": directory.name,
-        "compatibility": config.compatibility,
-    }
-    with atomic_directory(output) as temporary:
-        if unused:
-            save_file(unused, temporary / UNUSED_FILE)
-            (temporary / UNUSED_FILE).chmod(0o644)
-        write_model(temporary, model, provenance, {}, {})
-    return model
-
-
-def _dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _description(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint's `config.json`."""
-    if not path.parent.is_dir():
-        raise ModelError(f"{path.parent}: checkpoint directory not found")
     if not path.is_file():
         raise ModelError(
-            f"{path.parent}: not a checkpoint directory: config.json is missing"
+            f"{directory}: not a checkpoint directory: config.json is missing"
         )
     values = read_mapping(path)
     if "auto_map" in values:
         log(f"{path}: auto_map is ignored: code of checkpoints is never executed")
-    return values
+    config = encoder_config(values, compatibility, str(path))
+    names = [str(name) for name in values.get("architectures") or ()]
+    name = next((name for name in names if name in ARCHITECTURES), None)
+    if name is None:
+        raise ModelError(
+            f"{path}: architectures {shortened(repr(names))} are not supported; supported: "
+            f"{', '.join(ARCHITECTURES)}"
+        )
+    architecture = ARCHITECTURES[name]
+    loaded_tokenizer = find_tokenizer(directory, config.vocabulary, tokenizer)
+    tensors = read_tensors(directory)
+    for first, second in TIED:
+        if second in tensors:
+            tied = tensors.pop(second)
+            if not torch.equal(tensors.setdefault(first, tied), tied):
+                raise ModelError(
+                    f"{directory}: {second!r} differs from {first!r}: untied weights are not supported"
+                )
+    settings = _settings(architecture, values, loaded_tokenizer, tensors, path)
+
+    network = build_without_values(directory, lambda: build_network(config, settings))
+    # Most checkpoints contain the [CLS] projection, which only the next-sentence head uses.
+    unused = {name for name in tensors if ".pooler." in f".{name}"}
+    weights = {}
+    for name, value in network.state_dict().items():
+        theirs = huggingface_name(name, architecture)
+        if theirs not in tensors and _may_be_missing(theirs, values):
+            weights[name] = torch.zeros(value.shape, device="cpu")
+            continue
+        if theirs not in tensors:
+            raise ModelError(f"{directory}: tensor {theirs!r} is missing")
+        tensor = tensors.pop(theirs)
+        if tensor.shape != value.shape:
+            raise ModelError(
+                f"{directory}: tensor {theirs!r} has shape {shortened(str(tuple(tensor.shape)))}, config.json "
+                f"specifies {tuple(value.shape)}"
+            )
+        if tensor.dtype not in FLOATS:
+            raise ModelError(f"{directory}: tensor {theirs!r} is not floating point")
+        weights[name] = tensor.float()
+        check_finite(weights[name], theirs, directory)
+    if unexpected := sorted(tensors.keys() - unused):
+        raise ModelError(
+            f"{directory}: unexpected tensor {shortened(repr(unexpected[0]))}, not part of {architecture.name}"
+        )
+    network.to_empty(device="cpu").load_state_dict(weights)
+
+    model = make_model(network.eval(), loaded_tokenizer, config, settings, output)
+    provenance = {
+        "imported_from": directory.name,
+        "compatibility": config.compatibility,
+    }
+    save(output, model, provenance, {}, {})
+    return model
 
 
-def _architecture(values: Mapping[str, Any], path: Path) -> Architecture:
-    names = values.get("architectures") or []
-    for name in names:
-        if str(name) in ARCHITECTURES:
-            return ARCHITECTURES[str(name)]
-    named = shortened(repr(names[0])) if names else "(none named)"
-    raise ModelError(
-        f"{path}: architecture {named} is not supported; supported: {', '.join(ARCHITECTURES)}"
-    )
+def _may_be_missing(name: str, values: Mapping[str, Any]) -> bool:
+    """Whether a tensor, by HuggingFace's name, is zero if a checkpoint with this `config.json` lacks it."""
+    if values.get("model_type") == "modernbert":
+        return name.endswith((".bias", "embeddings.segments.weight"))
+    biases = ("query.bias", "key.bias", "value.bias")
+    return not values.get("use_bias", True) and name.endswith(biases)
 
 
-def _head(
+def read_tensors(directory: Path) -> dict[str, Tensor]:
+    """All tensors by name, from `model.safetensors`, else its shards, else `pytorch_model.bin` or its shards.
+
+    Position ids of older checkpoints are left out; ModernBERT's joined queries, keys and values are three
+    tensors. `ModelError`: no file is present, or one is damaged or contains anything but tensors.
+    """
+    found = [
+        path
+        for name in WEIGHTS
+        for path in (directory / name, directory / f"{name}.index.json")
+        if path.is_file()
+    ]
+    if not found:
+        raise ModelError(
+            f"{directory}: weights missing: expected {' or '.join(WEIGHTS)}, or their shards"
+        )
+    files, index = [found[0]], found[0]
+    if index.suffix == ".json":
+        shards = read_mapping(index).get("weight_map")
+        if not isinstance(shards, dict):
+            raise ModelError(f"{index}: damaged: weight_map must map tensors to files")
+        names = sorted({str(name) for name in shards.values()})
+        # Files of other directories are not part of the checkpoint.
+        if outside := [name for name in names if Path(name).name != name]:
+            raise ModelError(
+                f"{index}: shard {shortened(repr(outside[0]))} is not a plain file name"
+            )
+        files = [directory / name for name in names]
+
+    tensors: dict[str, Tensor] = {}
+    for file in files:
+        for name, tensor in read_tensor_file(file).items():
+            if name in tensors:
+                raise ModelError(
+                    f"{file}: tensor {shortened(repr(name))} is in several files"
+                )
+            start, joined, kind = name.rpartition(".Wqkv.")
+            if joined and tensor.dim() and len(tensor) % 3 == 0:
+                for module, third in zip(
+                    ("query", "key", "value"), tensor.chunk(3), strict=True
+                ):
+                    tensors[f"{start}{joined}{module}.{kind}"] = third
+            elif not name.endswith(("position_ids", "embeddings.token_type_ids")):
+                tensors[name] = tensor
+    return tensors
+
+
+def read_tensor_file(path: Path) -> dict[str, Tensor]:
+    """All tensors of one file by name; `ModelError` if it is damaged or contains anything but tensors."""
+    if not path.is_file():
+        raise ModelError(f"{path}: file not found")
+    if path.suffix == ".safetensors":
+        try:
+            return load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"{path}: damaged: {error_text(error)}") from None
+    try:
+        mmap = zipfile.is_zipfile(path)  # not files of PyTorch before 1.6
+        tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+    except Exception as error:  # damaged pickles raise errors of any type
+        raise ModelError(
+            f"{path}: damaged, or contains other objects than tensors"
+        ) from error
+    if not isinstance(tensors, dict) or not all(
+        isinstance(name, str) and isinstance(tensor, Tensor)
+        for name, tensor in tensors.items()
+    ):
+        raise ModelError(f"{path}: not a dictionary of tensors")
+    return tensors
+
+
+def _settings(
     architecture: Architecture,
     values: Mapping[str, Any],
     tokenizer: Tokenizer,
     tensors: Mapping[str, Tensor],
     path: Path,
 ) -> Settings:
-    """Settings of the head; for an exported model, those before its export."""
-    settings: dict[str, Any] = {}
+    """Settings of the head; for an exported promoter model, those before its export.
+
+    A classifier of DNA becomes a model of labeled sequences: `problem_type` says what its outputs are; null:
+    by their number, as in HuggingFace's library.
+    """
     if architecture.task == "pretraining":
-        settings["next_sentence"] = architecture.name == "BigBirdForPreTraining"
-    elif architecture.task == "question-answering":
+        return PretrainingSettings(
+            next_sentence=architecture.name == "BigBirdForPreTraining"
+        )
+    if architecture.task == "question-answering":
         # This token marks the end of the question in both packages.
         sep_id = values.get("sep_token_id", 66)
         if sep_id != tokenizer.sep_id:
@@ -182,212 +328,140 @@ def _head(
             raise ModelError(
                 f"{path}: sep_token_id {token} differs from the tokenizer's {tokenizer.sep_id}"
             )
-    elif architecture.task == "classification":
-        settings |= {**_labels(values, tensors, path), "pooling": "cls"}
-    task = architecture.task
-    exported = values.get(PACKAGE_KEY)
-    try:
-        if (
-            isinstance(exported, dict)
-            and exported["task"] == "promoter"
-            and settings.get("outputs") == 1
-        ):
-            task, settings = "promoter", {**exported["settings"], "pooling": "cls"}
-            settings |= {"head": "dense"} if "head" in settings else {}
-        return SETTINGS[task].model_validate(settings)
-    except (KeyError, TypeError, ValueError) as error:
-        reason = shortened(" ".join(repr(error).split()), 200)
-        raise ModelError(f"{path}: {PACKAGE_KEY}: damaged: {reason}") from None
+    if architecture.task != "classification":
+        return SETTINGS[architecture.task]()
 
-
-def _labels(
-    values: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-    path: Path,
-) -> dict[str, Any]:
-    """The number of a classifier's outputs, from its weights, and their labels."""
-    weight = tensors.get("classifier.out_proj.weight", torch.zeros(1))
-    outputs, names = len(weight), values.get("id2label") or {}
-    if not isinstance(names, dict) or len(names) not in (0, outputs):
+    count = len(tensors.get("classifier.out_proj.weight", torch.zeros(1)))
+    names = values.get("id2label") or {}
+    if not isinstance(names, dict) or len(names) not in (0, count):
         raise ModelError(
-            f"{path}: id2label must map numbers to names, as many as the {outputs} rows of "
+            f"{path}: id2label must map numbers to names, as many as the {count} rows of "
             "classifier.out_proj.weight"
         )
-    labels = [str(names.get(str(index), f"LABEL_{index}")) for index in range(outputs)]
-    return {"outputs": outputs, "labels": labels}
+    labels = tuple(
+        str(names.get(str(index), f"LABEL_{index}")) for index in range(count)
+    )
+    exported = values.get(PACKAGE_KEY)
+    if isinstance(exported, dict) and exported.get("task") == "promoter" and count == 1:
+        try:
+            return PromoterSettings.model_validate(
+                {**exported["settings"], "pooling": "cls"}
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            reason = shortened(" ".join(repr(error).split()), 200)
+            raise ModelError(f"{path}: {PACKAGE_KEY}: damaged: {reason}") from None
+    several = count > 1
+    kinds: dict[str, LabelKind] = {
+        "None": "multiclass" if several else "regression",
+        "regression": "regression",
+        "multi_label_classification": "multilabel" if several else "binary",
+    }
+    if several:
+        kinds["single_label_classification"] = "multiclass"
+    kind = kinds.get(str(values.get("problem_type")))
+    if not tokenizer.is_dna or kind is None:
+        return ClassificationSettings(outputs=count, labels=labels, pooling="cls")
+    standardized = count if kind == "regression" else 0
+    return SequenceSettings(
+        kind=kind,
+        outputs=labels,
+        pooling="cls",
+        jitter=0,
+        views=1,
+        means=(0.0,) * standardized,
+        deviations=(1.0,) * standardized,
+    )
 
 
-def join_tied(
-    tensors: dict[str, Tensor], tied: Iterable[Sequence[str]], directory: Path
-) -> dict[str, list[str]]:
-    """Keep one name of each tied tensor; returns the names under which it was stored."""
-    stored = {}
-    for group in tied:
-        names = [name for name in group if name in tensors]
-        if not names:
-            continue
-        tensor = tensors[names[0]]
-        for name in names[1:]:
-            other = tensors[name]
-            if other.dtype != tensor.dtype or not torch.equal(other, tensor):
-                raise ModelError(
-                    f"{directory}: {name!r} differs from {names[0]!r}: untied weights are not supported"
-                )
-        for name in names:
-            del tensors[name]
-        tensors[group[0]] = tensor
-        stored[group[0]] = names
-    return stored
-
-
-Code = Literal["auto", "never", "always"]
-
-
-def export_huggingface(
-    path: Path, output: Path, code: Code = "auto", license: str | None = None
-) -> str:
+def export_huggingface(path: Path, output: Path) -> str:
     """Export the model directory `path` as a HuggingFace checkpoint to `output`; returns its class.
 
-    `code` "auto": of HuggingFace's BigBird, if this has all parts of the model, otherwise with model code
-    (see `model_code`); "always": with model code; "never": of BigBird, or `ModelError` for an unsupported
-    part. A promoter model is exported as `BigBirdForSequenceClassification` with one output, the logit of a
-    promoter; of an ensemble, "never" exports the network without its regressions. The tokenizer is included,
-    in files for `AutoTokenizer`, and a README, whose `license` is by default that of the model's card.
+    A classifier is exported as `BigBirdForSequenceClassification`; a promoter model has one output, the logit
+    of a promoter. The tokenizer is included, in files for `AutoTokenizer`. `ModelError`: HuggingFace's BigBird
+    lacks a part of the model.
     """
     path = find_model(path)
     check_directory(output, [path])
     model = load(path)
-    if code == "always":
-        return export_with_code(model, output, license)
-    try:
-        alone = _network_alone(model, path) if code == "never" else model
-        return _export_native(alone, path, output, license)
-    except NoNativeClass as error:
-        if code == "never":
-            raise
-        log(
-            f"{error}; the checkpoint has model code, which needs the package bigbird-dna"
-        )
-    return export_with_code(model, output, license)
-
-
-def _export_native(
-    model: LoadedModel, path: Path, output: Path, license: str | None
-) -> str:
-    """Export a model as a checkpoint of HuggingFace's BigBird."""
-    remembered = model.settings.huggingface or {}
-    architecture = _exported_architecture(model, remembered, path)
-    values = huggingface_config(model.config, remembered.get("config"), str(path))
-    if not remembered:
-        description = {"task": model.task, "settings": model.settings.as_json()}
-        values |= head_values(model) | {
-            PACKAGE_KEY: description | {"random_seed": model.config.random_seed}
+    config, settings, tokenizer = model.config, model.settings, model.tokenizer
+    values = huggingface_config(config, str(path)) | {
+        "pad_token_id": tokenizer.pad_id,
+        "bos_token_id": tokenizer.cls_id,
+        "eos_token_id": tokenizer.sep_id,
+        "sep_token_id": tokenizer.sep_id,
+        "dtype": "float32",
+        PACKAGE_KEY: {
+            "task": model.task,
+            "settings": settings.as_json(),
+            "random_seed": config.random_seed,
+        },
+    }
+    name = {
+        "encoder": "BigBirdModel",
+        "question-answering": "BigBirdForQuestionAnswering",
+    }.get(model.task)
+    if isinstance(settings, PretrainingSettings):
+        name = f"BigBirdFor{'PreTraining' if settings.next_sentence else 'MaskedLM'}"
+    if isinstance(settings, ClassifierSettings):
+        absent = {
+            "base_positions": settings.base_positions,
+            "ensemble": settings.ensemble,
+            "means": any(getattr(settings, "means", ())),
         }
-    values["architectures"] = [architecture.name]
+        for key, value in absent.items():
+            if value:
+                raise ModelError(
+                    f"{path}: HuggingFace's BigBird does not support {key}"
+                )
+    if isinstance(settings, ClassifierSettings | ClassificationSettings):
+        name = "BigBirdForSequenceClassification"
+        if (settings.pooling, settings.head) != ("cls", "dense"):
+            raise ModelError(
+                f"{path}: pooling {settings.pooling!r} and head {settings.head!r}: HuggingFace's BigBird "
+                "supports only 'cls' and 'dense'"
+            )
+        labels: tuple[str, ...] = ("promoter",)
+        kind = "multi_label_classification"
+        if isinstance(settings, SequenceSettings):
+            labels = settings.outputs
+            if settings.kind == "multiclass":
+                kind = "single_label_classification"
+            elif settings.kind == "regression":
+                kind = "regression"
+        elif isinstance(settings, ClassificationSettings):
+            labels, kind = settings.labels, ""
+        values["id2label"] = {str(index): label for index, label in enumerate(labels)}
+        values["label2id"] = {label: index for index, label in enumerate(labels)}
+        # The library treats one output as regression unless this key declares it a logit.
+        values["problem_type"] = kind or None
+    if name is None:
+        raise ModelError(
+            f"{path}: HuggingFace's BigBird does not support {model.task} models"
+        )
+    values["architectures"] = [name]
     check_writable(values, path / "config.json")
-    tensors = _exported_tensors(model, architecture, remembered, path)
-    # The original type if it represents every value exactly, as for a model that was only imported.
-    dtype = getattr(torch, remembered.get("dtype", "float32"))
-    if not all(torch.equal(t.float(), t.to(dtype).float()) for t in tensors.values()):
-        dtype = torch.float32
-    key = "torch_dtype" if "torch_dtype" in values else "dtype"
-    if key in values or not remembered:
-        values[key] = _dtype_name(dtype)
-    tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
-    write_checkpoint(output, model, values, tensors, license=license)
-    if model.config.attention == "bigbird" and model.config.compatibility == "none":
-        full = (5 + 2 * model.config.random_blocks) * model.config.block_size
+
+    architecture = ARCHITECTURES[name]
+    tensors = {
+        huggingface_name(key, architecture): tensor.clone().contiguous()
+        for key, tensor in model.network.state_dict().items()
+    }
+    if name != "BigBirdForQuestionAnswering":
+        # Unused, but HuggingFace would initialize it randomly and warn.
+        size = config.hidden
+        pooler = f"{architecture.prefix}pooler"
+        tensors.setdefault(f"{pooler}.weight", torch.zeros(size, size, device="cpu"))
+        tensors.setdefault(f"{pooler}.bias", torch.zeros(size, device="cpu"))
+    with atomic_directory(output) as temporary:
+        write_json(temporary / "config.json", values)
+        weights = temporary / "model.safetensors"
+        save_file(tensors, weights, {"format": "pt"})
+        weights.chmod(0o644)
+        write_tokenizer(tokenizer, temporary, config.max_length)
+    if config.attention == "bigbird" and config.compatibility == "none":
+        full = (5 + 2 * config.random_blocks) * config.block_size
         log(
             f"{output}: HuggingFace's evaluation uses no random blocks: above {full:,} tokens its outputs "
-            "differ from this model's; --code always writes a checkpoint that computes the same"
+            "differ from this model's"
         )
-    return architecture.name
-
-
-def _network_alone(model: LoadedModel, path: Path) -> LoadedModel:
-    """The network of a promoter ensemble as a model; other models are returned unchanged."""
-    network, settings = model.network, model.settings
-    if not isinstance(network, Classifier) or network.ensemble is None:
-        return model
-    assert isinstance(settings, PromoterSettings)
-    log(
-        f"{path}: the model is an ensemble; its network is exported without the regressions. Its "
-        "probabilities are those of the row 'network' in a report, not those of the ensemble"
-    )
-    network.ensemble = None
-    settings = settings.model_copy(update={"ensemble": False, "ensemble_kmers": 0})
-    return replace(model, settings=settings)
-
-
-def _exported_architecture(
-    model: LoadedModel, remembered: Mapping[str, Any], path: Path
-) -> Architecture:
-    if remembered:
-        return ARCHITECTURES[remembered["architecture"]]
-    settings, network = model.settings, model.network
-    if isinstance(network, Classifier) and network.ensemble is not None:
-        raise NoNativeClass(
-            f"{path}: an ensemble with regressions: HuggingFace's BigBird has none"
-        )
-    if isinstance(settings, PromoterSettings) and settings.pooling != "cls":
-        raise NoNativeClass(
-            f"{path}: pooling {settings.pooling!r}: HuggingFace's BigBird supports only cls"
-        )
-    if isinstance(settings, PromoterSettings) and settings.base_positions:
-        raise NoNativeClass(
-            f"{path}: HuggingFace's BigBird does not support base positions. To export a promoter model, "
-            "train it with promoters.model.base_positions: false"
-        )
-    if (
-        isinstance(settings, PromoterSettings | ClassificationSettings)
-        and settings.head != "dense"
-    ):
-        raise NoNativeClass(
-            f"{path}: head {settings.head!r}: HuggingFace's BigBird supports only dense"
-        )
-    if isinstance(settings, PretrainingSettings):
-        trained = settings.next_sentence
-        return ARCHITECTURES[
-            "BigBirdForPreTraining" if trained else "BigBirdForMaskedLM"
-        ]
-    task = "classification" if model.task == "promoter" else model.task
-    for architecture in ARCHITECTURES.values():
-        if architecture.task == task:
-            return architecture
-    raise NoNativeClass(
-        f"{path}: HuggingFace's BigBird does not support {model.task} models"
-    )
-
-
-def _exported_tensors(
-    model: LoadedModel,
-    architecture: Architecture,
-    remembered: Mapping[str, Any],
-    path: Path,
-) -> dict[str, Tensor]:
-    has_biases = remembered.get("config", {}).get("use_bias", True)
-    tensors = {}
-    for name, tensor in model.network.state_dict().items():
-        if is_attention_bias(name) and not has_biases:
-            if tensor.any():
-                raise ModelError(
-                    f"{path}: {name} must be zero, because its config.json had no biases"
-                )
-            continue
-        theirs = huggingface_name(name, architecture)
-        if theirs is None:
-            raise NoNativeClass(
-                f"{path}: {architecture.name} does not support {name!r}"
-            )
-        tensors[theirs] = tensor
-    unused = path / UNUSED_FILE
-    if unused.is_file():  # weights that no head uses, as imported
-        tensors |= read_tensor_file(unused)
-    elif remembered.get("unused", architecture.name != "BigBirdForQuestionAnswering"):
-        # Unused, but HuggingFace would initialize it randomly and warn.
-        for name, shape in pooler_shapes(architecture, model.config.hidden).items():
-            tensors.setdefault(name, torch.zeros(shape, device="cpu"))
-    for first, names in remembered.get("tied", {}).items():
-        tensor = tensors.pop(first)
-        tensors |= dict.fromkeys(names, tensor)
-    return tensors
+    return name

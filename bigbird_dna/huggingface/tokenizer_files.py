@@ -21,8 +21,6 @@ PACKAGE_FILE = (
     "bigbird_dna.model"  # the original DnaTokenizer file next to its tokenizer.json
 )
 _TEXT_FILE = "spiece.model"
-ORIGINAL_FILES = (PACKAGE_FILE, "tokenizer.json", _TEXT_FILE)
-"""Names that `original_file_name` returns."""
 _SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")
 
 
@@ -64,29 +62,25 @@ def special_names(directory: Path) -> dict[str, str]:
     return names
 
 
-def original_file_name(tokenizer: Tokenizer) -> str:
-    """Name of the file in which `write_tokenizer` stores the tokenizer's original file."""
-    if isinstance(tokenizer, TextTokenizer):
-        return _TEXT_FILE
-    return PACKAGE_FILE if isinstance(tokenizer, DnaTokenizer) else "tokenizer.json"
-
-
 def write_tokenizer(tokenizer: Tokenizer, directory: Path, positions: int) -> None:
     """Write the files from which `AutoTokenizer` creates the same tokenizer; `positions` in tokens."""
-    settings: dict[str, Any] = {"model_max_length": positions}
-    tokenizer.save(directory / original_file_name(tokenizer))
+    settings: dict[str, Any] = {
+        "model_max_length": positions,
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+    }
     if isinstance(tokenizer, TextTokenizer):
-        settings["tokenizer_class"] = "BigBirdTokenizer"
+        settings = {
+            "model_max_length": positions,
+            "tokenizer_class": "BigBirdTokenizer",
+        }
+        tokenizer.save(directory / _TEXT_FILE)
+    elif isinstance(tokenizer, DnaTokenizer):
+        tokenizer.save(directory / PACKAGE_FILE)
+        write_json(directory / "tokenizer.json", bpe_description(tokenizer))
     else:
-        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
-        settings["model_input_names"] = [
-            "input_ids",
-            "token_type_ids",
-            "attention_mask",
-        ]
-        settings["clean_up_tokenization_spaces"] = False
-        if isinstance(tokenizer, DnaTokenizer):
-            write_json(directory / "tokenizer.json", bpe_description(tokenizer))
+        tokenizer.save(directory / "tokenizer.json")
     special = {
         f"{role}_token": tokenizer.pieces[index]
         for role, index in tokenizer.specials._asdict().items()

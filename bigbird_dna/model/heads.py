@@ -6,7 +6,7 @@ Every head computes the same as in HuggingFace's BigBird, so weights can be conv
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -119,52 +119,7 @@ class PretrainingNetwork(nn.Module):
         )
 
 
-class GroupedHead(nn.Module):
-    """The layers of a network's head as one module, which computes what they do in the network."""
-
-    def __init__(self, network: Any) -> None:
-        super().__init__()
-        self._compute = type(network).head_logits
-        for name in ("dense", "bins", "output", "dropout"):
-            if hasattr(network, name):
-                setattr(self, name, getattr(network, name))
-        self.activation = network.activation
-
-    def forward(self, pooled: Tensor) -> Tensor:
-        """Pooled vectors (B, …, D) → logits (B, …, T)."""
-        return self._compute(self, pooled)  # type: ignore[no-any-return]
-
-
-class WithHead(nn.Module):
-    """A network whose layers `dense`, `bins` and `output` can be grouped as its part `classifier`.
-
-    Libraries such as PEFT find a head by this name. Model directories do not have it in the names of tensors.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.classifier: nn.Module | None = None
-
-    def group_head(self) -> None:
-        """Move the head's layers into `classifier`."""
-        self.classifier = GroupedHead(self)
-        for name in ("dense", "bins", "output"):
-            if hasattr(self, name):
-                setattr(self, name, None)
-
-    def head_logits(self, pooled: Tensor) -> Tensor:
-        """Logits of pooled vectors; called with the network or its grouped head."""
-        raise NotImplementedError
-
-    def _head(self, pooled: Tensor) -> Tensor:
-        return (
-            self.head_logits(pooled)
-            if self.classifier is None
-            else self.classifier(pooled)
-        )
-
-
-class Classifier(WithHead):
+class Classifier(nn.Module):
     """Encoder with `outputs` logits on [CLS] or the mean over tokens, by one layer (App. F.2) or two.
 
     With `offsets` the inputs are aligned windows and tokens have `BasePositions`. With `member`, an ensemble
@@ -220,7 +175,7 @@ class Classifier(WithHead):
         pooled = (
             hidden[:, 0] if self.pooling == "cls" else mean_over_tokens(hidden, lengths)
         )
-        logits = self._head(pooled)
+        logits = self.head_logits(pooled)
         return logits if self.ensemble is None else self.ensemble(logits, terms.logits)
 
     def base_terms(self, ids: Tensor, bases: BaseBatch | None = None) -> BaseTerms:
@@ -333,7 +288,7 @@ def question_lengths(ids: Tensor, sep_id: int) -> Tensor:
 BIN_ROTARY_BASE = 100.0  # a window has tens of bins: wavelengths of 6 to 600 bins
 
 
-class ChromatinNetwork(WithHead):
+class ChromatinNetwork(nn.Module):
     """Encoder, a pooled vector per bin, and a head with one hidden layer.
 
     With `pooling` "cls" (as in the paper, App. F.3), the vector is that of [CLS] and represents the central
@@ -390,7 +345,7 @@ class ChromatinNetwork(WithHead):
         """
         hidden = self.encoder(ids, lengths)
         pooled = hidden[:, :1] if self.pooling == "cls" else pool_bins(hidden, spans)
-        logits = self._head(pooled)[:, wanted]
+        logits = self.head_logits(pooled)[:, wanted]
         if self.ensemble is not None:
             logits = self.ensemble(logits, self.ensemble.added(ids, spans[:, wanted]))
         return logits

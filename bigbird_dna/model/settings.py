@@ -47,15 +47,11 @@ Name = Annotated[str, AfterValidator(_one_line)]
 
 
 class Settings(BaseModel):
-    """Settings of any task; used directly, the settings of a bare encoder.
-
-    `huggingface` stores details of an imported model's checkpoint, see `huggingface.exchange`.
-    """
+    """Settings of any task; used directly, the settings of a bare encoder."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     task: ClassVar[Task] = "encoder"
-    huggingface: dict[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The given keys, as in `config.json`."""

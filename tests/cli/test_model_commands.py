@@ -90,6 +90,4 @@ def test_models_of_next_tokens_cannot_be_exported(run: Run, tmp_path: Path) -> N
         tokenizer, config, PretrainingSettings(next_sentence=False, context=48)
     )
     save(tmp_path / "causal", model, {}, {}, {})
-    refused(
-        run("export-hf", tmp_path / "causal", tmp_path / "hf", "--code", "never"), 1
-    )
+    refused(run("export-hf", tmp_path / "causal", tmp_path / "hf"), 1)

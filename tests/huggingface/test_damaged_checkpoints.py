@@ -14,8 +14,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bigbird_dna.errors import BigBirdDnaError, ModelError
-from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
-from bigbird_dna.huggingface.tensors import read_tensor_file
+from bigbird_dna.huggingface.exchange import (
+    export_huggingface,
+    import_huggingface,
+    read_tensor_file,
+)
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tokens.dna import DnaTokenizer

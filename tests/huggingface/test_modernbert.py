@@ -256,7 +256,7 @@ def test_what_is_not_supported_is_named(
     path = checkpoint(tmp_path / "hf", tokenizer)
     import_huggingface(path, tmp_path / "ours")
     with fails(ModelError, tmp_path / "ours"):
-        export_huggingface(tmp_path / "ours", tmp_path / "exported", "never")
+        export_huggingface(tmp_path / "ours", tmp_path / "exported")
     original = (path / "config.json").read_bytes()
     changes: list[dict[str, Any]] = [
         {"layer_types": ["sliding_attention"] * 5},
