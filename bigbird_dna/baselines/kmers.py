@@ -1,4 +1,4 @@
-"""K-mer frequencies, logistic regressions on them for tracks, and linear probes of vectors.
+"""K-mer frequencies, and logistic regressions on them for tracks.
 
 Tracks have no strand: they count a k-mer and its reverse complement as one feature.
 """
@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix, vstack
-from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from bigbird_dna.console import log
@@ -40,8 +38,6 @@ LARGEST_DENSE_K = 6
 # Strengths of the L2 penalty (on standardized features, loss in nats per label), strongest first.
 TRACK_PENALTIES = (1e-2, 1e-3, 1e-4, 1e-5)
 ITERATIONS = 60  # L-BFGS iterations per penalty
-# Inverse strengths of the L2 penalty to choose from for a probe, strongest first.
-PROBE_PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
 _OTHER_STRAND = np.array([3, 2, 1, 0, UNKNOWN], np.uint8)
 
@@ -199,52 +195,6 @@ def _scales(labels: Tensor) -> Tensor:
     if bool((known == len(labels)).all()):
         return torch.ones(1, 1)
     return len(labels) / known.clamp_min(1)
-
-
-class Probe(NamedTuple):
-    """A fitted linear probe: probability of label 1 = logistic(vector @ weights + bias)."""
-
-    weights: Floats  # (D,)
-    bias: float
-    penalty: float  # the chosen inverse strength
-
-    def logits(self, vectors: Matrix) -> Floats:
-        """Return the log-odds of label 1 (N,) for vectors (N, D)."""
-        return np.asarray(vectors @ self.weights + self.bias)
-
-    def predict(self, vectors: Matrix) -> Floats:
-        """Return the probabilities of label 1 (N,) for vectors (N, D)."""
-        return np.asarray(expit(self.logits(vectors)))
-
-
-def fit_probe(
-    vectors: Matrix,
-    labels: Array,
-    held_out: Matrix,
-    held_out_labels: Array,
-) -> Probe:
-    """Fit a logistic regression on standardized vectors (N, D), for labels of 0 and 1 (N,).
-
-    Both classes have equal weight. The penalty is the one of `PROBE_PENALTIES` with the lowest log loss on
-    the held-out rows, which are not used for fitting. The same input gives the same result.
-    """
-    mean = vectors.mean(axis=0, dtype=np.float64)
-    std = vectors.std(axis=0, dtype=np.float64)
-    std[std <= 1e-7 * np.abs(mean)] = 1.0  # only rounding errors
-    x = (vectors - mean) / std
-    probes = []
-    # Strongest penalty first, each fit initialized with the previous one: weak penalties would take longest.
-    model = LogisticRegression(class_weight="balanced", max_iter=1000, warm_start=True)
-    for penalty in PROBE_PENALTIES:
-        model.set_params(C=penalty)
-        fit_regression(model, x, labels, f"linear probe with C={penalty:g}")
-        weights = model.coef_[0] / std
-        bias = float(model.intercept_[0] - mean @ weights)
-        probes.append(Probe(weights, bias, penalty))
-    return min(
-        probes,
-        key=lambda probe: balanced_log_loss(probe.logits(held_out), held_out_labels),
-    )
 
 
 def fit_regression(model: Any, x: Any, labels: Array, what: str) -> None:

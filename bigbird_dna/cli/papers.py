@@ -104,7 +104,7 @@ def run_experiment(
                     run_arm(module.train, one, processes)
         if arm is None:
             report = output or (paths.report / module.FILES[0]).parent
-            for line in module.compare(run, report, device):
+            for line in module.compare(run, report):
                 log(line)
 
 

@@ -5,13 +5,12 @@ They run only if their workflow targets are requested.
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from pydantic import AfterValidator, Field, GetJsonSchemaHandler, field_validator
+from pydantic import AfterValidator, Field
 
-from bigbird_dna.config.mechanisms import Option
 from bigbird_dna.config.promoters import NegativeSet
-from bigbird_dna.config.section import FileName, Section, field
+from bigbird_dna.config.section import Section, field
 
 # Maximum lengths of lists: a wrong list would start thousands of trainings.
 _MOST, _MOST_MECHANISMS = 20, 100
@@ -71,9 +70,6 @@ class StudyConfig(Section):
     evaluate_every: int | None = field(
         None, "steps between points of a learning curve; none: those of the task", ge=1
     )
-    min_positives_report: int = field(
-        1, "minimum positive test bins of a track in the medians", ge=1
-    )
 
     def _faults(self) -> Iterator[str]:
         yield from self._repeats("tasks", "train_fractions", "seeds", "initializations")
@@ -123,13 +119,6 @@ class TableModel(Section):
     )
 
 
-class TaskSteps(Section):
-    """Training steps for each table."""
-
-    promoters: int | None = field(None, "training steps for Table 6", ge=1)
-    chromatin: int | None = field(None, "training steps for Table 7", ge=1)
-
-
 class TablesConfig(Section):
     """Tables 5 to 7, made only if requested by `snakemake table5 table6 table7`."""
 
@@ -158,10 +147,6 @@ class TablesConfig(Section):
     initializations: tuple[TableStart, ...] = field(
         ("pretrained", "random"), "initial weights of fine-tuned language models"
     )
-    linear_probes: bool = field(
-        True,
-        "also evaluate frozen language models with logistic regression (linear probes)",
-    )
     seeds: tuple[Seed, ...] = field(
         (1, 2, 3),
         "random seeds of language models and neural networks; other baselines use the first",
@@ -171,19 +156,9 @@ class TablesConfig(Section):
     negative_sets: tuple[NegativeSet, ...] | None = field(
         None, "negative sets of Table 6; none: those of promoters.windows", min_length=1
     )
-    windows: tuple[Annotated[int, Field(ge=20, le=1_000_000)], ...] | None = field(
-        None,
-        "additional window lengths of Table 6, bp, divided at the TSS as promoters.windows",
-        min_length=1,
-        max_length=_MOST,
-    )
     context_negative_set: NegativeSet = field(
         "genomic",
         "negative set of Table 6 for windows that differ from the run's in length",
-    )
-    steps: TaskSteps = field(
-        TaskSteps(),
-        "training steps of language models and neural networks; none: those of the task",
     )
     learning_rates: tuple[Annotated[float, Field(gt=0, le=1)], ...] | None = field(
         None,
@@ -192,21 +167,8 @@ class TablesConfig(Section):
         min_length=1,
         max_length=_MOST,
     )
-    pretraining_steps: int | None = field(
-        None, "pretraining steps of `models`; none: pretraining.steps", ge=1
-    )
     taxon: Taxon = field(
         "vertebrates", "taxonomic group of the JASPAR matrices of the baseline motifs"
-    )
-    motifs: FileName | None = field(
-        None,
-        "matrices of the baseline motifs, a file in JASPAR format; none: JASPAR's for `taxon`",
-    )
-    comparator_window: int | None = field(
-        None,
-        "input length of Table 7 baselines around a bin, bp; none: 1,000, for motifs and gkm-svm the bin",
-        ge=20,
-        le=1_000_000,
     )
 
     def _faults(self) -> Iterator[str]:
@@ -217,7 +179,6 @@ class TablesConfig(Section):
                 "initializations",
                 "seeds",
                 "negative_sets",
-                "windows",
             ),
             "learning_rates",
         )
@@ -233,49 +194,12 @@ class TablesConfig(Section):
             yield "models: models of the same attention must have different windows; remove one window"
 
 
-class AblationMechanism(Section):
-    """A compared mechanism: a name, optionally with keys of `encoder` that differ."""
-
-    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,39}$", description="name in tables")
-    attention: str | None = field(None, "value of encoder.attention; none: the name")
-    attention_options: dict[str, Option] = field(
-        {}, "options of the mechanism, by name"
-    )
-    encoder: dict[str, Option] = field(
-        {}, "other keys of `encoder`, such as num_global_tokens"
-    )
-
-    def _faults(self) -> Iterator[str]:
-        for key in ("attention", "attention_options"):
-            if key in self.encoder:
-                yield f"{self.name}: {key} must be a key next to name, not under encoder"
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core: Any, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        return {"anyOf": [{"type": "string"}, handler(core)]}
-
-    @property
-    def changes(self) -> dict[str, Any]:
-        """The keys of the section `encoder` with the values of this mechanism."""
-        own = {
-            "attention": self.attention or self.name,
-            "attention_options": self.attention_options,
-        }
-        return {**own, **self.encoder}
-
-
-def _named(*names: str) -> tuple[AblationMechanism, ...]:
-    return tuple(AblationMechanism(name=name) for name in names)
-
-
 class AblationConfig(Section):
     """Comparison of attention mechanisms, run only by the workflow target `ablation`."""
 
-    mechanisms: tuple[AblationMechanism, ...] = field(
-        _named(
-            *(
+    mechanisms: tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")], ...] = (
+        field(
+            (
                 "full",
                 "bigbird",
                 "random",
@@ -284,26 +208,27 @@ class AblationConfig(Section):
                 "longformer",
                 "performer",
                 "reformer",
-            ),
-            *("sparse_fixed", "logsparse", "axial", "routing"),
-            *(
+                "sparse_fixed",
+                "logsparse",
+                "axial",
+                "routing",
                 "combiner_fixed",
                 "combiner_logsparse",
                 "combiner_axial_vertical",
                 "combiner_axial_horizontal",
+                "combiner_axial_rowmajor",
+                "combiner_routing",
+                "combiner_mixture",
             ),
-            *("combiner_axial_rowmajor", "combiner_routing", "combiner_mixture"),
-        ),
-        "compared mechanisms, each a name or {name, attention, attention_options, encoder}",
-        min_length=1,
-        max_length=_MOST_MECHANISMS,
+            "compared values of encoder.attention",
+            min_length=1,
+            max_length=_MOST_MECHANISMS,
+        )
     )
     head_init: Literal["local", "random"] | None = field(
         None, "encoder.head_init of all mechanisms; none: that of the encoder"
     )
-    reference: str = field(
-        "bigbird", "reference mechanism, which also defines the time budget"
-    )
+    reference: str = field("bigbird", "mechanism from which differences are computed")
     seeds: tuple[Seed, ...] = field(
         (1,),
         "random seeds; each mechanism is trained with each seed",
@@ -314,88 +239,9 @@ class AblationConfig(Section):
     batch_tokens: int = field(
         8192, "tokens per step; a longer input is one step", ge=16
     )
-    steps: int = field(300, "steps of each training with equal steps", ge=1)
-    time_budget_s: float | None = field(
-        None,
-        "seconds of each training with equal time; none: the time of `steps` with the reference",
-        gt=0,
-    )
-    lengths: tuple[Annotated[int, Field(ge=16)], ...] = field(
-        (2048, 8192),
-        "lengths of additional trainings on longer inputs, tokens",
-        max_length=_MOST,
-    )
-    long_input_steps: int = field(
-        30,
-        "final steps on these inputs, after short inputs with as many tokens as `steps`",
-        ge=1,
-    )
-    long_range_tracks: tuple[str, ...] = field(
-        (),
-        "tracks that depend on distal elements; none: no such task",
-        max_length=_MOST,
-    )
-    long_range_steps: int | None = field(
-        None, "steps on these tracks; none: as chromatin.training", ge=1
-    )
-    long_range_layers: int | None = field(
-        None, "encoder layers of models for these tracks; none: encoder.layers", ge=1
-    )
-
-    @field_validator("mechanisms", mode="before")
-    @classmethod
-    def _a_name_is_enough(cls, values: Any) -> Any:
-        if not isinstance(values, tuple):
-            return values
-        return tuple(
-            {"name": value} if isinstance(value, str) else value for value in values
-        )
+    steps: int = field(300, "steps of each training", ge=1)
 
     def _faults(self) -> Iterator[str]:
-        names = [mechanism.name for mechanism in self.mechanisms]
-        if len(set(names)) < len(names):
-            yield "mechanisms contains a name twice"
-        yield from self._repeats("seeds", "lengths", "long_range_tracks")
-        if self.reference not in names:
+        yield from self._repeats("mechanisms", "seeds")
+        if self.reference not in self.mechanisms:
             yield f"reference {self.reference!r} must be one of mechanisms"
-        if any(length <= self.tokens for length in self.lengths):
-            yield f"lengths must be above tokens {self.tokens}"
-
-    def changes(self, name: str) -> dict[str, Any]:
-        """Return keys of the section `encoder` for a mechanism; its values override those of all."""
-        found = next(
-            mechanism for mechanism in self.mechanisms if mechanism.name == name
-        )
-        heads = {"head_init": self.head_init} if self.head_init else {}
-        return {**heads, **found.changes}
-
-    def batch_size(self, tokens: int) -> int:
-        """Return the number of inputs per step."""
-        return max(1, self.batch_tokens // tokens)
-
-    def training(self, part: str, accumulate: int = 1) -> dict[str, Any]:
-        """Return keys of the section `pretraining` for a training: "steps", "time", or a length as text.
-
-        Longer inputs come last, to keep their steps few. Short inputs before them have as many tokens as the
-        training with equal steps. `accumulate` is the run's number of micro-batches, limited to the number of
-        inputs per step.
-        """
-        if part in ("steps", "time"):
-            tokens, steps, shorter = self.tokens, self.steps, []
-        else:
-            tokens = int(part)
-            short = self.steps * self.batch_size(self.tokens) * self.tokens
-            # If a length is not a multiple, short inputs do not fill a step: training rounds down.
-            step = self.batch_size(tokens) * (tokens // self.tokens) * self.tokens
-            before = max(1, round(short / step))
-            steps, shorter = (
-                before + self.long_input_steps,
-                [{"steps": before, "tokens": self.tokens}],
-            )
-        return {
-            "steps": steps,
-            "sequence_tokens": tokens,
-            "batch_size": self.batch_size(tokens),
-            "grad_accumulation": min(accumulate, self.batch_size(tokens)),
-            "length_curriculum": shorter,
-        }

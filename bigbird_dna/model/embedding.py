@@ -4,7 +4,7 @@ Axes: N sequences, T tokens of one, S bp of one, B batch, L tokens of a batch, K
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
 import numpy as np
@@ -200,51 +200,3 @@ _REDUCTIONS: Mapping[SequencePool, Callable[[Tensor, Tensor], Tensor]] = {
     "max": _max_over_tokens,
 }
 """One vector per sequence: over its tokens, including [CLS] and [SEP], without padding; or that of [CLS]."""
-
-
-def layer_means(
-    encoder: Encoder,
-    rows: Sequence[Ids],
-    *,
-    pad_id: int,
-    batch_size: int,
-    device: torch.device,
-    parts: npt.NDArray[np.integer] | None = None,
-) -> Vectors:
-    """Means over the tokens of rows after the embeddings and after each layer, (N, 1 + layers, D).
-
-    Hidden states are stored for one layer and call at a time. `parts` (N, 2) are the first token of a part of
-    each row and its last token + 1; means over these parts are appended: (N, 1 + layers, 2 D). `ModelError`:
-    the layers are reversible, and their streams are not hidden states.
-    """
-    layer = find_layer(encoder.config, ALL, "mean")
-    layers, width = vector_shape(encoder.config, layer)
-
-    def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
-        def means(hidden: Tensor) -> Tensor:
-            own = [mean_over_tokens(hidden, lengths)]
-            if parts is not None:
-                own.append(_mean_of_parts(hidden, parts[chosen].tolist()))
-            return torch.cat(own, dim=1)
-
-        return layer_values(encoder, ids, lengths, layer, means)
-
-    empty = (layers, width * (1 if parts is None else 2))
-    return run_rows(
-        encoder,
-        rows,
-        run,
-        pad_id=pad_id,
-        batch_size=batch_size,
-        device=device,
-        empty=empty,
-    )
-
-
-def _mean_of_parts(hidden: Tensor, parts: Sequence[Sequence[int]]) -> Tensor:
-    """Means over tokens first … last of each row: (B, L, D) → (B, D)."""
-    own = [
-        row[first:last].float().mean(dim=0)
-        for row, (first, last) in zip(hidden, parts, strict=True)
-    ]
-    return torch.stack(own)

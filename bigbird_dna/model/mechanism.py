@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import cast
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +15,7 @@ from bigbird_dna.config.mechanisms import (
     find_mechanism,
 )
 from bigbird_dna.config.network import EncoderConfig
-from bigbird_dna.errors import ModelError, UsageError
+from bigbird_dna.errors import ModelError
 
 
 def attention_pattern(config: EncoderConfig) -> Pattern:
@@ -130,35 +128,6 @@ def has_keys(config: EncoderConfig) -> bool:
     return goes_by_pattern(config) or not find_mechanism(config.attention).shares_keys
 
 
-MOST_TOKENS = 256
-"""Default maximum size of a plotted weight matrix: one token is one or two pixels."""
-
-
-def attention_weights(
-    encoder: EncoderConfig, layer: int = 0, tokens: int | None = None
-) -> tuple[npt.NDArray[np.float32], str]:
-    """The effective matrix of a mechanism without a block pattern, in one layer, and a title.
-
-    The weight of each key's value per query, (H, L, L): rows sum to 1. Queries and keys are random, with unit
-    variance per component, and learned parameters are randomly initialized, always with the same seed.
-    `tokens`: None: the encoder's longest input, at most `MOST_TOKENS`.
-    """
-    check_layer(encoder, layer)
-    tokens = tokens or min(encoder.max_length, MOST_TOKENS)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(layer)
-        mechanism = build_mechanism(encoder, layer)
-        assert mechanism is not None
-        mechanism.eval()
-        heads, width = encoder.heads, encoder.hidden // encoder.heads
-        q, k = torch.randn(2, 1, heads, tokens, width)
-        hidden = torch.randn(1, tokens, encoder.hidden)
-        if find_mechanism(encoder.attention).shares_keys:
-            k = q
-        matrix = matrix_of(mechanism, q, k, hidden)
-    return matrix[0].numpy(), f"{encoder.attention}, layer {layer}, {tokens:,} tokens"
-
-
 def matrix_of(mechanism: nn.Module, q: Tensor, k: Tensor, hidden: Tensor) -> Tensor:
     """The effective matrix (B, H, L, L) of a module for its queries, keys and input, without padding."""
     of_its_own = getattr(mechanism, "matrix", None)
@@ -169,11 +138,3 @@ def matrix_of(mechanism: nn.Module, q: Tensor, k: Tensor, hidden: Tensor) -> Ten
         q,
         k,
     )
-
-
-def check_layer(encoder: EncoderConfig, layer: int) -> None:
-    """`UsageError` if the encoder has no such layer."""
-    if not 0 <= layer < encoder.layers:
-        raise UsageError(
-            f"layer {layer}: the encoder has layers 0 to {encoder.layers - 1}"
-        )

@@ -1,17 +1,12 @@
-"""The training log; time, kernels and memory of a training; detection of divergence.
+"""The training log; time and kernels of a training; detection of divergence."""
 
-Peaks are resident bytes on a CPU (Linux), allocated bytes on a GPU.
-"""
-
-import ctypes
-import gc
 import json
 import math
 import os
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -186,10 +181,6 @@ def check_figures(figures: Mapping[str, float], step: int) -> None:
 STRICT = ("cuda",)
 """Devices where the slow route is an error: training would take days, with the device mostly idle."""
 
-PROCESS = Path("/proc/self/status")
-CLEAR_REFS = Path("/proc/self/clear_refs")
-RESET_PEAK = "5"  # written to clear_refs: resets the peak resident size; see man 5 proc
-
 
 @contextmanager
 def chosen_kernels(
@@ -260,41 +251,3 @@ def repeatable(network: nn.Module, device: torch.device) -> Iterator[None]:
     finally:
         torch.set_deterministic_debug_mode(before)
         memory.fill_uninitialized_memory = filled
-
-
-def begin_memory_peak(device: torch.device) -> int | None:
-    """Release free memory and start a new measurement of `memory_peak`; returns the bytes in use, or None if
-    the system cannot report them or measure a peak."""
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
-        return torch.cuda.memory_allocated(device)
-    with suppress(
-        OSError, AttributeError
-    ):  # glibc keeps free pages, which hide the memory of a call
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-    try:
-        CLEAR_REFS.write_text(RESET_PEAK, encoding="utf-8")
-    except OSError:
-        return None
-    return _bytes(PROCESS, "VmRSS")
-
-
-def memory_peak(device: torch.device) -> int | None:
-    """Maximum bytes in use since `begin_memory_peak`."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        return torch.cuda.max_memory_allocated(device)
-    return _bytes(PROCESS, "VmHWM")
-
-
-def _bytes(path: Path, key: str) -> int | None:
-    """The value in bytes of a line `key: 123 kB` of a system file."""
-    with suppress(OSError):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            name, _, value = line.partition(":")
-            if name == key:
-                return int(value.split()[0]) * 1024
-    return None

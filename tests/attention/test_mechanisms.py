@@ -257,7 +257,9 @@ def test_a_file_of_ones_own_takes_part_in_the_ablation(
     """By its name alone."""
     results = tmp_path / "results"
     shutil.copytree(tiny_config.parent / "results", results)
-    ablation = "{mechanisms: [bigbird, decaying], tokens: 64, batch_tokens: 128, steps: 2, lengths: []}"
+    ablation = (
+        "{mechanisms: [bigbird, decaying], tokens: 64, batch_tokens: 128, steps: 2}"
+    )
     sets = ("--set", f"ablation={ablation}", "--set", f"results={results}")
     words = ("ablation", tiny_config, *sets, "--threads", 1, "-o", tmp_path / "report")
     invoke("experiment run", *words)
@@ -265,12 +267,8 @@ def test_a_file_of_ones_own_takes_part_in_the_ablation(
         row["mechanism"]: row
         for row in json.loads((tmp_path / "report/ablation.json").read_text())["rows"]
     }
-    assert (
-        rows["decaying"]["attention"] == "decaying"
-        and rows["decaying"]["difference"] is not None
-    )
+    assert rows["decaying"]["difference"] is not None
     assert rows["decaying"]["steps"] == 2 and rows["decaying"]["tokens_per_second"] > 0
-    assert rows["decaying"]["matched_time_steps"] >= 1
 
 
 def test_a_model_whose_mechanism_is_not_installed_is_refused(

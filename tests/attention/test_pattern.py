@@ -5,13 +5,13 @@ from math import ceil
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.attention.pattern import GLOBAL, RANDOM, WINDOW, Pattern
-from bigbird_dna.config.mechanisms import known_mechanisms
-from bigbird_dna.errors import UsageError
-from bigbird_dna.model.mechanism import attention_weights
+from bigbird_dna.config.mechanisms import find_mechanism, known_mechanisms
+from bigbird_dna.model.mechanism import build_mechanism, matrix_of
 from tests.attention.reference_implementations import patterns
 from tests.golden.messages import fails
 from tests.toys import small_encoder
@@ -250,11 +250,21 @@ def test_a_pattern_survives_the_way_through_integers(variant: dict[str, int]) ->
 def test_rows_of_every_mechanism_s_weights_sum_to_one(name: str) -> None:
     """Each layer has its own, which are always the same."""
     encoder = small_encoder(8, layers=2, attention=name)
-    weights, again, other = (
-        attention_weights(encoder, layer, tokens=40)[0] for layer in (0, 0, 1)
-    )
-    assert weights.shape == (2, 40, 40) and (weights >= 0).all()
-    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
-    assert np.array_equal(weights, again) and not np.array_equal(weights, other)
-    with fails(UsageError, "layer 2"):
-        attention_weights(encoder, 2)
+
+    def weights(layer: int) -> np.ndarray:
+        torch.manual_seed(layer)
+        mechanism = build_mechanism(encoder, layer)
+        assert mechanism is not None
+        mechanism.eval()
+        heads, width = encoder.heads, encoder.hidden // encoder.heads
+        q, k = torch.randn(2, 1, heads, 40, width)
+        hidden = torch.randn(1, 40, encoder.hidden)
+        if find_mechanism(name).shares_keys:
+            k = q
+        with torch.no_grad():
+            return matrix_of(mechanism, q, k, hidden)[0].numpy()
+
+    first, again, other = (weights(layer) for layer in (0, 0, 1))
+    assert first.shape == (2, 40, 40) and (first >= 0).all()
+    np.testing.assert_allclose(first.sum(-1), 1, atol=1e-5)
+    assert np.array_equal(first, again) and not np.array_equal(first, other)

@@ -13,16 +13,13 @@ from torch.nn import functional as F
 from bigbird_dna.attention.recompute import selected
 from bigbird_dna.config.mechanisms import known_mechanisms
 from bigbird_dna.config.network import EncoderConfig
-from bigbird_dna.errors import ModelError
 from bigbird_dna.model import kernels
-from bigbird_dna.model.embedding import layer_means
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import prepared
 from bigbird_dna.model.input_embeddings import rotate
 from bigbird_dna.model.kernels import Dropout
 from tests.attention.reference_implementations import SMALL as SIZES
 from tests.attention.reference_implementations import quick
-from tests.golden.messages import fails
 from tests.model.test_encoder import peak_bytes
 from tests.toys import small_encoder, uneven_loss
 
@@ -276,13 +273,6 @@ def test_narrow_passes_forwards_and_backwards_are_of_one_function(
     exact, own = gradients(False), gradients(True)
     monkeypatch.setattr("bigbird_dna.model.encoder.reversible_layers", stored)
     assert (own - exact).norm() < 1.5 * (gradients(True) - exact).norm()
-
-
-def test_single_layers_have_no_hidden_states_to_tell() -> None:
-    with fails(ModelError):
-        layer_means(
-            Encoder(config()), [], pad_id=0, batch_size=1, device=torch.device("cpu")
-        )
 
 
 FIRST, SECOND = torch.randint(

@@ -128,8 +128,7 @@ def test_the_page_has_every_file_and_nothing_runs(paths: RunPaths) -> None:
 
 
 def test_files_of_tasks_that_a_run_no_longer_has_are_left_out(paths: RunPaths) -> None:
-    for name in ("study.svg", "probes.svg"):
-        put(paths.report / name, SVG)
+    put(paths.report / "study.svg", SVG)
     assert "effect-of-pretraining" not in page_of(paths).values("id")
     chromatin = {"data": {"tracks": "x"}, "model": {"initial": "random"}}
     values = {"genome": {"reference": "my.fa"}, "chromatin": chromatin}

@@ -7,25 +7,19 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import torch
 import yaml
 
 from bigbird_dna.config.reading import complete, load_config, parse_config, read_values
-from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.tables import read_text_table
-from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.papers.experiments.ablation import steps_in_time
+from bigbird_dna.errors import ConfigError
 from bigbird_dna.papers.experiments.arms import (
     Arm,
-    find_arm,
     find_experiment,
-    run_arm,
 )
 from bigbird_dna.papers.experiments.predictors import (
     read_trainings,
     trainings_figure,
 )
-from bigbird_dna.training.distributed import World
 from tests import tiny_run
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails, message
@@ -41,39 +35,26 @@ from tests.workflow.dry_runs import (
 )
 
 DEMO = REPOSITORY / "workflow/config/demo.yaml"
-DEEP = {
-    "name": "deep",
-    "attention": "combiner_fixed",
-    "attention_options": {"pooling": "deepsets_max"},
-}
 TABLES: dict[str, Any] = {
     **{
         "promoters": ["gc", "cnnprom"],
         "chromatin": ["motifs", "danq"],
         "seeds": [1, 7],
     },
-    **{"negative_sets": ["upstream", "permuted"], "windows": [1000], "taxon": "fungi"},
-    **{"steps": {"promoters": 20}, "context_negative_set": "genomic"},
-    **{"pretraining_steps": 40, "comparator_window": 600},
+    **{"negative_sets": ["upstream", "permuted"], "taxon": "fungi"},
+    "context_negative_set": "genomic",
     "models": [
         {"name": "bert-512", "attention": "full", "tokens": 512, "window": 2000},
         {"name": "bigbird-256", "tokens": 256},
     ],
 }
 ABLATION: dict[str, Any] = {
-    **{
-        "mechanisms": ["full", "bigbird", DEEP],
-        "seeds": [1, 7],
-        "tokens": 256,
-        "batch_tokens": 1024,
-    },
-    **{
-        "steps": 40,
-        "lengths": [1024, 4096],
-        "long_input_steps": 3,
-        "long_range_tracks": ["ACTIVE"],
-    },
-    **{"long_range_layers": 4, "head_init": "local"},
+    "mechanisms": ["full", "bigbird", "combiner_fixed"],
+    "seeds": [1, 7],
+    "tokens": 256,
+    "batch_tokens": 1024,
+    "steps": 40,
+    "head_init": "local",
 }
 
 
@@ -89,7 +70,7 @@ def planned(experiment: str, section: str, values: Any) -> dict[str, Arm]:
 def test_a_study_trains_a_model_for_each_start_share_and_seed(
     demo_run: str, study_run: str
 ) -> None:
-    more = {"arm": 24, "pretraining_study": 1, "layer_probes": 1}
+    more = {"arm": 24, "pretraining_study": 1}
     assert jobs(study_run) == jobs(demo_run) | more
     report = stage_configs(study_run)["report"]["pretraining_study"]
     assert all(section in report for section in STUDY)
@@ -118,18 +99,17 @@ def test_tables_have_a_model_for_each_start_and_seed_and_comparators(
     text = dry_run(tmp_path, *overlay(tmp_path, {"tables": TABLES}), "--", *targets)
     found = jobs(text)
     assert not {"arm", "table5"} & set(jobs(demo_run))
-    # Two sets in the run's own windows; one in windows of 1,000 bp, and in 2,000 that only bert-512 sees.
-    # Two pretrainings; data of three windows; 16 models, 12 probes and 12 comparators of promoters; 8, 6 and 3
-    # of chromatin.
+    # Two sets in the run's own windows, and one in windows of 2,000 bp, which only bert-512 sees. Two
+    # pretrainings; data of two windows; 12 models and 9 comparators of promoters; 8 and 3 of chromatin.
     counts = [found[name] for name in ("arm_pretraining", "arm", *targets)]
-    assert counts == [2, 3 + 16 + 12 + 12 + 8 + 6 + 3, 1, 1, 1]
+    assert counts == [2, 2 + 12 + 9 + 8 + 3, 1, 1, 1]
     promoters, chromatin, pretrained = (
         planned(f"table{n}", "tables", TABLES) for n in (6, 7, 5)
     )
     own = promoters["400-upstream-own-random-seed7"]
     assert own.initialization is None and own.options["negative_set"] == "upstream"
     training = own.config.promoters.training
-    assert (training.seed, training.steps, training.keep) == (7, 20, "best")
+    assert (training.seed, training.keep) == (7, "best")
     assert own.config.encoder == complete(load_config(DEMO)).encoder
     bert = promoters["2000-genomic-bert-512-pretrained-seed1"]
     assert bert.initialization == pretrained["bert-512"].model
@@ -141,21 +121,15 @@ def test_tables_have_a_model_for_each_start_and_seed_and_comparators(
     assert chromatin["own-random-seed7"].options["window"] == 8000
     # As many tokens a step as the run's own 32 inputs of 128.
     longer = pretrained["bigbird-256"].config.pretraining
-    assert (longer.batch_size, longer.sequence_tokens, longer.steps) == (16, 256, 40)
-    windows = promoters["1000-windows"].config.promoters.windows
-    assert windows.sides == (750, 250) and windows.negative_sets == ("genomic",)
+    assert (longer.batch_size, longer.sequence_tokens) == (16, 256)
+    windows = promoters["2000-windows"].config.promoters.windows
+    assert windows.negative_sets == ("genomic",)
     network = promoters["400-permuted-cnnprom-seed7"]
     assert network.config.promoters.training == training
     assert "400-permuted-gc-seed1" in promoters
     assert "400-permuted-gc-seed7" not in promoters
-    probe = promoters["1000-genomic-own-random-probe-seed7"]
-    assert probe.initialization == own.run.paths.pretrained
-    assert probe.options["weights"] == "random"
-    probe = chromatin["bert-512-pretrained-probe-seed1"]
-    assert probe.initialization == pretrained["bert-512"].model
-    assert probe.options["window"] == 2000
     scan = chromatin["motifs-seed1"]
-    assert (scan.options["taxon"], scan.options["window"]) == ("fungi", 600)
+    assert scan.options["taxon"] == "fungi"
     assert scan.config.chromatin.evaluation.test_bins == 600
 
 
@@ -164,14 +138,16 @@ def test_the_learning_rate_of_a_table_has_the_lowest_loss_on_validation_data(
 ) -> None:
     """Of the lowest losses of the seeds the mean decides, not their last losses."""
     tables = {**TABLES, "learning_rates": [1e-3, 1e-2], "models": []}
-    tables |= {"windows": [1000], "context_negative_set": "upstream"}
     config = complete(
-        parse_config({**read_values(DEMO), "tables": tables, "results": str(tmp_path)})
+        load_config(
+            DEMO,
+            [f"tables={tables}", f"results={tmp_path}", "promoters.training.steps=20"],
+        )
     )
     arms = [arm for arm in find_experiment("table6").arms(config) if arm.options]
     trained = [arm for arm in arms if "-rate-" in arm.name]
-    # Two sets and a wider window, each with two models and a network, two rates and two seeds.
-    assert len(trained) == 3 * 3 * 2 * 2
+    # Two sets, each with two models and a network, two rates and two seeds.
+    assert len(trained) == 2 * 3 * 2 * 2
     for arm in trained:
         rate = arm.config.promoters.training.optimizer.learning_rate
         lowest = {1e-3: 0.3, 1e-2: 0.4}[rate] + (0.2 if arm.seed == 7 else 0.0)
@@ -191,14 +167,14 @@ def test_the_learning_rate_of_a_table_has_the_lowest_loss_on_validation_data(
         (arm.model / "comparator.json").write_text('{"chosen": {"parameters": 34}}')
     table, curves, kept = read_trainings(arms)
     chosen = table[table["chosen"] == "yes"]
-    assert chosen["predictor"].tolist() == ["bigbird", "bigbird", "cnnprom"] * 3
-    assert chosen["learning_rate"].tolist() == [1e-3, 1e-3, 1e-2] * 3
-    assert chosen["validation_loss"].tolist() == pytest.approx([0.4] * 9)
-    assert chosen["validation_auroc"].tolist() == pytest.approx([0.6] * 9)
+    assert chosen["predictor"].tolist() == ["bigbird", "bigbird", "cnnprom"] * 2
+    assert chosen["learning_rate"].tolist() == [1e-3, 1e-3, 1e-2] * 2
+    assert chosen["validation_loss"].tolist() == pytest.approx([0.4] * 6)
+    assert chosen["validation_auroc"].tolist() == pytest.approx([0.6] * 6)
     columns = ["seeds", "steps", "examples", "seconds", "best_step"]
     assert (chosen[columns] == [2, 20, 20 * 32, 7.5, 10]).all(axis=None)
-    assert chosen["parameters"].tolist() == [12, 12, 34] * 3
-    assert chosen["window"].tolist() == [400] * 6 + [1000] * 3
+    assert chosen["parameters"].tolist() == [12, 12, 34] * 2
+    assert chosen["window"].tolist() == [400] * 6
     rates = {"cnnprom": "-rate-0.01-", "bigbird": "-rate-0.001-"}
     expected = [
         arm
@@ -243,11 +219,9 @@ def test_custom_sequences_have_the_networks_of_table_6_on_their_own_windows() ->
     names = {arm.options["predictor"] for arm in trimmed.values()}
     assert names == {"bigbird", "gc"}
     for wrong in (
-        {"windows": [200]},
         {"models": [{"name": "wide", "tokens": 128, "window": 200}]},
         {"negative_sets": ["user"]},
         {"initializations": ["pretrained", "random"]},
-        {"linear_probes": True},
     ):
         with fails(ConfigError):
             arms(wrong)
@@ -264,7 +238,7 @@ def test_a_run_without_promoters_has_no_table_of_them(tmp_path: Path) -> None:
     assert (found["table5"], found["table7"], found["pretrain"]) == (1, 1, 1)
 
 
-def test_an_ablation_trains_every_mechanism_for_the_same_steps_and_time(
+def test_an_ablation_trains_every_mechanism_for_the_same_steps(
     demo_run: str, tmp_path: Path
 ) -> None:
     text = dry_run(
@@ -272,68 +246,22 @@ def test_an_ablation_trains_every_mechanism_for_the_same_steps_and_time(
     )
     found = jobs(text)
     assert not [name for name in jobs(demo_run) if "ablation" in name]
-    # Of the same time the reference has its models of the same steps.
-    trainings = 3 * 2 * (1 + 2) + 2 * 2
-    assert (found["arm"], found["ablation"]) == (3 + trainings + 6, 1)
+    assert (found["arm"], found["ablation"]) == (6, 1)
     assert "pretrain" not in found and "finetune_chromatin" not in found
     arms = planned("ablation", "ablation", ABLATION)
-    assert len(arms) == 3 + trainings + 6
-    long = arms["deep-4096-seed7"].config
-    encoder, training = long.encoder, long.pretraining
-    assert encoder.attention == "combiner_fixed"
-    assert encoder.attention_options["pooling"] == "deepsets_max"
-    assert (encoder.head_init, encoder.max_length) == ("local", 4096)
-    assert (training.steps, training.sequence_tokens, training.seed) == (13, 4096, 7)
-    (shorter,) = training.length_curriculum
-    assert (shorter.steps, shorter.tokens) == (10, 256)
-    timed = arms["full-time-seed1"].inputs
-    assert {arms[f"{name}-cost"].done for name in ("full", "bigbird")} <= {*timed}
-    assert arms["full-cost"].options["tokens"] == [256, 1024, 4096]
-    far = arms["deep-distance-seed7"]
-    assert far.config.encoder.layers == 4 and far.config.chromatin.model.bin_layers == 0
-    assert far.config.chromatin.model.initial == "random" and not far.initialization
-
-
-def test_an_ablation_of_so_many_seconds_without_tracks(tmp_path: Path) -> None:
-    own = {"name": "bigbird", "encoder": {"random_blocks": 2}}
-    ablation = {"mechanisms": [own, "window"], "time_budget_s": 9}
-    ablation |= {"lengths": [], "long_range_tracks": []}
-    arms = planned("ablation", "ablation", ablation)
-    assert [*arms] == [
-        *("bigbird-cost", "window-cost", "bigbird-steps-seed1", "bigbird-time-seed1"),
-        *("window-steps-seed1", "window-time-seed1"),
-    ]
-    arm = arms["bigbird-time-seed1"]
-    assert arm.options["seconds"] == 9 and arms["bigbird-cost"].done in arm.inputs
-
-
-def test_steps_of_the_same_time(tmp_path: Path) -> None:
-    ablation = {"mechanisms": ["bigbird", "window"], "lengths": [], "steps": 60}
-    config = parse_config(
-        {**read_values(DEMO), "ablation": ablation, "results": str(tmp_path)}
-    )
-    arms = {arm.name: arm for arm in find_experiment("ablation").arms(config)}
-    timed = arms["window-time-seed1"]
-    clock = {"clock": "processor", "device": "cpu", "threads": 1}
-    for seconds, expected in ((0.25, 120), (0.5, 60), (0.51, 58), (1000, 1)):
-        for name, own in (("bigbird", 0.5), ("window", seconds)):
-            done = arms[f"{name}-cost"].done
-            done.parent.mkdir(parents=True, exist_ok=True)
-            row = {"tokens": 512, "seconds": own}
-            write_json(done, {"metrics": {**clock, "lengths": [row]}})
-        assert steps_in_time(timed) == expected
-    values = {"metrics": {**clock, "clock": "wall", "lengths": [row]}}
-    write_json(arms["window-cost"].done, values)
-    with fails(DataError, "window", "'wall'"):
-        steps_in_time(timed)
+    assert len(arms) == 6
+    config = arms["combiner_fixed-seed7"].config
+    encoder, training = config.encoder, config.pretraining
+    assert (encoder.attention, encoder.head_init) == ("combiner_fixed", "local")
+    assert (training.steps, training.sequence_tokens, training.seed) == (40, 256, 7)
+    assert (training.batch_size, training.optimizer.warmup_steps) == (4, 13)
 
 
 def test_an_ablation_is_looked_at_before_its_work(tmp_path: Path) -> None:
     """Only where it is asked for: another target doesn't go by its section."""
-    deep = {"name": "deep", "attention": "full", "encoder": {"layerz": 3}}
-    wrong = overlay(tmp_path, {"ablation": {"mechanisms": ["bigbird", deep]}})
+    wrong = overlay(tmp_path, {"ablation": {"mechanisms": ["bigbird", "bigbrid"]}})
     outcome = snakemake(tmp_path, "--dry-run", *wrong, "--", "ablation")
-    message(refused(outcome), "ablation: deep-cost: ", "'encoder.layerz'")
+    message(refused(outcome), "ablation: bigbrid-seed1: ", "'bigbrid'")
     assert "ablation" not in jobs(dry_run(tmp_path, *wrong))
 
 
@@ -342,42 +270,12 @@ def test_an_ablation_is_looked_at_before_its_work(tmp_path: Path) -> None:
     [
         ({"mechanisms": ["bigbird", "bigbrid"]}, "'bigbrid'"),
         ({"mechanisms": ["bigbird", "bigbird_etc"]}, "num_global_tokens"),
-        (
-            {
-                "mechanisms": [
-                    "bigbird",
-                    {"name": "left", "attention": "full", "encoder": {"causal": True}},
-                ]
-            },
-            "left",
-        ),
-        ({"long_range_tracks": ["ACTVE"]}, "'ACTVE'"),
     ],
 )
 def test_ablations_that_cannot_be(changes: dict[str, Any], named: str) -> None:
     with fails(ConfigError, "ablation", named) as caught:
-        planned("ablation", "ablation", {"lengths": [], **changes})
+        planned("ablation", "ablation", changes)
     assert "\n" not in str(caught.value)
-
-
-def test_tracks_to_tell_from_afar_are_looked_for_once_the_data_are_there(
-    tmp_path: Path,
-) -> None:
-    """Of any data: some tracks are left out of them for their few positives."""
-    config = load_config(
-        DEMO,
-        [
-            f"results={tmp_path}",
-            "ablation={mechanisms: [bigbird], long_range_tracks: [ACTIVE]}",
-        ],
-    )
-    config.paths.chromatin_data.mkdir(parents=True)
-    path = config.paths.chromatin_data / "tracks.tsv"
-    path.write_text("track\tgroup\nOPEN1\tDHS\nSILENT\tHM\n")
-    ablation = find_experiment("ablation")
-    arm = find_arm(ablation.arms(config), "bigbird-distance-seed1")
-    with fails(ConfigError, "ACTIVE", path):
-        run_arm(ablation.train, arm, World(0, 1, torch.device("cpu")))
 
 
 # The paper's tables by the workflow, run to their ends in miniature
@@ -388,13 +286,12 @@ SMALL_TABLES: dict[str, Any] = {
     **{
         "negative_sets": ["permuted"],
         "context_negative_set": "permuted",
-        "windows": [200],
     },
     "models": [
         {"name": "bert-64", "attention": "full", "tokens": 64, "window": 300},
         {"name": "bigbird-200", "tokens": 200},
     ],
-    **{"steps": {"promoters": 4, "chromatin": 4}, "learning_rates": [1e-3, 1e-2]},
+    "learning_rates": [1e-3, 1e-2],
 }
 
 
@@ -402,6 +299,8 @@ def run(home: Path, settings: dict[str, Any], *targets: str) -> Path:
     """The directory of the run's report."""
     whole = copy.deepcopy(tiny_run.WHOLE)
     whole["chromatin"]["num_gpus"] = whole["num_gpus"] = 1
+    for task in ("promoters", "chromatin"):
+        whole[task].setdefault("training", {})["steps"] = 4
     (home / "run.yaml").write_text(
         yaml.safe_dump({**whole, **settings, "results": "out"})
     )
@@ -428,16 +327,13 @@ def test_all_tables_of_a_small_run(tmp_path: Path) -> None:
     rows = promoters.groupby("window", sort=False)["predictor"].agg(list).to_dict()
     others = ["gc", "cnnprom"]
     assert {size: sorted(names) for size, names in rows.items()} == {
-        100: sorted(["bigbird"] * 4 + others),
-        200: sorted(["bigbird"] * 4 + others),
-        300: sorted(["full"] * 4 + others),
+        100: sorted(["bigbird"] * 2 + others),
+        300: sorted(["full"] * 2 + others),
     }
     assert promoters["auroc"].between(0, 1).all()
     tracks = pd.read_csv(report / "table7.tsv", sep="\t", keep_default_na=False)
     assert set(tracks["predictor"]) == {"bigbird", "full", "gc", "k-mers"}
-    models = tracks[
-        (tracks["predictor"] == "full") & (tracks["training"] == "fine-tuned")
-    ]
+    models = tracks[tracks["predictor"] == "full"]
     assert set(models["window"]) == {300} and set(models["weights"]) == {
         "pretrained",
         "random",
@@ -450,6 +346,6 @@ def test_all_tables_of_a_small_run(tmp_path: Path) -> None:
     rates = trained.groupby(["window", "predictor", "weights"])["learning_rate"].agg(
         set
     )
-    assert len(rates) == 3 * 2 + 3 and all(one == {1e-3, 1e-2} for one in rates)
+    assert len(rates) == 2 * 2 + 2 and all(one == {1e-3, 1e-2} for one in rates)
     chosen = trained[trained["chosen"] == "yes"]
-    assert len(chosen) == len(rates) and (trained["examples"] == 4 * 16).all(), trained
+    assert len(chosen) == len(rates) and (trained["examples"] > 0).all(), trained

@@ -3,8 +3,6 @@
 # A job finds its arm in the whole configuration, and runs again only if its own settings, a param, change. Each job
 # writes the configuration to its own file, because a shared input file would be newer after any change.
 os.environ.update(BIGBIRD_DNA_RUN=json.dumps(CONFIG.model_dump(mode="json")))
-# Frozen encoders are probed if the study compares a pretrained encoder with random weights.
-PROBED = CONFIG.studies("pretrained") and "promoters" in CONFIG.pretraining_study.tasks
 
 
 wildcard_constraints:
@@ -26,17 +24,16 @@ for _experiment in EXPERIMENTS:
         benchmark:
             PATHS.benchmark(f"compare-{_experiment}")
         resources:
-            **job(16000, 240, gpu=int(_experiment == "layer_probes")),  # only probes compute with a model
+            **job(16000, 240),
         params:
             experiment=_experiment,
             settings=compared_settings(_experiment),
-            device=device,
             directory=subpath(output[0], parent=True),
             version=VERSION,
         shell:
             "printenv BIGBIRD_DNA_RUN > {log:q}.yaml; "
             "bigbird-dna experiment run {params.experiment:q} {log:q}.yaml --compare"
-            " -o {params.directory:q} --threads {threads} --device {params.device:q} > {log:q} 2>&1"
+            " -o {params.directory:q} --threads {threads} > {log:q} 2>&1"
 
 
 rule arm:

@@ -178,8 +178,7 @@ def compared_settings(experiment):
     """Return a params function for the arms and minimum positives of a report."""
 
     def settings(wildcards):
-        probed = stage_text(CONFIG, "promoters") * (experiment == "layer_probes")
-        return f"{CONFIG.chromatin.min_positives_report} {' '.join(planned(experiment))}{probed}"
+        return f"{CONFIG.chromatin.min_positives_report} {' '.join(planned(experiment))}"
 
     return settings
 

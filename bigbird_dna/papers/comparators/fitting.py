@@ -13,13 +13,11 @@ import numpy.typing as npt
 from bigbird_dna.baselines.networks import DrawnTexts, NetworkSettings
 from bigbird_dna.baselines.promoters import promoter_regression
 from bigbird_dna.baselines.windows import LabeledWindows, TextWindows, blocks
-from bigbird_dna.config.experiments import PRETRAINED
 from bigbird_dna.config.run import Config
 from bigbird_dna.console import log, progress
-from bigbird_dna.data.chromatin import BinWindows, checked_window, sample
+from bigbird_dna.data.chromatin import BinWindows, sample
 from bigbird_dna.data.promoter_windows import (
     WindowSet,
-    read_origin,
     read_windows,
     training_windows,
     variants,
@@ -48,7 +46,6 @@ from bigbird_dna.papers.comparators.gkm_svm import GkmSvm
 from bigbird_dna.papers.comparators.interface import DESCRIPTION, Comparator
 from bigbird_dna.papers.comparators.motifs import make_scan
 from bigbird_dna.papers.comparators.simple import (
-    EncoderProbe,
     GcContent,
     NearestComparator,
     PromoterLogistic,
@@ -71,13 +68,11 @@ def fit_promoters(
     checkpoints: Path,
     *,
     seed: int | None = None,
-    model: Path | None = None,
-    weights: str = PRETRAINED,
     device: str = "auto",
 ) -> dict[str, Any]:
     """Fit a comparator to the windows of a negative set, and write `predictions.parquet` of the held-out ones
-    and `comparator.json` (returned). A killed training of a network resumes. `model` and `weights` are of a
-    probe; `name` may be the user's MODULE:CLASS."""
+    and `comparator.json` (returned). A killed training of a network resumes. `name` may be the user's
+    MODULE:CLASS."""
     check_directory(output, [windows, reference.path, checkpoints])
     if name == "position":
         check_aligned(windows)
@@ -105,15 +100,6 @@ def fit_promoters(
                 checkpoints=checkpoints,
                 windows=identity,
                 device=device,
-            )
-        case "probe":
-            assert model is not None
-            upstream, downstream = section.windows.sides
-            if origin := read_origin(windows):
-                upstream, downstream = origin.upstream, origin.downstream
-            anchor = upstream / (upstream + downstream)
-            comparator = EncoderProbe(
-                model, weights, anchor=anchor, seed=seed, device=device
             )
         case "gc":
             comparator = GcContent((learned.length,), balanced=True)
@@ -206,18 +192,13 @@ def fit_tracks(
     output: Path,
     checkpoints: Path,
     *,
-    window: int | None = None,
     seed: int | None = None,
-    model: Path | None = None,
-    weights: str = PRETRAINED,
-    motifs: Path | None = None,
     taxon: str | None = None,
     device: str = "auto",
 ) -> dict[str, Any]:
     """Fit a comparator to the bins of a data set, and write `predictions.npy` of the test bins with bins, labels
-    and tracks, for the tracks that it can predict, and `comparator.json` (returned). `window` is the bp around
-    a bin that it reads; None: 1,000, or the bin alone for motifs and gapped k-mers. `motifs` is a file of
-    matrices; None: those of JASPAR for `taxon`."""
+    and tracks, for the tracks that it can predict, and `comparator.json` (returned). It reads 1,000 bp around
+    a bin, or the bin alone for gapped k-mers and for motifs, which are those of JASPAR for `taxon`."""
     check_directory(output, [data, reference, checkpoints])
     section, evaluation = config.chromatin, config.chromatin.evaluation
     seed = evaluation.seed if seed is None else seed
@@ -227,8 +208,6 @@ def fit_tracks(
         raise DataError(f"{data}: contains no {missing} bins")
     size, test = bins.bin_size, held_out_rows(bins, evaluation)
     length = size if name in ("motifs", "gkm-svm") else max(KMER_WINDOW, size)
-    if window is not None:
-        length = checked_window(window, size)
     genome = Reference(reference)
     learned = bin_windows(config, name, bins, genome, length)
     held_out = BinWindows(bins, genome, length, bins.rows("valid"))
@@ -257,11 +236,6 @@ def fit_tracks(
                 windows=identity,
                 device=device,
             )
-        case "probe":
-            assert model is not None
-            comparator = EncoderProbe(
-                model, weights, size=size, seed=seed, device=device
-            )
         case "gc":
             comparator = GcContent(sizes)
         case "nearest":
@@ -274,7 +248,7 @@ def fit_tracks(
             comparator = TrackKmers(kmer, evaluation.baseline_dyads, sizes)
         case "motifs":
             factors = [track.target or track.name for track in bins.tracks]
-            comparator = make_scan(factors, data / "tracks.tsv", motifs, taxon)
+            comparator = make_scan(factors, data / "tracks.tsv", taxon)
         case _:
             comparator = check_import("comparator", name)()
     comparator.fit(learned, held_out)

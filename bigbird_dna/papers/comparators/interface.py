@@ -20,7 +20,6 @@ Flags = NDArray[np.bool_]
 
 NETWORK_NAMES: tuple[str, ...] = get_args(NetworkName)
 DESCRIPTION = "comparator.json"
-PROBE = "probe"  # in tables, a probe has the name of its language model
 
 
 class Comparator(ABC):

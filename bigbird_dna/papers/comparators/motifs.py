@@ -1,4 +1,4 @@
-"""Scans with matrices of known binding sites, from JASPAR or a file, as a baseline based on known biology.
+"""Scans with matrices of known binding sites from JASPAR, as a baseline based on known biology.
 
 The score of a window is that of the best match of a factor's matrices on either strand: a log-odds in bits,
 at the best position where all bases under the matrix are known. If a factor has several matrices, the matrix
@@ -25,7 +25,6 @@ from bigbird_dna.genome.motifs import (
     KnownMotif,
     jaspar_motifs,
     motifs_of_factor,
-    read_motifs,
 )
 from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.metrics.auroc import auroc
@@ -130,19 +129,15 @@ def _background(windows: LabeledWindows) -> list[float]:
     return [(1 - strong) / 2, strong / 2, strong / 2, (1 - strong) / 2]
 
 
-def make_scan(
-    factors: Sequence[str], source: Path, file: Path | None, taxon: str | None
-) -> MotifScan:
-    """Return a scan with the matrices of factors, from a file or JASPAR; `DataError`, with the `source` of the
+def make_scan(factors: Sequence[str], source: Path, taxon: str | None) -> MotifScan:
+    """Return a scan with the JASPAR matrices of factors; `DataError`, with the `source` of the
     factors, if none of them has a matrix."""
-    known = jaspar_motifs(taxon or TAXA[0]) if file is None else read_motifs(file)
+    known = jaspar_motifs(taxon or TAXA[0])
     motifs = [motifs_of_factor(factor, known) for factor in factors]
     count = sum(map(bool, motifs))
     log(
         f"{count:,} of {len(motifs):,} tracks have a factor with a matrix, among {len(known):,} matrices"
     )
     if not count:
-        raise DataError(
-            f"{file or 'JASPAR'}: contains no matrix of the factors of {source}"
-        )
+        raise DataError(f"JASPAR contains no matrix of the factors of {source}")
     return MotifScan(motifs)

@@ -5,7 +5,6 @@ EXPERIMENTS = (
     "table6",
     "table7",
     "pretraining_study",
-    "layer_probes",
     "ablation",
     "long_range_arena",
     "byte_lm",

@@ -4,7 +4,7 @@ An experiment is a module with these names:
 
 * `arms(run)` lists the arms in the order in which they run; `ConfigError` if the run does not support them
 * `train(arm, world)`, if there are arms, runs one, writes below `arm.directory`, and returns its metrics
-* `compare(run, output, device)` writes tables and plots of the finished arms, and returns lines for the log
+* `compare(run, output)` writes tables and plots of the finished arms, and returns lines for the log
 * `FILES` are the files that `compare` writes, below the run's `report`
 * `inputs(run)`, optional, lists files that `compare` reads besides those of the arms
 

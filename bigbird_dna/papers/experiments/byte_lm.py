@@ -41,7 +41,7 @@ def train(arm: Arm, world: World) -> Keys:
     return train_task(BytesTask(arm.config.byte_lm), arm.model, arm.checkpoints, world)
 
 
-def compare(run: Config, output: Path, device: str) -> list[str]:
+def compare(run: Config, output: Path) -> list[str]:
     (arm,) = arms(run)
     result = arm.metrics()
     table = pd.DataFrame([result], columns=COLUMNS.names)

@@ -86,7 +86,7 @@ def train(arm: Arm, world: World) -> Keys:
     return train_task(training, arm.model, arm.checkpoints, world)
 
 
-def compare(run: Config, output: Path, device: str) -> list[str]:
+def compare(run: Config, output: Path) -> list[str]:
     results = [arm.metrics() for arm in arms(run) if "attention" in arm.options]
     table = accuracy_table(results)
     result = ResultTable("Long-Range Arena", COLUMNS, table)

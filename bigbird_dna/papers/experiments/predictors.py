@@ -1,4 +1,4 @@
-"""The predictors of Tables 6 and 7: language models, fine-tuned or frozen ("probed"), and comparators.
+"""The predictors of Tables 6 and 7: fine-tuned language models and comparators.
 
 Language models and networks are trained by one rule: as many steps on the same draws of examples, with the
 same learning rates, keeping the weights with the lowest validation loss. Of the learning rates, the tables
@@ -8,6 +8,7 @@ have the one with the lowest mean over seeds of this loss. Test data are not use
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,7 @@ from bigbird_dna.config.experiments import OWN_MODEL, PRETRAINED, RANDOM
 from bigbird_dna.config.run import Config
 from bigbird_dna.disk.atomic import read_object
 from bigbird_dna.disk.tables import Schema, whole_number
-from bigbird_dna.genome.sources import locate
-from bigbird_dna.papers.comparators.interface import (
-    DESCRIPTION,
-    NETWORK_NAMES,
-    PROBE,
-)
+from bigbird_dna.papers.comparators.interface import DESCRIPTION, NETWORK_NAMES
 from bigbird_dna.papers.experiments.arms import (
     Arm,
     Keys,
@@ -44,13 +40,12 @@ from bigbird_dna.reporting.training import LogCurve
 if TYPE_CHECKING:
     from bigbird_dna.training.distributed import World
 
-FINE_TUNED, PROBED, FITTED = "fine-tuned", "probed", "fitted"
 TRAININGS = Schema.of(
     "optional window; text negative_set predictor weights; number learning_rate; text chosen",
     "count seeds parameters steps examples; number seconds best_step validation_loss validation_auroc",
 )
-ROW = ["predictor", "weights", "training"]
-"""Options of an arm that describe a predictor in the tables."""
+ROW = ["predictor", "weights"]
+"""Options of an arm that describe a predictor in the tables; the weights of a comparator are ""."""
 
 
 def predictor_arms(
@@ -65,15 +60,13 @@ def predictor_arms(
     windows: Arm | None = None,
 ) -> list[Arm]:
     """Return the arms of Table 7, or of the windows of a negative set in Table 6: language models from each
-    initialization, their probes, and comparators. `models` are "own" and names of `tables.models`; `windows`
+    initialization, and comparators. `models` are "own" and names of `tables.models`; `windows`
     is the arm that makes the windows."""
     tables, of_bins = run.tables, task == "chromatin"
     further = {model.name: model for model in tables.models}
     evaluation = getattr(run, task).evaluation.model_dump(mode="json")
     inputs = training_inputs(run, task, [windows.done] if windows else None)
     schedule: dict[str, Any] = {f"{task}.training.keep": "best"}
-    if steps := getattr(tables.steps, task):
-        schedule[f"{task}.training.steps"] = steps
     rates = {"": dict[str, Any]()}
     if tables.learning_rates:
         key = f"{task}.training.optimizer.learning_rate"
@@ -90,7 +83,7 @@ def predictor_arms(
         **options: Any,
     ) -> None:
         name, initial = f"{prefix}{name}", []
-        if options["training"] != FINE_TUNED:
+        if "comparator" in options:
             # A comparator reads the evaluation's keys, which no training of a model has.
             changes = {**changes, f"{task}.evaluation": evaluation}
         elif of_bins:
@@ -115,53 +108,34 @@ def predictor_arms(
             )
             arms.append(arm)
 
-    comparator_window = tables.comparator_window if of_bins else None
-    for probed in (False, True) if tables.linear_probes else (False,):
-        for model in models:
-            changes, pretrained = {}, run.paths.pretrained
-            attention, window = run.encoder.attention, None
-            own_window = run.chromatin.data.window if of_bins else None
-            if model != OWN_MODEL:
-                changes = encoder_keys(run, further[model])
-                attention = further[model].attention
-                window = further[model].window if of_bins else None
-                pretrained = run.paths.experiment("table5") / model / "model"
-            for start in tables.initializations:
-                options: dict[str, Any] = {"predictor": attention, "weights": start}
-                if probed or start == PRETRAINED:
-                    options["pretrained"] = pretrained
-                if probed:
-                    # One pretraining, hence one probe; random weights are drawn with each seed. Pretraining
-                    # had no longer inputs: the run's own model gets the comparators' window.
-                    add(
-                        f"{model}-{start}-{PROBE}",
-                        tables.seeds[: 1 if start == PRETRAINED else None],
-                        {},
-                        training=PROBED,
-                        comparator=PROBE,
-                        window=window or comparator_window,
-                        **options,
-                    )
-                    continue
-                for suffix, rate in rates.items():
-                    initial = {f"{task}.model.initial": start}
-                    add(
-                        f"{model}-{start}{suffix}",
-                        tables.seeds,
-                        {**changes, **schedule, **rate, **initial},
-                        training=FINE_TUNED,
-                        window=window or own_window,
-                        processes=getattr(run, task).num_gpus,
-                        **options,
-                    )
+    for model in models:
+        changes, pretrained = {}, run.paths.pretrained
+        attention, window = run.encoder.attention, run.chromatin.data.window
+        if model != OWN_MODEL:
+            changes = encoder_keys(run, further[model])
+            attention, window = further[model].attention, further[model].window
+            pretrained = run.paths.experiment("table5") / model / "model"
+        for start, (suffix, rate) in product(tables.initializations, rates.items()):
+            initial = {f"{task}.model.initial": start}
+            add(
+                f"{model}-{start}{suffix}",
+                tables.seeds,
+                {**changes, **schedule, **rate, **initial},
+                pretrained=pretrained if start == PRETRAINED else None,
+                processes=getattr(run, task).num_gpus,
+                predictor=attention,
+                weights=start,
+                window=window if of_bins else None,
+            )
     for name in getattr(tables, task):
         if name == "position" and run.has_unaligned_sequences:
             continue
-        options = {"predictor": name, "comparator": name, "weights": ""}
-        options |= {"training": FITTED, "window": comparator_window}
-        if name == "motifs" and tables.motifs:
-            options["motifs"] = str(locate(tables.motifs, run.data_dir))
-        elif name == "motifs":
+        options: dict[str, Any] = {
+            "predictor": name,
+            "comparator": name,
+            "weights": "",
+        }
+        if name == "motifs":
             options["taxon"] = tables.taxon
         if name not in NETWORK_NAMES:
             add(name, tables.seeds[:1], {}, **options)
@@ -178,24 +152,23 @@ def train_predictor(arm: Arm, world: World, windows: Path | None = None) -> Keys
     from bigbird_dna.papers.experiments import trainings
 
     options, paths = arm.options, arm.run.paths
-    of_bins, window = options["task"] == "chromatin", options["window"]
+    of_bins = options["task"] == "chromatin"
     if "comparator" not in options:
         if of_bins:
-            return trainings.finetune_chromatin(arm, world, window)
+            return trainings.finetune_chromatin(arm, world, options["window"])
         return trainings.finetune_promoter(arm, world, options["negative_set"], windows)
     name, reference = options["comparator"], reference_of(arm.run, options["task"])
     common: dict[str, Any] = {
         "output": arm.model,
         "checkpoints": arm.checkpoints,
         "seed": arm.seed,
-        "model": arm.initialization,
-        "weights": options.get("weights") or PRETRAINED,
         "device": world.device.type,
     }
     if of_bins:
-        motifs, data = options.get("motifs"), paths.chromatin_data
-        common |= {"motifs": motifs and Path(motifs), "taxon": options.get("taxon")}
-        fit_tracks(arm.config, name, data, reference, window=window, **common)
+        taxon = options.get("taxon")
+        fit_tracks(
+            arm.config, name, paths.chromatin_data, reference, taxon=taxon, **common
+        )
         return {}
     negative_set, data = options["negative_set"], windows or paths.windows
     genome = Reference(reference)
@@ -211,8 +184,7 @@ def read_trainings(
     predictors without one."""
     groups: dict[str, list[Arm]] = {}
     for arm in arms:
-        trained = arm.options["training"] == FINE_TUNED
-        if trained or arm.options["comparator"] in NETWORK_NAMES:
+        if arm.options.get("comparator") in (None, *NETWORK_NAMES):
             groups.setdefault(arm.options["name"], []).append(arm)
     rows, curves = [], []
     for group in groups.values():
@@ -232,7 +204,7 @@ def read_trainings(
             aurocs.append(auroc)
         curves.append(mean_curve(aurocs))
         first = group[0]
-        fine_tuned = first.options["training"] == FINE_TUNED
+        fine_tuned = "comparator" not in first.options
         path = first.model / ("metrics.json" if fine_tuned else DESCRIPTION)
         counts = read_object(path).get("training" if fine_tuned else "chosen")
         training = getattr(first.config, first.options["task"]).training
@@ -265,8 +237,8 @@ def _window(arm: Arm) -> float:
     from bigbird_dna.data.promoter_windows import read_origin
 
     if arm.options["task"] == "chromatin":
-        fine_tuned = arm.options["training"] == FINE_TUNED
-        return float(arm.options["window"]) if fine_tuned else np.nan
+        fitted = "comparator" in arm.options
+        return np.nan if fitted else float(arm.options["window"])
     if arm.run.has_sequences and (origin := read_origin(arm.run.paths.windows)):
         return origin.upstream + origin.downstream
     return arm.config.promoters.windows.length
@@ -316,18 +288,6 @@ def predictor_page(
         f"† {result.note}",
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def as_published(table: Any) -> Any:
-    """Return whether a predictor is of a kind for which values were published."""
-    tuned = (table["training"] == FINE_TUNED) & (table["weights"] == PRETRAINED)
-    return tuned | (table["training"] == FITTED)
-
-
-def label(predictor: str, weights: str, training: str) -> str:
-    """Return the label of a predictor in plots, such as "bigbird, pretrained, probed"."""
-    words = [predictor, weights, PROBED if training == PROBED else ""]
-    return ", ".join(filter(None, words))
 
 
 def side_by_side(

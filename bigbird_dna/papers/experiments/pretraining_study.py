@@ -117,14 +117,14 @@ def inputs(run: Config) -> list[Path]:
     return files
 
 
-def compare(run: Config, output: Path, device: str) -> list[str]:
+def compare(run: Config, output: Path) -> list[str]:
     study = run.pretraining_study
     assert study is not None
     seconds = math.nan
     if PRETRAINED in study.initializations:
         seconds = training_seconds(run.paths.pretrained)
     labels, planned = run.paths.held_out_bins / "labels.npz", arms(run)
-    table = study_table(planned, labels, study.min_positives_report, seconds)
+    table = study_table(planned, labels, run.chromatin.min_positives_report, seconds)
     sentences = study_sentences(table)
     with into_directory(output, [arm.model for arm in planned]) as directory:
         write_table(directory / "study.tsv", table, COLUMNS)

@@ -61,7 +61,6 @@ def arms(run: Config) -> list[Arm]:
             "pretraining.sequence_tokens": model.tokens,
             "pretraining.batch_size": max(1, batch_size),
             "pretraining.length_curriculum": [],
-            "pretraining.steps": run.tables.pretraining_steps or training.steps,
         }
         planned.append(
             make_arm(
@@ -113,7 +112,7 @@ def inputs(run: Config) -> list[Path]:
     return [run.paths.pretraining_bits]
 
 
-def compare(run: Config, output: Path, device: str) -> list[str]:
+def compare(run: Config, output: Path) -> list[str]:
     models = {arm.name: arm.model / "predictions.tsv" for arm in arms(run)}
     table = bits_table(run.paths.pretraining_bits, models)
     write_table5(table, output)

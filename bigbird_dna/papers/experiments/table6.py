@@ -30,11 +30,8 @@ from bigbird_dna.papers.experiments.comparing import (
     window_aurocs,
 )
 from bigbird_dna.papers.experiments.predictors import (
-    FINE_TUNED,
     ROW,
     TRAININGS,
-    as_published,
-    label,
     predictor_arms,
     predictor_page,
     read_trainings,
@@ -60,7 +57,7 @@ FILES = tuple(
     for end in (".tsv", ".json", ".md", ".svg", "_training.tsv", "_training.svg")
 )
 COLUMNS = Schema.of(
-    "count window; text negative_set stratum predictor weights training; count seeds windows",
+    "count window; text negative_set stratum predictor weights; count seeds windows",
     "estimate auroc difference; number f1; metric published_f1",
 )
 # Published F1 on human promoters of 8,000 bp, `substituted` negatives.
@@ -91,9 +88,6 @@ def arms(run: Config) -> list[Arm]:
     # Language models by window length and negative set.
     models = {(defaults.length, negative_set): [OWN_MODEL] for negative_set in sets}
     context = tables.context_negative_set
-    for length in tables.windows or ():
-        if length != defaults.length:
-            models.setdefault((length, context), []).append(OWN_MODEL)
     for model in tables.models:
         if model.window:
             models.setdefault((model.window, context), []).append(model.name)
@@ -145,24 +139,20 @@ def _windows_arm(run: Config, length: int, negative_sets: Sequence[str]) -> Arm:
 def _check_sequences(run: Config) -> None:
     """Raise `ConfigError` if Table 6 cannot be made from custom sequences."""
     tables = run.tables
-    single = "custom sequences have no windows of other lengths"
-    if tables.windows:
-        raise ConfigError(f"tables.windows: {single}")
     for model in tables.models:
         if model.window is not None:
             raise ConfigError(
-                f"tables.models: {model.name}: window {model.window}: {single}"
+                f"tables.models: {model.name}: window {model.window}: custom sequences have no windows of "
+                "other lengths"
             )
     for name in tables.negative_sets or ():
         if name not in run.promoters.windows.negative_sets:
             raise ConfigError(
                 f"tables.negative_sets: {name!r} must be in promoters.windows.negative_sets"
             )
-    pretrained = PRETRAINED in tables.initializations or tables.linear_probes
-    if pretrained and not run.has_genome:
+    if PRETRAINED in tables.initializations and not run.has_genome:
         raise ConfigError(
-            "table6: without genome.reference there is no pretraining: set tables.initializations: [random] "
-            "and tables.linear_probes: false"
+            "table6: without genome.reference there is no pretraining: set tables.initializations: [random]"
         )
 
 
@@ -181,7 +171,7 @@ def train(arm: Arm, world: World) -> Keys:
     return train_predictor(arm, world, arm.directory.parent / f"{length}-windows/data")
 
 
-def compare(run: Config, output: Path, device: str) -> list[str]:
+def compare(run: Config, output: Path) -> list[str]:
     predictors = [arm for arm in arms(run) if arm.stage != "windows"]
     training, curves, chosen = read_trainings(predictors)
     table = promoter_table(chosen)
@@ -207,7 +197,7 @@ def promoter_table(arms: Sequence[Arm]) -> pd.DataFrame:
     for (length, negative_set), group in groups.items():
         files = [arm.model / "predictions.parquet" for arm in group]
         kinds = pd.DataFrame([arm.options for arm in group])
-        tuned = kinds[kinds["training"] == FINE_TUNED]["name"]
+        tuned = kinds[kinds["weights"] != ""]["name"]
         first = {"name": tuned.iloc[0]} if len(tuned) else {}
         for stratum, metric, labels, scores in window_aurocs(files, negative_set):
             table = compare_arms(
@@ -223,7 +213,7 @@ def promoter_table(arms: Sequence[Arm]) -> pd.DataFrame:
     table = pd.concat(tables, ignore_index=True)
     published = table["predictor"].map(PUBLISHED)
     alike = (table["negative_set"] == "substituted") & (table["stratum"] == ALL)
-    table["published_f1"] = published.where(alike & as_published(table))
+    table["published_f1"] = published.where(alike & (table["weights"] != RANDOM))
     return table[COLUMNS.names]
 
 
@@ -242,7 +232,7 @@ def write_table6(table: pd.DataFrame, directory: Path) -> None:
     colors = {PRETRAINED: BLUE, RANDOM: VERMILION, "": GREEN}
     with panel_grid(len(groups), 4.8, 1.1 + 0.26 * most) as (figure, axes):
         for axis, ((length, name), group) in zip(axes, groups, strict=False):
-            names = [label(*row) for row in group[ROW].itertuples(index=False)]
+            names = (group["predictor"] + " " + group["weights"]).str.strip().tolist()
             values = group[["auroc", "auroc_low", "auroc_high"]]
             interval_dots(axis, names, values, group["weights"].map(colors).tolist())
             title = f"{name}, {length:,} bp".replace("_", " ")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bigbird_dna.config.experiments import OWN_MODEL, PRETRAINED
+from bigbird_dna.config.experiments import OWN_MODEL, PRETRAINED, RANDOM
 from bigbird_dna.config.run import Config
 from bigbird_dna.disk.atomic import read_object
 from bigbird_dna.disk.directories import into_directory
@@ -25,13 +25,8 @@ from bigbird_dna.papers.experiments.comparing import (
     track_aurocs,
 )
 from bigbird_dna.papers.experiments.predictors import (
-    FINE_TUNED,
-    FITTED,
-    PROBED,
     ROW,
     TRAININGS,
-    as_published,
-    label,
     predictor_arms,
     predictor_page,
     read_trainings,
@@ -67,11 +62,11 @@ FILES = tuple(
     )
 )
 COLUMNS = Schema.of(
-    "text group tracks predictor weights training; count seeds; optional window",
+    "text group tracks predictor weights; count seeds; optional window",
     "count n_tracks n_tracks_in_median; estimate median_auroc; metric published_median",
 )
 TRACKS = Schema.of(
-    "text track group known_motif; count positives; text predictor weights training; count seeds",
+    "text track group known_motif; count positives; text predictor weights; count seeds",
     "optional window; number auroc",
 )
 # Published median AUROC over DeepSEA's tracks.
@@ -107,7 +102,7 @@ def inputs(run: Config) -> list[Path]:
     return [labels, run.paths.chromatin_data / "tracks.tsv"]
 
 
-def compare(run: Config, output: Path, device: str) -> list[str]:
+def compare(run: Config, output: Path) -> list[str]:
     training, curves, chosen = read_trainings(arms(run))
     labels, tracks = inputs(run)
     least = run.chromatin.min_positives_report
@@ -161,7 +156,7 @@ def chromatin_tables(
                 "median_auroc_low": low,
                 "median_auroc_high": high,
             }
-            if part == EVERY and as_published(row):
+            if part == EVERY and row["weights"] != RANDOM:
                 row["published_median"] = PUBLISHED.get(row["predictor"], {}).get(group)
             medians.append(row)
     if not medians:
@@ -188,7 +183,7 @@ def chromatin_tables(
 def _predictor(arm: Arm, seeds: int) -> dict[str, Any]:
     """Return the columns that describe a predictor; `window` is the bp around a bin that it reads."""
     row = {key: arm.options[key] for key in ROW} | {"seeds": seeds}
-    if arm.options["training"] == FINE_TUNED:
+    if "comparator" not in arm.options:
         return row | {"window": float(arm.options["window"])}
     path = arm.model / "comparator.json"  # comparators have chosen their windows
     return row | {"window": float(whole_number(read_object(path), "window", path))}
@@ -203,7 +198,7 @@ def _track_arrays(
     positives = np.zeros(aurocs.shape, np.int64)
     for number, arm in enumerate(arms):
         names, truth = list(tracks), labels
-        if arm.options["training"] != FINE_TUNED:  # may lack tracks
+        if "comparator" in arm.options:  # may lack tracks
             truth = arm.model / "labels.npz"
             names = [track.name for track in read_tracks(arm.model / "tracks.tsv")]
         for name in names:
@@ -250,12 +245,10 @@ def tracks_figure(table: pd.DataFrame, path: Path) -> None:
     keys = [*ROW, "window"]
     table = table.fillna({"window": 0})  # missing windows must compare equal
     wide = table.pivot(index=["group", "track"], columns=keys, values="auroc")
-    # Fine-tuned models come first, pretrained ones before others, then comparators, then probes.
-    order = [FINE_TUNED, FITTED, PROBED]
+    # Pretrained models come first, then those from random weights, then comparators.
+    order = [PRETRAINED, RANDOM, ""]
     predictors = table[keys].drop_duplicates().itertuples(index=False, name=None)
-    first, *others = sorted(
-        predictors, key=lambda row: (order.index(row[2]), row[1] != PRETRAINED)
-    )
+    first, *others = sorted(predictors, key=lambda row: order.index(row[1]))
     others = others[:6]
     with panel_grid(len(others), 3.6, 3.6) as (figure, axes):
         for axis, other in zip(axes, others, strict=False):
@@ -274,8 +267,8 @@ def tracks_figure(table: pd.DataFrame, path: Path) -> None:
             axis.plot([low, 1], [low, 1], "-", color=GRAY, linewidth=0.8)
             above = int((both[first] > both[other]).sum())
             title = f"above on {above:,} of {len(both):,} tracks"
-            axis.set(xlabel=label(*other[:3]), title=title)
-        axes[0].set_ylabel(label(*first[:3]))
+            axis.set(xlabel=" ".join(other[:2]).strip(), title=title)
+        axes[0].set_ylabel(" ".join(first[:2]).strip())
         if not others:
             show_text(axes[0], "no other predictor to compare with")
         add_legend(axes[0])

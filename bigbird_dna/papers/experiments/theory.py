@@ -4,12 +4,18 @@ decoder."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from bigbird_dna.config.mechanisms import OF_PATTERNS
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.run import Config
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
+from bigbird_dna.errors import ConfigError
 from bigbird_dna.papers.experiments.arms import Arm
 
 FILES = ("theory/receptive_field.tsv", "theory/turing_machines.tsv")
@@ -17,7 +23,7 @@ RECEPTIVE_FIELD = Schema.of("count layers; fraction reached; text all")
 TURING_MACHINES = Schema.of(
     "text machine tape state; count steps nodes; text as_simulated"
 )
-MOST_LAYERS, MOST_STEPS = 40, 1000
+MOST_LAYERS, MOST_STEPS, MOST_TOKENS = 40, 1000, 1024
 
 
 def arms(run: Config) -> list[Arm]:
@@ -25,8 +31,39 @@ def arms(run: Config) -> list[Arm]:
     return []
 
 
-def compare(run: Config, output: Path, device: str) -> list[str]:
-    from bigbird_dna.papers.experiments import receptive_field
+def receptive_field(
+    encoder: EncoderConfig, tokens: int, most_layers: int
+) -> list[NDArray[np.bool_]]:
+    """Return the receptive fields of 1, 2, … layers, (L, L), until all tokens are connected.
+
+    Row i marks the tokens on which the vector of token i can depend: a layer propagates information along the
+    edges of its attention graph (all heads together), and a token keeps its own. Extra globals are the first
+    of the L tokens. `ConfigError` for attention that is not of blocks.
+    """
+    from bigbird_dna.model.mechanism import attention_pattern
+
+    if encoder.attention not in (*OF_PATTERNS, "full"):
+        raise ConfigError(
+            f"encoder.attention {encoder.attention}: its graph depends on the tokens; choose full or one of "
+            f"{', '.join(OF_PATTERNS)}"
+        )
+    length = tokens + encoder.num_global_tokens
+    field, fields = np.eye(length, dtype=np.float32), []
+    for layer in range(most_layers):
+        if encoder.attention == "full":
+            edges: Any = np.ones((length, length))
+            edges = np.tril(edges) if encoder.causal else edges
+        else:
+            mask = attention_pattern(encoder).mask(length, encoder.heads, layer)
+            edges = mask.any(axis=0) | np.eye(length, dtype=bool)
+        field = (edges.astype(np.float32) @ field > 0).astype(np.float32)
+        fields.append(field > 0)
+        if field.all():
+            break
+    return fields
+
+
+def compare(run: Config, output: Path) -> list[str]:
     from bigbird_dna.papers.experiments.turing_machines import (
         increment,
         palindromes,
@@ -34,12 +71,12 @@ def compare(run: Config, output: Path, device: str) -> list[str]:
         simulate,
     )
 
-    tokens = min(run.encoder.max_length, receptive_field.MOST_TOKENS)
-    fields = receptive_field.receptive_field(run.encoder, tokens, MOST_LAYERS)
+    tokens = min(run.encoder.max_length, MOST_TOKENS)
+    fields = receptive_field(run.encoder, tokens, MOST_LAYERS)
     reach = pd.DataFrame(
         [
-            (field.layers, field.fraction, "yes" if field.complete else "no")
-            for field in fields
+            (layers, field.mean(), "yes" if field.all() else "no")
+            for layers, field in enumerate(fields, 1)
         ],
         columns=RECEPTIVE_FIELD.names,
     )

@@ -11,17 +11,16 @@ import yaml
 from torch import nn
 
 from bigbird_dna.baselines.networks import DrawnTexts
-from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.config.reading import load_config
 from bigbird_dna.data.promoter_windows import read_windows, window_sequences
-from bigbird_dna.errors import DataError, ModelError, UsageError
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.finetuning.chromatin import ChromatinObjective, config_for
 from bigbird_dna.finetuning.promoters import PromoterTask
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.chromatin.labels import PackedLabels
+from bigbird_dna.genome.motifs import read_motifs
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.papers.comparators.fitting import (
     DrawnBins,
     bin_windows,
@@ -29,12 +28,12 @@ from bigbird_dna.papers.comparators.fitting import (
     fit_tracks,
     promoter_windows,
 )
-from bigbird_dna.papers.comparators.simple import EncoderProbe
 from bigbird_dna.training.distributed import World
 from tests.cli.command import Run, invoke
 from tests.golden.messages import fails
-from tests.papers.comparators.test_known_differences import write_language_model
 from tests.toys import MOTIFS, small_tokenizer, write_motif_genome
+
+CPU = torch.device("cpu")
 
 
 def quick(task: str) -> list[str]:
@@ -73,7 +72,6 @@ def fit_bins(
     home: Path,
     name: str,
     output: Path,
-    window: int | None = None,
     *sets: str,
     data: Path | None = None,
     **options: Any,
@@ -86,7 +84,6 @@ def fit_bins(
         home / "reference.fa.gz",
         output,
         output.parent / "checkpoints",
-        window=window,
         device="cpu",
         **options,
     )
@@ -214,39 +211,18 @@ def test_others_of_promoters(tiny_config: Path, tmp_path: Path, name: str) -> No
     )
 
 
-def test_a_probe_reads_a_model_that_stays_as_it_is(
-    tiny_config: Path, tmp_path: Path
-) -> None:
-    pretrained = write_language_model(tmp_path / "model", seed=3)
-    for weights in ("pretrained", "random"):
-        told = fit_windows(
-            tiny_config,
-            "probe",
-            tmp_path / weights,
-            model=pretrained,
-            weights=weights,
-            seed=2,
-        )
-        assert (told["comparator"], told["chosen"]["weights"]) == ("probe", weights)
-        assert (
-            told["settings"] == {"seed": 2} and told["metrics"]["test"]["auroc"] > 0.5
-        )
-
-
 # Chromatin
 
 
 @pytest.mark.parametrize(
-    ("name", "window", "command"),
+    ("name", "command"),
     [
         (
             "k-mers",
-            None,
             ["train baseline chromatin", "--write-labels", "held-out", "-o", "old.npy"],
         ),
         (
             "dyads",
-            None,
             ["train baseline chromatin", "-o", "a.npy", "--write-dyads", "old.npy"],
         ),
     ],
@@ -256,7 +232,6 @@ def test_comparators_of_bins_are_what_other_commands_give(
     chromatin: Path,
     tmp_path: Path,
     name: str,
-    window: int | None,
     command: list[object],
 ) -> None:
     made = ("held-out", "old.npy", "a.npy", "a.tsv")
@@ -268,7 +243,7 @@ def test_comparators_of_bins_are_what_other_commands_give(
         chromatin / "reference.fa.gz",
     ]
     assert run(command[0], chromatin / "config.yaml", *words).code == 0
-    fit_bins(chromatin, name, tmp_path / "new", window)
+    fit_bins(chromatin, name, tmp_path / "new")
     assert (tmp_path / "new/predictions.npy").read_bytes() == (
         tmp_path / "old.npy"
     ).read_bytes()
@@ -281,13 +256,11 @@ def test_comparators_of_bins_are_what_other_commands_give(
 def test_a_network_of_bins_and_its_report(
     run: Run, chromatin: Path, tmp_path: Path
 ) -> None:
-    told = fit_bins(
-        chromatin, "residual-cnn", tmp_path / "out", 120, *quick("chromatin")
-    )
+    told = fit_bins(chromatin, "residual-cnn", tmp_path / "out", *quick("chromatin"))
     values = np.load(tmp_path / "out/predictions.npy")
     assert values.shape == (60, 2) and ((values > 0) & (values < 1)).all()
     assert (
-        told["window"] == 120
+        told["window"] == 1000
         and told["settings"]["batch_size"] == 8
         and told["tracks_left_out"] == []
     )
@@ -304,10 +277,13 @@ def test_a_network_of_bins_and_its_report(
     )
 
 
-def test_known_motifs_of_bins(chromatin: Path, tmp_path: Path) -> None:
-    told = fit_bins(
-        chromatin, "motifs", tmp_path / "out", motifs=chromatin / "motifs.txt"
-    )
+def test_known_motifs_of_bins(
+    chromatin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = read_motifs(chromatin / "motifs.txt")
+    name = "bigbird_dna.papers.comparators.motifs.jaspar_motifs"
+    monkeypatch.setattr(name, lambda taxon: known)
+    told = fit_bins(chromatin, "motifs", tmp_path / "out")
     values = np.load(tmp_path / "out/predictions.npy")
     labels = PackedLabels.load(tmp_path / "out/labels.npz")
     assert values.shape == (60, 1) and labels.shape == (60, 1)
@@ -412,7 +388,9 @@ def test_windows_of_one_class_are_refused(tiny_config: Path, tmp_path: Path) -> 
         fit_windows(tiny_config, "gc", tmp_path / "out", windows=home)
 
 
-def test_bins_that_are_refused(run: Run, chromatin: Path, tmp_path: Path) -> None:
+def test_bins_that_are_refused(
+    run: Run, chromatin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = [
         "prepare chromatin",
         chromatin / "config.yaml",
@@ -420,15 +398,10 @@ def test_bins_that_are_refused(run: Run, chromatin: Path, tmp_path: Path) -> Non
         chromatin / "reference.fa.gz",
     ]
     assert run(*words, "--set", "genome.valid=[]", "-o", tmp_path / "data").code == 0
-    other = tmp_path / "other"
-    other.write_text((chromatin / "motifs.txt").read_text().replace("One", "Else"))
+    name = "bigbird_dna.papers.comparators.motifs.jaspar_motifs"
+    monkeypatch.setattr(name, lambda taxon: ())
     for name, error, options, named in (
-        *(
-            ("gc", UsageError, {"window": window}, (window, "40"))
-            for window in (39, 41)
-        ),
-        ("motifs", DataError, {"motifs": tmp_path / "none"}, [tmp_path / "none"]),
-        ("motifs", DataError, {"motifs": other}, [other, "tracks.tsv"]),
+        ("motifs", DataError, {}, ["tracks.tsv"]),
         (
             "gc",
             DataError,
@@ -439,86 +412,3 @@ def test_bins_that_are_refused(run: Run, chromatin: Path, tmp_path: Path) -> Non
         with fails(error, *named):
             fit_bins(chromatin, name, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
-
-
-# Linear probes behind the comparators' interface: what they read, and that nothing else is chosen
-
-
-MIDDLE = 40  # bp, as much as the two flanks beside it have together
-RICH, POOR = (0.1, 0.4, 0.4, 0.1), (0.4, 0.1, 0.1, 0.4)
-CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_language_model(
-        tmp_path_factory.mktemp("probe") / "model", attention="full"
-    )
-
-
-def windows(count: int, seed: int, *, tracks: int = 1) -> TextWindows:
-    """The middle is rich in G and C where the first label is 1, else what is around it, which is as long."""
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(0, 2, (count, tracks))
-    texts = []
-    for label in labels[:, 0]:
-        inside, outside = (RICH, POOR) if label else (POOR, RICH)
-        flank, far = (
-            rng.choice(list("ACGT"), (2, MIDDLE // 2), p=p) for p in (outside, None)
-        )
-        middle = rng.choice(list("ACGT"), MIDDLE, p=inside)
-        texts.append("".join([*far[0], *flank[0], *middle, *flank[1], *far[1]]))
-    return TextWindows(texts, labels)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("weights", ["pretrained", "random"])
-def test_the_middle_is_read_apart_from_the_window(model: Path, weights: str) -> None:
-    learned, held_out, test = (
-        windows(count, seed, tracks=2) for seed, count in enumerate((500, 200, 200))
-    )
-    probe = EncoderProbe(model, weights, size=MIDDLE, seed=3, device="cpu").fit(
-        learned, held_out
-    )
-    found = probe.predict(test.sequences(np.arange(200)))
-    labels = test.labels(np.arange(200))
-    assert found.shape == (200, 2) and auroc(labels[:, 0], found[:, 0]).value > 0.97
-    # The second label means nothing.
-    assert abs(auroc(labels[:, 1], found[:, 1]).value - 0.5) < 0.15
-    told = probe.chosen()
-    assert (
-        told["weights"] == weights
-        and told["attention"] == "full"
-        and told["layer"] in (0, 1, 2)
-    )
-    again = EncoderProbe(model, weights, size=MIDDLE, seed=3, device="cpu").fit(
-        learned, held_out
-    )
-    np.testing.assert_array_equal(again.predict(test.sequences(np.arange(200))), found)
-
-
-def test_windows_of_one_label_are_read_as_a_whole(model: Path) -> None:
-    rng = np.random.default_rng(5)
-    labels = rng.integers(0, 2, 400)
-    texts = [
-        "".join(rng.choice(list("ACGT"), 90, p=RICH if label else POOR))
-        for label in labels
-    ]
-    learned, held_out = (
-        TextWindows(texts[:300], labels[:300]),
-        TextWindows(texts[300:], labels[300:]),
-    )
-    probe = EncoderProbe(model, "pretrained", device="cpu").fit(learned, held_out)
-    assert auroc(labels[300:], probe.predict(texts[300:])[:, 0]).value > 0.97
-    assert probe.chosen()["inverse_penalty"] > 0
-
-
-def test_a_model_of_several_encoders_is_not_probed(tmp_path: Path) -> None:
-    tracks = (NamedTrack(track="a", group="TF"),)
-    settings = ChromatinSettings(
-        window=60, bin=20, pooling="bin", bin_layers=0, members=2, tracks=tracks
-    )
-    with fails(ModelError):
-        EncoderProbe(
-            write_language_model(tmp_path / "two", settings), "pretrained", device="cpu"
-        )

@@ -21,8 +21,6 @@ from bigbird_dna.config.training import FinetuningConfig, OptimizerConfig
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.motifs import KnownMotif
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.model.directory import save
-from bigbird_dna.model.settings import PretrainingSettings, Settings
 from bigbird_dna.papers.comparators.architectures import NETWORKS, NetworkComparator
 from bigbird_dna.papers.comparators.gkm_svm import GkmSvm
 from bigbird_dna.papers.comparators.interface import Comparator
@@ -35,7 +33,7 @@ from bigbird_dna.papers.comparators.simple import (
 from bigbird_dna.training.loop import Epochs
 from tests.baselines.sources import Source
 from tests.golden.messages import fails
-from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
+from tests.toys import random_dna
 
 WORD = "CATAGGACTTGA"
 PAIR = "TGACGTCAATCG", "GCCACAGGTTAC"
@@ -149,17 +147,6 @@ def markov_sources(sizes: tuple[int, int, int], order: int = 3, seed: int = 0) -
     return _split(
         ["".join("ACGT"[code] for code in row) for row in codes.tolist()], labels, sizes
     )
-
-
-def write_language_model(
-    path: Path, settings: Settings | None = None, *, seed: int = 1, **encoder: object
-) -> Path:
-    """A directory of a model of random weights."""
-    tokenizer = small_tokenizer()
-    config = small_encoder(tokenizer.vocabulary, **{"layers": 2, **encoder})
-    given = settings or PretrainingSettings(next_sentence=False)
-    save(path, random_model(tokenizer, config, given, seed=seed), {}, {}, {})
-    return path
 
 
 SMALL: dict[str, dict[str, Any]] = {

@@ -54,9 +54,7 @@ CHANGES: dict[str, Any] = {
         "negative_sets": ["permuted"],
         "context_negative_set": "permuted",
         "models": [{"name": "bert-64", "attention": "full", "tokens": 64}],
-        "steps": {"promoters": 4, "chromatin": 4},
         "learning_rates": [1e-3, 1e-2],
-        "linear_probes": False,
     },
     "pretraining_study": {
         "tasks": ["promoters", "chromatin"],
@@ -71,10 +69,6 @@ CHANGES: dict[str, Any] = {
         "tokens": 48,
         "batch_tokens": 192,
         "steps": 4,
-        "lengths": [96],
-        "long_input_steps": 2,
-        "long_range_tracks": ["tata"],
-        "long_range_steps": 4,
     },
 }
 

@@ -9,11 +9,10 @@ import pandas as pd
 import pytest
 
 from bigbird_dna.config.reading import parse_config
-from bigbird_dna.config.run import Config
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
-from bigbird_dna.metrics.auroc import auroc, auroc_difference
+from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.resampling import (
     SampledMetrics,
     bits_per_base,
@@ -21,9 +20,8 @@ from bigbird_dna.metrics.resampling import (
     resampled_medians,
 )
 from bigbird_dna.papers.experiments.ablation import (
-    ablation_tables,
     bits_metric,
-    track_metrics,
+    mechanism_table,
 )
 from bigbird_dna.papers.experiments.arms import Arm
 from bigbird_dna.papers.experiments.comparing import Metric, compare_arms, row_aurocs
@@ -103,34 +101,19 @@ def test_bits_of_mechanisms(finished_arm: MakeArm) -> None:
         bits_metric([other])
 
 
-def test_published_values_stand_beside_what_is_alike(finished_arm: MakeArm) -> None:
+def test_published_values_stand_beside_mechanisms(finished_arm: MakeArm) -> None:
     names = {"full": 0.1, "bigbird": 0.0, "window": 0.2}
-    ablation = parse_config(
-        {"ablation": {"mechanisms": [*names], "lengths": [2048], "tokens": 512}}
-    ).ablation
+    run = parse_config({"ablation": {"mechanisms": [*names], "steps": 80}})
     arms = [
-        write_bits(finished_arm(name, 1, {"steps": 80}, mechanism=name), lift)
+        write_bits(finished_arm(name, 1, mechanism=name), lift)
         for name, lift in names.items()
     ]
-    costs = pd.DataFrame(
-        [
-            {"mechanism": name, "attention": name, "tokens": tokens, "peak_mib": 5.0}
-            | {"tokens_per_second": 100.0, "seconds_per_step": 2.0}
-            for name in names
-            for tokens in (512, 2048)
-        ]
-    )
-    parts = dict.fromkeys(("steps", "time", "2048"), arms)
-    metrics = dict.fromkeys(parts, bits_metric(arms))
-    tables = ablation_tables(ablation, parts, metrics, [], costs, {"full", "bigbird"})
-    table = tables["mechanisms"]
-    assert table["paper_table1_row"].tolist() == ["BERT", "", ""]
+    table = mechanism_table(run, arms)
+    assert table["mechanism"].tolist() == [*names]
+    assert table["paper_table1_row"].tolist() == ["BERT", "", "W"]
     accuracy = table["published_masked_accuracy"].tolist()
-    assert accuracy == pytest.approx([64.2, np.nan, np.nan], nan_ok=True)
-    longer = tables["lengths"][tables["lengths"]["tokens"] == 2048]
-    perplexity = longer["published_perplexity"].tolist()
-    assert perplexity == pytest.approx([4.552, 4.696, np.nan], nan_ok=True)
-    assert "seeds" not in tables and (table["steps"] == 80).all()
+    assert accuracy == pytest.approx([64.2, np.nan, 58.3], nan_ok=True)
+    assert (table["steps"] == 80).all() and (table["seconds"] == 9).all()
 
 
 def test_bits_per_base_are_of_one_split(tmp_path: Path) -> None:
@@ -161,75 +144,6 @@ def test_bits_per_base_are_of_one_split(tmp_path: Path) -> None:
             bits_table(first, {"b": second})
 
 
-# Tracks of the ablation
-
-
-def track_run(
-    home: Path, labels: np.ndarray, starts: np.ndarray, contigs: Any = "chr1"
-) -> Config:
-    """A run with N test bins: labels (N,) of FAR, NEAR being another track."""
-    run = parse_config(
-        {
-            "results": str(home),
-            "chromatin": {"data": {"tracks": "t.tsv"}},
-            "ablation": {
-                "mechanisms": ["bigbird", "full"],
-                "long_range_tracks": ["FAR"],
-            },
-        }
-    )
-    paths = run.paths
-    for directory in (paths.held_out_bins, paths.chromatin_data):
-        directory.mkdir(parents=True, exist_ok=True)
-    table = np.stack([labels, np.arange(len(labels)) % 2], axis=1).astype(np.int8)
-    PackedLabels.from_dense(table).save(paths.held_out_bins / "labels.npz")
-    tracks = [Track(name, "TF") for name in ("FAR", "NEAR")]
-    write_tracks(paths.chromatin_data / "tracks.tsv", tracks)
-    bins = pd.DataFrame({"contig": contigs, "start": starts.astype(np.int64)})
-    bins = bins.assign(end=bins["start"] + 200, split="test")
-    bins.to_parquet(paths.held_out_bins / "bins.parquet", index=False)
-    return run
-
-
-def scored(make: MakeArm, scores: dict[str, np.ndarray]) -> list[Arm]:
-    arms = []
-    for number, (name, own) in enumerate(scores.items()):
-        arms.append(make(f"{name}-{number}-{len(own)}", mechanism=name))
-        both = np.stack([own, own], axis=1).astype(np.float32)
-        np.save(arms[-1].model / "predictions.npy", both)
-    return arms
-
-
-def drawn_rows(rows: int = 60) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    rng = np.random.default_rng(3)
-    labels = (rng.random(rows) < 0.4).astype(np.int8)
-    return labels, {
-        name: (lift * labels + rng.normal(size=rows)).astype(np.float32)
-        for name, lift in (("bigbird", 0.5), ("full", 1.0))
-    }
-
-
-def test_bins_of_one_stretch_are_drawn_together(
-    finished_arm: MakeArm, tmp_path: Path
-) -> None:
-    """Ten bins that say the same are worth no more than one."""
-    labels, scores = drawn_rows()
-    starts = np.arange(len(labels)) * 10_000
-    run = track_run(tmp_path / "a", labels, starts)
-    metrics, notes = track_metrics(run, scored(finished_arm, scores))
-    tenfold = {name: np.repeat(row, 10) for name, row in scores.items()}
-    within = (starts[:, None] + 200 * np.arange(10)).ravel()
-    run = track_run(tmp_path / "b", np.repeat(labels, 10), within)
-    together, _ = track_metrics(run, scored(finished_arm, tenfold))
-    assert notes == {"FAR": ""}
-    blocks = np.arange(len(labels))
-    expected = auroc(labels, scores["full"], blocks)
-    lead = auroc_difference(labels, scores["full"], scores["bigbird"], blocks)
-    for metric in (metrics["FAR"], together["FAR"]):
-        assert metric.mean({1: 1}) == pytest.approx(expected)
-        assert metric.difference({1: 1}, {1: 0}) == pytest.approx(lead.estimate)
-
-
 def test_separated_classes_are_not_certain() -> None:
     """The interval is that of pairs that share no stretch."""
     labels = np.repeat([1, 0], 10)
@@ -243,33 +157,6 @@ def test_separated_classes_are_not_certain() -> None:
     assert difference.value == 0 and np.isnan(difference.low)
     pairs = row_aurocs(labels, scores, np.arange(20) // 2)
     assert pairs.mean({1: 1}).low == pytest.approx(0.025 ** (1 / 5))
-
-
-@pytest.mark.parametrize(
-    ("positives", "least", "note"),
-    [
-        (0, 1, "no positives"),
-        (1, 1, "only one positive: no interval of AUROC"),
-        (4, 1, "all positives are within one segment of 10,000 bp"),
-        (20, 21, "20 positives, fewer than 21"),
-    ],
-)
-def test_notes_of_tracks(
-    finished_arm: MakeArm,
-    tmp_path: Path,
-    positives: int,
-    least: int,
-    note: str,
-) -> None:
-    labels = (np.arange(60) < positives).astype(np.int8)
-    run = track_run(tmp_path / "t", labels, np.arange(60) * 2000)
-    chromatin = run.chromatin.model_copy(update={"min_positives_report": least})
-    run = run.model_copy(update={"chromatin": chromatin})
-    metrics, notes = track_metrics(run, scored(finished_arm, drawn_rows()[1]))
-    assert notes["FAR"].startswith(note)
-    assert ("FAR" in metrics) == (positives in (1, 4))
-    if metrics:
-        assert np.isnan(metrics["FAR"].mean({1: 0}).low)
 
 
 # Promoters
@@ -302,7 +189,8 @@ def write_windows(
 
 def predictor(make: MakeArm, name: str, seed: int = 1, **options: Any) -> Arm:
     tuned = options.setdefault("weights", "") != ""
-    options = {"training": "fine-tuned" if tuned else "fitted", **options}
+    if not tuned:
+        options.setdefault("comparator", name)
     label = f"{name}-{options['weights']}"
     return make(label, seed, name=label, predictor=name, **options)
 
@@ -334,7 +222,7 @@ def test_promoters_by_predictor(finished_arm: MakeArm, tmp_path: Path) -> None:
     inside = table["difference_low"].lt(leads) & table["difference_high"].gt(leads)
     assert inside[1:].all() and table["published_f1"].isna().all()
     write_table6(table, tmp_path)
-    assert "bigbird, pretrained" in (tmp_path / "table6.svg").read_text()
+    assert "bigbird pretrained" in (tmp_path / "table6.svg").read_text()
     fewer = write_windows(predictor(finished_arm, "orf"), 1.0, pairs=200)
     with fails(DataError):
         promoter_table([*arms, fewer])
@@ -441,7 +329,7 @@ def test_medians_of_tracks(finished_arm: MakeArm, tmp_path: Path) -> None:
     assert own["positives"].tolist() == labels.sum(axis=0).tolist()
     write_table7(medians, each, 1, tmp_path)
     page = (tmp_path / "table7.md").read_text()
-    assert "| motifs |  | fitted | 1000 |  |" in page  # fewer tracks than the others
+    assert "| motifs |  | 1000 |  |" in page  # fewer tracks than the others
     assert "above on" in (tmp_path / "table7.svg").read_text()
 
 

@@ -161,55 +161,21 @@ def test_ablation(whole_run: Path) -> None:
     report = run_experiment("ablation", whole_run)
     table, planned = read(report / "ablation.tsv"), arms("ablation", whole_run)
     assert table["mechanism"].tolist() == ["full", "bigbird"]
-
-    def bits(name: str, part: str, seed: int) -> float:
-        model = planned[f"{name}-{part}-seed{seed}"].model
-        with np.load(model / "predictions.npz") as arrays:
-            return float(arrays["bits"].sum() / arrays["bases"].sum())
-
-    found = {
-        name: [bits(name, "steps", seed) for seed in (1, 2)]
-        for name in ("full", "bigbird")
-    }
-    expected = [np.mean(found["full"]), np.mean(found["bigbird"])]
+    expected = []
+    for name in ("full", "bigbird"):
+        bits = []
+        for seed in (1, 2):
+            with np.load(
+                planned[f"{name}-seed{seed}"].model / "predictions.npz"
+            ) as npz:
+                bits.append(float(npz["bits"].sum() / npz["bases"].sum()))
+        expected.append(np.mean(bits))
     np.testing.assert_allclose(finite(table["bits_per_base"]), expected, rtol=1e-5)
     assert table["difference"][0] == pytest.approx(expected[0] - expected[1], abs=1e-5)
-    # Of equal time the reference has its trainings of equal steps, full attention those of its cost.
-    assert table["matched_time_bits_per_base"][1] == table["bits_per_base"][1]
-    costs = {
-        name: planned[f"{name}-cost"].metrics()["lengths"][0]["seconds"]
-        for name in ("full", "bigbird")
-    }
-    steps = max(1, int(4 * costs["bigbird"] / costs["full"] * (1 + 1e-9)))
-    assert table["matched_time_steps"].tolist() == [steps, 4]
-    seeds = read(report / "ablation_seeds.tsv").set_index(["mechanism", "seed"])
-    values = finite(seeds.loc["full", "bits_per_base"])
-    np.testing.assert_allclose(values, found["full"], rtol=1e-5)
-    lengths = read(report / "ablation_lengths.tsv")
-    assert lengths["tokens"].tolist() == [48, 48, 96, 96]
-    assert lengths["steps"].tolist() == [4, 4, 6, 6]
-    longer = np.mean([bits("bigbird", "96", seed) for seed in (1, 2)])
-    assert lengths["bits_per_base"][3] == pytest.approx(longer, rel=1e-5)
-    labels = load_config(whole_run).paths.held_out_bins / "labels.npz"
-    tracks = [
-        track_aurocs(planned[f"full-distance-seed{seed}"].model, labels)[1]
-        for seed in (1, 2)
-    ]
-    assert table["auroc_tata"][0] == pytest.approx(np.mean(tracks), abs=1e-5)
+    assert table["seeds"].tolist() == [2, 2] and table["steps"].tolist() == [4, 4]
+    assert (finite(table["tokens_per_second"]) > 0).all()
     content = json.loads((report / "ablation.json").read_text())
     assert [row["mechanism"] for row in content["rows"]] == ["full", "bigbird"]
-    assert "CPU time" in (report / "ablation.md").read_text()
-
-
-def test_layer_probes(whole_run: Path) -> None:
-    table = read(run_experiment("layer_probes", whole_run) / "probes.tsv")
-    assert table["weights"].tolist() == ["pretrained"] * 2 + ["random"] * 2 + ["k-mers"]
-    assert table["layer"].tolist()[:4] == [0, 1, 0, 1] and np.isnan(table["layer"][4])
-    aurocs, gains = finite(table["auroc"]), finite(table["delta_auroc"])
-    # The motif of 12 bp is in a mean over tokens, even of random vectors.
-    assert aurocs.min() > 0.5
-    np.testing.assert_allclose(gains[:2], aurocs[:2] - aurocs[2:4], atol=1e-5)
-    assert np.isnan(gains[2:]).all()
 
 
 def test_theory(whole_run: Path) -> None:
@@ -287,7 +253,7 @@ def test_a_module_of_the_user(
         "    return [make_arm(run, 'lengths', f'{n}-seed1', 'encoder', seed=1, options={'n': n}) for n in (3, 5)]\n"
         "def train(arm, world):\n"
         "    return {'square': arm.options['n'] ** 2}\n"
-        "def compare(run, output, device):\n"
+        "def compare(run, output):\n"
         "    output.mkdir()\n"
         "    squares = [arm.metrics()['square'] for arm in arms(run)]\n"
         "    (output / 'lengths.tsv').write_text(repr(squares))\n"
