@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -82,7 +82,7 @@ def arms(run: Config) -> list[Arm]:
             run.pretraining.optimizer.warmup_steps, max(1, ablation.steps // 3)
         ),
     }
-    planned = []
+    planned: list[Arm] = []
     for mechanism in ablation.mechanisms:
         same = mechanism == run.encoder.attention
         encoder = {
@@ -201,7 +201,7 @@ def mechanism_table(run: Config, arms: Sequence[Arm]) -> pd.DataFrame:
 
 def bits_metric(arms: Sequence[Arm]) -> Metric:
     """Return bits per base of models; `DataError` if they had other masked tokens."""
-    bits = []
+    bits: list[Any] = []
     for arm in arms:
         path = arm.model / "predictions.npz"
         values, *tokens = read_arrays(path, "bits", "bases", "blocks")

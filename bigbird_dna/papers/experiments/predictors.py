@@ -109,8 +109,10 @@ def predictor_arms(
             arms.append(arm)
 
     for model in models:
-        changes, pretrained = {}, run.paths.pretrained
-        attention, window = run.encoder.attention, run.chromatin.data.window
+        changes: dict[str, Any] = {}
+        pretrained = run.paths.pretrained
+        attention: str = run.encoder.attention
+        window: int | None = run.chromatin.data.window
         if model != OWN_MODEL:
             changes = encoder_keys(run, further[model])
             attention, window = further[model].attention, further[model].window
