@@ -50,7 +50,7 @@ COMMANDS = {
     "window.parquet": f"score-promoters yeast-promoters-window {EXAMPLE} --stride 40",
     "window-regions.tsv": f"score-promoters yeast-promoters-window {EXAMPLE} --regions {INPUTS}/example.bed",
     "window-records.tsv": f"score-promoters yeast-promoters-window {INPUTS}/records.fa",
-    "window-padded.tsv": f"score-promoters yeast-promoters-window {INPUTS}/records.fa --pad --per-record",
+    "window-best.tsv": f"score-promoters yeast-promoters-window {EXAMPLE} --per-record",
     "window-aligned.tsv": f"score-promoters yeast-promoters-window {INPUTS}/windows.fa --tss-offset 300",
     "calls.bed": f"call-promoters yeast-promoters {EXAMPLE} --fdr 1",
     "calls.tsv": f"call-promoters yeast-promoters {EXAMPLE}",

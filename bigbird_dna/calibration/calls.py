@@ -101,9 +101,9 @@ def find_calls(windows: Points, suppress: int, strand: str = "+") -> Points:
         order = np.argsort(-scores, kind="stable")
     else:
         order = len(scores) - 1 - np.argsort(-scores[::-1], kind="stable")
-    for index in order.tolist():
+    for index in order:
         if free[index]:
-            chosen.append(index)
+            chosen.append(int(index))
             free[left[index] : right[index]] = False
     return Points(positions[chosen], scores[chosen])
 
@@ -114,49 +114,6 @@ def find_track_calls(scan: Scan, suppress: int) -> dict[Track, Points]:
         track: find_calls(windows, suppress, track[1])
         for track, windows in scan.windows.items()
     }
-
-
-class StrandCalls:
-    """The calls of `find_calls` on one strand, from windows in ascending order.
-
-    Windows divide into segments that have no effect on one another: a segment ends where no score within
-    `suppress` bp after its highest is higher (or, on "-", equal). Its highest is then a call for certain, and
-    silences all up to the end. Memory holds one segment.
-    """
-
-    def __init__(self, suppress: int, strand: str = "+") -> None:
-        self._suppress = suppress
-        self._strand = strand
-        self._segment: list[tuple[int, float]] = []
-        self._peak, self._highest = 0, 0.0
-        self.known = 0
-        """Position below which all calls have been returned."""
-
-    def add(self, position: int, score: float | None) -> list[tuple[int, float]]:
-        """Add a window (None: it has no score); return the calls that have become certain, ascending."""
-        calls = []
-        if self._segment and position - self._peak > self._suppress:
-            calls = self.finish()
-        if score is not None:
-            if (
-                not self._segment
-                or score > self._highest
-                or (score == self._highest and self._strand == "-")
-            ):
-                self._peak, self._highest = position, score
-            self._segment.append((position, score))
-        self.known = self._segment[0][0] if self._segment else position
-        return calls
-
-    def finish(self) -> list[tuple[int, float]]:
-        """Return the last calls."""
-        if not self._segment:
-            return []
-        positions, scores = zip(*self._segment, strict=True)
-        windows = Points(np.array(positions, np.int64), np.array(scores))
-        calls = find_calls(windows, self._suppress, self._strand)
-        self._segment = []
-        return sorted(zip(calls.positions.tolist(), calls.scores.tolist(), strict=True))
 
 
 def match_calls(calls: Integers, sites: Integers, distance: int) -> Integers:

@@ -77,13 +77,6 @@ def score_promoters(
             min=0,
         ),
     ] = None,
-    pad: Annotated[
-        bool,
-        typer.Option(
-            "--pad",
-            help="Score records shorter than the window in the center of a window of N.",
-        ),
-    ] = False,
     per_record: Annotated[
         bool,
         typer.Option(
@@ -104,8 +97,7 @@ def score_promoters(
     Table columns: contig start end name score strand note tss; coordinates are 0-based and half-open. A score
     is the probability that a promoter has its TSS at the position tss, on the strand. A model of start sites
     has a score for each bin and strand. bedGraph and bigWig contain the larger score of both strands at each
-    position. Records shorter than the window are listed without a score, unless --tss-offset or --pad is
-    given. With --regions, tables contain the windows that overlap a region, and bedGraph and bigWig only the
+    position. Records shorter than the window are listed without a score, unless --tss-offset is given. With --regions, tables contain the windows that overlap a region, and bedGraph and bigWig only the
     signal inside the regions.
     """
     from bigbird_dna.attention import required_backend
@@ -122,7 +114,6 @@ def score_promoters(
             contigs=contigs or (),
             regions=regions,
             tss_offset=tss_offset,
-            pad=pad,
             per_record=per_record,
             max_n=max_n,
             calibrated=calibrated,

@@ -7,13 +7,11 @@ import stat
 import sys
 import zlib
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import IO, Literal, cast
 
 from bigbird_dna.errors import DataError, UsageError
-
-STDIN = Path("standard input")  # its name in messages
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NOT_IN_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")  # but tab and LF
@@ -92,28 +90,6 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         yield cast(IO[bytes], stream)
 
 
-@contextmanager
-def open_stdin() -> Iterator[IO[bytes]]:
-    """Yield the uncompressed bytes of standard input: plain, gzip or bgzip.
-
-    Lines are available as they come. Errors are those of `open_bytes` and `refuse_terminal`.
-    """
-    refuse_terminal()
-    inner: Any = sys.stdin.buffer
-    buffered = inner if hasattr(inner, "peek") else io.BufferedReader(inner)
-    try:
-        kind = compression_of(STDIN, buffered.peek(18)[:18])
-        with _damage_named(STDIN, kind):
-            if kind == "plain":
-                yield buffered
-            else:
-                with gzip.GzipFile(fileobj=buffered) as stream:
-                    yield cast(IO[bytes], stream)
-    finally:
-        if buffered is not inner:
-            buffered.detach()  # closing it would close standard input
-
-
 def refuse_terminal() -> None:
     """Raise `UsageError` if standard input is a terminal, where reading would wait forever."""
     if sys.stdin.isatty():
@@ -134,18 +110,14 @@ def _damage_named(path: Path, kind: Compression) -> Iterator[None]:
         raise DataError(f"{path}: the {kind} file is damaged: {error}") from None
 
 
-def read_lines(
-    path: Path, stream: IO[bytes] | None = None
-) -> Generator[tuple[int, str], None, None]:
-    """Yield the lines of a text file, or of its open `stream`, without LF or CRLF, numbered from 1.
+def read_lines(path: Path) -> Generator[tuple[int, str], None, None]:
+    """Yield the lines of a text file without LF or CRLF, numbered from 1.
 
     Errors are those of `open_bytes`, and a line that is not UTF-8 or has a control character but tabs.
     """
-    # Blocks of lines are decoded and checked at once; those of a stream are yielded as they come.
-    size = _BLOCK_BYTES if stream is None else 1
     number = 1
-    with open_bytes(path) if stream is None else nullcontext(stream) as opened:
-        while block := opened.readlines(size):
+    with open_bytes(path) as stream:
+        while block := stream.readlines(_BLOCK_BYTES):  # decoded and checked at once
             raw = b"".join(block)
             try:
                 text = raw.decode("utf-8-sig" if number == 1 else "utf-8")

@@ -1,6 +1,6 @@
 """Read and validate FASTA in one pass, with files and records of any size.
 
-All readers work on large blocks of bytes, so memory does not grow with the length of a record. They raise for
+All readers work on large blocks of bytes, and all but `read_records` hold only a part of a record. They raise for
 faults that other readers accept: empty files and records, duplicate names, text without a header, and letters
 that are not DNA. `DataError` names the file, the record, the line and the value.
 """
@@ -8,7 +8,7 @@ that are not DNA. `DataError` names the file, the record, the line and the value
 import shutil
 import sys
 from codecs import BOM_UTF8
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
@@ -63,59 +63,29 @@ Observe = Callable[[bytes, bool], object]
 
 def scan_fasta(path: Path, observe: Observe = lambda *_: None) -> dict[str, int]:
     """Check a whole FASTA file and return the length of each contig, in file order."""
-    return LengthsAhead(path, observe=observe).all()
+    lengths: dict[str, int] = {}
+    for name, letters in _parts(Path(path)):
+        observe(letters, name not in lengths)
+        lengths[name] = lengths.get(name, 0) + len(letters)
+    return lengths
 
 
-class LengthsAhead(Mapping[str, int]):
-    """The lengths of a FASTA file's contigs; each is found on request by reading to the contig's end.
+def read_records(
+    path: Path, contigs: Collection[str] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield the name and the sequence over A C G T N of each record of a FASTA file; None: of all.
 
-    Work on the first contig can therefore start before the rest of the file is read. Faults raise `DataError`
-    when they are reached. Iteration yields the contigs found so far.
+    A file is read up to the last of `contigs`. Faults raise `DataError` when they are reached.
     """
-
-    def __init__(
-        self,
-        path: Path,
-        check: Callable[[str], object] = str,
-        observe: Observe = lambda *_: None,
-    ) -> None:
-        """Open a second pass over a file that the caller reads too; `check` may raise for a contig's name."""
-        self._check, self._observe = check, observe
-        self._lengths: dict[str, int] = {}
-        self._parts = _parts(Path(path))
-        self._records = groupby(self._parts, itemgetter(0))
-
-    def __getitem__(self, contig: str) -> int:
-        while contig not in self._lengths and self._read_on():
-            pass
-        return self._lengths[contig]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._lengths)
-
-    def __len__(self) -> int:
-        return len(self._lengths)
-
-    def all(self) -> dict[str, int]:
-        """Read to the end of the file, as `scan_fasta` does, and return all contigs."""
-        while self._read_on():
-            pass
-        return self._lengths
-
-    def _read_on(self) -> bool:
-        for name, parts in self._records:
-            try:
-                self._check(name)
-            except BaseException:
-                self._parts.close()  # the error may keep it alive, and with it the open file
-                raise
-            length = 0
-            for _, letters in parts:
-                self._observe(letters, not length)
-                length += len(letters)
-            self._lengths[name] = length
-            return True
-        return False
+    remaining = None if contigs is None else set(contigs)
+    for name, parts in groupby(_parts(Path(path)), itemgetter(0)):
+        if remaining is None or name in remaining:
+            letters = b"".join(letters for _, letters in parts)
+            yield name, clean_bytes(letters).decode("ascii")
+        if remaining is not None:
+            remaining.discard(name)
+            if not remaining:
+                return
 
 
 def stream_fasta(path: Path, chunk_bases: int = 1_000_000) -> Iterator[Chunk]:
@@ -151,7 +121,7 @@ def readable(path: Path | str) -> Iterator[Path]:
             raise DataError(str(error).replace(str(copy), "standard input")) from None
 
 
-def _parts(path: Path) -> Generator[tuple[str, bytes], None, None]:
+def _parts(path: Path) -> Iterator[tuple[str, bytes]]:
     with compression.open_bytes(path) as stream:
         yield from parse_fasta(path, stream)
 

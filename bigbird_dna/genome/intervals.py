@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -134,18 +134,16 @@ def read_intervals(path: Path) -> Iterator[tuple[int, str, int, int]]:
         yield number, fields[0], start, end
 
 
-def read_bed(
-    path: Path, stream: IO[bytes] | None = None
-) -> Iterator[tuple[int, list[str], int, int]]:
+def read_bed(path: Path) -> Iterator[tuple[int, list[str], int, int]]:
     """Yield line number, columns, start and end of each interval, as in `read_intervals`.
 
     There are at least three columns; the fifth element contains all columns from the fifth on, separated by
-    tabs. `stream` has the bytes of `path` if the file is already open.
+    tabs.
     """
-    if stream is None and path.is_file() and path.stat().st_size == 0:
+    if path.is_file() and path.stat().st_size == 0:
         return
     checked: set[str] = set()
-    for number, line in read_lines(path, stream):
+    for number, line in read_lines(path):
         fields = line.split("\t", 4)
         if (
             len(fields) < 3

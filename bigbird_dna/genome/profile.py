@@ -32,7 +32,6 @@ from bigbird_dna.genome.sequence import (
     Interval,
     base_codes,
     canonical_kmers,
-    clean_bytes,
     known_before,
     words_ending,
 )
@@ -97,46 +96,35 @@ def gc_content(counts: Floats) -> float:
     return float(counts @ _features().gc / counts.sum())
 
 
-class KmerCounts:
-    """Counts of the 5-mers of records that are read as a stream, up to `MOST_BASES`."""
+class KmerCounts(NamedTuple):
+    """Counts of the features of an input, and its amount of sequence.
 
-    counts: Floats  # (F,), after `finish`
+    `amount` is the number of bp of sequence without repetition that would be as variable: (Σ c)² / Σ c², with
+    the counts c of 16-mers. A thousand variants of one sequence have the amount of one.
+    """
 
-    def __init__(self) -> None:
-        self._letters: list[bytes] = []
-        self._size = 0
+    counts: Floats  # (F,)
+    amount: float
 
-    def add(self, letters: bytes, first: bool = True) -> None:
-        """Add DNA letters of any case; `first` unless they continue the previous ones."""
-        if self.is_full:
-            return
-        self._letters.append(b"N" * first + clean_bytes(letters[: MOST_BASES + K]))
-        self._size += len(letters)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether further sequence would not be counted."""
-        return self._size >= MOST_BASES
-
-    def finish(self) -> None:
-        """Count the added letters."""
-        text = b"".join(self._letters).decode("ascii")
-        features = _feature_sequence(text)[:MOST_BASES]
-        counts = np.bincount(features, minlength=len(_features().names))
-        self.counts = counts.astype(np.float64)
-        codes = base_codes(text)
-        words = words_ending(codes, _WORD)[known_before(codes) >= _WORD]
-        # Fibonacci hashing to 20 bits.
-        hashes = words.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        hashes >>= np.uint64(44)
-        self._repeats = np.unique(hashes, return_counts=True)[1]
-
-    @property
-    def amount(self) -> float:
-        """Number of bp of sequence without repetition that would be as variable: (Σ c)² / Σ c², with the
-        counts c of 16-mers. A thousand variants of one sequence have the amount of one."""
-        counts = self._repeats.astype(np.float64)
-        return float(counts.sum() ** 2 / max(counts @ counts, 1))
+def count_kmers(sequences: Iterable[str]) -> KmerCounts:
+    """Count the 5-mers of sequences over A C G T N, reading no further than `MOST_BASES`."""
+    texts, size = list[str](), 0
+    for sequence in sequences:
+        texts.append(sequence[: MOST_BASES + K])
+        size += len(sequence)
+        if size >= MOST_BASES:
+            break
+    text = "N".join(texts)
+    features = _feature_sequence(text)[:MOST_BASES]
+    counts = np.bincount(features, minlength=len(_features().names))
+    codes = base_codes(text)
+    words = words_ending(codes, _WORD)[known_before(codes) >= _WORD]
+    # Fibonacci hashing to 20 bits.
+    hashes = words.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(44)
+    repeats = np.unique(hashes, return_counts=True)[1].astype(np.float64)
+    amount = float(repeats.sum() ** 2 / max(repeats @ repeats, 1))
+    return KmerCounts(counts.astype(np.float64), amount)
 
 
 class Limit(Section):

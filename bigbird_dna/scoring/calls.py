@@ -4,9 +4,9 @@ Commands `call-promoters` and `model calibrate`. Both scan with the same windows
 of a call is that of validation calls made in the same way.
 """
 
-from array import array
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,8 +24,8 @@ from bigbird_dna.calibration.calls import (
     Integers,
     Points,
     Scan,
-    StrandCalls,
     Track,
+    find_calls,
     find_track_calls,
     match_tracks,
     sites_of,
@@ -36,7 +36,7 @@ from bigbird_dna.config.section import CalibrationMethod
 from bigbird_dna.console import ProgressBar, log
 from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.disk.json_files import read_mapping
-from bigbird_dna.disk.outputs import command_line, is_live, provenance
+from bigbird_dna.disk.outputs import command_line, provenance
 from bigbird_dna.errors import (
     ConfigError,
     DataError,
@@ -47,7 +47,7 @@ from bigbird_dna.errors import (
     check_fraction,
 )
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.fasta import readable, scan_fasta
+from bigbird_dna.genome.fasta import readable, scan_fasta, stream_fasta
 from bigbird_dna.genome.intervals import Places, contig_names, find_places
 from bigbird_dna.genome.sequence import Interval, Intervals, Strand
 from bigbird_dna.genome.splits import find_named, format_named_region
@@ -59,29 +59,24 @@ from bigbird_dna.model.inference import (
     cpu_threads,
     inference,
 )
-from bigbird_dna.model.model import METRICS, LoadedModel, Predictor, calibration_of
+from bigbird_dna.model.model import METRICS, LoadedModel, calibration_of
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.weights import RECORD
-from bigbird_dna.scoring.input_check import InputCheck
-from bigbird_dna.scoring.promoters import (
-    record_lengths,
-    selected_records,
-    warn_of_unscored_records,
-)
+from bigbird_dna.scoring.input_check import check_input
+from bigbird_dna.scoring.promoters import warn_of_short_records
 from bigbird_dna.scoring.scan import (
     BOTH_STRANDS,
     STRIDE,
     ScanModel,
     ScoredWindow,
-    count_scores,
     load_scan_model,
-    scan_predictor,
     scan_records,
+    scores_by_strand,
 )
 from bigbird_dna.scoring.writers import (
-    BINARY_FORMATS,
     CALL_FORMATS,
     STRANDS,
+    check_contig,
     choose_output,
     open_writer,
 )
@@ -164,12 +159,9 @@ def call_promoters(
     scan_model = load_scan_model(model)
     expected = call_precision_of(scan_model)
     least = _lowest_score(expected, fdr)
-    predict = scan_predictor(scan_model, batch_size=batch_size, device=device)
     stride = expected.stride if isinstance(scan_model, LoadedPromoterModel) else None
     source = "standard input" if str(fasta) == "-" else str(fasta)
     strands = STRANDS[strand]
-    # A stream of calls begins before the file's end is read, so that its faults and warnings come later.
-    streams = is_live(path) and format not in BINARY_FORMATS and not contigs
 
     options = {
         "--format": format,
@@ -192,50 +184,63 @@ def call_promoters(
         inference(precision, chosen_device),
         readable(fasta) as file,
     ):
-        input_check = InputCheck(scan_model, source)
-        lengths = record_lengths(file, format, source, input_check, streams)
+        # The whole file is checked before anything is computed.
+        lengths = scan_fasta(file)
+        check_input(scan_model, source, (part.sequence for part in stream_fasta(file)))
         places = find_places(contigs, None, lengths, source, names=None)
-        selected = selected_records(lengths, places, format, source)
-        total = None
-        if not streams:
-            selected_lengths = {name: lengths[name] for name in selected}
-            warn_of_unscored_records(
-                [*selected_lengths.values()], scan_model, max_n, is_omitted=True
-            )
-            total = len(strands) * count_scores(selected_lengths, scan_model, stride)
+        selected = {
+            name: length
+            for name, length in lengths.items()
+            if places is None or places.on(name)
+        }
+        for name in selected:
+            check_contig(name, format, source)
+        warn_of_short_records([*selected.values()], scan_model, max_n, is_omitted=True)
         batches = scan_records(
             file,
-            lengths,
+            selected,
             scan_model,
-            predict,
             stride=stride,
             strands=strands,
             max_n=max_n,
-            places=places,
+            batch_size=batch_size,
+            device=device,
         )
-        finder = CallFinder(expected.suppress, strands)
+        window, step = scan_model.settings.window, expected.stride
+        counts = (max(1, (size - window) // step + 1) for size in selected.values())
         scored = written = 0
         with (
             open_writer(path, format, origin, COLUMNS) as writer,
-            ProgressBar("scoring", total, "scores") as bar,
+            ProgressBar("scoring", len(strands) * sum(counts), "scores") as bar,
         ):
-            for rows in batches:
-                bar.advance(len(rows))
-                scored += sum(row.score is not None for row in rows)
-                calls = [call for call in finder.add(rows) if call.score >= least]
-                written += len(calls)
-                writer.write([_cells(call, expected) for call in calls])
-            calls = [call for call in finder.finish() if call.score >= least]
-            written += len(calls)
-            writer.write([_cells(call, expected) for call in calls])
 
-        if streams:
-            input_check.finish()
-            selected = list(lengths)
-            warn_of_unscored_records(
-                [*lengths.values()], scan_model, max_n, is_omitted=True
-            )
+            def rows() -> Iterator[ScoredWindow]:
+                for batch in batches:
+                    bar.advance(len(batch))
+                    yield from batch
+
+            for contig, record in groupby(rows(), key=attrgetter("contig")):
+                calls: list[tuple[int, Strand, float]] = []
+                for one, windows in scored_windows(record, strands).items():
+                    scored += len(windows.scores)
+                    found = find_calls(windows, expected.suppress, one)
+                    for position, score in zip(*found, strict=True):
+                        if score >= least:
+                            calls.append((int(position), one, float(score)))
+                written += len(calls)
+                writer.write(_cells(contig, *call, expected) for call in sorted(calls))
     return CallCounts(len(selected), scored, written)
+
+
+def scored_windows(
+    record: Iterable[ScoredWindow], strands: Sequence[Strand] = BOTH_STRANDS
+) -> dict[Strand, Points]:
+    """Return the windows of a record that have a score, by strand."""
+    windows = {}
+    for strand, (positions, scores) in scores_by_strand(record, strands).items():
+        has_score = np.isfinite(scores)
+        windows[strand] = Points(positions[has_score], scores[has_score])
+    return windows
 
 
 def call_precision_of(model: LoadedModel) -> CallPrecision:
@@ -264,69 +269,15 @@ def _lowest_score(expected: CallPrecision, fdr: float | None) -> float:
     return rate.score
 
 
-class PromoterCall(NamedTuple):
-    """A call at `position`, 0-based on the record's forward strand; `score` is the model's, uncalibrated."""
-
-    contig: str
-    position: int
-    strand: Strand
-    score: float
-
-
-def _cells(call: PromoterCall, expected: CallPrecision) -> tuple[Any, ...]:
+def _cells(
+    contig: str, position: int, strand: Strand, score: float, expected: CallPrecision
+) -> tuple[Any, ...]:
     """Return the cells of `COLUMNS`: the score is the expected precision, with its 95 % interval."""
-    start, end = call.position, call.position + 1
-    name = f"{call.contig}:{start}-{end}({call.strand})"
-    precision, low, high = (float(value) for value in expected(call.score))
-    interval = np.array([low, high, call.score], np.float32).tolist()
-    return (call.contig, start, end, name, precision, call.strand, "", *interval)
-
-
-class CallFinder:
-    """The calls of `find_calls` on all strands of all records, from scored windows in file order.
-
-    Windows ascend on each contig. Calls come in the order of their positions. Records shorter than the window
-    have none. Memory holds a few windows.
-    """
-
-    def __init__(self, suppress: int, strands: Sequence[Strand] = BOTH_STRANDS) -> None:
-        self._suppress = suppress
-        self._strands = strands
-        self._begin("")
-
-    def _begin(self, contig: str) -> None:
-        self._contig = contig
-        self._by_strand = {
-            strand: StrandCalls(self._suppress, strand) for strand in self._strands
-        }
-        self._waiting: list[PromoterCall] = []  # for calls of the other strand
-
-    def add(self, windows: Iterable[ScoredWindow]) -> list[PromoterCall]:
-        """Add windows; return the calls that have become certain."""
-        complete = []
-        for row in windows:
-            if row.contig != self._contig:
-                complete += self.finish()
-                self._begin(row.contig)
-            if row.tss is None:
-                continue
-            for position, score in self._by_strand[row.strand].add(row.tss, row.score):
-                call = PromoterCall(row.contig, position, row.strand, score)
-                self._waiting.append(call)
-        known = min(strand.known for strand in self._by_strand.values())
-        self._waiting.sort()
-        complete += [call for call in self._waiting if call.position < known]
-        self._waiting = [call for call in self._waiting if call.position >= known]
-        return complete
-
-    def finish(self) -> list[PromoterCall]:
-        """Return the last calls of the record."""
-        for strand, calls in self._by_strand.items():
-            for position, score in calls.finish():
-                call = PromoterCall(self._contig, position, strand, score)
-                self._waiting.append(call)
-        complete, self._waiting = sorted(self._waiting), []
-        return complete
+    start, end = position, position + 1
+    name = f"{contig}:{start}-{end}({strand})"
+    precision, low, high = (float(value) for value in expected(score))
+    interval = np.array([low, high, score], np.float32).tolist()
+    return (contig, start, end, name, precision, strand, "", *interval)
 
 
 # The expected precision
@@ -403,14 +354,12 @@ def calibrate_calls(
         raise UsageError(
             f"stride {stride}: {model.name} scores bins of {model.settings.bin} bp"
         )
-    predict = scan_predictor(model, batch_size=batch_size, device=device)
-
-    input_check = InputCheck(model, reference)
-    lengths = scan_fasta(reference, input_check.add)
-    input_check.finish()
+    lengths = scan_fasta(reference)
+    check_input(model, reference, (part.sequence for part in stream_fasta(reference)))
+    computing = {"batch_size": batch_size, "device": device}
     with cpu_threads(threads), inference("float32", choose_device(device)):
         places = _scanned_places(chosen, held_out["valid"], lengths, reference)
-        valid = _scan(model, predict, reference, lengths, places, step)
+        valid = _scan(model, reference, lengths, places, step, **computing)
         sites = sites_of(promoters, valid)
         if not any(map(len, sites.values())):
             raise DataError(
@@ -441,7 +390,7 @@ def calibrate_calls(
         if test:
             log(f"measuring the calls on the test contigs {', '.join(test)}")
             places = _scanned_places(test, held_out["test"], lengths, reference)
-            tested = _scan(model, predict, reference, lengths, places, step)
+            tested = _scan(model, reference, lengths, places, step, **computing)
             metrics["test"] = _test_metrics(tested, promoters, fitted)
         elif not wanted:
             log(
@@ -579,30 +528,33 @@ def _scanned_places(
 
 def _scan(
     model: ScanModel,
-    predict: Predictor,
     reference: Path,
     lengths: Mapping[str, int],
     places: Places | None,
     stride: int,
+    **computing: Any,
 ) -> Scan:
     """Return the scored windows by track."""
-    selected = [
-        length for name, length in lengths.items() if places is None or places.on(name)
-    ]
-    warn_of_unscored_records(selected, model, 0.25, is_omitted=True)
-    found: defaultdict[Track, tuple[Any, Any]] = defaultdict(
-        lambda: (array("q"), array("d"))
-    )
+    selected = {
+        name: length
+        for name, length in lengths.items()
+        if places is None or places.on(name)
+    }
+    warn_of_short_records([*selected.values()], model, 0.25, is_omitted=True)
     step = stride if isinstance(model, LoadedPromoterModel) else None
+    batches = scan_records(
+        reference, selected, model, stride=step, places=places, **computing
+    )
+    tracks: dict[Track, Points] = {}
     with ProgressBar("scoring", None, "scores") as bar:
-        for rows in scan_records(
-            reference, lengths, model, predict, stride=step, places=places
-        ):
-            bar.advance(len(rows))
-            for row in rows:
-                if row.score is not None and row.tss is not None:
-                    positions, scores = found[row.contig, row.strand]
-                    positions.append(row.tss)
-                    scores.append(row.score)
-    windows = {track: Points(*map(np.array, found[track])) for track in found}
-    return Scan(windows, stride)
+
+        def rows() -> Iterator[ScoredWindow]:
+            for batch in batches:
+                bar.advance(len(batch))
+                yield from batch
+
+        for contig, record in groupby(rows(), key=attrgetter("contig")):
+            for strand, windows in scored_windows(record).items():
+                if len(windows.scores):
+                    tracks[contig, strand] = windows
+    return Scan(tracks, stride)

@@ -1,20 +1,22 @@
 """Promoter probabilities along a FASTA file: `bigbird_dna.score_promoters` and command `score-promoters`."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bigbird_dna.console import ProgressBar, log
-from bigbird_dna.disk.outputs import command_line, is_live, provenance
+from bigbird_dna.disk.outputs import command_line, provenance
 from bigbird_dna.errors import (
     UsageError,
     check_at_least_one,
     check_choice,
     check_fraction,
 )
-from bigbird_dna.genome.fasta import LengthsAhead, readable, scan_fasta
-from bigbird_dna.genome.intervals import Places, contig_names, find_places
+from bigbird_dna.genome.fasta import readable, scan_fasta, stream_fasta
+from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.model.catalog import stored_name
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.inference import (
@@ -25,22 +27,17 @@ from bigbird_dna.model.inference import (
 )
 from bigbird_dna.model.model import LoadedModel, check_calibrated
 from bigbird_dna.model.promoter import LoadedPromoterModel
-from bigbird_dna.scoring.input_check import InputCheck
+from bigbird_dna.scoring.input_check import check_input
 from bigbird_dna.scoring.scan import (
     STRIDE,
-    BestOfRecord,
     ScanModel,
     ScoredWindow,
-    Signal,
-    aligned_inputs,
-    count_scores,
+    best_of_record,
     load_scan_model,
-    scan_predictor,
     scan_records,
-    score_inputs,
+    signal_spans,
 )
 from bigbird_dna.scoring.writers import (
-    BINARY_FORMATS,
     SCORE_FORMATS,
     STRANDS,
     check_bigwig_contigs,
@@ -84,7 +81,6 @@ def score_promoters(
     contigs: Sequence[str] | str = (),
     regions: Path | str | None = None,
     tss_offset: int | None = None,
-    pad: bool = False,
     per_record: bool = False,
     max_n: float = 0.25,
     calibrated: bool = False,
@@ -97,7 +93,7 @@ def score_promoters(
     """Score windows of the model's size along every record of a FASTA file.
 
     Each score has the TSS position that it is about. A record shorter than the window is not scored, unless
-    `tss_offset` or `pad` is given; a warning counts such records.
+    `tss_offset` is given; a warning counts such records.
 
     Parameters
     ----------
@@ -107,7 +103,7 @@ def score_promoters(
         Plain, gzip or bgzip; "-": standard input. Lower case is accepted; IUPAC codes are read as N.
     output
         File to write atomically; None or "-": standard output. A pipe or device receives scores as they are
-        computed.
+        computed, bedgraph record by record.
     format
         tsv, bed, bedgraph, bigwig or parquet; None: by the extension of `output`, or tsv.
         Coordinates are 0-based and half-open on the record's forward strand.
@@ -123,15 +119,11 @@ def score_promoters(
         window is scored per record, with its TSS position (of a chromatin model, the center of the central
         bin) at this base; where the record does not reach, the window has N. Records may have any length.
         None: records are scanned.
-    pad
-        Score records shorter than the window in the center of a window of N. The score is then about the
-        base of the record that happens to be at the window's TSS position, and says nothing of a TSS
-        elsewhere in the record.
     per_record
         Write one row for each record: that of its highest score, over all windows and strands.
     max_n
-        Windows with a larger fraction of N are listed, but not scored. Bases beyond the record are not
-        counted; in bedgraph and bigwig, which have no notes, the padding of `pad` counts as N too.
+        Windows with a larger fraction of N are listed, but not scored. With `tss_offset`, bases beyond the
+        record are not counted.
     calibrated, prior
         Report calibrated probabilities; `prior` adjusts them to this prevalence of promoters among the
         windows (it is one half in the model's validation windows).
@@ -147,9 +139,8 @@ def score_promoters(
     ------
     UsageError
         An argument is out of range; the output cannot be written; the device does not exist; or `prior` is
-        given without `calibrated`; `stride`, `prior` or `pad` is given for a chromatin model;
-        `tss_offset` is given with `stride`, `pad` or `regions`; `tss_offset` or `per_record` is given for
-        bedgraph or bigwig.
+        given without `calibrated`; `stride` or `prior` is given for a chromatin model; `tss_offset` is
+        given with `stride` or `regions`; `tss_offset` or `per_record` is given for bedgraph or bigwig.
     DataError, ModelError
         The FASTA cannot be read (the message names record and line), or has none of the contigs or regions;
         the model is neither a promoter model nor one of start sites, or has no calibration.
@@ -171,7 +162,14 @@ def score_promoters(
     check_fraction("max_n", max_n)
     check_choice("strand", strand, STRANDS)
     check_calibrated(calibrated, prior)
-    _check_tss_offset(tss_offset, stride, regions, pad)
+    if tss_offset is not None:
+        if tss_offset < 0:
+            raise UsageError(f"tss_offset {tss_offset}: must be at least 0")
+        if stride is not None or regions is not None:
+            raise UsageError(
+                f"tss_offset {tss_offset}: {'regions' if stride is None else 'stride'} does not apply: each "
+                "record has one window"
+            )
     if is_signal and (per_record or tss_offset is not None):
         raise UsageError(
             f"format {format}: one score per record is no signal along it; write tsv, bed or parquet with "
@@ -181,29 +179,17 @@ def score_promoters(
     precision, stated_precision = choose_precision(precision, chosen_device)
 
     scan_model = load_scan_model(model)
-    _check_dense(scan_model, stride, prior, pad)
-    predict = scan_predictor(
-        scan_model,
-        calibrated,
-        prior,
-        aligned=tss_offset is not None,
-        batch_size=batch_size,
-        device=device,
-    )
-    source = "standard input" if str(fasta) == "-" else str(fasta)
+    window, step = scan_model.settings.window, stride or STRIDE
     is_dense = isinstance(scan_model, LoadedChromatinModel)
     if isinstance(scan_model, LoadedChromatinModel):
         step = scan_model.settings.bin
-    else:
-        step = stride or STRIDE
+        for name, value in (("stride", stride), ("prior", prior)):
+            if value is not None:
+                raise UsageError(
+                    f"{name} {value}: {scan_model.name} scores bins of {step} bp"
+                )
+    source = "standard input" if str(fasta) == "-" else str(fasta)
     strands = STRANDS[strand]
-    # A stream of scores begins before the file's end is read, so that its faults and warnings come later.
-    streams = (
-        is_live(path)
-        and format not in BINARY_FORMATS
-        and not contigs
-        and regions is None
-    )
 
     options = {
         "--format": format,
@@ -216,7 +202,7 @@ def score_promoters(
         "--prior": prior,
         "--precision": stated_precision,
     }
-    flags = {"--calibrated": calibrated, "--pad": pad, "--per-record": per_record}
+    flags = {"--calibrated": calibrated, "--per-record": per_record}
     arguments = [stored_name(scan_model.path), fasta]
     command = command_line("score-promoters", arguments, options, flags)
     origin = provenance(scan_model.sha256, command)
@@ -226,55 +212,50 @@ def score_promoters(
         inference(precision, chosen_device),
         readable(fasta) as file,
     ):
-        input_check = InputCheck(scan_model, source)
-        lengths = record_lengths(file, format, source, input_check, streams)
+        # The whole file is checked before anything is computed.
+        lengths = scan_fasta(file)
+        check_input(scan_model, source, (part.sequence for part in stream_fasta(file)))
         places = find_places(contigs, regions, lengths, source, names=None)
-        selected = selected_records(lengths, places, format, source)
-        if not streams:
-            _warn_of_short_records(
-                [lengths[name] for name in selected],
-                scan_model,
-                format,
-                source,
-                max_n,
-                tss_offset,
-                pad,
+        selected = {
+            name: length
+            for name, length in lengths.items()
+            if places is None or places.on(name)
+        }
+        for name in selected:
+            check_contig(name, format, source)
+        if tss_offset is None:
+            without_signal = warn_of_short_records(
+                list(selected.values()), scan_model, max_n, is_omitted=is_signal
+            )
+            if format == "bigwig":
+                count = len(selected) - without_signal
+                check_bigwig_contigs(count, source, "write bedgraph")
+        else:
+            _warn_of_unfilled_windows(
+                list(selected.values()), scan_model, max_n, tss_offset
             )
 
-        if tss_offset is not None:
-            inputs = aligned_inputs(
-                file,
-                lengths,
-                scan_model,
-                tss_offset=tss_offset,
-                strands=strands,
-                max_n=max_n,
-                places=places,
-            )
-            batches = score_inputs(inputs, predict)
-        else:
-            batches = scan_records(
-                file,
-                lengths,
-                scan_model,
-                predict,
-                stride=stride,
-                strands=strands,
-                max_n=max_n,
-                pad=pad,
-                beyond_is_n=is_signal,
-                places=places.widened(step) if places and is_signal else places,
-            )
+        batches = scan_records(
+            file,
+            selected,
+            scan_model,
+            stride=stride,
+            strands=strands,
+            tss_offset=tss_offset,
+            max_n=max_n,
+            # Spans of a signal extend half-way to the next window.
+            places=places.widened(step) if places and is_signal else places,
+            calibrated=calibrated,
+            prior=prior,
+            batch_size=batch_size,
+            device=device,
+        )
         total = None
-        if places is None and not streams:
-            per_strand = (
-                count_scores(lengths, scan_model, stride)
-                if tss_offset is None
-                else len(lengths)
-            )
-            total = len(strands) * per_strand
-        best = BestOfRecord() if per_record else None
-        signal = Signal(lengths, step, strands, places) if is_signal else None
+        if tss_offset is not None:
+            total = len(strands) * len(selected)
+        elif places is None:
+            windows = (max(1, (size - window) // step + 1) for size in lengths.values())
+            total = len(strands) * sum(windows)
         counts: Counter[str] = Counter()
         with (
             open_writer(
@@ -282,103 +263,47 @@ def score_promoters(
             ) as writer,
             ProgressBar("scoring", total, "scores") as bar,
         ):
-            for rows in batches:
-                bar.advance(len(rows))
-                if best is not None:
-                    rows = best.add(rows)
-                _count(counts, rows)
-                writer.write(signal.add(rows) if signal else map(_cells, rows))
-            if best is not None:
-                rows = best.finish()
-                _count(counts, rows)
-                writer.write(map(_cells, rows))
-            if signal is not None:
-                writer.write(signal.finish())
 
-        if streams:
-            input_check.finish()
-            selected = list(lengths)
-            _warn_of_short_records(
-                [*lengths.values()],
-                scan_model,
-                format,
-                source,
-                max_n,
-                tss_offset,
-                pad,
-            )
+            def rows() -> Iterator[ScoredWindow]:
+                for batch in batches:
+                    bar.advance(len(batch))
+                    yield from batch
+
+            def counted(rows: Iterable[ScoredWindow]) -> Iterator[ScoredWindow]:
+                for row in rows:
+                    counts["not scored" if row.score is None else "scored"] += 1
+                    counts["short"] += row.is_short
+                    yield row
+
+            records = groupby(rows(), key=attrgetter("contig"))
+            if is_signal:
+                for contig, record in records:
+                    size = lengths[contig]
+                    spans = signal_spans(
+                        contig, size, counted(record), step, strands, places
+                    )
+                    writer.write(spans)
+            elif per_record:
+                for _, record in records:
+                    best = counted([best_of_record(record)])
+                    writer.write(map(_cells, best))
+            else:
+                for batch in batches:
+                    bar.advance(len(batch))
+                    writer.write(map(_cells, counted(batch)))
     return ScanCounts(
         len(selected), counts["scored"], counts["not scored"], counts["short"]
     )
 
 
-def record_lengths(
-    fasta: Path, format: str, source: str, input_check: InputCheck, streams: bool
-) -> Mapping[str, int]:
-    """Lengths of the records of a FASTA file, whose DNA is given to `input_check`.
-
-    The whole file is read and checked first, unless it `streams`: then each record is added, and its name
-    checked for the output `format`, as the file is read. `DataError` names `source`, record and line.
-    """
-    if streams:
-        return LengthsAhead(
-            fasta, lambda name: check_contig(name, format, source), input_check.add
-        )
-    lengths = scan_fasta(fasta, input_check.add)
-    input_check.finish()
-    return lengths
-
-
-def selected_records(
-    lengths: Mapping[str, int], places: Places | None, format: str, source: str
-) -> list[str]:
-    """Names of the records to score, none yet of a stream; `DataError` if one does not suit the `format`."""
-    selected = [name for name in lengths if places is None or places.on(name)]
-    for name in selected:
-        check_contig(name, format, source)
-    return selected
-
-
-def _check_tss_offset(
-    tss_offset: int | None, stride: int | None, regions: Path | str | None, pad: bool
-) -> None:
-    if tss_offset is None:
-        return
-    if tss_offset < 0:
-        raise UsageError(f"tss_offset {tss_offset}: must be at least 0")
-    for name, value in (("stride", stride), ("regions", regions), ("pad", pad or None)):
-        if value is not None:
-            raise UsageError(
-                f"tss_offset {tss_offset}: {name} does not apply: each record has one window"
-            )
-
-
-def _check_dense(
-    model: ScanModel, stride: int | None, prior: float | None, pad: bool
-) -> None:
-    """Raise `UsageError` for options that are not for a model of start sites."""
-    if isinstance(model, LoadedPromoterModel):
-        return
-    for name, value in (("stride", stride), ("prior", prior), ("pad", pad or None)):
-        if value is not None:
-            raise UsageError(
-                f"{name} {value}: {model.name} scores bins of {model.settings.bin} bp"
-            )
-
-
-def _count(counts: Counter[str], rows: Sequence[ScoredWindow]) -> None:
-    for row in rows:
-        counts["not scored" if row.score is None else "scored"] += 1
-        counts["short"] += row.is_short
-
-
 def _cells(row: ScoredWindow) -> tuple[Any, ...]:
     """Return the cells of `COLUMNS`."""
+    name = f"{row.contig}:{row.start}-{row.end}({row.strand})"
     return (
         row.contig,
         row.start,
         row.end,
-        row.name,
+        name,
         row.score,
         row.strand,
         row.note,
@@ -386,77 +311,20 @@ def _cells(row: ScoredWindow) -> tuple[Any, ...]:
     )
 
 
-def _warn_of_short_records(
-    lengths: Sequence[int],
-    model: ScanModel,
-    format: str,
-    source: str,
-    max_n: float,
-    tss_offset: int | None,
-    pad: bool,
-) -> None:
-    """Warn of records that do not fill a window; `DataError` if the others are too many for a bigWig.
-
-    Scores of records that fill little of a window are unreliable, however high: no training window has so
-    much N. Signal formats, which have no notes, omit these records.
-    """
-    window = model.settings.window
-    records = f"of {len(lengths):,} records"
-    mostly_n = sum((window - length) / window > max_n for length in lengths)
-    part = f"more than {max_n:g} of their window"
-    is_signal = format in SIGNALS
-    without_signal = mostly_n
-    if tss_offset is not None:
-        before = tss_offset - model.tss_reach[0]  # start of the window
-        filled = [
-            max(0, min(length, before + window) - max(before, 0)) for length in lengths
-        ]
-        lacking = sum((window - bases) / window > max_n for bases in filled)
-        beyond = sum(length <= tss_offset for length in lengths)
-        if beyond:
-            log(
-                f"warning: {beyond:,} {records} end before base {tss_offset:,} (tss_offset, 0-based)"
-            )
-        if lacking:
-            log(
-                f"warning: {lacking:,} {records} lack {part} of {window:,} bp: their scores are unreliable"
-            )
-    elif isinstance(model, LoadedChromatinModel):
-        warn_of_unscored_records(lengths, model, max_n, is_omitted=is_signal)
-    elif short := sum(length < window for length in lengths):
-        shorter = (
-            f"{short:,} {records} are shorter than the model's window of {window:,} bp"
-        )
-        if pad:
-            log(
-                f"warning: {shorter} and are padded with N on both sides: their scores are about the base in "
-                "column tss, not about a TSS elsewhere in the record (give its base with --tss-offset)"
-            )
-            if mostly_n:
-                ends = (
-                    f"{format} omits them"
-                    if is_signal
-                    else "their scores are unreliable"
-                )
-                log(f"warning: {mostly_n:,} {records} lack {part}: {ends}")
-        else:
-            without_signal = short
-            log(
-                f"warning: {shorter} and are not scored; give --tss-offset if the TSS is the same base of each "
-                "record, or --pad"
-            )
-    if format == "bigwig":
-        check_bigwig_contigs(len(lengths) - without_signal, source, "write bedgraph")
-
-
-def warn_of_unscored_records(
+def warn_of_short_records(
     lengths: Sequence[int], model: ScanModel, max_n: float, is_omitted: bool
-) -> None:
-    """Warn of records that are too short to be scored, and that the result omits or lists without a score."""
+) -> int:
+    """Warn of records that are too short to be scored, and return their number.
+
+    The result omits them (`is_omitted`) or lists them without a score.
+    """
     window = model.settings.window
     if isinstance(model, LoadedPromoterModel):
         count = sum(length < window for length in lengths)
-        text = f"are shorter than the model's window of {window:,} bp and have no calls"
+        text = (
+            f"are shorter than the model's window of {window:,} bp and are not scored; give --tss-offset if "
+            "the TSS is the same base of each record"
+        )
     else:
         count = sum((window - length) / window > max_n for length in lengths)
         ends = (
@@ -467,3 +335,27 @@ def warn_of_unscored_records(
         text = f"are so short that more than {max_n:g} of their window of {window:,} bp is N: they {ends}"
     if count:
         log(f"warning: {count:,} of {len(lengths):,} records {text}")
+    return count
+
+
+def _warn_of_unfilled_windows(
+    lengths: Sequence[int], model: ScanModel, max_n: float, tss_offset: int
+) -> None:
+    """Warn of records that end before the TSS, or fill little of a window: no training window has so much N."""
+    window = model.settings.window
+    start = tss_offset - model.tss_reach[0]
+    lacking = beyond = 0
+    for length in lengths:
+        filled = max(0, min(length, start + window) - max(start, 0))
+        lacking += (window - filled) / window > max_n
+        beyond += length <= tss_offset
+    if beyond:
+        log(
+            f"warning: {beyond:,} of {len(lengths):,} records end before base {tss_offset:,} (tss_offset, "
+            "0-based)"
+        )
+    if lacking:
+        log(
+            f"warning: {lacking:,} of {len(lengths):,} records lack more than {max_n:g} of their window of "
+            f"{window:,} bp: their scores are unreliable"
+        )

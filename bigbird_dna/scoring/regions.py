@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -152,16 +152,12 @@ def each_region(
         raise DataError(f"{where}: no regions in the file")
 
 
-def bed_rows(
-    path: Path,
-    stream: IO[bytes] | None = None,
-    wrong: type[Exception] | None = UsageError,
-) -> Iterator[Row]:
-    """Yield the regions of a BED file, or of its bytes in `stream`; `wrong` is raised for an invalid strand.
+def bed_rows(path: Path, wrong: type[Exception] | None = UsageError) -> Iterator[Row]:
+    """Yield the regions of a BED file; `wrong` is raised for an invalid strand.
 
     With `wrong=None`, strands are ignored. `DataError` if a line is not an interval.
     """
-    for number, fields, start, end in read_bed(path, stream):
+    for number, fields, start, end in read_bed(path):
         line = f"{path}: line {number}"
         strand = _strand(line, strand_column(fields), wrong) if wrong else None
         yield (
@@ -175,15 +171,10 @@ def bed_rows(
 
 
 def bed_regions(
-    path: Path,
-    reference: Reference,
-    places: Places | None = None,
-    stream: IO[bytes] | None = None,
+    path: Path, reference: Reference, places: Places | None = None
 ) -> Iterator[Region]:
     """Yield the regions of a BED file, which must contain at least one; strands are ignored."""
-    return each_region(
-        bed_rows(path, stream, None), reference, path, places, needed=True
-    )
+    return each_region(bed_rows(path, None), reference, path, places, needed=True)
 
 
 def placed_regions(path: Path, genome: Reference, longest: int) -> Iterator[Region]:

@@ -1,8 +1,7 @@
 """Windows along the records of a FASTA file, their scores, and the signal track that the scores make.
 
 A record is tiled symmetrically with windows of the model's size, so that the reverse complement of a record
-is cut into the same windows. Memory does not grow with the length of the records: it holds one chunk of
-sequence and one batch of windows.
+is cut into the same windows. Memory holds one record and one batch of windows.
 
 A promoter model scores a window for a TSS at a fixed position: `upstream` bp from the start of the window, in
 the direction of transcription. The score belongs to that position, not to the center of the window. With the
@@ -10,28 +9,29 @@ paper's 5,000 + 3,000 bp, the position is 1 kb right of the center on "+" and 1 
 score therefore carries its position, and nothing that uses it has to know the window.
 
 A chromatin model with the tracks `TSS_TRACKS` scores all bins in the center of a window at once, on both
-strands; the bin of a score has the place of a promoter model's window, with the TSS at its center base.
+strands; a bin is written like a promoter model's window, with the TSS at its center base.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
-from operator import attrgetter, itemgetter
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from bigbird_dna.errors import DataError
+import numpy as np
+from numpy.typing import NDArray
+
 from bigbird_dna.genome.chromatin.tracks import TSS_TRACKS
-from bigbird_dna.genome.fasta import stream_fasta
-from bigbird_dna.genome.given_sequences import filled, window_at_tss
+from bigbird_dna.genome.fasta import read_records
+from bigbird_dna.genome.given_sequences import window_at_tss
 from bigbird_dna.genome.intervals import Places
 from bigbird_dna.genome.sequence import (
     Locus,
     Strand,
     centered_tiles,
-    count_tiles,
     fraction_n,
-    neighboring_tiles,
     reverse_complement,
     tss_position,
     window_around,
@@ -60,23 +60,6 @@ def load_scan_model(model: LoadedModel | Path | str) -> ScanModel:
     return load_promoter_model(loaded)
 
 
-def scan_predictor(
-    model: ScanModel,
-    calibrated: bool = False,
-    prior: float | None = None,
-    *,
-    aligned: bool = False,
-    **options: Any,
-) -> Predictor:
-    """Return the predictor of the windows of a scan; `aligned`: of those of `aligned_inputs`.
-
-    `options` are the batch size and the device.
-    """
-    if isinstance(model, LoadedChromatinModel) and not aligned:
-        options["center_fraction"] = model.scored_center
-    return window_predictor(model, calibrated, prior, **options)
-
-
 @dataclass(slots=True)
 class ScoredWindow:
     """The score of one strand of one window.
@@ -97,11 +80,6 @@ class ScoredWindow:
     score: float | None = None
 
     @property
-    def name(self) -> str:
-        """`contig:start-end(strand)`, unique within a scan."""
-        return f"{self.contig}:{self.start}-{self.end}({self.strand})"
-
-    @property
     def is_short(self) -> bool:
         """Whether the record does not fill the window."""
         return self.note.startswith((SHORT, PADDED, OUTSIDE))
@@ -119,16 +97,66 @@ class ModelInput(NamedTuple):
     outputs: Sequence[int]
 
 
-def score_inputs(
-    inputs: Iterable[ModelInput],
-    predict: Predictor,
-    first: int = 32,
-    most: int = 512,
+def scan_records(
+    fasta: Path,
+    contigs: Collection[str],
+    model: ScanModel,
+    *,
+    stride: int | None = None,
+    strands: Sequence[Strand] = BOTH_STRANDS,
+    tss_offset: int | None = None,
+    max_n: float = 0.25,
+    places: Places | None = None,
+    calibrated: bool = False,
+    prior: float | None = None,
+    batch_size: int = 32,
+    device: str = "auto",
 ) -> Iterator[list[ScoredWindow]]:
-    """Predict inputs in batches, and yield the scored rows of each batch.
+    """Yield the scores of all windows, or bins, of the records `contigs` in batches, in file order.
 
-    Batches grow from `first` inputs to `most`: small first ones give first results soon.
+    The strands of a window are adjacent. `stride` is for promoter models; None: `STRIDE`. With `tss_offset`,
+    each record has one window (`aligned_inputs`). If `places` is given, only windows that overlap them are
+    scored. Other arguments are those of `score_promoters`. `DataError` if the file cannot be read.
     """
+    options: dict[str, Any] = {"batch_size": batch_size, "device": device}
+    first, most = 32, 512  # inputs of a batch: small first ones give first results soon
+    if tss_offset is not None:
+        inputs = aligned_inputs(fasta, contigs, model, tss_offset, strands, max_n)
+    elif isinstance(model, LoadedPromoterModel):
+        settings = model.settings
+        inputs = window_inputs(
+            fasta,
+            contigs,
+            settings.upstream,
+            settings.downstream,
+            stride or STRIDE,
+            strands,
+            max_n,
+            places,
+        )
+    else:
+        options["center_fraction"] = model.scored_center
+        first, most = 2, 64
+        inputs = bin_inputs(
+            fasta,
+            contigs,
+            window=model.settings.window,
+            bin_size=model.settings.bin,
+            num_bins=model.bins_together(model.scored_center),
+            columns=model.tss_columns,
+            num_tracks=len(model.tracks),
+            strands=strands,
+            max_n=max_n,
+            places=places,
+        )
+    predict = window_predictor(model, calibrated, prior, **options)
+    return score_inputs(inputs, predict, first, most)
+
+
+def score_inputs(
+    inputs: Iterable[ModelInput], predict: Predictor, first: int = 32, most: int = 512
+) -> Iterator[list[ScoredWindow]]:
+    """Predict inputs in batches, which grow from `first` inputs to `most`, and yield their scored rows."""
     upcoming, size = iter(inputs), first
     while batch := list(islice(upcoming, size)):
         read = [one for one in batch if one.text]
@@ -142,179 +170,93 @@ def score_inputs(
         size = min(2 * size, most)
 
 
-def scan_records(
+def window_inputs(
     fasta: Path,
-    contigs: Mapping[str, int],
-    model: ScanModel,
-    predict: Predictor,
-    *,
-    stride: int | None = None,
-    strands: Sequence[Strand] = BOTH_STRANDS,
-    max_n: float = 0.25,
-    pad: bool = False,
-    beyond_is_n: bool = False,
-    places: Places | None = None,
-) -> Iterator[list[ScoredWindow]]:
-    """Yield the scores of all windows, or bins, of every record in batches, in file order.
-
-    The strands of a window are adjacent. `contigs` are the lengths of the file's records; `predict` returns
-    the probabilities of windows that the model reads, see `window_predictor`. `stride`, `pad` and
-    `beyond_is_n` are for promoter models (see `promoter_inputs`); a stride of None is `STRIDE`. If `places`
-    is given, only windows that overlap them are scored. `DataError` if the file cannot be read, or no longer
-    matches `contigs`.
-    """
-    if isinstance(model, LoadedPromoterModel):
-        inputs = promoter_inputs(
-            fasta,
-            contigs,
-            upstream=model.settings.upstream,
-            downstream=model.settings.downstream,
-            stride=stride or STRIDE,
-            strands=strands,
-            max_n=max_n,
-            pad=pad,
-            beyond_is_n=beyond_is_n,
-            places=places,
-        )
-        return score_inputs(inputs, predict)
-    inputs = bin_inputs(
-        fasta,
-        contigs,
-        window=model.settings.window,
-        bin_size=model.settings.bin,
-        num_bins=model.bins_together(model.scored_center),
-        columns=model.tss_columns,
-        num_tracks=len(model.tracks),
-        strands=strands,
-        max_n=max_n,
-        places=places,
-    )
-    return score_inputs(inputs, predict, 2, 64)
-
-
-def count_scores(
-    contigs: Mapping[str, int], model: ScanModel, stride: int | None = None
-) -> int:
-    """Return about how many scores each strand has in a scan of whole records."""
-    if isinstance(model, LoadedPromoterModel):
-        window = model.settings.window
-        step = stride or STRIDE
-    else:
-        window = step = model.settings.bin
-    return sum(
-        count_tiles(length, window, step) if length >= window else 1
-        for length in contigs.values()
-    )
-
-
-def promoter_inputs(
-    fasta: Path,
-    contigs: Mapping[str, int],
-    *,
+    contigs: Collection[str],
     upstream: int,
     downstream: int,
     stride: int,
     strands: Sequence[Strand] = BOTH_STRANDS,
     max_n: float = 0.25,
-    pad: bool = False,
-    beyond_is_n: bool = False,
     places: Places | None = None,
-    chunk_bases: int = 1_000_000,
 ) -> Iterator[ModelInput]:
-    """Yield the windows of every record, in file order; the strands of a window are adjacent.
+    """Yield the windows of the records `contigs`, in file order; the strands of a window are adjacent.
 
     A score is about the TSS position of the window, `upstream` bp from its 5' end. A record shorter than the
-    window has one row without a score; with `pad`, it is scored once, in the center of a window of N
-    (`filled`), and with `beyond_is_n`, this padding counts as N.
+    window has one row without a score.
     """
     window = upstream + downstream
-    tiles = record_tiles(fasta, contigs, window, stride, places, chunk_bases)
-    for contig, start, sequence in tiles:
-        end, missing = start + len(sequence), window - len(sequence)
-        if missing and not pad:
+    for contig, sequence in read_records(fasta, contigs):
+        if len(sequence) < window:
+            if places is not None and not places.overlaps(contig, 0, len(sequence)):
+                continue
             for strand in strands:
-                row = ScoredWindow(contig, start, end, strand, SHORT, None)
+                row = ScoredWindow(contig, 0, len(sequence), strand, SHORT, None)
                 yield ModelInput("", [row], (0,))
             continue
-        beyond = missing if beyond_is_n else 0
-        n_fraction = (sequence.count("N") + beyond) / (len(sequence) + beyond)
-        note = _window_note(missing, n_fraction, max_n)
-        forward = filled(sequence, window) if missing else sequence
-        side = missing // 2
-        for strand in strands:
-            tss = tss_position(start - side, end + side, strand, upstream)
-            within = tss if start <= tss < end else None
-            row = ScoredWindow(contig, start, end, strand, note, within)
-            if n_fraction > max_n:
-                text = ""
-            else:
-                text = forward if strand == "+" else reverse_complement(forward)
-            yield ModelInput(text, [row], (0,))
+        for start in centered_tiles(len(sequence), window, stride):
+            end = start + window
+            if places is not None and not places.overlaps(contig, start, end):
+                continue
+            text = sequence[start:end]
+            n_fraction = fraction_n(text)
+            note = f"n_fraction={n_fraction:.4g}" if n_fraction > max_n else ""
+            for strand in strands:
+                tss = tss_position(start, end, strand, upstream)
+                row = ScoredWindow(contig, start, end, strand, note, tss)
+                if note:
+                    yield ModelInput("", [row], (0,))
+                elif strand == "+":
+                    yield ModelInput(text, [row], (0,))
+                else:
+                    yield ModelInput(reverse_complement(text), [row], (0,))
 
 
 def aligned_inputs(
     fasta: Path,
-    contigs: Mapping[str, int],
+    contigs: Collection[str],
     model: ScanModel,
-    *,
     tss_offset: int,
     strands: Sequence[Strand] = ("+",),
     max_n: float = 0.25,
-    places: Places | None = None,
-    chunk_bases: int = 1_000_000,
 ) -> Iterator[ModelInput]:
     """Yield one window per record and strand: that whose TSS is base `tss_offset` of the record.
 
-    Bases of the window beyond the record are N, which `max_n` does not count. `places` selects records.
+    Bases of the window beyond the record are N, which `max_n` does not count.
     """
     upstream, downstream = model.tss_reach
     output = model.tss_columns["+"] if isinstance(model, LoadedChromatinModel) else 0
-    reach = max(upstream, downstream - 1)
-    first = max(0, tss_offset - reach)
-    stop = tss_offset + reach + 1
-    for contig, chunks in groupby(
-        stream_fasta(fasta, chunk_bases), key=attrgetter("contig")
-    ):
-        if places is not None and not places.on(contig):
-            continue
-        if contig not in contigs:
-            raise _changed(fasta, contig, "is new")
-        text = ""
-        for chunk in chunks:
-            begin, end = max(first - chunk.start, 0), max(stop - chunk.start, 0)
-            text += chunk.sequence[begin:end]
+    for contig, sequence in read_records(fasta, contigs):
+        length = len(sequence)
         for strand in strands:
-            locus = Locus(contig, tss_offset, strand, "")
-            window = window_around(locus, upstream, downstream)
-            start, end = max(window.start, 0), min(window.end, contigs[contig])
-            tss = tss_offset if tss_offset < contigs[contig] else None
+            window = window_around(
+                Locus(contig, tss_offset, strand, ""), upstream, downstream
+            )
+            start, end = max(window.start, 0), min(window.end, length)
+            tss = tss_offset if tss_offset < length else None
             if start >= end:
-                row = ScoredWindow(contig, 0, contigs[contig], strand, OUTSIDE, tss)
+                row = ScoredWindow(contig, 0, length, strand, OUTSIDE, tss)
                 yield ModelInput("", [row], (output,))
                 continue
             if strand == "+":
-                sequence, offset = text, tss_offset - first
+                text = window_at_tss(sequence, tss_offset, upstream, downstream)
             else:
-                sequence = reverse_complement(text)
-                offset = len(text) - 1 - (tss_offset - first)
-            read = window_at_tss(sequence, offset, upstream, downstream)
+                after = length - 1 - tss_offset
+                reverse = reverse_complement(sequence)
+                text = window_at_tss(reverse, after, upstream, downstream)
             missing = len(window) - (end - start)
-            n_fraction = (read.count("N") - missing) / (end - start)
-            note = _window_note(missing, n_fraction, max_n)
-            row = ScoredWindow(contig, start, end, strand, note, tss)
-            yield ModelInput("" if n_fraction > max_n else read, [row], (output,))
-
-
-def _window_note(missing: int, n_fraction: float, max_n: float) -> str:
-    """Return the note of a window that lacks `missing` bases, or has too many N to be scored."""
-    padded = f"{PADDED}={missing}" if missing else ""
-    unknown = f"n_fraction={n_fraction:.4g}" if n_fraction > max_n else ""
-    return ";".join(filter(None, (padded, unknown)))
+            n_fraction = (text.count("N") - missing) / (end - start)
+            notes = [f"{PADDED}={missing}"] if missing else []
+            if n_fraction > max_n:
+                notes.append(f"n_fraction={n_fraction:.4g}")
+                text = ""
+            row = ScoredWindow(contig, start, end, strand, ";".join(notes), tss)
+            yield ModelInput(text, [row], (output,))
 
 
 def bin_inputs(
     fasta: Path,
-    contigs: Mapping[str, int],
+    contigs: Collection[str],
     *,
     window: int,
     bin_size: int,
@@ -324,7 +266,6 @@ def bin_inputs(
     strands: Sequence[Strand] = BOTH_STRANDS,
     max_n: float = 0.25,
     places: Places | None = None,
-    chunk_bases: int = 1_000_000,
 ) -> Iterator[ModelInput]:
     """Yield the windows whose bins are scored, in file order; the strands of a bin are adjacent.
 
@@ -334,266 +275,142 @@ def bin_inputs(
     base (of an even number of bases the later one, in transcription order). A record too short to be scored
     has one row per strand, without a score.
     """
-    span = num_bins * bin_size
+    span = num_bins * bin_size  # bp in the center of a window that are scored
     margin = (window - span) // 2
-    tiles = record_tiles(fasta, contigs, span, span, places, chunk_bases, margin)
-    for contig, start, sequence in tiles:
-        length = contigs[contig]
-        text = filled(sequence, window).ljust(window, "N")
-        n_fraction = fraction_n(text)
-        note = ""
-        if n_fraction > max_n:
-            text = ""
-            note = f"n_fraction={n_fraction:.4g}"
-            if length < span:
-                note = f"{SHORT};{note}"
-                rows = [
-                    ScoredWindow(contig, 0, length, strand, note, None)
-                    for strand in strands
-                ]
-                yield ModelInput("", rows, range(len(rows)))
+    for contig, sequence in read_records(fasta, contigs):
+        length = len(sequence)
+        if length < span:
+            starts = [-((span - length) // 2)]
+        else:
+            starts = list(centered_tiles(length, span, span))
+        for number, start in enumerate(starts):
+            if places is not None and not places.overlaps(contig, start, start + span):
                 continue
-        rows, outputs = [], []
-        first = start if length >= span else -((span - length) // 2)
-        for number, begin in _own_bins(first, span, bin_size, length):
-            end = begin + bin_size
-            if places is None or places.overlaps(contig, begin, end):
+            left, right = start - margin, start - margin + window
+            text = "N" * -left + sequence[max(left, 0) : right]
+            text = text.ljust(window, "N")
+            n_fraction = fraction_n(text)
+            note = ""
+            if n_fraction > max_n:
+                text, note = "", f"n_fraction={n_fraction:.4g}"
+                if length < span:
+                    note = f"{SHORT};{note}"
+                    rows = [
+                        ScoredWindow(contig, 0, length, strand, note, None)
+                        for strand in strands
+                    ]
+                    yield ModelInput("", rows, range(len(rows)))
+                    continue
+            rows, outputs = [], []
+            for index in range(num_bins):
+                begin = start + index * bin_size
+                end = begin + bin_size
+                # Twice the distances of the bin's center from the centers of adjacent windows.
+                middle = begin + end - start - span
+                if number > 0 and middle <= starts[number - 1]:
+                    continue
+                if number + 1 < len(starts) and middle > starts[number + 1]:
+                    continue
+                if begin < 0 or end > length:
+                    continue
+                if places is not None and not places.overlaps(contig, begin, end):
+                    continue
                 for strand in strands:
                     tss = tss_position(begin, end, strand, bin_size // 2)
                     rows.append(ScoredWindow(contig, begin, end, strand, note, tss))
-                    outputs.append(number * num_tracks + columns[strand])
-        yield ModelInput(text, rows, outputs)
+                    outputs.append(index * num_tracks + columns[strand])
+            yield ModelInput(text, rows, outputs)
 
 
-def _own_bins(
-    start: int, span: int, size: int, length: int
-) -> Iterator[tuple[int, int]]:
-    """Yield number and start of the bins that a window scores: inside the record, nearest to its center.
+def best_of_record(rows: Iterable[ScoredWindow]) -> ScoredWindow:
+    """Return the first row with the highest score of a record, or its first row if none has a score.
 
-    Windows overlap in the center of a record, where the tilings from both ends meet.
+    The note counts windows without a score.
     """
-    before, after = neighboring_tiles(length, span, span, start)
-    for number, begin in enumerate(range(start, start + span, size)):
-        # Twice the distance of the bin's center from the starts of the adjacent windows' centers.
-        double = 2 * begin + size - start - span
-        if before is not None and double <= before:
-            continue
-        if 0 <= begin <= length - size and (after is None or double <= after):
-            yield number, begin
+    best: ScoredWindow | None = None
+    highest = -math.inf
+    unscored = 0
+    for row in rows:
+        unscored += row.score is None
+        rank = -1.0 if row.score is None else row.score
+        if best is None or rank > highest:
+            best, highest = row, rank
+    if best is None:
+        raise ValueError("a record has at least one row")
+    if best.score is not None and unscored:
+        note = f"not_scored={unscored}windows"
+        best.note = f"{best.note};{note}" if best.note else note
+    return best
 
 
-def record_tiles(
-    fasta: Path,
-    contigs: Mapping[str, int],
-    size: int,
+def scores_by_strand(
+    rows: Iterable[ScoredWindow], strands: Sequence[Strand] = BOTH_STRANDS
+) -> dict[Strand, tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    """Return the TSS positions of a record's windows on each strand, ascending, and their scores.
+
+    Windows without a TSS position are left out; a window without a score has NaN.
+    """
+    found = {strand: (array("q"), array("d")) for strand in strands}
+    for row in rows:
+        if row.tss is not None:
+            positions, scores = found[row.strand]
+            positions.append(row.tss)
+            scores.append(np.nan if row.score is None else row.score)
+    return {
+        strand: (np.array(positions, np.int64), np.array(scores, np.float64))
+        for strand, (positions, scores) in found.items()
+    }
+
+
+def signal_spans(
+    contig: str,
+    length: int,
+    rows: Iterable[ScoredWindow],
     stride: int,
+    strands: Sequence[Strand] = BOTH_STRANDS,
     places: Places | None = None,
-    chunk_bases: int = 1_000_000,
-    margin: int = 0,
-) -> Iterator[tuple[str, int, str]]:
-    """Yield contig, start and sequence of the tiles of every record; a record shorter than one is one tile.
-
-    The sequence has `margin` more bases at both ends of the tile, N beyond the record. With `places`, only
-    tiles that overlap them; the rest of the file is not read.
-    """
-    unread = None
-    if places is not None:
-        unread = {contig for contig in contigs if places.on(contig)}
-    for contig, chunks in groupby(
-        stream_fasta(fasta, chunk_bases), key=attrgetter("contig")
-    ):
-        length = contigs.get(contig)
-        if length is None:
-            raise _changed(fasta, contig, "is new")
-        if unread is not None and contig not in unread:
-            continue
-        tile = min(size, length)
-        starts = centered_tiles(length, size, stride) if length >= size else iter((0,))
-        start = _next_start(starts, contig, tile, places)
-        text, offset = "N" * margin, -margin  # the text begins at base `offset`
-        for chunk in chunks:
-            text += chunk.sequence + "N" * margin * chunk.last
-            while start is not None and start + tile + margin <= offset + len(text):
-                begin = start - margin - offset
-                yield contig, start, text[begin : begin + tile + 2 * margin]
-                start = _next_start(starts, contig, tile, places)
-            if start is None:
-                text, offset = "", offset + len(text)
-            else:
-                done = min(max(start - margin - offset, 0), len(text))
-                text, offset = text[done:], offset + done
-        if start is not None:
-            raise _changed(fasta, contig, "is shorter")
-        if unread is not None:
-            unread.discard(contig)
-            if not unread:
-                return
-
-
-def _next_start(
-    starts: Iterator[int], contig: str, size: int, places: Places | None
-) -> int | None:
-    """Return the start of the next tile that overlaps the places."""
-    for start in starts:
-        if places is None or places.overlaps(contig, start, start + size):
-            return start
-    return None
-
-
-def _changed(fasta: Path, contig: str, how: str) -> DataError:
-    return DataError(f"{fasta}: changed while it was read: record {contig!r} {how}")
-
-
-class BestOfRecord:
-    """The row with the highest score of each record (the first of equal ones).
-
-    A record without any score has its first row. The note counts windows without a score.
-    """
-
-    def __init__(self) -> None:
-        self._best: ScoredWindow | None = None
-        self._unscored = 0
-
-    def add(self, rows: Iterable[ScoredWindow]) -> list[ScoredWindow]:
-        """Add rows in file order; return those of the records that are complete."""
-        complete = []
-        for row in rows:
-            if self._best is not None and self._best.contig != row.contig:
-                complete += self.finish()
-            if row.score is None:
-                self._unscored += 1
-            if self._best is None or _rank(row) > _rank(self._best):
-                self._best = row
-        return complete
-
-    def finish(self) -> list[ScoredWindow]:
-        """Return the row of the last record."""
-        best, unscored = self._best, self._unscored
-        self._best, self._unscored = None, 0
-        if best is None:
-            return []
-        if best.score is not None and unscored:
-            note = f"not_scored={unscored}windows"
-            best.note = f"{best.note};{note}" if best.note else note
-        return [best]
-
-
-def _rank(row: ScoredWindow) -> float:
-    return -1.0 if row.score is None else row.score
-
-
-class SignalSpan(NamedTuple):
-    """A span of a signal track: `[start, end)` of a contig, 0-based, and its probability."""
-
-    contig: str
-    start: int
-    end: int
-    score: float
-
-
-class Signal:
-    """Converts scored windows, ascending on each contig, into non-overlapping spans of a signal track.
+) -> Iterator[tuple[str, int, int, float]]:
+    """Yield the signal track of a record of `length` bp as (contig, start, end, score), without overlap.
 
     On each strand, the span of a window extends half-way to the TSS positions of the adjacent windows, at the
     ends by half a stride. Where both strands have a span, the larger score is used. Bounds between two bases
-    are rounded away from the record's center, so that its reverse complement has the mirrored signal.
-    `contigs` are lengths in bp. With `places`, only the signal in them.
+    are rounded away from the record's center, so that its reverse complement has the mirrored signal. With
+    `places`, only the signal in them.
     """
-
-    def __init__(
-        self,
-        contigs: Mapping[str, int],
-        stride: int,
-        strands: Sequence[Strand] = BOTH_STRANDS,
-        places: Places | None = None,
-    ) -> None:
-        self._contigs = contigs
-        self._stride = stride
-        self._strands = strands
-        self._places = places
-        self._begin("", 0)
-
-    def _begin(self, contig: str, length: int) -> None:
-        self._contig = contig
-        self._length = length
-        # The last window of each strand: twice the center of its TSS's base, the left end of its span (four
-        # times its position), and its score.
-        self._last: dict[Strand, tuple[int, int, float | None]] = {}
-        # Positions where the score of a strand changes, ascending; None: no score.
-        self._changes: dict[Strand, list[tuple[int, float | None]]] = {
-            strand: [] for strand in self._strands
-        }
-        self._current: dict[Strand, float | None] = {}
-        self._span: tuple[int, float] | None = None  # start and score, still open
-
-    def add(self, rows: Iterable[ScoredWindow]) -> list[SignalSpan]:
-        """Add windows; return the spans that no later window changes."""
-        spans = []
-        for row in rows:
-            if row.contig != self._contig:
-                spans += self.finish()
-                self._begin(row.contig, self._contigs[row.contig])
-            if row.tss is None:
-                continue
-            center = 2 * row.tss + 1
-            if row.strand in self._last:
-                middle = self._last[row.strand][0] + center
-                self._close(row.strand, middle)
-            else:
-                middle = 2 * center - 2 * self._stride
-            self._last[row.strand] = (center, middle, row.score)
-        ends = [changes[-1][0] if changes else 0 for changes in self._changes.values()]
-        return spans + self._merge(min(ends))
-
-    def finish(self) -> list[SignalSpan]:
-        """Return the last spans of the contig."""
-        for strand, (center, _, _) in list(self._last.items()):
-            self._close(strand, 2 * center + 2 * self._stride)
-        self._last = {}
-        return self._merge(self._length + 1)
-
-    def _close(self, strand: Strand, right: int) -> None:
-        """End the span of the last window of a strand at `right`, four times its position."""
-        _, left, score = self._last[strand]
-        start, end = self._bound(left), self._bound(right)
-        if start < end:
-            self._changes[strand] += [(start, score), (end, None)]
-
-    def _bound(self, quadruple: int) -> int:
-        """Return a bound, given as four times its position, as an integer within the record."""
-        outward = (
-            quadruple // 4 if quadruple <= 2 * self._length else -(-quadruple // 4)
+    tracks = []
+    for positions, scores in scores_by_strand(rows, strands).values():
+        if not len(positions):
+            continue
+        # Four times the bounds of spans: centers of bases are at half positions.
+        centers = 2 * positions + 1
+        quadruple = np.concatenate(
+            [
+                [2 * centers[0] - 2 * stride],
+                centers[:-1] + centers[1:],
+                [2 * centers[-1] + 2 * stride],
+            ]
         )
-        return min(max(outward, 0), self._length)
-
-    def _merge(self, limit: int) -> list[SignalSpan]:
-        """Return the spans of the larger score up to `limit`, from which on changes may be unknown."""
-        due: list[tuple[int, Strand, float | None]] = []
-        for strand, changes in self._changes.items():
-            count = 0
-            while count < len(changes) and changes[count][0] < limit:
-                due.append((changes[count][0], strand, changes[count][1]))
-                count += 1
-            del changes[:count]
-        due.sort(key=itemgetter(0))  # keeps the order of changes at one position
-        spans: list[SignalSpan] = []
-        for position, changed in groupby(due, key=itemgetter(0)):
-            for _, strand, score in changed:
-                self._current[strand] = score
-            scores = [one for one in self._current.values() if one is not None]
-            largest = max(scores, default=None)
-            if self._span is not None and self._span[1] != largest:
-                spans += self._clipped(self._span[0], position, self._span[1])
-                self._span = None
-            if self._span is None and largest is not None:
-                self._span = (position, largest)
-        return spans
-
-    def _clipped(self, start: int, end: int, score: float) -> list[SignalSpan]:
-        if self._places is None:
-            return [SignalSpan(self._contig, start, end, score)]
-        parts = self._places.clipped(self._contig, start, end)
-        return [SignalSpan(self._contig, *part, score) for part in parts]
+        outward = np.where(quadruple <= 2 * length, quadruple // 4, -(-quadruple // 4))
+        tracks.append((outward.clip(0, length), np.append(scores, np.nan)))
+    if not tracks:
+        return
+    edges = np.unique(np.concatenate([bounds for bounds, _ in tracks]))
+    signal = np.full(len(edges), np.nan)
+    for bounds, scores in tracks:
+        number = np.searchsorted(bounds, edges, side="right") - 1
+        signal = np.fmax(signal, np.where(number >= 0, scores[number], np.nan))
+    same = (signal[1:] == signal[:-1]) | (np.isnan(signal[1:]) & np.isnan(signal[:-1]))
+    first = np.append(True, ~same)
+    edges, signal = edges[first], signal[first]
+    for start, end, score in zip(
+        edges[:-1].tolist(), edges[1:].tolist(), signal[:-1].tolist(), strict=True
+    ):
+        if score == score:
+            parts = [(start, end)]
+            if places is not None:
+                parts = list(places.clipped(contig, start, end))
+            for left, right in parts:
+                yield contig, left, right, score
 
 
 def growing_batches(

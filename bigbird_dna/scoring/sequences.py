@@ -19,6 +19,7 @@ from bigbird_dna.errors import (
 )
 from bigbird_dna.genome.fasta import readable
 from bigbird_dna.genome.given_sequences import GivenSequences, filled, fit_windows
+from bigbird_dna.genome.profile import MOST_BASES
 from bigbird_dna.genome.records import counted
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.genome.sequence_tables import (
@@ -38,7 +39,7 @@ from bigbird_dna.model.inference import (
 )
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.promoter import LoadedSequenceModel
-from bigbird_dna.scoring.input_check import InputCheck
+from bigbird_dna.scoring.input_check import check_input
 from bigbird_dna.scoring.writers import SEQUENCE_FORMATS, choose_output, open_writer
 
 BATCH_BASES = 256_000
@@ -186,14 +187,17 @@ def check_sequences(
     sequences: Iterator[CheckedSequence], model: LoadedSequenceModel, source: str
 ) -> int:
     """Read all sequences and return their number; warn of those that are not DNA, or are unlike the model's."""
-    compared = InputCheck(model, source)
+    compared: list[str] = []
+    size = 0
     notes: Counter[str] = Counter()
     first_fault = ""
     for sequence in sequences:
         notes[sequence.note] += 1
         first_fault = first_fault or sequence.fault
-        compared.add(sequence.text.encode())
-    compared.finish()
+        if size < MOST_BASES:
+            compared.append(sequence.text)
+            size += len(sequence.text)
+    check_input(model, source, compared)
     if first_fault:
         counts = ", ".join(f"{count:,} {note}" for note, count in notes.items() if note)
         bad = counted(notes.total() - notes[""], "sequence")

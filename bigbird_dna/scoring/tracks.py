@@ -1,7 +1,6 @@
 """Predict chromatin tracks for regions: `bigbird_dna.predict_tracks` and the command `predict-tracks`."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple, cast, get_args
@@ -10,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.console import ProgressBar
-from bigbird_dna.disk.compression import STDIN, open_stdin
-from bigbird_dna.disk.outputs import command_line, is_live, provenance
+from bigbird_dna.disk.outputs import command_line, provenance
 from bigbird_dna.errors import (
     DataError,
     UsageError,
@@ -32,11 +30,10 @@ from bigbird_dna.model.inference import (
     inference,
 )
 from bigbird_dna.model.model import LoadedModel, Predictor, window_predictor
-from bigbird_dna.scoring.input_check import InputCheck
+from bigbird_dna.scoring.input_check import check_reference
 from bigbird_dna.scoring.regions import Region, bed_regions
 from bigbird_dna.scoring.scan import growing_batches
 from bigbird_dna.scoring.writers import (
-    BINARY_FORMATS,
     TRACK_FORMATS,
     check_bigwig_contigs,
     check_contig,
@@ -221,8 +218,6 @@ def predict_tracks(
     if format == "bed":
         columns |= {"score": "d", "strand": "s"}
     columns |= {"note": "s"} | dict.fromkeys(names, ".6f")
-    # Regions of standard input are predicted as they come, if the result is a stream, too.
-    streams = str(regions) == "-" and is_live(path) and format not in BINARY_FORMATS
 
     with (
         cpu_threads(threads),
@@ -230,8 +225,7 @@ def predict_tracks(
         Reference(
             Path(reference), None if aliases is None else Path(aliases)
         ) as genome,
-        open_stdin() if streams else nullcontext() as stream,
-        nullcontext(STDIN) if streams else readable(regions) as source,
+        readable(regions) as source,
     ):
         options = {
             "--reference": genome.path,
@@ -251,17 +245,13 @@ def predict_tracks(
             {"--calibrated": calibrated},
         )
         origin = provenance(chromatin_model.sha256, command)
-        InputCheck(chromatin_model, genome.path).read(genome)
+        check_reference(chromatin_model, genome)
         places = find_places(
             contigs, None, genome.contigs, genome.path, names=genome.names
         )
-        if streams:
-            total = None
-            found = bed_regions(source, genome, places, stream)
-        else:
-            # Check the whole file before any computation.
-            total = _count_regions(source, bed_regions(source, genome, places), format)
-            found = bed_regions(source, genome, places)
+        # The whole file is checked before any computation.
+        total = _count_regions(source, bed_regions(source, genome, places), format)
+        found = bed_regions(source, genome, places)
         count = not_scored = 0
         signal: list[tuple[int, int, int, float]] = []  # of a bigWig, to be sorted
         order = {contig: number for number, contig in enumerate(genome.contigs)}
@@ -289,8 +279,6 @@ def predict_tracks(
             ):
                 rows = []
                 for region, probabilities, note in batch:
-                    if streams:
-                        check_contig(region.contig, format, source)
                     contig, start, end, name, *_ = region
                     note = "" if note == "." else note  # missing in Parquet
                     count += 1

@@ -15,10 +15,9 @@ from bigbird_dna.baselines.scan import (
     window_log_odds,
     write_baseline_scans,
 )
-from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.sequence import base_codes, reverse_complement
-from bigbird_dna.scoring.scan import promoter_inputs, score_inputs
+from bigbird_dna.scoring.scan import score_inputs, window_inputs
 
 LENGTH, UPSTREAM = 40, 25
 
@@ -71,9 +70,7 @@ def test_a_table_is_that_of_a_scan(
     sizes = {"upstream": UPSTREAM, "stride": 6}
     write_baseline_scans({tmp_path / "x.tsv": model}, fasta, length=LENGTH, **sizes)
     table = pd.read_csv(tmp_path / "x.tsv", sep="\t", keep_default_na=False)
-    inputs = promoter_inputs(
-        fasta, scan_fasta(fasta), downstream=LENGTH - UPSTREAM, **sizes
-    )
+    inputs = window_inputs(fasta, "abc", downstream=LENGTH - UPSTREAM, **sizes)
     expected = [
         row
         for rows in score_inputs(inputs, model.predict)
@@ -86,14 +83,12 @@ def test_a_table_is_that_of_a_scan(
             found.contig,
             found.start,
             found.end,
-            found.name,
             found.strand,
             found.tss,
         ) == (
             row.contig,
             row.start,
             row.end,
-            row.name,
             row.strand,
             row.tss,
         )

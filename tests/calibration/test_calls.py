@@ -18,7 +18,6 @@ from bigbird_dna.calibration.calls import (
     MatchedCalls,
     Points,
     Scan,
-    StrandCalls,
     Track,
     find_calls,
     find_track_calls,
@@ -55,21 +54,6 @@ def scored(windows: list[tuple[int, float | None]]) -> Points:
 
 def listed(calls: Points) -> list[tuple[int, float]]:
     return sorted(zip(*(np.asarray(column).tolist() for column in calls), strict=True))
-
-
-@given(WINDOWS, st.integers(0, 30), STRAND)
-def test_a_stream_has_the_calls_of_the_whole(
-    gaps: list[tuple[int, float | None]], suppress: int, strand: str
-) -> None:
-    windows = placed(gaps)
-    known = scored(windows)
-    whole = listed(find_calls(known, suppress, strand)) if len(known.scores) else []
-    found: list[tuple[int, float]] = []
-    calls = StrandCalls(suppress, strand)
-    for window in windows:
-        found += calls.add(*window)
-        assert found == [one for one in whole if one[0] < calls.known]
-    assert found + calls.finish() == whole
 
 
 @given(WINDOWS, st.integers(0, 30), STRAND)

@@ -100,46 +100,6 @@ def test_records_that_do_not_fill_a_window(
         assert unscored == (row["contig"] in short)
     assert "warning" not in run(model, fasta, "--contig", "chr1").err
 
-    words = (model, fasta, "--pad")
-    said = "warning: 5 of 6 records are shorter than the model's window of 60 bp and are padded with N"
-    for format in ("tsv", "bed", "parquet"):
-        result = run(*words, "-o", tmp_path / "x", "--format", format)
-        assert (
-            result.code == 0
-            and result.err.count(said) == 1
-            and "column tss" in result.err
-        )
-        assert (
-            result.err.count(
-                "2 of 6 records lack more than 0.25 of their window: their scores are"
-            )
-            == 1
-        )
-    rows = table(run(*words).out)
-    assert "NA" not in {row["score"] for row in rows}
-    # A window of 60 bp with its TSS at base 40 begins 7 bp before a record of 45 bp.
-    padded = [
-        (row["note"], row["strand"], row["tss"])
-        for row in rows
-        if row["contig"] == "fits"
-    ]
-    assert padded == [("padded=15", "+", "33"), ("padded=15", "-", "11")]
-    assert [row["tss"] for row in rows if row["contig"] == "tiny"] == ["NA", "NA"]
-    for format in ("bedgraph", "bigwig"):
-        result = run(*words, "-o", tmp_path / f"x.{format}", "--format", format)
-        assert (
-            result.code == 0
-            and result.err.count(f"lack more than 0.25 of their window: {format} omits")
-            == 1
-        )
-    live = run(*words, "--format", "bedgraph")
-    assert live.err.count(said) == 1
-    lines = [line for line in live.out.splitlines() if not line.startswith("#")]
-    assert {line.split("\t")[0] for line in lines} == {"chr1", "nearly", "fits"}
-    assert f"{live.out}" == (tmp_path / "x.bedgraph").read_text()
-    fasta.write_text(fasta_text({"tiny": "ACGTA"}))
-    refused(run(model, fasta, "-o", tmp_path / "none.bw"), 1, "max_n", after_log=True)
-
 
 GOOD = ">c\n" + "ACGT" * 30 + "\n"
 BAD_FASTA = {

@@ -16,13 +16,17 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome import fasta
-from bigbird_dna.genome.fasta import LengthsAhead, readable, scan_fasta, stream_fasta
+from bigbird_dna.genome.fasta import (
+    readable,
+    scan_fasta,
+    stream_fasta,
+)
 from bigbird_dna.genome.flat_files import flat_format, stream_flat_file
 from bigbird_dna.genome.reference import Prepared, Reference, prepare_reference
 from bigbird_dna.genome.sequence import clean
 from tests.genome.formats import EMBL, GENBANK, PACKINGS
 from tests.golden.messages import fails
-from tests.toys import BROKEN_FASTA, random_dna, written
+from tests.toys import BROKEN_FASTA, written
 
 sequences = st.text("ACGTNacgtnRYk", min_size=1, max_size=60)
 genomes = st.lists(sequences, min_size=1, max_size=5)
@@ -242,18 +246,3 @@ def test_memory_is_that_of_a_record(tmp_path):
     chunks = stream_flat_file(path, "GenBank", 10_000)
     bases, peak = traced(lambda: sum(len(chunk.sequence) for chunk in chunks))
     assert bases == 2_400_000 and peak < 1_500_000
-
-
-def test_a_refused_name_closes_the_file(tmp_path: Path) -> None:
-    """An error keeps what is suspended alive: the file must not wait for the garbage collector."""
-    path = written(tmp_path / "genome.fa", f">a\n{random_dna(200_000, 1)}\n>b\nACGT\n")
-
-    def check(name: str) -> None:
-        raise UsageError(name)
-
-    lengths = LengthsAhead(path, check)
-    with pytest.raises(UsageError):
-        lengths.all()
-    assert lengths == {} and str(path) not in {
-        str(file.resolve()) for file in Path("/proc/self/fd").iterdir()
-    }

@@ -12,6 +12,7 @@ import bigbird_dna
 from bigbird_dna.calibration.call_precision import FILE, fit_calls, read_call_precision
 from bigbird_dna.calibration.calls import (
     MatchedCalls,
+    find_calls,
     find_track_calls,
     match_tracks,
     sites_of,
@@ -30,8 +31,8 @@ from bigbird_dna.genome.sequence import Locus, reverse_complement
 from bigbird_dna.model.model import METRICS
 from bigbird_dna.model.weights import RECORD
 from bigbird_dna.reporting.scan import read_scan
-from bigbird_dna.scoring.calls import CallFinder
-from bigbird_dna.scoring.scan import promoter_inputs, score_inputs
+from bigbird_dna.scoring.calls import scored_windows
+from bigbird_dna.scoring.scan import score_inputs, window_inputs
 from tests.cli.command import Run, refused, table
 from tests.golden.messages import fails
 from tests.scoring.conftest import RECORDS
@@ -165,17 +166,17 @@ def test_calls_of_the_reverse_complement_are_mirrored(tmp_path: Path) -> None:
         ("b", reverse_complement(text), 1000),
     ):
         path = write(tmp_path / name, {"c": sequence})
-        inputs = promoter_inputs(
-            *(path, scan_fasta(path)),
-            **{"stride": 2, "upstream": 9, "downstream": 15, "chunk_bases": bases},
+        inputs = window_inputs(path, ["c"], stride=2, upstream=9, downstream=15)
+        rows = [row for batch in score_inputs(inputs, toy, 1, bases) for row in batch]
+        found.append(
+            [
+                (position, strand, score)
+                for strand, windows in scored_windows(rows).items()
+                for position, score in zip(
+                    *find_calls(windows, 15, strand), strict=True
+                )
+            ]
         )
-        finder = CallFinder(15)
-        calls = [
-            call
-            for rows in score_inputs(inputs, toy, 1, bases)
-            for call in finder.add(rows)
-        ]
-        found.append([one[1:] for one in calls + finder.finish()])
     other = {"+": "-", "-": "+"}
     mirrored = [
         (len(text) - 1 - place, other[strand], score)

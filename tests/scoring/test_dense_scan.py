@@ -15,7 +15,6 @@ import bigbird_dna
 from bigbird_dna.calibration.call_precision import FILE, read_call_precision
 from bigbird_dna.calibration.calls import find_track_calls
 from bigbird_dna.errors import UsageError
-from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.sequence import Locus, reverse_complement
 from bigbird_dna.model.batching import View
@@ -93,7 +92,7 @@ def scan(
     }
     with TemporaryDirectory() as directory:
         path = write(Path(directory, "x.fa"), records)
-        inputs = bin_inputs(path, scan_fasta(path), columns=COLUMNS, **sizes, **options)
+        inputs = bin_inputs(path, records, columns=COLUMNS, **sizes, **options)
         return [row for rows in score_inputs(inputs, predict, 2, batch) for row in rows]
 
 
@@ -110,17 +109,15 @@ SIZES = st.fixed_dictionaries(
 @given(
     fasta_records("ACGT"),
     SIZES,
-    st.integers(1, 40),
     st.integers(1, 5),
     st.sampled_from(["+-", "-"]),
 )
 def test_bins_cover_records_and_have_the_scores_of_their_surroundings(
-    records: dict[str, str], sizes: dict[str, int], chunk: int, batch: int, strands: str
+    records: dict[str, str], sizes: dict[str, int], batch: int, strands: str
 ) -> None:
     count, size, margin = (sizes[name] for name in ("count", "size", "margin"))
     options = {
         "max_n": 1.0,
-        "chunk_bases": chunk,
         "batch": batch,
         "strands": tuple(strands),
     }
@@ -146,7 +143,6 @@ def test_bins_cover_records_and_have_the_scores_of_their_surroundings(
                 and min(np.diff(starts), default=0) >= 0
             )
             assert sum(np.diff(starts) != size) <= 3
-            assert len({row.name for row in own}) == len(own)
     turned = scan(
         {name: reverse_complement(text) for name, text in records.items()},
         **sizes,
@@ -316,7 +312,7 @@ def test_signals_regions_and_options_of_a_dense_model(
         line.split("\t")[:3] for line in signal.splitlines() if line.startswith("long")
     ]
     assert (covered[0][1], covered[-1][2]) == ("0", "901")
-    for options in ({"stride": 10}, {"prior": 0.1, "calibrated": True}, {"pad": True}):
+    for options in ({"stride": 10}, {"prior": 0.1, "calibrated": True}):
         with fails(UsageError):
             bigbird_dna.score_promoters(
                 home / "model", home / "genome.fa", tmp_path / "x", **options

@@ -829,20 +829,6 @@ def test_other_lengths_are_refused_by_name(model: Any) -> None:
             model.predict(given)
 
 
-@pytest.mark.parametrize("missing", [1, 2, 7, 20])
-def test_a_short_sequence_scores_as_the_command_line_has_it(
-    promoter: Any, tmp_path: Path, missing: int
-) -> None:
-    text = random_dna(60 - missing, 5)
-    (tmp_path / "x.fa").write_text(f">x\n{text}\n")
-    bigbird_dna.score_promoters(
-        promoter, tmp_path / "x.fa", tmp_path / "x.parquet", pad=True
-    )
-    scores = pd.read_parquet(tmp_path / "x.parquet")["score"].to_numpy()
-    found = promoter.predict([text, reverse_complement(text)], pad=True)
-    np.testing.assert_array_equal(found, scores.astype(np.float32))
-
-
 def test_a_short_sequence_is_a_contig_of_its_own_to_a_chromatin_model(
     chromatin: Any, tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """Scanning a FASTA against an oracle that slices whole strings, with predictors simple enough to follow."""
 
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -10,8 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.errors import DataError
-from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import (
     Interval,
@@ -24,15 +23,13 @@ from bigbird_dna.model.batching import centered_bins, middle_bins, whole_bins
 from bigbird_dna.model.chromatin import share_windows
 from bigbird_dna.scoring.regions import Region
 from bigbird_dna.scoring.scan import (
-    BestOfRecord,
     ScoredWindow,
-    Signal,
-    SignalSpan,
-    promoter_inputs,
+    best_of_record,
     score_inputs,
+    signal_spans,
+    window_inputs,
 )
 from bigbird_dna.scoring.tracks import predict_regions
-from tests.golden.messages import fails
 
 
 def toy(sequences: Sequence[str]) -> np.ndarray:
@@ -72,9 +69,7 @@ def scan(
     sizes = {"upstream": upstream, "downstream": window - upstream, "stride": stride}
     with TemporaryDirectory() as directory:
         path = write(Path(directory, "x.fa"), records)
-        inputs = promoter_inputs(
-            path, scan_fasta(path), **sizes, **{"pad": True, **options}
-        )
+        inputs = window_inputs(path, records, **sizes, **options)
         return [row for rows in score_inputs(inputs, predict, *batches) for row in rows]
 
 
@@ -97,33 +92,24 @@ def expected(
     rows: list[tuple[Any, ...]] = []
     for name, text in records.items():
         sequence = clean(text, name)
-        short = len(sequence) < size
-        for start in [0] if short else centered_tiles(len(sequence), size, stride):
+        if len(sequence) < size:
+            rows += [
+                (name, 0, len(sequence), strand, None, "short", None)
+                for strand in strands
+            ]
+            continue
+        for start in centered_tiles(len(sequence), size, stride):
             piece = sequence[start : start + size]
-            notes = [f"padded={size - len(piece)}"] if short else []
             n_fraction = piece.count("N") / len(piece)
-            if n_fraction > max_n:
-                notes.append(f"n_fraction={n_fraction:.4g}")
-            margin = "N" * ((size - len(piece)) // 2)
+            note = f"n_fraction={n_fraction:.4g}" if n_fraction > max_n else ""
             for strand in strands:
-                seen = margin + piece + margin
-                places = (
-                    [None] * len(margin)
-                    + [*range(start, start + len(piece))]
-                    + [None] * len(margin)
-                )
-                tss = (places if strand == "+" else places[::-1])[
-                    upstream : upstream + 1
-                ]
-                score = toy([seen if strand == "+" else reverse_complement(seen)])[0]
+                bases = [*range(start, start + size)]
+                tss = (bases if strand == "+" else bases[::-1])[upstream]
+                score = toy([piece if strand == "+" else reverse_complement(piece)])[0]
                 rows.append(
                     (
-                        *(name, start, start + len(piece), strand),
-                        *(
-                            None if n_fraction > max_n else float(score),
-                            ";".join(notes),
-                        ),
-                        *(tss or [None]),
+                        *(name, start, start + size, strand),
+                        *(None if note else float(score), note, tss),
                     )
                 )
     return rows
@@ -146,10 +132,7 @@ SCANS = st.fixed_dictionaries(
             "stride": st.integers(1, 30),
             "max_n": st.sampled_from([0.0, 0.3, 1.0]),
         },
-        **{
-            "strands": st.sampled_from(["+-", "+", "-"]).map(tuple),
-            "chunk_bases": st.integers(1, 40),
-        },
+        "strands": st.sampled_from(["+-", "+", "-"]).map(tuple),
         "batches": st.tuples(st.integers(1, 4), st.integers(1, 9)),
     }
 )
@@ -181,28 +164,21 @@ def test_scan_agrees_with_slicing(
     assert [cells(row) for row in rows] == expected(
         records, size, stride, max_n, strands, options["upstream"]
     )
-    assert len({row.name for row in rows}) == len(rows)
     assert max(calls, default=0) <= max(options["batches"])
 
 
-@pytest.mark.parametrize("contigs", [{"other": 12}, {"c": 13}])
-def test_a_file_that_changed_since_its_scan_is_refused(
-    tmp_path: Path, contigs: dict[str, int]
-) -> None:
-    path = write(tmp_path / "x.fa", {"c": "ACGTACGTACGT"})
-    with fails(DataError):
-        list(promoter_inputs(path, contigs, stride=1, upstream=9, downstream=4))
+Span = tuple[str, int, int, float]
 
 
 def spans(
-    rows: list[ScoredWindow], lengths: dict[str, int], **options: Any
-) -> list[SignalSpan]:
-    """The signal of windows that are added one by one, and all at once."""
-    signal = Signal(lengths, **{"stride": 2, **options})
-    parts = [span for row in rows for span in signal.add([row])] + signal.finish()
-    whole = Signal(lengths, **{"stride": 2, **options})
-    assert whole.add(rows) + whole.finish() == parts
-    return parts
+    rows: list[ScoredWindow], lengths: dict[str, int], stride: int = 2, **options: Any
+) -> list[Span]:
+    """The signal of windows of several records."""
+    return [
+        span
+        for name, record in groupby(rows, key=lambda row: row.contig)
+        for span in signal_spans(name, lengths[name], record, stride, **options)
+    ]
 
 
 def test_signal_lies_where_the_model_expects_the_tss() -> None:
@@ -215,49 +191,14 @@ def test_signal_lies_where_the_model_expects_the_tss() -> None:
     ]
     forward = [row for row in rows if row.strand == "+"]
     assert spans(forward, {"c": 10}, stride=4, strands=("+",)) == [
-        SignalSpan("c", 2, 7, 0.1),
-        SignalSpan("c", 7, 10, 0.3),
+        ("c", 2, 7, 0.1),
+        ("c", 7, 10, 0.3),
     ]
     assert spans(rows, {"c": 10}, stride=4) == [
-        SignalSpan("c", 0, 3, 0.2),
-        SignalSpan("c", 3, 7, 0.1),
-        SignalSpan("c", 7, 10, 0.3),
+        ("c", 0, 3, 0.2),
+        ("c", 3, 7, 0.1),
+        ("c", 7, 10, 0.3),
     ]
-
-
-def test_signal_of_a_short_record_is_at_the_position_that_the_score_is_about() -> None:
-    # The window begins one base before the record: base 5 of it is base 4 of the record, or, on "-", base 0.
-    rows = scan({"c": "ACGTACGTAC"}, window=12, upstream=5)
-    assert [row.tss for row in rows] == [4, 5]
-    assert spans(rows[:1], {"c": 10}, strands=("+",)) == [
-        SignalSpan("c", 3, 6, rows[0].score or 0)
-    ]
-    assert spans(scan({"c": "ACGTACGTAC"}, window=40, upstream=39), {"c": 10}) == []
-
-
-@pytest.mark.parametrize(
-    ("sequence", "shown"),
-    [
-        ("ACGTA", True),
-        ("ACGT", False),
-        ("ACGTN", False),
-        ("ACGNTA", True),
-        ("ACGNNA", False),
-        ("A", False),
-    ],
-)
-def test_what_lies_beyond_a_record_can_count_as_n(sequence: str, shown: bool) -> None:
-    """A sixth of a window of 6 bp may be N, two sixths may not."""
-    rows = scan({"c": sequence}, max_n=0.3, beyond_is_n=True)
-    assert [row.score is not None for row in rows] == [shown] * 2
-    missing = 6 - len(sequence)
-    share = (missing + sequence.count("N")) / 6
-    notes = ([f"padded={missing}"] if missing else []) + (
-        [] if shown else [f"n_fraction={share:.4g}"]
-    )
-    assert [row.note for row in rows] == [";".join(notes)] * 2
-    if shown:
-        assert rows == scan({"c": sequence}, max_n=0.3)
 
 
 @settings(max_examples=80, deadline=None)
@@ -280,27 +221,22 @@ def test_signal_is_a_function_that_covers_every_tss_position(
     values: dict[tuple[str, int], float] = {}
     last = ("", 0)
     for piece in both:
-        assert 0 <= piece.start < piece.end <= lengths[piece.contig]
-        assert piece.contig != last[0] or piece.start >= last[1], (
-            "spans overlap or go back"
-        )
-        last = (piece.contig, piece.end)
+        assert 0 <= piece[1] < piece[2] <= lengths[piece[0]]
+        assert piece[0] != last[0] or piece[1] >= last[1], "spans overlap or go back"
+        last = (piece[0], piece[2])
         values.update(
-            {
-                (piece.contig, base): piece.score
-                for base in range(piece.start, piece.end)
-            }
+            {(piece[0], base): piece[3] for base in range(piece[1], piece[2])}
         )
     single = {
         strand: {
-            (piece.contig, base): piece.score
+            (piece[0], base): piece[3]
             for piece in spans(
                 [r for r in rows if r.strand == strand],
                 lengths,
                 strands=(strand,),
                 stride=stride,
             )
-            for base in range(piece.start, piece.end)
+            for base in range(piece[1], piece[2])
         }
         for strand in "+-"
     }
@@ -332,9 +268,7 @@ def test_signal_of_the_reverse_complement_is_mirrored(
         )
         pieces = spans(rows, {"c": length}, stride=stride)
         return {
-            base: piece.score
-            for piece in pieces
-            for base in range(piece.start, piece.end)
+            base: piece[3] for piece in pieces for base in range(piece[1], piece[2])
         }
 
     mirrored = track(reverse_complement(sequence))
@@ -344,15 +278,14 @@ def test_signal_of_the_reverse_complement_is_mirrored(
 
 
 def test_the_best_of_a_record_is_its_first_highest_score() -> None:
-    best = BestOfRecord()
     scores = {"a": [None, 0.2, 0.7, 0.7, None], "b": [None, None], "c": [0.0]}
-    rows = [
-        ScoredWindow(name, start, start + 6, "+", "", start + 4, score)
+    found = [
+        best_of_record(
+            ScoredWindow(name, start, start + 6, "+", "", start + 4, score)
+            for start, score in enumerate(own)
+        )
         for name, own in scores.items()
-        for start, score in enumerate(own)
     ]
-    found = [row for part in (rows[:3], rows[3:]) for row in best.add(part)]
-    found += best.finish()
     assert [cells(row) for row in found] == [
         ("a", 2, 8, "+", 0.7, "not_scored=2windows", 6),
         ("b", 0, 6, "+", None, "", 4),

@@ -189,7 +189,6 @@ def test_options_that_exclude_one_another_are_refused(
     placed = (*words, "--tss-offset", 3)
     refused(run(*placed, "--stride", 10), 2, "stride")
     refused(run(*placed, "--regions", home / "some.bed"), 2, "regions")
-    refused(run(*placed, "--pad"), 2, "pad")
     for form in ("bedgraph", "bigwig"):
         refused(run(*placed, "--format", form), 2, form)
         refused(run(*words, "--per-record", "--format", form), 2, form)

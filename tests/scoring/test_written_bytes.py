@@ -175,7 +175,8 @@ def test_rows_go_out_before_the_next_prediction(
         scorer.predict.before = look
         scorer(format=format)
         assert seen[0] == 0 and len(seen) > 2
-        assert all(before < after for before, after in pairwise(seen)), seen
+        if format != "bedgraph":  # which is written by record
+            assert all(before < after for before, after in pairwise(seen)), seen
         printed = output.getvalue()
         scorer.predict.before = lambda _: None
         scorer(output=tmp_path / "x", format=format)
@@ -224,58 +225,6 @@ def test_an_error_before_the_first_result_leaves_nothing(
     assert not output.getvalue()
 
 
-@pytest.mark.parametrize("scorer", ["predict_tracks"], indirect=True)
-def test_input_is_worked_on_as_it_comes(
-    scorer: Scorer, output: Output, scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reading, writing = os.pipe()
-    scorer()
-    expected = [text for text in output.lines if "command" not in text]
-    output.truncate(0), output.seek(0)
-    begun, waited = threading.Event(), []
-    scorer.predict.before = lambda _: begun.set()
-
-    def feed() -> None:
-        lines = scorer.input.read_bytes().splitlines(keepends=True)
-        with os.fdopen(writing, "wb", 0) as stream:
-            stream.write(b"".join(lines[:25]))
-            waited.append(begun.wait(30))
-            for one in lines[25:]:
-                stream.write(one)
-
-    writer = threading.Thread(target=feed)
-    writer.start()
-    with os.fdopen(reading) as stream:
-        monkeypatch.setattr(sys, "stdin", stream)
-        counts = scorer("-")
-    writer.join()
-    assert waited == [True], (
-        "the first rows must be worked on before the last ones are there"
-    )
-    assert list(scratch.iterdir()) == []
-    assert [text for text in output.lines if "command" not in text] == expected
-    assert counts[0] == PLACES
-
-
-@pytest.mark.parametrize("scorer", ["score_promoters"], indirect=True)
-def test_the_first_contig_is_scored_before_the_second_is_read(
-    scorer: Scorer, output: Output, tmp_path: Path
-) -> None:
-    scorer()
-    whole = [text for text in output.lines if "command" not in text]
-    output.truncate(0), output.seek(0)
-    with scorer.genome.open("a") as stream:
-        # Longer than what is read at a time.
-        stream.write(f">chr2\n{'ACGTTGCATT' * 1_000_000}\n>chr3\nACGT\nAXGT\n")
-    with fails(DataError):
-        scorer()
-    part = [text for text in output.lines if "command" not in text]
-    assert len(part) > 100 and whole[: len(part)] == part
-    with fails(DataError):
-        scorer(output=tmp_path / "x.tsv")
-    assert not (tmp_path / "x.tsv").exists()
-
-
 @pytest.mark.parametrize("scorer", ["score_promoters", "predict_tracks"], indirect=True)
 @pytest.mark.parametrize("name", ["track", "browser", "tracks_7"])
 def test_no_row_of_a_browsers_format_reads_as_a_header(
@@ -322,10 +271,7 @@ def test_no_row_of_a_browsers_format_reads_as_a_header(
                         scorer(source, format=format, **options)
                 assert not (tmp_path / "x").exists()
                 assert not any(text.startswith(name) for text in output.lines)
-                # Regions from standard input are checked by batch.
-                by_batch = scorer.name == "predict_tracks" and source is not None
-                if options["output"] or (order == -1 and not by_batch):
-                    assert scorer.predict.calls == 0 and not output.getvalue()
+                assert scorer.predict.calls == 0 and not output.getvalue()
     scorer(format="bed", contigs="chr1", **options)
     assert output.lines[-1].startswith("chr1\t")
 
