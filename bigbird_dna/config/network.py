@@ -1,7 +1,7 @@
 """The section `encoder`: the network that all models share."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import ValidationInfo, field_validator
 
@@ -21,26 +21,19 @@ class EncoderConfig(Section):
         0, "width of the feed-forward layer; 0: four times hidden", ge=0
     )
     max_length: int = field(4096, "maximum input length, tokens", ge=16)
-    position_encoding: Literal["learned", "rotary", "rotary_bp"] = field(
+    position_encoding: Literal["learned", "rotary"] = field(
         "learned",
-        "learned: one vector per position; rotary: queries and keys are rotated; rotary_bp: rotary, by base "
-        "pairs instead of tokens",
+        "learned: one vector per position; rotary: queries and keys are rotated",
     )
     rotary_base: float = field(
         10_000.0,
-        "tokens, or bp; rotary wavelengths range from 2π to 2π times this",
+        "rotary wavelengths, in tokens, range from 2π to 2π times this",
         gt=1,
     )
     rotary_scale: float = field(1.0, "divisor of rotary positions", ge=1)
     head_init: Literal["local", "random"] = field(
         "local",
         "initialization of heads; local: first-layer heads attend to nearby tokens",
-    )
-    convolution: int = field(
-        0,
-        "width of a depthwise convolution before the layers, tokens, odd; 0: none, as published",
-        ge=0,
-        le=255,
     )
     kmers: int = field(
         0,
@@ -152,10 +145,6 @@ class EncoderConfig(Section):
         """`ConfigError` for an encoder that reads the bases of tokens, which only DNA has."""
         if self.kmers:
             raise ConfigError(f"encoder.kmers {self.kmers}: needs tokens of DNA")
-        if self.position_encoding == "rotary_bp":
-            raise ConfigError(
-                "encoder.position_encoding rotary_bp: needs tokens of DNA"
-            )
 
     @field_validator("attention")
     @classmethod
@@ -207,8 +196,6 @@ class EncoderConfig(Section):
             yield from self._faults_of_causal()
         if self.hidden % self.heads:
             yield f"hidden {self.hidden} is not a multiple of heads {self.heads}"
-        if self.convolution and self.convolution % 2 == 0:
-            yield "convolution must be odd (or 0)"
         if self.window_blocks and self.window_blocks % 2 == 0:
             yield "window_blocks must be odd (or 0)"
         if not self.global_blocks + self.window_blocks + self.random_blocks:
@@ -220,8 +207,8 @@ class EncoderConfig(Section):
                 0,
             ):
                 yield "compatibility huggingface needs global_blocks 2, window_blocks 3, num_global_tokens 0"
-            if self.position_encoding != "learned" or self.convolution or self.kmers:
-                yield "compatibility huggingface needs learned positions, no convolution and no kmers"
+            if self.position_encoding != "learned" or self.kmers:
+                yield "compatibility huggingface needs learned positions, and no kmers"
         if self.attention == "full" and self.relative_max_distance:
             yield "relative_max_distance needs attention bigbird"
         if self.reversible and (
@@ -249,49 +236,7 @@ class EncoderConfig(Section):
             yield "causal: norm must be post: generation needs LayerNorm after attention"
         if self.num_global_tokens:
             yield f"causal: num_global_tokens {self.num_global_tokens} must be 0: they attend to all tokens"
-        if self.convolution:
-            yield f"causal: convolution {self.convolution} must be 0: it includes later tokens"
         if self.kmers:
             yield f"causal: kmers {self.kmers} must be 0: they include later bases"
         if self.compatibility != "none":
             yield "causal: compatibility must be none: HuggingFace's BigBird has no causal form"
-
-
-# Keys and values of the encoder that have other names in the `config.json` of a model, so that the format of
-# published models is independent of names in the configuration.
-_STORED_KEYS = {
-    "max_length": "positions",
-    "position_encoding": "position",
-    "head_init": "initial_heads",
-    "num_global_tokens": "extra_globals",
-    "relative_max_distance": "relative_radius",
-    "attention_backend": "route",
-}
-_STORED_HEADS = {"local": "neighbours"}
-
-
-def stored_encoder(config: EncoderConfig) -> dict[str, Any]:
-    """Return the encoder as stored in the `config.json` of a model."""
-    values = {
-        _STORED_KEYS.get(key, key): value for key, value in config.model_dump().items()
-    }
-    return values | {
-        "initial_heads": _STORED_HEADS.get(config.head_init, config.head_init)
-    }
-
-
-def read_stored_encoder(stored: object) -> EncoderConfig:
-    """Return the encoder from the `config.json` of a model; `ValueError` for the first invalid key."""
-    if not isinstance(stored, dict):
-        return EncoderConfig.model_validate(stored)
-    for key, name in _STORED_KEYS.items():
-        if key in stored:
-            raise ValueError(
-                f"encoder.{key}: unknown key; in a model directory its name is {name}"
-            )
-    keys = {name: key for key, name in _STORED_KEYS.items()}
-    values = {keys.get(name, name): value for name, value in stored.items()}
-    heads = {name: value for value, name in _STORED_HEADS.items()}
-    if "head_init" in values:
-        values["head_init"] = heads.get(values["head_init"], values["head_init"])
-    return EncoderConfig.model_validate(values)

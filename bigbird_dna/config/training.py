@@ -217,7 +217,7 @@ class StartConfig(Section):
     initial: Literal["pretrained", "random"] = field(
         "pretrained", "initialization: the pretrained encoder, or random weights"
     )
-    extend_positions: Literal["tile", "interpolate", "ntk"] | None = field(
+    extend_positions: Literal["tile", "interpolate"] | None = field(
         None,
         "method to extend a shorter pretrained encoder to encoder.max_length; none: raise an error",
     )

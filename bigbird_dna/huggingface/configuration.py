@@ -188,7 +188,6 @@ def huggingface_config(config: EncoderConfig, source: str) -> dict[str, Any]:
         "position_encoding": ("learned",),
         "num_global_tokens": (0,),
         "relative_max_distance": (0,),
-        "convolution": (0,),
         "kmers": (0,),
         "reversible": (False,),
         "norm": ("post",),

@@ -19,11 +19,7 @@ from torch.nn.functional import interpolate
 from bigbird_dna.calibration.maps import FILE as CALIBRATION
 from bigbird_dna.calibration.maps import Calibration, write_calibration
 from bigbird_dna.config.mechanisms import OF_PATTERNS
-from bigbird_dna.config.network import (
-    EncoderConfig,
-    read_stored_encoder,
-    stored_encoder,
-)
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.disk.directories import atomic_directory
 from bigbird_dna.disk.json_files import read_object
@@ -67,7 +63,7 @@ from bigbird_dna.model.settings import (
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.text import load_tokenizer, tokenizer_file
 
-Extension = Literal["tile", "interpolate", "ntk"]
+Extension = Literal["tile", "interpolate"]
 
 
 def extend_positions(
@@ -81,10 +77,6 @@ def extend_positions(
     * `interpolate`: positions are compressed into the learned range. Learned: position i becomes the point i
       (P - 1) / (N - 1) of the old table, between two of its rows. Rotary: positions are divided by N / P
       (Chen et al. 2023, arXiv 2306.15595).
-    * `ntk`: rotary only; the base is multiplied by (N / P)^(K / (K - 2)) for heads of width K, so that the
-      longest wavelength grows by N / P and the shortest is unchanged ("NTK-aware" interpolation, in Peng et
-      al. 2023, arXiv 2309.00071, section 3.1).
-
     No method trains the model: results at the old length do not apply to the new one. `ModelError`:
     `positions` is below the encoder's, or `method` does not support its kind of positions.
     """
@@ -96,21 +88,12 @@ def extend_positions(
     if positions == config.max_length:
         return
     if config.position_encoding != "learned":
-        factor, width = positions / config.max_length, config.hidden // config.heads
-        if method == "interpolate":
-            changes = {"rotary_scale": config.rotary_scale * factor}
-        elif method != "ntk":
+        if method != "interpolate":
             raise ModelError(
-                f"method {method}: rotary positions have no table to repeat; use interpolate or ntk"
+                f"method {method}: rotary positions have no table to repeat; use interpolate"
             )
-        elif width == 2:
-            raise ModelError(
-                "method ntk: needs attention heads wider than 2; use interpolate"
-            )
-        else:
-            changes = {
-                "rotary_base": config.rotary_base * factor ** (width / (width - 2))
-            }
+        factor = positions / config.max_length
+        changes = {"rotary_scale": config.rotary_scale * factor}
     else:
         changes = {}
         assert encoder.embeddings.position is not None
@@ -292,7 +275,7 @@ def describe(model: LoadedModel) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "task": model.task,
-        "encoder": stored_encoder(model.config),
+        "encoder": model.config.model_dump(),
         "random_blocks_sha256": attention_pattern(model.config).digest(),
         "settings": model.settings.as_json(),
         "tokenizer": model.tokenizer.description(),
@@ -432,7 +415,7 @@ def parse_description(
     if not isinstance(task, str) or task not in SETTINGS:
         raise ModelError(f"{path}: unknown task {shortened(repr(task))}")
     try:
-        config = read_stored_encoder(values["encoder"])
+        config = EncoderConfig.model_validate(values["encoder"])
         settings = SETTINGS[task].model_validate(values["settings"])
         description = dict(values.get("tokenizer", {}))
     except ValidationError as error:

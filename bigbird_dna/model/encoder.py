@@ -40,7 +40,6 @@ from bigbird_dna.model.input_embeddings import (
     initialize_positions,
     rotate,
     rotation,
-    rotation_at,
     split_heads,
 )
 from bigbird_dna.model.kernels import (
@@ -388,7 +387,7 @@ class Encoder(nn.Module):
             )
         # Attention plans its work by the lengths. They are read once here, so a GPU is not synchronized in
         # every layer, or at all if they are on the CPU.
-        lengths = true_lengths = None if lengths is None else lengths.cpu()
+        lengths = None if lengths is None else lengths.cpu()
         extra, owners = self.config.num_global_tokens, None
         if extra:
             if self.config.relative_max_distance:
@@ -404,8 +403,8 @@ class Encoder(nn.Module):
                 if part.training and callable(change):
                     change()
         content = None if given is None else given.content
-        x = self.embeddings(ids, segments, true_lengths, content, added=added)
-        turns = self._turns(x, ids)
+        x = self.embeddings(ids, segments, content, added=added)
+        turns = self.turns(ids.shape[1], x.device)
         packed = self.packed
         places = (
             None if wanted is None else wanted + extra * (wanted // ids.shape[1] + 1)
@@ -421,7 +420,7 @@ class Encoder(nn.Module):
                 places,
             )
         else:
-            x = self._through_layers(x, ids, visit, (lengths, turns, owners, places))
+            x = self._through_layers(x, visit, (lengths, turns, owners, places))
         return (
             HiddenStates(x[:, :extra], x[:, extra:])
             if places is None
@@ -431,14 +430,17 @@ class Encoder(nn.Module):
     def _through_layers(
         self,
         x: Tensor,
-        ids: Tensor,
         visit: Callable[[Tensor], None] | None,
         arguments: tuple[Any, ...],
     ) -> Tensor:
         """Hidden states after all layers; `arguments` are those of the last one, if it attends to all."""
         (lengths, turns, owners, wanted), config = arguments, self.config
         nearby = (
-            self._turns(x, ids, config.local_rotary_base)
+            self.turns(
+                x.shape[1] - config.num_global_tokens,
+                x.device,
+                config.local_rotary_base,
+            )
             if config.local_window
             else None
         )
@@ -473,38 +475,18 @@ class Encoder(nn.Module):
         return checkpoint(layer, *arguments, use_reentrant=False, **contexts)  # type: ignore[no-any-return]
 
     def turns(
-        self,
-        tokens: int,
-        device: torch.device,
-        ids: Tensor | None = None,
-        base: float | None = None,
+        self, tokens: int, device: torch.device, base: float | None = None
     ) -> Rotation | None:
-        """Rotation angles of `tokens` positions, or in bp those of `ids` (B, L); None for learned ones.
+        """Rotation angles of extra global tokens and `tokens` tokens; None for learned positions.
 
         `base` is that of local layers; None: `rotary_base`.
         """
-        config = self.config
+        config, extra = self.config, self.config.num_global_tokens
         if config.position_encoding == "learned":
             return None
-        options = (
-            config.hidden // config.heads,
-            base or config.rotary_base,
-            config.rotary_scale,
-        )
-        if self.embeddings.token_positions is None:
-            return rotation(tokens, *options, device)
-        assert ids is not None
-        return rotation_at(
-            self.embeddings.token_positions(ids)[:, None], *options, device
-        )
-
-    def _turns(
-        self, x: Tensor, ids: Tensor, base: float | None = None
-    ) -> Rotation | None:
-        """Rotation angles of extra global tokens and tokens, embedded as `x` (B, G + L, D)."""
-        extra = self.config.num_global_tokens
-        turns = self.turns(ids.shape[1], x.device, ids, base)
-        if turns is None or not extra:
+        width, base = config.hidden // config.heads, base or config.rotary_base
+        turns = rotation(tokens, width, base, config.rotary_scale, device)
+        if not extra:
             return turns
         # Extra global tokens have no position and are not rotated.
         return Rotation(

@@ -375,7 +375,6 @@ class BinLayers(nn.Module):
             "relative_max_distance": 0,
             "num_global_tokens": 0,
             "attention_backend": "auto",
-            "convolution": 0,
         }
         config = config.model_copy(update=plain)
         self.head_width = config.hidden // config.heads

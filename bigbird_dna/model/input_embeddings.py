@@ -19,7 +19,7 @@ from bigbird_dna.attention.fast_paths import is_plain
 from bigbird_dna.attention.native import pointwise
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.model.kernels import Dropout
-from bigbird_dna.model.kmers import TokenKmers, TokenPositions
+from bigbird_dna.model.kmers import TokenKmers
 
 BERT_HIDDEN, BERT_STANDARD_DEVIATION = 768, 0.02
 
@@ -104,15 +104,7 @@ class Embeddings(nn.Module):
             if config.num_global_tokens
             else None
         )
-        self.convolution = (
-            Convolution(config.hidden, config.convolution)
-            if config.convolution
-            else None
-        )
         self.kmers = TokenKmers(config.kmers, config.hidden) if config.kmers else None
-        self.token_positions = (
-            TokenPositions() if config.position_encoding == "rotary_bp" else None
-        )
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
         self.token_scale = (
             math.sqrt(config.hidden) if config.rescale_embeddings else 1.0
@@ -123,16 +115,14 @@ class Embeddings(nn.Module):
         self,
         ids: Tensor,
         segments: Tensor | None,
-        lengths: Tensor | None = None,
         content: Tensor | None = None,
         first: int = 0,
         added: Tensor | None = None,
     ) -> Tensor:
         """Embed ids (B, L), after the G extra global tokens if any: (B, G + L, D).
 
-        Only the convolution needs `lengths` (B,), the true lengths of padded rows. `content` (B, G, D) is
-        added to the vectors of the extra global tokens, `added` (B, L, D) to the normalized embeddings of the
-        ids. `first` is the position of the first id.
+        `content` (B, G, D) is added to the vectors of the extra global tokens, `added` (B, L, D) to the
+        normalized embeddings of the ids. `first` is the position of the first id.
         """
         x = self.token(ids)  # (B, L, D)
         if self.token_scale != 1:
@@ -145,8 +135,6 @@ class Embeddings(nn.Module):
             x = x + self.segment(
                 torch.zeros_like(ids) if segments is None else segments
             )
-        if self.convolution is not None:
-            x = x + self.convolution(x, lengths)
         if self.extra is not None:
             extra = table_rows(
                 self.extra, 0, self.extra.num_embeddings, x.device
@@ -164,35 +152,6 @@ class Embeddings(nn.Module):
         return x  # type: ignore[no-any-return]
 
 
-class Convolution(nn.Module):
-    """Weighted sum of each component over the surrounding tokens; not part of the paper.
-
-    A stem as in convolutional DNA models: masked tokens receive their neighbors before any head has learned
-    to attend to them. Positions beyond a row's ends count as zero.
-    """
-
-    def __init__(self, hidden: int, tokens: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(
-            torch.empty(tokens, hidden).normal_(std=tokens**-0.5)
-        )
-
-    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Embeddings (B, L, D) → (B, L, D); `lengths` (B,) are the true lengths of padded rows."""
-        tokens, around = x.shape[1], len(self.weight) // 2
-        if lengths is not None:
-            there = (
-                torch.arange(tokens, device=x.device)
-                < copied(lengths, x.device)[:, None]
-            )
-            x = x * there[..., None]
-        wide = F.pad(x, (0, 0, around, around))
-        total = wide[:, :tokens] * self.weight[0]
-        for place in range(1, len(self.weight)):
-            total = total + wide[:, place : place + tokens] * self.weight[place]
-        return total
-
-
 # Rotary positions (RoFormer, Su et al. 2021, arXiv 2104.09864, section 3.2): at position p the component pair
 # f of a head's vectors is rotated by p · base^(-2f / K). q · k thus depends on positions only through their
 # distance. No position table is learned, and no maximum length results.
@@ -203,7 +162,7 @@ Where = torch.device | None
 
 
 class Rotation(NamedTuple):
-    """Cosine and sine of every position's angles, float32; (B, 1, L, K / 2) for positions of each row."""
+    """Cosine and sine of every position's angles, float32."""
 
     cos: Tensor  # (L, K / 2)
     sin: Tensor  # (L, K / 2)
@@ -243,23 +202,13 @@ def _kept_rotation(tokens: int, width: int, base: float, scale: float) -> Rotati
 def _rotation(
     tokens: int, width: int, base: float, scale: float, device: Where
 ) -> Rotation:
-    positions = torch.arange(tokens, device=with_float64(device), dtype=torch.float64)
-    return rotation_at(positions, width, base, scale, device)
-
-
-def rotation_at(
-    positions: Tensor, width: int, base: float, scale: float, device: Where = None
-) -> Rotation:
-    """The angles of `rotation` at float64 positions (L,), or (B, 1, L) with those of each row."""
-    angles = (positions / scale)[..., None] * rates(
-        width, base, positions.device
-    )  # (…, L, K / 2)
+    place = with_float64(device)
+    positions = torch.arange(tokens, device=place, dtype=torch.float64) / scale
+    angles = positions[:, None] * rates(width, base, place)  # (L, K / 2)
     cos, sin = angles.cos().float(), angles.sin().float()
-    return (
-        Rotation(cos, sin)
-        if device is None
-        else Rotation(copied(cos, device), copied(sin, device))
-    )
+    if device is None:
+        return Rotation(cos, sin)
+    return Rotation(copied(cos, device), copied(sin, device))
 
 
 def rotate(x: Tensor, turns: Rotation) -> Tensor:
@@ -391,8 +340,6 @@ def init_local_heads(
     if config.position_encoding != "learned":
         width = config.hidden // config.heads
         turn_rates = rates(width, config.rotary_base) / config.rotary_scale
-        if config.position_encoding == "rotary_bp":
-            turn_rates *= expected_bases(config.vocabulary)
         init_local_rotary(query, key, places, turn_rates.float())
     else:
         init_local_learned(query, key, token, places)

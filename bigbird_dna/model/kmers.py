@@ -1,4 +1,4 @@
-"""K-mers and positions of the bases that tokens cover, read from token ids alone; not part of the paper.
+"""K-mers of the bases that tokens cover, read from token ids alone; not part of the paper.
 
 A small network learns exact motifs slowly, because a motif is divided into tokens in several ways. K-mer
 counts show motifs at once. `TokenKmers` adds to each token's embedding the vectors of the k-mers around its
@@ -11,7 +11,6 @@ Shapes: B batch, L tokens, S bases of all rows, D hidden width.
 """
 
 from functools import lru_cache
-from hashlib import shake_256
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -19,7 +18,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bigbird_dna.attention.call import with_float64
 from bigbird_dna.genome.sequence import UNKNOWN, base_codes, canonical_kmers
 from bigbird_dna.model.base_positions import bag_sums
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
@@ -64,54 +62,34 @@ class TokenWords(NamedTuple):
     starts: Tensor  # (B, L + 1) int32, bases before each token, and before what separates the rows
 
 
-class ReadsBases(nn.Module):
-    """A part of a network that reads the bases of its tokens; needs `attach` before use."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._tables: tuple[
-            Tensor, ...
-        ] = ()  # not weights: they follow from the tokenizer
-
-    def attach(self, tokenizer: Tokenizer) -> None:
-        """Set the tokenizer of the ids; `ModelError` for a tokenizer of ordinary text."""
-        require_dna(tokenizer)
-        self._tables = self._read(tokenizer)
-
-    def _read(self, tokenizer: Tokenizer) -> tuple[Tensor, ...]:
-        """Tables by token id, from a DNA tokenizer."""
-        raise NotImplementedError
-
-    def tables(self, device: torch.device) -> tuple[Tensor, ...]:
-        """The tables of `_read`, on a device."""
-        if not self._tables:
-            raise RuntimeError(
-                "bases of tokens need the tokenizer of the ids: call attach_tokenizer first"
-            )
-        if self._tables[0].device != device:
-            self._tables = tuple(table.to(device) for table in self._tables)
-        return self._tables
-
-
-class ReadsKmers(ReadsBases):
-    """A part of a network that reads the k-mers of its tokens' bases."""
+class ReadsKmers(nn.Module):
+    """A part of a network that reads the k-mers of its tokens' bases; needs `attach` before use."""
 
     def __init__(self, k: int, both_strands: bool) -> None:
         super().__init__()
         self.k, self.both_strands = k, both_strands
+        self._pieces: Pieces | None = None  # no weights: they follow from the tokenizer
+
+    def attach(self, tokenizer: Tokenizer) -> None:
+        """Set the tokenizer of the ids; `ModelError` for a tokenizer of ordinary text."""
+        require_dna(tokenizer)
+        self._pieces = Pieces.of(tokenizer, self.k, self.both_strands)
 
     @property
     def table_rows(self) -> int:
         """Number of rows of a table over k-mers, including row 0."""
         return kmer_rows(self.k, self.both_strands)[1]
 
-    def _read(self, tokenizer: Tokenizer) -> Pieces:
-        return Pieces.of(tokenizer, self.k, self.both_strands)
-
     def words(self, ids: Tensor) -> TokenWords:
         """The k-mer around each base of ids (B, L): from ⌊(k − 1) / 2⌋ before it to ⌊k / 2⌋ after it."""
+        if self._pieces is None:
+            raise RuntimeError(
+                "bases of tokens need the tokenizer of the ids: call attach_tokenizer first"
+            )
+        if self._pieces.codes.device != ids.device:
+            self._pieces = Pieces(*(part.to(ids.device) for part in self._pieces))
         read = cpu_words if ids.device.type == "cpu" else gpu_words
-        return read(ids, Pieces(*self.tables(ids.device)), self.k)
+        return read(ids, self._pieces, self.k)
 
 
 def cpu_words(ids: Tensor, pieces: Pieces, k: int) -> TokenWords:
@@ -154,7 +132,7 @@ def gpu_words(ids: Tensor, pieces: Pieces, k: int) -> TokenWords:
 def attach_tokenizer(network: nn.Module, tokenizer: Tokenizer) -> None:
     """Set the tokenizer of the parts of a network that read bases; no effect if there are none."""
     for part in network.modules():
-        if isinstance(part, ReadsBases):
+        if isinstance(part, ReadsKmers):
             part.attach(tokenizer)
 
 
@@ -169,34 +147,3 @@ class TokenKmers(ReadsKmers):
         """Token ids (B, L) → (B, L, D)."""
         words = self.words(ids)
         return bag_sums(self.weight, words.rows, words.starts)[:, :-1]
-
-
-class TokenPositions(ReadsBases):
-    """Positions of tokens in bp: the center of each token's bases, in a row whose first base is at 0.
-
-    [MASK] counts as `mean_length`, independent of the bases that it hides, and other special tokens as 1 bp.
-    Lengths are whole eighths of a bp, whose sums are exact in any order.
-    """
-
-    def _read(self, tokenizer: Tokenizer) -> tuple[Tensor, ...]:
-        eighths = 8 * np.maximum(tokenizer.piece_lengths, 1)
-        eighths[tokenizer.mask_id] = 8 * mean_length(tokenizer)
-        return (torch.from_numpy(eighths),)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """Token ids (B, L) → (B, L), float64, on the CPU if the device has no such floats."""
-        near = with_float64(ids.device)
-        assert near is not None
-        eighths = self.tables(near)[0][ids.to(near)]
-        return (2 * eighths.cumsum(1) - eighths - 8).double() / 16
-
-
-def mean_length(tokenizer: Tokenizer) -> float:
-    """Mean length of a tokenizer's tokens in random DNA, bp, to the nearest eighth.
-
-    GC is 40 %, as in yeast and humans. The result for the tokens of yeast is 3.5 bp, as in yeast itself; the
-    unweighted mean over the vocabulary is 4.4 bp, since long tokens are rare. The DNA comes from a hash
-    function, whose result no version of a library changes.
-    """
-    text = "".join("AAACCGGTTT"[byte % 10] for byte in shake_256(b"").digest(4096))
-    return round(8 * len(text) / len(tokenizer.encode(text))) / 8

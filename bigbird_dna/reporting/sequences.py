@@ -195,7 +195,7 @@ def report_model(directory: Path) -> pd.DataFrame:
     if any(cut):
         pairs = zip(cut, counts.items(), strict=True)
         texts = [f"{n:,} of {count:,} {name}" for n, (name, count) in pairs]
-        tokens = description["encoder"]["positions"] - 2
+        tokens = description["encoder"]["max_length"] - 2
         facts["truncated"] = (
             f"{', '.join(texts)}: the network reads their central {tokens:,} tokens"
         )

@@ -488,7 +488,7 @@ def load(
     positions
         Longest input in tokens, to extend that of the model; None: as saved.
     extend
-        "tile" or "interpolate" for learned positions, "interpolate" or "ntk" for rotary positions.
+        "tile" or "interpolate" for learned positions, "interpolate" for rotary positions.
 
     Raises
     ------

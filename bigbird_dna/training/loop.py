@@ -167,7 +167,7 @@ def _distances(names: Iterable[str]) -> dict[str, int]:
     }
 
 
-_LAYER = re.compile(r"(?:^|\.)encoder\.(?:embeddings|convolution|layers\.(\d+))\.")
+_LAYER = re.compile(r"(?:^|\.)encoder\.(?:embeddings|layers\.(\d+))\.")
 LOG_STEPS = 10
 MAX_SKIPPED = 10
 """Number of consecutive steps with a loss or gradient that is not finite after which a training ends."""

@@ -7,7 +7,7 @@ from the configuration; how fast a GPU computes them is an assumption, which is 
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -230,11 +230,7 @@ def memory_on_gpu(config: Config, work: list[Work]) -> dict[str, float]:
 def planned_encoder(config: Config) -> EncoderConfig:
     """The encoder of a configuration as far as time and memory depend on it, without a tokenizer's parts."""
     vocabulary = config.encoder.vocabulary or config.tokens.vocabulary
-    # The bases of tokens do not matter here, and positions by bases need no more memory.
-    changes: dict[str, Any] = {"vocabulary": vocabulary, "kmers": 0}
-    if config.encoder.position_encoding == "rotary_bp":
-        changes["position_encoding"] = "rotary"
-    return config.encoder.model_copy(update=changes)
+    return config.encoder.model_copy(update={"vocabulary": vocabulary, "kmers": 0})
 
 
 def window_tokens(config: Config, bases: int) -> int:

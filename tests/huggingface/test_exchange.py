@@ -432,7 +432,6 @@ LACKING: list[dict[str, Any]] = [
     *(
         {"position_encoding": "rotary"},
         {"num_global_tokens": 4},
-        {"convolution": 5},
         {"window_blocks": 5},
     ),
     *(
@@ -443,7 +442,7 @@ LACKING: list[dict[str, Any]] = [
         {"pooling": "mean"},
         {"ensemble": True, "ensemble_kmers": 3},
     ),
-    *({"causal": True}, {"attention": "performer"}, {"position_encoding": "rotary_bp"}),
+    *({"causal": True}, {"attention": "performer"}),
 ]
 
 

@@ -41,7 +41,6 @@ def rows(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
 PARTS: list[dict[str, object]] = [
     {},
     {"position_encoding": "rotary"},
-    {"position_encoding": "rotary", "convolution": 5},
     {"reversible": True},
     {"block_size": 8, "num_global_tokens": 5},
     {
@@ -117,10 +116,10 @@ def test_wanted_tokens_have_the_hidden_states_and_gradients_of_all(
 THEIRS = {"compatibility": "huggingface"}
 REFUSED: list[dict[str, object]] = [
     *(
-        {"position_encoding": "rotary_bp", "hidden": 6, "heads": 2},
+        {"position_encoding": "rotary", "hidden": 6, "heads": 2},
         {"position_encoding": "rotary", **THEIRS},
     ),
-    *({"convolution": 4}, {"convolution": 5, **THEIRS}, {"head_init": "neighbors"}),
+    {"head_init": "neighbors"},
     *(
         {"reversible": True, "gradient_checkpointing": True},
         {"reversible": True, **THEIRS},
@@ -130,7 +129,7 @@ REFUSED: list[dict[str, object]] = [
         {"causal": True, "num_global_tokens": 2},
     ),
     {"causal": True, "attention": "bigbird_etc", "num_global_tokens": 2},
-    *({"causal": True, "convolution": 5}, {"causal": True, **THEIRS}),
+    {"causal": True, **THEIRS},
     *({"causal": True, "kmers": 4}, {"kmers": 9}, {"kmers": 5, **THEIRS}),
 ]
 

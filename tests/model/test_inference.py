@@ -333,7 +333,7 @@ def lively(config: EncoderConfig) -> Encoder:
             "window_blocks": 1,
             "random_blocks": 0,
         },
-        {"convolution": 3, "rescale_embeddings": True},
+        {"rescale_embeddings": True},
     ],
     ids=str,
 )

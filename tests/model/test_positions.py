@@ -93,11 +93,8 @@ def test_an_extended_table_is_trained_like_any_other(method: Extension) -> None:
     assert table.grad[:192].abs().sum(dim=1).min() > 1e-4 and not table.grad[192:].any()
 
 
-@pytest.mark.parametrize("position", ["rotary", "rotary_bp"])
-def test_rotary_interpolation_squeezes_positions_into_the_old_range(
-    position: str,
-) -> None:
-    encoder = _encoder(position_encoding=position, rotary_scale=1.5)
+def test_rotary_interpolation_squeezes_positions_into_the_old_range() -> None:
+    encoder = _encoder(position_encoding="rotary", rotary_scale=1.5)
     assert not any("position" in name for name in encoder.state_dict()), (
         "there is no table"
     )
@@ -105,15 +102,6 @@ def test_rotary_interpolation_squeezes_positions_into_the_old_range(
     extend_positions(encoder, 4 * 96, "interpolate")
     assert encoder.config.max_length == 384 and encoder.config.rotary_scale == 6.0
     torch.testing.assert_close(_turns(encoder)[::4], old)
-
-
-def test_ntk_stretches_the_longest_wave_and_keeps_the_shortest() -> None:
-    encoder = _encoder(position_encoding="rotary", hidden=32)
-    old = _turns(encoder)
-    extend_positions(encoder, 4 * 96, "ntk")
-    new = _turns(encoder)
-    torch.testing.assert_close(new[:96, 0], old[:, 0])
-    torch.testing.assert_close(new[::4, -1], old[:, -1], atol=1e-5, rtol=0)
 
 
 def _turns(encoder: Encoder) -> torch.Tensor:
@@ -128,11 +116,9 @@ def _turns(encoder: Encoder) -> torch.Tensor:
     ("changes", "positions", "method"),
     [
         ({}, 95, "tile"),
-        ({}, 200, "ntk"),
         ({}, 200, "copy"),
         ({"position_encoding": "rotary"}, 200, "tile"),
         ({"position_encoding": "rotary"}, 95, "interpolate"),
-        ({"position": "rotary", "hidden": 4}, 200, "ntk"),
     ],
 )
 def test_what_cannot_be_done_is_refused_and_changes_nothing(
@@ -444,20 +430,3 @@ def test_the_other_weights_are_as_they_were() -> None:
     assert token[:, ~cleared].std().item() == pytest.approx(
         initial_deviation(128), rel=0.05
     )
-
-
-def test_a_convolution_is_its_definition_and_doesn_t_see_padding() -> None:
-    encoder = made("rotary", 16, 2, convolution=5, block_size=4)
-    convolution = encoder.embeddings.convolution
-    assert convolution is not None
-    x = torch.randn(2, 9, 16)
-    with torch.inference_mode():
-        got = convolution(x, torch.tensor([9, 6]))
-        for row, length in ((0, 9), (1, 6)):
-            for place in range(length):
-                expected = sum(
-                    x[row, place + aside] * convolution.weight[aside + 2]
-                    for aside in range(-2, 3)
-                    if 0 <= place + aside < length
-                )
-                torch.testing.assert_close(got[row, place], expected)

@@ -21,7 +21,6 @@ from bigbird_dna.model.kmers import (
     Pieces,
     ReadsKmers,
     TokenKmers,
-    TokenPositions,
     cpu_words,
     gpu_words,
     kmer_rows,
@@ -206,7 +205,7 @@ def test_vectors_are_zero_at_first_and_change_an_encoder_when_they_are_not() -> 
         assert not torch.allclose(network.encoder(ids, lengths), before)
 
 
-@pytest.mark.parametrize("position", ["learned", "rotary_bp"])
+@pytest.mark.parametrize("position", ["learned", "rotary"])
 @pytest.mark.parametrize("own", [PROMOTER, CHROMATIN], ids=["promoter", "chromatin"])
 def test_a_saved_model_predicts_the_same_in_any_batch(
     own: Any, position: str, tmp_path: Any
@@ -317,6 +316,5 @@ def test_a_member_that_was_not_fitted_adds_nothing_and_is_not_trained() -> None:
 
 def test_text_has_no_bases() -> None:
     text = TextTokenizer(text_model("words of a text, and a few more of them", 30))
-    for part in (TokenKmers(4, 8), TokenPositions()):
-        with fails(ModelError):
-            part.attach(text)
+    with fails(ModelError):
+        TokenKmers(4, 8).attach(text)

@@ -167,13 +167,7 @@ def test_documents_may_be_read_by_any_attention(attention: str) -> None:
 @pytest.mark.parametrize(
     ("form", "changes", "said"),
     [
-        ("base", {"convolution": 3}, "encoder.convolution"),
         ("base", {"reversible": True}, "encoder.reversible"),
-        (
-            "base",
-            {"position_encoding": "rotary_bp"},
-            "encoder.position_encoding rotary_bp",
-        ),
         (
             "pegasus",
             {"position_encoding": "rotary"},

@@ -218,7 +218,6 @@ class CausalNetwork(nn.Module):
     def __init__(self, config: EncoderConfig, symbols: int) -> None:
         super().__init__()
         absent = {
-            "convolution": 0,
             "kmers": 0,
             "num_global_tokens": 0,
             "compatibility": "none",

@@ -173,7 +173,7 @@ class SharedSummarizer(Summarizer):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        for key in ("reversible", "convolution", "kmers"):
+        for key in ("reversible", "kmers"):
             if getattr(config, key):
                 raise ConfigError(
                     f"encoder.{key}: not supported by a decoder with the encoder's weights"
@@ -268,7 +268,6 @@ class PegasusSummarizer(Summarizer):
         super().__init__()
         for key in (
             "reversible",
-            "convolution",
             "kmers",
             "num_global_tokens",
             "relative_max_distance",

@@ -83,7 +83,7 @@ def test_no_bit_depends_on_the_future(attention: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"attention": "reformer"}, {"convolution": 3}, {"num_global_tokens": 2}]
+    "changes", [{"attention": "reformer"}, {"kmers": 3}, {"num_global_tokens": 2}]
 )
 def test_what_would_look_ahead_is_refused(changes: dict[str, object]) -> None:
     with fails(ConfigError):
