@@ -229,7 +229,7 @@ def test_a_damaged_record_is_refused(saved: Path, content: bytes) -> None:
 def test_a_description_changed_by_hand_is_refused_until_its_checksum_is_taken_away(
     saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    edit(saved / "config.json", encoder_route="dense")
+    edit(saved / "config.json", encoder_attention_backend="dense")
     with fails(ModelError):
         load(saved)
     drop(saved, "files", "config.json")
@@ -260,8 +260,8 @@ SENSELESS: dict[str, list[object]] = {
     "encoder_heads": [3],
     **{
         "encoder_layers": [2],
-        "encoder_positions": [65],
-        "encoder_position": ["rotary"],
+        "encoder_max_length": [65],
+        "encoder_position_encoding": ["rotary"],
     },
     # They size what is computed of each window, whatever the weights: no shape gives them away.
     "settings": [
