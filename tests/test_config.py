@@ -293,7 +293,6 @@ READERS: dict[str, set[str]] = {
     "encoder": {*MODELS, "encoder"},
     "pretraining": {"pretraining"},
     "splits.max_train_test_similarity": {"windows", "chromatin-data"},
-    "splits.similarity_strata": {"promoter-baseline"},
     "promoters.source": {"promoters", "chromatin", "start-sites"},
     "promoters.windows": {"windows", "promoters"},
     "promoters.model": {"promoters"},
@@ -410,8 +409,7 @@ def test_keys_of_no_stage() -> None:
     expected = {
         "": "results data_dir kernel_cache num_gpus simulation.megabases "
         "pretraining_study",
-        "promoters.": "sequences chain shuffled_label_control shuffled_label_permutations annotation "
-        "num_gpus",
+        "promoters.": "sequences chain shuffled_label_control annotation num_gpus",
         "sequences.": "data negatives splits sequence_column label_columns split_column task num_gpus",
         "chromatin.": "variants models min_positives_report num_gpus",
         "example_scan.": "stride negative_set max_megabases",

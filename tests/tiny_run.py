@@ -89,7 +89,6 @@ WHOLE: dict[str, Any] = {
         "ngram_order": 2,
     },
     "promoters": {
-        "shuffled_label_permutations": 2,
         "windows": {
             "upstream": UPSTREAM,
             "downstream": DOWNSTREAM,

@@ -1,8 +1,5 @@
 """Commands that evaluate models on held-out data, and write tables, plots and the page of a run."""
 
-import math
-from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -80,16 +77,9 @@ def auc_report(
         typer.Option(
             *("--track-table", "--tracks"),
             metavar="FILE",
-            help="Table of tracks, in column order, with the columns track and group.",
+            help="Table of tracks, in column order, with the columns track and group, and "
+            "optionally published_auroc.",
             show_default="names of the columns, one group",
-        ),
-    ] = None,
-    published: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Table of AUROCs to compare with, by track or in order.",
-            show_default="published_auroc of --track-table",
         ),
     ] = None,
     compare: Annotated[
@@ -107,9 +97,6 @@ def auc_report(
             min=1,
         ),
     ] = 1,
-    title: Annotated[
-        str, typer.Option(metavar="TEXT", help="Title of the HTML report.")
-    ] = "AUROC by track",
     calibration: Annotated[
         Path | None,
         typer.Option(
@@ -142,10 +129,8 @@ def auc_report(
     others = named_files("--compare", compare)
     options: dict[str, object] = {
         "--tracks": tracks,
-        "--published": published,
         "--compare": compare,
         "--min-positives": min_positives,
-        "--title": title,
         "--calibration": calibration,
         "--bins": bins,
     }
@@ -155,10 +140,8 @@ def auc_report(
         labels,
         output,
         tracks=tracks,
-        published=published,
         compare={name: str(path) for name, path in others.items()},
         min_positives=min_positives,
-        title=title,
         threads=threads or 0,
         command=command_line("auc-report", [predictions, labels], options),
         calibration=calibration,
@@ -275,25 +258,15 @@ def evaluate_promoters(
         typer.Option(
             "--promoter-baseline",
             metavar="SET[/NAME]=FILE",
-            help="Predictions of baseline NAME (k-mer, position, orf, composition or "
-            "nearest) on negative set SET; repeatable.",
+            help="Predictions of baseline NAME (k-mer, position, orf or composition) "
+            "on negative set SET; repeatable.",
             show_default="NAME: k-mer",
         ),
     ] = None,
-    controls: Annotated[
-        list[Path] | None,
+    control: Annotated[
+        Path | None,
         typer.Option(
-            "--control",
-            metavar="FILE",
-            help="Predictions of a model trained on shuffled labels; repeatable.",
-        ),
-    ] = None,
-    similarity_strata: Annotated[
-        str | None,
-        typer.Option(
-            metavar="S,S,…",
-            help="Rising bounds of similarity to training windows, such as 0.3,0.5,0.8, "
-            "for separate metrics.",
+            metavar="FILE", help="Predictions of a model trained on shuffled labels."
         ),
     ] = None,
     force: Force = False,
@@ -305,10 +278,8 @@ def evaluate_promoters(
     Also writes roc.svg, precision_recall.svg and score_histograms.svg, and calibration.tsv and .svg, before
     and after calibration if calibration.json is next to the predictions. If predictions have the column
     coding, there are rows for pairs whose promoter and negative are both less than half coding.
-    --similarity-strata needs the predictions of the baseline nearest. Models trained on shuffled labels have
-    one row: the mean, and the lowest and highest values.
     """
-    from bigbird_dna.data.predictions import ALL, KMER, NEAREST, PROMOTER_BASELINES
+    from bigbird_dna.data.predictions import ALL, KMER, PROMOTER_BASELINES
     from bigbird_dna.reporting.promoters import promoter_report
 
     sets: dict[str, dict[str, Path]] = {}
@@ -318,7 +289,7 @@ def evaluate_promoters(
         check_choice(
             f"--promoter-baseline {name}: baseline",
             baseline,
-            (*PROMOTER_BASELINES, NEAREST),
+            PROMOTER_BASELINES,
         )
         if baseline in sets.setdefault(negative_set, {}):
             raise UsageError(
@@ -329,8 +300,7 @@ def evaluate_promoters(
         named_files("--predictions", predictions),
         output,
         baselines=sets,
-        controls=controls or (),
-        similarity_strata=rising_bounds("--similarity-strata", similarity_strata),
+        control=control,
     )
     for negative_set, found in sets.items():
         if missing := [name for name in PROMOTER_BASELINES if name not in found]:
@@ -344,21 +314,6 @@ def evaluate_promoters(
             f"{row.negative_set}: {row.model} AUROC {row.auroc:.4f} on {row.n:,} test "
             f"windows{stratum}"
         )
-
-
-def rising_bounds(option: str, text: str | None) -> Sequence[float]:
-    """Return the numbers of `0.3,0.5`, which must rise from above 0 to at most 1."""
-    try:
-        bounds = [float(cell) for cell in text.split(",")] if text else []
-    except ValueError:
-        bounds = [math.nan]
-    rise = all(low < high for low, high in pairwise(bounds))
-    if not rise or not all(0 < bound <= 1 for bound in bounds):
-        raise UsageError(
-            f"{option} {text!r:.60}: expected rising numbers above 0, up to 1, such as "
-            "0.3,0.5"
-        )
-    return bounds
 
 
 @group.command(
@@ -606,7 +561,7 @@ def plot_scores(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Calls to draw: the BED, TSV or Parquet of call-promoters.",
+            help="Calls to draw: the BED or TSV of call-promoters.",
         ),
     ] = None,
     contig: Annotated[
@@ -619,44 +574,42 @@ def plot_scores(
     ] = None,
     start: Annotated[
         int | None,
-        typer.Option(metavar="BP", help="Start of the region, 0-based.", min=0),
+        typer.Option(
+            metavar="BP",
+            help="Start of the region, 0-based.",
+            show_default="the first score",
+            min=0,
+        ),
     ] = None,
     end: Annotated[
         int | None,
-        typer.Option(metavar="BP", help="End of the region, exclusive.", min=1),
-    ] = None,
-    megabases: Annotated[
-        float | None,
         typer.Option(
-            metavar="F",
-            help="Plot at most F Mb, from the start of the region, or the first score.",
+            metavar="BP",
+            help="End of the region, exclusive.",
+            show_default="50,000 bp from its start",
+            min=1,
         ),
     ] = None,
 ) -> None:
     """Plot scores along a contig, on both strands, with genes, known transcription start sites and calls.
 
-    A score is plotted at the position of its TSS (column tss), not at the center of its window. Calls point
-    in the direction of transcription; their number and opacity are the expected precision. Calls without a
-    known TSS within 100 bp, and known TSSs without a call, are hollow.
+    A score is plotted at the position of its TSS (column tss), not at the center of its window. Calls are
+    arrow heads at their expected precision. Calls without a known TSS within 100 bp, and known TSSs without a
+    call, are hollow.
     """
     from bigbird_dna.genome.annotation import read_genes
     from bigbird_dna.genome.promoters import read_loci
-    from bigbird_dna.reporting.score_track import (
-        read_calls,
-        read_score_track,
-        score_figure,
-    )
+    from bigbird_dna.reporting.score_track import plot_scores
 
     if start is not None and end is not None and end <= start:
         raise UsageError(f"--end {end} must be greater than --start {start}")
-    if megabases is not None and not 0 < megabases < math.inf:
-        raise UsageError(f"--megabases {megabases:g}: must be above 0")
-    longest = None if megabases is None else max(1, round(megabases * 1e6))
-    track = read_score_track(scores, contig, start, end, longest)
-    score_figure(
-        track,
-        [] if promoters is None else read_loci(promoters),
+    plot_scores(
+        scores,
         output,
-        [] if annotation is None else read_genes(annotation),
-        None if calls is None else read_calls(calls, track),
+        sites=[] if promoters is None else read_loci(promoters),
+        genes=[] if annotation is None else read_genes(annotation),
+        calls=calls,
+        contig=contig,
+        start=start,
+        end=end,
     )

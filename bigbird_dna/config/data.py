@@ -94,16 +94,6 @@ class SplitsConfig(Section):
         gt=0,
         le=1,
     )
-    similarity_strata: tuple[float, ...] = field(
-        (),
-        "boundaries of similarity strata with separate metrics; none: no report by similarity",
-    )
-
-    def _faults(self) -> Iterator[str]:
-        if any(not 0 < bound <= 1 for bound in self.similarity_strata) or sorted(
-            {*self.similarity_strata}
-        ) != [*self.similarity_strata]:
-            yield "similarity_strata must be increasing boundaries above 0 and at most 1"
 
 
 class TokensConfig(Section):

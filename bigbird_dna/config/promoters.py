@@ -235,11 +235,6 @@ class PromoterCalibrationConfig(CalibrationConfig):
     )
 
 
-def control_name(number: int) -> str:
-    """Name of a control model, trained on shuffled labels, by its number from 0."""
-    return f"control-{number + 1}" if number else "control"
-
-
 class PromoterConfig(Section):
     """Promoters: source, annotation, control, and one section per stage."""
 
@@ -260,12 +255,7 @@ class PromoterConfig(Section):
     )
     shuffled_label_control: NegativeSet | None = field(
         "genomic",
-        "negative set of the control models, trained on shuffled labels; none: no control",
-    )
-    shuffled_label_permutations: int = field(
-        5,
-        "number of control models, each with its own permutation of labels and random weights",
-        ge=1,
+        "negative set of the control model, trained on shuffled labels; none: no control",
     )
     num_gpus: int = field(
         1, "torchrun processes for the training of a model", ge=1, le=MOST_PROCESSES
@@ -275,18 +265,6 @@ class PromoterConfig(Section):
     training: PromoterTrainingConfig = PromoterTrainingConfig()
     calibration: PromoterCalibrationConfig = PromoterCalibrationConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
-
-    @property
-    def controls(self) -> dict[str, int]:
-        """Names of the control models, each with the seed of its training."""
-        count = (
-            self.shuffled_label_permutations
-            if self.shuffled_label_control is not None
-            else 0
-        )
-        return {
-            control_name(number): self.training.seed + number for number in range(count)
-        }
 
     @model_validator(mode="before")
     @classmethod

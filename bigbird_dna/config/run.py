@@ -48,8 +48,7 @@ class ScoringConfig(Section):
     )
     max_megabases: float | None = field(
         0.2,
-        "maximum scored (with start_sites: plotted) length of the first test contig or region, Mb; none: all "
-        "of it",
+        "without start_sites: maximum scored length of the first test contig or region, Mb; none: all of it",
         gt=0,
     )
 
@@ -388,7 +387,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
         ),
         *("sequences.training", "sequences.baselines", "sequences.evaluation"),
     ),
-    "promoter-baseline": ("seed", "splits.similarity_strata", "promoters.evaluation"),
+    "promoter-baseline": ("seed", "promoters.evaluation"),
     "chromatin-data": (
         *("seed", "genome", "splits.max_train_test_similarity"),
         "chromatin.data",

@@ -28,8 +28,8 @@ class SequenceBaselinesConfig(Section):
     """Models that are trained for comparison, on the same sequences and steps."""
 
     cnn: bool = field(True, "a convolutional network on the bases")
-    shuffled_labels: int = field(
-        1, "number of control models, trained on shuffled labels", ge=0, le=100
+    shuffled_labels: bool = field(
+        True, "a control: the model, trained on shuffled labels"
     )
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -23,9 +22,8 @@ PREDICTIONS = Schema.of(
 )
 COLUMNS = tuple(PREDICTIONS.names)
 # Optional columns: the fraction of the window's bases in protein-coding sequence (CDS), the number of its
-# group of similar windows, the probability from the network of an ensemble alone, and the similarity of the
-# window to the nearest training window.
-CODING, HOMOLOGY, NETWORK, SIMILARITY = "coding", "homology", "network", "similarity"
+# group of similar windows, and the probability from the network of an ensemble alone.
+CODING, HOMOLOGY, NETWORK = "coding", "homology", "network"
 # Columns that identify an example in different files.
 KEY = ["contig", "start", "end", "strand", "negative_set", "pair", "label"]
 POSITIVE = "positive"
@@ -38,9 +36,8 @@ SHIFTS = (1, 2, 5, 10)
 MEDIAN_SHIFTED = "median_score_when_the_window_moves_by_{}_bp"
 AUROC_SHIFTED = "auroc_when_the_window_moves_by_{}_bp"
 
-# Names of the predictors that a report compares, in addition to `NETWORK`. `NEAREST` predicts the label of the
-# nearest training window.
-MODEL, CONTROL, CNN, NEAREST = "model", "control", "cnn", "nearest"
+# Names of the predictors that a report compares, in addition to `NETWORK`.
+MODEL, CONTROL, CNN = "model", "control", "cnn"
 PROMOTER_BASELINES = KMER, POSITION, ORF, COMPOSITION = (
     "k-mer",
     "position",
@@ -49,17 +46,6 @@ PROMOTER_BASELINES = KMER, POSITION, ORF, COMPOSITION = (
 )
 # Strata of a report: all windows, or the pairs with a promoter and a negative that are less than half coding.
 ALL, NONCODING = "all", "noncoding"
-
-
-def similarity_strata(
-    similarities: NDArray[np.float64], bounds: Sequence[float]
-) -> dict[str, NDArray[np.bool_]]:
-    """Return the rows (N,) of each stratum between ascending bounds, the least similar first, by name."""
-    names = [f"below {bounds[0]:g}"]
-    names += [f"{low:g} to {high:g}" for low, high in pairwise(bounds)]
-    names += [f"{bounds[-1]:g} and above"]
-    numbers = np.searchsorted(bounds, similarities, side="right")
-    return {name: numbers == number for number, name in enumerate(names)}
 
 
 @dataclass(frozen=True)
@@ -75,30 +61,11 @@ class AlignedPredictions:
         None  # (N,) fraction of coding bases, NaN if unknown
     )
 
-    similarity: NDArray[np.float64] | None = None  # (N,) to the nearest training window
-
-    def strata(self, bounds: Sequence[float] = ()) -> Iterator[tuple[str, Self]]:
-        """Yield all windows, the noncoding ones if the coding fractions are known, and strata of similarity.
-
-        A promoter and its negatives are in one stratum of `bounds`, that of the most similar of them: the
-        least similar stratum has no window that is similar to the training data in either class.
-        `DataError` if there are bounds, but the similarities are unknown.
-        """
+    def strata(self) -> Iterator[tuple[str, Self]]:
+        """Yield all windows, and the noncoding ones if the coding fractions are known."""
         yield ALL, self
         if (noncoding := self.noncoding()) is not None:
             yield NONCODING, noncoding
-        if not bounds:
-            return
-        if self.similarity is None:
-            raise DataError(
-                f"{self.negative_set}: no predictions have the column {SIMILARITY!r}; give those of the "
-                f"baseline {NEAREST!r}"
-            )
-        _, pairs = np.unique(self.pairs, return_inverse=True)
-        largest = np.zeros(pairs.max(initial=0) + 1)
-        np.maximum.at(largest, pairs, self.similarity)
-        for name, rows in similarity_strata(largest[pairs], bounds).items():
-            yield f"{SIMILARITY} {name}", self.of_rows(rows)
 
     def of_rows(self, rows: NDArray[np.bool_]) -> Self:
         """Return the windows that are true in `rows` (N,)."""
@@ -109,7 +76,6 @@ class AlignedPredictions:
             blocks=self.blocks[rows],
             scores={name: values[rows] for name, values in self.scores.items()},
             coding=None if self.coding is None else self.coding[rows],
-            similarity=None if self.similarity is None else self.similarity[rows],
         )
 
     def noncoding(self) -> Self | None:
@@ -155,11 +121,11 @@ def read_predictions(
     """Read the rows of `split` of a prediction file, in the order of `KEY`; errors count rows from 1.
 
     With `further`, also read its extra negatives, several of which may come from one window. The columns
-    `coding`, `homology`, `network` and `similarity` are kept if the file has them.
+    `coding`, `homology` and `network` are kept if the file has them.
     """
     frame = read_frame(path)
     check_columns(path, frame, COLUMNS)
-    fractions = [name for name in (CODING, NETWORK, SIMILARITY) if name in frame]
+    fractions = [name for name in (CODING, NETWORK) if name in frame]
     numbers = [HOMOLOGY] if HOMOLOGY in frame else []
     frame = frame[[*COLUMNS, *fractions, *numbers]].reset_index(drop=True)
     for name in (*COLUMNS, *numbers):
@@ -229,7 +195,6 @@ def compare(
         blocks_of(first),
         scores,
         column(CODING),
-        column(SIMILARITY),
     )
 
 

@@ -16,7 +16,7 @@ from bigbird_dna.baselines.kmer_model import KmerModel
 from bigbird_dna.baselines.kmers import probabilities
 from bigbird_dna.baselines.promoters import promoter_regression
 from bigbird_dna.baselines.scan import ScanBaseline, write_baseline_scans
-from bigbird_dna.baselines.windows import NearestWindow, TextWindows, blocks
+from bigbird_dna.baselines.windows import blocks
 from bigbird_dna.config.chromatin import ChromatinEvaluationConfig
 from bigbird_dna.config.paths import baseline_file, scan_file
 from bigbird_dna.config.run import Config
@@ -25,11 +25,9 @@ from bigbird_dna.data.chromatin import BinWindows, Rows, sample
 from bigbird_dna.data.predictions import (
     AUROC_SHIFTED,
     MEDIAN_SHIFTED,
-    NEAREST,
     POSITION,
     PROMOTER_BASELINES,
     SHIFTS,
-    SIMILARITY,
     blocks_of,
 )
 from bigbird_dna.data.promoter_windows import (
@@ -89,8 +87,7 @@ def promoter_baselines(
     `baselines` selects features (`PROMOTER_BASELINES`): k-mer frequencies, the base at each position, the
     longest open reading frame, or composition; none: all, but `position` only for aligned windows, for which
     it otherwise raises `DataError`. With `scan`, an indexed FASTA, `position` and `k-mer` also score windows
-    every `stride` bp along its records, into `scan_file`s. With `splits.similarity_strata`, the labels of the
-    nearest training windows are a further baseline, whose file has the similarity of each window.
+    every `stride` bp along its records, into `scan_file`s.
     """
     for name in baselines:
         check_choice("--baseline", name, PROMOTER_BASELINES)
@@ -120,10 +117,6 @@ def promoter_baselines(
             )
             if scan is not None and isinstance(model, ScanBaseline):
                 scanned[directory / scan_file(name)] = model
-        if config.splits.similarity_strata:
-            write_predictions(
-                directory / baseline_file(NEAREST), nearest_predictions(data, sequences)
-            )
         if scan is not None:
             write_baseline_scans(
                 scanned, scan, upstream=upstream, length=length, stride=stride
@@ -158,27 +151,6 @@ def held_out_predictions(
     rows = data.rows.drop(columns="name").assign(label=data.labels)
     probabilities = predict([sequences[index] for index in held_out])
     return rows.iloc[held_out].reset_index(drop=True).assign(probability=probabilities)
-
-
-def nearest_predictions(data: WindowSet, sequences: list[str]) -> pd.DataFrame:
-    """Return the predictions of held-out windows by their nearest training windows.
-
-    A probability is the mean label of the most similar training windows on either strand, weighted by their
-    similarity, which is the column `similarity`. Candidates are the training promoters and their negatives.
-    """
-    training = np.flatnonzero(data.rows["split"] == "train").tolist()
-    windows = TextWindows([sequences[row] for row in training], data.labels[training])
-    baseline = NearestWindow(balanced=True).fit(windows)
-    similarities = np.zeros(0)
-
-    def predict(held_out: list[str]) -> npt.NDArray[np.floating]:
-        nonlocal similarities
-        pairs = baseline.pairs(held_out)
-        similarities = pairs.nearest(len(held_out)).similarities
-        return baseline.predict_pairs(pairs, len(held_out))[:, 0]
-
-    predictions = held_out_predictions(data, sequences, predict)
-    return predictions.assign(**{SIMILARITY: similarities})
 
 
 def write_predictions(path: Path, predictions: pd.DataFrame) -> None:

@@ -21,7 +21,6 @@ from bigbird_dna.baselines.networks import (
 from bigbird_dna.baselines.sequences import SequenceRegression, sequence_regressions
 from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.config.network import EncoderConfig
-from bigbird_dna.config.promoters import control_name
 from bigbird_dna.config.run import stage_values
 from bigbird_dna.config.section import LabelKind
 from bigbird_dna.config.sequences import LABEL_KINDS, SequencesConfig
@@ -35,6 +34,7 @@ from bigbird_dna.data.labeled_sequences import (
 from bigbird_dna.data.predictions import (
     CNN,
     COMPOSITION,
+    CONTROL,
     KMER,
     MODEL,
     NETWORK,
@@ -80,8 +80,8 @@ class Measured(NamedTuple):
 class LabeledSequenceTask(FinetuningTask[Measured]):
     """Training on labeled sequences: tables, or a FASTA file of positives and one of `negatives`.
 
-    Also trains the controls (on shuffled labels) and a convolutional network, and fits regressions; all
-    predict the held-out sequences. `permutation` is the number of a control; None: the model.
+    Also trains a control (`is_control`, on shuffled labels) and a convolutional network, and fits regressions; all
+    predict the held-out sequences.
     """
 
     name: ClassVar = "sequences"
@@ -93,7 +93,7 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
     split_column: str = "split"
     task: LabelKind | None = None
     both_strands: bool = False
-    permutation: int | None = None
+    is_control: bool = False
     of_model: "LabeledSequenceTask | None" = (
         None  # for a control, which has the same data and initialization
     )
@@ -133,9 +133,7 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         changes["initial"] = "pretrained" if self.pretrained else "random"
         if not self._aligned:
             changes["base_positions"] = False
-        training, number = section.training, self.permutation
-        if number is not None:
-            training = training.model_copy(update={"seed": training.seed + number})
+        training = section.training
         shortest = min(map(len, self.sequences.sequences))
         if shortest <= 2 * training.crop_jitter_bp:
             jitter = max((shortest - 1) // 4, 0)
@@ -153,7 +151,7 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
     @property
     def keep(self) -> Keep:
         """A control must not use true labels."""
-        return "last" if self.permutation is not None else super().keep
+        return "last" if self.is_control else super().keep
 
     @property
     def _aligned(self) -> bool:
@@ -237,7 +235,7 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             head=model.head,
             jitter=self.section.training.crop_jitter_bp,
             views=model.views,
-            shuffled_labels=self.permutation is not None,
+            shuffled_labels=self.is_control,
             base_positions=model.base_positions,
             ensemble=POSITION in model.ensemble
             and self._aligned
@@ -263,7 +261,7 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
     def check(self) -> None:
         """Warn of sequences that are too long for the network."""
         super().check()
-        if self.permutation is None and (count := sum(self.truncated.values())):
+        if not self.is_control and (count := sum(self.truncated.values())):
             log(
                 f"warning: {count:,} sequences have more tokens than encoder.max_length "
                 f"{self.encoder.max_length:,} allows: the network reads the central "
@@ -291,7 +289,7 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             self.sequences.rows("valid"), VALIDATION_SEQUENCES, (self.config.seed, 5)
         )
         windows = (
-            self._windows(self.learned, shuffled=self.permutation is not None),
+            self._windows(self.learned, shuffled=self.is_control),
             self._windows(held_out),
         )
         training, positions = self.section.training, self.encoder.max_length
@@ -320,7 +318,7 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         return [self.sequences.sequences[row] for row in rows.tolist()]
 
     def describe(self, network: nn.Module) -> str:
-        shuffled = "" if self.permutation is None else ", labels shuffled"
+        shuffled = ", labels shuffled" if self.is_control else ""
         return f"{len(self.learned):,} training sequences{shuffled}"
 
     @cached_property
@@ -329,7 +327,7 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         return self.sequences.rows("valid", "test")
 
     def measure(self, trained: TrainingResult[nn.Module]) -> Measured:
-        """Return predictions of the model, the baselines and the controls, and the ensemble's weights."""
+        """Return predictions of the model, the baselines and the control, and the ensemble's weights."""
         world, checkpoints = trained.world, trained.store.directory.parent
         regressions = self._fit_regressions(trained)
         predictions, members = self._predict(trained, regressions)
@@ -339,14 +337,14 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         with torch.inference_mode(False), torch.enable_grad():  # further trainings
             if self.section.baselines.cnn and self.cnn_texts is not None:
                 predictions[CNN] = world.first(lambda: self._cnn(checkpoints, world))
-            for number in range(self.section.baselines.shuffled_labels):
-                control = replace(self, permutation=number, of_model=self)
+            if self.section.baselines.shuffled_labels:
+                control = replace(self, is_control=True, of_model=self)
                 result = fit(control, checkpoints, world)
                 self.finished.append(result.store)
                 with torch.inference_mode():
                     shuffled = control._fit_regressions(result)
                     preds, _ = control._predict(result, shuffled)
-                predictions[control_name(number)] = preds[MODEL]
+                predictions[CONTROL] = preds[MODEL]
         return Measured(predictions, members)
 
     def _fit_regressions(
@@ -356,8 +354,7 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         ensemble."""
         evaluation, objective = self.section.evaluation, trained.objective
         assert isinstance(objective, ClassifierObjective)
-        is_control = self.permutation is not None
-        valid = self._windows(self.sequences.rows("valid"), shuffled=is_control)
+        valid = self._windows(self.sequences.rows("valid"), shuffled=self.is_control)
         regressions = sequence_regressions(
             self.losses,
             evaluation.baseline_kmer,
@@ -365,7 +362,7 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             aligned=self._aligned,
             both_strands=self._both_strands,
         )
-        if is_control:
+        if self.is_control:
             regressions.pop(COMPOSITION)
 
         def fitted() -> dict[str, SequenceRegression]:
@@ -397,7 +394,7 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             fitted[POSITION] = regressions[POSITION]
         if ensemble.kmers is not None:
             fitted[KMERS] = regressions[KMER]
-        if self.permutation is not None:  # a control must not use true labels
+        if self.is_control:  # a control must not use true labels
             members = Members.equal((NETWORK, *fitted))
             add_members(ensemble, fitted, members)
             return {MODEL: predict(), NETWORK: alone}, members

@@ -1,8 +1,8 @@
-"""Predictors that a report compares: their colors and names, curves, histograms, and the row of controls."""
+"""Predictors that a report compares: their colors and names, curves and histograms."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,6 @@ from bigbird_dna.data.predictions import (
     CONTROL,
     KMER,
     MODEL,
-    NEAREST,
     NETWORK,
     ORF,
     POSITION,
@@ -27,7 +26,6 @@ from bigbird_dna.reporting.result import (
     CHANCE,
     GRAY,
     GREEN,
-    INK,
     ORANGE,
     PURPLE,
     SKY,
@@ -58,20 +56,9 @@ STYLES = {
     POSITION: _PlotStyle("position regression", GREEN, (0, (6, 2, 1, 2))),
     ORF: _PlotStyle("longest ORF", ORANGE, (0, (3, 1))),
     COMPOSITION: _PlotStyle("composition regression", PURPLE, (0, (4, 1, 1, 1, 1, 1))),
-    NEAREST: _PlotStyle("nearest training window", INK, (0, (2, 2))),
     CNN: _PlotStyle("convolutional network", ORANGE, (0, (3, 1))),
     CONTROL: _PlotStyle("shuffled labels", GRAY, (0, (1, 1))),
 }
-
-
-def is_control(name: str) -> bool:
-    """Whether a predictor is a model trained on shuffled labels."""
-    return name.split("-")[0] == CONTROL
-
-
-def predictor_kind(name: str) -> str:
-    """Return the key of a predictor in `STYLES`, the same for all controls."""
-    return CONTROL if is_control(name) else name
 
 
 def predictor_label(name: str) -> str:
@@ -85,22 +72,6 @@ def predictor_label(name: str) -> str:
     return labels.get(name, name.replace("_", " "))
 
 
-def joined_controls(
-    controls: Sequence[tuple[Any, ...]], counts: int
-) -> list[tuple[Any, ...]]:
-    """Return the row of several controls on the same windows; of fewer, their own.
-
-    Rows have `counts` columns, estimates with their intervals, and a note. The row has the mean of each
-    estimate, and instead of an interval the lowest and the highest value.
-    """
-    if len(controls) < 2:
-        return [*controls]
-    estimates = np.array([row[counts:-1] for row in controls], float)[:, ::3]
-    triples = np.stack([estimates.mean(0), estimates.min(0), estimates.max(0)], axis=1)
-    note = f"range of {len(controls)} permutations"
-    return [(*controls[0][:counts], *triples.ravel().tolist(), note)]
-
-
 def draw_curves(
     axis: Axes,
     labels: NDArray[Any],
@@ -111,8 +82,7 @@ def draw_curves(
 ) -> None:
     """Draw ROC ("auroc") or precision–recall curves ("auprc") of scores (N,), with a pale line for chance.
 
-    The legend contains the areas from `rows`, whose index is the predictor; of several controls, the first
-    one has the row of all. Without one of the classes there are no curves.
+    The legend contains the areas from `rows`, whose index is the predictor. Without one of the classes there are no curves.
     """
     roc = area == "auroc"
     if roc:
@@ -121,16 +91,13 @@ def draw_curves(
     else:
         axis.axhline(labels.mean(), **CHANCE)
         axis.set(xlabel="recall", ylabel="precision")
-    several = sum(map(is_control, scores)) > 1
-    for name in sorted(scores, key=lambda name: [*STYLES].index(predictor_kind(name))):
+    for name in sorted(scores, key=[*STYLES].index):
         ranking = rank_rows(labels, scores[name])
         if ranking is None:
             continue
-        style, label = STYLES[predictor_kind(name)], "_"  # without a line in the legend
-        if name in rows.index:
-            estimate = rows.loc[name, [f"{area}{end}" for end in ENDS]]
-            label = f"{style.label}  {interval(*map(float, estimate))}"
-            label += " range" * (several and is_control(name))
+        style = STYLES[name]
+        estimate = rows.loc[name, [f"{area}{end}" for end in ENDS]]
+        label = f"{style.label}  {interval(*map(float, estimate))}"
         curve = thin_curve(ranking, POINTS)
         x, y = curve.T / curve[-1][:, None] if roc else precision_recall(curve)
         look: Any = {"color": style.color, "linestyle": style.dashes, "label": label}

@@ -8,11 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from bigbird_dna.config.promoters import control_name
 from bigbird_dna.data.predictions import (
     ALL,
+    CONTROL,
     MODEL,
-    NEAREST,
     PROMOTER_BASELINES,
     AlignedPredictions,
     compare,
@@ -32,8 +31,6 @@ from bigbird_dna.reporting.calibration import (
 from bigbird_dna.reporting.predictors import (
     draw_curves,
     draw_histograms,
-    is_control,
-    joined_controls,
 )
 from bigbird_dna.reporting.result import panels, save_figure
 
@@ -55,8 +52,7 @@ def promoter_report(
     output: Path,
     *,
     baselines: Mapping[str, Mapping[str, Path]] | None = None,
-    controls: Sequence[Path] = (),
-    similarity_strata: Sequence[float] = (),
+    control: Path | None = None,
 ) -> pd.DataFrame:
     """Compare predictions of promoter models on the test windows with those of their baselines.
 
@@ -64,10 +60,8 @@ def promoter_report(
     the models' probabilities `calibration.tsv` and `calibration.svg`, to the directory `output`. Predictions
     (Parquet) are given by negative set, those of `baselines` by negative set and baseline. An ensemble's
     network alone is a further predictor. If `calibration.json` is in the directory of a file in `sets`, as in
-    a model directory, calibrated probabilities are evaluated too. `controls` are the predictions of models
-    trained on shuffled labels, each with its own permutation. `similarity_strata` are bounds of strata of
-    similarity to the training data, which have separate rows; predictions of the baseline `NEAREST` have the
-    similarities. `UsageError` for a baseline or control of a negative set not in `sets`.
+    a model directory, calibrated probabilities are evaluated too. `control` is the prediction file of a model
+    trained on shuffled labels. `UsageError` for a baseline or control of a negative set not in `sets`.
     """
     baselines = baselines or {}
     files: dict[str, dict[str, Path]] = {name: {MODEL: sets[name]} for name in sets}
@@ -76,20 +70,18 @@ def promoter_report(
             raise UsageError(
                 f"baseline {name!r}: no predictions given for the negative set {name!r}"
             )
-        for baseline in (*PROMOTER_BASELINES, NEAREST):
+        for baseline in PROMOTER_BASELINES:
             if baseline in baselines[name]:
                 files[name][baseline] = baselines[name][baseline]
-    counts = dict.fromkeys(sets, 0)
-    for control in controls:
+    if control is not None:
         name = negative_set_of(control)
         if name not in sets:
             raise UsageError(
                 f"control {control}: no predictions given for the negative set {name!r}"
             )
-        files[name][control_name(counts[name])] = control
-        counts[name] += 1
+        files[name][CONTROL] = control
     comparisons = [compare(name, predictors) for name, predictors in files.items()]
-    table = promoter_table(comparisons, similarity_strata)
+    table = promoter_table(comparisons)
     with into_directory(output) as directory:
         write_table(directory / "promoters.tsv", table, PROMOTERS)
         curves_figure(comparisons, table, "auroc", directory / "roc.svg")
@@ -105,20 +97,17 @@ def promoter_report(
 
 def promoter_table(
     comparisons: Sequence[AlignedPredictions],
-    similarity_strata: Sequence[float] = (),
     seed: int = 0,
 ) -> pd.DataFrame:
     """Return one row per negative set, stratum and predictor: `binary_metrics`, and AUROC minus baselines.
 
     If the coding fraction of the windows is known, the rows of all windows of a negative set are followed by
-    those of its noncoding stratum (`AlignedPredictions.noncoding`). Intervals are over blocks. Several
-    controls have one row: the mean, and instead of an interval the lowest and the highest value.
+    those of its noncoding stratum (`AlignedPredictions.noncoding`). Intervals are over blocks.
     """
     rows: list[tuple[Any, ...]] = []
     for comparison in comparisons:
-        for stratum, part in comparison.strata(similarity_strata):
+        for stratum, part in comparison.strata():
             y, blocks = part.labels, part.blocks
-            controls: list[tuple[Any, ...]] = []
             for name, scores in part.scores.items():
                 *values, note = binary_metrics(y, scores, seed, blocks=blocks)
                 for baseline in DIFFERENCES:
@@ -128,8 +117,7 @@ def promoter_table(
                         lead = auroc_difference(y, scores, other, blocks).estimate
                     values += lead
                 row = (comparison.negative_set, stratum, name, *values, note)
-                (controls if is_control(name) else rows).append(row)
-            rows += joined_controls(controls, PROMOTERS.names.index("auroc"))
+                rows.append(row)
     return pd.DataFrame(rows, columns=PROMOTERS.names)
 
 

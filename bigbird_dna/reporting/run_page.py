@@ -80,7 +80,7 @@ def report_run(run: Path, config: Path | None = None) -> str:
         bits_per_base_figure(bits, paths.report / "bits_per_base.svg")
     if settings.has_promoters:
         windows = settings.promoters.windows
-        names = (*windows.negative_sets, *settings.promoters.controls)
+        names = (*windows.negative_sets, CONTROL)
         logs = {name: paths.promoter_model(name) / "training.jsonl" for name in names}
         curves = {
             name: read_training_log(log) for name, log in logs.items() if log.is_file()

@@ -76,7 +76,7 @@ RATES = (0.05, 0.1, 0.2, 0.5)
 def read_scan(path: Path) -> Scan:
     """Read a table of `score-promoters`; `DataError` if the file is not such a table."""
     table = read_scores(path)
-    table = table[table["score"].notna() & (table["tss"] >= 0)]
+    table = table.dropna()
     windows: dict[Track, Points] = {}
     for (contig, strand), rows in table.groupby(
         ["contig", "strand"], observed=True, sort=False

@@ -31,7 +31,6 @@ from bigbird_dna.metrics.labels import (
     class_estimates,
     regression_estimates,
 )
-from bigbird_dna.reporting.predictors import is_control, joined_controls, predictor_kind
 
 MACRO = "macro"
 MULTICLASS, REGRESSION = "multiclass", "regression"
@@ -93,13 +92,12 @@ class LabeledPredictions(NamedTuple):
         outputs = [output for name, output in pairs if name == LABEL]
         names = [*dict.fromkeys(name for name, _ in pairs if name != LABEL)]
         order = [*PREDICTORS]
-        unknown = {predictor_kind(name) for name in names} - {*order}
+        unknown = {*names} - {*order}
         if MODEL not in names or not outputs or unknown:
             raise DataError(
                 f"{path}: needs columns of labels, of the model and of known predictors only"
             )
-        # Stable: controls keep their order.
-        names.sort(key=lambda name: order.index(predictor_kind(name)))
+        names.sort(key=order.index)
         test = frame[frame["split"] == "test"]
         if test.empty:
             raise DataError(f"{path}: no test sequences")
@@ -124,8 +122,7 @@ class LabeledPredictions(NamedTuple):
 def metrics_table(data: LabeledPredictions, kind: str) -> pd.DataFrame:
     """Return one row per output and predictor with the columns of `SCHEMAS`, and notes on undefined metrics.
 
-    If there are several outputs, the rows of the mean over outputs (`MACRO`) are first. Several controls have
-    one row: the mean, and instead of an interval the lowest and the highest value.
+    If there are several outputs, the rows of the mean over outputs (`MACRO`) are first.
     """
     metrics: tuple[str, ...] = CLASS_METRICS
     if kind == REGRESSION:
@@ -140,18 +137,16 @@ def metrics_table(data: LabeledPredictions, kind: str) -> pd.DataFrame:
     rows: list[tuple[Any, ...]] = []
     if len(outputs) > 1:
         n = int((~np.isnan(data.labels)).any(axis=1).sum())
-        controls: list[tuple[Any, ...]] = []
         for name, (mean, *of_outputs) in estimates.items():
             known = sum(not math.isnan(row[0].value) for row in of_outputs)
             note = ""
             if known < len(outputs):
                 note = f"mean over {known} of {len(outputs)} outputs"
             row = (MACRO, name, n, None, *np.ravel(mean), note)
-            (controls if is_control(name) else rows).append(row)
-        rows += joined_controls(controls, len(_COUNTS))
+            rows.append(row)
     for t in outputs:
         labeled = ~np.isnan(data.labels[:, t])
-        y, controls = data.labels[labeled, t], []
+        y = data.labels[labeled, t]
         for name, of_outputs in estimates.items():
             values = of_outputs[t - len(outputs)]
             positives, note = None, ""
@@ -166,8 +161,7 @@ def metrics_table(data: LabeledPredictions, kind: str) -> pd.DataFrame:
                 if equal:
                     note = f"all {' and '.join(equal)} are equal: no correlation"
             row = (data.outputs[t], name, len(y), positives, *np.ravel(values), note)
-            (controls if is_control(name) else rows).append(row)
-        rows += joined_controls(controls, len(_COUNTS))
+            rows.append(row)
     names = (*metrics, f"{metrics[0]}_difference")
     columns = [f"{name}{end}" for name in names for end in ENDS]
     table = pd.DataFrame(rows, columns=[*_COUNTS, *columns, "note"])

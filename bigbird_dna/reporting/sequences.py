@@ -28,8 +28,6 @@ from bigbird_dna.reporting.predictors import (
     STYLES,
     draw_curves,
     draw_histograms,
-    is_control,
-    predictor_kind,
 )
 from bigbird_dna.reporting.result import BLUE, CHANCE, interval, panels, save_figure
 from bigbird_dna.reporting.sequence_metrics import (
@@ -142,7 +140,6 @@ def sequence_report(
     similar = f"in {groups:,} groups of similar sequences"
     if groups == 1:
         similar = "all linked by similar ones: no intervals"
-    kinds = {predictor_kind(name) for name in data.scores}
     page = render_page(
         "sequences_page.html",
         style="run_page.css",
@@ -161,11 +158,12 @@ def sequence_report(
         every=page_table(text[~is_main]),
         outputs=outputs,
         many=outputs > MOST_OUTPUTS,
-        several=sum(map(is_control, data.scores)) > 1,
         plots=[
             (title, image(output / name), caption) for title, name, caption in plots
         ],
-        predictors={name: PREDICTORS[name] for name in PREDICTORS if name in kinds},
+        predictors={
+            name: PREDICTORS[name] for name in PREDICTORS if name in data.scores
+        },
     )
     (output / "report.html").write_text(page, encoding="utf-8")
     return table

@@ -45,7 +45,7 @@ def track_page(
     """Return the page as HTML; tables as made by `tracks_table` and `groups_table`.
 
     `others` are the compared predictors, possibly with `PUBLISHED`. `values` are further values of the
-    template: `title`, `rows`, `blocks` (number of blocks of the genome that the rows are in, 0 if unknown),
+    template: `rows`, `blocks` (number of blocks of the genome that the rows are in, 0 if unknown),
     `sources` (role, name, size and checksum of the input files), `command`, `version`, `min_positives`,
     `calibration` (a sentence) and `picture` (its plot as a data URI).
     """
@@ -61,6 +61,7 @@ def track_page(
     return render_page(
         "track_page.html",
         style="track_page.css",
+        title="AUROC by track",
         script=resource("sortable_table.js") + resource("track_page.js"),
         filters={"decimal": decimal, "signed": signed, "breakable": breakable},
         tracks=tracks,

@@ -15,13 +15,9 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.tables import (
-    Column,
-    Schema,
-    read_text_table,
-    with_types,
     write_table,
 )
-from bigbird_dna.errors import DataError, UsageError, shortened
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.reporting.arrays import Array, TrackArray, open_array, read_blocks
 from bigbird_dna.reporting.calibration import (
@@ -46,9 +42,6 @@ from bigbird_dna.reporting.track_page import track_page
 DIGITS = 12
 """Significant digits of the metrics in the tables, for further computation."""
 
-# The first of these columns is used, or else the only column that starts with "auc" or "auroc".
-_AUROC_COLUMNS = ("published_auroc", "auroc", "auc")
-
 
 class AucReport(NamedTuple):
     """The tables as written; `tracks` has an additional column `counted`."""
@@ -63,10 +56,8 @@ def auc_report(
     output: str | Path,
     *,
     tracks: str | Path | Sequence[Track] | None = None,
-    published: str | Path | None = None,
     compare: Mapping[str, Array] | None = None,
     min_positives: int = 1,
-    title: str = "AUROC by track",
     threads: int = 0,
     command: str = "",
     calibration: str | Path | None = None,
@@ -86,10 +77,9 @@ def auc_report(
     output : a separate directory; an earlier report in it is replaced. tracks : name, group and further facts
     of each column, as a table (`read_tracks`) or its rows; None: column
         names of the arrays, in one group.
-    published : a table of AUROCs to compare with (`read_published`); None: those of `tracks`, if any.
     compare : name → array of another predictor; differences have a paired interval.
     min_positives : tracks with fewer positives are excluded from the metrics of their group.
-    title, command : title of the page, and the command that made it.
+    command : the command that made the page.
     threads : 0: one per core, up to four.
     calibration : `calibration.json` of the model; probabilities are then evaluated before and after
         calibration, in `track_calibration.tsv` and `.svg`, and on the page; None: no evaluation.
@@ -107,7 +97,7 @@ def auc_report(
     """
     output = Path(output)
     compare = compare or {}
-    tables = [Path(t) for t in (published, calibration, bins) if t is not None]
+    tables = [Path(t) for t in (calibration, bins) if t is not None]
     if isinstance(tracks, str | Path):
         tables.insert(0, Path(tracks))
     files = [
@@ -135,9 +125,7 @@ def auc_report(
     known = _tracks(tracks, [truth, first, *others.values()])
     names = tuple(track.name for track in known)
     figures: list[float] | None = None
-    if published is not None:
-        figures = read_published(Path(published), names)
-    elif any(track.published_auroc is not None for track in known):
+    if any(track.published_auroc is not None for track in known):
         columns = [track.published_auroc for track in known]
         figures = [math.nan if value is None else value for value in columns]
     blocks = read_blocks(None if bins is None else Path(bins), truth)
@@ -167,7 +155,6 @@ def auc_report(
             groups,
             curves,
             predictors,
-            title=title,
             rows=truth.rows,
             blocks=0 if blocks is None else len(np.unique(blocks)),
             sources=_sources(arrays, tables),
@@ -244,46 +231,3 @@ def _sources(
         row = {"role": "table", "name": str(path), "size": path.stat().st_size}
         sources.append({**row, "sha256": checksum(path)})
     return sources
-
-
-def read_published(path: Path, names: Sequence[str]) -> list[float]:
-    """Return the published AUROC of each track in `names`, from a table with a header; NaN if missing.
-
-    With a column `track`, rows are matched by name and other rows are ignored. Without it, the table must
-    have one row per track, in order; a column `index`, if present, must count the rows from 0.
-    """
-    table = read_text_table(path)
-    columns = [str(name) for name in table.columns]
-    chosen = [name for name in _AUROC_COLUMNS if name in columns]
-    if not chosen:
-        chosen = [name for name in columns if name.startswith(("auc", "auroc"))]
-        if len(chosen) != 1:
-            listed = shortened(", ".join(columns), 300)
-            raise DataError(
-                f"{path}: no column 'published_auroc', 'auroc' or 'auc' (found: {listed})"
-            )
-    column = chosen[0]
-    schema = Schema(
-        [Column(column, low=0, high=1, missing=True)],
-        ["track"] if "track" in table else [],
-    )
-    table = with_types(path, table, schema)
-    figures = table[column].tolist()
-    if "track" in table:
-        known = dict(zip(table["track"], figures, strict=True))
-        if not set(names) & set(known):
-            raise DataError(f"{path}: no track name matches a track of the report")
-        figures = [known.get(name, math.nan) for name in names]
-    elif len(figures) != len(names):
-        raise DataError(
-            f"{path}: {len(figures)} rows without column 'track', but {len(names)} tracks"
-        )
-    elif "index" in table:
-        for row, text in enumerate(table["index"]):
-            if text != str(row):
-                raise DataError(
-                    f"{path}: line {row + 2}: index {text!r}, expected {row}"
-                )
-    if all(map(math.isnan, figures)):
-        raise DataError(f"{path}: column {column!r} has no value for any track")
-    return figures

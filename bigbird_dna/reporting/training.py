@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import (
     FIGURES,
-    MODEL,
     MODELS,
-    ONE_AT_A_TIME,
     UNIFORM,
 )
 from bigbird_dna.disk.atomic import reading
@@ -40,7 +38,6 @@ from bigbird_dna.reporting.result import (
 # Held-out metrics with a panel of their own, and their axis labels.
 PANELS = {"bits_per_base": "bits per base", "auroc": "AUROC"}
 _LABEL = "bits per base, held out (lower is better)"
-_HOUR = 3600.0
 _HELD_OUT: dict[str, Any] = {
     "linewidth": 1.2,
     "linestyle": (0, (4, 2)),
@@ -181,48 +178,4 @@ def bits_per_base_figure(table: pd.DataFrame, path: Path) -> None:
         for label, name in zip(labels, names * 2, strict=True):
             if name in MODELS:
                 label.set(color=BLUE, fontweight="bold")
-        save_figure(figure, path)
-
-
-def held_out_figure(run: TrainingCurves, table: pd.DataFrame, path: Path) -> None:
-    """Draw the model's held-out bits per base from the log against steps, and against time if logged.
-
-    Lines are the baselines with the same context as the model in training. The diamond at the end is the
-    model's row of `table`, which may have other masked tokens.
-    """
-    curve = run.evaluation.get("bits_per_base")
-    x_of = {"optimizer step": np.zeros(0) if curve is None else curve.steps}
-    if curve is not None and curve.seconds is not None:
-        unit, seconds = ("hours", _HOUR)
-        if curve.seconds.max() < 2 * _HOUR:
-            unit, seconds = ("minutes", 60.0)
-        x_of[f"training time ({unit})"] = curve.seconds / seconds
-    values = np.zeros(0) if curve is None else curve.values
-    bits = table.set_index("predictor")["bits_per_base"].sort_values(kind="stable")
-    bits = bits[~bits.index.str.endswith(ONE_AT_A_TIME)]
-    baselines = bits.drop(MODEL, errors="ignore").items()
-    width = 7.4 if len(x_of) == 1 else 4.6
-    with panels(1, len(x_of), width, 4.8, sharey=True) as (figure, axes):
-        for axis, (label, x) in zip(axes, x_of.items(), strict=True):
-            look: dict[str, Any] = {"marker": "o", "markersize": 4, "zorder": 3}
-            axis.plot(
-                x, values, color=BLUE, markerfacecolor="white", label=MODEL, **look
-            )
-            if MODEL in bits and len(x):
-                text = f"{MODEL}, in the table"
-                axis.plot(
-                    x[-1:], [bits[MODEL]], "D", color=BLUE, markersize=7, label=text
-                )
-            axis.set_xlabel(label)
-            axis.set_xlim(left=0)
-            axis.grid(visible=False)
-        looks = [(color, style) for style in ("--", ":") for color in SERIES[1:]]
-        for (name, level), (color, style) in zip(baselines, cycle(looks), strict=False):
-            for axis in axes:
-                text = f"{name}  {level:.3f}"
-                line: Any = {"color": color, "linestyle": style, "linewidth": 1.2}
-                axis.axhline(level, label=text, **line)
-        axes[0].set_ylabel(_LABEL)
-        handles = axes[0].get_legend_handles_labels()
-        figure.legend(*handles, loc="outside lower center", ncols=2)
         save_figure(figure, path)

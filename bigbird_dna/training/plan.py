@@ -272,7 +272,8 @@ def planned_work(config: Config) -> list[Work]:
         work.append(Work("pretraining", tokens, operations, "pretraining"))
     if config.has_promoters:
         promoters = config.promoters
-        models = len(promoters.windows.negative_sets) + len(promoters.controls)
+        models = len(promoters.windows.negative_sets)
+        models += promoters.shuffled_label_control is not None
         length = length_of(sum(promoters.windows.sides))
         add("promoters", promoters.training, length, models)
     if config.has_chromatin:

@@ -624,12 +624,7 @@ def test_from_the_download_to_the_report(
         predictions, np.random.default_rng(0).random((len(data), TRACKS), np.float32)
     )
     directory, report = results / "chromatin/data", tmp_path / "report"
-    arguments = (
-        "--tracks",
-        directory / "tracks.tsv",
-        "--published",
-        directory / "tracks.tsv",
-    )
+    arguments = ("--tracks", directory / "tracks.tsv")
     labels = directory / "labels.npz"
     assert run("auc-report", predictions, labels, *arguments, "-o", report).code == 0
     table = pd.read_csv(report / "tracks.tsv", sep="\t")

@@ -210,7 +210,7 @@ def test_labels_with_gaps_train_a_model_whose_metrics_are_of_known_labels(
         config,
         tmp_path / "model",
         "--set",
-        "sequences.baselines.shuffled_labels=0",
+        "sequences.baselines.shuffled_labels=false",
     )
     provenance = json.loads((path / "provenance.json").read_text())
     without, single = (
@@ -267,7 +267,7 @@ def test_a_stopped_training_resumes(
     original = module.LabeledSequenceTask.objective
 
     def stops(task: Any, *args: Any) -> Any:
-        if task.permutation is not None:
+        if task.is_control:
             raise KeyboardInterrupt
         return original(task, *args)
 
@@ -408,7 +408,7 @@ def test_published_and_untidy_sets_go_through(tmp_path: Path, config: Path) -> N
         "--negatives",
         tmp_path / "n.fa",
         "--set",
-        "sequences.baselines.shuffled_labels=0",
+        "sequences.baselines.shuffled_labels=false",
     )
     fasta = trained(
         Labeled(tmp_path / "p.fa", "binary", ["label"]),

@@ -49,7 +49,7 @@ SMALL: dict[str, Any] = {
     "sequences": {
         "model": {"initial": "random", "pooling": "mean"},
         "training": {"steps": 6, "batch_size": 8, "precision": "float32"},
-        "baselines": {"cnn": False, "shuffled_labels": 0},
+        "baselines": {"cnn": False, "shuffled_labels": False},
     },
 }
 

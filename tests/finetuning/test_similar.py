@@ -7,19 +7,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.metrics import roc_auc_score
 
 from bigbird_dna.baselines.windows import NearestWindow, TextWindows
 from bigbird_dna.config.reading import load_config, parse_config
 from bigbird_dna.config.run import Config
-from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES, HOMOLOGY, SIMILARITY
+from bigbird_dna.data.predictions import EXTRA_NEGATIVES
 from bigbird_dna.data.promoter_windows import (
     prepare_windows,
     read_windows,
     window_sequences,
 )
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.finetuning.evaluation import promoter_baselines
 from bigbird_dna.finetuning.similar import drop_similar_bins
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
@@ -27,7 +25,6 @@ from bigbird_dna.genome.promoters import prepare_promoters, write_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
 from bigbird_dna.genome.sequence import Locus, reverse_complement
 from bigbird_dna.genome.similarity import Pairs, alignment_scores
-from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
 from tests.data.test_leaks import (
     by_split,
@@ -107,76 +104,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def nearest(
-    windows: Path, reference: Path, output: Path, config: Config
-) -> pd.DataFrame:
-    """Predictions of the nearest-window baseline on held-out windows, with their similarities."""
-    promoter_baselines(
-        config,
-        "genomic",
-        baselines=["k-mer"],
-        windows=windows,
-        reference=reference,
-        output=output,
-    )
-    return pd.read_parquet(output / "nearest.parquet")
-
-
-def test_planted_relatives_of_promoters_are_found(home: Path, tmp_path: Path) -> None:
-    config = settings(similarity_strata=[0.3, 0.6])
-    table = nearest(
-        home / "windows", home / "reference.fa.gz", tmp_path / "fits", config
-    )
-    assert {*table.columns} == {*COLUMNS, HOMOLOGY, SIMILARITY}
-    assert set(table["split"]) == {"valid", "test"}
-    promoters = table[table["label"] == 1].set_index(["contig", "start"])
-    for place in (("three", 1280), ("three", 3280)):  # a copy, and a turned one
-        found = promoters.loc[place]
-        assert found["similarity"] == found["probability"] == 1
-    assert 0.6 < promoters.loc[("two", 2080), "similarity"] < 0.95
-    # What has no relative has a nearest window all the same, which is like it by chance.
-    assert table["similarity"].between(0, 1).all()
-    assert table["similarity"].median() < 0.15
-    # The label of the nearest window, as surely as it is near; both classes weigh alike.
-    some = table[table["similarity"] > 0.2]  # by chance several are as near
-    distance = (some["probability"] - 0.5).abs()
-    np.testing.assert_allclose(distance, some["similarity"] / 2, atol=1e-6)
-    assert len(some) > 4
-
-
-def test_metrics_by_similarity(home: Path, tmp_path: Path, run: Run) -> None:
-    """Rows of strata are those of their pairs, whose most similar window counts."""
-    fits = tmp_path / "fits"
-    config = settings(similarity_strata=[0.3, 0.6])
-    table = nearest(home / "windows", home / "reference.fa.gz", fits, config)
-    words = (
-        "evaluate promoters",
-        f"--predictions=genomic={fits / 'kmer.parquet'}",
-        f"--promoter-baseline=genomic/nearest={fits / 'nearest.parquet'}",
-        *("--similarity-strata", "0.3,0.6", "-o", tmp_path / "report"),
-    )
-    assert run(*words).code == 0
-    found = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t")
-    found = found.set_index(["stratum", "model"])
-    test = table[table["split"] == "test"]
-    largest = test.groupby("pair")["similarity"].transform("max")
-    for name, rows in (
-        ("all", largest >= 0),
-        ("similarity below 0.3", largest < 0.3),
-        ("similarity 0.3 to 0.6", (largest >= 0.3) & (largest < 0.6)),
-        ("similarity 0.6 and above", largest >= 0.6),
-    ):
-        row = found.loc[(name, "nearest")]
-        labels = test["label"][rows]
-        assert (row["n"], row["positives"]) == (len(labels), labels.sum())
-        if 0 < labels.sum() < len(labels):
-            expected = roc_auc_score(labels, test["probability"][rows])
-            assert row["auroc"] == pytest.approx(expected, abs=1e-5)
-    for bounds in ("0.5,0.3", "0,0.3", "a"):
-        refused(run(*words, "--similarity-strata", bounds), 2, bounds)
-    refused(run(*words[:2], *words[3:]), 1, "genomic", "nearest")
-
-
 def test_ties_share_their_labels_and_without_a_neighbor_the_share_of_all_is_predicted() -> (
     None
 ):
@@ -242,12 +169,6 @@ def test_no_relative_of_a_promoter_window_crosses_a_split(
         config, home / "reference.fa.gz", home / "loci.tsv", tmp_path / "kept"
     )
     scan_promoters(home, tmp_path / "kept", 0.4, step=7)
-    strata = settings(similarity_strata=[0.3])
-    for windows in (before, tmp_path / "kept"):
-        fits = tmp_path / f"fits-{windows.name}"
-        table = nearest(windows, home / "reference.fa.gz", fits, strata)
-        similarity = table["similarity"].max()
-        assert similarity == 1 if windows == before else similarity < 0.4
     whole, kept = (
         pd.read_parquet(path / "windows.parquet")
         for path in (before, tmp_path / "kept")
@@ -345,12 +266,6 @@ def test_wrong_similarities(
     assert not (tmp_path / "kept").exists()
 
 
-@pytest.mark.parametrize("bounds", [[0.5, 0.3], [0.0, 0.3]])
-def test_wrong_strata(bounds: list[float]) -> None:
-    with fails(ConfigError, "similarity_strata"):
-        settings(similarity_strata=bounds)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
 def test_promoters_of_yeast_have_few_relatives_in_the_training(
@@ -368,18 +283,16 @@ def test_promoters_of_yeast_have_few_relatives_in_the_training(
         "promoters.windows.negatives=1",
     ]
     changed.append("promoters.calibration.negatives=3")
-    largest, copies = [], []
+    copies = []
     for similarity in ("null", "0.5"):
         overrides = [
             *changed,
-            "splits.similarity_strata=[0.3]",
             f"splits.max_train_test_similarity={similarity}",
         ]
         config = load_config(REPOSITORY / "workflow/config/yeast.yaml", overrides)
         windows = tmp_path / similarity
         prepare_windows(config, reference, tmp_path / "loci.tsv", windows)
         scan_promoters(tmp_path, windows, None)
-        table = nearest(windows, reference, tmp_path / f"fits-{similarity}", config)
         data = read_windows(windows, "genomic", further=True)
         assert data.rows["split"].isin(EXTRA_NEGATIVES.values()).any()
         copies.append(
@@ -389,18 +302,5 @@ def test_promoters_of_yeast_have_few_relatives_in_the_training(
                 )
             )
         )
-        promoters = table[(table["split"] == "test") & (table["label"] == 1)][
-            "similarity"
-        ]
-        assert len(promoters) == 916
-        largest.append(
-            (
-                table["similarity"].max(),
-                (promoters >= 0.5).sum(),
-                (promoters >= 0.8).sum(),
-            )
-        )
-    assert 8 <= largest[0][1] <= 12 and 6 <= largest[0][2] <= 10
-    assert largest[1][0] < 0.5
     # As other eyes see it, which count words and align nothing.
     assert copies[0] > 10 and copies[1] == 0

@@ -237,7 +237,7 @@ def test_it_is_fine_tuned_by_the_commands(
         "training.batch_size=8",
         "training.evaluate_every=3",
         "baselines.cnn=false",
-        "baselines.shuffled_labels=0",
+        "baselines.shuffled_labels=false",
         "model.ensemble=[]",
     ]
     words = [word for one in settings for word in ("--set", f"sequences.{one}")]

@@ -2,6 +2,7 @@
 
 import math
 import re
+import tempfile
 import xml.etree.ElementTree as ElementTree
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.annotation import Gene
 from bigbird_dna.genome.sequence import Locus
-from bigbird_dna.reporting import predictors, promoters, score_track, training
+from bigbird_dna.reporting import predictors, promoters, training
 from bigbird_dna.reporting.result import (
     add_legend,
     interval,
@@ -30,25 +31,10 @@ from bigbird_dna.reporting.result import (
     panels,
     save_figure,
 )
-from bigbird_dna.reporting.score_track import (
-    Call,
-    ScoreTrack,
-    read_calls,
-    read_score_track,
-)
+from bigbird_dna.reporting.score_track import plot_scores, read_scores
 from bigbird_dna.reporting.training import LogCurve, TrainingCurves, read_training_log
 from tests.golden.messages import fails, message
 from tests.toys import written
-
-
-def test_condensing_keeps_peaks_and_gaps():
-    scores = np.zeros(40_000)
-    scores[12_345] = 0.9
-    scores[20_000:30_000] = np.nan
-    x, y = score_track.condensed(np.arange(40_000.0), scores)
-    assert len(x) == score_track.LARGEST_TRACK
-    assert 12_345 in x and np.nanmax(y) == 0.9
-    assert np.isnan(y[(x > 20_100) & (x < 29_900)]).all() and np.isnan(y).mean() < 0.26
 
 
 def comparison(name: str = "genomic", *, one_class: bool = False) -> AlignedPredictions:
@@ -76,18 +62,37 @@ def draw_curves(area, path):
     )
 
 
-def draw_scores(path, genes=(), calls=None):
-    x = np.arange(0, 20_000, 100.0)
-    track = ScoreTrack("chrIV", 0, 20_000, {"+": (x, x / 20_000)})
+SCORES = "## bigbird-dna 1\n## command x\ncontig\tstart\tend\tname\tscore\tstrand\tnote\ttss\n"
+
+
+def row(contig, start, score, strand, note="."):
+    tss = start + 300 if strand == "+" else start + 99
+    return f"{contig}\t{start}\t{start + 400}\tn\t{score}\t{strand}\t{note}\t{tss}\n"
+
+
+def draw_scores(path, genes=(), calls=None, **options):
+    home = Path(tempfile.mkdtemp())
+    rows = [row("chrIV", x, x / 20_000, "+") for x in range(0, 20_000, 100)]
+    rows.append(row("chrIV", 20_000, "NA", "+", "n_fraction=1"))
+    scores = written(home / "scores.tsv", SCORES + "".join(rows))
     places = [
-        ("chrIV", 500, "+"),
-        ("chrIV", 900, "-"),
+        ("chrIV", 700, "+"),
+        ("chrIV", 1900, "-"),
         ("chrIV", 30_000, "+"),
         ("chrV", 700, "+"),
     ]
-    score_track.score_figure(
-        track, [Locus(*place, "TSS") for place in places], path, genes, calls
-    )
+    sites = [Locus(*place, "TSS") for place in places]
+    if calls is not None:
+        calls = written(home / "calls.bed", CALLS + "".join(calls))
+    plot_scores(scores, path, sites=sites, genes=genes, calls=calls, **options)
+
+
+CALLS = "## x\n#contig\tstart\tend\tname\tscore\tstrand\tprobability\tmodel_score\n"
+
+
+def call(position, strand, probability, contig="chrIV"):
+    columns = (contig, position, position + 1, "n", 1000 * probability, strand)
+    return "\t".join(map(str, [*columns, probability, 0.9])) + "\n"
 
 
 RATES = {
@@ -112,15 +117,6 @@ def bits_table(blocks=40, rates=RATES):
     return language_model_table(bits, bases, ids, {"uniform": "2 bits a base"})
 
 
-def run(*, timed=True, points=8):
-    steps = np.arange(1, points + 1) * 100
-    seconds = steps * 1.5 if timed else None
-    held_out = LogCurve(steps, 1.88 + 0.15 * np.exp(-steps / 200), seconds)
-    return TrainingCurves(
-        LogCurve(steps, 1 / steps), {"bits_per_base": held_out} if points else {}
-    )
-
-
 ALONE = bits_table(9, {"model": 1.9})
 DRAWINGS = {
     "roc": partial(draw_curves, "auroc"),
@@ -133,19 +129,9 @@ DRAWINGS = {
     "scores and genes": partial(
         draw_scores, genes=[Gene("chrIV", 500, 9_000, "+", "FWD1")]
     ),
-    "scores and calls": partial(draw_scores, calls=[Call("chrIV", 520, "+", 0.8, 0.9)]),
+    "scores and calls": partial(draw_scores, calls=[call(720, "+", 0.8)]),
     "bits": lambda path: training.bits_per_base_figure(bits_table(), path),
     "bits, alone": lambda path: training.bits_per_base_figure(ALONE, path),
-    "held out": lambda path: training.held_out_figure(run(), bits_table(), path),
-    "held out, hours": lambda path: training.held_out_figure(
-        run(points=80), bits_table(), path
-    ),
-    "held out, no time": lambda path: training.held_out_figure(
-        run(timed=False), bits_table(), path
-    ),
-    "held out, no curve": lambda path: training.held_out_figure(
-        run(points=0), bits_table(), path
-    ),
 }
 
 
@@ -174,20 +160,35 @@ def test_figures_say_what_they_show(tmp_path):
     text = (tmp_path / "bits.svg").read_text()
     row = bits_table().set_index("predictor").loc["n-gram"]
     assert f"{row['difference']:.3f}".replace("-", "−") in text
-    for name, unit in (
-        ("held out", "minutes"),
-        ("held out, hours", "hours"),
-        ("held out, no time", None),
-    ):
-        DRAWINGS[name](tmp_path / "held_out.svg")
-        text = (tmp_path / "held_out.svg").read_text()
-        assert ("training time" in text) is (unit is not None) and (unit or "") in text
-        assert "Markov, both sides" in text
 
 
-def test_sites_elsewhere_are_left_out(tmp_path):
-    draw_scores(tmp_path / "scores.svg")
-    assert "2 known TSS" in (tmp_path / "scores.svg").read_text()
+def marks(path):
+    """The colors of the arrow heads of a strand's panel in order, white if hollow."""
+    panel = path.read_text().split('id="axes_1"')[1].split('id="axes_2"')[0]
+    colors = re.findall(r'style="fill: (#\w+); stroke: ', panel)
+    return [color for color in colors if color != "#7a7a7a"]  # ticks
+
+
+def test_wrong_calls_and_missed_sites_are_hollow(tmp_path):
+    """Of two calls near a TSS the higher score takes it; sites elsewhere are left out."""
+    path = tmp_path / "x.svg"
+    draw_scores(path)
+    assert marks(path) == ["#222222"]
+    draw_scores(path, calls=[call(720, "+", 0.8), call(9000, "+", 0.3)])
+    assert [color == "#ffffff" for color in marks(path)] == [False, False, True]
+    draw_scores(path, calls=[])
+    assert marks(path) == ["#ffffff"]
+
+
+def test_a_region_of_scores(tmp_path):
+    first, second = tmp_path / "a.svg", tmp_path / "b.svg"
+    draw_scores(first)
+    draw_scores(second, start=1000, end=2000)
+    assert marks(second) == []
+    with fails(DataError, "chrIV:90000-"):
+        draw_scores(second, start=90_000)
+    with fails(DataError, "'b'"):
+        draw_scores(second, contig="b")
 
 
 def test_genes_are_named_where_there_is_room(tmp_path):
@@ -233,8 +234,6 @@ def test_interval_text():
 
 # Training logs and score tables as curves and tracks
 
-HEADER = "## bigbird-dna 1\n## command x\ncontig\tstart\tend\tname\tscore\tstrand\tnote\ttss\n"
-
 
 @pytest.fixture
 def read_log(tmp_path):
@@ -274,119 +273,10 @@ def test_time_is_read_where_the_log_has_it(read_log):
     assert curves.evaluation["bits_per_base"].seconds.tolist() == [4.5]
 
 
-def row(contig, start, score, strand, note="."):
-    tss = start + 300 if strand == "+" else start + 99
-    return f"{contig}\t{start}\t{start + 400}\tn\t{score}\t{strand}\t{note}\t{tss}\n"
-
-
-@pytest.fixture
-def track(tmp_path):
-    """Reads rows as a track."""
-
-    def read(*rows, **options):
-        return read_score_track(
-            written(tmp_path / "s.tsv", HEADER + "".join(rows)), **options
-        )
-
-    return read
-
-
-def test_track_of_a_contig(track):
-    rows = [
-        row("a", 0, 0.5, "+"),
-        row("a", 0, 0.25, "-"),
-        row("a", 100, "NA", "+", "n_fraction=1"),
-    ]
-    rows.append(row("b", 0, 1, "+"))
-    found = track(*rows)
-    assert (found.contig, found.start, found.end) == ("a", 0, 500)
-    np.testing.assert_array_equal(found.strands["+"], [[300, 400], [0.5, np.nan]])
-    np.testing.assert_array_equal(found.strands["-"], [[99], [0.25]])
-    assert list(track(*rows, contig="b").strands) == ["+"]
-    # What has no score before a region is not drawn.
-    rows = [
-        row("a", start, "NA" if start < 900 else 0.5, "+")
-        for start in range(0, 1200, 100)
-    ]
-    found = track(*rows)
-    assert (found.start, found.end, track(*rows[:9]).start) == (900, 1500, 0)
-    cut = track(*rows, longest=350)
-    assert (cut.start, cut.end, *cut.strands["+"][0]) == (
-        900,
-        1250,
-        *range(300, 1250, 100),
-    )
-    assert track(*rows, longest=600).end == 1500
-    # A region has the scores whose TSS is in it, whatever of their windows is outside.
-    found = track(
-        *(row("a", start, 0.1, "+") for start in range(0, 2000, 100)),
-        start=500,
-        end=1100,
-    )
-    assert (found.start, found.end, *found.strands["+"][0]) == (
-        500,
-        1100,
-        500,
-        600,
-        700,
-        800,
-        900,
-        1000,
-    )
-
-
 def test_scores_of_a_bed_file_are_its_probabilities(tmp_path):
     head = "## x\n#contig\tstart\tend\tname\tscore\tstrand\tprobability\tnote\ttss\n"
     path = written(tmp_path / "s.bed", head + "a\t0\t400\tn\t250\t+\t0.25\t.\t300\n")
-    np.testing.assert_array_equal(read_score_track(path).strands["+"], [[300], [0.25]])
-
-
-INTERVAL = ["precision_low", "precision_high", "model_score"]
-CALLS = ["contig", "start", "end", "name", "score", "strand", "note", *INTERVAL]
-CALL_TRACK = ScoreTrack("a", 0, 1000, {}, frozenset("ab"))
-
-
-@pytest.mark.parametrize("format", ["bed", "tsv", "parquet"])
-def test_calls_of_a_contig(tmp_path, format):
-    rows = [
-        ("a", 9, 10, "n", 0.25, "-", ".", 0.1, 0.4, 0.5),
-        ("b", 4, 5, "n", 1.0, "+", ".", 0.1, 1.0, 0.9),
-    ]
-    table, path = pd.DataFrame(rows, columns=CALLS), tmp_path / f"calls.{format}"
-    if format == "bed":
-        table.insert(6, "probability", table["score"])
-        table["score"] = (1000 * table["score"]).astype(int)
-    if format == "parquet":
-        table.to_parquet(path)
-    else:
-        path.write_text("## x\n#" + table.to_csv(sep="\t", index=False))
-    assert read_calls(path, CALL_TRACK) == [Call("a", 9, "-", 0.25, 0.5)]
-
-
-def test_wrong_calls_and_missed_sites_are_hollow(tmp_path):
-    """Of two calls near a TSS the higher score takes it; another TSS has no call."""
-    track = ScoreTrack("a", 0, 10_000, {"+": (np.array([0.0, 9999]), np.zeros(2))})
-    sites = [Locus("a", position, "+", "") for position in (1000, 5000)]
-    calls = [
-        Call("a", 1050, "+", 0.3, 0.5),
-        Call("a", 990, "+", 0.9, 0.95),
-        Call("a", 8000, "-", 0.2, 0.4),
-    ]
-
-    def hollow(**options):
-        score_track.score_figure(track, sites, tmp_path / "x.svg", **options)
-        lane = (
-            (tmp_path / "x.svg")
-            .read_text()
-            .split('id="axes_2"')[1]
-            .split('id="axes_3"')[0]
-        )
-        marks = re.findall(r'style="fill: (#\w+)[^"]*; stroke: ', lane)
-        return len(marks), marks.count("#ffffff")
-
-    assert hollow() == (2, 0)
-    assert hollow(calls=calls) == (5, 3)
-    assert hollow(calls=[]) == (2, 2)
+    assert read_scores(path).to_numpy().tolist() == [["a", "+", 0.25, 300]]
 
 
 FAULTS = {
@@ -401,29 +291,16 @@ FAULTS = {
         ('{"step": 1}\n', "file"),
         (None, "file"),
     ],
-    read_score_track: [
-        (HEADER, "file"),
+    read_scores: [
         ("", "file"),
-        (row("a", 0, 1, "+"), "line 1"),
-        (HEADER + row("a", 0, 1, "."), "line 4: strand '.'"),
-        (HEADER + row("a", 0, "x", "+"), "score 'x'"),
-        (HEADER.replace("\ttss", ""), "line 3: no column 'tss'"),
-        (HEADER + row("a", 0, 1, "+").replace("300", "3x"), "tss '3x'"),
-        (HEADER + row("a", 0, 1, "+").replace("300", "400"), "line 4: tss 400"),
-        (HEADER + "a\t1\n", "found 2"),
+        (row("a", 0, 1, "+"), "no column 'contig'"),
+        (SCORES + row("a", 0, 1, "."), "line 4: wrong strand ."),
+        (SCORES + row("a", 0, "x", "+"), "line 4: wrong score x"),
+        (SCORES.replace("\ttss", ""), "no column 'tss'"),
+        (SCORES + row("a", 0, 1, "+").replace("300", "3x"), "wrong tss 3x"),
         (None, "file"),
     ],
-    partial(read_score_track, contig="b"): [(HEADER + row("a", 0, 1, "+"), "'b'")],
-    partial(read_score_track, start=9000): [
-        (HEADER + row("a", 0, 1, "+"), "a:9000-end")
-    ],
-    partial(read_calls, track=CALL_TRACK): [
-        (HEADER + row("a", 0, 1, "+"), "no column 'model_score'"),
-        ("", "file"),
-        ("\t".join(CALLS) + "\na\tx\t1\tn\t1\t+\t.\t0\t1\t1\n", "not calls"),
-        ("\t".join(CALLS) + "\nc\t0\t1\tn\t1\t+\t.\t0\t1\t1\n", "the first is on 'c'"),
-        (None, "file"),
-    ],
+    partial(plot_scores, output=Path("x.svg")): [(SCORES, "no scored window")],
     read_bits: [
         (lambda rows: rows.assign(low="x"), "low 'x'"),
         (lambda rows: rows.assign(bits_per_base=""), "bits_per_base ''"),
@@ -435,9 +312,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize(
-    "read", FAULTS, ids=["log", "scores", "other contig", "beyond", "calls", "bits"]
-)
+@pytest.mark.parametrize("read", FAULTS, ids=["log", "scores", "plot", "bits"])
 def test_bad_files(tmp_path, read):
     for number, (content, named) in enumerate(FAULTS[read]):
         path = tmp_path / f"file.{number}"

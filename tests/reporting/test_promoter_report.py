@@ -194,11 +194,13 @@ def files(tmp_path: Path) -> dict[str, Path]:
     }
 
 
-def report(files: dict[str, Path], output: Path, *more: Path) -> pd.DataFrame:
+def report(files: dict[str, Path], output: Path) -> pd.DataFrame:
     baselines = {"genomic": {name: files[name] for name in PROMOTER_BASELINES}}
-    controls = [files["control"], *more]
     return promoter_report(
-        {"genomic": files["model"]}, output, baselines=baselines, controls=controls
+        {"genomic": files["model"]},
+        output,
+        baselines=baselines,
+        control=files["control"],
     )
 
 
@@ -211,60 +213,6 @@ def brute_force(path: Path) -> pd.DataFrame:
         if len(rows) == 2 and (rows["coding"] < 0.5).all()
     ]
     return pd.concat(kept)
-
-
-@pytest.mark.usefixtures("no_figures")
-def test_controls_are_one_row_of_mean_and_range(
-    files: dict[str, Path], tmp_path: Path
-) -> None:
-    coding = pd.read_parquet(files["control"])["coding"]
-    frames = [
-        predictions("genomic", PAIRS, 0.0, seed).assign(coding=coding)
-        for seed in (20, 21)
-    ]
-    others = [
-        written(tmp_path / f"{i}.parquet", frame) for i, frame in enumerate(frames)
-    ]
-    first, table = (
-        report(files, tmp_path / "one"),
-        report(files, tmp_path / "three", *others),
-    )
-    rest, controls = (
-        (part[part["model"] != "control"] for part in (first, table)),
-        table["model"] == "control",
-    )
-    pd.testing.assert_frame_equal(*(part.reset_index(drop=True) for part in rest))
-    alone = [
-        report(files | {"control": path}, tmp_path / path.stem)
-        for path in (files["control"], *others)
-    ]
-    for row in table[controls].to_dict("records"):
-        same = [
-            one[(one["model"] == "control") & (one["stratum"] == row["stratum"])].iloc[
-                0
-            ]
-            for one in alone
-        ]
-        for name in (
-            "auroc",
-            "auprc",
-            "f1",
-            "mcc",
-            "auroc_minus_kmer",
-            "auroc_minus_position",
-        ):
-            values = [one[name] for one in same]
-            expected = (np.mean(values), min(values), max(values))
-            assert [
-                row[name],
-                row[f"{name}_low"],
-                row[f"{name}_high"],
-            ] == pytest.approx(expected)
-        assert (row["n"], row["note"]) == (same[0]["n"], "range of 3 permutations")
-    drawn = (tmp_path / "three/roc.svg").read_text()
-    assert drawn.count("shuffled labels") == (
-        tmp_path / "one/roc.svg"
-    ).read_text().count("shuffled labels")
 
 
 @pytest.mark.usefixtures("no_figures")

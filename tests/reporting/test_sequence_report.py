@@ -331,18 +331,6 @@ def test_undefined_outputs_have_a_note_and_do_not_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_several_controls_are_one_row_with_their_range(tmp_path: Path) -> None:
-    noise = {"model": 0.5, "control": 1.0, "control-2": 1.0, "control-3": 1.0}
-    frame = simulated("binary", ["x"], **noise)
-    table = reported(frame, "binary", tmp_path)[0].set_index("model")
-    assert [*table.index] == ["model", "control"] and table.loc["control", "note"]
-    y = columns(frame, "label")
-    areas = [reference.roc_auc_score(y, columns(frame, name)) for name in [*noise][1:]]
-    found = table.loc["control", ["auroc", "auroc_low", "auroc_high"]].astype(float)
-    assert [*found] == pytest.approx([np.mean(areas), min(areas), max(areas)])
-
-
-@pytest.mark.usefixtures("no_figures")
 def test_of_many_outputs_only_auroc_has_intervals_for_each(tmp_path: Path) -> None:
     names = [f"t{t}" for t in range(21)]
     table, _ = reported(

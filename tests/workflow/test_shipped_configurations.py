@@ -238,7 +238,6 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
     )
     human = name.startswith("grch37")
     assert ("--from-assembly GRCh38" in text) == human
-    assert (f"--published results/{name}/chromatin/data/tracks.tsv" in text) == human
     assert list(tmp_path.glob("results")) == []
 
 

@@ -78,11 +78,10 @@ rule evaluate_promoters:
             *(f"--promoter-baseline={name}={path}" for name, path in BASELINES.items()),
             *(f"--control={model}/predictions.parquet" for model in input.control),
         ],
-        strata=[f"--similarity-strata={','.join(map(str, STRATA))}"] * bool(STRATA),
         directory=subpath(output.table, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna evaluate promoters {params.files:q} {params.strata:q} -o {params.directory:q} > {log:q} 2>&1"
+        "bigbird-dna evaluate promoters {params.files:q} -o {params.directory:q} > {log:q} 2>&1"
 
 
 if HAS_TSS:
@@ -149,15 +148,13 @@ rule auc_report:
         network=[f"--compare=network={ALONE[0]}"] * CHROMATIN.model.ensemble,
         dyads=[f"--compare=dyads={PATHS.chromatin_dyads}"]
         * (CHROMATIN.evaluation.baseline_dyads > 0),
-        # The track table of the DeepSEA data contains the published AUROCs.
-        published=["--published", str(DATA_FILES["tracks"])] if "bundle" in INPUTS.files else [],
         calibration=str(PATHS.calibrated_chromatin / "calibration.json"),
         least=CHROMATIN.min_positives_report,
         version=VERSION,
     shell:
         "bigbird-dna auc-report {input.predictions:q} {input.labels:q} --tracks {input.tracks:q}"
         " --bins {input.bins:q} {params.narrow:q} --compare kmers={input.kmers:q} {params.dyads:q}"
-        " {params.network:q} {params.published:q} --min-positives {params.least:q} --threads {threads}"
+        " {params.network:q} --min-positives {params.least:q} --threads {threads}"
         " --calibration {params.calibration:q} -o {params.directory:q} > {log:q} 2>&1"
 
 

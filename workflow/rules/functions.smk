@@ -17,7 +17,7 @@ from bigbird_dna.config.promoters import NEGATIVE_SETS
 from bigbird_dna.config.reading import complete, parse_config
 from bigbird_dna.config.run import STAGES, check_stages, stage_text
 from bigbird_dna.config.paths import scan_file
-from bigbird_dna.data.predictions import KMER, NEAREST, POSITION, PROMOTER_BASELINES
+from bigbird_dna.data.predictions import KMER, POSITION, PROMOTER_BASELINES
 from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.sources import find_inputs, labeled_role, sequence_role
 from bigbird_dna.gpus import keep_kernels
@@ -62,13 +62,11 @@ SETS = CONFIG.promoters.windows.negative_sets
 HAS_TSS = CONFIG.has_promoters and not SEQUENCES
 # Whether a dense model scans the test contigs, instead of a promoter model the first one.
 START_SITES = CONFIG.start_sites is not None
-# Bounds of similarity to the training data; predictions of the baseline "nearest" have the similarities.
-STRATA = CONFIG.splits.similarity_strata
 MODELS = {name: PATHS.promoter_model(name) for name in SETS}
 BASELINES = {
     f"{name}/{baseline}": PATHS.promoter_baseline(baseline, name)
     for name in SETS
-    for baseline in (*PROMOTER_BASELINES, *([NEAREST] if STRATA else []))
+    for baseline in PROMOTER_BASELINES
     if not (CONFIG.has_unaligned_sequences and baseline == "position")
 }
 # Simulated variants have known effects: variants on held-out contigs are scored and evaluated.
@@ -186,7 +184,7 @@ def compared_settings(experiment):
 wildcard_constraints:
     seed=r"\d+",
     negative_set="|".join(NEGATIVE_SETS),
-    model="|".join([*NEGATIVE_SETS, r"control(-\d+)?"]),
+    model="|".join([*NEGATIVE_SETS, "control"]),
     window=r"\d+",
     member=r"\d+",
-    kind="|random-|kmers-",
+    kind="|kmers-",

@@ -17,11 +17,10 @@ rule report_plot_scores:
         **job(4000, 15),
     params:
         files=given("calls", "annotation"),
-        megabases=[f"--megabases={size}" for size in [CONFIG.example_scan.max_megabases] if size],
         version=VERSION,
     shell:
         "bigbird-dna report plot-scores {input.scores:q} --promoters {input.promoters:q}"
-        " {params.files:q} {params.megabases:q} -o {output:q} > {log:q} 2>&1"
+        " {params.files:q} -o {output:q} > {log:q} 2>&1"
 
 
 rule report_run:

@@ -1,10 +1,7 @@
 """Models, each trained by processes on one or several nodes, and their baselines, which need no GPU."""
 
 CONTROL_SET = CONFIG.promoters.shuffled_label_control
-CONTROLS = {
-    name: ["--shuffle-labels", f"--set=promoters.training.seed={seed}"]
-    for name, seed in CONFIG.promoters.controls.items()
-}
+CONTROLS = ["control"] if CONTROL_SET else []
 
 
 rule pretrain:
@@ -82,7 +79,7 @@ use rule pretrain as finetune_promoter with:
         command="finetune-promoter",
         data=lambda wildcards, input: [
             *("--negative-set", CONTROL_SET if wildcards.model in CONTROLS else wildcards.model),
-            *CONTROLS.get(wildcards.model, []),
+            *["--shuffle-labels"] * (wildcards.model in CONTROLS),
             *("--windows", str(PATHS.windows), "--reference", input.reference),
         ],
 
