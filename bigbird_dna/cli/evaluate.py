@@ -412,15 +412,6 @@ def evaluate_scan(
             metavar="BP", help="Calls of a strand are farther apart than this.", min=0
         ),
     ] = 100,
-    fits: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fit",
-            metavar="NAME=FILE",
-            help="Table of score-promoters of validation contigs, to check the expected "
-            "precision of calls; repeatable.",
-        ),
-    ] = None,
     force: Force = False,
 ) -> None:
     """Evaluate a scan of whole contigs: calls against annotated transcription start sites (TSSs).
@@ -429,9 +420,7 @@ def evaluate_scan(
     if a TSS of its strand that no better call took is within a distance. Writes scan.tsv and scan.svg:
     precision and recall, calls per Mb, and the realized false-discovery rate at nominal rates, with
     confidence intervals over blocks of 10 kb. Nominal rates follow from the scores as probabilities: score
-    with --calibrated and the --prior of the scan. chance_fdr is that of random calls. With --fit, the
-    expected precision of calls is fitted to the validation contigs, and calls.tsv and calls.svg compare it
-    with the realized one.
+    with --calibrated and the --prior of the scan. chance_fdr is that of random calls.
     """
     from bigbird_dna.calibration.calls import DISTANCES
     from bigbird_dna.reporting.scan import BEST_F1, scan_report
@@ -442,7 +431,6 @@ def evaluate_scan(
         output,
         within=within or DISTANCES,
         suppress=suppress,
-        fits=named_files("--fit", fits),
     )
     for row in table[table["selection"] == BEST_F1].to_dict("records"):
         result = "no annotated TSS on the scanned sequence"
@@ -586,7 +574,7 @@ def plot_scores(
         typer.Option(
             metavar="BP",
             help="End of the region, exclusive.",
-            show_default="50,000 bp from its start",
+            show_default="20,000 bp from its start",
             min=1,
         ),
     ] = None,

@@ -253,31 +253,6 @@ def calibrate(
             help="platt (linear in log-odds), isotonic, or auto: platt for little data."
         ),
     ] = "auto",
-    thresholds: Annotated[
-        Path | None,
-        typer.Option(
-            "--write-thresholds",
-            metavar="FILE",
-            help="Do not fit; write a promoter model's score for each --fdr.",
-        ),
-    ] = None,
-    rates: Annotated[
-        list[float] | None,
-        typer.Option(
-            "--fdr",
-            metavar="RATE",
-            help="False-discovery rate for --write-thresholds; repeatable.",
-            show_default="0.01, 0.05, 0.1, 0.2, 0.5",
-        ),
-    ] = None,
-    prior: Annotated[
-        float | None,
-        typer.Option(
-            metavar="FRACTION",
-            help="Fraction of promoters, for --fdr.",
-            show_default="that of the validation windows",
-        ),
-    ] = None,
     contigs: Annotated[
         list[str] | None,
         typer.Option(
@@ -331,10 +306,8 @@ def calibrate(
     """
     from bigbird_dna.attention import required_backend
     from bigbird_dna.finetuning.calibrate import (
-        RATES,
         calibrate_chromatin,
         calibrate_promoter,
-        choose_threshold,
     )
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.scoring.calls import calibrate_calls
@@ -353,7 +326,7 @@ def calibrate(
                 batch_size=batch_size,
                 device=device,
             )
-        elif promoters is None and thresholds is None:
+        elif promoters is None:
             calibrate_promoter(model, output, predictions=predictions, method=method)
         if promoters is not None and reference is not None:
             if config is not None and output is not None:
@@ -374,14 +347,6 @@ def calibrate(
                     device=device,
                     threads=threads,
                 )
-            )
-        if thresholds is not None:
-            choose_threshold(
-                model,
-                None if thresholds == Path("-") else thresholds,
-                rates=rates or RATES,
-                prior=prior,
-                predictions=predictions,
             )
 
 

@@ -1,1 +1,1 @@
-"""Promoter and chromatin models: their predictions of held-out data, calibration, thresholds."""
+"""Promoter and chromatin models: their predictions of held-out data, calibration."""

@@ -1,6 +1,5 @@
-"""Fit calibration maps of promoter and chromatin models, and choose thresholds for false-discovery rates."""
+"""Fit calibration maps of promoter and chromatin models."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,9 @@ from bigbird_dna.calibration.maps import (
     LEAST,
     Calibration,
     Finish,
-    Floats,
     fit_map,
     fit_tracks,
     write_calibration,
-)
-from bigbird_dna.calibration.thresholds import (
-    FEW,
-    Threshold,
-    ThresholdCurve,
-    threshold_curve,
 )
 from bigbird_dna.config.chromatin import ChromatinConfig
 from bigbird_dna.config.section import CalibrationMethod
@@ -32,31 +24,17 @@ from bigbird_dna.data.predictions import (
     negative_sets_of,
     read_predictions,
 )
-from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.disk.outputs import (
-    check_output,
-    command_line,
-    open_text,
-    provenance,
-    provenance_lines,
-)
-from bigbird_dna.disk.tables import Schema
-from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_fraction
+from bigbird_dna.errors import DataError, check_at_least_one
 from bigbird_dna.finetuning.evaluation import predict_bins, without_nan
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.catalog import changed_file, find_target
 from bigbird_dna.model.directory import load_chromatin_model, load_promoter_model
-from bigbird_dna.model.model import LoadedModel, calibration_of, check_calibrated
+from bigbird_dna.model.model import LoadedModel
 
 PREDICTIONS = "predictions.parquet"
 RAW, CALIBRATED = "raw", "calibrated"
-RATES = (0.01, 0.05, 0.1, 0.2, 0.5)
-THRESHOLDS = Schema.of(
-    "number fdr prior; metric threshold expected_fdr; estimate empirical_fdr; metric recall",
-    "optional promoters negatives; text note",
-)
 _MOST_CONTIGS = 50  # contigs listed by name in the file; above this, only their number
 
 
@@ -234,71 +212,3 @@ def _install(
         counts.append(f"{shared:,} with one common map: too few positives or negatives")
     log(f"{output or model.path}: calibrated {what} ({', '.join(counts)})")
     return calibration
-
-
-def choose_threshold(
-    path: Path,
-    output: Path | None = None,
-    *,
-    rates: Sequence[float] = RATES,
-    prior: float | None = None,
-    predictions: Path | None = None,
-) -> ThresholdCurve:
-    """Write the lowest calibrated score at which a promoter model calls windows, per false-discovery rate.
-
-    The output is TSV; None: standard output. `rates` are target fractions of negatives among the called
-    windows. `prior` is the fraction of promoters among all windows, as in `score_promoters`; None: that of
-    the validation windows. `predictions` is as in `calibrate_promoter`.
-    """
-    for rate in rates:
-        check_fraction("fdr", rate, ends=False)
-    check_calibrated(True, prior)
-    check_output(output, [path, *([predictions] if predictions else [])])
-    model = load_promoter_model(path)
-    calibration = calibration_of(model)
-    assert model.path is not None
-    source = model.path / PREDICTIONS if predictions is None else predictions
-    rows = read_predictions(source, "valid")
-    labels = rows["label"].to_numpy()
-    if not 0 < labels.sum() < len(labels):
-        raise UsageError(
-            f"{source}: choosing a threshold needs validation windows of both classes"
-        )
-    one = calibration.tracks[0]
-    values: Floats = one.map(rows["probability"].to_numpy())
-    curve = threshold_curve(labels, values, one.prior, prior)
-    options: dict[str, object] = {
-        "--fdr": [*rates],
-        "--prior": prior,
-        "--predictions": predictions,
-    }
-    origin = provenance(model.sha256, command_line("model calibrate", [path], options))
-    origin["predictions"] = checksum(source)
-    with open_text(output) as stream:
-        for line in provenance_lines(origin):
-            stream.write(f"{line}\n")
-        stream.write("#" + "\t".join(THRESHOLDS.names) + "\n")
-        for rate in rates:
-            stream.write("\t".join(_cells(rate, curve, curve.choose(rate))) + "\n")
-    return curve
-
-
-def _cells(rate: float, curve: ThresholdCurve, chosen: Threshold | None) -> list[str]:
-    first = [f"{rate:g}", f"{curve.prior:.6g}"]
-    if chosen is None:
-        least = f"not reached: the highest scores have an expected FDR of {curve.expected[0]:.3g}"
-        return [*first, *["."] * (len(THRESHOLDS.names) - 3), least]
-    shares = (
-        chosen.expected,
-        chosen.empirical,
-        chosen.empirical_low,
-        chosen.empirical_high,
-        chosen.recall,
-    )
-    few = f"fewer than {FEW} negatives at this threshold: depends on the shape of the calibration map"
-    counts = [
-        str(chosen.positives),
-        str(chosen.negatives),
-        "." if chosen.negatives >= FEW else few,
-    ]
-    return [*first, chosen.printed, *(f"{share:.4f}" for share in shares), *counts]

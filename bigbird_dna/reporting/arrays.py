@@ -8,7 +8,6 @@ track names.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import dropwhile
 from pathlib import Path
@@ -28,9 +27,6 @@ from bigbird_dna.metrics.resampling import sequence_blocks
 
 Array = str | Path | NDArray[Any] | pd.DataFrame
 """An array of rows × tracks: a file, or in memory."""
-
-CHUNK = 2 << 20
-"""Bytes read per chunk; small enough to stay in the CPU cache while values are transposed."""
 
 REGION_COLUMNS = ("contig", "start", "end", "name", "strand", "split")
 
@@ -68,16 +64,12 @@ class TrackArray:
                 f"{self.path}: {len(self.names)} track names, but {self.tracks} columns"
             )
 
-    def chunks(self, first: int, last: int) -> Iterator[NDArray[Any]]:
-        """Yield tracks `first` to `last` - 1 of all rows in order, as arrays (rows, last - first)."""
-        height = getattr(self.values, "chunks", None) or (1,)
-        step = max(CHUNK // (self.tracks * self.dtype.itemsize), 64)
-        # Whole chunks of HDF5, so that none is decompressed twice.
-        step = -(-step // height[0]) * height[0]
+    def read(self, first: int, last: int) -> NDArray[Any]:
+        """Return tracks `first` to `last` - 1 as an array (tracks, rows)."""
         with reading(self.path, "damaged", Exception):
-            for start in range(0, self.rows, step):
-                rows = self.values[start : start + step]
-                yield rows[:, None] if rows.ndim == 1 else rows[:, first:last]
+            if len(self.values.shape) == 1:
+                return np.asarray(self.values)[None]
+            return np.ascontiguousarray(self.values[:, first:last].T)
 
 
 def open_array(source: Any, kind: str) -> TrackArray:

@@ -44,7 +44,7 @@ from bigbird_dna.metrics.auroc import (
 )
 from bigbird_dna.reporting.pages import read_page_table, render_page
 from bigbird_dna.reporting.result import interval
-from bigbird_dna.reporting.sequence_metrics import REGRESSION
+from bigbird_dna.reporting.sequences import REGRESSION
 
 FOLDS = 5
 LEAST = 2 * FOLDS  # sequences with and without a label that can be predicted

@@ -70,7 +70,8 @@ def report_run(run: Path, config: Path | None = None) -> str:
     if summary.empty:
         raise DataError(f"{run}: contains no tables of evaluations")
     rows = readable(summary)
-    text = f"{rows.to_string(index=False)}\n\nReport: {paths.report_page}\n"
+    shown = rows.drop(columns="test data")
+    text = f"{shown.to_string(index=False)}\n\nReport: {paths.report_page}\n"
 
     log = paths.pretrained / "training.jsonl"
     if settings.has_pretraining and log.is_file():

@@ -10,7 +10,7 @@ correct if scores are probabilities for this genome (`score-promoters --calibrat
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, cycle, pairwise
+from itertools import chain, cycle
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bigbird_dna.calibration.call_precision import estimate_calls, fit_calls
 from bigbird_dna.calibration.calls import (
     DISTANCES,
     Integers,
@@ -30,10 +29,8 @@ from bigbird_dna.calibration.calls import (
     match_tracks,
     sites_of,
 )
-from bigbird_dna.calibration.maps import LEAST
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
-from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, Floats, divide
 from bigbird_dna.metrics.resampling import (
     draw_counts,
@@ -58,12 +55,6 @@ SCAN = Schema.of(
     "metric chance_fdr; estimate average_precision difference; metric median_distance",
     key=["predictor", "within", "selection"],
 )
-CALLS = Schema.of(
-    "text predictor; count within; text selection; count tss calls",
-    "metric threshold calls_per_megabase; estimate expected_precision precision recall",
-    key=["predictor", "within", "selection"],
-)
-PRECISION_BINS = (0.0, 0.01, 0.02, 0.05, *(n / 10 for n in range(1, 11)))
 BEST_F1 = "best F1"
 RESAMPLES = 1000
 _POINTS = 400  # of a curve; more are not visible
@@ -110,7 +101,6 @@ def scan_report(
     *,
     within: Sequence[int] = DISTANCES,
     suppress: int = 100,
-    fits: Mapping[str, Path] | None = None,
 ) -> pd.DataFrame:
     """Evaluate the calls of scans (predictor → table), and write `scan.tsv` (returned) and `scan.svg`.
 
@@ -118,7 +108,7 @@ def scan_report(
     calls of a strand are more than `suppress` bp apart. Thresholds are those of the nominal rates `RATES`,
     and that of the largest F1, which is chosen on the same TSSs. `difference` is the average precision of the
     first scan minus that of another one. Without TSSs on the scanned sequence, a distance has one row, of no
-    calls. With scans of validation contigs, `fits`, also writes `calls.tsv` and `calls.svg`: see `call_table`.
+    calls.
     Other arguments and errors are those of `read_scan` and `sites_of`.
     """
     matched: dict[int, dict[str, MatchedCalls]] = {bp: {} for bp in within}
@@ -150,13 +140,8 @@ def scan_report(
                 both = (chance_fdr, *precisions[distance][name])
                 rows.append((*row, selection, tss, *metrics, *both, gap))
     table = pd.DataFrame(rows, columns=SCAN.names)
-    checked = call_table(scans, fits, promoters, within, suppress) if fits else None
-    inputs = [promoters, *scans.values(), *(fits or {}).values()]
-    with into_directory(output, inputs) as files:
+    with into_directory(output, [promoters, *scans.values()]) as files:
         write_table(files / "scan.tsv", table, SCAN)
-        if checked is not None:
-            write_table(files / "calls.tsv", checked, CALLS)
-            call_figure(checked, within, files / "calls.svg")
         lines = {bp: [*values.values(), np.nan][0] for bp, values in chances.items()}
         scan_figure(matched, lines, files / "scan.svg")
     return table
@@ -270,101 +255,4 @@ def scan_figure(
                 show_text(upper, "no TSS on the scanned sequence")
             lower.set(xlabel="nominal false-discovery rate", ylabel="realized")
             lower.set(xlim=(0, 1), ylim=(0, 1.02))
-        save_figure(figure, path)
-
-
-def call_table(
-    scans: Mapping[str, Path],
-    fits: Mapping[str, Path],
-    promoters: Path,
-    within: Sequence[int],
-    suppress: int,
-) -> pd.DataFrame:
-    """Return the expected and the realized precision of calls, with the columns of `CALLS`.
-
-    The expected precision of a predictor is fitted to its scan of validation contigs in `fits`, as by
-    `model calibrate`. Rows are calls at thresholds of the validation contigs (that of the best F1, and those
-    of expected false-discovery rates), and calls in bins of expected precision. `UsageError`: a predictor is
-    in one of `scans` and `fits` only. `DataError`: its scans have a contig in common, or the validation scan
-    has too few calls.
-    """
-    if missing := sorted(set(scans) ^ set(fits)):
-        raise UsageError(
-            f"{missing[0]}: needs a scan of held-out and of validation contigs (--scores, --fit)"
-        )
-    rows = []
-    for name, path in scans.items():
-        valid, held_out = read_scan(fits[name]), read_scan(path)
-        contigs = {contig for contig, _ in valid.windows}
-        if both := sorted(contigs & {contig for contig, _ in held_out.windows}):
-            raise DataError(
-                f"{path}: contig {both[0]!r} is also in {fits[name]}; give other contigs"
-            )
-        valid_sites, sites = sites_of(promoters, valid), sites_of(promoters, held_out)
-        valid_calls = find_track_calls(valid, suppress)
-        calls = find_track_calls(held_out, suppress)
-        for distance in within:
-            precision = None
-            if any(map(len, valid_sites.values())):
-                precision = fit_calls(
-                    match_tracks(valid_calls, valid_sites, distance),
-                    stride=valid.stride,
-                    suppress=suppress,
-                    within=distance,
-                    megabases=valid.megabases,
-                    fitted_on={},
-                )
-            if precision is None:
-                raise DataError(
-                    f"{fits[name]}: fewer than {LEAST} calls are within {distance} bp of a TSS, or fewer "
-                    "are not: too few to fit their precision"
-                )
-            matched = match_tracks(calls, sites, distance)
-            expected = precision(matched.scores)
-            selections = {}
-            thresholds = {f"expected FDR {r:g}": precision.at_rate(r) for r in RATES}
-            for selection, rate in {BEST_F1: precision.best(), **thresholds}.items():
-                threshold = np.inf if rate is None else rate.score
-                selections[selection] = (matched.scores >= threshold, threshold)
-            for low, high in pairwise(PRECISION_BINS):
-                chosen = (expected[0] >= low) & (expected[0] < high)
-                threshold = matched.scores[chosen].min(initial=1.0)
-                selections[f"precision {low:g} to {high:g}"] = (chosen, threshold)
-            for selection, (chosen, threshold) in selections.items():
-                count = int(chosen.sum())
-                row = [name, distance, selection, len(matched.site_blocks), count]
-                row.append(threshold if np.isfinite(threshold) else np.nan)
-                row.append(count / held_out.megabases)
-                if count:
-                    for estimate in estimate_calls(matched, expected, chosen):
-                        row += estimate
-                rows.append(row + [np.nan] * (len(CALLS.names) - len(row)))
-    return pd.DataFrame(rows, columns=CALLS.names)
-
-
-def call_figure(table: pd.DataFrame, within: Sequence[int], path: Path) -> None:
-    """Draw realized against expected precision for each distance; bins of few calls are left out."""
-    bins = table["selection"].str.startswith("precision ") & (table["calls"] >= 5)
-    with panels(1, len(within), 3.7, 3.4) as (figure, axes):
-        for axis, distance in zip(axes, within, strict=True):
-            axis.axline((0, 0), slope=1, **CHANCE)
-            predictors = table[bins & (table["within"] == distance)].groupby(
-                "predictor", sort=False
-            )
-            for (name, rows), color in zip(predictors, cycle(SERIES), strict=False):
-                y = rows["precision"]
-                ends = [y - rows["precision_low"], rows["precision_high"] - y]
-                axis.errorbar(
-                    rows["expected_precision"],
-                    y,
-                    np.nan_to_num(ends).clip(0),
-                    color=color,
-                    marker="o",
-                    markersize=3,
-                    label=legend_label(str(name)),
-                )
-            axis.set(xlabel="expected precision", ylabel="realized precision")
-            axis.set(xlim=(0, 1), ylim=(0, 1.02))
-            axis.set_title(f"within {distance:,} bp of a TSS")
-            axis.legend(loc="upper left")
         save_figure(figure, path)

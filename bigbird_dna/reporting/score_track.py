@@ -26,7 +26,7 @@ from bigbird_dna.reporting.result import (
     save_figure,
 )
 
-DEFAULT_LENGTH = 50_000
+DEFAULT_LENGTH = 20_000
 """Length in bp of the plotted region if its end is not given."""
 MATCHED_WITHIN = 100
 """A call is drawn as correct if it takes a known TSS within this distance in bp."""

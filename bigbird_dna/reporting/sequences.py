@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from bigbird_dna.data.predictions import (
     CNN,
@@ -15,13 +17,23 @@ from bigbird_dna.data.predictions import (
     CONTROL,
     KMER,
     MODEL,
+    NETWORK,
     POSITION,
 )
+from bigbird_dna.disk.arrays import read_frame
 from bigbird_dna.disk.json_files import read_mapping
-from bigbird_dna.disk.tables import read_text_table, write_table, write_tsv
+from bigbird_dna.disk.tables import read_text_table, write_tsv
 from bigbird_dna.errors import shortened
-from bigbird_dna.metrics.auroc import ENDS, UNDEFINED, Estimate
-from bigbird_dna.metrics.labels import MOST_OUTPUTS
+from bigbird_dna.genome.sequence_tables import LABEL
+from bigbird_dna.metrics.auroc import ENDS, UNDEFINED, Estimate, auroc_note
+from bigbird_dna.metrics.labels import (
+    CLASS_METRICS,
+    MOST_OUTPUTS,
+    REGRESSION_METRICS,
+    called_classes,
+    class_estimates,
+    regression_estimates,
+)
 from bigbird_dna.reporting.pages import image, page_table, render_page
 from bigbird_dna.reporting.predictors import (
     NEAR_CHANCE,
@@ -29,16 +41,13 @@ from bigbird_dna.reporting.predictors import (
     draw_curves,
     draw_histograms,
 )
-from bigbird_dna.reporting.result import BLUE, CHANCE, interval, panels, save_figure
-from bigbird_dna.reporting.sequence_metrics import (
-    MACRO,
-    MULTICLASS,
-    PREDICTORS,
-    REGRESSION,
-    SCHEMAS,
-    LabeledPredictions,
-    confusion_counts,
-    metrics_table,
+from bigbird_dna.reporting.result import (
+    BLUE,
+    CHANCE,
+    interval,
+    panels,
+    save_figure,
+    verdict,
 )
 
 _HEADINGS = {
@@ -58,8 +67,53 @@ _MOST_NAMED, _MOST_NUMBERS = 40, 12
 _MANY_POINTS = 1000  # more points are drawn as an image, because the SVG would be large
 
 PREDICTIONS = "predictions.parquet"
+MACRO, MULTICLASS, REGRESSION = "macro", "multiclass", "regression"
+
+PREDICTORS = {
+    MODEL: "the model of this report",
+    NETWORK: "the neural network alone, without the regressions that are part of the model",
+    KMER: "logistic or linear regression on the frequencies of k-mers",
+    POSITION: "regression on the base at each position",
+    COMPOSITION: "regression on GC content and length",
+    CNN: "convolutional network on the bases, trained on the same sequences",
+    CONTROL: "the same kind of model, trained on shuffled labels; a result other than chance is a warning",
+}
+"""Predictors in the order of the table, with their descriptions."""
 
 # Axes: N sequences, T outputs.
+
+
+class LabeledPredictions(NamedTuple):
+    """Labels of the test sequences, and predictions of several predictors, of which the model is first."""
+
+    outputs: list[str]
+    labels: NDArray[np.float32]  # (N, T); NaN: missing, only of several labels
+    groups: NDArray[np.int64]  # (N,) similar sequences have the same number
+    scores: dict[str, NDArray[np.float32]]  # predictor → (N, T)
+    valid: int  # number of validation sequences
+
+
+def read_labeled_predictions(path: Path) -> LabeledPredictions:
+    """Read the `predictions.parquet` of a model of labeled sequences.
+
+    Columns are `name`, `split`, `group`, and PREDICTOR/OUTPUT for each predictor and `label`.
+    """
+    frame = read_frame(path)
+    pairs = [column.split("/", 1) for column in frame.columns if "/" in column]
+    outputs = [output for name, output in pairs if name == LABEL]
+    test = frame[frame["split"] == "test"]
+    values = {
+        name: test[[f"{name}/{output}" for output in outputs]].to_numpy(np.float32)
+        for name in (LABEL, *PREDICTORS)
+        if f"{name}/{outputs[0]}" in frame
+    }
+    return LabeledPredictions(
+        outputs,
+        values.pop(LABEL),
+        test["group"].to_numpy(np.int64),
+        values,
+        int((frame["split"] == "valid").sum()),
+    )
 
 
 def sequence_report(
@@ -71,13 +125,13 @@ def sequence_report(
 ) -> pd.DataFrame:
     """Compare a model of labeled sequences with its baselines and controls on the test sequences.
 
-    `predictions` (Parquet) is as in `LabeledPredictions.read`; labels are of the `kind` binary, multiclass,
+    `predictions` (Parquet) is as for `read_labeled_predictions`; labels are of the `kind` binary, multiclass,
     multilabel or regression. Writes `metrics.tsv` (returned), `report.html` and its SVG plots to the
     directory `output`, and `confusion.tsv` for several classes. `facts` (name → value) are shown on the page.
     """
-    data = LabeledPredictions.read(predictions, kind)
+    data = read_labeled_predictions(predictions)
     table = metrics_table(data, kind)
-    write_table(output / "metrics.tsv", table, SCHEMAS[kind])
+    write_tsv(output / "metrics.tsv", table)
     outputs = len(data.outputs)
     is_main = table["output"] == (MACRO if outputs > 1 else data.outputs[0])
     if outputs > 1:
@@ -103,10 +157,12 @@ def sequence_report(
         )
         plots.append(("Probabilities", "probabilities.svg", caption))
     elif kind == MULTICLASS:
-        counts = pd.DataFrame(confusion_counts(data), columns=data.outputs)
-        counts.insert(0, "true class", data.outputs, allow_duplicates=True)
-        write_tsv(output / "confusion.tsv", counts)
-        confusion_plot(data, output / "confusion.svg")
+        called = called_classes(data.scores[MODEL], exclusive=True)
+        counts = np.asarray(data.labels.T @ called, np.int64)
+        confusion = pd.DataFrame(counts, columns=data.outputs)
+        confusion.insert(0, "true class", data.outputs, allow_duplicates=True)
+        write_tsv(output / "confusion.tsv", confusion)
+        confusion_plot(data.outputs, counts, output / "confusion.svg")
         caption = (
             "Test sequences by their true class (rows) and the class with the largest probability (columns). "
             "Colors are fractions of a row: correct calls are on the diagonal. All counts are in "
@@ -197,14 +253,61 @@ def report_model(directory: Path) -> pd.DataFrame:
         facts["truncated"] = (
             f"{', '.join(texts)}: the network reads their central {tokens:,} tokens"
         )
-    # Models of earlier versions have no such counts.
-    if count := origin.get("rows_without_label"):
-        facts["rows without a label"] = f"{count:,}, left out"
-    if count := origin.get("missing_labels"):
-        facts["missing labels"] = f"{count:,}, in neither loss nor metrics"
     return sequence_report(
         directory / PREDICTIONS, settings["kind"], directory, facts=facts
     )
+
+
+def metrics_table(data: LabeledPredictions, kind: str) -> pd.DataFrame:
+    """Return one row per output and predictor and notes on undefined metrics.
+
+    If there are several outputs, the rows of the mean over outputs (`MACRO`) are first.
+    """
+    metrics: tuple[str, ...] = CLASS_METRICS
+    if kind == REGRESSION:
+        metrics = REGRESSION_METRICS
+        estimates = regression_estimates(data.labels, data.scores, data.groups)
+    else:
+        exclusive = kind == MULTICLASS
+        estimates = class_estimates(
+            data.labels, data.scores, data.groups, exclusive=exclusive
+        )
+    outputs = range(len(data.outputs))
+    rows: list[tuple[Any, ...]] = []
+    if len(outputs) > 1:
+        n = int((~np.isnan(data.labels)).any(axis=1).sum())
+        for name, (mean, *of_outputs) in estimates.items():
+            known = sum(not math.isnan(row[0].value) for row in of_outputs)
+            note = ""
+            if known < len(outputs):
+                note = f"mean over {known} of {len(outputs)} outputs"
+            rows.append((MACRO, name, n, None, *np.ravel(mean), note))
+    for t in outputs:
+        labeled = ~np.isnan(data.labels[:, t])
+        y = data.labels[labeled, t]
+        for name, of_outputs in estimates.items():
+            values = of_outputs[t - len(outputs)]
+            positives, note = None, ""
+            if kind != REGRESSION:
+                positives = int(y.sum())
+                note = auroc_note(positives, len(y) - positives, values[0])
+            elif not len(y):
+                note = "no label"
+            else:
+                pairs = {"labels": y, "predictions": data.scores[name][labeled, t]}
+                equal = [what for what, column in pairs.items() if not np.ptp(column)]
+                if equal:
+                    note = f"all {' and '.join(equal)} are equal: no correlation"
+            counts = len(y), positives
+            rows.append((data.outputs[t], name, *counts, *np.ravel(values), note))
+    names = (*metrics, f"{metrics[0]}_difference")
+    columns = [f"{name}{end}" for name in names for end in ENDS]
+    table = pd.DataFrame(
+        rows, columns=["output", "model", "n", "positives", *columns, "note"]
+    )
+    if kind == REGRESSION:
+        return table.drop(columns="positives")
+    return table.astype({"positives": "Int64"})
 
 
 def curves_plot(data: LabeledPredictions, table: pd.DataFrame, path: Path) -> None:
@@ -217,15 +320,16 @@ def curves_plot(data: LabeledPredictions, table: pd.DataFrame, path: Path) -> No
         save_figure(figure, path)
 
 
-def confusion_plot(data: LabeledPredictions, path: Path) -> None:
+def confusion_plot(
+    outputs: Sequence[str], counts: NDArray[np.int64], path: Path
+) -> None:
     """Draw the confusion matrix; of few classes with counts and fractions of rows, of many without names."""
     from sklearn.metrics import ConfusionMatrixDisplay
 
-    counts = confusion_counts(data)
     size = len(counts)
     fractions = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     side = min(max((0.62 if size <= _MOST_NUMBERS else 0.24) * size, 3.2), 9.0)
-    names = [shortened(name, 24) for name in data.outputs]
+    names = [shortened(name, 24) for name in outputs]
     with panels(1, 1, side + 1.8, side + 0.9) as (figure, (axis,)):
         axis.grid(visible=False)
         shown = ConfusionMatrixDisplay(fractions, display_labels=names).plot(
@@ -320,15 +424,8 @@ def conclusions(data: LabeledPredictions, kind: str, rows: pd.DataFrame) -> list
     if len(values):
         best = str(values.idxmax())
         lead = estimate(best, f"{metric}_difference")
-        verdict = "better than" if lead.value > 0 else "worse than"
-        why = ""
-        if np.isnan(lead.low):
-            verdict, why = "compared with", ", without an interval"
-        elif lead.low <= 0 <= lead.high:
-            verdict = "not measurably different from"
-            why = ", an interval that includes 0"
         name, value = STYLES[best].label, f"{values[best]:.3f}".replace("-", "−")
-        sentence += f", {verdict} the strongest baseline ({name}, {value}; difference {_text(lead)}{why})"
+        sentence += f"; the strongest baseline ({name}) has {value}, and the difference is {_text(lead)}: the model is {verdict(*lead)}"
     sentences = [f"{sentence}."]
     control = estimate(CONTROL)
     if not np.isnan(control.value):

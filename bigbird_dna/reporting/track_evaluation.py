@@ -172,40 +172,30 @@ def read_slice(
 
     `DataError`: a prediction is NaN where the label was measured, or a label is not 0, 1, -1 or NaN.
     """
-    shape = last - first, labels.rows
-    coded = np.empty(shape, np.int8)
-    row = 0
-    for chunk in labels.chunks(first, last):
-        if chunk.dtype.kind == "f":
-            chunk = np.where(np.isnan(chunk), UNMEASURED, chunk)
-        wrong = ~np.isin(chunk, (0, 1, UNMEASURED))
-        if wrong.any():
-            at, track = np.argwhere(wrong)[0]
-            value, name = chunk[at, track].item(), names[first + track]
-            raise DataError(
-                f"{labels.path}: row {row + at + 1:,}, track {name!r}: label {value!r}: must be 0, 1, or -1 "
-                "or NaN (not measured)"
-            )
-        coded[:, row : row + len(chunk)] = chunk.T
-        row += len(chunk)
+    y = labels.read(first, last)
+    if y.dtype.kind == "f":
+        y = np.where(np.isnan(y), UNMEASURED, y)
+    wrong = ~np.isin(y, (0, 1, UNMEASURED))
+    if wrong.any():
+        track, row = np.argwhere(wrong)[0]
+        raise DataError(
+            f"{labels.path}: row {row + 1:,}, track {names[first + track]!r}: label {y[track, row].item()!r}: "
+            "must be 0, 1, or -1 or NaN (not measured)"
+        )
+    coded = y.astype(np.int8)
     scores, infinite = [], []
     for array in predictors:
-        values = np.empty(shape, score_type(array.dtype))
+        values = array.read(first, last).astype(score_type(array.dtype), copy=False)
         counts = np.zeros(len(values), np.int64)
-        row = 0
-        for chunk in array.chunks(first, last):
-            if chunk.dtype.kind == "f" and not np.isfinite(chunk).all():
-                measured = coded[:, row : row + len(chunk)].T != UNMEASURED
-                missing = np.isnan(chunk) & measured
-                if missing.any():
-                    at, track = np.argwhere(missing)[0]
-                    raise DataError(
-                        f"{array.path}: row {row + at + 1:,}, track {names[first + track]!r}: the prediction "
-                        "is NaN or missing"
-                    )
-                counts += np.isinf(chunk).sum(axis=0)
-            values[:, row : row + len(chunk)] = chunk.T
-            row += len(chunk)
+        if not np.isfinite(values).all():
+            missing = np.isnan(values) & (coded != UNMEASURED)
+            if missing.any():
+                track, row = np.argwhere(missing)[0]
+                raise DataError(
+                    f"{array.path}: row {row + 1:,}, track {names[first + track]!r}: the prediction is NaN or "
+                    "missing"
+                )
+            counts = np.isinf(values).sum(axis=1)
         scores.append(values)
         infinite.append(counts)
     return TrackSlice(scores, coded, infinite)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import (
@@ -23,7 +19,6 @@ from bigbird_dna.data.predictions import (
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.tables import number, whole_number
 from bigbird_dna.errors import DataError
-from bigbird_dna.metrics.auroc import Floats
 from bigbird_dna.reporting.result import (
     BLUE,
     CHANCE,
@@ -47,34 +42,15 @@ _HELD_OUT: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
-class LogCurve:
-    """Values over optimizer steps, ascending."""
+def read_training_log(path: Path) -> pd.DataFrame:
+    """Read a training log: `loss`, `seconds` and `evaluation.METRIC` by step, ascending; NaN if not logged.
 
-    steps: NDArray[np.int64]  # (N,)
-    values: Floats  # (N,)
-    seconds: Floats | None = None  # (N,) training time; None: not in the log
-
-
-@dataclass(frozen=True)
-class TrainingCurves:
-    """Training loss, and held-out metrics by name."""
-
-    loss: LogCurve
-    evaluation: dict[str, LogCurve]
-
-
-def read_training_log(path: Path) -> TrainingCurves:
-    """Read a training log; if a step was logged twice, the last record is used. Undefined metrics are NaN.
-
-    The last line of a running or killed job may be truncated; it is ignored with a message. Any other invalid
-    line raises a `DataError` that names it.
+    If a step was logged twice, the last value is used. The last line of a running or killed job may be
+    truncated; it is ignored with a message. Any other invalid line raises a `DataError` that names it.
     """
     with reading(path, "not readable", UnicodeDecodeError):
         lines = Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
-    metrics: dict[str, dict[int, float]] = {}
-    loss: dict[int, float] = {}
-    seconds: dict[int, float] = {}
+    records = []
     for line_number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -86,38 +62,33 @@ def read_training_log(path: Path) -> TrainingCurves:
                 log(f"{where} is truncated and ignored")
                 continue
             raise DataError(f"{where}: not JSON: {line.strip()[:60]!r}") from None
-        step = whole_number(record, "step", where)
-        if "seconds" in record:
-            seconds[step] = number(record, "seconds", where)
-        if "loss" in record:
-            loss[step] = number(record, "loss", where)
-        values = record.get("evaluation", {})
-        if not isinstance(values, dict):
+        values: dict[str, float | None] = {"step": whole_number(record, "step", where)}
+        for key in ("loss", "seconds"):
+            if key in record:
+                values[key] = number(record, key, where)
+        metrics = record.get("evaluation", {})
+        if not isinstance(metrics, dict):
             raise DataError(
-                f"{where}: 'evaluation' must be an object, found {values!r:.60}"
+                f"{where}: 'evaluation' must be an object, found {metrics!r:.60}"
             )
-        for name, value in values.items():
-            defined = math.nan if value is None else number(values, name, where)
-            metrics.setdefault(name, {})[step] = defined
-    if not loss and not metrics:
+        for name, value in metrics.items():
+            if value is not None:  # undefined
+                value = number(metrics, name, where)
+            values[f"evaluation.{name}"] = value
+        records.append(values)
+    table = pd.DataFrame(records)
+    if not any(name not in ("step", "seconds") for name in table):
         raise DataError(f"{path}: contains no training step")
-    evaluation = {name: _curve(points, seconds) for name, points in metrics.items()}
-    return TrainingCurves(_curve(loss, seconds), evaluation)
+    table = table.astype(float).astype({"step": int})
+    return table.groupby("step").last()
 
 
-def _curve(points: dict[int, float], seconds: dict[int, float]) -> LogCurve:
-    steps = sorted(points)
-    times = None
-    if steps and seconds.keys() >= points.keys():
-        times = np.array([seconds[step] for step in steps])
-    values = np.array([points[step] for step in steps])
-    return LogCurve(np.array(steps, dtype=np.int64), values, times)
-
-
-def loss_figure(runs: Mapping[str, TrainingCurves], path: Path) -> None:
+def loss_figure(runs: Mapping[str, pd.DataFrame], path: Path) -> None:
     """Draw the training loss of each run with its running mean, and the held-out metrics below."""
     names = [
-        name for name in PANELS if any(name in run.evaluation for run in runs.values())
+        name
+        for name in PANELS
+        if any(f"evaluation.{name}" in run for run in runs.values())
     ]
     heights = [1.6, *[1.0] * len(names)]
     height = 2.3 * sum(heights) / len(heights)
@@ -125,17 +96,17 @@ def loss_figure(runs: Mapping[str, TrainingCurves], path: Path) -> None:
     with panels(len(heights), 1, 7.2, height, **grid) as (figure, axes):
         for (title, run), color in zip(runs.items(), cycle(SERIES), strict=False):
             label = legend_label(title)
-            loss = pd.Series(run.loss.values, run.loss.steps)
-            if len(loss):
+            if "loss" in run:
+                loss = run["loss"].dropna()
                 axes[0].plot(loss, color=color, alpha=0.25, linewidth=1)
                 window = loss.rolling(max(len(loss) // 25, 1), 1, center=True)
                 axes[0].plot(window.mean(), color=color, label=label)
             for axis, name in zip(axes, ("loss", *names), strict=True):
-                if name in run.evaluation:
-                    curve = run.evaluation[name]
+                if f"evaluation.{name}" in run:
+                    curve = run[f"evaluation.{name}"].dropna()
                     text = f"{label}, held out" if name == "loss" else None
                     look = {**_HELD_OUT, "color": color, "label": text}
-                    axis.plot(curve.steps, curve.values, **look)
+                    axis.plot(curve, **look)
         axes[0].set(ylabel="loss (nats)", title="Loss")
         if axes[0].get_legend_handles_labels()[0]:
             figure.legend(loc="outside lower center", ncols=2 if len(runs) < 3 else 4)

@@ -25,7 +25,7 @@ from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.model.directory import load, save
 from tests.calibration.sources import mixture, write_predictions
-from tests.cli.command import Run, frame, refused
+from tests.cli.command import Run, refused
 from tests.golden.messages import fails, message
 from tests.test_public_api import home as home
 from tests.toys import random_dna
@@ -416,10 +416,6 @@ def test_further_negatives_make_the_calibration_surer_and_keep_the_share_of_prom
     assert (track.positives, track.negatives, track.prior) == (300, 300, 0.5)
     values = mixture(40_000, 0.5, seed=9)
     assert np.abs(track.map(values.raw) - values.true).mean() < 0.02
-    # Thresholds go by the windows of all figures.
-    assert (
-        run("model calibrate", model, "--write-thresholds", "-", "--fdr", 0.2).code == 0
-    )
 
 
 def test_what_cannot_be_calibrated_is_refused(
@@ -461,85 +457,3 @@ def test_a_model_of_the_package_is_not_changed(run: Run) -> None:
 
     name = next(iter(load_published().models))
     refused(run("model calibrate", name), 2, name)
-
-
-def test_thresholds_by_the_command(run: Run, model: Path, tmp_path: Path) -> None:
-    assert run("model calibrate", model).code == 0
-    result = run(
-        "model calibrate",
-        model,
-        "--write-thresholds",
-        "-",
-        "--fdr",
-        0.1,
-        "--fdr",
-        0.2,
-        "--prior",
-        0.05,
-    )
-    table = frame(result.out)
-    assert table["fdr"].tolist() == ["0.1", "0.2"] and (table["prior"] == "0.05").all()
-    high, low = table["threshold"].astype(float)
-    assert 1 > high > low > 0
-    assert (table["expected_fdr"].astype(float) <= table["fdr"].astype(float)).all()
-    assert (table["recall"].astype(float) > 0.5).all()
-    assert "model calibrate" in result.out and load(model).sha256 in result.out
-    words = (
-        "model calibrate",
-        model,
-        "--fdr",
-        0.2,
-        "--prior",
-        0.05,
-        "--write-thresholds",
-        tmp_path / "out",
-    )
-    assert run(*words).code == 0
-    assert (
-        frame((tmp_path / "out").read_text())["threshold"][0] == table["threshold"][1]
-    )
-    # What it says is counted among the scores of these windows.
-    rows = pd.read_parquet(model / "predictions.parquet").query("split == 'valid'")
-    scores = read_calibration(model / FILE).finish(0.05)(rows["probability"].to_numpy())
-    for line in table.itertuples():
-        called = rows["label"].to_numpy()[scores >= float(line.threshold)]
-        assert (called.sum(), (1 - called).sum()) == (
-            int(line.promoters),
-            int(line.negatives),
-        )
-    # A note where it can't be reached, and where nothing was counted there.
-    rare = frame(
-        run(
-            "model calibrate",
-            model,
-            "--write-thresholds",
-            "-",
-            "--fdr",
-            0.01,
-            "--prior",
-            1e-7,
-        ).out
-    )
-    assert rare["threshold"][0] == "." and message(rare["note"][0])
-    message(
-        frame(
-            run("model calibrate", model, "--write-thresholds", "-", "--fdr", 0.001).out
-        )["note"][0]
-    )
-
-
-def test_thresholds_that_mean_nothing_are_refused(
-    run: Run, model: Path, tmp_path: Path
-) -> None:
-    refused(run("model calibrate", model, "--write-thresholds", "-"), 1, model)
-    assert run("model calibrate", model).code == 0
-    for words in (
-        ("--fdr", 0.0),
-        ("--fdr", 0.1, "--fdr", 2.0),
-        ("--prior", 1.0),
-    ):
-        refused(
-            run("model calibrate", model, "--write-thresholds", "-", *words),
-            2,
-            words[-1],
-        )

@@ -32,7 +32,7 @@ from bigbird_dna.reporting.result import (
     save_figure,
 )
 from bigbird_dna.reporting.score_track import plot_scores, read_scores
-from bigbird_dna.reporting.training import LogCurve, TrainingCurves, read_training_log
+from bigbird_dna.reporting.training import read_training_log
 from tests.golden.messages import fails, message
 from tests.toys import written
 
@@ -47,12 +47,12 @@ def comparison(name: str = "genomic", *, one_class: bool = False) -> AlignedPred
     )
 
 
-def curves(name: str) -> TrainingCurves:
+def curves(name: str) -> pd.DataFrame:
     steps = np.arange(10, 300, 10)
-    evaluation = LogCurve(np.array([100, 200]), np.array([0.5, 0.6]))
-    return TrainingCurves(
-        LogCurve(steps, 1 / steps), {name: evaluation, "loss": evaluation}
-    )
+    log = pd.DataFrame({"loss": 1 / steps}, index=steps)
+    for metric in (name, "loss"):
+        log[f"evaluation.{metric}"] = pd.Series([0.5, 0.6], index=[100, 200])
+    return log
 
 
 def draw_curves(area, path):
@@ -255,9 +255,8 @@ def test_log_is_read_by_step(read_log, capsys):
         '{"step": 5, "loss": 3}',
         '{"step": 20, "lo',  # cut short
     )
-    assert curves.loss.steps.tolist() == [5, 10, 20]
-    assert curves.loss.values.tolist() == [3, 2, 1.25]
-    assert curves.evaluation["auroc"].values.tolist() == [0.7]
+    assert curves["loss"].to_dict() == {5: 3, 10: 2, 20: 1.25}
+    assert curves["evaluation.auroc"].dropna().to_dict() == {20: 0.7}
     message(capsys.readouterr().err, "line 7")
 
 
@@ -267,10 +266,7 @@ def test_time_is_read_where_the_log_has_it(read_log):
         '{"step": 10, "seconds": 4.5, "evaluation": {"bits_per_base": 1.9}}',
         '{"step": 20, "seconds": 9.0, "loss": 1.5}',
     ]
-    assert read_log(*lines).loss.seconds.tolist() == [4.5, 9.0]
-    curves = read_log(*lines, '{"step": 30, "loss": 1.4}')
-    assert curves.loss.seconds is None
-    assert curves.evaluation["bits_per_base"].seconds.tolist() == [4.5]
+    assert read_log(*lines)["seconds"].to_dict() == {10: 4.5, 20: 9.0}
 
 
 def test_scores_of_a_bed_file_are_its_probabilities(tmp_path):

@@ -26,8 +26,7 @@ def values() -> np.ndarray:
 def whole(
     array: track_arrays.TrackArray, first: int = 0, last: int | None = None
 ) -> np.ndarray:
-    chunks = list(array.chunks(first, array.tracks if last is None else last))
-    return np.concatenate(chunks)
+    return array.read(first, array.tracks if last is None else last).T
 
 
 def write_tsv(path, values, names):
@@ -61,8 +60,7 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_formats_read_alike(tmp_path, monkeypatch, values, name):
-    monkeypatch.setattr(track_arrays, "CHUNK", 2000)
+def test_formats_read_alike(tmp_path, values, name):
     path = tmp_path / name
     WRITERS[name](path, values)
     array = open_array(path, "predictions")
@@ -76,8 +74,7 @@ def test_formats_read_alike(tmp_path, monkeypatch, values, name):
 
 
 @pytest.mark.parametrize("kind", ["predictions", "labels"])
-def test_an_array_of_one_axis_is_one_track(tmp_path, monkeypatch, values, kind):
-    monkeypatch.setattr(track_arrays, "CHUNK", 500)
+def test_an_array_of_one_axis_is_one_track(tmp_path, values, kind):
     flat = values[:, 0]
     np.save(tmp_path / "x.npy", flat)
     np.savez(tmp_path / "one.npz", x=flat)
@@ -123,8 +120,7 @@ def test_a_table_with_notes_and_dots(tmp_path, ending):
 
 
 @pytest.mark.parametrize("chunks", [None, (50, 2)])
-def test_hdf5(tmp_path, monkeypatch, values, chunks):
-    monkeypatch.setattr(track_arrays, "CHUNK", 2000)
+def test_hdf5(tmp_path, values, chunks):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("run/scores", data=values, chunks=chunks)

@@ -19,7 +19,6 @@ from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
 from bigbird_dna.metrics.auroc import auroc, auroc_difference, discoveries
-from bigbird_dna.reporting import arrays as track_arrays
 from bigbird_dna.reporting import track_evaluation
 from bigbird_dna.reporting.tracks import AucReport, auc_report
 from tests.cli.command import refused
@@ -237,9 +236,8 @@ def test_curves_that_are_shown_at_first(made, tmp_path):
     assert json.loads(embedded(page))["chosen"] == expected
 
 
-def test_slices_threads_and_chunks_change_nothing(made, tmp_path, monkeypatch):
+def test_slices_and_threads_change_nothing(made, tmp_path, monkeypatch):
     monkeypatch.setattr(track_evaluation, "MEMORY", 6000)
-    monkeypatch.setattr(track_arrays, "CHUNK", 999)
     for threads in (1, 3):
         options = {
             "tracks": table_of(),

@@ -30,7 +30,7 @@ from bigbird_dna.papers.experiments.arms import Arm
 from bigbird_dna.reporting.arrays import open_array, open_predictions
 from bigbird_dna.reporting.result import BLUE, GREEN, VERMILION, panels
 from bigbird_dna.reporting.track_evaluation import evaluate_tracks
-from bigbird_dna.reporting.training import LogCurve, TrainingCurves, read_training_log
+from bigbird_dna.reporting.training import read_training_log
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -150,30 +150,23 @@ def median_aurocs(aurocs: Floats) -> Metric:
     return Metric("median_auroc", sampled)
 
 
-def validation_curves(model: Path, *metrics: str) -> TrainingCurves:
-    """Read the training log of a model; `DataError` if it lacks a metric on validation data."""
+def validation_curves(model: Path, *metrics: str) -> list[pd.Series[float]]:
+    """Return validation metrics by step from a model's training log; `DataError` if it lacks one."""
     path = model / "training.jsonl"
     log = read_training_log(path)
     for metric in metrics:
-        if metric not in log.evaluation:
+        if f"evaluation.{metric}" not in log:
             raise DataError(f"{path}: contains no {metric} on validation data")
-    return log
-
-
-def mean_curve(curves: Sequence[LogCurve]) -> LogCurve:
-    """Return the mean of curves at their common steps."""
-    steps = sorted(set.intersection(*(set(curve.steps.tolist()) for curve in curves)))
-    values = [curve.values[np.isin(curve.steps, steps)] for curve in curves]
-    return LogCurve(np.array(steps, np.int64), np.mean(values, axis=0))
+    return [log[f"evaluation.{metric}"].dropna() for metric in metrics]
 
 
 def training_seconds(model: Path) -> float:
     """Return the time of a training's steps, without evaluations; `DataError` if its log lacks it."""
     path = model / "training.jsonl"
-    seconds = read_training_log(path).loss.seconds
-    if seconds is None or not len(seconds):
+    log = read_training_log(path)
+    if "seconds" not in log or "loss" not in log:
         raise DataError(f"{path}: contains no training time")
-    return float(seconds[-1])
+    return float(log.loc[log["loss"].notna(), "seconds"].iloc[-1])
 
 
 # Plots

@@ -28,14 +28,12 @@ from bigbird_dna.papers.experiments.arms import (
     training_inputs,
 )
 from bigbird_dna.papers.experiments.comparing import (
-    mean_curve,
     panel_grid,
     training_seconds,
     validation_curves,
 )
 from bigbird_dna.papers.experiments.table5 import encoder_keys
 from bigbird_dna.reporting.result import SERIES, ResultTable, markdown, save_figure
-from bigbird_dna.reporting.training import LogCurve
 
 if TYPE_CHECKING:
     from bigbird_dna.training.distributed import World
@@ -180,7 +178,7 @@ def train_predictor(arm: Arm, world: World, windows: Path | None = None) -> Keys
 
 def read_trainings(
     arms: Sequence[Arm],
-) -> tuple[pd.DataFrame, list[LogCurve], list[Arm]]:
+) -> tuple[pd.DataFrame, list[pd.Series[float]], list[Arm]]:
     """Read the logs of language models and networks. Return a row of `TRAININGS` for each learning rate, with
     means over seeds, their validation AUROC over steps, and the arms of the chosen learning rates and of all
     predictors without one."""
@@ -192,19 +190,19 @@ def read_trainings(
     for group in groups.values():
         measured, aurocs = [], []
         for arm in group:
-            log = validation_curves(arm.model, "loss", "auroc")
-            loss, auroc = log.evaluation["loss"], log.evaluation["auroc"]
-            best = int(loss.values.argmin())
+            loss, auroc = validation_curves(arm.model, "loss", "auroc")
+            best: Any = loss.idxmin()
             measured.append(
                 {
                     "seconds": training_seconds(arm.model),
-                    "best_step": loss.steps[best],
-                    "validation_loss": loss.values[best],
-                    "validation_auroc": auroc.values[best],
+                    "best_step": best,
+                    "validation_loss": loss[best],
+                    "validation_auroc": auroc.get(best, np.nan),
                 }
             )
             aurocs.append(auroc)
-        curves.append(mean_curve(aurocs))
+        # The mean over seeds at their common steps.
+        curves.append(pd.concat(aurocs, axis=1, join="inner").mean(axis=1))
         first = group[0]
         fine_tuned = "comparator" not in first.options
         path = first.model / ("metrics.json" if fine_tuned else DESCRIPTION)
@@ -247,7 +245,7 @@ def _window(arm: Arm) -> float:
 
 
 def trainings_figure(
-    table: pd.DataFrame, curves: Sequence[LogCurve], path: Path
+    table: pd.DataFrame, curves: Sequence[pd.Series[float]], path: Path
 ) -> None:
     """Plot validation AUROC over steps at the chosen learning rates, one panel per window and negative set;
     language models from random weights are dashed."""
@@ -261,8 +259,7 @@ def trainings_figure(
         for axis, (title, rows) in zip(axes, groups, strict=False):
             for number, row in rows.iterrows():
                 axis.plot(
-                    curves[number].steps,  # type: ignore[call-overload]
-                    curves[number].values,  # type: ignore[call-overload]
+                    curves[number],  # type: ignore[call-overload]
                     "--" if row["weights"] == RANDOM else "-",
                     color=SERIES[names.index(row["predictor"]) % len(SERIES)],
                     linewidth=1.4,

@@ -35,7 +35,6 @@ from bigbird_dna.papers.experiments.comparing import (
     STARTS,
     Metric,
     compare_arms,
-    mean_curve,
     median_aurocs,
     start_intervals,
     track_aurocs,
@@ -268,7 +267,7 @@ def steps_figure(arms: Sequence[Arm], path: Path) -> None:
     curves: dict[tuple[str, float], dict[str, list[Any]]] = {}
     for arm in arms:
         key = arm.options["task"], arm.options["share"]
-        auroc = validation_curves(arm.model, "auroc").evaluation["auroc"]
+        (auroc,) = validation_curves(arm.model, "auroc")
         curves.setdefault(key, {}).setdefault(arm.options["start"], []).append(auroc)
     tasks = len({task for task, _ in curves})
     columns = len(curves) // tasks
@@ -276,16 +275,16 @@ def steps_figure(arms: Sequence[Arm], path: Path) -> None:
         for axis, (task, share) in zip(axes, sorted(curves), strict=True):
             for start, seeds in curves[task, share].items():
                 label, color, _ = STARTS[start]
-                mean = mean_curve(seeds)
-                steps = mean.steps
-                if not len(steps):
+                common = pd.concat(seeds, axis=1, join="inner")
+                if common.empty:
                     continue
-                values = [one.values[np.isin(one.steps, steps)] for one in seeds]
-                low, high = np.min(values, axis=0), np.max(values, axis=0)
+                low, high = common.min(axis=1), common.max(axis=1)
                 style: dict[str, Any] = {"color": color}
-                axis.fill_between(steps, low, high, alpha=0.18, linewidth=0, **style)
+                axis.fill_between(
+                    common.index, low, high, alpha=0.18, linewidth=0, **style
+                )
                 style |= {"marker": "o", "markersize": 3, "label": label}
-                axis.plot(steps, mean.values, **style)
+                axis.plot(common.mean(axis=1), **style)
             title = f"{task.capitalize()}, {100 * share:g} %"
             axis.set(title=title, xlabel="optimizer step")
             axis.set_xlim(left=0)

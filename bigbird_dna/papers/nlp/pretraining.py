@@ -270,9 +270,8 @@ class TextPretraining(TextTask):
         curve = []
         log_path = predictions / "training.jsonl"
         if log_path.is_file():
-            evaluation = read_training_log(log_path).evaluation["bits_per_character"]
-            steps, values = evaluation.steps.tolist(), evaluation.values.tolist()
-            curve = list(zip(steps, values, strict=True))
+            log = read_training_log(log_path)
+            curve = list(log["evaluation.bits_per_character"].dropna().items())
         return {
             "bits_per_character": float(predicted.bits.sum() / characters),
             "masked_accuracy": float(predicted.right.mean()),
