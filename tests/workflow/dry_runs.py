@@ -33,7 +33,7 @@ COMMON = once(
     "prepare_tokenizer prepare_tokens pretrain train_baseline_language "
     "evaluate_pretraining evaluate_promoters "
     "report_plot_scores report_run score_promoters evaluate_scan"
-) | {"finetune_promoter": 8, "train_baseline_promoter": 3, "stage_config": 6}
+) | {"finetune_promoter": 4, "train_baseline_promoter": 3, "stage_config": 6}
 # With `start_sites`, the dense model scans all test contigs; without, a promoter model the first one.
 START_SITES = once(
     "prepare_start_sites finetune_start_sites model_calibrate_start_sites call_promoters"
@@ -71,7 +71,7 @@ SOURCE_JOBS = {
     },
     # A fourth negative set, intergenic, with the annotation that it needs.
     "yeast": START_SITES
-    | {"prepare_fetch": 3, "finetune_promoter": 9, "train_baseline_promoter": 4},
+    | {"prepare_fetch": 3, "finetune_promoter": 5, "train_baseline_promoter": 4},
     # With DeepSEA's data, two models of one window, and no variants.
     "chr22": {},
     "grch37": FIRST_CONTIG

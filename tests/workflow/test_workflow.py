@@ -298,7 +298,7 @@ def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
 SEQUENCES = once(
     "all prepare_sequences prepare_tokenizer evaluate_promoters score_promoters "
     "report_run"
-) | {"finetune_promoter": 6, "train_baseline_promoter": 1, "stage_config": 4}
+) | {"finetune_promoter": 2, "train_baseline_promoter": 1, "stage_config": 4}
 
 
 def test_promoters_as_sequences_without_a_genome(tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_promoters_as_sequences_without_a_genome(tmp_path: Path) -> None:
         f"--reference {data}/training.fa.gz -o results/sequences/tokens/tokenizer.model"
         in text
     )
-    assert text.count(f"--windows {data} --reference {data}/sequences.fa.gz") == 7
+    assert text.count(f"--windows {data} --reference {data}/sequences.fa.gz") == 3
     assert (
         f"models/promoter-substituted {data}/test.fa.gz -o" in text
         and "--strand=+" in text
@@ -371,7 +371,7 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(
         "--reference results/sequences/genome/reference.fa.gz -o results/sequences/tokens/tok"
         in text
     )
-    assert text.count("--pretrained results/sequences/models/pretrained") == 6
+    assert text.count("--pretrained results/sequences/models/pretrained") == 2
 
 
 def test_a_model_of_labeled_sequences(tmp_path: Path) -> None:
