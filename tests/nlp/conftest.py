@@ -218,13 +218,34 @@ def done(
 
 def public_row(form: str) -> Any:
     """A row of a data set's own file."""
-    values = json.loads(
-        Path(__file__).with_name("public").joinpath(f"{form}.json").read_text()
-    )
-    rows = values.get("Data", values) if isinstance(values, dict) else values
+    path = Path(__file__).with_name("public") / f"{form}.json"
+    rows = json.loads(path.read_text())
     return rows[0] if isinstance(rows, list) else rows
 
 
-HOTPOT, NATURAL, TRIVIA, WIKIHOP = map(
-    public_row, ("hotpotqa", "natural_questions", "triviaqa", "wikihop")
-)
+NATURAL, WIKIHOP = public_row("natural_questions"), public_row("wikihop")
+# Rows of the library `datasets`.
+HOTPOT: dict[str, Any] = {
+    "id": "5a8b",
+    "question": "Who wrote it?",
+    "answer": "Ann Lee",
+    "type": "bridge",
+    "supporting_facts": {
+        "title": ["Book", "Person", "Person", "Nobody"],
+        "sent_id": [1, 0, 9, 0],
+    },
+    "context": {
+        "title": ["Book", "Person"],
+        "sentences": [
+            ["Ann Lee is named first.", " It is by Ann Lee, said Ann Lee."],
+            ["Ann Lee lived."],
+        ],
+    },
+}
+TRIVIA: dict[str, Any] = {
+    "question_id": "tc_1",
+    "question": "Which river?",
+    "answer": {"value": "Nile", "aliases": ["The Nile", "Nile"]},
+    "entity_pages": {"title": ["Egypt"], "wiki_context": ["The Nile\nflows."]},
+    "search_results": {"title": ["Rivers"], "search_context": ["A river."]},
+}

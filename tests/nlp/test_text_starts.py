@@ -12,8 +12,9 @@ import torch
 import transformers
 from torch import Tensor
 
+from bigbird_dna.baselines.ngram import KneserNey
 from bigbird_dna.config.network import EncoderConfig
-from bigbird_dna.errors import ConfigError, DataError, ModelError
+from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.model.directory import build_network, load, save
 from bigbird_dna.model.settings import ClassificationSettings, PretrainingSettings
 from bigbird_dna.papers.nlp.config import (
@@ -26,7 +27,6 @@ from bigbird_dna.papers.nlp.data import installed_documents
 from bigbird_dna.papers.nlp.initialization import (
     TextStart,
     make_text_start,
-    open_tokenizer,
     write_bigbird,
 )
 from bigbird_dna.papers.nlp.pretraining import (
@@ -35,7 +35,7 @@ from bigbird_dna.papers.nlp.pretraining import (
     tokenize_records,
 )
 from bigbird_dna.tokens.interface import TextPieces
-from bigbird_dna.tokens.text import JsonTokenizer
+from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer
 from tests.cli.command import Run
 from tests.golden.messages import fails
 from tests.nlp.conftest import (
@@ -49,7 +49,7 @@ from tests.nlp.conftest import (
     write_lines,
 )
 from tests.tokens.text_model import text_model
-from tests.toys import random_model, small_encoder, update_json, written
+from tests.toys import random_model, small_encoder, update_json
 
 TOLERANCE = 1e-4
 
@@ -115,12 +115,9 @@ def test_roberta_becomes_a_bigbird_with_the_logits_of_theirs(
             1024,
         )
         start = made(
-            {"model": str(roberta), "compatibility": "huggingface"}, max_length=1024
+            {"model": str(roberta)}, max_length=1024, compatibility="huggingface"
         )
-        assert (
-            start.config.compatibility == "huggingface"
-            and start.config.max_length == 1024
-        )
+        assert start.config.max_length == 1024
     ids = drawn(theirs.config.vocab_size, tokens)
     with torch.inference_mode():
         expected = theirs(input_ids=ids).logits
@@ -152,7 +149,7 @@ def test_a_classifier_of_theirs_gives_its_logits(
     ids = drawn(config.vocab_size, 1024)
     with torch.inference_mode():
         expected = network.eval()(input_ids=ids).logits
-    start = made({"model": str(tmp_path / "hf"), "compatibility": "huggingface"})
+    start = made({"model": str(tmp_path / "hf")}, compatibility="huggingface")
     ours = build_network(
         start.config, ClassificationSettings(outputs=3, pooling="cls")
     ).eval()
@@ -195,29 +192,9 @@ def test_rotary_positions_are_interpolated_where_learnt_ones_are_tiled(
     assert longer.config.rotary_scale == start.config.rotary_scale
 
 
-@pytest.mark.parametrize(
-    ("model", "start"),
-    [
-        *(("ours", {"tokenizer": "x.json"}), ("ours", {"vocabulary": 2000})),
-        *(("ours", {"compatibility": "none"}), ("theirs", {"vocabulary": 500})),
-        ("none", {"vocabulary": 500, "tokenizer": "x.json"}),
-        ("none", {"compatibility": "huggingface"}),
-    ],
-)
-def test_keys_without_an_effect_are_refused(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    text_tokenizer: JsonTokenizer,
-    model: str,
-    start: dict[str, Any],
-) -> None:
-    key = next(iter(start))
-    if model == "ours":
-        start = {**start, "model": own_model(tmp_path, text_tokenizer)}
-    if model == "theirs":
-        start = {**start, "model": str(request.getfixturevalue("roberta"))}
-    with fails(ConfigError, f"start.{key} {start[key]}"):
-        made(start, max_length=512)
+def test_a_vocabulary_without_an_effect_is_refused() -> None:
+    with fails(ValueError, "vocabulary 500"):
+        TextStartConfig.model_validate({"model": "some/model", "vocabulary": 500})
 
 
 def test_a_copy_of_a_task_gives_no_keys_that_the_task_does_not_give() -> None:
@@ -304,9 +281,7 @@ def test_white_space_that_a_tokenizer_leaves_out_is_counted() -> None:
 
 
 def test_pieces_of_a_sentencepiece_model_say_their_characters(tmp_path: Path) -> None:
-    tokenizer = open_tokenizer(
-        written(tmp_path / "spiece.model", text_model("the cat sat on the mat", 40))
-    )
+    tokenizer = TextTokenizer(text_model("the cat sat on the mat", 40))
     text = "the é cat ☃ sat"
     pieces = tokenizer.text_pieces(text)
     assert pieces.ids.tolist() == tokenizer.encode(text).tolist()
@@ -329,18 +304,27 @@ def test_the_character_ngram_gives_tokens_the_bits_of_their_characters(
             ("c", [TEXT[20:80], "Zz the fox"]),
         )
     )
-    found = character_ngram(train, valid, evaluated, 4)
-    best = min(found.orders, key=found.orders.__getitem__)
-    assert set(found.orders) == {1, 2, 3, 4} and found.order == best
-    assert found.tokens.shape == evaluated.tokens.shape
-    length = sum(map(len, evaluated.texts))
-    assert found.tokens.sum() / length == pytest.approx(found.per_character)
-    # An order-1 model is the letters' frequencies, but for smoothing: far from the best here.
-    assert found.orders[4] < found.orders[1]
+    order, bits = character_ngram(train, valid, evaluated, 4)
+    assert order in (1, 2, 3, 4) and bits.shape == evaluated.tokens.shape
+    alphabet = sorted(set(TEXT))
+    numbers = {letter: number for number, letter in enumerate(alphabet)}
+
+    def encode(text: str) -> np.ndarray:
+        return np.array([numbers.get(letter, len(alphabet)) for letter in text])
+
+    models = KneserNey(4, len(alphabet) + 1).fitted_orders([encode(TEXT)] * 2)
+    means = {}
+    for model in models:
+        means[model.order] = -model.log2_probabilities(encode(TEXT[:90])).mean()
+        if model.order == order:
+            texts = (TEXT[20:80], "Zz the fox")
+            total = sum(model.log2_probabilities(encode(text)).sum() for text in texts)
+    assert order == min(means, key=means.__getitem__)
+    assert bits.sum() == pytest.approx(-total)
 
 
 def test_python_documentation_is_split_by_topic() -> None:
-    config = InstalledConfig(text="python", valid=("numbers",), test=("import",))
+    config = InstalledConfig(valid=("numbers",), test=("import",))
     parts = {
         split: [*installed_documents(config, split)]
         for split in ("train", "valid", "test")
@@ -352,21 +336,9 @@ def test_python_documentation_is_split_by_topic() -> None:
     with fails(Exception):
         [
             *installed_documents(
-                InstalledConfig(text="python", valid=("nothing",), test=("x",)), "train"
+                InstalledConfig(valid=("nothing",), test=("x",)), "train"
             )
         ]
-
-
-def test_the_bible_is_split_by_book() -> None:
-    config = InstalledConfig(text="bible", valid=("Ruth",), test=("John",))
-    try:
-        ruth = [*installed_documents(config, "valid")]
-    except DataError:
-        pytest.skip("Debian's bible-kjv is not installed")
-    assert [record["id"] for record in ruth] == ["Ruth1", "Ruth2", "Ruth3", "Ruth4"]
-    assert ruth[0]["text"].startswith(
-        "Now it came to pass in the days when the judges ruled"
-    )
 
 
 def test_pretraining_on_text_from_its_records_to_figures(
@@ -386,12 +358,10 @@ def test_pretraining_on_text_from_its_records_to_figures(
                 "start": {"vocabulary": 320},
             },
             "encoder": {**TINY, "hidden": 32, "max_length": 64},
-            "character_order": 3,
             "training": {
                 **steps,
                 "sequence_tokens": 48,
                 "evaluation_sequences": 8,
-                "ngram_order": 2,
             },
         }
     )
@@ -403,8 +373,7 @@ def test_pretraining_on_text_from_its_records_to_figures(
     assert found["bits_per_character"] == pytest.approx(
         metrics["bits_per_character"], rel=1e-4
     )
-    assert [step for step, _ in found["curve"]] == [3, 6]
-    assert found["token_ngram_both_sides"] > 0 and found["told_token_ngram_left"] > 0
+    assert found["character_ngram"] > 0 and 1 <= found["character_ngram_order"] <= 8
     assert found["hidden_characters"] >= found["hidden_tokens"] > 0
     model = load(home / "model")
     assert model.task == "pretraining" and not model.tokenizer.is_dna

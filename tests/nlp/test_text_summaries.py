@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -13,10 +13,8 @@ from bigbird_dna.model.batching import pad
 from bigbird_dna.model.directory import load
 from bigbird_dna.papers.nlp.config import (
     GeneratedConfig,
-    SpecialIds,
     SummariesTaskConfig,
     SummariesTrainingConfig,
-    SummaryForm,
     TextPaths,
     parse_config,
     read_config,
@@ -32,7 +30,7 @@ from bigbird_dna.papers.nlp.summarization import (
     rouge,
     split_sentences,
 )
-from bigbird_dna.papers.nlp.summarizer import SharedSummarizer, open_pegasus
+from bigbird_dna.papers.nlp.summarizer import Summarizer
 from bigbird_dna.tokens.text import JsonTokenizer
 from bigbird_dna.training.distributed import world
 from tests.cli.command import Run
@@ -47,18 +45,16 @@ from tests.nlp.conftest import (
     read_lines,
     write_lines,
 )
-from tests.nlp.test_text_pegasus import theirs
 
 
 def write_facts(write: Write, **changes: Any) -> Path:
     return write(facts=SUMMARIES | changes)
 
 
-@pytest.mark.parametrize("form", ["base", "pegasus"])
 def test_summaries_from_records_to_figures(
-    run: Run, write: Write, tmp_path: Path, form: str
+    run: Run, write: Write, tmp_path: Path
 ) -> None:
-    config = write_facts(write, form=form)
+    config = write_facts(write)
     done(run, config, "facts", "prepare", "train", "predict", "evaluate")
     home = tmp_path / "results/facts"
     true, predicted = (
@@ -77,64 +73,11 @@ def test_summaries_from_records_to_figures(
     # A summarizer is a start as well, which has its tokenizer and its attention.
     (home / "model").rename(tmp_path / "first")
     start, training = {"model": str(tmp_path / "first")}, {"batch_size": 2, "steps": 1}
-    wrong = write_facts(write, form=form, start=start | {"vocabulary": 320})
-    mistake(run, 2, "train", wrong, "facts", "start.vocabulary 320", "first")
-    again = write_facts(write, form=form, start=start, training=training)
+    wrong = write_facts(write, start=start | {"vocabulary": 320})
+    mistake(run, 2, "train", wrong, "facts", "start: vocabulary 320")
+    again = write_facts(write, start=start, training=training)
     log, *_ = done(run, again, "facts", "train").splitlines()
     message(log, tmp_path / "first")
-
-
-@pytest.fixture
-def pegasus(tmp_path: Path) -> Path:
-    """A checkpoint of BigBird-Pegasus with its tokenizer."""
-    from tokenizers import ByteLevelBPETokenizer
-
-    directory = tmp_path / "pegasus"
-    pieces = ByteLevelBPETokenizer()
-    names = ["<pad>", "</s>", "<s>", "<unk>"]
-    pieces.train_from_iterator(
-        ["a lazy dog"] * 3, 300, special_tokens=names, show_progress=False
-    )
-    sizes = {
-        "vocab_size": pieces.get_vocab_size(),
-        "block_size": 8,
-        "max_position_embeddings": 128,
-    }
-    theirs(0, **sizes, encoder_layers=1, decoder_layers=1).save_pretrained(directory)
-    pieces.save(str(directory / "tokenizer.json"))
-    return directory
-
-
-def test_a_checkpoint_of_pegasus_summarizes_and_is_trained_further(
-    run: Run, write: Write, tmp_path: Path, pegasus: Path
-) -> None:
-    # The decoder's shape and the encoder's are the checkpoint's.
-    training = {"batch_size": 2, "steps": 1, "optimizer": {"learning_rate": 1e-12}}
-    start = {"model": str(pegasus), "compatibility": "huggingface"}
-    config = write_facts(
-        write, form="pegasus", start=start, encoder={}, training=training
-    )
-    done(run, config, "facts", "prepare")
-    direct, trained = tmp_path / "direct.jsonl", tmp_path / "trained.jsonl"
-    done(run, config, "facts", "predict", more=("--model", pegasus, "-o", direct))
-    done(run, config, "facts", "train")
-    done(run, config, "facts", "predict", more=("-o", trained))
-    assert direct.read_bytes() == trained.read_bytes()
-    weights = load(tmp_path / "results/facts/model").network.state_dict()
-    theirs = open_pegasus(pegasus).network.state_dict()
-    assert all(
-        torch.allclose(weights[name], theirs[name], atol=1e-9) for name in theirs
-    )
-    for changes, *named in (
-        (
-            {"form": "pegasus", "start": {**start, "vocabulary": 300}},
-            "start.vocabulary 300",
-        ),
-        ({"form": "base"}, "form base:", "form pegasus"),
-        ({"form": "pegasus", "encoder": {"layers": 3}}, "encoder.layers 3:", "has 1"),
-    ):
-        wrong = write_facts(write, **{"start": start, "encoder": {}, **changes})
-        mistake(run, 2, "train", wrong, "facts", *named)
 
 
 def test_facts_stand_at_the_end_and_nowhere_else() -> None:
@@ -172,20 +115,21 @@ FOX = "the quick brown fox"
 
 
 def test_rows_of_documents_and_summaries(text_tokenizer: JsonTokenizer) -> None:
-    special = SpecialIds(start=2, end=3, pad=0)
+    cls, sep = text_tokenizer.cls_id, text_tokenizer.sep_id
     ids = text_tokenizer.encode(FOX).tolist()
-    first = SummaryReader(text_tokenizer, special, "base", "first")
-    assert first.document(FOX, 99).tolist() == [2, *ids, 3]
-    assert first.document(FOX, 6).tolist() == [2, *ids[:4], 3]
-    assert first._replace(keep="last").document(FOX, 6).tolist() == [2, *ids[-4:], 3]
-    assert first._replace(form="pegasus").document(FOX, 6).tolist() == [*ids[:5], 3]
-    assert first.summary(FOX, 6).tolist() == [*ids[:4], 3]
-    assert first.text([*ids, 3]) == FOX
+    first = SummaryReader(text_tokenizer, "first")
+    assert first.document(FOX, 99).tolist() == [cls, *ids, sep]
+    assert first.document(FOX, 6).tolist() == [cls, *ids[:4], sep]
+    last = first._replace(keep="last")
+    assert last.document(FOX, 6).tolist() == [cls, *ids[-4:], sep]
+    assert first.summary(FOX, 6).tolist() == [*ids[:4], sep]
+    assert first.text([*ids, sep]) == FOX
     rows, _ = pad([first.summary("the fox", 50), first.summary(FOX, 5)], IGNORED)
-    before = decoder_input(rows, special)
+    before = decoder_input(rows, text_tokenizer)
     for said, read in zip(rows.tolist(), before.tolist(), strict=True):
         true = [token for token in said if token != IGNORED]
-        assert read[: len(true)] == [2, *true[:-1]] and {*read[len(true) :]} <= {0, 3}
+        assert read[: len(true)] == [cls, *true[:-1]]
+        assert {*read[len(true) :]} <= {text_tokenizer.pad_id, sep}
 
 
 @pytest.mark.parametrize(
@@ -236,9 +180,8 @@ def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(
     paths.data.mkdir(parents=True)
     write_lines(paths.split("train"), *records)
     write_lines(paths.split("valid"), *records[:2])
-    text_tokenizer.save(tmp_path / "tokenizer.json")
     stages = {"length_curriculum": [{"steps": 2, "tokens": 16}]}
-    values = {"steps": 9, "batch_size": 4, "label_smoothing": 0.1, **stages}
+    values = {"steps": 9, "batch_size": 4, **stages}
     section = {
         **{
             "kind": "summaries",
@@ -246,7 +189,7 @@ def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(
             "training": values,
             "keep": "last",
         },
-        "start": {"tokenizer": str(tmp_path / "tokenizer.json")},
+        "start": {"vocabulary": 300},
         "encoder": {
             "layers": 1,
             "hidden": 16,
@@ -260,7 +203,7 @@ def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(
         parse_config({"results": str(tmp_path), "tasks": {"a": section}}), "a"
     )
     torch.manual_seed(0)
-    network = SharedSummarizer(task.encoder).double()
+    network = Summarizer(task.encoder).double()
     with world("cpu") as here, torch.no_grad():
         objective = SummariesObjective(task, here)
         widths = [objective.batch(step, 0, 4)["ids"].shape[1] for step in range(4)]
@@ -280,15 +223,14 @@ def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(
         )
         added = sum(float(objective.loss(network, part, totals)) for part in parts)
         assert added == pytest.approx(float(whole), rel=1e-6)
-        # By hand: 0.9 of the true token's and 0.1 of the mean over all tokens.
         logits = network(
             batch["ids"],
             batch["lengths"],
-            decoder_input(batch["labels"], task.settings.special),
+            decoder_input(batch["labels"], task.tokenizer),
         )
         logs = F.log_softmax(logits, -1)[batch["labels"] != IGNORED]
         wanted = batch["labels"][batch["labels"] != IGNORED]
-        by_hand = -(0.9 * logs[range(len(logs)), wanted] + 0.1 * logs.mean(-1)).mean()
+        by_hand = -logs[range(len(logs)), wanted].mean()
         assert float(whole) == pytest.approx(float(by_hand), rel=1e-6)
         found = objective.evaluate(network.eval())
         assert 0 <= found["token_accuracy"] <= 1 and found["loss"] > 0
@@ -321,16 +263,6 @@ def test_shorter_documents_leave_some_steps_of_an_epoch_too() -> None:
         config.for_records(36)
     with fails(ValueError):
         SummariesTrainingConfig.model_validate_json(f'{{"steps": 9, {stages}}}')
-
-
-def test_the_page_names_the_forms_that_there_are() -> None:
-    page = (REPOSITORY / "docs/reference/text-tasks.md").read_text()
-    assert (
-        "Tasks of kind `summaries` have the `form` `{}` or `{}`".format(
-            *get_args(SummaryForm)
-        )
-        in page
-    )
 
 
 def test_the_published_settings_are_those_of_the_paper() -> None:

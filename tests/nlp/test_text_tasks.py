@@ -140,24 +140,9 @@ def test_scores_are_learnt_and_judged_by_correlations(
 
 def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> None:
     config = write(far=FAR, text={"kind": "pretraining", "data": FAR["data"]})
-    home = tmp_path / "results/far"
     mistake(run, 2, "prepare", config, "near", "near", "far, text")
     mistake(run, 2, "prepare", config, "text", "data.generated")
     mistake(run, 1, "train", config, "far", "train.jsonl")
-    done(run, config, "far", "prepare")
-    said = ({"id": str(n), "label": "mother harbour"} for n in range(1, 9))
-    write_lines(home / "predictions.jsonl", *said)
-    for command in ("train", "evaluate"):
-        named = (
-            "mother harbor",
-            "father harbour, father mountain, mother harbour, mother mountain",
-        )
-        mistake(run, 2, command, config, "far", *named, key="positive=mother harbor")
-    right = ("--set", "tasks.far.positive=mother harbour")
-    done(run, config, "far", "evaluate", more=right)
-    assert figures(home)["f1"] == pytest.approx(0.4)  # two of eight are of that class
-    done(run, config, "far", "train", more=right)
-    assert "f1" in json.loads((home / "model/metrics.json").read_text())
 
 
 ASKED: dict[str, Any] = {"question": "q", "paragraphs": [{"sentences": ["a b"]}]}
@@ -170,7 +155,6 @@ FAULTS: list[tuple[Any, ...]] = [
     (QUESTIONS, "public=true", None, "data.files"),
     (SUMMARIES, "document_tokens=129", None, "document_tokens 129", "128"),
     (SUMMARIES, "search.max_length=129", None, "search.max_length 129", "128"),
-    (SUMMARIES, "search.min_length=12", None, "min_length 12", "max_length 12"),
     (FAR, "", [{"text": "a", "label": "mother harbour"}], "mother harbour"),
     (FAR, "", [{"text": "a"}], "'1'", "label"),
     (QUESTIONS, "form=span", [ASKED], "'1'", "answer"),
@@ -313,28 +297,25 @@ def test_the_paper_counts_in_epochs_and_shares() -> None:
 
 
 @pytest.mark.parametrize(
-    ("true", "predicted", "positive", "wanted"),
+    ("true", "predicted", "wanted"),
     [
         # 2 true positives, 1 false positive, 1 false negative, 6 true negatives
         (
             "1110000000",
             "1101000000",
-            None,
             (0.8, 0.8, (2 * 6 - 1) / math.sqrt(3 * 3 * 7 * 7), 2 / 3),
         ),
-        ("1110000000", "1101000000", "0", (0.8, 0.8, 11 / 21, 2 * 6 / (2 * 6 + 1 + 1))),
-        # of several classes there is no F1 unless one is named; b: one of each
-        ("abcab", "abbac", None, (0.6, 0.6, None, None)),
-        ("abcab", "abbac", "b", (0.6, 0.6, None, 0.5)),
+        # of several classes there is no F1
+        ("abcab", "abbac", (0.6, 0.6, None, None)),
         # constant predictions, without a warning
-        ("0101", "0000", None, (0.5, 0.5, 0.0, 0.0)),
-        ("00", "00", "1", (1.0, 1.0, 0.0, 0.0)),
+        ("0101", "0000", (0.5, 0.5, 0.0, 0.0)),
+        ("00", "00", (1.0, 1.0, 0.0, None)),
     ],
 )
 def test_figures_of_classes_by_hand(
-    true: str, predicted: str, positive: str | None, wanted: tuple[float | None, ...]
+    true: str, predicted: str, wanted: tuple[float | None, ...]
 ) -> None:
-    found = class_metrics([*true], [*predicted], positive)
+    found = class_metrics([*true], [*predicted])
     for name, value in zip(
         ("accuracy", "micro_f1", "matthews", "f1"), wanted, strict=True
     ):
@@ -448,14 +429,13 @@ FAULTY: list[tuple[Any, Any, str]] = [
     ),
     (QuestionRecord, QUESTION | {"long_answer": 1}, "paragraph 1"),
     (QuestionRecord, QUESTION | {"paragraphs": []}, "paragraphs"),
-    *(("hotpotqa", content, "") for content in (b"[]", b"{}", b"\xff\xfe[", None)),
-    ("hotpotqa", b"[3]", "record 1"),
+    *(("wikihop", content, "") for content in (b"[]", b"{}", b"\xff\xfe[", None)),
+    ("wikihop", b"[3]", "record 1"),
     (
-        "hotpotqa",
-        b'[{"question": "x"}]',
-        "record 1: not a row of hotpotqa: key 'context' is missing",
+        "wikihop",
+        [{"id": "1"}],
+        "record 1: not a row of wikihop: key 'query' is missing",
     ),
-    ("triviaqa", b"[]", "Data"),
     ("wikihop", PUBLIC[:-9].encode(), "not readable as JSON"),
     ("wikihop", [{**WIKIHOP, "query": 3}], "record 1: not a row of wikihop"),
     ("wikihop", [{**WIKIHOP, "supports": []}], "record 1: paragraphs"),

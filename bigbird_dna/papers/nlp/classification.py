@@ -16,7 +16,7 @@ from scipy.special import softmax
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.errors import ConfigError, DataError, ModelError, one_of
+from bigbird_dna.errors import ConfigError, DataError, ModelError
 from bigbird_dna.model.batching import pad, run_rows
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import ClassificationSettings
@@ -29,14 +29,9 @@ from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch
 
 
-def class_metrics(
-    true: Sequence[str], predicted: Sequence[str], positive: str | None
-) -> Metrics:
-    """Return accuracy, micro-averaged F1 and Matthews' correlation; for two classes also the F1 of one class.
-
-    `positive` is the class of this F1; None: the last by name, as for GLUE's "0" and "1". With a single
-    class, Matthews' correlation is defined as 0; F1 of a class that neither occurs nor is predicted is 0.
-    """
+def class_metrics(true: Sequence[str], predicted: Sequence[str]) -> Metrics:
+    """Return accuracy, micro-averaged F1 and Matthews' correlation; for two classes also the F1 of the last one
+    by name, as for GLUE's "0" and "1". With a single class, Matthews' correlation is defined as 0."""
     from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
     classes = sorted({*true, *predicted})
@@ -47,14 +42,9 @@ def class_metrics(
     }
     if len(classes) > 1:
         metrics["matthews"] = float(matthews_corrcoef(true, predicted))
-    if positive is None and len(classes) == 2:
-        positive = classes[-1]
-    if positive is not None:
-        is_true, is_predicted = (
-            np.array(true) == positive,
-            np.array(predicted) == positive,
-        )
-        metrics["f1"] = float(f1_score(is_true, is_predicted, zero_division=0))
+    if len(classes) == 2:
+        f1 = f1_score(true, predicted, pos_label=classes[-1], zero_division=0)
+        metrics["f1"] = float(f1)
     return metrics
 
 
@@ -187,7 +177,7 @@ class ClassificationObjective(RecordsObjective):
             return score_metrics(true, logits[:, 0].tolist())
         predicted = [self.labels[index] for index in logits.argmax(1)]
         labels = [record.label for record in self.valid]
-        return class_metrics(labels, predicted, self.task.section.positive)
+        return class_metrics(labels, predicted)
 
 
 # Columns of the public data sets; pairs come first, because a column of a pair may be a text elsewhere.
@@ -236,20 +226,13 @@ class TextClassification(TextTask):
             raise DataError(
                 f"{self.files['train']}: all records are of the class {labels[0]!r}"
             )
-        self.check_positive(labels)
         return labels
-
-    def check_positive(self, labels: Sequence[str]) -> None:
-        """Raise `ConfigError` if the class for F1 is not one of `labels`."""
-        positive = self.section.positive
-        if positive is not None and positive not in labels:
-            raise ConfigError(f"positive {positive!r}: {one_of(positive, labels)}")
 
     @property
     def settings(self) -> ClassificationSettings:
-        labels, head = self.labels, self.section.head
+        labels = self.labels
         return ClassificationSettings(
-            outputs=len(labels) or 1, labels=labels, pooling="cls", head=head
+            outputs=len(labels) or 1, labels=labels, pooling="cls", head="linear"
         )
 
     def identity(self) -> dict[str, Any]:
@@ -332,8 +315,4 @@ class TextClassification(TextTask):
             return score_metrics(scores, [line.score for line in predictions])
         true = [str(record.label) for record in records]
         predicted = [line.label for line in predictions]
-        known = {*true, *predicted}
-        for line in predictions:
-            known.update(line.probabilities or ())
-        self.check_positive(sorted(known))
-        return class_metrics(true, predicted, self.section.positive)
+        return class_metrics(true, predicted)

@@ -87,17 +87,10 @@ class FilesConfig(Section):
 
 
 class InstalledConfig(Section):
-    """English text for pretraining that is already installed on the machine."""
+    """English text for pretraining that is on every machine: Python's own documentation."""
 
-    text: Literal["bible", "python"] = Field(
-        description="bible: the King James Bible of Debian's bible-kjv; python: Python's own documentation"
-    )
-    valid: tuple[str, ...] = Field(
-        min_length=1, description="books or topics for validation"
-    )
-    test: tuple[str, ...] = Field(
-        min_length=1, description="books or topics for testing"
-    )
+    valid: tuple[str, ...] = Field(min_length=1, description="topics for validation")
+    test: tuple[str, ...] = Field(min_length=1, description="topics for testing")
 
 
 class DataConfig(Section):
@@ -119,18 +112,17 @@ class TextStartConfig(Section):
 
     model: FileName | None = field(
         None,
-        "a model directory, or a HuggingFace checkpoint of RoBERTa or BigBird (or Pegasus, for "
-        "summaries); null: random weights",
+        "a model directory, or a HuggingFace checkpoint of RoBERTa or BigBird; null: random weights",
     )
-    tokenizer: FileName | None = field(
-        None,
-        "tokenizer.json or a SentencePiece model; null: that of the model, or one trained on the text",
+    vocabulary: int = field(
+        2000,
+        "vocabulary size of the tokenizer that is trained on the text without a model",
+        ge=300,
     )
-    vocabulary: int = field(2000, "vocabulary size of a trained tokenizer", ge=300)
-    compatibility: Literal["huggingface", "none"] = field(
-        "none",
-        "attention of a checkpoint; huggingface: as in its evaluation mode; none: as in the paper",
-    )
+
+    def _faults(self) -> Iterator[str]:
+        if self.model is not None and "vocabulary" in self.model_fields_set:
+            yield f"vocabulary {self.vocabulary}: has no effect with a model"
 
 
 class TextTrainingConfig(TrainingConfig):
@@ -212,12 +204,6 @@ class PretrainingTaskConfig(TextTaskConfig):
 
     kind: Literal["pretraining"]
     training: TextPretrainingConfig = TextPretrainingConfig()
-    character_order: int = field(
-        8, "longest n-gram of the character baseline", ge=1, le=12
-    )
-
-
-ClassMetric = Literal["accuracy", "micro_f1", "f1", "matthews", "pearson", "spearman"]
 
 
 class ClassificationTaskConfig(TextTaskConfig):
@@ -228,14 +214,6 @@ class ClassificationTaskConfig(TextTaskConfig):
         4096, "most tokens per input; longer inputs are truncated", ge=16
     )
     regression: bool = field(False, "predict a score instead of a class (STS-B)")
-    positive: str | None = field(
-        None, "class for the metric f1; null: the last of two classes by name"
-    )
-    head: Literal["linear", "dense"] = field(
-        "linear",
-        "linear: one layer on [CLS], as in the paper; dense: two layers, as in HuggingFace",
-    )
-    metric: ClassMetric = field("accuracy", "metric that the report shows first")
     training: RecordsTrainingConfig = RecordsTrainingConfig()
 
 
@@ -257,7 +235,8 @@ class AnswersTaskConfig(TextTaskConfig):
         "expected output and its metrics: span (an answer in the text), or those of one of the data sets",
     )
     public: bool = field(
-        False, "data.files are the data set's original files, not files of records"
+        False,
+        "data.files are the original files of Natural Questions or WikiHop, not files of records",
     )
     length: int = field(4096, "tokens per input, including the question", ge=32)
     stride: int = field(
@@ -267,15 +246,6 @@ class AnswersTaskConfig(TextTaskConfig):
         64, "most tokens of a question; longer questions are truncated", ge=1
     )
     answer_words: int = field(30, "most words of an answer", ge=1)
-    unanswerable: bool = field(
-        False, "form span: documents may have no answer, which is then the empty text"
-    )
-    hops: Literal[1, 2] = field(
-        1, "generated documents: number of facts from the question to the answer"
-    )
-    facts_weight: float = field(
-        1.0, "weight of the supporting facts' loss (answer: 1)", ge=0
-    )
     training: RecordsTrainingConfig = RecordsTrainingConfig()
 
     def _faults(self) -> Iterator[str]:
@@ -287,23 +257,9 @@ class AnswersTaskConfig(TextTaskConfig):
             yield f"{question}: leaves no room in length {self.length}"
         if extra and self.question_tokens + 8 > extra:
             yield f"{question}: leaves none of the encoder.num_global_tokens {extra} for paragraphs"
-        if self.public and (self.form == "span" or self.data.files is None):
-            yield "public needs data.files, and a form other than span"
-        if self.unanswerable and self.form != "span":
-            yield f"unanswerable needs form span, found {self.form}"
-
-
-SummaryForm = Literal["base", "pegasus"]
-
-
-class DecoderShape(Section):
-    """A separate decoder, for the form pegasus."""
-
-    layers: int = Field(ge=1, description="decoder layers")
-    heads: int = Field(ge=1, description="attention heads per layer")
-    intermediate: int = Field(
-        ge=1, description="width between the two feed-forward layers"
-    )
+        is_file = self.form in ("natural_questions", "wikihop")
+        if self.public and (not is_file or self.data.files is None):
+            yield "public needs data.files, and form natural_questions or wikihop"
 
 
 class SearchConfig(Section):
@@ -313,39 +269,12 @@ class SearchConfig(Section):
     length_penalty: float = field(
         0.8, "exponent of the length that divides a summary's log-probability"
     )
-    early_stopping: bool | Literal["never"] = field(
-        True,
-        "true: stop with as many finished summaries as beams; false: when no open beam scores better "
-        "at its current length; never: when none can score better at any length",
-    )
-    min_length: int = field(0, "least tokens of a summary", ge=0)
     max_length: int = field(256, "most tokens of a summary", ge=2)
-    no_repeat: int = field(
-        0, "length of token sequences that must not be repeated; 0: no limit", ge=0
-    )
-
-
-class SpecialIds(Section):
-    """Ids of special tokens of a decoder."""
-
-    start: int = Field(ge=0, description="start token, which is not part of a summary")
-    end: int = Field(ge=0, description="end token")
-    pad: int = Field(ge=0, description="padding token")
-    forced_first: int | None = field(None, "required first token of a summary", ge=0)
-    forced_last: int | None = field(
-        None, "required last token of a summary of max_length", ge=0
-    )
 
 
 class SummariesTrainingConfig(RecordsTrainingConfig):
     """Training of a summarizer."""
 
-    label_smoothing: float = field(
-        0.0,
-        "fraction of a token's probability that is spread over all tokens",
-        ge=0,
-        lt=1,
-    )
     length_curriculum: tuple[ShorterConfig, ...] = field(
         (), "initial steps on shorter documents, in consecutive stages"
     )
@@ -377,15 +306,6 @@ class SummariesTaskConfig(TextTaskConfig):
     """Summaries by a decoder with full attention."""
 
     kind: Literal["summaries"]
-    form: SummaryForm = field(
-        "base",
-        "base: the decoder uses the encoder's weights except for cross-attention; "
-        "pegasus: LayerNorm before each part and a separate decoder, as in BigBird-Pegasus",
-    )
-    decoder: DecoderShape | None = field(
-        None,
-        "shape of the decoder of form pegasus; null: that of the encoder, or of the checkpoint",
-    )
     document_tokens: int = field(
         3072, "most tokens of a document; longer documents are truncated", ge=16
     )
@@ -394,13 +314,6 @@ class SummariesTaskConfig(TextTaskConfig):
     )
     search: SearchConfig = SearchConfig()
     training: SummariesTrainingConfig = SummariesTrainingConfig()
-
-    def _faults(self) -> Iterator[str]:
-        if self.decoder is not None and self.form != "pegasus":
-            yield "decoder: needs form pegasus"
-        if self.search.min_length >= self.search.max_length:
-            lengths = f"min_length {self.search.min_length}, max_length {self.search.max_length}"
-            yield f"search: {lengths}: min_length must be below max_length"
 
 
 AnyTask = (

@@ -6,9 +6,6 @@ records, are therefore selected at random, independent of the training's seed: p
 common, and all trainings use the same validation records.
 """
 
-import re
-import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -19,7 +16,7 @@ from bigbird_dna.errors import ConfigError, DataError, error_text, one_of
 from bigbird_dna.papers.nlp.config import (
     PART,
     SPLITS,
-    AnswersTaskConfig,
+    AnswerForm,
     GeneratedConfig,
     HubConfig,
     InstalledConfig,
@@ -78,51 +75,20 @@ def _row_number(text: str | None, count: int) -> int | None:
 
 
 def installed_documents(config: InstalledConfig, split: str) -> Iterator[Values]:
-    """Yield the documents of a split: chapters of books, or topics of Python's documentation.
+    """Yield the topics of Python's own documentation in a split; `ConfigError` for an unknown topic."""
+    from pydoc_data.topics import topics
 
-    `DataError` if the text is not installed; `ConfigError` for an unknown book or topic.
-    """
-    if config.text == "bible":
-        groups = _bible()
-    else:
-        from pydoc_data.topics import topics
-
-        groups = {name: {"": text} for name, text in topics.items()}
     held_out = (*config.valid, *config.test)
     for name in held_out:
-        if name not in groups:
-            raise ConfigError(f"data.installed: {name!r}: {one_of(name, groups)}")
+        if name not in topics:
+            raise ConfigError(f"data.installed: {name!r}: {one_of(name, topics)}")
     names = {
-        "train": [name for name in groups if name not in held_out],
+        "train": [name for name in topics if name not in held_out],
         "valid": config.valid,
         "test": config.test,
     }
     for name in names[split]:
-        for number, text in groups[name].items():
-            yield {"id": f"{name}{number}", "text": text}
-
-
-def _bible() -> dict[str, dict[str, str]]:
-    """Return books, named as in the output of the program `bible`, with chapter texts by number."""
-    program = shutil.which("bible")
-    if program is None:
-        raise DataError(
-            "the text bible is not installed: the program `bible` (Debian package bible-kjv) is missing"
-        )
-    command = [program, "-f", "gen1:1-rev22:21"]
-    try:
-        text = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, check=True
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        raise DataError(f"{program}: printing the text failed") from None
-    books: dict[str, dict[str, str]] = {}
-    for book, chapter, verse in re.findall(r"^(\w+?)(\d+):\d+ (.*)$", text, re.M):
-        chapters = books.setdefault(book, {})
-        chapters[chapter] = (
-            f"{chapters[chapter]} {verse}" if chapter in chapters else verse
-        )
-    return books
+        yield {"id": name, "text": topics[name]}
 
 
 def _words(first: str, second: str) -> tuple[str, ...]:
@@ -168,75 +134,57 @@ PARAGRAPH_SENTENCES = 6
 
 
 def generate_questions(
-    generated: GeneratedConfig, split: str, task: AnswersTaskConfig
+    generated: GeneratedConfig, split: str, form: AnswerForm
 ) -> Iterator[Values]:
-    """Yield the records of a split, determined by the arguments (`form`, `hops`, `unanswerable` of the task).
+    """Yield the records of a split, determined by the arguments.
 
-    Questions are names. Facts are sentences `name is value.` or `name knows other.`, none of them in the
-    first third, for several names, at random positions in each document. With one hop, the answer is the
-    value of the name; with two, the value of the known name. Sentences on this path are supporting facts.
-    With Natural Questions, or if there may be no answer, one question in four is a name without facts.
-    Training documents have between a third of the words and all of them: shorter ones are learned faster.
+    Questions are names. Facts are sentences `name is value.`, none of them in the first third, for several
+    names, at random positions in each document. The answer is the value of the name, and its sentence is the
+    supporting fact. With Natural Questions, one question in four is a name without a fact. Training documents
+    have between a third of the words and all of them: shorter ones are learned faster.
     """
     rng = _rng(generated, split)
-    may_lack = task.unanswerable or task.form == "natural_questions"
     for _ in range(getattr(generated, split)):
         words = generated.words
         if split == "train":
             words = int(rng.integers(max(words // 3, 1), words + 1))
-        unanswered = may_lack and rng.random() < 0.25
-        yield _question(rng, words, task, unanswered)
-
-
-def _question(
-    rng: np.random.Generator, words: int, task: AnswersTaskConfig, unanswered: bool
-) -> Values:
-    names = [NAMES[number] for number in rng.permutation(len(NAMES))]
-    values = [VALUES[number] for number in rng.permutation(len(VALUES))[:CHAINS]]
-    count = max(words // 3, 2 * CHAINS * task.hops)  # sentences of three words each
-    slots = rng.permutation(np.arange(count // 3, count))[: CHAINS * task.hops]
-    slots = slots.reshape(CHAINS, task.hops)
-    sentences = []
-    for _ in range(count):
-        fillers = rng.integers(0, len(QUESTION_FILLERS), 3)
-        sentences.append(" ".join(QUESTION_FILLERS[index] for index in fillers) + ".")
-    for chain in range(CHAINS):
-        name, friend, value = names[chain], names[CHAINS + chain], values[chain]
-        if task.hops == 1:
-            sentences[slots[chain, 0]] = f"{name} is {value}."
-        else:
-            sentences[slots[chain, 0]] = f"{name} knows {friend}."
-            sentences[slots[chain, 1]] = f"{friend} is {value}."
-    paragraphs = []
-    for first in range(0, count, PARAGRAPH_SENTENCES):
-        start, *rest = sentences[first : first + PARAGRAPH_SENTENCES]
-        paragraphs.append({"sentences": [start, *(f" {text}" for text in rest)]})
-    record: Values = {
-        "question": names[2 * CHAINS] if unanswered else names[0],
-        "paragraphs": paragraphs,
-    }
-    if unanswered:
-        if task.form == "natural_questions":
+        unanswered = form == "natural_questions" and rng.random() < 0.25
+        names = [NAMES[number] for number in rng.permutation(len(NAMES))]
+        values = [VALUES[number] for number in rng.permutation(len(VALUES))[:CHAINS]]
+        count = max(words // 3, 2 * CHAINS)  # sentences of three words each
+        slots = rng.permutation(np.arange(count // 3, count))[:CHAINS].tolist()
+        sentences = []
+        for _ in range(count):
+            fillers = rng.integers(0, len(QUESTION_FILLERS), 3)
+            sentences.append(" ".join(QUESTION_FILLERS[at] for at in fillers) + ".")
+        for slot, name, value in zip(slots, names, values, strict=False):
+            sentences[slot] = f"{name} is {value}."
+        paragraphs = []
+        for first in range(0, count, PARAGRAPH_SENTENCES):
+            start, *rest = sentences[first : first + PARAGRAPH_SENTENCES]
+            paragraphs.append({"sentences": [start, *(f" {text}" for text in rest)]})
+        record: Values = {
+            "question": names[2 * CHAINS] if unanswered else names[0],
+            "paragraphs": paragraphs,
+        }
+        paragraph, sentence = divmod(slots[0], PARAGRAPH_SENTENCES)
+        before = "".join(paragraphs[paragraph]["sentences"][: sentence + 1])
+        answer: Values = {"text": values[0]}
+        if form not in ("triviaqa", "wikihop"):
+            answer["paragraph"] = paragraph
+            answer["start"] = len(before) - 1 - len(values[0])
+        if unanswered:
             record["type"] = "null"
-        return record
-    facts = [divmod(int(slot), PARAGRAPH_SENTENCES) for slot in slots[0]]
-    paragraph, sentence = facts[-1]
-    before = "".join(paragraphs[paragraph]["sentences"][: sentence + 1])
-    answer: Values = {"text": values[0]}
-    record["answers"] = [answer]
-    if task.form not in ("triviaqa", "wikihop"):
-        answer |= {"paragraph": paragraph, "start": len(before) - 1 - len(values[0])}
-    if task.form == "hotpotqa":
-        record["type"] = "span"
-        record["facts"] = [
-            {"paragraph": paragraph, "sentence": sentence}
-            for paragraph, sentence in sorted(facts)
-        ]
-    if task.form == "natural_questions":
-        record |= {"type": "short", "long_answer": paragraph}
-    if task.form == "wikihop":
-        record["candidates"] = sorted(values)
-    return record
+        else:
+            record["answers"] = [answer]
+            if form == "hotpotqa":
+                record["type"] = "span"
+                record["facts"] = [{"paragraph": paragraph, "sentence": sentence}]
+            if form == "natural_questions":
+                record |= {"type": "short", "long_answer": paragraph}
+            if form == "wikihop":
+                record["candidates"] = sorted(values)
+        yield record
 
 
 MARK = "remember"

@@ -8,7 +8,7 @@ BERT. Special tokens keep their ids, with RoBERTa's names (`<s>`, `</s>`, `<mask
 """
 
 import shutil
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,8 +32,8 @@ from bigbird_dna.model.directory import (
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.papers.nlp.config import TextStartConfig
-from bigbird_dna.tokens.interface import Tokenizer, read_content
-from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer
+from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.tokens.text import JsonTokenizer
 from bigbird_dna.training.initialization import FREE
 
 ROBERTA = "roberta"
@@ -72,8 +72,6 @@ _FREE = {
     "relative_max_distance",
 }
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-CHECKPOINT_KEYS = ("tokenizer", "compatibility")
-"""Keys of `start` that apply to a checkpoint, but not to a model directory."""
 MOST_CHARACTERS = 50_000_000
 """Most characters of the training text from which a tokenizer is trained."""
 
@@ -183,22 +181,23 @@ def make_text_start(
 
     With a model, the encoder has the model's shapes, and keys that are set only change properties such as
     attention and positions. If the model has fewer positions, learned positions are tiled and rotary
-    positions are interpolated. Without a tokenizer, one is trained on `texts`. `ConfigError` if a key
-    contradicts the model, or has no effect.
+    positions are interpolated. Without a model, a tokenizer is trained on `texts`. `ConfigError` if a key
+    contradicts the model.
     """
     if start.model is None:
-        if start.tokenizer is None:
-            reject_unused(start, ("vocabulary",), "start.model is not set")
-            tokenizer: Tokenizer = train_tokenizer(texts(), start.vocabulary)
-        else:
-            reject_unused(start, ("tokenizer",), "start.tokenizer is used")
-            tokenizer = open_tokenizer(Path(start.tokenizer))
+        tokenizer = train_tokenizer(texts(), start.vocabulary)
         return TextStart(encoder_for(encoder, tokenizer), tokenizer, {})
     directory = Path(start.model)
     with scratch_directory() as scratch:
-        model = _open_model(directory, start, encoder, scratch)
+        model = _open_model(directory, encoder, scratch)
         sha256 = model.sha256  # of a file that may be in `scratch`
-    changes = free_changes(model.config, encoder, _FREE, directory)
+    changes = encoder.model_dump(include=encoder.model_fields_set)
+    for key, value in changes.items():
+        known = getattr(model.config, key)
+        if key not in _FREE and value != known:
+            raise ConfigError(
+                f"encoder.{key} {value}: the model {directory} has {known}"
+            )
     positions = changes.pop("max_length", model.config.max_length)
     if positions != model.config.max_length:
         # Rotary models have no position table.
@@ -222,54 +221,23 @@ def _encoder_of(model: LoadedModel) -> Encoder:
     return next(part for part in model.network.modules() if isinstance(part, Encoder))
 
 
-def reject_unused(start: TextStartConfig, used: Container[str], reason: str) -> None:
-    """Raise `ConfigError` for a key other than `model` that is set but not `used`."""
-    for key, value in start.model_dump(include=start.model_fields_set).items():
-        if key != "model" and key not in used and value is not None:
-            raise ConfigError(f"start.{key} {value} has no effect: {reason}; remove it")
-
-
-def _open_model(
-    directory: Path, start: TextStartConfig, encoder: EncoderConfig, scratch: Path
-) -> LoadedModel:
+def _open_model(directory: Path, encoder: EncoderConfig, scratch: Path) -> LoadedModel:
     """Open the model of a directory of any supported format."""
     values = read_mapping(directory / "config.json")
-    is_checkpoint = not ("format" in values and "encoder" in values)
-    used = CHECKPOINT_KEYS if is_checkpoint else ()
-    reject_unused(start, used, f"it is defined by {start.model}")
-    if not is_checkpoint:
+    if "format" in values and "encoder" in values:
         return load(directory)
     kind = values.get("model_type")
     if kind not in (ROBERTA, BIGBIRD):
         raise ModelError(
             f"{directory}: model_type {str(kind)!r:.80}: must be {ROBERTA!r} or {BIGBIRD!r}"
         )
-    tokenizer = Path(start.tokenizer) if start.tokenizer else None
     if kind == ROBERTA:
         converted = scratch / "checkpoint"
         converted.mkdir()
         write_bigbird(directory, converted, encoder.max_length)
         log(f"{directory}: RoBERTa's positions tiled to {encoder.max_length:,}")
         directory = converted
-    return import_huggingface(
-        directory, scratch / "model", start.compatibility, tokenizer
-    )
-
-
-def free_changes(
-    config: EncoderConfig,
-    changed: EncoderConfig,
-    free: Container[str],
-    directory: Path,
-) -> dict[str, Any]:
-    """Return the keys set in `changed` that are `free` to differ from a model's; `ConfigError` if others differ."""
-    values = changed.model_dump(include=changed.model_fields_set)
-    for key, value in values.items():
-        if key not in free and value != getattr(config, key):
-            raise ConfigError(
-                f"encoder.{key} {value}: the model {directory} has {getattr(config, key)}"
-            )
-    return {key: value for key, value in values.items() if key in free}
+    return import_huggingface(directory, scratch / "model", "none")
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> JsonTokenizer:
@@ -302,17 +270,3 @@ def _first_characters(texts: Iterable[str]) -> Iterator[str]:
         left -= len(text)
     if left == MOST_CHARACTERS:
         raise DataError("no text to train a tokenizer on")
-
-
-def open_tokenizer(
-    path: Path, vocabulary: int | None = None, names: Mapping[str, str] | None = None
-) -> Tokenizer:
-    """Open a `tokenizer.json`, or a SentencePiece model; `ModelError` as in these classes.
-
-    `vocabulary` is that of the model to which it belongs; `names` are those of special tokens.
-    """
-    kind: Any = JsonTokenizer if path.suffix == ".json" else TextTokenizer
-    tokenizer: Tokenizer = kind(
-        read_content(path), None, vocabulary, names=names, source=str(path)
-    )
-    return tokenizer

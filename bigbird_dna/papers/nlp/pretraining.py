@@ -1,4 +1,4 @@
-"""Masked-language modeling on documents: training, and bits per character compared with n-gram baselines."""
+"""Masked-language modeling on documents: training, and bits per character compared with n-grams."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from bigbird_dna.baselines.ngram import KneserNey
-from bigbird_dna.baselines.tokens import VIEWS, evenly, fit_token_models
 from bigbird_dna.console import log, progress
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.model.directory import load_pretrained
@@ -21,17 +20,13 @@ from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.papers.nlp.config import GeneratedConfig, PretrainingTaskConfig
 from bigbird_dna.papers.nlp.records import TextRecord, read_records
 from bigbird_dna.papers.nlp.task import Metrics, TextTask
-from bigbird_dna.pretraining.evaluation import hidden_in_documents
 from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.task import PretrainingObjective, init_from_counts
-from bigbird_dna.reporting.training import read_training_log
 from bigbird_dna.tokens.interface import TextPieces, Tokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import TrainingResult
 
-NGRAM_MEMORY = 2 << 30  # bytes, for token n-grams
-CHOOSING = 2000  # masked validation tokens on which orders are chosen
-SINGLE_TOKENS = 200_000  # total input tokens for masking one token at a time
+CHARACTERS = 8  # longest n-gram of the character baseline
 
 
 class TextTokens(NamedTuple):
@@ -81,19 +76,11 @@ def token_widths(encoded: TextPieces, length: int) -> NDArray[np.int64]:
     return np.diff(ends, prepend=0)
 
 
-class CharacterBits(NamedTuple):
-    """Bits of tokens from a character model, given all preceding characters."""
-
-    orders: dict[int, float]  # bits per character of the validation documents, by order
-    order: int  # the best order
-    tokens: NDArray[np.float64]  # (N,) bits of each token of the test documents
-    per_character: float  # over all characters of the test documents
-
-
 def character_ngram(
     train: TextTokens, valid: TextTokens, test: TextTokens, longest: int
-) -> CharacterBits:
-    """Fit Kneser–Ney n-grams of characters, choose the order on `valid`, and evaluate on `test`.
+) -> tuple[int, NDArray[np.float64]]:
+    """Fit Kneser–Ney n-grams of characters, choose the order on `valid`, and return it with the bits of each
+    token of the documents of `test` (N,).
 
     Characters not in the training text are one additional symbol. The model reads from left to right. A
     masked-token model sees both sides, but not the other masked tokens, which this model sees.
@@ -111,18 +98,13 @@ def character_ngram(
             [-fitted.log2_probabilities(encode(text)) for text in documents.texts]
         )
 
-    model = KneserNey(longest, len(alphabet) + 1)
-    orders: dict[int, float] = {}
+    model, lowest = KneserNey(longest, len(alphabet) + 1), np.inf
     for fitted in model.fitted_orders([encode(text) for text in train.texts]):
-        orders[fitted.order] = float(bits(fitted, valid).mean())
-        if orders[fitted.order] == min(orders.values()):
-            best = fitted
-    test_bits = bits(best, test)
+        if (mean := bits(fitted, valid).mean()) < lowest:
+            best, lowest = fitted, mean
     # The widths of all tokens of a document add up to its characters.
-    ends = np.cumsum(test.widths)
-    total = np.concatenate([[0.0], np.cumsum(test_bits)])
-    tokens = np.diff(total[ends], prepend=0.0)
-    return CharacterBits(orders, best.order, tokens, float(test_bits.mean()))
+    total = np.concatenate([[0.0], np.cumsum(bits(best, test))])
+    return best.order, np.diff(total[np.cumsum(test.widths)], prepend=0.0)
 
 
 class TextObjective(PretrainingObjective):
@@ -214,79 +196,35 @@ class TextPretraining(TextTask):
         )
 
     def evaluate(self, records: Path, predictions: Path) -> dict[str, Any]:
-        """Return bits per character of masked tokens, for the model directory `predictions` and for n-grams.
+        """Return bits per character of masked tokens, for the model directory `predictions` and for an n-gram
+        of characters, which sees everything to the left.
 
-        N-grams are fitted to `train.jsonl` in the directory of `records`, and chosen on `valid.jsonl`. Each
-        predictor has two values: with all masked tokens of an input hidden, and, in keys with `told_`, with
-        all other tokens known. A character n-gram sees everything to the left.
+        The n-gram is fitted to `train.jsonl` in the directory of `records`, and chosen on `valid.jsonl`.
         """
         model = load_pretrained(predictions)
         tokenizer, training = model.tokenizer, self.section.training
         train = tokenize_records(records.with_name("train.jsonl"), tokenizer)
         valid = tokenize_records(records.with_name("valid.jsonl"), tokenizer)
         test = tokenize_records(records, tokenizer)
-
-        def draw(documents: TextTokens) -> HeldOut:
-            return HeldOut.draw(
-                documents,
-                tokenizer,
-                training.sequence_tokens,
-                training.evaluation_sequences,
-                pairs=False,
-                widths=documents.widths,
-            )
-
-        hidden_valid, hidden = draw(valid), draw(test)
-        single, of = hidden.one_at_a_time(SINGLE_TOKENS)
+        hidden = HeldOut.draw(
+            test,
+            tokenizer,
+            training.sequence_tokens,
+            training.evaluation_sequences,
+            pairs=False,
+            widths=test.widths,
+        )
         device = choose_device()
         network = model.network.to(device).eval()
         with torch.inference_mode():
             predicted = hidden.bits(network, tokenizer, device)
-            predicted_single = single.bits(network, tokenizer, device)
-        characters = hidden.bases.sum()
-        single_characters = hidden.bases[of].sum()
-
-        letters = character_ngram(train, valid, test, self.section.character_order)
-        chosen_on = hidden_in_documents(valid, hidden_valid)
-        asked = hidden_in_documents(test, hidden)
-        count = len(hidden_valid.labels)
-        models = fit_token_models(
-            np.split(train.tokens, train.sentences[1:-1]),
-            chosen_on,
-            np.asarray(evenly(count, CHOOSING / count)),
-            tokenizer,
-            training.ngram_order,
-            NGRAM_MEMORY,
-        )
-        token_bits = {}
-        for told, both in VIEWS:
-            bits = models.bits(asked, (told, both))
-            name = f"token_ngram_{'both_sides' if both else 'left'}"
-            if told:
-                token_bits[f"told_{name}"] = float(bits[of].sum() / single_characters)
-            else:
-                token_bits[name] = float(bits.sum() / characters)
-
-        curve = []
-        log_path = predictions / "training.jsonl"
-        if log_path.is_file():
-            log = read_training_log(log_path)
-            curve = list(log["evaluation.bits_per_character"].dropna().items())
+        order, letters = character_ngram(train, valid, test, CHARACTERS)
+        characters = int(hidden.bases.sum())
         return {
             "bits_per_character": float(predicted.bits.sum() / characters),
             "masked_accuracy": float(predicted.right.mean()),
-            "told_bits_per_character": float(
-                predicted_single.bits.sum() / single_characters
-            ),
-            "character_ngram": float(letters.tokens[hidden.tokens].sum() / characters),
-            "character_ngram_order": letters.order,
-            "character_ngram_of_the_whole_text": letters.per_character,
-            "character_ngram_orders": {
-                str(order): value for order, value in letters.orders.items()
-            },
-            **token_bits,
-            "curve": curve,
+            "character_ngram": float(letters[hidden.tokens].sum() / characters),
+            "character_ngram_order": order,
             "hidden_tokens": len(hidden.labels),
-            "hidden_characters": int(characters),
-            "told_tokens": len(of),
+            "hidden_characters": characters,
         }

@@ -1,7 +1,6 @@
 """Convert the public formats of HotpotQA, Natural Questions, TriviaQA and WikiHop to records.
 
-Rows of the data sets' own files and rows of the library `datasets`, in which some columns differ, are read by
-the same functions.
+HotpotQA and TriviaQA are rows of the library `datasets`, Natural Questions and WikiHop their own files.
 """
 
 import json
@@ -19,90 +18,70 @@ Row = Mapping[str, Any]
 Values = dict[str, Any]
 
 
-def public_record(
-    form: AnswerForm, row: Row, evidence: Path | None = None
-) -> Values | None:
+def public_record(form: AnswerForm, row: Row) -> Values | None:
     """Return a row of the data set `form` as a record; None if it contains no question that can be used.
 
-    `evidence` is the directory of TriviaQA's documents, which its files refer to. `DataError` names the key
-    if the row is invalid; `ConfigError` if `form` is span, which is not a data set.
+    `DataError` names the key if the row is invalid; `ConfigError` if `form` is span, which is not a data set.
     """
+    convert = {
+        "hotpotqa": _hotpotqa,
+        "natural_questions": _natural_questions,
+        "triviaqa": _triviaqa,
+        "wikihop": _wikihop,
+    }.get(form)
+    if convert is None:
+        raise ConfigError(
+            "form span: not a data set; use files of records, or the form of a data set"
+        )
     try:
-        match form:
-            case "hotpotqa":
-                return _hotpotqa(row)
-            case "natural_questions":
-                return _natural_questions(row)
-            case "triviaqa":
-                return _triviaqa(row, evidence)
-            case "wikihop":
-                return _wikihop(row)
+        return convert(row)
     except KeyError as error:
         raise DataError(f"not a row of {form}: key {error} is missing") from None
     except (TypeError, ValueError, IndexError, AttributeError) as error:
         raise DataError(f"not a row of {form}: {error_text(error)}") from None
-    raise ConfigError(
-        "form span: not a data set; use files of records, or the form of a data set"
-    )
 
 
 def read_public(form: AnswerForm, path: Path) -> Iterator[QuestionRecord]:
-    """Yield the records of a data set's own file.
+    """Yield the records of a data set's own file: Natural Questions are JSON lines in the simplified form,
+    WikiHop is a JSON array. `DataError` names file and record."""
 
-    HotpotQA and WikiHop are JSON arrays; Natural Questions are JSON lines in the simplified form. TriviaQA is
-    a JSON object with the array `Data`, in a directory next to `evidence`. `DataError` names file and record.
-    """
-    return check_records(_converted(form, path), QuestionRecord, path, "record")
+    def converted() -> Iterator[tuple[int, Values]]:
+        if form == "natural_questions":
+            rows: Any = read_objects(path)
+        else:
+            with reading(path, "not readable as JSON", ValueError, RecursionError):
+                rows = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(rows, list):
+                raise DataError(f"{path}: not a JSON array")
+            rows = enumerate(rows, 1)
+        for number, row in rows:
+            try:
+                record = public_record(form, row)
+            except DataError as error:
+                raise DataError(f"{path}: record {number}: {error}") from None
+            if record is not None:
+                yield number, record
 
-
-def _converted(form: AnswerForm, path: Path) -> Iterator[tuple[int, Values]]:
-    evidence = path.parent.parent / "evidence" if form == "triviaqa" else None
-    rows = read_objects(path) if form == "natural_questions" else _array(form, path)
-    for number, row in rows:
-        try:
-            record = public_record(form, row, evidence)
-        except DataError as error:
-            raise DataError(f"{path}: record {number}: {error}") from None
-        if record is not None:
-            yield number, record
-
-
-def _array(form: AnswerForm, path: Path) -> Iterator[tuple[int, Values]]:
-    """Yield the numbered objects (from 1) of a JSON array; of TriviaQA, that of the key `Data`."""
-    with reading(path, "not readable as JSON", ValueError, RecursionError):
-        rows = json.loads(path.read_text(encoding="utf-8"))
-    if form == "triviaqa":
-        rows = rows.get("Data") if isinstance(rows, dict) else None
-    if not isinstance(rows, list):
-        expected = "no array Data" if form == "triviaqa" else "not a JSON array"
-        raise DataError(f"{path}: {expected}")
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict):
-            raise DataError(f"{path}: record {number}: not a JSON object")
-        yield number, row
+    return check_records(converted(), QuestionRecord, path, "record")
 
 
 def _hotpotqa(row: Row) -> Values:
-    context, supporting = row["context"], row.get("supporting_facts", ())
-    if isinstance(context, Mapping):  # rows of `datasets` have columns
-        context = zip(context["title"], context["sentences"], strict=True)
-    if isinstance(supporting, Mapping):
-        supporting = zip(supporting["title"], supporting["sent_id"], strict=True)
+    context, supporting = row["context"], row["supporting_facts"]
     paragraphs: list[Values] = []
     numbers = {}
-    for title, sentences in context:
+    for title, sentences in zip(context["title"], context["sentences"], strict=True):
         if any(sentences):
             numbers[title] = len(paragraphs)
             paragraphs.append({"title": title, "sentences": list(sentences)})
     facts, missing = [], set()
-    for title, sentence in supporting:
+    for title, sentence in zip(supporting["title"], supporting["sent_id"], strict=True):
         number = numbers.get(title)
         if number is None or sentence >= len(paragraphs[number]["sentences"]):
             missing.add((title, sentence))
         else:
             facts.append((number, sentence))
     record = {
-        "id": str(row.get("_id", row.get("id", ""))),
+        "id": str(row.get("id", "")),
         "question": row["question"],
         "paragraphs": paragraphs,
         "facts": [
@@ -139,31 +118,21 @@ def _wikihop(row: Row) -> Values:
     answer = row.get("answer")
     return {
         "id": str(row.get("id", "")),
-        "question": row.get("query", row.get("question")).replace("_", " "),
+        "question": row["query"].replace("_", " "),
         "paragraphs": [{"sentences": [text]} for text in row["supports"] if text],
         "candidates": list(row["candidates"]),
         "answers": [{"text": answer}] if answer else [],
     }
 
 
-def _triviaqa(row: Row, evidence: Path | None) -> Values | None:
-    if "Question" in row:
-        name, question = row["QuestionId"], row["Question"]
-        documents = [
-            *_evidence(row.get("EntityPages", ()), evidence, "wikipedia"),
-            *_evidence(row.get("SearchResults", ()), evidence, "web"),
-        ]
-        answer = row.get("Answer") or {}
-        aliases = [answer.get("Value", ""), *answer.get("Aliases", ())]
-    else:
-        name, question = row["question_id"], row["question"]
-        pages, results = row["entity_pages"], row["search_results"]
-        documents = [
-            *zip(pages["title"], pages["wiki_context"], strict=True),
-            *zip(results["title"], results["search_context"], strict=True),
-        ]
-        answer = row.get("answer") or {}
-        aliases = [answer.get("value", ""), *answer.get("aliases", ())]
+def _triviaqa(row: Row) -> Values | None:
+    pages, results = row["entity_pages"], row["search_results"]
+    documents = [
+        *zip(pages["title"], pages["wiki_context"], strict=True),
+        *zip(results["title"], results["search_context"], strict=True),
+    ]
+    answer = row.get("answer") or {}
+    aliases = [answer.get("value", ""), *answer.get("aliases", ())]
     paragraphs = [
         {"title": title, "sentences": text.splitlines(keepends=True)}
         for title, text in documents
@@ -177,26 +146,11 @@ def _triviaqa(row: Row, evidence: Path | None) -> Values | None:
         if alias not in ("", "<unk>")
     ]
     return {
-        "id": name,
-        "question": question,
+        "id": row["question_id"],
+        "question": row["question"],
         "paragraphs": paragraphs,
         "answers": answers,
     }
-
-
-def _evidence(
-    pages: Any, evidence: Path | None, kind: str
-) -> Iterator[tuple[str, str]]:
-    """Yield titles and texts of the documents of a question."""
-    for page in pages:
-        name = Path(page["Filename"])
-        if evidence is None or name.is_absolute() or ".." in name.parts:
-            raise DataError(
-                f"document {page['Filename']!r:.80} is not the name of a file in the evidence directory"
-            )
-        path = evidence / kind / name
-        with reading(path, "not readable as text", UnicodeDecodeError):
-            yield page.get("Title", ""), path.read_text(encoding="utf-8")
 
 
 def _page_text(tokens: Sequence[str], first: int, end: int) -> str:

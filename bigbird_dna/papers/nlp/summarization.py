@@ -10,7 +10,6 @@ Shapes: B documents, L tokens of a document, T tokens of a summary, V vocabulary
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,41 +19,23 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.config.network import EncoderConfig
-from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.batching import pad
-from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.papers.nlp.config import (
-    DecoderShape,
     GeneratedConfig,
-    SpecialIds,
     SummariesTaskConfig,
     SummariesTrainingConfig,
-    SummaryForm,
 )
 from bigbird_dna.papers.nlp.data import column, generate_facts
-from bigbird_dna.papers.nlp.initialization import (
-    CHECKPOINT_KEYS,
-    TextStart,
-    free_changes,
-    make_text_start,
-    reject_unused,
-)
 from bigbird_dna.papers.nlp.records import Prediction, SummaryRecord
 from bigbird_dna.papers.nlp.summarizer import (
     SummariesSettings,
     Summarizer,
-    is_pegasus,
     match_tokens,
-    open_pegasus,
 )
 from bigbird_dna.papers.nlp.task import Lines, Metrics, RecordsObjective, TextTask
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.initialization import FREE
 from bigbird_dna.training.loop import Batch
 
 IGNORED = -100
@@ -63,38 +44,34 @@ MEASURES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
 class SummaryReader(NamedTuple):
-    """Converts documents and summaries to rows of ids."""
+    """Converts documents and summaries to rows of ids, and back."""
 
     tokenizer: Tokenizer
-    special: SpecialIds
-    form: SummaryForm
     keep: Literal["first", "last"]  # part of a longer document that is kept
 
     def document(self, text: str, tokens: int) -> NDArray[np.int32]:
-        """Return the ids of a document, at most `tokens`, with start (base form only) and end."""
-        ids = self.tokenizer.encode(text)
-        start = [self.special.start] if self.form == "base" else []
-        room = tokens - len(start) - 1
+        """Return the ids of a document, at most `tokens`, with [CLS] and [SEP]."""
+        ids, room = self.tokenizer.encode(text), tokens - 2
         if len(ids) > room:
             ids = ids[:room] if self.keep == "first" else ids[len(ids) - room :]
-        return np.concatenate([start, ids, [self.special.end]]).astype(np.int32)
+        row: list[Any] = [[self.tokenizer.cls_id], ids, [self.tokenizer.sep_id]]
+        return np.concatenate(row).astype(np.int32)
 
     def summary(self, text: str, tokens: int) -> NDArray[np.int32]:
-        """Return the ids of a summary with its end, but without the start; at most `tokens` with both."""
+        """Return the ids of a summary with its [SEP], but without the [CLS]; at most `tokens` with both."""
         ids = self.tokenizer.encode(text)[: tokens - 2]
-        return np.append(ids, self.special.end).astype(np.int32)
+        return np.append(ids, self.tokenizer.sep_id).astype(np.int32)
 
     def text(self, ids: Iterable[int]) -> str:
-        special = {self.special.start, self.special.end, self.special.pad}
-        special.update(self.tokenizer.specials)
+        special = {*self.tokenizer.specials}
         return self.tokenizer.decode([i for i in ids if i not in special]).strip()
 
 
-def decoder_input(labels: Tensor, special: SpecialIds) -> Tensor:
-    """Return the decoder's input for `labels` (B, T): the start token, and each token but the last."""
+def decoder_input(labels: Tensor, tokenizer: Tokenizer) -> Tensor:
+    """Return the decoder's input for `labels` (B, T): [CLS], and each token but the last."""
     inputs = labels.roll(1, 1)
-    inputs = inputs.masked_fill(inputs == IGNORED, special.pad)
-    inputs[:, 0] = special.start
+    inputs = inputs.masked_fill(inputs == IGNORED, tokenizer.pad_id)
+    inputs[:, 0] = tokenizer.cls_id
     return inputs
 
 
@@ -132,10 +109,8 @@ class SummariesObjective(RecordsObjective):
 
     def __init__(self, task: "Summarization", world: World) -> None:
         super().__init__(task, world)
-        section, self.special = task.section, task.settings.special
-        self.reader = SummaryReader(
-            self.tokenizer, self.special, section.form, section.keep
-        )
+        section = task.section
+        self.reader = SummaryReader(self.tokenizer, section.keep)
         self.document_tokens = section.document_tokens
         self.summary_tokens = section.search.max_length
 
@@ -150,7 +125,7 @@ class SummariesObjective(RecordsObjective):
             documents.append(self.reader.document(record.document, tokens))
             summary = self.reader.summary(str(record.summary), self.summary_tokens)
             summaries.append(summary)
-        ids, lengths = pad(documents, self.special.pad)
+        ids, lengths = pad(documents, self.tokenizer.pad_id)
         labels, _ = pad(summaries, IGNORED)
         return {"ids": ids, "lengths": lengths, "labels": labels}
 
@@ -160,23 +135,20 @@ class SummariesObjective(RecordsObjective):
     def loss(
         self, network: nn.Module, batch: Batch, totals: dict[str, float]
     ) -> Tensor:
-        """Return the mean cross-entropy of the global batch's tokens, in nats, with label smoothing."""
-        loss, _ = self.predict(network, batch, self.config.label_smoothing)
+        """Return the mean cross-entropy of the global batch's tokens, in nats."""
+        loss, _ = self.predict(network, batch)
         return loss / totals["tokens"]
 
-    def predict(
-        self, network: nn.Module, batch: Batch, smoothing: float = 0.0
-    ) -> tuple[Tensor, Tensor]:
+    def predict(self, network: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the cross-entropy, summed over tokens, and the number of tokens that are the likeliest."""
         labels = batch["labels"]
-        inputs = decoder_input(labels, self.special)
+        inputs = decoder_input(labels, self.tokenizer)
         logits = network(batch["ids"], batch["lengths"], inputs).float()
         loss = F.cross_entropy(
             logits.flatten(0, 1),
             labels.flatten(),
             ignore_index=IGNORED,
             reduction="sum",
-            label_smoothing=smoothing,
         )
         return loss, (logits.argmax(-1) == labels).sum()
 
@@ -221,77 +193,14 @@ class Summarization(TextTask):
     objective_type = SummariesObjective
     config: Any
 
-    @cached_property
-    def initial(self) -> tuple[TextStart, SummariesSettings]:
-        """Initial weights, and settings.
-
-        All of a BigBird-Pegasus checkpoint or of a summarization model is used; of any other model, the
-        encoder, for the base form with newly initialized cross-attention.
-        """
-        section, name = self.section, self.section.start.model
-        if name is not None:
-            directory = Path(name)
-            values = read_mapping(directory / "config.json")
-            if is_pegasus(directory) or values.get("task") == SummariesSettings.task:
-                return self._continue(directory)
-            if section.form == "pegasus":
-                raise ConfigError(
-                    f"start.model: {directory} is not a summarization model, which the form pegasus needs"
-                )
-        start = make_text_start(section.start, section.encoder, self.texts)
-        encoder, tokenizer, decoder = start.config, start.tokenizer, None
-        if section.form == "pegasus":
-            decoder = section.decoder or DecoderShape(
-                layers=encoder.layers,
-                heads=encoder.heads,
-                intermediate=encoder.intermediate or 4 * encoder.hidden,
-            )
-        special = SpecialIds(
-            start=tokenizer.cls_id, end=tokenizer.sep_id, pad=tokenizer.pad_id
-        )
-        return start, SummariesSettings(decoder=decoder, special=special)
-
-    def _continue(self, directory: Path) -> tuple[TextStart, SummariesSettings]:
-        """Return the weights and settings of a summarization model; `ConfigError` if the section's differ."""
-        section = self.section
-        used = CHECKPOINT_KEYS if is_pegasus(directory) else ()
-        reject_unused(section.start, used, f"it is defined by {directory}")
-        model = self.open(directory)
-        settings = model.settings
-        assert isinstance(settings, SummariesSettings)
-        if section.form != settings.form:
-            raise ConfigError(
-                f"form {section.form}: {directory} is of the form {settings.form}"
-            )
-        if section.decoder not in (None, settings.decoder):
-            raise ConfigError(
-                f"decoder: must equal that of {directory}: {settings.decoder}"
-            )
-        free = FREE - {"max_length"}
-        changes = free_changes(model.config, section.encoder, free, directory)
-        config = EncoderConfig(**model.config.model_dump() | changes)
-        log(f"{directory}: used as initial weights")
-        files = sorted([*directory.glob("*.safetensors"), *directory.glob("*.bin")])
-        sha256 = model.sha256 or " ".join(checksum(path) for path in files)
-        weights = model.network.state_dict()
-        start = TextStart(config, model.tokenizer, weights, sha256, str(directory))
-        return start, SummariesSettings(
-            decoder=settings.decoder, special=settings.special
-        )
-
-    @property
-    def start(self) -> TextStart:
-        return self.initial[0]
-
     @property
     def settings(self) -> SummariesSettings:
-        return self.initial[1]
+        return SummariesSettings()
 
     def identity(self) -> dict[str, Any]:
         section = self.section
         return {
             **super().identity(),
-            "settings": self.settings.as_json(),
             "document_tokens": section.document_tokens,
             "summary_tokens": section.search.max_length,
             "keep": section.keep,
@@ -337,23 +246,14 @@ class Summarization(TextTask):
     def missing(self, record: SummaryRecord) -> str | None:
         return None if record.summary and record.summary.strip() else "summary"
 
-    def open(self, directory: Path) -> LoadedModel:
-        """Open a summarization model, or a checkpoint of BigBird-Pegasus."""
-        if is_pegasus(directory):
-            start = self.section.start
-            return open_pegasus(directory, start.compatibility, start.tokenizer)
-        return super().open(directory)
-
     def predictions(
         self, model: Any, records: Any, source: Path, device: Any, batch_size: int
     ) -> Lines:
         from bigbird_dna.papers.nlp.generation import summarize
 
-        section, settings = self.section, model.settings
+        section = self.section
         self.check_positions(model.config.max_length)
-        reader = SummaryReader(
-            model.tokenizer, settings.special, settings.form, section.keep
-        )
+        reader = SummaryReader(model.tokenizer, section.keep)
         documents = [
             reader.document(record.document, section.document_tokens)
             for record in records
@@ -362,7 +262,7 @@ class Summarization(TextTask):
             model.network,
             documents,
             section.search,
-            settings.special,
+            model.tokenizer,
             device,
             batch_size,
         )
