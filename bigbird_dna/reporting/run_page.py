@@ -330,7 +330,6 @@ def run_page(config: Config, paths: RunPaths, rows: pd.DataFrame) -> str:
         link=link,
         data_uri=data_uri,
         read_table=read_page_table,
-        read_text=read_text,
         track_browser=track_browser,
         steps=steps,
         total=total,

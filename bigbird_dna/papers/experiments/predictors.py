@@ -33,7 +33,7 @@ from bigbird_dna.papers.experiments.comparing import (
     validation_curves,
 )
 from bigbird_dna.papers.experiments.table5 import encoder_keys
-from bigbird_dna.reporting.result import SERIES, ResultTable, markdown, save_figure
+from bigbird_dna.reporting.result import SERIES, save_figure
 
 if TYPE_CHECKING:
     from bigbird_dna.training.distributed import World
@@ -271,31 +271,3 @@ def trainings_figure(
             axis.set_xlim(left=0)
             axis.legend(loc="best", fontsize=8)
         save_figure(figure, path)
-
-
-def predictor_page(
-    result: ResultTable, cells: pd.DataFrame, beside: pd.DataFrame, *columns: str
-) -> str:
-    """Return the page of a table of predictors: a metric side by side, then all metrics as `cells`."""
-    metric, *sides = columns
-    parts = [
-        f"# {result.title}",
-        f"{metric.replace('_', ' ').replace('auroc', 'AUROC')}, compared:",
-        markdown(side_by_side(beside, metric, sides)),
-        "All metrics:",
-        markdown(cells),
-        f"† {result.note}",
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def side_by_side(
-    cells: pd.DataFrame, figure: str, sides: Sequence[str]
-) -> pd.DataFrame:
-    """Return a metric with one row per predictor and one column per value of `sides`; "" if missing."""
-    keys = [name for name in (*ROW, "window") if name in cells and name not in sides]
-    texts = [cells[name] + (" bp" if name == "window" else "") for name in sides]
-    cells = cells.assign(side=texts[0] + ", " + texts[1])
-    wide = cells.pivot_table(figure, keys, "side", aggfunc="first", fill_value="")
-    rows = pd.MultiIndex.from_frame(cells[keys].drop_duplicates())
-    return wide.reindex(rows)[cells["side"].unique()].reset_index()

@@ -24,7 +24,6 @@ from bigbird_dna.data.predictions import ALL
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, write_table
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.metrics.auroc import Estimate
 from bigbird_dna.papers.experiments.arms import (
     Arm,
     Keys,
@@ -47,12 +46,11 @@ from bigbird_dna.reporting.result import add_legend, panels, save_figure
 if TYPE_CHECKING:
     from bigbird_dna.training.distributed import World
 
-FILES = ("study.tsv", "study.svg", "study_steps.svg", "study.txt")
+FILES = ("study.tsv", "study.svg", "study_steps.svg")
 COLUMNS = Schema.of(
     "text task; number share; text start stratum; count seeds examples steps",
     "metric auroc auroc_min auroc_max; estimate delta_auroc; metric minutes pretraining_minutes",
 )
-EXAMPLES = {"promoters": "promoters", "chromatin": "bins"}
 
 
 def arms(run: Config) -> list[Arm]:
@@ -124,13 +122,11 @@ def compare(run: Config, output: Path) -> list[str]:
         seconds = training_seconds(run.paths.pretrained)
     labels, planned = run.paths.held_out_bins / "labels.npz", arms(run)
     table = study_table(planned, labels, run.chromatin.min_positives_report, seconds)
-    sentences = study_sentences(table)
     with into_directory(output, [arm.model for arm in planned]) as directory:
         write_table(directory / "study.tsv", table, COLUMNS)
-        (directory / "study.txt").write_text("\n".join(sentences) + "\n", "utf-8")
         share_figure(table, directory / "study.svg")
         steps_figure(planned, directory / "study_steps.svg")
-    return sentences
+    return [f"pretraining_study: {len(table):,} rows"]
 
 
 def study_table(
@@ -188,49 +184,6 @@ def _metrics(
             f"{labels}: no track has negatives and {min_positives:,} positive bins"
         )
     return [(ALL, median_aurocs(aurocs[:, enough]))]
-
-
-def study_sentences(table: pd.DataFrame) -> list[str]:
-    """Summarize the gain from pretraining at each fraction, over all test data."""
-    lines = []
-    every = table[table["stratum"] == ALL]
-    for key, rows in every.groupby(["task", "share"], sort=False):
-        task, share = str(key[0]), float(str(key[1]))
-        paired = PRETRAINED in set(rows["start"])
-        parts = []
-        for row in rows.to_dict("records"):
-            text = f"{STARTS[row['start']][0]} {row['auroc']:.3f}"
-            if row["start"] != PRETRAINED and paired:
-                text += f" ({_gain(row)})"
-            parts.append(text)
-        examples = f"{rows['examples'].iloc[0]:,} {EXAMPLES[task]}"
-        what = "AUROC" if task == "promoters" else "median AUROC of the tracks"
-        lines.append(
-            f"{task.capitalize()}, {100 * share:g} % of the examples ({examples}): {what} on test data with "
-            f"{', with '.join(parts)}."
-        )
-    minutes = table["pretraining_minutes"].dropna()
-    if len(minutes):
-        lines.append(
-            f"Pretraining took {minutes.iloc[0]:,.0f} minutes according to its log, fine-tuning from "
-            f"{table['minutes'].min():,.0f} to {table['minutes'].max():,.0f} minutes."
-        )
-    return lines
-
-
-def _gain(row: Any) -> str:
-    gain = Estimate(*(row[f"delta_auroc{end}"] for end in ("", "_low", "_high")))
-    if math.isnan(gain.value):
-        return "no seed in common with pretrained weights"
-    if math.isnan(gain.low):
-        return f"a difference of {gain.value:+.3f}, without an interval"
-    kind = "no significant difference"
-    if gain.low > 0:
-        kind = "pretraining gains"
-    elif gain.high < 0:
-        kind = "pretraining loses"
-    text = f"{kind}: {gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
-    return text.replace("-", "−")
 
 
 def share_figure(table: pd.DataFrame, path: Path) -> None:

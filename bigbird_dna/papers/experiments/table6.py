@@ -33,7 +33,6 @@ from bigbird_dna.papers.experiments.predictors import (
     ROW,
     TRAININGS,
     predictor_arms,
-    predictor_page,
     read_trainings,
     train_predictor,
     trainings_figure,
@@ -44,7 +43,6 @@ from bigbird_dna.reporting.result import (
     GREEN,
     VERMILION,
     ResultTable,
-    readable,
     save_figure,
     write_result,
 )
@@ -223,10 +221,7 @@ def write_table6(table: pd.DataFrame, directory: Path) -> None:
     result = ResultTable("Table 6: promoters", COLUMNS, table, notes)
     strata = table["negative_set"] + " " + table["stratum"]
     windows = table["negative_set"].where(table["stratum"] == ALL, strata)
-    cells = readable(table, "{:.3f}".format)
-    beside = cells.assign(negative_set=windows)
-    page = predictor_page(result, cells, beside, "auroc", "negative_set", "window")
-    write_result(directory, "table6", result, page=lambda _: page)
+    write_result(directory, "table6", result)
     groups = list(table.groupby(["window", windows], sort=False))
     most = max(len(group) for _, group in groups)
     colors = {PRETRAINED: BLUE, RANDOM: VERMILION, "": GREEN}

@@ -28,7 +28,6 @@ from bigbird_dna.papers.experiments.predictors import (
     ROW,
     TRAININGS,
     predictor_arms,
-    predictor_page,
     read_trainings,
     train_predictor,
     trainings_figure,
@@ -40,7 +39,6 @@ from bigbird_dna.reporting.result import (
     SERIES,
     ResultTable,
     add_legend,
-    readable,
     save_figure,
     show_text,
     write_result,
@@ -226,14 +224,7 @@ def write_table7(
         f"Intervals are 95 %, over tracks and seeds; none for fewer than {FEWEST_TRACKS} tracks.",
     ]
     result = ResultTable("Table 7: chromatin", COLUMNS, medians, notes)
-    cells = readable(medians, "{:.3f}".format)
-    # Missing values make integers floats.
-    cells["window"] = medians["window"].map("{:.0f}".format).replace("nan", "")
-    # Medians over fewer tracks than those of other predictors do not stand beside them.
-    every = medians["n_tracks"] == medians["n_tracks_in_median"]
-    beside = cells.assign(median_auroc=cells["median_auroc"].where(every, ""))
-    page = predictor_page(result, cells, beside, "median_auroc", "group", "tracks")
-    write_result(directory, "table7", result, page=lambda _: page)
+    write_result(directory, "table7", result)
     write_table(directory / "table7_tracks.tsv", each, TRACKS)
     most = each.groupby("track")["positives"].transform("max")
     tracks_figure(each[most >= min_positives], directory / "table7.svg")

@@ -26,7 +26,6 @@ from bigbird_dna.papers.experiments.ablation import (
 from bigbird_dna.papers.experiments.arms import Arm
 from bigbird_dna.papers.experiments.comparing import Metric, compare_arms, row_aurocs
 from bigbird_dna.papers.experiments.pretraining_study import (
-    study_sentences,
     study_table,
 )
 from bigbird_dna.papers.experiments.table5 import bits_table
@@ -328,8 +327,6 @@ def test_medians_of_tracks(finished_arm: MakeArm, tmp_path: Path) -> None:
     assert own["known_motif"].tolist() == ["no", "yes", "yes"] + ["no"] * 5
     assert own["positives"].tolist() == labels.sum(axis=0).tolist()
     write_table7(medians, each, 1, tmp_path)
-    page = (tmp_path / "table7.md").read_text()
-    assert "| motifs |  | 1000 |  |" in page  # fewer tracks than the others
     assert "above on" in (tmp_path / "table7.svg").read_text()
 
 
@@ -355,7 +352,7 @@ def test_tracks_with_few_positives_do_not_count(
 # The study of pretraining
 
 
-def test_gains_of_pretraining_in_words(finished_arm: MakeArm) -> None:
+def test_gains_of_pretraining(finished_arm: MakeArm) -> None:
     arms = []
     for share, gain in ((1.0, 0.01), (0.05, 0.8)):
         for start, lift in (("pretrained", 1.2 + gain), ("random", 1.2)):
@@ -379,7 +376,3 @@ def test_gains_of_pretraining_in_words(finished_arm: MakeArm) -> None:
     assert np.isnan(gains[0]) and table["delta_auroc_low"][1] > 0
     assert table["delta_auroc_low"][3] < 0 < table["delta_auroc_high"][3]
     assert table["pretraining_minutes"].tolist()[:1] == [20]
-    few, many, time = study_sentences(table)
-    assert "5 % of the examples (50 promoters)" in few and "pretraining gains" in few
-    assert f"{gains[1]:+.3f}" in few and "no significant difference" in many
-    assert "20 minutes" in time
