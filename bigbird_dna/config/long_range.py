@@ -11,16 +11,15 @@ from bigbird_dna.config.section import FileName, Section, field
 from bigbird_dna.config.training import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError
 
-ByteLmFormat = Literal["cifar10", "imagenet64", "wiki40b", "c4"]
-IMAGE_BYTES = {"cifar10": 3 * 32**2, "imagenet64": 3 * 64**2}
-"""Bytes of an image by format; documents have any length."""
+IMAGE_BYTES = 3 * 32**2
+"""Bytes of an image of CIFAR-10; documents have any length."""
 
 
 class ByteLmConfig(Section):
     """A causal language model of bytes, with its training and test files."""
 
-    format: ByteLmFormat = Field(
-        description="file format: cifar10, imagenet64, wiki40b, c4"
+    format: Literal["cifar10", "wiki40b"] = Field(
+        description="file format: cifar10 (images), wiki40b (text)"
     )
     train: tuple[FileName, ...] = Field(min_length=1, description="training files")
     test: tuple[FileName, ...] = Field(min_length=1, description="test files")
@@ -41,7 +40,7 @@ class ByteLmConfig(Section):
     @property
     def input_bytes(self) -> int:
         """Bytes of the longest input."""
-        return IMAGE_BYTES.get(self.format, self.sequence_bytes)
+        return IMAGE_BYTES if self.format == "cifar10" else self.sequence_bytes
 
 
 LongRangeTask = Literal["listops", "pathfinder"]

@@ -30,7 +30,7 @@ TARGETS = (
 )
 DENSITY = {
     "byte_lm": {
-        "format": "c4",
+        "format": "wiki40b",
         "train": [str(REPOSITORY / "README.md")],
         "test": [str(REPOSITORY / "LICENSE")],
     }
