@@ -123,10 +123,6 @@ class LongRangeConfig(Section):
         (1,), "random seeds of weights and order", min_length=1, max_length=20
     )
     data_seed: int = field(1, "random seed of the examples", ge=0, lt=2**32)
-    pooling: Literal["cls", "mean"] = field(
-        "mean",
-        "input of the classifier; cls: the first token; mean: the mean over all tokens",
-    )
     encoder: EncoderConfig = EncoderConfig(
         layers=4, hidden=256, heads=4, block_size=32, random_blocks=2
     )
@@ -138,7 +134,6 @@ class LongRangeConfig(Section):
             try:
                 encoder = self.encoder_of(name, 1, 16)
                 encoder.check_no_bases()
-                encoder.check_pooling(self.pooling, "long_range_arena")
             except (ValueError, ConfigError) as error:
                 first = (
                     error.errors()[0]["msg"] if hasattr(error, "errors") else str(error)

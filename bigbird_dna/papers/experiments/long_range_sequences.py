@@ -11,12 +11,9 @@ classes differ by less than a quarter of a pixel. Neither the drawing nor the di
 therefore predicts the class, which a baseline confirms.
 """
 
-import csv
-import gzip
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import md5
 from itertools import product
@@ -26,11 +23,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from torch import Tensor
 
 from bigbird_dna.config.long_range import ListOpsConfig, PathfinderConfig
 from bigbird_dna.console import progress
+from bigbird_dna.disk.atomic import reading
 from bigbird_dna.errors import DataError
 from bigbird_dna.model.batching import pad
 from bigbird_dna.papers.experiments.arms import read_arrays
@@ -81,7 +80,7 @@ OPERATORS: dict[str, Callable[[list[int]], int]] = {
 }
 END = "]"
 TOKENS = (*OPERATORS, END, *map(str, range(10)))
-HEADER = ("Source", "Target")
+HEADER = ["Source", "Target"]
 OPERATOR_SHARE = 0.25  # fraction of operators among arguments, as published
 TRIES = 20_000  # per expression: the configured sizes may be hard to meet
 
@@ -142,44 +141,26 @@ def _grow(
 def write_listops(directory: Path, config: ListOpsConfig, seed: int) -> None:
     """Write `train.tsv.gz`, `valid.tsv.gz` and `test.tsv.gz`, with Source and Target, into a directory."""
     count = sum(getattr(config.examples, split) for split in SPLITS)
-    with ExitStack() as files:
-        streams = {}
-        for split in SPLITS:
-            path = directory / f"{split}.tsv.gz"
-            stream = files.enter_context(gzip.open(path, "wt", encoding="utf-8"))
-            stream.write("\t".join(HEADER) + "\n")
-            streams[split] = stream
-        examples = generate(config, seed)
-        for split, text, value in progress(examples, "listops", count, "expressions"):
-            streams[split].write(f"{text}\t{value}\n")
+    examples = progress(generate(config, seed), "listops", count, "expressions")
+    table = pd.DataFrame(examples, columns=["split", *HEADER])
+    for split, rows in table.groupby("split"):
+        path = directory / f"{split}.tsv.gz"
+        rows[HEADER].to_csv(path, sep="\t", index=False, lineterminator="\n")
 
 
 def read_listops(path: Path) -> Sequences:
-    """Read a table of expressions and values (gzip), with or without parentheses; `DataError` names file and
-    line."""
+    """Read a table of `write_listops`; `DataError` names the file."""
     numbers = {token: number for number, token in enumerate(TOKENS)}
-    rows, targets = [], []
-    try:
-        with gzip.open(path, "rt", encoding="utf-8", newline="") as stream:
-            header, *lines = csv.reader(stream, delimiter="\t")
-    except (OSError, EOFError, ValueError) as error:
-        raise DataError(f"{path}: not readable: {error}") from None
-    if tuple(header) != HEADER:
-        raise DataError(f"{path}: line 1: expected the header {' '.join(HEADER)}")
-    for line, cells in enumerate(lines, start=2):
-        try:
-            source, value = cells
-            tokens = [numbers[token] for token in source.split() if token not in "()"]
-            rows.append(np.array(tokens, np.uint8))
-            targets.append("0123456789".index(value))
-        except (ValueError, KeyError):
-            raise DataError(
-                f"{path}: line {line}: expected an expression, a tab and a digit"
-            ) from None
-    if not rows:
-        raise DataError(f"{path}: contains no expressions")
-    operators = np.array([row[0] for row in rows])
-    return Sequences(rows, np.array(targets, np.int64), operators)
+    with reading(path, "not a table of ListOps", ValueError, LookupError, EOFError):
+        table = pd.read_csv(path, sep="\t", dtype={"Target": np.int64})
+        rows = [
+            np.array([numbers[token] for token in source.split()], np.uint8)
+            for source in table["Source"]
+        ]
+        targets = table["Target"].to_numpy()
+    if not rows or not ((targets >= 0) & (targets < 10)).all():
+        raise DataError(f"{path}: expected expressions with values from 0 to 9")
+    return Sequences(rows, targets, np.array([row[0] for row in rows]))
 
 
 def root_baseline(train: Sequences, test: Sequences) -> float:
