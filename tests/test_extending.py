@@ -54,13 +54,15 @@ def test_a_mechanism(lab: Path) -> None:
     copy = lab / "bigbird_dna"
     subprocess.run(["cp", "-r", REPOSITORY / "bigbird_dna", copy], check=True)
     shutil.move(lab / "lab_mechanism.py", copy / "attention/mechanisms/lab.py")
-    (lab / "run.yaml").write_text(
-        "encoder: {attention: decaying, attention_options: {reach: 20}, layers: 2}\n"
+    source = (
+        "import torch\n"
+        "from bigbird_dna.config.network import EncoderConfig\n"
+        "from bigbird_dna.model.encoder import Encoder\n"
+        "options = {'attention': 'decaying', 'attention_options': {'reach': 20}}\n"
+        "config = EncoderConfig(vocabulary=8, layers=2, heads=2, hidden=16, **options)\n"
+        "print(*Encoder(config).eval()(torch.ones(1, 30, dtype=torch.long)).shape)\n"
     )
-    command = words_of_command("experiment run theory", "run.yaml", "-o", "theory")
-    python(lab, *COMMAND, *command)
-    rows = (lab / "theory/receptive_field.tsv").read_text().splitlines()
-    assert rows[1:] == ["1\t1\tyes"]
+    assert python(lab, "-c", source) == "1 30 16\n"
 
 
 def test_a_task(lab: Path) -> None:

@@ -42,9 +42,9 @@ def receptive_field(
     """
     from bigbird_dna.model.mechanism import attention_pattern
 
-    if encoder.attention not in (*OF_PATTERNS, "full"):
+    if encoder.attention not in OF_PATTERNS:
         raise ConfigError(
-            f"encoder.attention {encoder.attention}: its graph depends on the tokens; choose full or one of "
+            f"encoder.attention {encoder.attention}: its graph depends on the tokens; choose one of "
             f"{', '.join(OF_PATTERNS)}"
         )
     length = tokens + encoder.num_global_tokens
