@@ -11,7 +11,6 @@ from time import monotonic
 from typing import Any
 
 from bigbird_dna.config.chromatin import SIMULATED
-from bigbird_dna.config.promoters import is_table
 from bigbird_dna.config.run import Config
 
 _HIDDEN = {"job_info", "group_info", "job_started", "shellcmd", "resources_info"}
@@ -160,29 +159,6 @@ def given(*names: str, joined: bool = False) -> Callable[..., list[str]]:
         return args
 
     return options
-
-
-def sequence_args(config: Config) -> list[str]:
-    """Return the options of `prepare sequences` that the configuration sets."""
-    windows, sequences = config.promoters.windows, config.promoters.sequences
-    if sequences is None:
-        return []
-    values = {
-        "length": sequences.length,
-        "upstream": windows.upstream,
-        "negatives-per-positive": windows.negatives,
-        "similarity": sequences.min_shared_kmers,
-        "seed": config.seed,
-    }
-    if is_table(sequences.files[0]):
-        names = ("sequence", "label", "split")
-        values |= {
-            f"{name}-column": getattr(sequences, f"{name}_column") for name in names
-        }
-    options = [
-        f"--{name}={value}" for name, value in values.items() if value is not None
-    ]
-    return options + [f"--negative-set={name}" for name in windows.negative_sets]
 
 
 def labeled_sequence_args(config: Config) -> list[str]:

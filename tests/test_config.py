@@ -409,7 +409,7 @@ def test_keys_of_no_stage() -> None:
     expected = {
         "": "results data_dir kernel_cache num_gpus simulation.megabases "
         "pretraining_study",
-        "promoters.": "sequences chain shuffled_label_control annotation num_gpus",
+        "promoters.": "chain shuffled_label_control annotation num_gpus",
         "sequences.": "data negatives splits sequence_column label_columns split_column task num_gpus",
         "chromatin.": "variants models min_positives_report num_gpus",
         "example_scan.": "stride negative_set max_megabases",
@@ -451,7 +451,7 @@ def test_start_sites_are_a_chromatin_model() -> None:
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize(
     "name",
-    ["demo", "chr22", "grch37", "sequences", "yeast", "yeast_factors", "minimal"],
+    ["demo", "chr22", "grch37", "yeast", "yeast_factors", "minimal"],
 )
 def test_a_stage_s_file_is_a_configuration_of_its_sections_alone(
     tmp_path: Path, name: str, stage: str
@@ -515,53 +515,6 @@ def test_evaluations_are_twenty_unless_set() -> None:
     assert TrainingConfig(steps=600, evaluate_every=250).evaluation_steps == 250
 
 
-# Promoters as sequences of the user's own.
-
-OWN = {"sequences": {"positives": "p.fa"}, "model": {"initial": "random"}}
-
-
-def test_what_a_configuration_of_sequences_leaves_out_follows_from_them() -> None:
-    for negatives, sets in ((None, ("substituted", "permuted")), ("n.fa", ("user",))):
-        own = {**OWN, "sequences": {"positives": "p.fa", "negatives": negatives}}
-        config = complete(
-            parse_config({"promoters": own, "encoder": {"max_length": 64}})
-        )
-        config.check_targets()
-        windows = config.promoters.windows
-        assert (windows.upstream, windows.downstream, windows.negative_sets) == (
-            None,
-            None,
-            sets,
-        )
-        assert (
-            config.promoters.shuffled_label_control,
-            config.example_scan.negative_set,
-        ) == (
-            sets[0],
-            sets[0],
-        )
-        assert not (config.has_genome or config.is_simulated or config.has_pretraining)
-        assert config.has_promoters and complete(config) == config
-    said = parse_config(
-        {
-            "promoters": {
-                **OWN,
-                "windows": {"upstream": 7, "negative_sets": ["permuted"]},
-                "shuffled_label_control": None,
-            },
-            "genome": {"reference": "g.fa", "valid": ["a"]},
-            "example_scan": {"stride": 3},
-        }
-    )
-    assert (said.promoters.windows.upstream, said.promoters.shuffled_label_control) == (
-        7,
-        None,
-    )
-    assert (said.example_scan.negative_set, said.example_scan.stride) == ("permuted", 3)
-    assert said.has_genome and said.has_pretraining and not said.is_simulated
-    said.check_targets()
-
-
 @pytest.mark.parametrize(
     "changed",
     [
@@ -570,47 +523,14 @@ def test_what_a_configuration_of_sequences_leaves_out_follows_from_them() -> Non
         {"promoters": {"windows": {"negative_sets": ["permuted"]}}},
         {"chromatin": {"evaluation": {"center_fraction": 0.5}}},
         {"chromatin": {"training": {"bins_per_window": 3}}},
-        *(
-            {"promoters": {**OWN, key: "x"}}
-            for key in ("source", "chain", "annotation")
-        ),
-        *(
-            {"promoters": {**OWN, "windows": {"negative_sets": [name]}}}
-            for name in ("genomic", "user")
-        ),
-        {
-            "promoters": {
-                "sequences": {"positives": "p.fa", "negatives": "n.fa"},
-                "windows": {"negative_sets": ["permuted"]},
-            }
-        },
-        {"promoters": {**OWN, "windows": {"downstream": 5}}},
-        {"promoters": {**OWN, "calibration": {"negatives": 1}}},
-        {"promoters": {"sequences": {"positives": "a", "negatives": "a"}}},
-        {"promoters": {"sequences": {"negatives": "a"}}},
-        {"promoters": {"sequences": "p.fa"}},
-        {"promoters": {**OWN, "windows": 3}},
-        {"promoters": OWN, "example_scan": 3},
         {"promoters": {"windows": {"upstream": None}}},
-        {
-            "promoters": {
-                "windows": {"negative_sets": ["user"]},
-                "shuffled_label_control": "user",
-            }
-        },
         {"start_sites": {"bin": 21}},
         {"start_sites": {"window": 10}},
-        # Of a whole run with its targets: start sites without a genome's, sequences without what they need.
-        {"promoters": OWN, "start_sites": {}},
+        # Of a whole run with its targets: start sites without a genome's.
         {
             "genome": {"reference": "g.fa", "valid": ["a"], "test": ["b"]},
             "start_sites": {},
         },
-        {"promoters": OWN, "genome": {"test": ["a"]}},
-        {"promoters": OWN, "chromatin": {"data": {"tracks": "simulated"}}},
-        {"promoters": {**OWN, "model": {}}},
-        {"promoters": OWN, "genome": {"reference": "g.fa"}},
-        {"promoters": OWN, "example_scan": {"negative_set": "user"}},
     ],
 )
 def test_what_does_not_fit_together_in_a_whole_run(changed: dict[str, Any]) -> None:

@@ -67,7 +67,7 @@ FASTA = "prepare reference FILE -o OUT.fa.gz"
 SCORE = "score-promoters MODEL FILE -o OUT.tsv --device cpu"
 VARIANTS = "score-variants MODEL FILE --reference GENOME -o OUT.vcf --device cpu"
 PROMOTERS = "prepare promoters FILE --reference GENOME -o OUT.tsv"
-SEQUENCES = "prepare sequences FILE -o OUT"
+SEQUENCES = "finetune-sequences FILE -o OUT"
 ARRAYS = "auc-report FILE LABELS -o OUT"
 CONFIG = "check-config FILE"
 
@@ -121,7 +121,9 @@ CASES = {
     "gtf: columns": Case(PROMOTERS, "x.gtf", "chr1\tx\tgene\t5\t9\n", "line 1"),
     "promoters: suffix": Case(PROMOTERS, "x.doc", BED, "x.doc"),
     # Tables
-    "table: label": Case(SEQUENCES, "x.csv", "sequence,label\nACGT,2\n", "row 1"),
+    "table: label": Case(
+        SEQUENCES, "x.csv", "sequence,label\nACGT,-1\nACGT,0\n", "row 1"
+    ),
     "table: letter": Case(SEQUENCES, "x.csv", "sequence,label\nACXT,1\n", "row 1"),
     "table: columns": Case(SEQUENCES, "x.csv", "name,label\nACGT,1\n", "sequence"),
     "table: parquet": Case(SEQUENCES, "x.parquet", b"PAR1", "x.parquet"),

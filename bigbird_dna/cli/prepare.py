@@ -18,7 +18,6 @@ from bigbird_dna.cli.options import (
     Reference,
     RunReference,
     RunTokenizer,
-    SequenceColumn,
     Threads,
     output_option,
     read_run,
@@ -404,120 +403,6 @@ def prepare_windows(
 
 
 @group.command(
-    "sequences",
-    cls=PlainHelp,
-    epilog="Example: bigbird-dna prepare sequences promoters.fa --negatives others.fa "
-    "-o promoter-data",
-)
-def prepare_sequences(
-    data: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="DATA...",
-            help="FASTA of positives, or tables (CSV, TSV, Parquet) of sequences with "
-            "labels 0 and 1; each also .gz.",
-        ),
-    ],
-    output: Annotated[
-        Path,
-        output_option("DIR", "Data set to write."),
-    ],
-    negatives: Annotated[
-        Path | None,
-        typer.Option(metavar="FASTA", help="Sequences of the negative set 'user'."),
-    ] = None,
-    splits: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="TSV",
-            help="Table of record and split (train, valid, test).",
-            show_default="80/10/10 %, similar ones together",
-        ),
-    ] = None,
-    negative_set: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SET",
-            help="user, substituted, permuted or dinucleotide_shuffled; repeatable.",
-            show_default="user with --negatives, else substituted and permuted",
-        ),
-    ] = None,
-    negatives_per_positive: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Negatives per training promoter of each set made from promoters.",
-            min=1,
-        ),
-    ] = 1,
-    length: Annotated[
-        int | None,
-        typer.Option(
-            metavar="BP",
-            help="Trim all sequences to this length, around their center.",
-            show_default="not trimmed",
-            min=20,
-        ),
-    ] = None,
-    upstream: Annotated[
-        int | None,
-        typer.Option(
-            metavar="BP",
-            help="Bases of a sequence before the TSS, after trimming.",
-            show_default="half",
-            min=0,
-        ),
-    ] = None,
-    similarity: Annotated[
-        float,
-        typer.Option(
-            metavar="FRACTION",
-            help="Minimum fraction of shared 16-mers, on either strand, of similar "
-            "sequences.",
-        ),
-    ] = 0.2,
-    sequence_column: SequenceColumn = "sequence",
-    label_column: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Column of a table with the labels."),
-    ] = "label",
-    split_column: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Column of a table with the splits, if any."),
-    ] = "split",
-    seed: Annotated[
-        int, typer.Option(metavar="N", help="Random seed of the splits.")
-    ] = 1,
-    force: Force = False,
-) -> None:
-    """Build a promoter data set from custom sequences, without a genome.
-
-    Sequences must have one length, or are trimmed to one. Tables may be files of one split each, such as
-    train.csv, dev.csv and test.csv. FASTA records without a name, or with that of another record, get a
-    number.
-
-    DIR contains the files of prepare promoter-windows; sequences.fa.gz for --reference of finetune-promoter;
-    training.fa.gz and test.fa.gz with the sequences of these splits; and splits.tsv with the split of each
-    record and its group of similar sequences.
-    """
-    from bigbird_dna.data.custom_sequences import SequenceOptions, prepare_sequences
-    from bigbird_dna.genome.sequence_tables import TableColumns
-
-    options = SequenceOptions(
-        tuple(negative_set or ()),
-        negatives_per_positive,
-        length,
-        upstream,
-        similarity,
-        seed,
-    )
-    columns = TableColumns(sequence_column, (label_column,), split_column)
-    prepare_sequences(
-        data, output, options, negatives=negatives, splits=splits, columns=columns
-    )
-
-
-@group.command(
     "chromatin",
     cls=PlainHelp,
     epilog="Example: bigbird-dna prepare chromatin workflow/config/demo.yaml",
@@ -618,7 +503,7 @@ def train_tokenizer(
     ] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Train a BPE vocabulary on the training contigs or, without a genome, on the training sequences.
+    """Train a BPE vocabulary on the training contigs.
 
     The corpus is a random sample of sentences of length tokens.sentence_bases, tokens.corpus_megabases in
     total. Training needs about 80 MB of memory per megabase. Sentences with more than half N are excluded.
@@ -627,8 +512,7 @@ def train_tokenizer(
     from bigbird_dna.tokens.encode import train_tokenizer
 
     run, paths = read_run(config, overrides)
-    corpus = paths.reference if run.has_genome else paths.training_sequences
-    train_tokenizer(run, reference or corpus, output or paths.tokenizer)
+    train_tokenizer(run, reference or paths.reference, output or paths.tokenizer)
 
 
 @group.command(

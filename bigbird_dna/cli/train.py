@@ -161,7 +161,6 @@ def finetune_promoter(
     from bigbird_dna.training.task import train
 
     run, paths = read_run(config, overrides)
-    genome = paths.sequences if run.has_sequences else paths.reference
     name = "control" if shuffle_labels else negative_set
     with training(device, time_limit, threads, require_backend) as world:
         task = PromoterTask(
@@ -169,7 +168,7 @@ def finetune_promoter(
             negative_set=negative_set,
             shuffle_labels=shuffle_labels,
             data=windows or paths.windows,
-            reference=Reference(reference or genome),
+            reference=Reference(reference or paths.reference),
             tokenizer_path=tokenizer or run.model_tokenizer,
             pretrained=pretrained or paths.pretrained,
         )
@@ -534,13 +533,12 @@ def train_baseline(
         elif task == "promoter":
             if negative_set is None:
                 raise UsageError("train baseline promoter needs --negative-set")
-            genome = paths.sequences if run.has_sequences else paths.reference
             promoter_baselines(
                 run,
                 negative_set,
                 baselines=features or (),
                 windows=windows or paths.windows,
-                reference=reference or genome,
+                reference=reference or paths.reference,
                 output=output or paths.promoter_baselines(negative_set),
                 scan=scan,
                 stride=stride,

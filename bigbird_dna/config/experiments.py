@@ -182,8 +182,6 @@ class TablesConfig(Section):
             ),
             "learning_rates",
         )
-        if self.context_negative_set == "user":
-            yield "context_negative_set: 'user' has no windows of other lengths"
         names = [model.name for model in self.models]
         if len(set(names)) < len(names):
             yield "models: names must be different"

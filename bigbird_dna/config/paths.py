@@ -56,9 +56,6 @@ class RunPaths:
     pretraining_bits = _Place("pretraining/bits_per_base.tsv")
 
     windows = _Place("promoters")
-    sequences = _Place("promoters/sequences.fa.gz")
-    training_sequences = _Place("promoters/training.fa.gz")
-    test_sequences = _Place("promoters/test.fa.gz")
     sequence_model = _Place("models/sequences")
     promoter_calls = _Place("scores/calls.bed")
 

@@ -7,8 +7,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from pydantic import model_validator
-
 from bigbird_dna.config.chromatin import DEEPSEA, SIMULATED, ChromatinConfig
 from bigbird_dna.config.data import (
     GenomeConfig,
@@ -25,7 +23,7 @@ from bigbird_dna.config.experiments import (
 from bigbird_dna.config.long_range import ByteLmConfig, LongRangeConfig
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.paths import RunPaths
-from bigbird_dna.config.promoters import NegativeSet, PromoterConfig, sequence_sets
+from bigbird_dna.config.promoters import NegativeSet, PromoterConfig
 from bigbird_dna.config.section import DirectoryName, FileName, Section, field
 from bigbird_dna.config.sequences import SequencesConfig
 from bigbird_dna.config.start_sites import StartSitesConfig
@@ -111,33 +109,19 @@ class Config(Section):
         return self.paths.pretrained if starts else self.paths.tokenizer
 
     @property
-    def has_sequences(self) -> bool:
-        """Whether promoters are custom sequences."""
-        return self.promoters.sequences is not None
-
-    @property
     def has_labeled_sequences(self) -> bool:
         """Whether a model of labeled sequences is trained."""
         return self.sequences.data is not None
 
     @property
-    def has_unaligned_sequences(self) -> bool:
-        """Whether custom sequences are trimmed around their center, so not aligned at the start site."""
-        return (
-            self.promoters.sequences is not None
-            and self.promoters.sequences.length is not None
-        )
-
-    @property
     def has_genome(self) -> bool:
-        """Whether there is a genome, simulated or not; custom sequences do not need one.
+        """Whether there is a genome, simulated or not; labeled sequences do not need one.
 
-        With labeled sequences alone, the genome is simulated only if contigs of it are held out.
+        With them alone, a genome is simulated only if contigs of it are held out.
         """
-        alone = self.has_sequences or (
-            self.has_labeled_sequences and not self.genome.test
-        )
-        return self.genome.reference is not None or not alone
+        if self.genome.reference is not None:
+            return True
+        return not self.has_labeled_sequences or bool(self.genome.test)
 
     @property
     def is_simulated(self) -> bool:
@@ -147,9 +131,7 @@ class Config(Section):
     @property
     def has_promoters(self) -> bool:
         """Whether promoter models are trained; a simulated genome includes promoters."""
-        return (
-            self.is_simulated or self.has_sequences or self.promoters.source is not None
-        )
+        return self.is_simulated or self.promoters.source is not None
 
     @property
     def has_chromatin(self) -> bool:
@@ -177,19 +159,6 @@ class Config(Section):
             self.pretraining_study is not None
             and start in self.pretraining_study.initializations
         )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _sequences_say_the_scoring(cls, values: Any) -> Any:
-        """With custom sequences, the first negative set is the default of the example scan."""
-        if not isinstance(values, Mapping) or not (
-            sets := sequence_sets(values.get("promoters"))
-        ):
-            return values
-        scoring = values.get("example_scan", {})
-        if not isinstance(scoring, Mapping):
-            return values
-        return {**values, "example_scan": {"negative_set": sets[0], **scoring}}
 
     def _faults(self) -> Iterator[str]:
         # A file of a later stage has an encoder and no pretraining, whose default must not constrain it.
@@ -227,11 +196,6 @@ class Config(Section):
                 "promoters.windows.negative_sets"
             )
         yield from self._faults_of_annotation()
-        if self.has_sequences and self.splits.max_train_test_similarity is not None:
-            yield (
-                "splits.max_train_test_similarity applies to windows on a genome; for promoters.sequences "
-                "use promoters.sequences.min_shared_kmers"
-            )
         if self.pretraining_study is not None:
             yield from self._faults_of_study(self.pretraining_study)
         if self.has_promoters:
@@ -239,7 +203,7 @@ class Config(Section):
         if self.has_chromatin:
             self.encoder.check_pooling(self.chromatin.model.pooling, "chromatin.model")
         if self.start_sites is not None:
-            if not self.has_promoters or self.has_sequences:
+            if not self.has_promoters:
                 yield (
                     "start_sites needs promoters.source, the annotated start sites on a genome; without "
                     "them, it must be null"
@@ -296,14 +260,14 @@ class Config(Section):
 
     def _faults_of_held_out(self) -> Iterator[str]:
         # Promoters use only the section genome; bins and pretraining also regions held out for chromatin.
-        data, loci = self.chromatin.data, self.has_promoters and not self.has_sequences
+        data = self.chromatin.data
         regions = {"valid": data.valid_regions, "test": data.test_regions}
         bins = self.has_chromatin and data.tracks != DEEPSEA
         also = {"valid": bins or self.has_pretraining, "test": bins}
         for split in ("valid", "test"):
             if getattr(self.genome, split):
                 continue
-            if loci:
+            if self.has_promoters:
                 yield f"genome.{split} needs at least one contig or region"
             if also[split] and not regions[split]:
                 where = (
@@ -324,22 +288,18 @@ class Config(Section):
         for key in ("exclude", "valid", "test"):
             if getattr(genome, key):
                 yield (
-                    f"genome.{key} must be empty: there is no genome with custom sequences and without "
+                    f"genome.{key} must be empty: there is no genome with labeled sequences and without "
                     "genome.reference"
                 )
         if self.has_chromatin:
-            yield "chromatin.data.tracks needs genome.reference in addition to custom sequences"
+            yield "chromatin.data.tracks needs genome.reference in addition to labeled sequences"
         if self.pretraining.start_from is not None:
             return
-        for name, there in (
-            ("promoters", self.has_sequences),
-            ("sequences", self.has_labeled_sequences),
-        ):
-            if there and getattr(self, name).model.initial == "pretrained":
-                yield (
-                    f"{name}.model.initial 'pretrained' needs genome.reference for pretraining, or a model "
-                    "in pretraining.start_from; without them, use 'random'"
-                )
+        if self.sequences.model.initial == "pretrained":
+            yield (
+                "sequences.model.initial 'pretrained' needs genome.reference for pretraining, or a model in "
+                "pretraining.start_from; without them, use 'random'"
+            )
 
 
 # Maximum bytes of a stage's file, which is an argument of a command: the kernel accepts 128 KiB.

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 from bigbird_dna.config.promoters import (
     ClassifierConfig,
     PromoterTrainingConfig,
-    SequenceFilesConfig,
+    is_table,
 )
 from bigbird_dna.config.section import FileName, LabelKind, Section, field
 from bigbird_dna.config.training import MOST_PROCESSES, EvaluationConfig
@@ -33,7 +33,7 @@ class SequenceBaselinesConfig(Section):
     )
 
 
-class SequencesConfig(SequenceFilesConfig):
+class SequencesConfig(Section):
     """Labeled sequences: files, kind of the labels, and one section per stage."""
 
     data: FileName | tuple[FileName, ...] | None = field(
@@ -41,9 +41,25 @@ class SequencesConfig(SequenceFilesConfig):
         "tables of sequences and labels, or a FASTA of positives, in data_dir or the working directory; "
         "none: no such model",
     )
+    negatives: FileName | None = field(
+        None, "FASTA of the negatives of a FASTA of positives; none: no such"
+    )
+    splits: FileName | None = field(
+        None, "TSV of record and split; none: by groups of similar sequences"
+    )
+    sequence_column: str = field("sequence", "column of tables with the sequences")
     label_columns: tuple[str, ...] = field(
         (),
         "columns of tables with the labels, or patterns; none: label, or else label_0, label_1 and so on",
+    )
+    split_column: str = field(
+        "split", "column of tables with the splits, if they have one"
+    )
+    min_shared_kmers: float = field(
+        0.2,
+        "minimum fraction of shared k-mers of similar sequences, which get the same split",
+        gt=0,
+        le=1,
     )
     task: LabelKind | None = field(
         None, "kind of the labels; none: found from the labels"
@@ -66,7 +82,13 @@ class SequencesConfig(SequenceFilesConfig):
         return (self.data,) if isinstance(self.data, str) else self.data or ()
 
     def _faults(self) -> Iterator[str]:
-        yield from super()._faults()
         yield from self._repeats("label_columns")
+        tables = [*map(is_table, self.files)]
+        if tables and self.negatives in self.files:
+            yield f"positives and negatives are the same file {self.negatives!r}"
+        elif tables and all(tables) and (self.negatives or self.splits):
+            yield f"{self.files[0]!r} is a table, which contains the negatives and the splits"
+        elif len(tables) > 1 and not all(tables):
+            yield "the data must be one FASTA file, or one or several tables"
         if self.model.views > 1 and not self.training.crop_jitter_bp:
             yield "model.views above 1 needs training.crop_jitter_bp above 0"

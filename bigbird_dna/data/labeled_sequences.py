@@ -11,19 +11,28 @@ from typing import NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
+from bigbird_dna.config.promoters import is_table
 from bigbird_dna.config.section import LabelKind
 from bigbird_dna.console import log
-from bigbird_dna.data.custom_sequences import are_tables, like_training, read_given
 from bigbird_dna.data.negatives import MAX_N
-from bigbird_dna.errors import DataError
-from bigbird_dna.genome.fields import check_name, decimal, quoted, whole_number
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.fields import (
+    RecordNames,
+    check_name,
+    decimal,
+    quoted,
+    whole_number,
+)
 from bigbird_dna.genome.profile import SAMPLED_BASES, TrainingProfile, training_profile
 from bigbird_dna.genome.records import (
+    check_names,
     check_splits,
     counted,
     divide,
     first_copies,
     look_up,
+    read_records,
+    read_splits,
     with_validation,
 )
 from bigbird_dna.genome.sequence import fraction_n
@@ -184,19 +193,36 @@ def read_labeled_files(
     table of splits of FASTA records. `UsageError` for files that do not belong together, `DataError` for a
     FASTA file without negatives.
     """
-    if are_tables(data, negatives, splits):
+    if all(is_table(path.name) for path in data):
+        if negatives is not None or splits is not None:
+            raise UsageError(
+                f"{data[0]} is a table, which contains the negatives and the splits"
+            )
         return with_known_labels(read_tables(data, columns), task)
+    if len(data) > 1:
+        raise UsageError(
+            f"{data[1]}: give one FASTA file of positives, or several tables"
+        )
     if negatives is None:
         raise DataError(
             f"{data[0]}: FASTA records have no labels; give the negatives too, or a table"
         )
-    given = read_given(data, negatives, splits, columns)
-    positives, others = given.files
-    counts = len(positives.sequences), len(others.sequences)
-    labels: list[tuple[str, ...]] = [*[("1",)] * counts[0], *[("0",)] * counts[1]]
-    positives.sequences.update(others.sequences)
-    positives.lower.update(others.lower)
-    return SequenceTable(positives, (LABEL,), labels, given.splits, {0: data[0]})
+    # A table of splits refers to names, so they must be unique.
+    names = RecordNames() if splits is None else None
+    records, others = read_records(data[0], names), read_records(negatives, names)
+    if names is None:
+        check_names(records, others)
+    elif names.changed:
+        log(
+            f"warning: {len(names.changed):,} of {len(names.used):,} records have no name, or that of another "
+            f"one: their number is added, as in {names.changed[-1]!r}"
+        )
+    labels: list[tuple[str, ...]] = [("1",)] * len(records.sequences)
+    labels += [("0",)] * len(others.sequences)
+    records.sequences.update(others.sequences)
+    records.lower.update(others.lower)
+    split_of = None if splits is None else read_splits(splits)
+    return SequenceTable(records, (LABEL,), labels, split_of, {0: data[0]})
 
 
 def parse_labels(
@@ -374,7 +400,9 @@ def _check(found: LabeledSequences, where: str) -> None:
         log(
             f"warning: {counted(other, 'sequence')} a copy of another one with another label"
         )
-    if like := like_training(found.groups, found.splits.tolist()):
+    training = found.groups[found.splits == "train"]
+    held_out = found.groups[found.splits != "train"]
+    if like := int(np.isin(held_out, training).sum()):
         log(
             f"warning: {like:,} of {sizes['valid'] + sizes['test']:,} held-out sequences are similar to a "
             "training sequence: metrics are optimistic"

@@ -36,7 +36,7 @@ from bigbird_dna.data.negatives import (
 from bigbird_dna.data.predictions import CODING, EXTRA_NEGATIVES, HOMOLOGY, POSITIVE
 from bigbird_dna.data.similar import drop_similar, homology_groups
 from bigbird_dna.disk.arrays import check_cells, open_npz, read_frame
-from bigbird_dna.disk.atomic import read_json, reading, write_json
+from bigbird_dna.disk.atomic import reading, write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import ConfigError, DataError, one_of
@@ -371,18 +371,13 @@ def variants(rows: pd.DataFrame) -> npt.NDArray[np.int64]:
 def training_windows(data: WindowSet, share: float, seed: int) -> npt.NDArray[np.intp]:
     """Return the training windows (n,) of a fraction of the training promoters with all their negatives.
 
-    Negatives that belong to no pair are drawn separately with the same fraction. The choice depends only on
-    `seed`. `ConfigError` if fewer than five promoters or five negatives remain.
+    The choice depends only on `seed`. `ConfigError` if fewer than five promoters or five negatives remain.
     """
     rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
     if share >= 1:
         return rows
     pairs, positive = data.rows["pair"].to_numpy(np.int64)[rows], data.labels[rows] == 1
-    owned = np.isin(pairs, pairs[positive])
-    kept = np.zeros(len(rows), bool)
-    for number, chosen in enumerate((owned, ~owned)):
-        if chosen.any():
-            kept[chosen] = draw_groups(pairs[chosen], share, (seed, 6, number))
+    kept = draw_groups(pairs, share, (seed, 6, 0))
     promoters, negatives = int((kept & positive).sum()), int((kept & ~positive).sum())
     if min(promoters, negatives) < LEAST_EXAMPLES:
         raise ConfigError(
@@ -406,42 +401,6 @@ def write_windows(directory: Path, rows: pd.DataFrame, info: Mapping[str, Any]) 
             log(f"{count:,} {reason}")
 
 
-class Origin(NamedTuple):
-    """Origin of a data set whose windows are user-supplied sequences."""
-
-    upstream: int  # bp before the TSS
-    downstream: int  # bp from the TSS on
-    sources: dict[str, Any]  # file name and checksum by role
-    aligned: bool  # whether all TSS have the same offset: equal lengths before trimming
-
-
-def read_origin(directory: Path) -> Origin | None:
-    """Read the entries of `windows.json` about sequences; None if the windows come from a genome."""
-    path = directory / "windows.json"
-    info = read_json(path) if path.is_file() else {}
-    if not isinstance(info, dict):
-        raise DataError(
-            f"{path}: not a file of prepare promoter-windows or prepare sequences"
-        )
-    if "window" not in info:
-        return None
-    window, sources = info["window"], info.get("sources")
-    up, down = (
-        window.get(side) if isinstance(window, dict) else None
-        for side in ("upstream", "downstream")
-    )
-    if not (type(up) is type(down) is int and up >= 0 and down >= 1):
-        raise DataError(
-            f"{path}: 'window' must contain whole numbers 'upstream' and 'downstream' (bp)"
-        )
-    return Origin(
-        up,
-        down,
-        sources if isinstance(sources, dict) else {},
-        info.get("aligned") is not False,
-    )
-
-
 def check_training_classes(directory: Path, data: WindowSet) -> None:
     """Raise `DataError` if the training windows from a data set are all promoters, or all negatives."""
     training = data.labels[data.rows["split"].to_numpy() == "train"]
@@ -460,9 +419,7 @@ def read_windows(
     path = directory / "windows.parquet"
     for needed in (path, directory / "labels.npz"):
         if not needed.is_file():
-            raise DataError(
-                f"{needed}: no such file; run `prepare promoter-windows` or `prepare sequences`"
-            )
+            raise DataError(f"{needed}: no such file; run `prepare promoter-windows`")
     rows = read_frame(path)
     with (
         reading(directory / "labels.npz", "damaged", Exception),

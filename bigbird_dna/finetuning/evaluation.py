@@ -25,7 +25,6 @@ from bigbird_dna.data.chromatin import BinWindows, Rows, sample
 from bigbird_dna.data.predictions import (
     AUROC_SHIFTED,
     MEDIAN_SHIFTED,
-    POSITION,
     PROMOTER_BASELINES,
     SHIFTS,
     blocks_of,
@@ -33,7 +32,6 @@ from bigbird_dna.data.predictions import (
 from bigbird_dna.data.promoter_windows import (
     WindowSet,
     check_training_classes,
-    read_origin,
     read_windows,
     window_sequences,
 )
@@ -91,11 +89,6 @@ def promoter_baselines(
     """
     for name in baselines:
         check_choice("--baseline", name, PROMOTER_BASELINES)
-        if name == POSITION:
-            check_aligned(windows)
-    names = baselines or [
-        one for one in PROMOTER_BASELINES if one != POSITION or aligned(windows)
-    ]
     data, settings = read_windows(windows, negative_set), config.promoters.evaluation
     check_training_classes(windows, data)
     sequences = window_sequences(Reference(reference), data.rows, config.seed)
@@ -108,7 +101,7 @@ def promoter_baselines(
     rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
     with atomic_directory(output) as directory:
         scanned: dict[Path, ScanBaseline] = {}
-        for name in names:
+        for name in baselines or PROMOTER_BASELINES:
             model = promoter_regression(name, settings.baseline_kmer, settings.seed)
             model.fit([sequences[row] for row in rows], data.labels[rows])
             write_predictions(
@@ -121,21 +114,6 @@ def promoter_baselines(
             write_baseline_scans(
                 scanned, scan, upstream=upstream, length=length, stride=stride
             )
-
-
-def aligned(windows: Path) -> bool:
-    """Whether windows have a common alignment position: those of a genome, or aligned sequences."""
-    origin = read_origin(windows)
-    return origin is None or origin.aligned
-
-
-def check_aligned(windows: Path) -> None:
-    """Raise `DataError` for windows that are not `aligned`."""
-    if not aligned(windows):
-        raise DataError(
-            f"{windows}: the baseline 'position' needs sequences aligned at the transcription start site; "
-            "these are not aligned"
-        )
 
 
 def held_out_predictions(

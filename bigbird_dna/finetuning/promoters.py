@@ -15,10 +15,8 @@ from bigbird_dna.config.run import stage_values
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import NETWORK
 from bigbird_dna.data.promoter_windows import (
-    Origin,
     WindowSet,
     check_training_classes,
-    read_origin,
     read_windows,
     training_windows,
     variants,
@@ -40,7 +38,6 @@ from bigbird_dna.finetuning.evaluation import (
     split_metrics,
     write_predictions,
 )
-from bigbird_dna.genome.profile import TrainingProfile, training_profile
 from bigbird_dna.model.batching import truncated
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.promoter import LoadedPromoterModel
@@ -67,26 +64,11 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
     shuffle_labels: bool
 
     @cached_property
-    def origin(self) -> Origin | None:
-        """The origin of windows made from user-supplied sequences; None for windows of a genome."""
-        return read_origin(self.data)
-
-    @cached_property
     def section(self) -> PromoterConfig:
-        """The run's promoter section, adapted to the windows."""
+        """The run's promoter section."""
         section = self.run.promoters
         self.run.encoder.check_pooling(section.model.pooling, "promoters.model")
-        if self.origin is None:
-            return section
-        sides = self.origin.upstream, self.origin.downstream
-        section, model = section.with_sides(*sides, str(self.data)), section.model
-        if self.origin.aligned or not model.base_positions:
-            return section
-        log(
-            "the promoter sequences differ in length, so the TSS has no fixed offset: no base positions"
-        )
-        model = model.model_copy(update={"base_positions": False})
-        return section.model_copy(update={"model": model})
+        return section
 
     @cached_property
     def windows(self) -> WindowSet:
@@ -159,8 +141,7 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
             negative_set=self.negative_set,
             shuffled_labels=self.shuffle_labels,
             base_positions=model.base_positions,
-            ensemble="position" in model.ensemble
-            and (self.origin is None or self.origin.aligned),
+            ensemble="position" in model.ensemble,
             ensemble_kmers=self.section.evaluation.baseline_kmer
             if "kmers" in model.ensemble
             else 0,
@@ -298,7 +279,7 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
         if calibration is None:
             log(f"the model is not calibrated: {too_few(predictions)}")
         metrics["test"] |= calibration_metrics_of(predictions, calibration)
-        if self.origin is None and not self.shuffle_labels:
+        if not self.shuffle_labels:
             model = self.model(trained)
             assert isinstance(model, LoadedPromoterModel)
             predict = partial(
@@ -317,31 +298,16 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
             "reference": self.reference.path.name,
             "promoters": self.run.promoters.source,
         }
-        if self.origin is not None:
-            provenance["sequences"] = self.origin.sources
-            if self.start.path is not None:
-                log(
-                    "the pretraining genome may contain the held-out sequences: this cannot be checked"
-                )
-                provenance["held_out_contigs_seen_in_pretraining"] = None
+        promoters = [
+            self.sequences[row]
+            for row in self.learned[self.windows.labels[self.learned] == 1].tolist()
+        ]
         self.write_model(
-            directory, trained, provenance, metrics, calibration, self.windows_profile()
+            directory,
+            trained,
+            provenance,
+            metrics,
+            calibration,
+            self.profile([promoters]),
         )
         return metrics
-
-    def windows_profile(self) -> TrainingProfile | None:
-        """The profile of the genome with its promoters, or of user-supplied sequences."""
-        labels = self.windows.labels[self.learned]
-        groups = [
-            [self.sequences[row] for row in self.learned[labels == label].tolist()]
-            for label in (1, 0)
-        ]
-        if self.origin is None:
-            return self.profile(groups[:1])
-        valid = np.flatnonzero(
-            self.windows.rows["split"].to_numpy() == "valid"
-        ).tolist()
-        held_out = [self.sequences[row] for row in valid]
-        return training_profile(
-            [*groups[0], *groups[1]], held_out=held_out, groups=groups
-        )

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -16,10 +16,9 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.compression import open_bytes, read_lines
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import parse_fasta
-from bigbird_dna.genome.fields import RecordNames, quoted, write_rows
+from bigbird_dna.genome.fields import RecordNames, quoted
 from bigbird_dna.genome.sequence import (
     clean_bytes,
-    count_ambiguous_bytes,
     reverse_complement,
 )
 from bigbird_dna.genome.splits import SPLITS, Split
@@ -42,28 +41,11 @@ class Records:
     lower: dict[str, int] = field(
         default_factory=dict
     )  # number of lower-case letters by name
-    ambiguous: int = 0  # number of IUPAC codes in the file; they are N in the sequences
 
     def add(self, name: str, letters: bytes) -> None:
         """Add a record with valid letters as in the file."""
         self.sequences[name] = clean_bytes(letters).decode("ascii")
         self.lower[name] = sum(letters.count(letter) for letter in _LOWER)
-        self.ambiguous += count_ambiguous_bytes(letters)
-
-    def trimmed(self, length: int) -> "Records":
-        """Return the records cut to their central `length` bp; `DataError` if some are shorter."""
-        short = [
-            name for name, sequence in self.sequences.items() if len(sequence) < length
-        ]
-        if short:
-            raise DataError(
-                f"{self.path}: {counted(len(short), 'sequence')} shorter than {length:,} bp: {named(short)}"
-            )
-        cut = {}
-        for name, sequence in self.sequences.items():
-            start = (len(sequence) - length) // 2
-            cut[name] = sequence[start : start + length]
-        return replace(self, sequences=cut)
 
 
 def read_records(path: Path, names: RecordNames | None = None) -> Records:
@@ -99,21 +81,6 @@ def whole_records(
                     f"{path}: record {name!r} has more than {LONGEST:,} bp; expected windows, not contigs"
                 )
         yield name, b"".join(letters)
-
-
-def common_length(files: Sequence[Records]) -> int:
-    """Return the common length of all records in bp; `DataError` lists the lengths if they differ."""
-    lengths = Counter(
-        len(text) for records in files for text in records.sequences.values()
-    )
-    if len(lengths) > 1:
-        paths = ", ".join(str(records.path) for records in files)
-        counts = [f"{count:,} of {bp:,} bp" for bp, count in lengths.most_common()]
-        raise DataError(
-            f"{paths}: the sequences differ in length: {listed(counts)}; trim them to their "
-            "center with --length BP (promoters.sequences.length)"
-        )
-    return next(iter(lengths))
 
 
 def check_names(positives: Records, negatives: Records) -> None:
@@ -152,7 +119,6 @@ def listed(texts: Sequence[str]) -> str:
 
 
 FRACTIONS: Mapping[Split, float] = {"train": 0.8, "valid": 0.1, "test": 0.1}
-SPLIT_COLUMNS = ("name", "split", "group")
 
 
 def read_splits(path: Path) -> dict[str, Split]:
@@ -163,7 +129,7 @@ def read_splits(path: Path) -> dict[str, Split]:
     splits: dict[str, Split] = {}
     for number, line in read_lines(Path(path)):
         where, fields = f"{path}: line {number}", line.split("\t")
-        is_header = not splits and tuple(fields[:2]) == SPLIT_COLUMNS[:2]
+        is_header = not splits and fields[:2] == ["name", "split"]
         if not line.strip() or line.startswith("#") or is_header:
             continue
         if len(fields) < 2:
@@ -181,13 +147,6 @@ def read_splits(path: Path) -> dict[str, Split]:
     if not splits:
         raise DataError(f"{path}: the file contains no records")
     return splits
-
-
-def write_splits(
-    path: Path, names: Sequence[str], splits: Sequence[Split], groups: Sequence[int]
-) -> None:
-    """Write a table for `read_splits`, with each record's group of similar records as the third column."""
-    write_rows(path, [SPLIT_COLUMNS, *zip(names, splits, groups, strict=True)])
 
 
 def look_up(

@@ -81,33 +81,7 @@ class SequenceTable(NamedTuple):
         return f"{self.firsts[first]}: row {number - first + 1:,}"
 
 
-class LabeledTable(NamedTuple):
-    """The sequences of tables with labels of two classes, and their splits, if the tables have some."""
-
-    positives: Records
-    negatives: Records
-    splits: Mapping[str, Split] | None
-    unlabeled: int = 0  # rows that were left out, because they have no label
-
-
 COLUMNS = TableColumns()
-
-
-def read_labeled_tables(
-    paths: Sequence[Path], columns: TableColumns = COLUMNS
-) -> LabeledTable:
-    """Read tables whose labels are 0 and 1, false and true, or negative and positive; see `read_tables`."""
-    table = with_known_labels(read_tables(paths, columns), "binary")
-    classes = {False: Records(paths[0]), True: Records(paths[0])}
-    for number, (name, text) in enumerate(table.records.sequences.items()):
-        records = classes[class_of(table.labels[number][0], table.where(number))]
-        records.sequences[name] = text
-        records.lower[name] = table.records.lower[name]
-    for label, records in classes.items():
-        if not records.sequences:
-            raise DataError(f"{paths[0]}: no sequence has label {label:d}")
-    classes[True].ambiguous = table.records.ambiguous
-    return LabeledTable(classes[True], classes[False], table.splits, table.unlabeled)
 
 
 def class_of(label: str, where: str) -> bool:

@@ -93,14 +93,9 @@ def find_assembly(config: "Config") -> Assembly:
     return open_assembly(genome.assembly, aliases, genome.title)
 
 
-def sequence_role(number: int) -> str:
-    """Return the role of a file of positives, or of a table, by its number, from 0."""
-    return f"positives{number + 1}" if number else "positives"
-
-
 def labeled_role(number: int) -> str:
     """Return the role of a file of `sequences.data` by its number, from 0."""
-    return f"labeled_{sequence_role(number)}"
+    return f"labeled{number + 1}"
 
 
 def _named(config: "Config") -> dict[str, tuple[str, str]]:
@@ -113,23 +108,8 @@ def _named(config: "Config") -> dict[str, tuple[str, str]]:
         "promoters": ("promoters.source", promoters.source),
         "chain": ("promoters.chain", promoters.chain),
         "annotation": ("promoters.annotation", promoters.annotation),
-        **{
-            role: (
-                f"promoters.sequences.{role}",
-                getattr(promoters.sequences, role, None),
-            )
-            for role in ("negatives", "splits")
-        },
-        **{
-            sequence_role(number): ("promoters.sequences.positives", name)
-            for number, name in enumerate(
-                promoters.sequences.files if promoters.sequences else ()
-            )
-        },
-        **{
-            f"labeled_{role}": (f"sequences.{role}", getattr(labeled, role))
-            for role in ("negatives", "splits")
-        },
+        "labeled_negatives": ("sequences.negatives", labeled.negatives),
+        "labeled_splits": ("sequences.splits", labeled.splits),
         **{
             labeled_role(number): ("sequences.data", name)
             for number, name in enumerate(labeled.files)
@@ -203,9 +183,7 @@ def check_sources(config: "Config") -> dict[str, Source]:
     different assemblies without a chain, and a `data_dir` that is not a directory are a `ConfigError`.
     """
     genome = config.genome
-    if config.chromatin.data.tracks == TSS and (
-        config.has_sequences or not config.has_promoters
-    ):
+    if config.chromatin.data.tracks == TSS and not config.has_promoters:
         raise ConfigError(
             f"chromatin.data.tracks: {TSS} needs promoters.source, the annotated start sites"
         )
@@ -289,7 +267,7 @@ def annotation_file(config: "Config") -> Path | None:
 def own_files(config: "Config", data_sets: bool = False) -> dict[str, Path]:
     """Return the user-supplied files of a configuration by role; `ConfigError` if one is not a file.
 
-    The roles are those of the genome and, with `data_sets`, also of promoter sequences and chromatin.
+    The roles are those of the genome and, with `data_sets`, also of labeled sequences and chromatin.
     """
     found = {}
     for role, (key, name) in _named(config).items():
@@ -321,8 +299,8 @@ def own_files(config: "Config", data_sets: bool = False) -> dict[str, Path]:
 class Inputs:
     """Files by role; roles that a run does not have are omitted.
 
-    Roles are reference, aliases, promoters, chain, annotation, positives, negatives, splits (the last three
-    also of labeled sequences), tracks, peaks, blacklist, variants, and bundle and bins of DeepSEA's data.
+    Roles are reference, aliases, promoters, chain, annotation, labeled1, labeled2 …, labeled_negatives,
+    labeled_splits, tracks, peaks, blacklist, variants, and bundle and bins of DeepSEA's data.
     """
 
     files: dict[str, Path]

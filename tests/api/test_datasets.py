@@ -170,7 +170,7 @@ def test_what_does_not_fit_is_one_sentence(
         ),
         (DataError, lambda: bigbird_dna.TrackWindows(tmp_path, genome, window=9)),
         (UsageError, lambda: promoters(negative_set="permuted")),
-        (DataError, lambda: promoters(negative_set="user")),
+        (DataError, lambda: promoters(negative_set="other")),
     ]
     for kind, call in cases:
         with fails(kind):

@@ -136,7 +136,7 @@ def _kmers(sequences: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     return codes, known
 
 
-SETS = [name for name in NEGATIVE_SETS if name != "user"]
+SETS = [*NEGATIVE_SETS]
 CODING = [
     (contig, start)
     for contig in ("one", "two", "three")

@@ -29,7 +29,6 @@ from bigbird_dna.data.negatives import (
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.data.promoter_windows import (
     PARTS,
-    WindowSet,
     permute,
     prepare_windows,
     read_windows,
@@ -618,13 +617,6 @@ def test_a_promoter_is_kept_with_all_its_negatives(
     np.testing.assert_array_equal(rows, training_windows(data, 0.2, 1))
     assert not np.array_equal(rows, training_windows(data, 0.2, 2))
     assert set(rows) < set(training_windows(data, 0.6, 1))
-
-
-def test_negatives_that_are_nobody_s_pair_are_drawn_by_the_same_share() -> None:
-    rows = pd.DataFrame({"pair": np.arange(140), "split": "train"})
-    data = WindowSet(rows, (np.arange(140) < 40).astype(np.uint8))
-    kept = training_windows(data, 0.25, 3)
-    assert data.labels[kept].sum() == 10 and len(kept) == 35
 
 
 def test_too_few_promoters_are_refused_at_once(

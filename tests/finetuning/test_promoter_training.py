@@ -388,10 +388,9 @@ def test_predictions_are_the_regression_s(
         assert found["probability"].to_numpy().tobytes() == expected.tobytes(), baseline
 
 
-def test_other_baselines_and_unaligned_windows_are_refused(
+def test_other_baselines_are_refused(
     run: Run, tiny_config: Path, tmp_path: Path
 ) -> None:
-    """Of such a data set `windows.json` tells it; the other baselines are fitted all the same."""
     words = [
         "train baseline promoter",
         tiny_config,
@@ -401,20 +400,6 @@ def test_other_baselines_and_unaligned_windows_are_refused(
         "gc",
     ]
     message(refused(run(*words), 2), "gc")
-    windows = tmp_path / "windows"
-    shutil.copytree(load_config(tiny_config).paths.windows, windows)
-    update_json(
-        windows / "windows.json",
-        window={"upstream": 60, "downstream": 40},
-        aligned=False,
-    )
-    common = ["--negative-set", "genomic", "--windows", windows, "-o", tmp_path / "out"]
-    words = ["train baseline promoter", tiny_config, "--baseline", "position", *common]
-    message(refused(run(*words), 1), "position", windows)
-    assert not (tmp_path / "out").exists()
-    assert run("train baseline promoter", tiny_config, *common).code == 0
-    wanted = {*map(baseline_file, PROMOTER_BASELINES)} - {"position.parquet"}
-    assert {path.name for path in (tmp_path / "out").glob("*.parquet")} == wanted
     # A configuration of other windows would give scores of a scan another start site.
     scan = (
         "--scan",

@@ -17,13 +17,11 @@ from bigbird_dna.genome import similar_groups as module
 from bigbird_dna.genome import similarity as nearest
 from bigbird_dna.genome.fields import RecordNames
 from bigbird_dna.genome.records import (
-    common_length,
     divide,
     look_up,
     read_records,
     read_splits,
     with_validation,
-    write_splits,
 )
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.similar_groups import distinct_kmers, similar_groups
@@ -51,11 +49,8 @@ def fasta(path: Path, **records: str) -> Path:
 
 def test_records_are_read_whole_in_their_order(tmp_path: Path) -> None:
     records = read_records(fasta(tmp_path / "x.fa", b="acgtRACG", a="TTTT"))
-    assert (
-        records.sequences == {"b": "ACGTNACG", "a": "TTTT"} and records.ambiguous == 1
-    )
-    assert records.trimmed(4).sequences == {"b": "GTNA", "a": "TTTT"}
-    assert records.trimmed(3).sequences == {"b": "GTN", "a": "TTT"}
+    assert records.sequences == {"b": "ACGTNACG", "a": "TTTT"}
+    assert records.lower == {"b": 4, "a": 0}
     fasta(
         tmp_path / "x.fa", short="ACGT", fits="A" * 100_000, long="A" * 100_001
     )  # a contig
@@ -118,32 +113,12 @@ def test_a_tenth_of_the_training_sequences_is_for_validation(
     assert with_validation(found.tolist(), groups, positive, seed) == found.tolist()
 
 
-def test_lengths_that_differ_are_told(tmp_path: Path) -> None:
-    same = [
-        read_records(fasta(tmp_path / f"{i}.fa", **{f"{i}a": "ACGT", f"{i}b": "AAAA"}))
-        for i in (0, 1)
-    ]
-    assert common_length(same) == 4
-    ten = {f"r{i}": "A" * (i + 5) for i in range(10)} | {"s1": "C" * 9, "s2": "G" * 9}
-    mixed = read_records(fasta(tmp_path / "mixed.fa", **ten))
-    with fails(
-        DataError,
-        "0.fa",
-        "mixed.fa: ",
-        "3 of 9 bp, 2 of 4 bp",
-        "(promoters.sequences.length)",
-    ):
-        common_length([same[0], mixed])
-    with fails(DataError):
-        mixed.trimmed(7)
-
-
 # Splits by a table.
 
 
-def test_a_table_of_splits_comes_back(tmp_path: Path) -> None:
+def test_a_table_of_splits(tmp_path: Path) -> None:
     path = tmp_path / "s.tsv"
-    write_splits(path, ["a", "b", "c"], ["train", "test", "valid"], [0, 1, 1])
+    path.write_text("name\tsplit\tgroup\na\ttrain\t0\nb\ttest\t1\nc\tvalid\t1\n")
     assert read_splits(path) == {"a": "train", "b": "test", "c": "valid"}
     path.write_text("# mine\n\nname\ttrain\nsplit\ttest\n")
     assert read_splits(path) == {"name": "train", "split": "test"}

@@ -6,11 +6,30 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from bigbird_dna.data.labeled_sequences import parse_labels, read_labeled_files
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.sequence_tables import TableColumns, read_labeled_tables
+from bigbird_dna.genome.sequence_tables import COLUMNS, SequenceTable, TableColumns
 from tests.golden.messages import fails
 
 ROWS = pd.DataFrame({"sequence": ["acgtR", "TTTT", "GGNA"], "label": [1, 0, 1]})
+
+
+def read(paths: list[Path], columns: TableColumns = COLUMNS) -> SequenceTable:
+    """The table with labels of two classes."""
+    table = read_labeled_files(paths, columns=columns, task="binary")
+    parse_labels(table, "binary")
+    return table
+
+
+def classes(table: SequenceTable) -> tuple[dict[str, str], dict[str, str]]:
+    """The positives and the negatives."""
+    rows = table.records.sequences.items()
+    positive = parse_labels(table, "binary").values[:, 0] == 1
+    both = [
+        dict(row for row, own in zip(rows, positive, strict=True) if own == one)
+        for one in (True, False)
+    ]
+    return both[0], both[1]
 
 
 def written(path: Path, rows: pd.DataFrame) -> Path:
@@ -28,10 +47,9 @@ def written(path: Path, rows: pd.DataFrame) -> Path:
 
 @pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.csv.gz", "x.TAB", "x.parquet"])
 def test_all_formats_give_the_same(tmp_path: Path, name: str) -> None:
-    found = read_labeled_tables([written(tmp_path / name, ROWS)])
-    assert found.positives.sequences == {"row": "ACGTN", "row_3": "GGNA"}
-    assert found.negatives.sequences == {"row_2": "TTTT"}
-    assert found.positives.ambiguous == 1 and found.splits is None
+    found = read([written(tmp_path / name, ROWS)])
+    assert classes(found) == ({"row": "ACGTN", "row_3": "GGNA"}, {"row_2": "TTTT"})
+    assert found.splits is None
 
 
 def test_columns_of_other_names_and_quoted_cells(tmp_path: Path) -> None:
@@ -39,17 +57,14 @@ def test_columns_of_other_names_and_quoted_cells(tmp_path: Path) -> None:
         '\ufeffid,"seq","y",name\n1,"AC\nGT",true,b\n2,A,False,a\n'
     )
     with fails(DataError):  # a line break is no base
-        read_labeled_tables([tmp_path / "x.csv"], TableColumns("seq", ("y",)))
+        read([tmp_path / "x.csv"], TableColumns("seq", ("y",)))
     (tmp_path / "x.csv").write_text(
         '\ufeffid,"seq","y",name\n1,"ACGT",true,b\n2,A,False,a\n'
     )
-    found = read_labeled_tables([tmp_path / "x.csv"], TableColumns("seq", ("y",)))
-    assert (found.positives.sequences, found.negatives.sequences) == (
-        {"b": "ACGT"},
-        {"a": "A"},
-    )
+    found = read([tmp_path / "x.csv"], TableColumns("seq", ("y",)))
+    assert classes(found) == ({"b": "ACGT"}, {"a": "A"})
     with fails(DataError, "sequence"):
-        read_labeled_tables([tmp_path / "x.csv"])
+        read([tmp_path / "x.csv"])
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.csv.gz"])
@@ -63,20 +78,21 @@ def test_another_separator_than_the_name_says(
         .encode()
     )
     (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
-    found = read_labeled_tables([tmp_path / name])
-    assert found.positives.sequences == {"a,b": "ACGTN", "e|f": "GGNA"}
-    assert found.negatives.sequences == {"c;d": "TTTT"}
+    found = read([tmp_path / name])
+    assert classes(found) == ({"a,b": "ACGTN", "e|f": "GGNA"}, {"c;d": "TTTT"})
     with fails(DataError, "no column 'dna' (found: sequence, label, name)"):
-        read_labeled_tables([tmp_path / name], TableColumns("dna"))
+        read([tmp_path / name], TableColumns("dna"))
 
 
 def test_rows_without_a_class_are_in_neither(tmp_path: Path) -> None:
     rows = pd.concat([ROWS, ROWS]).assign(
         label=[1, 0, 1, None, "NA", 0], split=["train", "test"] * 3
     )
-    found = read_labeled_tables([written(tmp_path / "x.csv", rows)])
-    assert found.positives.sequences == {"row": "ACGTN", "row_3": "GGNA"}
-    assert found.negatives.sequences == {"row_2": "TTTT", "row_6": "GGNA"}
+    found = read([written(tmp_path / "x.csv", rows)])
+    assert classes(found) == (
+        {"row": "ACGTN", "row_3": "GGNA"},
+        {"row_2": "TTTT", "row_6": "GGNA"},
+    )
     assert found.splits == {
         "row": "train",
         "row_2": "test",
@@ -87,7 +103,7 @@ def test_rows_without_a_class_are_in_neither(tmp_path: Path) -> None:
 
 def test_splits_are_those_of_a_column_or_of_the_files(tmp_path: Path) -> None:
     column = ROWS.assign(split=["Train", "dev", "test"], name=["a", "b", "c"])
-    found = read_labeled_tables([written(tmp_path / "x.csv", column)])
+    found = read([written(tmp_path / "x.csv", column)])
     assert found.splits == {"a": "train", "b": "valid", "c": "test"}
     # GUE has a file per split, the benchmark of the Nucleotide Transformer Parquet files of the same names.
     for names in (
@@ -95,7 +111,7 @@ def test_splits_are_those_of_a_column_or_of_the_files(tmp_path: Path) -> None:
         ("train-00000-of-00001.parquet", "val.tsv", "test.tab"),
     ):
         files = [written(tmp_path / name, ROWS) for name in names]
-        found = read_labeled_tables(files)
+        found = read(files)
         assert found.splits is not None and len(found.splits) == 9
         assert [found.splits[name] for name in ("row", "row_5", "row_9")] == [
             "train",
@@ -103,7 +119,7 @@ def test_splits_are_those_of_a_column_or_of_the_files(tmp_path: Path) -> None:
             "test",
         ]
     with fails(DataError):
-        read_labeled_tables([files[0], written(tmp_path / "more.csv", ROWS)])
+        read([files[0], written(tmp_path / "more.csv", ROWS)])
 
 
 @pytest.mark.parametrize(
@@ -122,14 +138,12 @@ def test_splits_are_those_of_a_column_or_of_the_files(tmp_path: Path) -> None:
 )
 def test_faults_name_the_file_and_the_row(tmp_path: Path, rows: pd.DataFrame) -> None:
     with fails(DataError, tmp_path / "x.csv"):
-        read_labeled_tables([written(tmp_path / "x.csv", rows)])
+        read([written(tmp_path / "x.csv", rows)])
 
 
 def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     with fails(DataError):
-        read_labeled_tables(
-            [written(tmp_path / "x.parquet", ROWS.assign(sequence=[1.5, 2, 3]))]
-        )
+        read([written(tmp_path / "x.parquet", ROWS.assign(sequence=[1.5, 2, 3]))])
     (tmp_path / "x.csv").write_bytes(b"sequence,label\nACGT,1,3,4\n")
     (tmp_path / "empty.tsv").touch()
     (tmp_path / "cut.csv.gz").write_bytes(
@@ -138,4 +152,4 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
     for name in ("x.csv", "empty.tsv", "cut.csv.gz", "binary.csv", "none.csv"):
         with fails(DataError, tmp_path / name):
-            read_labeled_tables([tmp_path / name])
+            read([tmp_path / name])

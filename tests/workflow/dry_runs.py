@@ -197,18 +197,6 @@ def own_genome(directory: Path, **changes: Any) -> list[str | Path]:
     return ["--configfile", REPOSITORY / "workflow/config/chr22.yaml", path]
 
 
-def own_sequences(directory: Path, **changes: Any) -> list[str | Path]:
-    """Arguments for the configuration of sequences with stand-ins for its files, and a few changed keys."""
-    local = directory / "local data"
-    local.mkdir()
-    for name in ("promoters.fa", "others.fa", "splits.tsv", "genome.fa"):
-        (local / name).touch()
-    path = written(
-        directory / "changed.yaml", yaml.safe_dump({"data_dir": str(local), **changes})
-    )
-    return ["--configfile", REPOSITORY / "workflow/config/sequences.yaml", path]
-
-
 def rules() -> dict[str, dict[str, str]]:
     """The directives of every rule, with those that it has of another rule."""
     included = re.findall(

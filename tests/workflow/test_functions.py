@@ -33,7 +33,6 @@ from tests.workflow.dry_runs import (
     dry_run,
     overlay,
     own_genome,
-    own_sequences,
     snakemake,
 )
 from tests.workflow.test_slurm_profile import DENSITY, LANGUAGE_MODELS, STUDIED, TARGETS
@@ -207,7 +206,7 @@ CHANGED: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The commands of runs that have all rules between them, after the program's name."""
-    homes = [tmp_path_factory.mktemp("words") for _ in range(5)]
+    homes = [tmp_path_factory.mktemp("words") for _ in range(4)]
     runs: list[list[str | Path]] = [
         [*overlay(homes[0], CHANGED | STUDIED | LANGUAGE_MODELS | DENSITY), *TARGETS],
         [
@@ -216,8 +215,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
             "--config",
             f"data_dir={homes[1]}",
         ],
-        own_sequences(homes[2]),
-        own_genome(homes[3]),
+        own_genome(homes[2]),
         ["nlp_demo"],
     ]
     text = "".join(

@@ -13,7 +13,6 @@ from bigbird_dna.config.reading import load_config
 from bigbird_dna.config.run import stage_values
 from tests import tiny_run
 from tests.conftest import REPOSITORY
-from tests.toys import random_dna
 from tests.workflow.dry_runs import snakemake
 
 PLAIN = "ordinary"
@@ -226,43 +225,6 @@ def test_names_of_the_user_s_own_files_and_contigs_are_whole_words(
     )
     assert f"{home}/{OWN} data/{OWN}.tsv" in told["prepare-reference.log"]
     assert f'genome.aliases="{home}/{OWN} data/{OWN}.tsv"' in told["prepare-tokens.log"]
-    assert not list(tmp_path.rglob("PWNED"))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_a_whole_run_of_sequences_without_a_genome(tmp_path: Path) -> None:
-    own = "it's $(touch PWNED) & 1.fa"
-    for name, seed in ((own, 0), ("n.fa", 1000)):
-        records = (
-            f">{name[0]}{number}\n{random_dna(100, seed + number)}\n"
-            for number in range(60)
-        )
-        (tmp_path / name).write_text("".join(records))
-    promoters = {
-        "sequences": {"positives": own, "negatives": "n.fa"},
-        "model": {"initial": "random"},
-    }
-    values = {"tokens": tiny_run.WHOLE["tokens"], "encoder": tiny_run.WHOLE["encoder"]}
-    values["promoters"] = promoters | {
-        "training": tiny_run.STEPS,
-        "evaluation": {"baseline_kmer": 2},
-    }
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"results": "out", **values}))
-    for arguments in ((), ("--report", "out/report.html")):
-        outcome = snakemake(
-            tmp_path, "--cores", "2", "--configfile", tmp_path / "mine.yaml", *arguments
-        )
-        assert outcome.code == 0, outcome.out + outcome.err
-    assert (
-        "promoters against user negatives"
-        in (tmp_path / "out/report/summary.txt").read_text()
-    )
-    assert (tmp_path / "out/report.html").stat().st_size > 1_000_000
-    scores = (tmp_path / "out/scores/promoters.tsv").read_text().splitlines()
-    assert (
-        len([line for line in scores if not line.startswith(("#", "contig\t"))]) == 12
-    )
     assert not list(tmp_path.rglob("PWNED"))
 
 

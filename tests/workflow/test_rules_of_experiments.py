@@ -186,49 +186,6 @@ def test_the_learning_rate_of_a_table_has_the_lowest_loss_on_validation_data(
     assert "bigbird random" in (tmp_path / "curves.svg").read_text()
 
 
-def test_custom_sequences_have_the_networks_of_table_6_on_their_own_windows() -> None:
-    values = read_values(REPOSITORY / "workflow/config/sequences.yaml")
-
-    def arms(tables: dict[str, Any], **sequences: Any) -> dict[str, Arm]:
-        promoters = {
-            **values["promoters"],
-            "sequences": {"positives": "p.fa", **sequences},
-        }
-        changed = {
-            **values,
-            "promoters": promoters,
-            "tables": {**values["tables"], **tables},
-        }
-        config = complete(parse_config(changed))
-        return {arm.name: arm for arm in find_experiment("table6").arms(config)}
-
-    found = arms({"promoters": ["position", "deepromoter"], "learning_rates": None})
-    assert [*found] == [
-        f"{negatives}-{name}-seed{seed}"
-        for negatives in ("substituted", "permuted")
-        for name, seeds in (("own-random", 3), ("position", 1), ("deepromoter", 3))
-        for seed in range(1, seeds + 1)
-    ]
-    arm = found["permuted-deepromoter-seed1"]
-    assert arm.run.paths.sequences in arm.inputs
-    assert arm.options["negative_set"] == "permuted"
-    # Not aligned: trimmed around the center.
-    trimmed = arms(
-        {"promoters": ["position", "gc"], "negative_sets": ["permuted"]}, length=100
-    )
-    names = {arm.options["predictor"] for arm in trimmed.values()}
-    assert names == {"bigbird", "gc"}
-    for wrong in (
-        {"models": [{"name": "wide", "tokens": 128, "window": 200}]},
-        {"negative_sets": ["user"]},
-        {"initializations": ["pretrained", "random"]},
-    ):
-        with fails(ConfigError):
-            arms(wrong)
-    with fails(ConfigError):
-        planned("table6", "tables", {**TABLES, "negative_sets": ["user"]})
-
-
 def test_a_run_without_promoters_has_no_table_of_them(tmp_path: Path) -> None:
     words = own_genome(tmp_path)
     message(

@@ -23,7 +23,6 @@ from tests.workflow.dry_runs import (
     jobs,
     overlay,
     own_genome,
-    own_sequences,
     refused,
     snakemake,
     stage_configs,
@@ -264,7 +263,7 @@ def test_each_stage_gets_its_sections(demo_run: str) -> None:
     }
 
 
-# A wrong configuration is one line, before any job: the demo's, a genome's, one of sequences
+# A wrong configuration is one line, before any job: the demo's, a genome's
 
 
 PERMUTED = {"windows": {"negative_sets": ["permuted"]}}
@@ -346,23 +345,15 @@ GENOME: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no-aliases": ({"genome": {"aliases": "gone.tsv"}}, "genome.aliases: 'gone.tsv'"),
 }
-SEQUENCES: dict[str, tuple[dict[str, Any], str]] = {
-    "no-positives": (
-        {"promoters": {"sequences": {"positives": "gone.fa"}}},
-        "positives: 'gone.fa'",
-    )
-}
 
 
-@pytest.mark.parametrize("name", [*DEMO, *GENOME, *SEQUENCES])
+@pytest.mark.parametrize("name", [*DEMO, *GENOME])
 def test_a_fault_is_one_line(tmp_path: Path, name: str) -> None:
-    changed, named = {**DEMO, **GENOME, **SEQUENCES}[name]
+    changed, named = {**DEMO, **GENOME}[name]
     if name in DEMO:
         arguments = overlay(tmp_path, changed)
     else:
-        arguments = (own_genome if name in GENOME else own_sequences)(
-            tmp_path, **changed
-        )
+        arguments = own_genome(tmp_path, **changed)
     message(refused(snakemake(tmp_path, "--dry-run", *arguments)), named)
 
 

@@ -29,7 +29,6 @@ from tests.workflow.dry_runs import (
     once,
     overlay,
     own_genome,
-    own_sequences,
     refused,
     rules,
     snakemake,
@@ -294,86 +293,6 @@ def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
 # What the workflow would run for data of the user's own, and what it says to wrong ones
 
 
-# Sequences without a genome: nothing is simulated, fetched, tokenized or pretrained.
-SEQUENCES = once(
-    "all prepare_sequences prepare_tokenizer evaluate_promoters score_promoters "
-    "report_run"
-) | {"finetune_promoter": 2, "train_baseline_promoter": 1, "stage_config": 4}
-
-
-def test_promoters_as_sequences_without_a_genome(tmp_path: Path) -> None:
-    one_set = {"windows": {"negative_sets": ["substituted"]}}
-    text = dry_run(tmp_path, *own_sequences(tmp_path, promoters=one_set))
-    assert jobs(text) == SEQUENCES
-    data = "results/sequences/promoters"
-    assert (
-        f"prepare sequences '{tmp_path}/local data/promoters.fa'  "
-        "--negatives-per-positive=4 --similarity=0.2 --seed=1"
-        f" --negative-set=substituted --output {data}"
-    ) in text
-    assert (
-        f"--reference {data}/training.fa.gz -o results/sequences/tokens/tokenizer.model"
-        in text
-    )
-    assert text.count(f"--windows {data} --reference {data}/sequences.fa.gz") == 3
-    assert (
-        f"models/promoter-substituted {data}/test.fa.gz -o" in text
-        and "--strand=+" in text
-    )
-    for missing in (
-        "simulated",
-        "bedgraph",
-        "report plot-scores",
-        "evaluate scan",
-        "--pretrained",
-    ):
-        assert missing not in text
-
-
-def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(
-    tmp_path: Path,
-) -> None:
-    sequences = {
-        "negatives": "others.fa",
-        "splits": "splits.tsv",
-        "length": 80,
-        "min_shared_kmers": 0.5,
-    }
-    text = dry_run(
-        tmp_path,
-        *own_sequences(
-            tmp_path,
-            genome={"reference": "genome.fa", "valid": ["a"]},
-            promoters={
-                "sequences": sequences,
-                "windows": {"upstream": 60},
-                "model": {"initial": "pretrained"},
-            },
-        ),
-    )
-    pretraining = once(
-        "prepare_reference prepare_tokens pretrain train_baseline_language "
-        "evaluate_pretraining"
-    )
-    # Sequences that are trimmed around their middle are not aligned at the start site.
-    assert jobs(text) == SEQUENCES | pretraining | {
-        "stage_config": 5,
-        "train_baseline_promoter": 1,
-    }
-    assert "user/position" not in text and "user/orf" in text
-    local = f"'{tmp_path}/local data"
-    assert (
-        f"prepare sequences {local}/promoters.fa' '--negatives={tmp_path}/local data/others.fa'"
-        f" '--splits={tmp_path}/local data/splits.tsv' --length=80 --upstream=60 --negatives-per-positive=4"
-        " --similarity=0.5 --seed=1 --negative-set=user --output"
-    ) in text
-    assert (
-        "--reference results/sequences/genome/reference.fa.gz -o results/sequences/tokens/tok"
-        in text
-    )
-    assert text.count("--pretrained results/sequences/models/pretrained") == 2
-
-
 def test_a_model_of_labeled_sequences(tmp_path: Path) -> None:
     """Alone, or with a genome to pretrain on; a fault in the table is on the terminal."""
     rows = "".join(f"{random_dna(40, number)},{number % 2}\n" for number in range(40))
@@ -441,10 +360,6 @@ def test_a_model_from_elsewhere_takes_the_place_of_pretraining(tmp_path: Path) -
         mode="json"
     )
     assert stage_configs(text)["promoters"]["encoder"] == stored
-    sequences = {"promoters": {"sequences": {"positives": "promoters.fa"}}}
-    alone = written(tmp_path / "alone.yaml", yaml.safe_dump(start | sequences))
-    found = jobs(dry_run(tmp_path, "--configfile", alone))
-    assert found["start_model"] == 1 and "prepare_tokenizer" not in found
     refused(
         snakemake(tmp_path, "--configfile", own, "--config", "encoder={layers: 3}"),
         "encoder.layers 3",
@@ -505,14 +420,6 @@ def test_start_sites_scan_the_held_out_contigs(demo_run: str, tmp_path: Path) ->
         in text
     )
     assert "--scan" not in text
-    changes = {
-        "promoters": {"sequences": {"positives": "promoters.fa"}},
-        "start_sites": {},
-    }
-    refused(
-        snakemake(tmp_path, *own_sequences(tmp_path, **changes)),
-        "start_sites needs promoters.source",
-    )
 
 
 def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:

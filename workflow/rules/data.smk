@@ -1,61 +1,31 @@
-"""Promoter windows, from a genome or custom sequences, and bins with chromatin labels."""
+"""Promoter windows, and bins with chromatin labels."""
 
-if SEQUENCES:
 
-    rule prepare_sequences:
-        input:
-            positives=[INPUTS.files[sequence_role(n)] for n in range(len(SEQUENCES.files))],
-            negatives=INPUTS.files.get("negatives", []),
-            splits=INPUTS.files.get("splits", []),
-        output:
-            windows=WINDOWS["windows"],
-            labels=WINDOWS["labels"],
-            counts=PATHS.windows / "windows.json",
-            splits=PATHS.windows / "splits.tsv",
-            fasta=multiext(str(PATHS.sequences), "", ".fai", ".gzi"),
-            training=multiext(str(PATHS.training_sequences), "", ".fai", ".gzi"),
-            test=multiext(str(PATHS.test_sequences), "", ".fai", ".gzi"),
-        log:
-            PATHS.log("prepare-sequences"),
-        benchmark:
-            PATHS.benchmark("prepare-sequences")
-        resources:
-            **job(8000, 120),
-        params:
-            directory=subpath(output.windows, parent=True),
-            files=given("negatives", "splits", joined=True),
-            options=sequence_args(CONFIG),
-        shell:
-            "bigbird-dna prepare sequences {input.positives:q} {params.files:q} {params.options:q}"
-            " --output {params.directory:q} > {log:q} 2>&1"
-
-else:
-
-    rule prepare_promoter_windows:
-        input:
-            **GENOME,
-            config=PATHS.stage("windows"),
-            promoters=PATHS.promoters,
-            annotation=INPUTS.files.get("annotation", []),
-            aliases=ALIASES,
-        output:
-            windows=WINDOWS["windows"],
-            labels=WINDOWS["labels"],
-            counts=PATHS.windows / "windows.json",
-        log:
-            PATHS.log("prepare-promoter-windows"),
-        benchmark:
-            PATHS.benchmark("prepare-promoter-windows")
-        resources:
-            **job(8000, 120),
-        params:
-            directory=subpath(output.windows, parent=True),
-            aliases=SET_ALIASES,
-            annotation=given("annotation"),
-        shell:
-            "bigbird-dna prepare promoter-windows {input.config:q} {params.aliases:q}"
-            " --reference {input.reference:q} --promoters {input.promoters:q} {params.annotation:q}"
-            " --output {params.directory:q} > {log:q} 2>&1"
+rule prepare_promoter_windows:
+    input:
+        **GENOME,
+        config=PATHS.stage("windows"),
+        promoters=PATHS.promoters,
+        annotation=INPUTS.files.get("annotation", []),
+        aliases=ALIASES,
+    output:
+        windows=WINDOWS["windows"],
+        labels=WINDOWS["labels"],
+        counts=PATHS.windows / "windows.json",
+    log:
+        PATHS.log("prepare-promoter-windows"),
+    benchmark:
+        PATHS.benchmark("prepare-promoter-windows")
+    resources:
+        **job(8000, 120),
+    params:
+        directory=subpath(output.windows, parent=True),
+        aliases=SET_ALIASES,
+        annotation=given("annotation"),
+    shell:
+        "bigbird-dna prepare promoter-windows {input.config:q} {params.aliases:q}"
+        " --reference {input.reference:q} --promoters {input.promoters:q} {params.annotation:q}"
+        " --output {params.directory:q} > {log:q} 2>&1"
 
 
 rule prepare_chromatin:

@@ -84,7 +84,7 @@ rule evaluate_promoters:
         "bigbird-dna evaluate promoters {params.files:q} -o {params.directory:q} > {log:q} 2>&1"
 
 
-if HAS_TSS:
+if CONFIG.has_promoters:
     # With start sites, these have scanned the same sequence.
     SCAN_BASELINES = PATHS.promoter_baselines(CONFIG.example_scan.negative_set)
 

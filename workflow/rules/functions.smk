@@ -19,7 +19,7 @@ from bigbird_dna.config.run import STAGES, check_stages, stage_text
 from bigbird_dna.config.paths import scan_file
 from bigbird_dna.data.predictions import KMER, POSITION, PROMOTER_BASELINES
 from bigbird_dna.errors import BigBirdDnaError
-from bigbird_dna.genome.sources import find_inputs, labeled_role, sequence_role
+from bigbird_dna.genome.sources import find_inputs, labeled_role
 from bigbird_dna.gpus import keep_kernels
 from bigbird_dna.papers.experiments import EXPERIMENTS
 from bigbird_dna.papers.experiments.arms import find_experiment
@@ -30,7 +30,6 @@ from bigbird_dna.workflow import (
     job,
     labeled_sequence_args,
     launcher,
-    sequence_args,
     simulated_test_contigs,
     threads_each,
     time_limit,
@@ -56,10 +55,7 @@ except BigBirdDnaError as error:
 keep_kernels(CONFIG.kernel_cache)
 PATHS = CONFIG.paths
 CHROMATIN = CONFIG.chromatin
-SEQUENCES = CONFIG.promoters.sequences
 SETS = CONFIG.promoters.windows.negative_sets
-# Of a genome: a custom sequence is one window, with one score and no start sites around it.
-HAS_TSS = CONFIG.has_promoters and not SEQUENCES
 # Whether a dense model scans the test contigs, instead of a promoter model the first one.
 START_SITES = CONFIG.start_sites is not None
 MODELS = {name: PATHS.promoter_model(name) for name in SETS}
@@ -67,7 +63,6 @@ BASELINES = {
     f"{name}/{baseline}": PATHS.promoter_baseline(baseline, name)
     for name in SETS
     for baseline in PROMOTER_BASELINES
-    if not (CONFIG.has_unaligned_sequences and baseline == "position")
 }
 # Simulated variants have known effects: variants on held-out contigs are scored and evaluated.
 KNOWN_EFFECTS = CHROMATIN.data.tracks == SIMULATED
@@ -97,13 +92,12 @@ DATA_FILES = {
     "tracks": PATHS.chromatin_data / "tracks.tsv",
     "description": PATHS.chromatin_data / "dataset.json",
 }
-# Inputs shared by several rules. Promoter windows refer to the genome, or to custom sequences.
-WINDOWS_REFERENCE = PATHS.sequences if SEQUENCES else PATHS.reference
+# Inputs shared by several rules.
 GENOME = indexed(PATHS.reference)
 WINDOWS = {
     "windows": PATHS.windows / "windows.parquet",
     "labels": PATHS.windows / "labels.npz",
-    **indexed(WINDOWS_REFERENCE),
+    **GENOME,
 }
 BINS = {"bins": DATA_FILES["bins"], "rest": list(DATA_FILES.values()), **GENOME}
 TOKENS = {

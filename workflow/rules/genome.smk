@@ -137,7 +137,7 @@ rule prepare_test:
 
 rule prepare_tokenizer:
     input:
-        **indexed(PATHS.reference if CONFIG.has_genome else PATHS.training_sequences),
+        **GENOME,
         config=PATHS.stage("tokens"),
         aliases=ALIASES,
     output:

@@ -30,7 +30,11 @@ rule report_run:
         start_model=PATHS.pretrained if START else [],
         promoters=[PATHS.promoter_model(name) for name in [*SETS, *CONTROLS]] * CONFIG.has_promoters,
         promoter_tables=rules.evaluate_promoters.output if CONFIG.has_promoters else [],
-        scan=([*rules.report_plot_scores.output, *rules.evaluate_scan.output] if HAS_TSS else []),
+        scan=(
+            [*rules.report_plot_scores.output, *rules.evaluate_scan.output]
+            if CONFIG.has_promoters
+            else []
+        ),
         chromatin=rules.auc_report.output if CONFIG.has_chromatin else [],
         variants=rules.evaluate_variants.output if KNOWN_EFFECTS else [],
         study=rules.pretraining_study.output if CONFIG.pretraining_study else [],

@@ -4,13 +4,12 @@ if START_SITES:
     SCANNING_MODEL = PATHS.start_sites_model
 else:
     SCANNING_MODEL = PATHS.promoter_model(CONFIG.example_scan.negative_set)
-SCANNED_SEQUENCE = PATHS.test_sequences if SEQUENCES else PATHS.test_sequence
 
 
 rule score_promoters:
     input:
         model=SCANNING_MODEL,
-        fasta=SCANNED_SEQUENCE,
+        fasta=PATHS.test_sequence,
     output:
         PATHS.promoter_scores,
     log:
@@ -21,12 +20,10 @@ rule score_promoters:
         **job(8000, 240, gpu=1),
     params:
         stride=[] if START_SITES else [f"--stride={CONFIG.example_scan.stride}"],
-        # Custom sequences are scored on their forward strand only.
-        strand=["--strand=+"] if SEQUENCES else [],
         device=device,
     shell:
         "bigbird-dna score-promoters {input.model:q} {input.fasta:q} -o {output:q}"
-        " --format tsv {params.stride:q} {params.strand:q}"
+        " --format tsv {params.stride:q}"
         " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 

@@ -29,7 +29,6 @@ from bigbird_dna.errors import DataError, check_import
 from bigbird_dna.finetuning.chromatin import BinDraws, config_for
 from bigbird_dna.finetuning.evaluation import (
     BASELINE_BINS,
-    check_aligned,
     held_out_predictions,
     held_out_rows,
     split_metrics,
@@ -74,8 +73,6 @@ def fit_promoters(
     and `comparator.json` (returned). A killed training of a network resumes. `name` may be the user's
     MODULE:CLASS."""
     check_directory(output, [windows, reference.path, checkpoints])
-    if name == "position":
-        check_aligned(windows)
     section, training = config.promoters, config.promoters.training
     seed = section.evaluation.seed if seed is None else seed
     data = read_windows(windows, negative_set)

@@ -180,15 +180,9 @@ def training_inputs(
     elif data is None:
         names = ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")
         data = [paths.chromatin_data / name for name in names]
-    reference = reference_of(run, task)
+    reference = run.paths.reference
     indexed = [Path(f"{reference}{ending}") for ending in ("", ".fai", ".gzi")]
     return [*data, *indexed, run.model_tokenizer]
-
-
-def reference_of(run: Config, task: str) -> Path:
-    """Return the FASTA of the examples: the genome, or for promoters the user's sequences."""
-    custom = task == "promoters" and run.has_sequences
-    return run.paths.sequences if custom else run.paths.reference
 
 
 def read_arrays(path: Path, *names: str) -> list[NDArray[Any]]:

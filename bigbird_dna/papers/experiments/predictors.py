@@ -24,7 +24,6 @@ from bigbird_dna.papers.experiments.arms import (
     Arm,
     Keys,
     make_arm,
-    reference_of,
     training_inputs,
 )
 from bigbird_dna.papers.experiments.comparing import (
@@ -128,8 +127,6 @@ def predictor_arms(
                 window=window if of_bins else None,
             )
     for name in getattr(tables, task):
-        if name == "position" and run.has_unaligned_sequences:
-            continue
         options: dict[str, Any] = {
             "predictor": name,
             "comparator": name,
@@ -157,7 +154,7 @@ def train_predictor(arm: Arm, world: World, windows: Path | None = None) -> Keys
         if of_bins:
             return trainings.finetune_chromatin(arm, world, options["window"])
         return trainings.finetune_promoter(arm, world, options["negative_set"], windows)
-    name, reference = options["comparator"], reference_of(arm.run, options["task"])
+    name, reference = options["comparator"], arm.run.paths.reference
     common: dict[str, Any] = {
         "output": arm.model,
         "checkpoints": arm.checkpoints,
@@ -234,13 +231,9 @@ def read_trainings(
 
 def _window(arm: Arm) -> float:
     """Return the window of a training in bp; NaN for a network on bins, which reads the comparators' window."""
-    from bigbird_dna.data.promoter_windows import read_origin
-
     if arm.options["task"] == "chromatin":
         fitted = "comparator" in arm.options
         return np.nan if fitted else float(arm.options["window"])
-    if arm.run.has_sequences and (origin := read_origin(arm.run.paths.windows)):
-        return origin.upstream + origin.downstream
     return arm.config.promoters.windows.length
 
 

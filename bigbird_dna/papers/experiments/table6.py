@@ -68,21 +68,6 @@ def arms(run: Config) -> list[Arm]:
         raise ConfigError("table6: needs promoters in this run")
     tables, defaults = run.tables, run.promoters.windows
     sets = tables.negative_sets or defaults.negative_sets
-    if run.has_sequences:
-        _check_sequences(run)
-        planned = []
-        for name in sets:
-            planned += predictor_arms(
-                run,
-                "table6",
-                "promoters",
-                [OWN_MODEL],
-                prefix=f"{name}-",
-                negative_set=name,
-            )
-        return planned
-    if "user" in sets:
-        raise ConfigError("tables.negative_sets: 'user' needs promoters.sequences")
     # Language models by window length and negative set.
     models = {(defaults.length, negative_set): [OWN_MODEL] for negative_set in sets}
     context = tables.context_negative_set
@@ -134,26 +119,6 @@ def _windows_arm(run: Config, length: int, negative_sets: Sequence[str]) -> Arm:
     )
 
 
-def _check_sequences(run: Config) -> None:
-    """Raise `ConfigError` if Table 6 cannot be made from custom sequences."""
-    tables = run.tables
-    for model in tables.models:
-        if model.window is not None:
-            raise ConfigError(
-                f"tables.models: {model.name}: window {model.window}: custom sequences have no windows of "
-                "other lengths"
-            )
-    for name in tables.negative_sets or ():
-        if name not in run.promoters.windows.negative_sets:
-            raise ConfigError(
-                f"tables.negative_sets: {name!r} must be in promoters.windows.negative_sets"
-            )
-    if PRETRAINED in tables.initializations and not run.has_genome:
-        raise ConfigError(
-            "table6: without genome.reference there is no pretraining: set tables.initializations: [random]"
-        )
-
-
 def train(arm: Arm, world: World) -> Keys:
     run = arm.run
     if arm.stage == "windows":
@@ -163,8 +128,6 @@ def train(arm: Arm, world: World) -> Keys:
         annotation = annotation_file(run)
         prepare_windows(arm.config, paths.reference, paths.promoters, data, annotation)
         return {}
-    if run.has_sequences:
-        return train_predictor(arm, world)
     length = arm.config.promoters.windows.length
     return train_predictor(arm, world, arm.directory.parent / f"{length}-windows/data")
 

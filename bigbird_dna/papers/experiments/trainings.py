@@ -9,7 +9,7 @@ from bigbird_dna.finetuning.chromatin import ChromatinTask
 from bigbird_dna.finetuning.evaluation import evaluate_models
 from bigbird_dna.finetuning.promoters import PromoterTask
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.papers.experiments.arms import Arm, reference_of
+from bigbird_dna.papers.experiments.arms import Arm
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import train
 
@@ -24,7 +24,7 @@ def finetune_promoter(
         run.model_tokenizer,
         arm.initialization,
         windows or run.paths.windows,
-        Reference(reference_of(run, "promoters")),
+        Reference(run.paths.reference),
         negative_set,
         False,
     )
