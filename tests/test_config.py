@@ -292,7 +292,6 @@ READERS: dict[str, set[str]] = {
     "tokens": {"tokens", "pretraining", "sequences"},
     "encoder": {*MODELS, "encoder"},
     "pretraining": {"pretraining"},
-    "splits.max_train_test_similarity": {"windows", "chromatin-data"},
     "promoters.source": {"promoters", "chromatin", "start-sites"},
     "promoters.windows": {"windows", "promoters"},
     "promoters.model": {"promoters"},

@@ -458,35 +458,21 @@ def prepare_chromatin(
     With chromatin.data.tracks deepsea, or --deepsea-bundle, bins, labels and splits are those published with
     DeepSEA; a sample of their windows is compared with the reference. With chromatin.data.tracks tss, the
     tracks are the annotated start sites on each strand.
-
-    With splits.max_train_test_similarity, training bins are left out if the 1,000 bp around them are that
-    similar to those of a held-out bin: the score of the best local alignment (match +1, mismatch -1, gap -2
-    per base) divided by the length.
     """
     from bigbird_dna.config.chromatin import DEEPSEA
     from bigbird_dna.data.chromatin import prepare_data
-    from bigbird_dna.disk.atomic import scratch_directory
-    from bigbird_dna.disk.directories import check_directory
-    from bigbird_dna.finetuning.similar import drop_similar_bins
 
     published = [] if bundle is None else [f"chromatin.data.tracks={DEEPSEA}"]
     run, paths = read_run(config, [*(overrides or ()), *published])
-    reference = reference or paths.reference
-    output = output or paths.chromatin_data
-    sources = {
-        "tracks": tracks,
-        "blacklist": blacklist,
-        "bundle": bundle,
-        "bins": bins,
-    }
-    similarity = run.splits.max_train_test_similarity
-    if similarity is None:
-        prepare_data(run, reference, output, **sources)
-        return
-    check_directory(output)
-    with scratch_directory(output.parent) as scratch:
-        prepare_data(run, reference, scratch / "all", **sources)
-        drop_similar_bins(scratch / "all", reference, output, similarity)
+    prepare_data(
+        run,
+        reference or paths.reference,
+        output or paths.chromatin_data,
+        tracks=tracks,
+        blacklist=blacklist,
+        bundle=bundle,
+        bins=bins,
+    )
 
 
 @group.command(

@@ -84,18 +84,6 @@ class GenomeConfig(Section):
             yield f"{twice[0]!r} is listed more than once in exclude, valid and test"
 
 
-class SplitsConfig(Section):
-    """Similarity between training and held-out data, in addition to the contigs and regions of `genome`."""
-
-    max_train_test_similarity: float | None = field(
-        None,
-        "exclude training windows of promoters and bins with at least this similarity to a held-out window; "
-        "none: no exclusion",
-        gt=0,
-        le=1,
-    )
-
-
 class TokensConfig(Section):
     """The BPE tokenizer and the documents of App. F.1."""
 

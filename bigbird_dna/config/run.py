@@ -11,7 +11,6 @@ from bigbird_dna.config.chromatin import DEEPSEA, SIMULATED, ChromatinConfig
 from bigbird_dna.config.data import (
     GenomeConfig,
     SimulationConfig,
-    SplitsConfig,
     TokensConfig,
 )
 from bigbird_dna.config.experiments import (
@@ -70,7 +69,6 @@ class Config(Section):
     )
     simulation: SimulationConfig = SimulationConfig()
     genome: GenomeConfig = GenomeConfig()
-    splits: SplitsConfig = SplitsConfig()
     tokens: TokensConfig = TokensConfig()
     encoder: EncoderConfig = EncoderConfig()
     pretraining: PretrainingConfig = PretrainingConfig()
@@ -318,7 +316,6 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "windows": (
         "seed",
         "genome",
-        "splits.max_train_test_similarity",
         "promoters.windows",
         "promoters.calibration.negatives",
     ),
@@ -349,7 +346,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     ),
     "promoter-baseline": ("seed", "promoters.evaluation"),
     "chromatin-data": (
-        *("seed", "genome", "splits.max_train_test_similarity"),
+        *("seed", "genome"),
         "chromatin.data",
     ),
     "chromatin": (
@@ -381,7 +378,6 @@ STAGES: Mapping[str, tuple[str, ...]] = {
             "seed",
             "simulation",
             "genome",
-            "splits",
             "tokens",
             "encoder",
         ),

@@ -46,7 +46,7 @@ from bigbird_dna.genome.sequence_tables import (
     read_tables,
     with_known_labels,
 )
-from bigbird_dna.genome.similar_groups import SIMILAR, similar_groups
+from bigbird_dna.genome.similarity import SIMILAR, similar_groups
 from bigbird_dna.genome.splits import Split
 
 # Axes: N sequences, T outputs.

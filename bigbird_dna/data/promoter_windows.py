@@ -20,7 +20,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bigbird_dna.config.promoters import PLACED_SETS, PromoterWindowsConfig
+from bigbird_dna.config.promoters import (
+    DERIVED_SETS,
+    PLACED_SETS,
+    PromoterWindowsConfig,
+)
 from bigbird_dna.config.run import Config
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import LEAST_EXAMPLES, draw_groups
@@ -34,7 +38,6 @@ from bigbird_dna.data.negatives import (
     open_coding,
 )
 from bigbird_dna.data.predictions import CODING, EXTRA_NEGATIVES, HOMOLOGY, POSITIVE
-from bigbird_dna.data.similar import drop_similar, homology_groups
 from bigbird_dna.disk.arrays import check_cells, open_npz, read_frame
 from bigbird_dna.disk.atomic import reading, write_json
 from bigbird_dna.disk.directories import into_directory
@@ -50,6 +53,7 @@ from bigbird_dna.genome.sequence import (
     inside,
     window_around,
 )
+from bigbird_dna.genome.similarity import SIMILAR, similar_groups
 from bigbird_dna.genome.sources import find_assembly
 from bigbird_dna.genome.splits import SPLITS, Split, Splits
 
@@ -93,8 +97,8 @@ def prepare_windows(
     A training promoter has `negatives` negatives of each set, a held-out promoter one. Extra negatives for
     calibration have their own splits (`EXTRA_NEGATIVES`). The following promoters are excluded and counted:
     those on excluded contigs and regions, and those whose window leaves the contig or its split or has more
-    than 10 % N. Training windows similar to a held-out one are excluded too (`drop_similar`). Held-out
-    windows that are similar to each other (`similar_groups`) have a common number in the column `homology`.
+    than 10 % N. Held-out windows that are similar to each other (`similar_groups`) have a common number in
+    the column `homology`.
     An `annotation`, GFF3 or GTF, adds the column `coding` and allows `intergenic` negatives.
     """
     genome, loci, settings = (
@@ -151,13 +155,15 @@ def prepare_windows(
             )
             rows += _rows(positives, names, others, more, negative_set, extra=True)
     table, info = pd.DataFrame(rows, columns=COLUMNS[:-1]), dict[str, Any](counts)
-    if (threshold := config.splits.max_train_test_similarity) is not None:
-        sequences = window_sequences(genome, table, config.seed)
-        table, dropped = drop_similar(table, sequences, threshold)
-        info |= dropped
-    table[HOMOLOGY] = homology_groups(
-        table, lambda rows: window_sequences(genome, rows, config.seed)
-    )
+    # Training windows are in no group, nor are derived negatives, which are at the place of their promoter.
+    homology = np.arange(len(table))
+    for split in EXTRA_NEGATIVES.items():
+        chosen = np.flatnonzero(
+            table["split"].isin(split) & ~table["negative_set"].isin(DERIVED_SETS)
+        )
+        sequences = window_sequences(genome, table.iloc[chosen], config.seed)
+        homology[chosen] = chosen[similar_groups(sequences, SIMILAR)]
+    table[HOMOLOGY] = homology
     if annotation is not None and coding is not None:
         table[CODING] = coding_fractions(coding, table)
         info |= coding_counts(table)

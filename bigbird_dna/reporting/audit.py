@@ -32,7 +32,7 @@ from bigbird_dna.errors import DataError, check_choice
 from bigbird_dna.genome.records import counted, first_copies, listed
 from bigbird_dna.genome.sequence import UNKNOWN, base_codes
 from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns
-from bigbird_dna.genome.similar_groups import SIMILAR, similar_groups
+from bigbird_dna.genome.similarity import SIMILAR, similar_groups
 from bigbird_dna.metrics.auroc import (
     TAIL,
     Floats,

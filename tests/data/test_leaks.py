@@ -32,8 +32,15 @@ from bigbird_dna.genome.assembly import open_assembly
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.promoters import prepare_promoters, write_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference
-from bigbird_dna.genome.sequence import Interval, Locus, reverse_complement
-from bigbird_dna.genome.similarity import kmers_of
+from bigbird_dna.genome.sequence import (
+    Interval,
+    Locus,
+    base_codes,
+    known_before,
+    reverse_complement,
+    turned_word,
+    words_ending,
+)
 from bigbird_dna.tokens.encode import tokenize, train_tokenizer
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
@@ -128,12 +135,10 @@ def near_duplicates(
 
 def _kmers(sequences: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """The k-mer at each place of sequences of one length, a row each, and whether it is one without N."""
-    kmers = kmers_of([*sequences, ""], K)  # with a letter behind each
-    codes, known = (
-        np.pad(part, (0, K - 1)).reshape(len(sequences), -1)
-        for part in (kmers.codes, kmers.known)
-    )
-    return codes, known
+    codes = base_codes("N".join([*sequences, ""]))
+    words, known = words_ending(codes, K), known_before(codes) >= K
+    kmers = np.minimum(words, turned_word(words, K))
+    return kmers.reshape(len(sequences), -1), known.reshape(len(sequences), -1)
 
 
 SETS = [*NEGATIVE_SETS]

@@ -198,7 +198,6 @@ def test_a_plan_is_made_without_torch(tmp_path: Path) -> None:
 
 
 CHANGED: dict[str, Any] = {
-    "splits": {"max_train_test_similarity": 0.5},
     "chromatin": {"models": 2},
 }
 

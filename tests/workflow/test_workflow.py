@@ -184,17 +184,6 @@ def test_rules_that_ask_for_gpus_run_on_them_where_there_are_any(
     assert dry_run(tmp_path, "--resources", "gpu=2").count(" --device cuda > ") == count
 
 
-def test_the_jobs_that_the_section_splits_asks_for(
-    demo_run: str, tmp_path: Path
-) -> None:
-    splits = {"max_train_test_similarity": 0.5}
-    text = dry_run(tmp_path, *overlay(tmp_path, {"splits": splits}))
-    assert jobs(text) == jobs(demo_run)
-    stages = stage_configs(text)
-    assert stages["chromatin-data"]["splits"] == {"max_train_test_similarity": 0.5}
-    assert "splits" not in stages["start-sites-data"]
-
-
 # What the workflow would run for tracks: of the simulation, of peaks, of DeepSEA's bundle
 
 

@@ -46,7 +46,7 @@ from bigbird_dna.papers.comparators.interface import DESCRIPTION, Comparator
 from bigbird_dna.papers.comparators.motifs import make_scan
 from bigbird_dna.papers.comparators.simple import (
     GcContent,
-    NearestComparator,
+    NearestWindow,
     PromoterLogistic,
     TrackKmers,
 )
@@ -101,7 +101,7 @@ def fit_promoters(
         case "gc":
             comparator = GcContent((learned.length,), balanced=True)
         case "nearest":
-            comparator = NearestComparator(balanced=True)
+            comparator = NearestWindow(balanced=True)
         case "gkm-svm":
             comparator = GkmSvm(seed=seed)
         case "k-mers" | "position" | "orf" | "composition":
@@ -236,7 +236,7 @@ def fit_tracks(
         case "gc":
             comparator = GcContent(sizes)
         case "nearest":
-            comparator = NearestComparator()
+            comparator = NearestWindow()
         case "gkm-svm":
             comparator = GkmSvm(both_strands=True, seed=seed)
         case "k-mers":

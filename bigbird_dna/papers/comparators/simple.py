@@ -18,12 +18,12 @@ from bigbird_dna.baselines.kmers import (
 from bigbird_dna.baselines.promoters import LogisticBaseline
 from bigbird_dna.baselines.windows import (
     LabeledWindows,
-    NearestWindow,
     Probabilities,
     all_labels,
     blocks,
 )
 from bigbird_dna.genome.sequence import UNKNOWN
+from bigbird_dna.genome.similarity import nearest
 from bigbird_dna.papers.comparators.interface import Comparator
 
 Features = NDArray[np.float32]
@@ -107,5 +107,28 @@ class PromoterLogistic(Comparator):
         return {**self.model.settings, "inverse_penalty": self.model.penalty}
 
 
-class NearestComparator(NearestWindow, Comparator):
-    """Predicts the labels of the nearest training window."""
+class NearestWindow(Comparator):
+    """The labels of the training window with the most common k-mers (`nearest`), weighted by the fraction of
+    common k-mers; the rest is the label frequency p. With `balanced`, p is 0.5: classes have equal weight."""
+
+    def __init__(self, *, balanced: bool = False) -> None:
+        self.balanced = balanced
+
+    def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
+        count, labels = learned.shape
+        self.learned, self.frequencies = learned, np.full(labels, 0.5)
+        if not self.balanced:
+            total = np.zeros(labels)
+            for rows in blocks(count, _AT_ONCE):
+                total += learned.labels(rows).sum(axis=0)
+            self.frequencies = total / count
+        return self
+
+    def predict(self, sequences: Sequence[str]) -> Probabilities:
+        parts = (
+            self.learned.sequences(rows)
+            for rows in blocks(self.learned.shape[0], _AT_ONCE)
+        )
+        rows, similarity = nearest(sequences, parts)
+        weights = similarity[:, None]
+        return weights * self.learned.labels(rows) + (1 - weights) * self.frequencies
