@@ -255,8 +255,7 @@ NegativeSet = Annotated[
     str,
     typer.Option(
         metavar="SET",
-        help="Negative set: substituted, permuted, dinucleotide_shuffled, genomic, "
-        "intergenic, upstream or user.",
+        help="Negative set: substituted, permuted, genomic or intergenic.",
     ),
 ]
 Checkpoints = Annotated[

@@ -22,21 +22,12 @@ from bigbird_dna.config.training import (
     StartConfig,
 )
 
-NegativeSet = Literal[
-    "substituted",
-    "permuted",
-    "dinucleotide_shuffled",
-    "genomic",
-    "intergenic",
-    "upstream",
-]
+NegativeSet = Literal["substituted", "permuted", "genomic", "intergenic"]
 NEGATIVE_SETS: tuple[NegativeSet, ...] = get_args(NegativeSet)
-PARTED_SETS: tuple[NegativeSet, ...] = ("substituted", "permuted")
+DERIVED_SETS: tuple[NegativeSet, ...] = ("substituted", "permuted")
 """Negatives made by dividing positives into parts and changing some of them."""
-DERIVED_SETS: tuple[NegativeSet, ...] = (*PARTED_SETS, "dinucleotide_shuffled")
-"""Negatives made from the sequences of positives."""
-PLACED_SETS: tuple[NegativeSet, ...] = ("genomic", "intergenic", "upstream")
-"""Negatives that are intervals of a genome and need promoters on a genome."""
+PLACED_SETS: tuple[NegativeSet, ...] = ("genomic", "intergenic")
+"""Negatives that are intervals of a genome elsewhere."""
 
 
 PromoterMember = Literal["position", "kmers"]
@@ -65,12 +56,11 @@ class PromoterWindowsConfig(Section):
         3000, "bp from the TSS, TSS included", ge=1, le=LONGEST_WINDOW
     )
     negative_sets: tuple[NegativeSet, ...] = field(
-        (*PARTED_SETS, "genomic"),
+        (*DERIVED_SETS, "genomic"),
         "negatives for training and evaluation; substituted: 12 of 20 parts of the promoter replaced by "
-        "random bases; permuted: 12 of the parts in another order; dinucleotide_shuffled: shuffled with the "
-        "same dinucleotides; genomic: other windows with similar GC; intergenic: genomic windows without "
-        "coding bases and at least min_tss_distance from every TSS (needs promoters.annotation); upstream: "
-        "the nearest upstream window without a promoter",
+        "random bases; permuted: 12 of the parts in another order; genomic: other windows with similar "
+        "GC; intergenic: genomic windows without coding bases and at least min_tss_distance from every TSS "
+        "(needs promoters.annotation)",
     )
     negatives: int = field(
         1, "negatives per training promoter; each epoch uses another one", ge=1
@@ -93,7 +83,7 @@ class PromoterWindowsConfig(Section):
 
     def _faults(self) -> Iterator[str]:
         yield from self._repeats("negative_sets")
-        if self.length < 20 and {*self.negative_sets} & {*PARTED_SETS}:
+        if self.length < 20 and {*self.negative_sets} & {*DERIVED_SETS}:
             yield "a window must have at least 20 bp: negatives are made from 20 parts of promoters"
 
 

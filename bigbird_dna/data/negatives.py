@@ -3,16 +3,12 @@
 `genomic` negatives are windows elsewhere in the same split with the same GC content, as in a genome scan.
 They may be close to promoters, but must not have a TSS at the position where a promoter window has it.
 `intergenic` negatives are such windows without coding bases and with all bases at a distance from every TSS.
-An `upstream` negative is the nearest window upstream of the promoter, with the same length, direction and
-split. It overlaps neither the window of any promoter, on either strand, nor an earlier negative.
 """
 
-from bisect import bisect_right
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, get_args
 
@@ -32,10 +28,7 @@ from bigbird_dna.genome.sequence import (
     Intervals,
     Locus,
     Positions,
-    fraction_n,
-    inside,
     unknown_runs,
-    window_around,
 )
 from bigbird_dna.genome.splits import Split, Splits
 
@@ -115,8 +108,6 @@ GC_BINS = 50
 CANDIDATES_PER_NEGATIVE = 20
 MAX_N = 0.1
 """Maximum fraction of N in a window."""
-FURTHEST = 100_000
-"""Maximum bp between the windows of a promoter and its upstream negative."""
 
 
 class NegativeRegions(NamedTuple):
@@ -240,79 +231,6 @@ def match_gc(
     return chosen
 
 
-class _Spans:
-    """Disjoint occupied spans of contigs, sorted by their starts; overlapping windows are joined."""
-
-    def __init__(self, windows: Iterable[Interval]) -> None:
-        self._spans: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-        for window in sorted(windows):
-            self.add(window)
-
-    def _before(self, window: Interval) -> int:
-        """Return the index of the last span that starts at or before a window; -1 if there is none."""
-        spans = self._spans[window.contig]
-        return bisect_right(spans, window.start, key=itemgetter(0)) - 1
-
-    def add(self, window: Interval) -> None:
-        """Add a window, which may overlap the previous span but not the next one."""
-        spans, number = self._spans[window.contig], self._before(window)
-        if number >= 0 and spans[number][1] >= window.start:
-            start, end = spans[number]
-            spans[number] = start, max(end, window.end)
-        else:
-            spans.insert(number + 1, (window.start, window.end))
-
-    def overlapping(self, window: Interval) -> tuple[int, int] | None:
-        """Return the start and end of the first span that overlaps a window, or None."""
-        number = max(self._before(window), 0)
-        for start, end in self._spans[window.contig][number : number + 2]:
-            if start < window.end and window.start < end:
-                return start, end
-        return None
-
-
-def find_upstream(
-    owners: Sequence[Interval],
-    promoters: Iterable[Interval],
-    contigs: Mapping[str, int],
-    usable: Callable[[Interval, Interval], bool],
-) -> list[Interval | None]:
-    """Return the negative of each owner, a promoter's window; None if there is none within `FURTHEST`.
-
-    Owners choose in the given order; an owner that occurs twice gets two negatives. `promoters` are the
-    windows of all promoters, including those not in the data set; `contigs` maps names to lengths.
-    `usable(owner, negative)` returns whether split and letters of a negative are valid for an owner.
-    """
-    occupied = _Spans(promoters)
-    negatives: list[Interval | None] = []
-    for owner in owners:
-        candidate = _next_upstream(owner, owner, occupied)
-        while candidate is not None:
-            if not inside(candidate, contigs):
-                candidate = None
-            elif usable(owner, candidate):
-                occupied.add(candidate)
-                break
-            else:
-                candidate = _next_upstream(owner, candidate, occupied)
-        negatives.append(candidate)
-    return negatives
-
-
-def _next_upstream(
-    owner: Interval, window: Interval, occupied: _Spans
-) -> Interval | None:
-    """Return the next free window upstream of a window; None if it is too far from its owner."""
-    size, forward = len(owner), owner.strand == "+"
-    span: tuple[int, int] | None = window.start, window.end
-    while span is not None:
-        start = span[0] - size if forward else span[1]
-        window = Interval(owner.contig, start, start + size, owner.strand)
-        span = occupied.overlapping(window)
-    gap = owner.start - window.end if forward else window.start - owner.end
-    return window if gap <= FURTHEST else None
-
-
 @dataclass(frozen=True)
 class PromoterGenome:
     """A genome with its promoters, to find negatives for their windows."""
@@ -347,8 +265,6 @@ class PromoterGenome:
             return self._elsewhere(
                 owners, seed, lambda one: (one.contig, one.start) in places, self.coding
             )
-        if negative_set == "upstream":
-            return self._upstream(owners)
         return [self.windows[pair] for pair in owners]
 
     def _elsewhere(
@@ -421,22 +337,3 @@ class PromoterGenome:
             sequence, here, positions - segment.start, size=size, distance=distance
         )
         return sequence, positions, free
-
-    def _upstream(self, owners: Sequence[int]) -> list[Interval | None]:
-        """Return a window upstream of each owner in its split; no window is used twice."""
-        reference, splits = self.reference, self.splits
-
-        def usable(owner: Interval, negative: Interval) -> bool:
-            alike = splits.over(negative) == splits.over(owner)
-            return alike and fraction_n(reference.fetch(negative)) <= MAX_N
-
-        around = [window_around(locus, *self.config.sides) for locus in self.loci]
-        # In rounds, so that a second negative never takes the window of a neighbor's first one.
-        turns = pd.DataFrame({"pair": owners}).groupby("pair").cumcount()
-        order = np.argsort(turns, kind="stable")
-        chosen_by = [self.windows[owners[place]] for place in order]
-        chosen = find_upstream(chosen_by, around, reference.contigs, usable)
-        found: list[Interval | None] = [None] * len(owners)
-        for place, negative in zip(order.tolist(), chosen, strict=True):
-            found[place] = negative
-        return found

@@ -7,7 +7,7 @@ coding bases of the window.
 
 Oubounyt et al. (2019) divide a positive into 20 parts, keep 8 in place and "substitute" 12. Two
 interpretations are in use, and they are different tasks: `substituted` fills the 12 parts with random bases;
-`permuted` shuffles the 12 parts among themselves. `dinucleotide_shuffled` has the same dinucleotides.
+`permuted` shuffles the 12 parts among themselves.
 """
 
 from collections import Counter
@@ -29,7 +29,6 @@ from bigbird_dna.config.run import Config
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import LEAST_EXAMPLES, draw_groups
 from bigbird_dna.data.negatives import (
-    FURTHEST,
     MAX_N,
     Coding,
     PromoterGenome,
@@ -69,7 +68,6 @@ _BASES = np.frombuffer(b"ACGT", dtype=np.uint8)
 _WHY_MISSING = {
     "genomic": "the split has no more windows at the minimum distance from every TSS",
     "intergenic": "the split has no more windows without coding bases at the minimum distance from every TSS",
-    "upstream": f"no window without a promoter is left in the split within {FURTHEST:,} bp upstream",
 }
 
 
@@ -148,8 +146,7 @@ def prepare_windows(
                     f"warning: no window found for {what}: {_WHY_MISSING[negative_set]}; {left}"
                 )
         rows += _rows(positives, names, found, owners, negative_set)
-        # Extra upstream negatives do not exist, because only the nearest window is one.
-        if more and negative_set != "upstream":
+        if more:
             others = positives.find(
                 negative_set, more, (config.seed, extra_stream), taken={*found}
             )
@@ -286,63 +283,9 @@ def _parts(sequence: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]
     return letters, letters[: PARTS * size].reshape(PARTS, size)
 
 
-def shuffle_dinucleotides(sequence: str, rng: np.random.Generator) -> str:
-    """Return another sequence with the same dinucleotides, first and last letter; N is treated as a letter.
-
-    A sequence is a walk along edges between letters; all walks with the same edges have the same
-    dinucleotides. The algorithm is that of Altschul & Erickson (Molecular Biology and Evolution 2:526, 1985).
-    Draw the last outgoing edge of each letter, until these edges lead from every letter to the last one.
-    Shuffle the other edges, and walk. All such sequences, including the original, are equally likely.
-    """
-    if len(sequence) < 3:
-        return sequence
-    letters, codes = np.unique(
-        np.frombuffer(sequence.encode("ascii"), np.uint8), return_inverse=True
-    )
-    following = [codes[1:][codes[:-1] == letter] for letter in range(len(letters))]
-    last = _last_edges(following, int(codes[-1]), rng)
-    edges = []
-    for letter, targets in enumerate(following):
-        if letter in last:
-            place = last[letter]
-            others = rng.permutation(np.delete(targets, place))
-            targets = np.append(others, targets[place])
-        else:
-            targets = rng.permutation(targets)
-        edges.append(iter(targets.tolist()))
-    here = int(codes[0])
-    walk = [here]
-    for _ in range(len(sequence) - 1):
-        here = next(edges[here])
-        walk.append(here)
-    return letters[walk].tobytes().decode("ascii")
-
-
-def _last_edges(
-    following: list[npt.NDArray[np.integer]], end: int, rng: np.random.Generator
-) -> dict[int, int]:
-    """Draw the index of the last edge of each letter but `end`, such that all these edges lead to `end`."""
-    while True:
-        last = {
-            letter: int(rng.integers(len(targets)))
-            for letter, targets in enumerate(following)
-            if letter != end and len(targets)
-        }
-        reached = {end}
-        for _ in following:
-            reached |= {
-                letter
-                for letter, edge in last.items()
-                if int(following[letter][edge]) in reached
-            }
-        if last.keys() <= reached:
-            return last
-
-
 DERIVED: dict[str, tuple[int, Callable[[str, np.random.Generator], str]]] = {
     "substituted": (1, substitute),
     "permuted": (2, permute),
-    "dinucleotide_shuffled": (4, shuffle_dinucleotides),
 }
 """Per set derived from a positive's sequence: its random stream and its function."""
 

@@ -1,15 +1,13 @@
 """Promoter data sets: their windows, pairs and files, and negatives that are made of a promoter."""
 
 import hashlib
-import json
-from collections import Counter
-from itertools import combinations, pairwise, permutations
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.config.chromatin import ChromatinTrainingConfig
@@ -18,11 +16,9 @@ from bigbird_dna.config.reading import load_config
 from bigbird_dna.config.run import Config
 from bigbird_dna.data.chromatin import draw_groups, training_bins
 from bigbird_dna.data.negatives import (
-    FURTHEST,
     NegativeRegions,
     PromoterGenome,
     draw_candidates,
-    find_upstream,
     gc_fraction,
     match_gc,
 )
@@ -32,7 +28,6 @@ from bigbird_dna.data.promoter_windows import (
     permute,
     prepare_windows,
     read_windows,
-    shuffle_dinucleotides,
     substitute,
     training_windows,
     window_sequences,
@@ -47,7 +42,6 @@ from bigbird_dna.genome.sequence import (
     Interval,
     Locus,
     reverse_complement,
-    window_around,
 )
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails, message
@@ -100,59 +94,6 @@ def test_substituted_parts_are_uniform_bases() -> None:
     )
     with fails(ValueError):  # shorter than its parts
         permute("ACGT", np.random.default_rng(0))
-
-
-@given(st.text("ACGTN", max_size=200), st.integers(0, 2**32))
-def test_a_shuffle_keeps_every_dinucleotide_and_both_ends(
-    sequence: str, seed: int
-) -> None:
-    found = shuffle_dinucleotides(sequence, np.random.default_rng(seed))
-    assert Counter(pairwise(found)) == Counter(pairwise(sequence))
-    assert Counter(found) == Counter(sequence)
-    assert found[:1] == sequence[:1] and found[-1:] == sequence[-1:]
-
-
-@pytest.mark.parametrize("sequence", ["ACACGAGTA", "AACCAACA", "ACGTACGA"])
-def test_all_sequences_of_the_same_dinucleotides_are_equally_likely(
-    sequence: str,
-) -> None:
-    wanted = Counter(pairwise(sequence))
-    possible = {
-        text
-        for middle in set(permutations(sequence[1:-1]))
-        if Counter(pairwise(text := sequence[0] + "".join(middle) + sequence[-1]))
-        == wanted
-    }
-    assert len(possible) > 1
-    rng, draws = np.random.default_rng(1), 200 * len(possible)
-    found = Counter(shuffle_dinucleotides(sequence, rng) for _ in range(draws))
-    assert set(found) == possible
-    deviations = (np.array([found[text] for text in possible]) - 200) / np.sqrt(200)
-    assert np.abs(deviations).max() < 4
-
-
-def test_shuffled_windows_keep_their_promoter_s_dinucleotides(
-    tiny_config: Path, tmp_path: Path
-) -> None:
-    changes = [
-        "promoters.windows.negative_sets=[dinucleotide_shuffled]",
-        "promoters.shuffled_label_control=null",
-    ]
-    config = load_config(
-        tiny_config, [*changes, "example_scan.negative_set=dinucleotide_shuffled"]
-    )
-    made(config, tmp_path)
-    data, genome = (
-        read_windows(tmp_path, "dinucleotide_shuffled"),
-        Reference(config.paths.reference),
-    )
-    texts = window_sequences(genome, data.rows, config.seed)
-    assert texts == window_sequences(genome, data.rows, config.seed) and len(
-        set(texts)
-    ) == len(texts)
-    promoters = dict(zip(data.rows["pair"][data.labels == 1], texts, strict=False))
-    for pair, text in zip(data.rows["pair"], texts, strict=True):
-        assert Counter(pairwise(text)) == Counter(pairwise(promoters[pair]))
 
 
 def test_no_pair_is_parted_and_every_positive_has_its_negatives(
@@ -234,9 +175,7 @@ def test_extra_negatives_of_held_out_promoters_change_no_other(
     held_out = plain[(plain["split"] != "train") & (plain["negative_set"] == POSITIVE)]
     for negative_set in config.promoters.windows.negative_sets:
         own = rows[more & (rows["negative_set"] == negative_set)]
-        assert set(own["pair"]) == (
-            {*held_out["pair"]} if negative_set != "upstream" else set()
-        )
+        assert {*own["pair"]} == {*held_out["pair"]}
         assert (own.groupby("pair").size() == 3).all()
         few, all_of_them = (
             read_windows(tmp_path, negative_set, further=asked)
@@ -317,7 +256,6 @@ def test_missing_damaged_and_absent_sets_are_named(
 # Negatives elsewhere on the genome and upstream of promoters: places, splits, and what they keep away
 
 SIZE = 20
-UPSTREAM_ONLY = "promoters.windows.negative_sets=[upstream]"
 
 
 def candidates(sequence: str, positions: np.ndarray, count: int) -> NegativeRegions:
@@ -399,149 +337,6 @@ def test_extra_negatives_are_others(
         for rows in (found, before)
     ]
     assert np.abs(np.subtract(*gc)).max() < 0.1
-
-
-def overlaps(one: Interval, other: Interval) -> bool:
-    return (
-        one.contig == other.contig and one.start < other.end and other.start < one.end
-    )
-
-
-@settings(deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.sampled_from("ab"), st.integers(0, 600), st.sampled_from("+-")),
-        max_size=12,
-    ),
-    st.integers(0, 300),
-)
-def test_a_negative_is_the_nearest_free_window(
-    places: list[tuple[str, int, str]], left_of: int
-) -> None:
-    promoters = [
-        Interval(contig, start, start + SIZE, strand)
-        for contig, start, strand in places
-    ]
-    owners = [one for one in promoters if one.contig == "a"] * 2
-
-    def usable(owner: Interval, negative: Interval) -> bool:
-        return not negative.start < left_of < negative.end
-
-    found = find_upstream(owners, promoters, {"a": 700}, usable)
-    taken = list(promoters)
-    for owner, negative in zip(owners, found, strict=True):
-        # By trying all places, the nearest first.
-        ahead = (
-            range(owner.start - SIZE, -1, -1)
-            if owner.strand == "+"
-            else range(owner.end, 700)
-        )
-        free = (
-            window
-            for start in ahead
-            if not any(
-                overlaps(window := Interval("a", start, start + SIZE, owner.strand), t)
-                for t in taken
-            )
-        )
-        if negative is None:
-            continue
-        assert (
-            negative.strand == owner.strand
-            and len(negative) == SIZE
-            and usable(owner, negative)
-        )
-        assert negative.start >= 0 and negative.end <= 700
-        assert not any(overlaps(negative, other) for other in taken)
-        nearest = next(free)
-        assert usable(owner, nearest) is False or negative == nearest
-        taken.append(negative)
-
-
-def test_a_promoter_far_from_any_free_window_has_none() -> None:
-    owner = Interval("a", 2 * FURTHEST, 2 * FURTHEST + SIZE, "+")
-    crowd = [
-        Interval("a", start, start + SIZE, "-")
-        for start in range(FURTHEST - 3 * SIZE, owner.start, SIZE)
-    ]
-    whole = {"a": 3 * FURTHEST}
-    assert find_upstream([owner], [owner, *crowd], whole, lambda *_: True) == [None]
-    (found,) = find_upstream([owner], [owner, *crowd[SIZE:]], whole, lambda *_: True)
-    assert found is not None and owner.start - found.end <= FURTHEST
-
-
-def test_upstream_windows_of_a_data_set(tiny_config: Path, tmp_path: Path) -> None:
-    config = load_config(tiny_config, ["genome.valid=['two:1-6,000']", UPSTREAM_ONLY])
-    upstream = read_windows(made(config, tmp_path / "windows"), "upstream").rows
-    sides = config.promoters.windows.sides
-    around = [
-        window_around(locus, *sides) for locus in read_loci(config.paths.promoters)
-    ]
-    rows = upstream[upstream["negative_set"] == "upstream"]
-    assert set(rows["split"]) == {"train", "valid", "test"} and len(rows) > 20
-    assert not rows.duplicated(["contig", "start"]).any()
-    own = upstream[upstream["negative_set"] == POSITIVE].set_index("pair")
-    for row in rows.itertuples():
-        window = Interval(row.contig, row.start, row.end, row.strand)
-        assert not any(overlaps(window, promoter) for promoter in around)
-        pair = own.loc[row.pair]
-        assert (row.contig, row.strand, row.split) == (
-            pair["contig"],
-            pair["strand"],
-            pair["split"],
-        )
-        assert (
-            row.end <= pair["start"] if row.strand == "+" else row.start >= pair["end"]
-        )
-        if row.contig == "two":
-            assert row.start >= 6000 if row.split == "train" else row.end <= 6000
-
-
-def test_every_promoter_has_one_negative_before_any_has_two(
-    tiny_config: Path, tmp_path: Path
-) -> None:
-    found = []
-    for number in (1, 4):
-        config = load_config(
-            tiny_config, [UPSTREAM_ONLY, f"promoters.windows.negatives={number}"]
-        )
-        home = made(config, tmp_path / str(number))
-        rows = read_windows(home, "upstream").rows.query("negative_set == 'upstream'")
-        found.append(
-            set(
-                rows.drop_duplicates("pair")[["pair", "start"]].itertuples(
-                    index=False, name=None
-                )
-            )
-        )
-    assert found[0] == found[1]
-
-
-def test_promoters_without_room_stay(
-    tiny_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made(
-        load_config(tiny_config, [UPSTREAM_ONLY, "promoters.windows.negatives=60"]),
-        tmp_path,
-    )
-    missing = json.loads((tmp_path / "windows.json").read_text())[
-        "upstream negatives not found"
-    ]
-    rows = read_windows(tmp_path, "upstream").rows
-    promoters = rows[rows["negative_set"] == POSITIVE]
-    wanted = int(promoters["split"].map({"train": 60, "valid": 1, "test": 1}).sum())
-    assert missing == wanted - (len(rows) - len(promoters)) > 0
-    bare = set(promoters["pair"]) - set(
-        rows[rows["negative_set"] == "upstream"]["pair"]
-    )
-    (warning,) = [
-        line for line in capsys.readouterr().err.splitlines() if "warning" in line
-    ]
-    message(
-        warning.partition("  ")[2],
-        f"{missing:,} of {wanted:,}",
-        f"{len(bare):,} of {len(promoters):,}",
-    )
 
 
 def test_a_split_without_a_class_is_a_warning(

@@ -41,7 +41,7 @@ TABLES: dict[str, Any] = {
         "chromatin": ["motifs", "danq"],
         "seeds": [1, 7],
     },
-    **{"negative_sets": ["upstream", "permuted"], "taxon": "fungi"},
+    **{"negative_sets": ["substituted", "permuted"], "taxon": "fungi"},
     "context_negative_set": "genomic",
     "models": [
         {"name": "bert-512", "attention": "full", "tokens": 512, "window": 2000},
@@ -106,8 +106,8 @@ def test_tables_have_a_model_for_each_start_and_seed_and_comparators(
     promoters, chromatin, pretrained = (
         planned(f"table{n}", "tables", TABLES) for n in (6, 7, 5)
     )
-    own = promoters["400-upstream-own-random-seed7"]
-    assert own.initialization is None and own.options["negative_set"] == "upstream"
+    own = promoters["400-substituted-own-random-seed7"]
+    assert own.initialization is None and own.options["negative_set"] == "substituted"
     training = own.config.promoters.training
     assert (training.seed, training.keep) == (7, "best")
     assert own.config.encoder == complete(load_config(DEMO)).encoder
