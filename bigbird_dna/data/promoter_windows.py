@@ -154,9 +154,9 @@ def prepare_windows(
     table, info = pd.DataFrame(rows, columns=COLUMNS[:-1]), dict[str, Any](counts)
     # Training windows are in no group, nor are derived negatives, which are at the place of their promoter.
     homology = np.arange(len(table))
-    for split in EXTRA_NEGATIVES.items():
+    for both in EXTRA_NEGATIVES.items():
         chosen = np.flatnonzero(
-            table["split"].isin(split) & ~table["negative_set"].isin(DERIVED_SETS)
+            table["split"].isin(both) & ~table["negative_set"].isin(DERIVED_SETS)
         )
         sequences = window_sequences(genome, table.iloc[chosen], config.seed)
         homology[chosen] = chosen[similar_groups(sequences, SIMILAR)]

@@ -131,4 +131,5 @@ class NearestWindow(Comparator):
         )
         rows, similarity = nearest(sequences, parts)
         weights = similarity[:, None]
-        return weights * self.learned.labels(rows) + (1 - weights) * self.frequencies
+        mixed = weights * self.learned.labels(rows) + (1 - weights) * self.frequencies
+        return np.asarray(mixed)
