@@ -2,20 +2,16 @@
 
 import shutil
 import tarfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.io
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin import matlab
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.chromatin.deepsea import build_deepsea
-from bigbird_dna.genome.chromatin.matlab import open_mat
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference, write_fasta
 from tests.genome.chromatin import small_bundle
@@ -24,13 +20,11 @@ from tests.genome.chromatin.small_bundle import (
     World,
     make_matrices,
     make_world,
-    windows,
     write_bed,
     write_bundle,
-    write_mat,
     write_reference,
 )
-from tests.golden.messages import fails, message
+from tests.golden.messages import fails
 from tests.toys import written
 
 HUMAN = load_assembly("GRCh37")
@@ -207,7 +201,6 @@ CHANGES: list[dict[str, Callable[[np.ndarray], np.ndarray] | None]] = [
     {"validxdata": interleaved, "validdata": interleaved},
     {"trainxdata": lambda array: array[:, [0, 2, 1, 3]]},  # A C G T
     {"validxdata": with_many_channels},
-    {"traindata": with_first_label(lambda label: label ^ 1)},
     {"testdata": with_first_label(lambda label: 2)},
 ]
 
@@ -251,7 +244,7 @@ def test_a_reference_of_other_bases_is_refused(world, bundle, bed, tmp_path, mov
     )
     write_fasta(tmp_path / "other.fa.gz", sequences.items())
     named = (
-        ("train.mat: trainxdata: row 1 (chr1:-400-600, 0-based): base 401 is",)
+        ("train.mat: window 1 (chr1:-400-600, 0-based)", "first in base 401")
         if moved
         else ()
     )
@@ -260,15 +253,6 @@ def test_a_reference_of_other_bases_is_refused(world, bundle, bed, tmp_path, mov
         fails(DataError, reference.path, *named),
     ):
         build_deepsea(tmp_path / "data", bundle, bed, reference, HUMAN, TRACKS)
-
-
-def test_shifted_coordinates_are_named(world, matrices, build, tmp_path):
-    forward = windows(world, world.rows["valid"], shift=25)
-    content = matrices | {
-        "validxdata": np.concatenate([forward, forward[:, ::-1, ::-1]])
-    }
-    with fails(DataError, "+25 bp"):
-        build(write_bundle(tmp_path / "bundle", content))
 
 
 @pytest.mark.parametrize(
@@ -285,141 +269,3 @@ def test_shifted_coordinates_are_named(world, matrices, build, tmp_path):
 def test_other_bins_are_refused(world, bundle, build, tmp_path, change):
     with fails(DataError):
         build(bundle, write_bed(tmp_path / "other.bed", change(world.bins)))
-
-
-def test_a_list_in_another_order_is_noticed(
-    build, bundle: Path, world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shares = world.labels[world.rows["test"]].mean(axis=0)
-    listed = tuple(
-        Track(f"t{number}", "TF", extra={"published_prevalence": f"{share:.2E}"})
-        for number, share in enumerate(shares)
-    )
-    build(bundle, tracks=listed)
-    assert "warning" not in capsys.readouterr().err
-    # The rarest and the commonest change places, and one has no figure.
-    low, high = sorted((int(shares.argmin()), int(shares.argmax())))
-    swapped = list(listed)
-    swapped[low], swapped[high] = listed[high], listed[low]
-    swapped[min({0, 1, 2} - {low, high})] = TRACKS[min({0, 1, 2} - {low, high})]
-    build(bundle, tracks=tuple(swapped))
-    message(capsys.readouterr().err, f"2 of {len(TRACKS) - 1}", f"t{high}")
-    build(bundle)
-    assert "warning" not in capsys.readouterr().err
-
-
-# Arrays of MATLAB files are read in parts as SciPy and h5py read them whole
-
-
-ROWS, COLUMNS = 37, 11
-
-
-def arrays(dtype: str = "u1") -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(5)
-    return {
-        "xdata": (rng.random((ROWS, 4, 25)) < 0.25).astype(dtype),
-        "data": (rng.random((ROWS, COLUMNS)) < 0.3).astype(dtype),
-    }
-
-
-def check_arrays(path: Path, content: dict[str, np.ndarray]) -> None:
-    with open_mat(path) as found:
-        assert {name: array.shape for name, array in found.items()} == {
-            name: array.shape for name, array in content.items()
-        }
-        for rows in ([0], [ROWS - 1], [0, 1, 2, 17, 30, ROWS - 1], list(range(ROWS))):
-            for name, array in content.items():
-                picked = found[name].pick(np.array(rows))
-                assert picked.dtype == np.uint8
-                assert np.array_equal(picked, array[rows])
-        for rows in (ROWS, ROWS // 2):
-            read = np.full((COLUMNS, rows), 2)
-            for track, row, values in found["data"].parts(rows):
-                height, width = values.shape
-                assert (
-                    read[track : track + height, row : row + width] == 2
-                ).all()  # none twice
-                read[track : track + height, row : row + width] = values
-            assert np.array_equal(read.T, content["data"][:rows])
-
-
-@pytest.mark.parametrize("budget", [1, 200, 1 << 26])
-@pytest.mark.parametrize(
-    "chunks",
-    [
-        None,
-        ((25, 4, 1), (COLUMNS, 1)),
-        ((7, 2, 10), (3, 10)),
-        ((1, 1, ROWS), (1, ROWS)),
-    ],
-)
-def test_hdf5_whatever_the_chunks(tmp_path, monkeypatch, chunks, budget):
-    monkeypatch.setattr(matlab, "BUDGET", budget)
-    check_arrays(write_mat(tmp_path / "a.mat", arrays(), "hdf5", chunks), arrays())
-
-
-@pytest.mark.parametrize("dtype", ["u1", "f8", "?", "i4"])
-@pytest.mark.parametrize("compress", [False, True])
-def test_version_5_whatever_the_type(tmp_path, compress, dtype):
-    content = arrays(dtype)
-    scipy.io.savemat(
-        tmp_path / "a.mat", {"note": "text", **content}, do_compression=compress
-    )
-    check_arrays(tmp_path / "a.mat", content)
-
-
-def test_version_5_in_the_other_byte_order(tmp_path):
-    content = arrays()
-    path = tmp_path / "a.mat"
-    scipy.io.savemat(path, {"data": content["data"].astype(">u2")})
-    raw = bytearray(path.read_bytes())
-    assert raw[126:128] == b"IM"
-    # Swap every number of the header, the tags and the values by hand.
-    swapped = bytes(raw[:124]) + b"\x01\x00MI"
-    words = np.frombuffer(bytes(raw[128:]), "<u4")
-    name = words.tobytes().index(b"data") // 4
-    values = name + 3
-    assert words[values - 1] == ROWS * COLUMNS * 2
-    numbers = np.frombuffer(words[values:].tobytes(), "<u2").astype(">u2").tobytes()
-    words = np.concatenate([words[:name].astype(">u4").view("<u4"), words[name:]])
-    tags = words[name + 1 : values].astype(">u4").tobytes()
-    swapped += words[: name + 1].tobytes() + tags + numbers
-    path.write_bytes(swapped)
-    assert np.array_equal(scipy.io.loadmat(path)["data"], content["data"])
-    with open_mat(path) as found:
-        assert np.array_equal(found["data"].pick(np.arange(ROWS)), content["data"])
-
-
-def pick_all(path: Path) -> None:
-    with open_mat(path) as found:
-        for array in found.values():
-            rows = min(ROWS, array.shape[0])
-            assert array.pick(np.arange(rows)).shape == (rows, *array.shape[1:])
-
-
-@pytest.mark.parametrize("kind", ["hdf5", "plain", "packed"])
-def test_other_values_than_0_and_1_are_refused(tmp_path, kind):
-    content = arrays("f8")
-    content["data"][20, 3] = 0.5
-    with fails(DataError):
-        pick_all(write_mat(tmp_path / "a.mat", content, kind))
-
-
-@pytest.mark.parametrize("what", ["damaged", "version 4", "complex", "empty", "text"])
-def test_other_content_is_refused(tmp_path, what):
-    path = write_mat(tmp_path / "a.mat", arrays(), "packed")
-    raw = bytearray(path.read_bytes())
-    match what:
-        case "damaged":
-            raw[300:340] = zlib.compress(b"x" * 40)[:40].ljust(40, b"\xff")
-        case "version 4":  # as SciPy takes it
-            raw[:1] = b"\0"
-        case "complex":
-            raw = bytearray(
-                write_mat(path, {"data": arrays()["data"] * 1j}, "plain").read_bytes()
-            )
-        case _:
-            raw = bytearray(b"MATLAB 5.0 MAT-file" * 9 if what == "text" else b"")
-    path.write_bytes(raw)
-    with fails(DataError):
-        pick_all(path)
