@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bigbird_dna.attention import ATTENTIONS, bigbird_attention
     from bigbird_dna.config.network import EncoderConfig
-    from bigbird_dna.data.torch_sets import PromoterWindows, TrackWindows
     from bigbird_dna.explanation.explain import explain
     from bigbird_dna.explanation.one_hot import OneHotModel
     from bigbird_dna.model.encoder import Encoder
@@ -44,9 +43,7 @@ __all__ = [
     "Model",
     "OneHotModel",
     "PromoterModel",
-    "PromoterWindows",
     "SequenceModel",
-    "TrackWindows",
     "__version__",
     "auc_report",
     "bigbird_attention",
@@ -63,7 +60,6 @@ __all__ = [
 _NAMES = {
     "attention": "ATTENTIONS bigbird_attention",
     "config": "EncoderConfig",
-    "data.torch_sets": "PromoterWindows TrackWindows",
     "explanation.explain": "explain",
     "explanation.one_hot": "OneHotModel",
     "model.encoder": "Encoder",

@@ -1,11 +1,10 @@
 """What a type checker must make of the public names: `test_types` runs mypy over it, nothing runs it."""
 
-from typing import Any, assert_type
+from typing import assert_type
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from torch.utils.data import DataLoader
 
 import bigbird_dna
 
@@ -35,8 +34,3 @@ if isinstance(model, bigbird_dna.ChromatinModel):
 bigbird_dna.load(3)  # type: ignore[arg-type]
 nothing = bigbird_dna.nothing  # type: ignore[attr-defined]
 assert_type(bigbird_dna.__version__, str)
-windows = bigbird_dna.TrackWindows(
-    "data", "genome.fa", window=1000, form="tokens", tokenizer=model
-)
-loader: DataLoader[Any] = DataLoader(windows, collate_fn=windows.collate)
-bigbird_dna.PromoterWindows("data", "genome.fa", negative_set="genomic", split=None)
