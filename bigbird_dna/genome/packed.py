@@ -12,50 +12,31 @@ from bigbird_dna.genome.sequence import Interval
 Letters = NDArray[np.uint8]
 """Bases as the bytes of their letters, A C G T N."""
 
-BLOCK = 1 << 18  # bp per read
-
-_N = ord("N")
 _COMPLEMENT = np.frombuffer(bytes.maketrans(b"ACGT", b"TGCA"), np.uint8)
 
 
 class PackedReference:
-    """The bases of a `Reference`; a block is read when one of its bases is first needed, and then kept.
+    """The bases of a `Reference`; a contig is read when it is first needed, and then kept.
 
     All bases come from the content that the reference had when it was opened. Several threads may use it.
     """
 
     def __init__(self, reference: Reference) -> None:
         self.reference = reference
-        self.contigs = reference.contigs
-        self._blocks: dict[tuple[str, int], Letters] = {}
+        self._contigs: dict[str, Letters] = {}
 
     def windows(self, contigs: list[str], starts: list[int], length: int) -> Letters:
         """Return the forward strand of n windows of `length` bp, (n, length); N outside the contig."""
-        windows = np.full((len(contigs), length), _N, np.uint8)
+        windows = np.full((len(contigs), length), ord("N"), np.uint8)
         for contig, start, row in zip(contigs, starts, windows, strict=True):
-            if contig not in self.contigs:
-                self.reference.fetch(Interval(contig, 0, 0))  # raises the error
-            first = max(start, 0)
-            last = min(start + length, self.contigs[contig])
-            if first >= last:
-                continue  # outside the contig
-            for number in range(first // BLOCK, -(-last // BLOCK)):
-                offset = number * BLOCK
-                left, right = max(first, offset), min(last, offset + BLOCK)
-                block = self._block(contig, number)
-                row[left - start : right - start] = block[
-                    left - offset : right - offset
-                ]
+            if contig not in self._contigs:
+                size = self.reference.contigs.get(contig, 0)
+                sequence = self.reference.fetch(Interval(contig, 0, size))
+                self._contigs[contig] = np.frombuffer(sequence.encode(), np.uint8)
+            inside = self._contigs[contig][max(start, 0) : max(start + length, 0)]
+            first = max(-start, 0)
+            row[first : first + len(inside)] = inside
         return windows
-
-    def _block(self, contig: str, number: int) -> Letters:
-        block = self._blocks.get((contig, number))
-        if block is None:
-            end = min((number + 1) * BLOCK, self.contigs[contig])
-            sequence = self.reference.fetch(Interval(contig, number * BLOCK, end))
-            block = np.frombuffer(sequence.encode("ascii"), np.uint8)
-            self._blocks[contig, number] = block
-        return block
 
 
 def turn(letters: Letters) -> Letters:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from io import TextIOWrapper
-from itertools import chain
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -45,7 +44,6 @@ MISSING = frozenset(
 )
 """Texts that stand for a missing label, in lower case; `with_known_labels` has the exceptions."""
 _PARQUET_ROWS = 4096  # in memory at a time
-_SEPARATORS = (",", ";", "\t", "|")
 
 
 class TableColumns(NamedTuple):
@@ -185,7 +183,7 @@ def read_tables(
     label_columns: tuple[str, ...] = ()
     for path in paths:
         firsts[len(labels)] = path
-        header, rows = _read_rows(path, columns.sequence)
+        header, rows = _read_rows(path)
         label_columns = label_columns or _label_columns(header, columns)
         columns = columns._replace(labels=label_columns)
         for row in _cells(path, header, rows, columns):
@@ -252,7 +250,7 @@ def _stream(
     """Yield name, text and place of each sequence; if not `strict`, FASTA records may have any letters or
     none, and tables missing sequences."""
     if stream is None and is_table(path.name):
-        header, rows = _read_rows(path, columns.sequence)
+        header, rows = _read_rows(path)
         columns = columns._replace(labels=(), split="")
         number = 0
         for row in _cells(path, header, rows, columns, strict=strict):
@@ -362,20 +360,11 @@ def _split_of(path: Path) -> Split | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _read_rows(
-    path: Path, sequence: str
-) -> tuple[list[str], Iterator[Sequence[object]]]:
-    """Return the names of a table's columns, and its rows, of which only some are in memory.
-
-    A text table may have another separator than its name says (`_separator`).
-    """
+def _read_rows(path: Path) -> tuple[list[str], Iterator[Sequence[object]]]:
+    """Return the names of a table's columns, and its rows, of which only some are in memory."""
     separator = SEPARATORS[table_kind(path.name)]
     rows: Iterator[Sequence[object]]
-    rows = (
-        _parquet_rows(path)
-        if separator is None
-        else _text_rows(path, separator, sequence)
-    )
+    rows = _parquet_rows(path) if separator is None else _text_rows(path, separator)
     header = [str(name) for name in next(rows, [])]
     check_unique(str(path), filter(None, header))
     return header, rows
@@ -395,22 +384,13 @@ def _parquet_rows(path: Path) -> Iterator[Sequence[object]]:
             )
 
 
-def _text_rows(path: Path, separator: str, sequence: str) -> Iterator[list[str]]:
+def _text_rows(path: Path, separator: str) -> Iterator[list[str]]:
     with (
         open_bytes(path) as stream,
         reading(path, "not readable as a table", ValueError, csv.Error),
     ):
         text = TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-        lines = []
-        for line in text:
-            lines.append(line)
-            if line.strip():
-                break
-        separator = _separator(lines[-1:], separator, sequence)
-        reader, width = (
-            csv.reader(chain(lines, text), delimiter=separator, strict=True),
-            0,
-        )
+        reader, width = csv.reader(text, delimiter=separator, strict=True), 0
         for row in filter(None, reader):  # no blank lines
             width = width or len(row)
             if len(row) != width:
@@ -418,12 +398,3 @@ def _text_rows(path: Path, separator: str, sequence: str) -> Iterator[list[str]]
                     f"{path}: line {reader.line_num:,} has {len(row)} cells, the first line has {width}"
                 )
             yield row
-
-
-def _separator(header: list[str], separator: str, sequence: str) -> str:
-    """Return the separator with which a header line has a column `sequence`, or else several columns."""
-    cells = {one: next(csv.reader(header, delimiter=one), []) for one in _SEPARATORS}
-    fitting = [one for one, names in cells.items() if sequence in names]
-    if not fitting and len(cells[separator]) < 2:
-        fitting = [one for one, names in cells.items() if len(names) > 1]
-    return separator if separator in fitting or len(fitting) != 1 else fitting[0]

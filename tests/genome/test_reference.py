@@ -227,9 +227,7 @@ def test_any_interval_reads_as_from_the_file(
 ) -> None:
     contig, start, length, strand = place
     interval = Interval(contig, start, start + length, strand)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packed, "BLOCK", 1024)
-        letters = PackedReference(reference).windows([contig], [start], length)
+    letters = PackedReference(reference).windows([contig], [start], length)
     assert packed.texts(turn(letters) if strand == "-" else letters) == [
         reference.fetch(interval)
     ]
@@ -250,10 +248,7 @@ def test_the_file_is_read_once(
     assert reads.call_count == 2
 
 
-def test_threads_share_it(
-    reference: Reference, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(packed, "BLOCK", 256)
+def test_threads_share_it(reference: Reference) -> None:
     bases = PackedReference(reference)
     starts = range(0, 8000, 10)
     with ThreadPoolExecutor(4) as pool:

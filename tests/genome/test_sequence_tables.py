@@ -67,23 +67,6 @@ def test_columns_of_other_names_and_quoted_cells(tmp_path: Path) -> None:
         read([tmp_path / "x.csv"])
 
 
-@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.csv.gz"])
-@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
-def test_another_separator_than_the_name_says(
-    tmp_path: Path, name: str, separator: str
-) -> None:
-    text = (
-        ROWS.assign(name=["a,b", "c;d", "e|f"])
-        .to_csv(index=False, sep=separator)
-        .encode()
-    )
-    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
-    found = read([tmp_path / name])
-    assert classes(found) == ({"a,b": "ACGTN", "e|f": "GGNA"}, {"c;d": "TTTT"})
-    with fails(DataError, "no column 'dna' (found: sequence, label, name)"):
-        read([tmp_path / name], TableColumns("dna"))
-
-
 def test_rows_without_a_class_are_in_neither(tmp_path: Path) -> None:
     rows = pd.concat([ROWS, ROWS]).assign(
         label=[1, 0, 1, None, "NA", 0], split=["train", "test"] * 3
