@@ -302,7 +302,7 @@ def prepare_promoters(
         Path,
         typer.Argument(
             metavar="PROMOTERS",
-            help="EPDnew .sga, .fps or .bed; other .bed, .gff3 or .gtf; each also .gz.",
+            help="EPDnew .sga or .bed; other .bed, .gff3 or .gtf; each also .gz.",
         ),
     ],
     reference: Reference,

@@ -1,12 +1,10 @@
 """Read transcription start sites (EPDnew, BED, annotations), place them on a reference, and write a table.
 
-EPDnew publishes the same promoters in three formats with three conventions. SGA and FPS give the 1-based
-start site. EPDnew's BED, with eight columns, gives 60 bp around the site. Its thick part begins (on "-":
+EPDnew publishes the same promoters in formats with different conventions. SGA gives the 1-based start site. EPDnew's BED, with eight columns, gives 60 bp around the site. Its thick part begins (on "-":
 ends) at the start site, but the interval does not. Other BED files, with six or twelve columns or an empty
 thick part, have an interval that begins (on "-": ends) at the site.
 """
 
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,11 +33,6 @@ from bigbird_dna.genome.intervals import read_bed, strand_column
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import OPPOSITE, Locus
 
-# FP, a name of up to 20 columns, flags, a data bank, and the site as sequence:topology-strand-position.
-_FPS_ENTRY = re.compile(
-    r"FP\s{3}(?P<name>.{20}):\S{2}\s+[^\s:]+:(?P<contig>\S+)\s+"
-    r"[0-9](?P<strand>[+-])\s*(?P<position>[0-9]+);"
-)
 _GIVEN = "as the file gives it"
 _INTERVAL = "the 5' end of the interval"
 _THICK = "the 5' end of the interval's thick part (EPD's BED)"
@@ -51,7 +44,7 @@ _StartSite = tuple[Locus, str]  # start site and the rule that found it
 def read_promoters(path: Path, *, unstranded: bool = False) -> list[Locus]:
     """Read start sites in file order with the file's contig names, and log the rules that were used.
 
-    The suffix selects the format, optionally with `.gz`: EPDnew's `.sga` or `.fps`; `.bed`; `.gff3`, `.gff`
+    The suffix selects the format, optionally with `.gz`: EPDnew's `.sga`; `.bed`; `.gff3`, `.gff`
     or `.gtf` (see `read_annotation`); or `.tsv`, a table of `write_loci`. BED files of 8 to 11 columns follow
     EPDnew's rule where the thick part is not empty; others use the intervals' 5' ends.
 
@@ -69,11 +62,11 @@ def read_promoters(path: Path, *, unstranded: bool = False) -> list[Locus]:
         found = _bed_sites(path, unstranded)
     elif suffix == ".tsv":
         found = _table_sites(path)
-    elif suffix in _PARSERS:
-        found = parse_lines(path, _PARSERS[suffix], read_lines(path))
+    elif suffix == ".sga":
+        found = parse_lines(path, _parse_sga, read_lines(path))
     else:
         raise DataError(
-            f"{path}: unknown suffix; start sites need .sga, .fps, .bed, .gff3, .gtf or .tsv (or .gz)"
+            f"{path}: unknown suffix; start sites need .sga, .bed, .gff3, .gtf or .tsv (or .gz)"
         )
     rules: Counter[str] = Counter()
     loci = _collect(path, found, rules)
@@ -152,24 +145,7 @@ def _bed_sites(path: Path, unstranded: bool) -> Iterator[tuple[int, _StartSite]]
         yield from ((number, found) for found in sites)
 
 
-def _parse_fps(line: str) -> _StartSite | None:
-    if not line.startswith("FP"):
-        if re.match(r"[A-Z]{2}(\s|$)|//|\s*$", line):  # other line types of the format
-            return None
-        raise ValueError(f"not an FPS line: {quoted(line, 40)}")
-    entry = _FPS_ENTRY.match(line)
-    if entry is None:
-        raise ValueError(f"not an FPS entry: {quoted(line, 40)}")
-    contig, name = entry["contig"], entry["name"].strip()
-    return Locus(contig, site(entry["position"]), strand(entry["strand"]), name), _GIVEN
-
-
 _ANNOTATIONS = frozenset({".gff3", ".gff", ".gtf"})
-_PARSERS: dict[str, Callable[[str], _StartSite | None]] = {
-    ".sga": _parse_sga,
-    ".fps": _parse_fps,
-}
-
 
 COLUMNS = ("contig", "position", "strand", "name")
 

@@ -45,15 +45,6 @@ def as_sga(loci):
     )
 
 
-def as_fps(loci):
-    """With other lines of the format's family, which are passed over."""
-    rows = "".join(
-        f"FP   {x.name:<20}:+U  EU:{x.contig:<18}1{x.strand}{x.position + 1:>10};{n:>6}.\n"
-        for n, x in enumerate(loci, start=1)
-    )
-    return f"ID   x\nXX\n{rows}//\n\n"
-
-
 def as_bed(loci):
     """EPD's layout: 49 bp before the start site are thin, the site and 10 bp after it thick."""
     text = ""
@@ -77,7 +68,6 @@ def test_the_three_formats_say_the_same(tmp_path, loci, packed, newline):
         (".sga", as_sga),
         (".bed", as_bed),
         (".bed", with_spaces),
-        (".fps", as_fps),
     ):
         content = write(loci).replace("\n", newline).encode()
         path = written(
@@ -97,9 +87,8 @@ def test_the_table_gives_back_what_went_in(tmp_path, loci):
     ["epdnew/Hs_EPDnew_006_hg38", "yeast/Sc_EPDnew_002_sacCer3"],
     ids=["human", "yeast"],
 )
-def test_real_sga_bed_and_fps_agree(shared_data, tmp_path, stem):
+def test_real_sga_and_bed_agree(shared_data, tmp_path, stem):
     sga = read_promoters(shared_data / f"{stem}.sga")
-    assert read_promoters(shared_data / f"{stem}.fps.gz") == sga
     assert read_promoters(written(tmp_path / "x.bed", as_bed(sga))) == sga
     if stem == "epdnew/Hs_EPDnew_006_hg38":  # rows as EPD published them
         rows = (
