@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from bigbird_dna.cli.main import main
 from bigbird_dna.genome.reference import Reference, write_fasta
-from bigbird_dna.simulate.writing import simulate
+from bigbird_dna.simulate import simulate
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import Result, Run, words_of_command
 from tests.toys import MEGABASES, Demo, lines, random_dna

@@ -19,7 +19,7 @@ from bigbird_dna.genome.assembly import Assembly
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.genome.splits import NamedRegion, RegionSplits, find_named_region
-from bigbird_dna.simulate.sequence import Motif
+from bigbird_dna.simulate import Motif
 
 if TYPE_CHECKING:
     from torch import Tensor

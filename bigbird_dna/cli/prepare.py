@@ -102,7 +102,7 @@ def simulate(
     in INFO), loci.bed.gz and truth.json. Of the contigs demo1 to demo6, demo5 is intended for validation and
     demo6 for testing.
     """
-    from bigbird_dna.simulate.writing import simulate
+    from bigbird_dna.simulate import simulate
 
     simulate(out_dir, seed, megabases)
 

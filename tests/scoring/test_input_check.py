@@ -22,7 +22,7 @@ from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.model import training_profile_of
 from bigbird_dna.model.settings import PretrainingSettings, SequenceSettings
 from bigbird_dna.registry import combine_models
-from bigbird_dna.simulate.writing import simulate
+from bigbird_dna.simulate import simulate
 from tests import test_public_api as public
 from tests import tiny_run
 from tests.cli.command import Result, Run, invoke

@@ -5,6 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pysam
 import pytest
 from hypothesis import given, settings
@@ -15,31 +16,27 @@ from sklearn.metrics import roc_auc_score
 
 from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.promoters import read_promoters
-from bigbird_dna.simulate.plan import (
-    OFFSETS,
-    PRESENCE,
-    decoys,
-    draw_cores,
-    gaps,
-    jitter,
-    place,
-)
-from bigbird_dna.simulate.sequence import (
+from bigbird_dna.simulate import (
     COMPLEMENT,
     CORE,
     FACTORS,
+    JITTER,
     MOTIFS,
+    OFFSETS,
+    PARAMETERS,
+    PRESENCE,
     Codes,
     Motif,
-    Parameters,
     chain,
     contig_lengths,
+    decoys,
     diverge,
+    draw_cores,
     find_sites,
+    place,
     sample_chains,
-    weights,
+    simulate,
 )
-from bigbird_dna.simulate.writing import simulate
 from tests.golden.messages import fails
 from tests.toys import MEGABASES, Demo, encode, lines, regex_sites, turned
 
@@ -100,7 +97,7 @@ def test_what_cannot_be_is_refused(
 
 @given(st.floats(0.1, 1000))
 def test_contig_lengths_sum_to_the_size(megabases: float) -> None:
-    lengths = contig_lengths(megabases, Parameters())
+    lengths = contig_lengths(megabases)
     total = sum(lengths.values())
     assert abs(total - megabases * 1e6) <= 10
     assert len(set(lengths.values())) == len(lengths)
@@ -126,7 +123,7 @@ def test_chains_have_the_gc_and_the_cpg_depletion_asked_for(
 
 
 def test_the_genome_looks_like_one(demo: Demo) -> None:
-    expected = contig_lengths(MEGABASES, Parameters())
+    expected = contig_lengths(MEGABASES)
     assert {
         name: len(sequence) for name, sequence in demo.sequences.items()
     } == expected
@@ -213,38 +210,36 @@ def test_loci_never_overlap_and_stay_on_the_contig(
     widths: list[int], spare: int, seed: int
 ) -> None:
     length = sum(widths) + spare
-    plan = gaps(np.array(widths))
-    placed = place(plan, length, np.random.default_rng(seed))
-    assert sorted((placed.end - placed.start).tolist()) == sorted(widths)
-    assert placed.start[0] >= 0
-    assert placed.end[-1] <= length
-    assert (placed.start[1:] >= placed.end[:-1]).all()
+    loci = pd.DataFrame({"kind": "gap", "width": widths, "anchor": 0})
+    columns = ("locus", "motif", "offset", "reverse")
+    sites = pd.DataFrame(np.zeros((0, 4), np.int64), columns=columns)
+    placed, _ = place(loci, sites, length, np.random.default_rng(seed))
+    start, end = placed["start"].to_numpy(), placed["end"].to_numpy()
+    assert sorted((end - start).tolist()) == sorted(widths)
+    assert start[0] >= 0
+    assert end[-1] <= length
+    assert (start[1:] >= end[:-1]).all()
     with fails(ValueError):
-        place(plan, sum(widths) - 1, np.random.default_rng(seed))
+        place(loci, sites, sum(widths) - 1, np.random.default_rng(seed))
 
 
 @settings(max_examples=10, deadline=None)
 @given(SEEDS)
 def test_promoters_follow_the_grammar_and_decoys_break_it(seed: int) -> None:
-    parameters = Parameters()
-    cores = draw_cores(400, parameters, np.random.default_rng(seed))
-    assert (abs(cores.offset - OFFSETS) <= jitter(parameters)).all()
-    assert not cores.reverse.any()
-    for dpe, presence in enumerate(PRESENCE.values()):
-        shares = cores.present[cores.dpe == bool(dpe)].mean(axis=0)
+    dpe, present, offset = draw_cores(400, np.random.default_rng(seed))
+    assert (abs(offset - OFFSETS) <= JITTER).all()
+    for kind, presence in enumerate(PRESENCE.values()):
+        shares = present[dpe == bool(kind)].mean(axis=0)
         np.testing.assert_allclose(shares, presence, atol=0.2)
 
-    plan = decoys(400, parameters, np.random.default_rng(seed))
+    loci, sites = decoys(400, np.random.default_rng(seed))
     intact = 0
-    for locus in range(400):
-        mine = np.flatnonzero(plan.locus == locus)
-        offset = plan.offset[mine] - plan.anchor[locus]
-        motif = plan.motif[mine]
-        fits = (
-            abs(offset - OFFSETS[motif]) <= jitter(parameters)[motif]
-        ) & ~plan.reverse[mine]
-        intact += len(mine) > 1 and bool(fits.all())
-        assert not plan.reverse[mine].all()
+    for locus, own in sites.groupby("locus"):
+        offset = own["offset"] - loci["anchor"][locus]
+        motif = own["motif"]
+        near = (abs(offset - OFFSETS[motif]) <= JITTER[motif]) & ~own["reverse"]
+        intact += len(own) > 1 and bool(near.all())
+        assert not own["reverse"].all()
     # Elements in another order may happen to be at distances that promoters have.
     assert intact <= 2
 
@@ -255,7 +250,7 @@ def test_promoters_follow_the_grammar_and_decoys_break_it(seed: int) -> None:
 def test_promoters_are_as_many_as_planned_on_either_strand(demo: Demo) -> None:
     loci = read_promoters(demo.directory / "promoters.sga")
     assert len(loci) == pytest.approx(
-        MEGABASES * 1e6 / Parameters().promoter_every, rel=0.02
+        MEGABASES * 1e6 / PARAMETERS.promoter_every, rel=0.02
     )
     assert 0.4 < np.mean([locus.strand == "+" for locus in loci]) < 0.6
     assert len({locus.name for locus in loci}) == len(loci)
@@ -277,7 +272,7 @@ def test_promoters_are_as_many_as_planned_on_either_strand(demo: Demo) -> None:
             )
         if len(around) == 9:
             matches.append(CORE[3].allowed[np.arange(9), encode(around)].mean())
-    assert np.mean(matches) == pytest.approx(Parameters().core_fidelity, abs=0.02)
+    assert np.mean(matches) == pytest.approx(PARAMETERS.core_fidelity, abs=0.02)
 
 
 def test_the_grammar_tells_promoters_where_5mers_fall_short(demo: Demo) -> None:
@@ -513,14 +508,13 @@ def grammar_scores(codes: Codes, reverse: bool = False) -> NDArray[np.float64]:
     """
     if reverse:
         return grammar_scores(COMPLEMENT[codes[::-1]])[::-1]
-    parameters = Parameters()
     padded = np.pad(codes, MARGIN, constant_values=4)
     ratios = []
     for motif, offset, spread in zip(
-        CORE, OFFSETS.tolist(), jitter(parameters).tolist(), strict=True
+        CORE, OFFSETS.tolist(), JITTER.tolist(), strict=True
     ):
         table = np.zeros((motif.width, 5))  # likelihood ratios; 0 of N
-        table[:, :4] = weights(motif, parameters) / BACKGROUND
+        table[:, :4] = motif.weights / BACKGROUND
         ends = len(padded) - motif.width + 1
         ratio = np.prod(
             [table[c][padded[c : c + ends]] for c in range(motif.width)], axis=0
@@ -536,7 +530,7 @@ def grammar_scores(codes: Codes, reverse: bool = False) -> NDArray[np.float64]:
             axis=0,
         )
         for share, presence in zip(
-            (parameters.tata_fraction, 1 - parameters.tata_fraction),
+            (PARAMETERS.tata_fraction, 1 - PARAMETERS.tata_fraction),
             PRESENCE.values(),
             strict=True,
         )
