@@ -6,10 +6,6 @@
 
 import sys
 
-from bigbird_dna.config.reading import check_keys
-from bigbird_dna.errors import ConfigError
-from bigbird_dna.workflow import show_job_lines
-
 # Targets of the tasks on text have a separate default configuration; jobs on other machines get their rule as an argument.
 DEFAULT = "nlp" if any(word.startswith("nlp_") for word in sys.argv[1:]) else "demo"
 
@@ -17,18 +13,6 @@ DEFAULT = "nlp" if any(word.startswith("nlp_") for word in sys.argv[1:]) else "d
 if not workflow.overwrite_configfiles:
 
     configfile: workflow.source_path(f"workflow/config/{DEFAULT}.yaml")
-
-
-# Snakemake's own reader accepts keys that are given twice, and forgets the lines of keys, which an error names.
-try:
-    for path in workflow.overwrite_configfiles:
-        check_keys(path)
-except ConfigError as error:
-    sys.exit(f"bigbird-dna: error: {error}")
-
-
-onstart:
-    show_job_lines(logger)
 
 
 module bigbird_dna:

@@ -1,81 +1,15 @@
-"""Functions for the workflow's rules: resources and command arguments of jobs, and terminal output of a run.
+"""Functions for the workflow's rules: resources and command arguments of jobs.
 
 Snakemake calls functions of `wildcards`, `input`, `threads` or `resources` for each job.
 """
 
-import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatch
-from time import monotonic
 from typing import Any
 
 from bigbird_dna.config.chromatin import SIMULATED
 from bigbird_dna.config.run import Config
-
-_HIDDEN = {"job_info", "group_info", "job_started", "shellcmd", "resources_info"}
-_CHATTER = ("Select jobs to execute...", "Removing temporary output")
-
-
-class JobLines(logging.Filter):
-    """Replaces Snakemake's blocks by one line per finished job: rule, wildcards and duration.
-
-    Errors and logs of failed jobs (`--show-failed-logs`) are kept. Dry runs do not use this filter, and
-    Snakemake's log file of the run is complete.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._running: dict[int, tuple[str, float]] = {}
-        self._finished: list[str] = []
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a record is shown; job lines replace the content of progress records."""
-        event = str(getattr(record, "event", None) or "")
-        if event == "job_info":
-            self._running[record.jobid] = (self._label(record), monotonic())  # type: ignore[attr-defined]
-        elif event == "job_finished":
-            label, begun = self._running.pop(record.job_id, ("", 0.0))  # type: ignore[attr-defined]
-            if label:
-                self._finished.append(f"{label}  {duration(monotonic() - begun)}")
-            return False
-        elif event == "progress":
-            lines, self._finished = self._finished, []
-            if not lines:
-                return False
-            # Without this attribute, the formatter shows the record as a plain message.
-            record.event = None
-            count = f"{record.done}/{record.total}"  # type: ignore[attr-defined]
-            record.msg, record.args = (
-                "\n".join(f"[{count}] {line}" for line in lines),
-                (),
-            )
-            return True
-        return event not in _HIDDEN and not str(record.msg).startswith(_CHATTER)
-
-    @staticmethod
-    def _label(record: logging.LogRecord) -> str:
-        wildcards = getattr(record, "wildcards", None) or {}
-        return " ".join([record.rule_name, *map(str, wildcards.values())])  # type: ignore[attr-defined]
-
-
-def duration(seconds: float) -> str:
-    """Return hours, minutes and seconds as `1:02:03`, or minutes and seconds as `2:03`."""
-    minutes, rest = divmod(round(seconds), 60)
-    return (
-        f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
-        if minutes >= 60
-        else f"{minutes}:{rest:02}"
-    )
-
-
-def show_job_lines(logger: logging.Logger) -> None:
-    """Show job lines in the terminal; log files keep Snakemake's blocks."""
-    for handler in logger.handlers:
-        if isinstance(handler, logging.StreamHandler) and not isinstance(
-            handler, logging.FileHandler
-        ):
-            handler.addFilter(JobLines())
 
 
 def growing(amount: float) -> Callable[..., int]:

@@ -7,8 +7,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from bigbird_dna.config.safe_yaml import from_text
-
 LabelKind = Literal["binary", "multiclass", "multilabel", "regression"]
 CalibrationMethod = Literal["auto", "platt", "isotonic"]
 
@@ -33,18 +31,16 @@ def field(default: Any, description: str, **bounds: Any) -> Any:
 class Section(BaseModel):
     """A frozen group of keys that rejects unknown keys."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
-    def _from_text(cls, values: Any) -> Any:
+    def _null(cls, values: Any) -> Any:
+        """Values of a section given by Snakemake's `--config` are text."""
         if not isinstance(values, Mapping):
             return values
-        fields = cls.model_fields
         return {
-            key: from_text(value, fields[key].annotation) if key in fields else value
+            key: None if isinstance(value, str) and value == "null" else value
             for key, value in values.items()
         }
 
@@ -90,6 +86,8 @@ def _file(text: str) -> str:
         raise ValueError("a file name must not be empty")
     if text != text.strip():
         raise ValueError("a file name must not start or end with a space")
+    if not text.isprintable():
+        raise ValueError("a file name must not have control characters")
     if text.startswith(("-", "~")):
         raise ValueError(
             f"a file name must not start with {text[0]!r}: use the absolute path"
@@ -116,6 +114,7 @@ def _contig(text: str) -> str:
     if (
         not text
         or text.startswith("-")
+        or not text.isprintable()
         or any(character.isspace() or character == "`" for character in text)
     ):
         raise ValueError(

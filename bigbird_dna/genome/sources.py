@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import AfterValidator, ConfigDict, Field
 
 from bigbird_dna.config.chromatin import DEEPSEA, NOT_FILES, SIMULATED, TSS
-from bigbird_dna.config.safe_yaml import check_entry, shown
-from bigbird_dna.disk.entries import check_addresses, read_entries
+from bigbird_dna.config.safe_yaml import (
+    check_addresses,
+    check_entry,
+    read_values,
+    shown,
+)
 from bigbird_dna.errors import ConfigError, UsageError, one_of
 from bigbird_dna.genome.assembly import DEMO, Assembly, open_assembly
 
@@ -57,7 +61,7 @@ def load_sources() -> dict[str, Source]:
 
 def read_sources(path: Path) -> dict[str, Source]:
     """Read a file of sources; `ConfigError` names the invalid entry and field."""
-    entries = read_entries(path, "sources")
+    entries = read_values(path)
     where = {key: f"{path}: source {shown(key)}" for key in entries}
     return {
         key: check_entry(Source, entry, where[key], {_KEY: key})

@@ -11,9 +11,13 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from bigbird_dna.config.safe_yaml import check_entry, shown
+from bigbird_dna.config.safe_yaml import (
+    check_addresses,
+    check_entry,
+    read_values,
+    shown,
+)
 from bigbird_dna.config.section import Section
-from bigbird_dna.disk.entries import check_addresses, read_entries
 from bigbird_dna.errors import ConfigError, ModelError, UsageError, meant, one_of
 from bigbird_dna.model.catalog import FOLDER, is_name
 from bigbird_dna.model.settings import Task
@@ -32,9 +36,11 @@ def _where(value: Any) -> Any:
         if not is_name(value):
             raise ValueError(NAME_RULE)
         return value
-    if not (isinstance(value, tuple) and all(isinstance(url, str) for url in value)):
+    if not (
+        isinstance(value, list | tuple) and all(isinstance(url, str) for url in value)
+    ):
         raise ValueError("must be a directory name or a list of URLs")
-    return check_addresses(value)
+    return check_addresses(tuple(value))
 
 
 Line = Annotated[str, AfterValidator(_line)]
@@ -74,7 +80,7 @@ class Published:
         """
         self.path = Path(path)
         self.models: dict[str, PublishedModel] = {}
-        for name, entry in read_entries(self.path, "models").items():
+        for name, entry in read_values(self.path).items():
             where = f"{path}: model {shown(name)}"
             if not is_name(name):
                 raise ConfigError(f"{where}: {NAME_RULE}")

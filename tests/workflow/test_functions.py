@@ -1,6 +1,5 @@
 """What rules compute, and what a run shows: a line per finished job, the log of one that failed."""
 
-import logging
 import re
 import shlex
 import subprocess
@@ -16,12 +15,9 @@ from bigbird_dna.config.reading import parse_config
 from bigbird_dna.config.run import Config
 from bigbird_dna.config.section import Section
 from bigbird_dna.workflow import (
-    JobLines,
-    duration,
     given,
     job,
     launcher,
-    show_job_lines,
     simulated_test_contigs,
     threads_each,
     time_limit,
@@ -99,53 +95,6 @@ def test_effects_are_known_on_the_test_contigs_of_the_simulation() -> None:
     )
 
 
-def record(event: str | None, **values: object) -> logging.LogRecord:
-    return logging.makeLogRecord({"msg": "text", "event": event, **values})
-
-
-def test_a_finished_job_is_one_line_and_what_else_is_said_of_it_is_not_shown() -> None:
-    lines = JobLines()
-    begun = record(
-        "job_info",
-        jobid=3,
-        rule_name="finetune_promoter",
-        wildcards={"of": "genomic", "seed": 2},
-    )
-    other = record("job_info", jobid=4, rule_name="simulate", wildcards={})
-    assert not any(
-        map(lines.filter, (begun, other, record("shellcmd"), record("job_started")))
-    )
-    assert not lines.filter(record("job_finished", job_id=3))
-    assert not lines.filter(record("job_finished", job_id=4))
-    shown = record("progress", done=5, total=52)
-    assert lines.filter(shown) and shown.event is None
-    assert (
-        shown.msg == "[5/52] finetune_promoter genomic 2  0:00\n[5/52] simulate  0:00"
-    )
-    assert not lines.filter(record("progress", done=5, total=52))
-    assert lines.filter(record("job_error", jobid=3)) and lines.filter(record("error"))
-    assert lines.filter(record(None)) and not lines.filter(
-        record(None, msg="Select jobs to execute...")
-    )
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3600, "1:00:00")],
-)
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
-def test_files_keep_the_blocks(tmp_path: Path) -> None:
-    logger = logging.Logger("one")
-    for handler in (logging.StreamHandler(), logging.FileHandler(tmp_path / "log")):
-        logger.addHandler(handler)
-    show_job_lines(logger)
-    assert [len(handler.filters) for handler in logger.handlers] == [1, 0]
-    logger.handlers[1].close()
-
-
 def test_the_log_of_a_failed_job_is_shown_and_the_configuration_is_not(
     tmp_path: Path,
 ) -> None:
@@ -168,7 +117,6 @@ def test_the_log_of_a_failed_job_is_shown_and_the_configuration_is_not(
     done = snakemake(tmp_path, "--keep-going", "--configfile", config, "--", *targets)
     assert done.code == 1
     assert "the name 'abrB' occurs twice" in done.err
-    assert "] stage_config tokens  0:0" in done.err
     assert "corpus_megabases" not in done.err
 
 

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from bigbird_dna.config.reading import complete, load_config, parse_config, read_values
+from bigbird_dna.config.reading import complete, load_config, parse_config
+from bigbird_dna.config.safe_yaml import read_values
 from bigbird_dna.disk.tables import read_text_table
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.papers.experiments.arms import (

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from bigbird_dna.config.reading import complete, load_config, parse_config, read_values
+from bigbird_dna.config.reading import complete, load_config, parse_config
 from bigbird_dna.config.run import STAGES, Config, stage_values
+from bigbird_dna.config.safe_yaml import read_values
 from bigbird_dna.config.section import Section
 from bigbird_dna.config.start_sites import StartSitesConfig
 from bigbird_dna.genome.sources import check_sources

@@ -37,7 +37,8 @@ from bigbird_dna.workflow import (
 )
 
 try:
-    CONFIG, START = parse_config(config), []
+    SOURCE = ", ".join(map(str, workflow.overwrite_configfiles)) or "configuration"
+    CONFIG, START = parse_config(config, SOURCE), []
     if CONFIG.pretraining.start_from is not None:
         # Imports torch, which other runs need only in their jobs.
         from bigbird_dna.huggingface.starting import start_command, start_files, with_start

@@ -19,8 +19,8 @@ from pydantic import (
 )
 
 from bigbird_dna.config.network import EncoderConfig
-from bigbird_dna.config.reading import apply_override, checked, values_and_text
-from bigbird_dna.config.safe_yaml import shown
+from bigbird_dna.config.reading import apply_override, checked
+from bigbird_dna.config.safe_yaml import read_values, shown
 from bigbird_dna.config.section import (
     MONITORING,
     DirectoryName,
@@ -386,14 +386,12 @@ class NlpConfig(Section):
 
 def read_config(path: Path, overrides: Sequence[str] = ()) -> NlpConfig:
     """Read a file, with overrides such as `tasks.imdb.training.steps=10`; `ConfigError` as in `checked`."""
-    values, text = values_and_text(path)
+    values = read_values(path)
     for override in overrides:
         apply_override(values, override)
-    return parse_config(values, str(path), text)
+    return parse_config(values, str(path))
 
 
-def parse_config(
-    values: Mapping[str, Any], source: str = "configuration", text: str = ""
-) -> NlpConfig:
+def parse_config(values: Mapping[str, Any], source: str = "configuration") -> NlpConfig:
     """Validate a mapping of keys; `ConfigError` as in `checked`."""
-    return checked(NlpConfig, values, source, text)
+    return checked(NlpConfig, values, source)
