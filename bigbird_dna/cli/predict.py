@@ -599,10 +599,6 @@ def explain(
         ),
     ] = "mutagenesis",
     tracks: Tracks = None,
-    deletions: Annotated[
-        bool,
-        typer.Option("--deletions", help="Also score the deletion of each base."),
-    ] = False,
     flank: Annotated[
         int,
         typer.Option(
@@ -634,7 +630,7 @@ def explain(
 ) -> None:
     """Explain a model's scores: the contribution of each base of regions, variants or sequences.
 
-    For promoter, chromatin, sequence and pretrained models. A contribution is how much lower the score is on
+    For promoter, chromatin and sequence models. A contribution is how much lower the score is on
     average with the other bases in the place of a base. Its noise is the standard deviation over divisions of
     the sequence into tokens. Files: explanation.html, bases.tsv, scores.tsv, seqlets.bed, contributions.bw,
     and ohe.npz and shap.npz for TF-MoDISco. A region is in the center of the model's window; one of a single
@@ -655,7 +651,6 @@ def explain(
             aliases=aliases,
             method=method,
             tracks=tracks,
-            deletions=deletions,
             flank=flank,
             offsets=offsets,
             tokenizations=tokenizations,

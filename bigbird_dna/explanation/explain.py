@@ -12,12 +12,11 @@ from bigbird_dna.console import ProgressBar
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.outputs import command_line, file_names, provenance
 from bigbird_dna.disk.tables import Schema, write_table
-from bigbird_dna.errors import UsageError, check_at_least_one, check_choice
+from bigbird_dna.errors import check_at_least_one, check_choice
 from bigbird_dna.explanation.mutagenesis import (
     Mutations,
     Seqlet,
     find_seqlets,
-    likelihood_mutations,
     noise,
     saturation_mutagenesis,
     view_counts,
@@ -27,7 +26,6 @@ from bigbird_dna.explanation.one_hot import gradient_mutations
 from bigbird_dna.explanation.targets import (
     FLANK,
     ExplainedWindow,
-    Scored,
     chosen_outputs,
     explainable,
     output_names,
@@ -47,7 +45,7 @@ METHODS = ("mutagenesis", "gradient")
 MOST_OUTPUTS = 8
 EXPLAINED_BASES = Schema.of(
     "text name output contig; count position; text strand base; number contribution noise; text certain; "
-    "number effect_A effect_C effect_G effect_T; metric deletion deletion_noise",
+    "number effect_A effect_C effect_G effect_T",
     key=["name", "output", "contig", "position"],
 )
 OUTPUT_PREFIXES = Schema.of("text output prefix", key=["output"])
@@ -103,7 +101,6 @@ def explain(
     aliases: Path | str | None = None,
     method: str = METHODS[0],
     tracks: str | None = None,
-    deletions: bool = False,
     flank: int = FLANK,
     offsets: int | None = None,
     tokenizations: int | None = None,
@@ -117,7 +114,7 @@ def explain(
     Parameters
     ----------
     model
-        A promoter, chromatin, sequence or pretrained masked-token model, or its directory.
+        A promoter, chromatin or sequence model, or its directory.
     targets
         BED regions or a VCF, with `reference`; or FASTA or a table of sequences (docs/files.md).
         A region of one base is a start site (promoter models and models of start sites).
@@ -129,8 +126,6 @@ def explain(
         "mutagenesis": every substitution is scored. "gradient": a first-order approximation, faster.
     tracks
         Tracks of a chromatin model, as for `predict_tracks`; None: all, if it has at most 8.
-    deletions
-        Also score the deletion of each base, by mutagenesis.
     flank
         Bases on both sides of a variant that are explained.
     offsets, tokenizations
@@ -149,14 +144,7 @@ def explain(
     """
     check_choice("method", method, METHODS)
     check_at_least_one({"batch_size": batch_size, "threads": threads, "flank": flank})
-    if deletions and method != METHODS[0]:
-        raise UsageError("deletions: only with the method mutagenesis")
     loaded = explainable(model if isinstance(model, LoadedModel) else load(model))
-    if not isinstance(loaded, Scored) and (deletions or method != METHODS[0]):
-        raise UsageError(
-            f"{loaded.name}: a pretrained model has substitutions by mutagenesis only; for deletions, use "
-            "score-variants"
-        )
     columns = chosen_outputs(loaded, tracks, MOST_OUTPUTS)
     names = [output_names(loaded)[column] for column in columns]
     offsets, tokenizations = view_counts(loaded, offsets, tokenizations)
@@ -185,7 +173,7 @@ def explain(
         "--tokenizations": tokenizations,
     }
     arguments = [stored_name(loaded.path), targets]
-    command = command_line("explain", arguments, options, {"--deletions": deletions})
+    command = command_line("explain", arguments, options)
     computing: dict[str, Any] = {"batch_size": batch_size, "device": device}
     inputs = [loaded.path, targets, reference, aliases]
     explained = []
@@ -196,13 +184,11 @@ def explain(
     ):
         for target in windows:
             views = views_of(loaded, len(target.window), offsets, tokenizations)
-            if not isinstance(loaded, Scored):
-                mutations = likelihood_mutations(loaded, target, views, **computing)
-            elif method == "gradient":
+            if method == "gradient":
                 mutations = gradient_mutations(loaded, target, columns, views)
             else:
                 mutations = saturation_mutagenesis(
-                    loaded, target, columns, views, deletions=deletions, **computing
+                    loaded, target, columns, views, **computing
                 )
             values = mutations.importance
             seqlets = [find_seqlets(values[..., index]) for index in range(len(names))]
@@ -270,10 +256,6 @@ def base_table(explained: Iterable[Explained], names: Sequence[str]) -> pd.DataF
             }
             for number, base in enumerate(BASES):
                 cells[f"effect_{base}"] = effects[:, number, column]
-            cells["deletion"] = cells["deletion_noise"] = np.nan
-            if mutations.deletions is not None:
-                cells["deletion"] = mutations.deletions.mean(0)[:, column]
-                cells["deletion_noise"] = noise(mutations.deletions)[:, column]
             tables.append(pd.DataFrame(cells))
     return pd.concat(tables)
 

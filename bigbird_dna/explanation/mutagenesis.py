@@ -1,4 +1,4 @@
-"""In-silico saturation mutagenesis: the change of a score by every substitution and deletion of a base.
+"""In-silico saturation mutagenesis: the change of a score by every substitution of a base.
 
 A substitution changes the tokens around it, in ways that depend on where tokens begin. Scores are therefore
 read in several views of a window, which have other tokens of the same bases: without a few bases at its ends,
@@ -13,18 +13,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.errors import ModelError, UsageError
+from bigbird_dna.errors import UsageError
 from bigbird_dna.explanation.targets import ExplainedWindow, Scored
-from bigbird_dna.genome.sequence import base_codes, reverse_complement, substitutions
+from bigbird_dna.genome.sequence import base_codes, substitutions
 from bigbird_dna.model.batching import View
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.promoter import LoadedClassifier, view_cuts
-from bigbird_dna.scoring.masked_likelihood import (
-    MaskedHaplotype,
-    mask_difference,
-    masked_log_likelihoods,
-)
 from bigbird_dna.tokens.interface import BASES, BREAKS
 
 OFFSETS, TOKENIZATIONS = 4, 4
@@ -50,7 +45,6 @@ class Mutations(NamedTuple):
     codes: NDArray[np.uint8]  # (L,) A C G T = 0 … 3, N = 4
     scores: Floats  # (V, T)
     substitutions: Floats  # (V, L, 4, T)
-    deletions: Floats | None = None  # (V, L, T)
 
     @property
     def hypothetical(self) -> Floats:
@@ -127,18 +121,14 @@ def saturation_mutagenesis(
     columns: Sequence[int],
     views: Sequence[View],
     *,
-    deletions: bool = False,
     batch_size: int = 32,
     device: str = "auto",
 ) -> Mutations:
-    """Score every substitution of the bases of a target and, if requested, every deletion of one.
+    """Score every substitution of the bases of a target; each mutated window is read like any other.
 
-    Each mutated window is read like any other. `columns` are the outputs that are kept. A deletion moves the
-    bases between it and the nearer end of the window, so that the window's center stays in its place.
+    `columns` are the outputs that are returned.
     """
     mutants = list(substitutions(target.window, range(target.first, target.last)))
-    if deletions:
-        mutants += _deletions(target)
     texts = [target.window, *(text for *_, text in mutants)]
     batches = [
         model.view_scores(
@@ -150,77 +140,11 @@ def saturation_mutagenesis(
         for first in range(0, len(texts), _AT_ONCE)
     ]
     scores = np.concatenate(batches, axis=1)[..., list(columns)]  # (V, N, T)
-    changes = _by_base(target, mutants, scores[:, 1:] - scores[:, :1])
-    return Mutations(
-        base_codes(target.bases),
-        scores[:, 0],
-        changes[:, :, : len(BASES)],
-        changes[:, :, len(BASES)] if deletions else None,
-    )
-
-
-_Mutant = tuple[int, int, str]
-"""The place in the window, the number of the new base or 4 for none, and the window."""
-
-
-def _by_base(
-    target: ExplainedWindow, mutants: Sequence[_Mutant], changes: Floats
-) -> Floats:
-    """Changes (V, L, 5, T) of each base of a target, from those of mutants (V, N, T)."""
-    shape = (len(changes), len(target.bases), len(BASES) + 1, changes.shape[2])
-    values = np.zeros(shape, np.float32)
-    for number, (at, other, _) in enumerate(mutants):
-        values[:, at - target.first, other] = changes[:, number]
-    return values
-
-
-def _deletions(target: ExplainedWindow) -> list[_Mutant]:
-    window, (before, after) = target.window, target.sides
-    mutants = []
-    for at in range(target.first, target.last):
-        if window[at] in BASES:
-            rest = window[:at] + window[at + 1 :]
-            text = before + rest if 2 * at < len(window) else rest + after
-            mutants.append((at, len(BASES), text))
-    return mutants
-
-
-def likelihood_mutations(
-    model: LoadedModel,
-    target: ExplainedWindow,
-    views: Sequence[View],
-    *,
-    batch_size: int = 32,
-    device: str = "auto",
-) -> Mutations:
-    """The change of the log-likelihood by every substitution, under a pretrained masked-token model.
-
-    As in `score-variants`: in each view, the tokens that differ are masked together, and a change is the
-    difference of their log-probabilities. The unchanged window has the score 0. `ModelError` if more tokens
-    differ than the model reads.
-    """
-    mutants = list(substitutions(target.window, range(target.first, target.last)))
-    room = model.config.max_length - 2
-    inputs: list[MaskedHaplotype] = []
-    for reverse, (left, right), phase in views:
-        for *_, mutant in mutants:
-            texts = [text[left : len(text) - right] for text in (target.window, mutant)]
-            if reverse:
-                texts = [reverse_complement(text) for text in texts]
-            pair = mask_difference(model.tokenizer, texts[0], texts[1], room, phase)
-            if pair is None:
-                raise ModelError(
-                    f"{model.name}: a substitution changes more tokens than the model reads"
-                )
-            inputs += pair
-    values = masked_log_likelihoods(model, inputs, batch_size=batch_size, device=device)
-    pairs = values.reshape(len(views), len(mutants), 2)
-    changes = _by_base(target, mutants, (pairs[..., 1] - pairs[..., 0])[..., None])
-    return Mutations(
-        base_codes(target.bases),
-        np.zeros((len(views), 1), np.float32),
-        changes[:, :, : len(BASES)],
-    )
+    shape = (len(views), len(target.bases), len(BASES), len(columns))
+    changes = np.zeros(shape, np.float32)
+    for number, (position, base, _) in enumerate(mutants, 1):
+        changes[:, position - target.first, base] = scores[:, number] - scores[:, 0]
+    return Mutations(base_codes(target.bases), scores[:, 0], changes)
 
 
 class Seqlet(NamedTuple):

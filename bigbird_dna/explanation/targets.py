@@ -29,13 +29,11 @@ from bigbird_dna.model.batching import centered_bins
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.model import MADE_FOR, LoadedModel
 from bigbird_dna.model.promoter import LoadedPromoterModel, LoadedSequenceModel
-from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.scoring.effects import StartSiteEffects, extended
-from bigbird_dna.scoring.masked_likelihood import CONTEXT, check_masked
 from bigbird_dna.scoring.regions import Genome, opened, placed_regions
 
 Scored = LoadedPromoterModel | LoadedSequenceModel | LoadedChromatinModel
-"""Models of windows; other models that can be explained are pretrained masked-token models."""
+"""Models that can be explained."""
 FLANK = 50  # bp on both sides of a variant
 LONGEST = 10_000  # explained bases of a target
 UPSTREAM, DOWNSTREAM = (
@@ -50,8 +48,8 @@ class ExplainedWindow(NamedTuple):
     """Bases to explain: `window[first:last]`, in a window as the model reads it.
 
     `contig` and `start` are where the leftmost of these bases is on the forward strand, 0-based; for a
-    sequence of a file, its name and the number of bases before them. `sides` are the bases next to the
-    window, which a deletion moves into it. The bases `on_reference` are not those of an alternative allele.
+    sequence of a file, its name and the number of bases before them. The bases `on_reference` are not those of
+    an alternative allele.
     `site` is the position of the start site whose score is explained, if the model has start sites.
     """
 
@@ -62,7 +60,6 @@ class ExplainedWindow(NamedTuple):
     window: str
     first: int
     last: int
-    sides: tuple[str, str] = ("N", "N")
     on_reference: bool = True
     site: int | None = None
 
@@ -78,12 +75,9 @@ class ExplainedWindow(NamedTuple):
         return positions if self.strand == "+" else positions[::-1]
 
 
-def explainable(model: LoadedModel) -> LoadedModel:
+def explainable(model: LoadedModel) -> Scored:
     """Return the model; `ModelError` if there is no score of a window that could be explained."""
     if isinstance(model, Scored):
-        return model
-    if isinstance(model.settings, PretrainingSettings):
-        check_masked(model)
         return model
     raise ModelError(
         f"{model.name}: this model is for {MADE_FOR[model.task]}; it has no scores to explain"
@@ -92,7 +86,7 @@ def explainable(model: LoadedModel) -> LoadedModel:
 
 def read_targets(
     path: Path,
-    model: LoadedModel,
+    model: Scored,
     reference: Genome | None = None,
     aliases: Path | str | None = None,
     *,
@@ -140,15 +134,8 @@ def read_targets(
     return targets
 
 
-def _reads_start_sites(model: LoadedModel) -> TypeGuard[LoadedChromatinModel]:
+def _reads_start_sites(model: Scored) -> TypeGuard[LoadedChromatinModel]:
     return isinstance(model, LoadedChromatinModel) and model.predicts_tss
-
-
-def _window_size(model: LoadedModel, bases: int) -> int:
-    """Return the bp of the window of a number of explained bases."""
-    window = model.settings.window if isinstance(model, Scored) else 0
-    context = 0 if isinstance(model, Scored) else CONTEXT
-    return window or bases + 2 * context
 
 
 def _check_fits(bases: int, window: int, what: str) -> None:
@@ -163,7 +150,7 @@ def _check_fits(bases: int, window: int, what: str) -> None:
 
 
 def region_windows(
-    path: Path, model: LoadedModel, reference: Reference
+    path: Path, model: Scored, reference: Reference
 ) -> Iterator[ExplainedWindow]:
     """Yield the regions of a BED file."""
     for region in placed_regions(path, reference, LONGEST):
@@ -200,15 +187,12 @@ def region_windows(
             )
             start, end = explained.start, explained.end
         bases = end - start
-        size = _window_size(model, bases)
+        size = model.settings.window or bases
         _check_fits(bases, size, what)
         left = (size - bases) // 2  # in the window's direction
         first = start - (left if strand == "+" else size - left - bases)
         window = Interval(contig, first, first + size, strand)
-        target = _in_window(name, window, start, end, reference)
-        if not isinstance(model, Scored) or not model.settings.window:
-            target = target._replace(sides=("", ""))
-        yield target
+        yield _in_window(name, window, start, end, reference)
 
 
 def _in_window(
@@ -217,9 +201,10 @@ def _in_window(
     """Return the bases from `start` to `end` of a contig, in a window of the reference."""
     contig, strand = window.contig, window.strand
     first = start - window.start if strand == "+" else window.end - end
-    text = reference.fetch(Interval(contig, window.start - 1, window.end + 1, strand))
-    last, sides = first + end - start, (text[0], text[-1])
-    return ExplainedWindow(name, contig, start, strand, text[1:-1], first, last, sides)
+    text = reference.fetch(window)
+    return ExplainedWindow(
+        name, contig, start, strand, text, first, first + end - start
+    )
 
 
 def _strongest(
@@ -246,18 +231,17 @@ def _strongest(
 
 
 def sequence_windows(
-    path: Path, model: LoadedModel, sequence_column: str
+    path: Path, model: Scored, sequence_column: str
 ) -> Iterator[ExplainedWindow]:
     """Yield the sequences of a FASTA file or table."""
-    window = model.settings.window if isinstance(model, Scored) else 0
-    sides = ("N", "N") if window else ("", "")
+    window = model.settings.window
     for name, text in stream_sequences(path, TableColumns(sequence_column)):
         size = window or len(text)
         _check_fits(len(text), size, f"{path}: sequence {name!r}")
         left = (size - len(text)) // 2
         last = left + len(text)
         filled = ("N" * left + text).ljust(size, "N")
-        target = ExplainedWindow(name, name, 0, "+", filled, left, last, sides)
+        target = ExplainedWindow(name, name, 0, "+", filled, left, last)
         if _reads_start_sites(model):
             site = len(text) // 2
             if len(text) > 1:
@@ -275,7 +259,7 @@ def sequence_windows(
 
 
 def variant_windows(
-    path: Path, model: LoadedModel, reference: Reference, flank: int
+    path: Path, model: Scored, reference: Reference, flank: int
 ) -> Iterator[ExplainedWindow]:
     """Yield REF and ALT of the alleles of a VCF; log how many cannot be explained."""
     find_contig = contig_finder(reference.contigs, reference.names)
@@ -308,10 +292,10 @@ def variant_windows(
 
 
 def _of_change(
-    change: Change, model: LoadedModel, reference: Reference, flank: int
+    change: Change, model: Scored, reference: Reference, flank: int
 ) -> list[ExplainedWindow] | Note:
     longer = max(len(change.ref), len(change.alt))
-    size = _window_size(model, longer + 2 * flank)
+    size = model.settings.window or longer + 2 * flank
     windows = allele_windows(change, reference, size, (0,))
     if windows is None:
         return Note.TOO_LONG
@@ -367,10 +351,8 @@ def _of_change_at_site(
     return targets
 
 
-def output_names(model: LoadedModel) -> list[str]:
+def output_names(model: Scored) -> list[str]:
     """Names of a model's outputs, in order; start sites are those on the strand that is read."""
-    if not isinstance(model, Scored):
-        return ["likelihood"]
     if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
         return [
             "TSS" if track.name == TSS_TRACKS["+"] else track.name
@@ -385,7 +367,7 @@ def output_names(model: LoadedModel) -> list[str]:
     )
 
 
-def chosen_outputs(model: LoadedModel, pattern: str | None, most: int) -> list[int]:
+def chosen_outputs(model: Scored, pattern: str | None, most: int) -> list[int]:
     """Columns of the outputs that a pattern selects: tracks, or labels or classes by name; None: all.
 
     `UsageError` if there are more than `most`, or a pattern is given for a model with one output.

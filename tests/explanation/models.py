@@ -112,7 +112,6 @@ def example(model: Any, seed: int = 0, count: int = 9) -> ExplainedWindow:
         window,
         first,
         first + count,
-        ("A", "C") if model.settings.window else ("", ""),
     )
 
 
