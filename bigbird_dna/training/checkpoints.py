@@ -1,6 +1,5 @@
 """Checkpoints of a running training: written atomically, found again by configuration and data."""
 
-import errno
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -14,11 +13,10 @@ from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import atomic_path, make_parent, read_json, write_json
-from bigbird_dna.errors import BigBirdDnaError, DataError, ModelError, UsageError
+from bigbird_dna.disk.atomic import atomic_path, make_parent
+from bigbird_dna.errors import BigBirdDnaError, ModelError, UsageError
 from bigbird_dna.training.log import LOG, Progress
 
-Computed = str | int
 Keep = Literal["last", "best"]
 
 
@@ -30,23 +28,17 @@ def fingerprint(identity: dict[str, Any]) -> str:
 
 class CheckpointStore:
     """The checkpoint of one training, in a directory named by the fingerprint of `identity`. With `keep`
-    "best", also the weights with the lowest held-out loss so far.
-
-    `computed` describes how the result is computed; changes since a checkpoint are logged.
-    """
+    "best", also the weights with the lowest held-out loss so far."""
 
     def __init__(
         self,
         directory: Path,
         identity: dict[str, Any],
-        computed: Mapping[str, Computed] | None = None,
         keep: Keep = "last",
     ) -> None:
         self.directory = Path(directory) / fingerprint(identity)
-        self.computed = dict(computed or {})
         self.path = self.directory / "state.pt"
         self.log_path = self.directory / LOG
-        self.divergence = self.directory / "diverged.json"
         self.best = self.directory / "best.pt" if keep == "best" else None
         self._lock = FileLock(self.directory / "lock", timeout=0)
         self._writer = ThreadPoolExecutor(1, "checkpoint")
@@ -67,14 +59,9 @@ class CheckpointStore:
                 f"{self.directory}: this training is already running. Wait until it ends"
             ) from None
         except OSError as error:
-            if error.errno != errno.ENOLCK:
-                raise UsageError(
-                    f"{self._lock.lock_file}: cannot be written: {error.strerror}"
-                ) from None
-            log(
-                f"warning: {self.directory}: the file system has no locks: nothing prevents that this training "
-                "runs twice"
-            )
+            raise UsageError(
+                f"{self._lock.lock_file}: cannot be written: {error.strerror}"
+            ) from None
 
     def unlock(self) -> None:
         """Release the lock, and remove the directory if it is empty."""
@@ -97,7 +84,6 @@ class CheckpointStore:
             "network": network.state_dict(),
             "optimizer": optimizer.state_dict(),
             "progress": dict(vars(progress)),
-            "computed": self.computed,
         }
         self._writing = self._writer.submit(self._write, _host_copy(state))
 
@@ -122,20 +108,6 @@ class CheckpointStore:
         with atomic_path(self.path) as temporary:
             _save(state, temporary)
 
-    def record_divergence(self, message: str) -> None:
-        """Make `check_divergence` fail with this message, as long as the computation stays the same."""
-        write_json(self.divergence, {"message": message, "computed": self.computed})
-
-    def check_divergence(self) -> None:
-        """`DataError` if this training has diverged before: a job that is submitted again ends at once."""
-        if not self.divergence.exists():
-            return
-        known = read_json(self.divergence)
-        if isinstance(known, dict) and known.get("computed") == self.computed:
-            raise DataError(
-                f"{known.get('message')}; delete {self.divergence} to try the same again"
-            )
-
     def restore(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
         """Load the checkpoint; without one, progress is at step 0. `ModelError`: it is damaged."""
         if not self.exists:
@@ -147,21 +119,12 @@ class CheckpointStore:
             groups = optimizer.state_dict()["param_groups"]
             moments = state["optimizer"]["state"]
             optimizer.load_state_dict({"state": moments, "param_groups": groups})
-            progress, computed = Progress(**state["progress"]), state["computed"]
+            progress = Progress(**state["progress"])
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
             raise self._damaged(self.path) from error
         if self.best is not None and progress.best_step:
             self._read(self.best)  # an error now rather than at the end
         log(f"resuming at step {progress.step} from {self.path}")
-        changed = [
-            f"{name} {value} → {self.computed[name]}"
-            for name, value in computed.items()
-            if self.computed.get(name, value) != value
-        ]
-        if changed:
-            log(
-                f"computed differently from here on: {', '.join(changed)}; data and their order stay the same"
-            )
         return progress
 
     def keep_best(self, network: nn.Module) -> None:
@@ -189,7 +152,7 @@ class CheckpointStore:
 
     def remove(self) -> None:
         """Delete the checkpoints of a training whose results are written, and release the lock."""
-        for path in (self.path, self.log_path, self.divergence):
+        for path in (self.path, self.log_path):
             path.unlink(missing_ok=True)
         if self.best is not None:
             self.best.unlink(missing_ok=True)

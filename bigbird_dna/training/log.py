@@ -151,13 +151,9 @@ class TrainingLog:
             )
 
 
-class Diverged(DataError):
-    """A value of a training is not finite."""
-
-
-def diverged(step: int, what: str) -> Diverged:
+def diverged(step: int, what: str) -> DataError:
     """The error for a training in which a value is not finite after a step."""
-    return Diverged(
+    return DataError(
         f"step {step}: {what}: training has diverged; try a lower learning_rate or a longer warm-up"
     )
 

@@ -22,10 +22,10 @@ from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import Settings
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.adapters import Adaptation
-from bigbird_dna.training.checkpoints import CheckpointStore, Computed, Keep
-from bigbird_dna.training.distributed import World, chosen_precision
+from bigbird_dna.training.checkpoints import CheckpointStore, Keep
+from bigbird_dna.training.distributed import World
 from bigbird_dna.training.gpu_check import check_gpu
-from bigbird_dna.training.log import LOG, Diverged, Progress
+from bigbird_dna.training.log import LOG, Progress
 from bigbird_dna.training.loop import Objective, train_network
 
 N = TypeVar("N", bound=nn.Module)
@@ -242,12 +242,11 @@ def train(
 
 def fit(task: Training[N], checkpoints: Path, world: World) -> TrainingResult[N]:
     """Train a network, or resume from its checkpoints, which are kept. `ModelError` on every process if they
-    are damaged, or the same training is running elsewhere; `DataError` at once if it has diverged before."""
-    store = checkpoint_store(task, checkpoints, world)
+    are damaged, or the same training is running elsewhere."""
+    store = checkpoint_store(task, checkpoints)
     world.first(task.check)
     world.first(store.lock)
     world.at_end.callback(store.unlock)
-    world.first(store.check_divergence)
     torch.manual_seed(task.config.seed)
     network = task.build()
     objective = task.objective(network, world)
@@ -256,14 +255,9 @@ def fit(task: Training[N], checkpoints: Path, world: World) -> TrainingResult[N]
     adaptation = task.adapt(network)
     if world.is_first:
         log(f"{task.describe(network)}, {world.device}")
-    try:
-        progress = train_network(
-            network, objective, task.config, store, world, task.patience
-        )
-    except Diverged as error:
-        if world.is_first:
-            store.record_divergence(str(error))
-        raise
+    progress = train_network(
+        network, objective, task.config, store, world, task.patience
+    )
     if task.keep == "best":
         world.first(lambda: store.load_best(network))
         if world.is_first:
@@ -277,23 +271,9 @@ def fit(task: Training[N], checkpoints: Path, world: World) -> TrainingResult[N]
     return TrainingResult(network, objective, progress, world, store, adaptation)
 
 
-def checkpoint_store(
-    task: Training[N], checkpoints: Path, world: World
-) -> CheckpointStore:
+def checkpoint_store(task: Training[N], checkpoints: Path) -> CheckpointStore:
     """The checkpoints of a training, named by everything that determines its weights; writes nothing."""
-    config, encoder = task.config, task.encoder
-    identity = {"training": config.deciding(), **task.identity()}
-    computed: dict[str, Computed] = {
-        "processes": world.size,
-        "grad_accumulation": config.grad_accumulation,
-        "precision": chosen_precision(world.device, config.precision),
-        "torch_compile": str(config.torch_compile).lower(),
-        "device": world.device.type,
-    }
-    if encoder is not None:
-        identity["encoder"] = encoder.deciding()
-        computed["gradient_checkpointing"] = str(encoder.gradient_checkpointing).lower()
-        computed["attention_backend"] = encoder.attention_backend
-    if world.device.type == "cpu":
-        computed["threads"] = torch.get_num_threads()
-    return CheckpointStore(checkpoints, identity, computed, keep=task.keep)
+    identity = {"training": task.config.deciding(), **task.identity()}
+    if task.encoder is not None:
+        identity["encoder"] = task.encoder.deciding()
+    return CheckpointStore(checkpoints, identity, task.keep)

@@ -28,14 +28,13 @@ from bigbird_dna.pretraining import task as pretraining
 from bigbird_dna.pretraining.task import PretrainingObjective, init_from_counts
 from bigbird_dna.training import loop
 from bigbird_dna.training.checkpoints import CheckpointStore, fingerprint
-from bigbird_dna.training.distributed import World, world
+from bigbird_dna.training.distributed import world
 from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.task import checkpoint_store
 from tests.cli.command import Run, invoke
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails, message
 from tests.toys import small_encoder
-from tests.training.curve import ALONE
 from tests.training.kinds import KINDS, LAST, STEPS, logged, task_of, train
 
 LAUNCHER = [
@@ -91,7 +90,6 @@ def test_two_processes_have_the_losses_of_one_and_one_goes_on_where_they_stop(
             train(kind, tiny_config, chromatin, home, checkpoints, here, **more)
     said = capsys.readouterr().err
     assert f"resuming at step {LAST} from" in said
-    assert "processes 2 → 1, grad_accumulation 1 → 2" in said
 
     losses, figures = logged(tmp_path / kind)
     weights = load_file(tmp_path / kind / "model.safetensors")
@@ -109,21 +107,19 @@ def test_two_processes_have_the_losses_of_one_and_one_goes_on_where_they_stop(
             assert (value - weights[key]).abs().max() < bound, (name, key)
 
 
-def begun(
-    home: Path, size: int, encoder: EncoderConfig, **training: Any
-) -> CheckpointStore:
-    """The checkpoints of a pretraining, as the first of so many processes has them."""
+def begun(home: Path, encoder: EncoderConfig, **training: Any) -> CheckpointStore:
+    """The checkpoints of a pretraining."""
     own = {
         "config": PretrainingConfig(steps=10, keep="last", **training),
         "identity": lambda: {"data": [1, 2]},
     }
     task: Any = SimpleNamespace(encoder=encoder, keep="last", **own)
-    return checkpoint_store(task, home, World(0, size, torch.device("cpu")))
+    return checkpoint_store(task, home)
 
 
 def test_checkpoints_are_named_by_what_decides_the_weights(tmp_path: Path) -> None:
     encoder = small_encoder()
-    place = begun(tmp_path, 1, encoder).directory
+    place = begun(tmp_path, encoder).directory
     otherwise = encoder.model_copy(
         update={"attention_backend": "dense", "gradient_checkpointing": True}
     )
@@ -132,27 +128,12 @@ def test_checkpoints_are_named_by_what_decides_the_weights(tmp_path: Path) -> No
         "precision": "bfloat16",
         "evaluate_every": 3,
     }
-    assert begun(tmp_path, 1, encoder, torch_compile=True).directory == place
-    assert begun(tmp_path, 1, encoder, allow_slow_attention=True).directory == place
-    store = begun(tmp_path, 3, otherwise, **computing)
-    assert store.directory == place
-    assert store.computed == {
-        **{
-            "processes": 3,
-            "grad_accumulation": 4,
-            "precision": "bfloat16",
-            "attention_backend": "dense",
-        },
-        "torch_compile": "false",
-        **{
-            "gradient_checkpointing": "true",
-            "device": "cpu",
-            "threads": torch.get_num_threads(),
-        },
-    }
+    assert begun(tmp_path, encoder, torch_compile=True).directory == place
+    assert begun(tmp_path, encoder, allow_slow_attention=True).directory == place
+    assert begun(tmp_path, otherwise, **computing).directory == place
     for key, value in (("seed", 2), ("batch_size", 16), ("mask_fraction", 0.2)):
-        assert begun(tmp_path, 1, encoder, **{key: value}).directory != place
-    assert begun(tmp_path, 1, small_encoder(dropout=0.2)).directory != place
+        assert begun(tmp_path, encoder, **{key: value}).directory != place
+    assert begun(tmp_path, small_encoder(dropout=0.2)).directory != place
     assert (
         fingerprint({"a": 1, "b": 2})
         == fingerprint({"b": 2, "a": 1})
@@ -254,7 +235,7 @@ def test_a_training_on_other_sequence_has_other_checkpoints(
     def directory(reference: Path) -> Path:
         task = task_of(kind, tiny_config, chromatin)
         monkeypatch.setattr(task, "reference", Reference(reference))
-        return checkpoint_store(task, tmp_path, ALONE).directory
+        return checkpoint_store(task, tmp_path).directory
 
     with Reference(path) as reference:
         whole = [

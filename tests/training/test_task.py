@@ -459,34 +459,6 @@ def test_no_code_of_a_checkpoint_is_run(begun: CheckpointStore, tmp_path: Path) 
     assert not (tmp_path / "made").exists()
 
 
-def test_what_is_computed_otherwise_is_said(
-    begun: CheckpointStore, capsys: pytest.CaptureFixture[str]
-) -> None:
-    now = {"processes": 1, "precision": "float32"}
-    for before, said in (
-        ({"processes": 2, "precision": "float32", "color": "red"}, "processes 2 → 1"),
-        (now, None),
-        ({}, None),
-    ):
-        store = CheckpointStore(begun.directory.parent, {"a": 1}, computed=before)
-        network, optimizer = fresh()
-        store.save(network, optimizer, store.restore(network, optimizer))
-        store.wait()
-        capsys.readouterr()
-        assert (
-            CheckpointStore(begun.directory.parent, {"a": 1}, computed=now)
-            .restore(*fresh())
-            .step
-            == 6
-        )
-        _, *log = (
-            line.split("  ", 1)[1] for line in capsys.readouterr().err.splitlines()
-        )
-        assert len(log) == bool(said)
-        if said:
-            message(log[0], said)
-
-
 def test_what_is_not_of_the_training_stays_when_its_checkpoints_go(
     begun: CheckpointStore,
 ) -> None:

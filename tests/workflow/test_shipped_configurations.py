@@ -274,7 +274,7 @@ YEAST: dict[str, Any] = {
 }
 RANDOM = {"initializations": ["random", "random_long"]}
 DEMO: dict[str, tuple[dict[str, Any], str]] = {
-    "unknown-key": ({"encoder": {"laers": 4}}, "changed.yaml: line 2"),
+    "unknown-key": ({"encoder": {"laers": 4}}, "changed.yaml: unknown key"),
     "no-test-contig": ({"genome": {"test": []}}, "genome.test"),
     "simulated-region": ({"genome": {"test": ["demo6:1-9"]}}, "'demo6:1-9'"),
     "no-scoring-model": (
@@ -376,9 +376,8 @@ def test_a_number_with_an_exponent_is_one(tmp_path: Path) -> None:
     ("text", "named"),
     [
         ("seed: 1\nseed: 2", "line 2"),
-        ("__use_yte__: true\ngenome: {valid: [demo5], test: [demo6]}", "'__use_yte__'"),
     ],
-    ids=["twice", "template"],
+    ids=["twice"],
 )
 def test_a_file_that_snakemake_reads_otherwise_is_refused(
     tmp_path: Path, text: str, named: str
