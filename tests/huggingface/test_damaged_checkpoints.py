@@ -68,7 +68,7 @@ def exported(
 
 LIES: dict[str, list[object]] = {
     "max_position_embeddings": [10**9],
-    "hidden_size": [8.0, True, 16],
+    "hidden_size": [True, 16],
     "intermediate_size": [40],
     "num_hidden_layers": [999, 1],
     "num_attention_heads": [5],
