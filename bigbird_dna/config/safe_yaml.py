@@ -78,7 +78,9 @@ def fault_text(
 ) -> str:
     """Return the key, reason and value of the first fault of `values`, or for an unknown key the nearest of the
     `known` keys."""
-    fault = error.errors()[0]
+    unknown = ("extra_forbidden", "unexpected_keyword_argument")
+    faults = error.errors()
+    fault = next((one for one in faults if one["type"] in unknown), faults[0])
     # Without the names that pydantic inserts for members of unions.
     parts = []
     location = fault["loc"]
@@ -90,7 +92,7 @@ def fault_text(
                 continue
         parts.append(str(part))
     key = ".".join(parts)
-    if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+    if fault["type"] in unknown:
         # A key of the same name in another section comes first.
         same_name = [name for name in known if name.split(".")[-1] == parts[-1]]
         return f"unknown key {shown(key)}{meant(key, same_name or known)}"

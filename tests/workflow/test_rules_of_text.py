@@ -74,7 +74,7 @@ def test_a_run_of_a_genome_has_none_of_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changed", "named"),
-    [({"lenght": 3}, ("line 5", "'tasks.a.length'")), ({}, ("tasks.a.data: ",))],
+    [({"lenght": 3}, ("'tasks.a.lenght'",)), ({}, ("tasks.a.data: ",))],
     ids=["key", "value"],
 )
 def test_a_faulty_configuration_is_one_sentence(
