@@ -11,15 +11,16 @@ from bigbird_dna.config.section import FileName, Section, field
 from bigbird_dna.config.training import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError
 
-IMAGE_BYTES = 3 * 32**2
-"""Bytes of an image of CIFAR-10; documents have any length."""
+ByteLmFormat = Literal["cifar10", "imagenet64", "wiki40b", "c4"]
+IMAGE_BYTES = {"cifar10": 3 * 32**2, "imagenet64": 3 * 64**2}
+"""Bytes of an image by format; documents have any length."""
 
 
 class ByteLmConfig(Section):
     """A causal language model of bytes, with its training and test files."""
 
-    format: Literal["cifar10", "wiki40b"] = Field(
-        description="file format: cifar10 (images), wiki40b (text)"
+    format: ByteLmFormat = Field(
+        description="file format: cifar10, imagenet64, wiki40b, c4"
     )
     train: tuple[FileName, ...] = Field(min_length=1, description="training files")
     test: tuple[FileName, ...] = Field(min_length=1, description="test files")
@@ -40,7 +41,7 @@ class ByteLmConfig(Section):
     @property
     def input_bytes(self) -> int:
         """Bytes of the longest input."""
-        return IMAGE_BYTES if self.format == "cifar10" else self.sequence_bytes
+        return IMAGE_BYTES.get(self.format, self.sequence_bytes)
 
 
 LongRangeTask = Literal["listops", "pathfinder"]
@@ -123,6 +124,10 @@ class LongRangeConfig(Section):
         (1,), "random seeds of weights and order", min_length=1, max_length=20
     )
     data_seed: int = field(1, "random seed of the examples", ge=0, lt=2**32)
+    pooling: Literal["cls", "mean"] = field(
+        "mean",
+        "input of the classifier; cls: the first token; mean: the mean over all tokens",
+    )
     encoder: EncoderConfig = EncoderConfig(
         layers=4, hidden=256, heads=4, block_size=32, random_blocks=2
     )
@@ -134,6 +139,7 @@ class LongRangeConfig(Section):
             try:
                 encoder = self.encoder_of(name, 1, 16)
                 encoder.check_no_bases()
+                encoder.check_pooling(self.pooling, "long_range_arena")
             except (ValueError, ConfigError) as error:
                 first = (
                     error.errors()[0]["msg"] if hasattr(error, "errors") else str(error)

@@ -30,7 +30,7 @@ TARGETS = (
 )
 DENSITY = {
     "byte_lm": {
-        "format": "wiki40b",
+        "format": "c4",
         "train": [str(REPOSITORY / "README.md")],
         "test": [str(REPOSITORY / "LICENSE")],
     }

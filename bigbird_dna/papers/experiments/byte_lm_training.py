@@ -5,11 +5,17 @@ Formats; images are row-major, with red, green, blue per pixel.
 
 `cifar10`: the *binary* version (`data_batch_1.bin` … `test_batch.bin`; Krizhevsky 2009), with records of a
 label and 32 × 32 red, green and blue values; the Python version is a pickle, which can execute code when
-read. `wiki40b`: Parquet files of the data set google/wiki40b (Guo et al. 2020), with an article in each row
-of the column `text`; structure marks (`_START_PARAGRAPH_` …) are kept.
+read. `imagenet64`: the `.npz` batches of Chrabaszcz et al. 2017 (`train_data_batch_1.npz` …), whose array
+`data` (N, 12288) uint8 has 64 × 64 red, green and blue values. Published densities are for another
+downsampling of the same photographs (van den Oord et al. 2016): their bits per dim are not comparable.
+`wiki40b`: Parquet files of the data set google/wiki40b (Guo et al. 2020), with an article in each row of the
+column `text`; structure marks (`_START_PARAGRAPH_` …) are kept. `c4`: gzip files of JSON lines
+(`c4-train.00000-of-01024.json.gz`; Raffel et al. 2020), whose key `text` is a page.
 """
 
+import gzip
 import hashlib
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -34,6 +40,7 @@ from bigbird_dna.model.batching import pad
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.input_embeddings import initialize
 from bigbird_dna.model.mechanism import goes_by_pattern
+from bigbird_dna.papers.experiments.arms import read_arrays
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, Objective
 from bigbird_dna.training.task import Task, TrainingResult, write_network
@@ -52,6 +59,7 @@ COUNTED = 1 << 24
 PRIOR = 16.0  # weight of the overall frequencies in the conditional frequencies
 
 Symbols = npt.NDArray[np.uint16]
+Bytes = npt.NDArray[np.uint8]
 
 
 class ByteStream(NamedTuple):
@@ -88,45 +96,38 @@ class ByteStream(NamedTuple):
         return self.symbols[first : first + self.length]
 
 
-def read_stream(
-    format: str, paths: Sequence[Path], length: int, most: int
-) -> ByteStream:
-    """Read files in order, up to `most` bytes; images are complete, the last document may be cut; `length` is
-    the input length in bytes for documents. `DataError` for a file of another form."""
-    parts: list[Symbols] = []
-    if format == "cifar10":
-        left, width = max(1, most // IMAGE_BYTES), 1 + IMAGE_BYTES
-        for path in paths:
-            if not left:
-                break
-            with reading(path, "not readable"):
-                records = np.fromfile(path, np.uint8)
-            labels = records[::width]
-            if not len(records) or len(records) % width or labels.max() > 9:
-                raise DataError(
-                    f"{path}: expected records of {width:,} bytes with labels from 0 to 9; use the binary "
-                    "version of CIFAR-10"
-                )
-            images = records.reshape(-1, width)[:left, 1:]
-            # From separate color planes to color triples per pixel.
-            pixels = images.reshape(len(images), 3, -1).transpose(0, 2, 1)
-            parts.append(pixels.reshape(-1).astype(np.uint16))
-            left -= len(images)
-        return ByteStream(np.concatenate(parts), IMAGE_BYTES, True)
-    for path in paths:
-        for document in read_articles(path):
-            if document and most > 0:
-                symbols = np.frombuffer(document[:most], np.uint8).astype(np.uint16)
-                parts.append(np.append(symbols, np.uint16(END)))
-                most -= len(symbols)
-            if most <= 0:
-                break
-    if not parts:
-        raise DataError(f"{paths[0]}: contains no text")
-    return ByteStream(np.concatenate(parts), length, False)
+def read_cifar10(path: Path, most: int) -> Bytes:
+    """Read the first `most` images of a file, (N, 3072); `DataError` for a file of another form."""
+    width = 1 + IMAGE_BYTES["cifar10"]
+    with reading(path, "not readable"):
+        records = np.fromfile(path, np.uint8)
+    labels = records[::width]
+    if not len(records) or len(records) % width or labels.max() > 9:
+        raise DataError(
+            f"{path}: expected records of {width:,} bytes with labels from 0 to 9; use the binary version of "
+            "CIFAR-10"
+        )
+    return _by_pixel(records.reshape(-1, width)[:most, 1:])
 
 
-def read_articles(path: Path) -> Iterator[bytes]:
+def read_imagenet64(path: Path, most: int) -> Bytes:
+    """Read the first `most` images of a batch, (N, 12288); `DataError` for a file of another form."""
+    (images,) = read_arrays(path, "data")
+    if images.ndim != 2 or images.shape[1] != 3 * 64**2 or images.dtype != np.uint8:
+        raise DataError(
+            f"{path}: data of shape {images.shape} and type {images.dtype}: expected images of "
+            f"{3 * 64**2:,} bytes each"
+        )
+    return _by_pixel(images[:most])
+
+
+def _by_pixel(planes: Bytes) -> Bytes:
+    """Convert images of separate color planes to images of color triples per pixel, both (N, 3 S²)."""
+    count = len(planes)
+    return planes.reshape(count, 3, -1).transpose(0, 2, 1).reshape(count, -1)
+
+
+def read_wiki40b(path: Path) -> Iterator[bytes]:
     """Yield the articles of a Parquet file, in order; `DataError` for a file of another form."""
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
@@ -138,6 +139,54 @@ def read_articles(path: Path) -> Iterator[bytes]:
                     yield text.encode() if isinstance(text, str) else text
     except (OSError, ArrowException, IndexError, AttributeError) as error:
         raise DataError(f"{path}: not a Parquet file of articles: {error}") from None
+
+
+def read_c4(path: Path) -> Iterator[bytes]:
+    """Yield the pages of a file, in order; `DataError` names file and line."""
+    line = 0
+    try:
+        with gzip.open(path, "rb") as stream:
+            for text in stream:
+                line += 1
+                yield json.loads(text)["text"].encode()
+    except (OSError, EOFError) as error:
+        raise DataError(f"{path}: line {line + 1}: not readable: {error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise DataError(
+            f"{path}: line {line}: expected a JSON object with a string 'text'"
+        ) from None
+
+
+IMAGES = {"cifar10": read_cifar10, "imagenet64": read_imagenet64}
+DOCUMENTS = {"wiki40b": read_wiki40b, "c4": read_c4}
+
+
+def read_stream(
+    format: str, paths: Sequence[Path], length: int, most: int
+) -> ByteStream:
+    """Read files in order, up to `most` bytes; images are complete, the last document may be cut; `length` is
+    the input length in bytes for documents."""
+    parts: list[Symbols] = []
+    if format in IMAGES:
+        size = IMAGE_BYTES[format]
+        left = max(1, most // size)
+        for path in paths:
+            if left > 0:
+                images = IMAGES[format](path, left)
+                parts.append(images.reshape(-1).astype(np.uint16))
+                left -= len(images)
+        return ByteStream(np.concatenate(parts), size, True)
+    for path in paths:
+        for document in DOCUMENTS[format](path):
+            if document and most > 0:
+                symbols = np.frombuffer(document[:most], np.uint8).astype(np.uint16)
+                parts.append(np.append(symbols, np.uint16(END)))
+                most -= len(symbols)
+            if most <= 0:
+                break
+    if not parts:
+        raise DataError(f"{paths[0]}: contains no text")
+    return ByteStream(np.concatenate(parts), length, False)
 
 
 def simple_bits(train: ByteStream, test: ByteStream) -> tuple[float, float]:

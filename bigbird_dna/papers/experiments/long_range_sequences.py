@@ -149,13 +149,14 @@ def write_listops(directory: Path, config: ListOpsConfig, seed: int) -> None:
 
 
 def read_listops(path: Path) -> Sequences:
-    """Read a table of `write_listops`; `DataError` names the file."""
+    """Read a table of `write_listops`, or a published one, whose parentheses are dropped; `DataError` names the
+    file."""
     numbers = {token: number for number, token in enumerate(TOKENS)}
     with reading(path, "not a table of ListOps", ValueError, LookupError, EOFError):
         table = pd.read_csv(path, sep="\t", dtype={"Target": np.int64})
         rows = [
             np.array([numbers[token] for token in source.split()], np.uint8)
-            for source in table["Source"]
+            for source in table["Source"].str.replace(r"[()]", " ", regex=True)
         ]
         targets = table["Target"].to_numpy()
     if not rows or not ((targets >= 0) & (targets < 10)).all():

@@ -126,12 +126,13 @@ class SequenceTask(Task[Classifier, np.ndarray]):
     def identity(self) -> dict[str, Any]:
         return {
             "task": self.task,
+            "pooling": self.section.pooling,
             "classes": self.classes,
             "data": self.checksums,
         }
 
     def build(self) -> Classifier:
-        return Classifier(self.encoder, self.classes, "mean")
+        return Classifier(self.encoder, self.classes, self.section.pooling)
 
     def objective(self, network: Classifier, world: World) -> ClassObjective:
         return ClassObjective(self.data["train"], self.data["valid"], self.config)

@@ -1,5 +1,7 @@
 """Causal models of bytes: what they may see, what they learn, and the command."""
 
+import gzip
+import io
 import json
 import math
 from pathlib import Path
@@ -22,8 +24,11 @@ from bigbird_dna.papers.experiments.byte_lm_training import (
     NextSymbol,
     bits_of_inputs,
     mean_bits,
-    read_articles,
+    read_c4,
+    read_cifar10,
+    read_imagenet64,
     read_stream,
+    read_wiki40b,
     simple_bits,
 )
 from bigbird_dna.training.checkpoints import CheckpointStore
@@ -209,14 +214,12 @@ def test_the_command_on_text(run: Run, tmp_path: Path) -> None:
 
 
 def test_what_the_command_refuses(run: Run, tmp_path: Path) -> None:
-    config = configured(
-        tmp_path, form.wiki40b(["text"]), form.wiki40b(["more"]), format="wiki40b"
-    )
-    gone = ("--set", "byte_lm.train=[none.parquet]")
+    config = configured(tmp_path, form.c4(["text"]), form.c4(["more"]), format="c4")
+    gone = ("--set", "byte_lm.train=[none.json.gz]")
     refused(
         run("experiment run", "byte_lm", config, *gone),
         1,
-        "none.parquet",
+        "none.json.gz",
     )
     other = ("--set", "byte_lm.encoder.attention=reformer")
     refused(
@@ -230,10 +233,10 @@ def test_what_the_command_refuses(run: Run, tmp_path: Path) -> None:
 
 def test_a_test_file_is_none_to_learn_from() -> None:
     with fails(ConfigError):
-        parse_config({"byte_lm": {"format": "wiki40b", "train": ["a"], "test": ["a"]}})
+        parse_config({"byte_lm": {"format": "c4", "train": ["a"], "test": ["a"]}})
 
 
-# Readers of CIFAR-10 and Wiki-40B, on files of their form
+# Readers of CIFAR-10, ImageNet-64, Wiki-40B and C4, on files of their form
 
 
 TEXTS = [
@@ -243,26 +246,57 @@ TEXTS = [
 ]
 
 
-def read_images(path: Path, most: int = 1 << 20) -> np.ndarray:
-    return read_stream("cifar10", [path], 0, most).symbols
-
-
-def test_images(tmp_path: Path) -> None:
-    drawn = form.images(5, 32)
-    path = written(tmp_path / "file", form.cifar10(drawn, [0, 9, 3, 3, 1]))
-    assert path.stat().st_size == 5 * 3073
-    assert (read_images(path) == drawn.ravel()).all()
-    assert (read_images(path, 2 * 3072) == drawn[:2].ravel()).all()
+@pytest.mark.parametrize(("read", "side"), [(read_cifar10, 32), (read_imagenet64, 64)])
+def test_images(tmp_path: Path, read, side: int) -> None:
+    drawn = form.images(5, side)
+    content = (
+        form.cifar10(drawn, [0, 9, 3, 3, 1]) if side == 32 else form.imagenet64(drawn)
+    )
+    path = written(tmp_path / "file", content)
+    assert side == 64 or path.stat().st_size == 5 * 3073
+    assert (read(path, 9) == drawn.reshape(5, -1)).all()
+    assert (read(path, 2) == drawn[:2].reshape(2, -1)).all()
 
 
 def test_wiki40b(tmp_path: Path) -> None:
     path = written(tmp_path / "file", form.wiki40b(TEXTS))
-    assert [one.decode() for one in read_articles(path)] == TEXTS
+    assert [one.decode() for one in read_wiki40b(path)] == TEXTS
+
+
+def test_c4(tmp_path: Path) -> None:
+    # Control characters of Windows and line separators stand in published pages as they are.
+    texts = [*TEXTS, "it\x92s one\x7f page\u2028of\u2029 four\x85lines", "last"]
+    path = written(tmp_path / "file", form.c4(texts))
+    assert [one.decode() for one in read_c4(path)] == texts
+
+
+def npz(**arrays: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
 
 
 WRONG = {
-    read_images: [b"", bytes(3072), bytes(3073) + b"\x0a" + bytes(3072)],
-    read_articles: [b"", form.wiki40b(["one"])[:-9], form.parquet(title=["x"])],
+    read_cifar10: [b"", bytes(3072), bytes(3073) + b"\x0a" + bytes(3072)],
+    read_imagenet64: [
+        *(b"PK", npz(labels=np.ones(3))),
+        *(npz(data=np.zeros((2, 3072), np.uint8)), npz(data=np.zeros((2, 12288)))),
+    ],
+    read_wiki40b: [b"", form.wiki40b(["one"])[:-9], form.parquet(title=["x"])],
+    read_c4: [
+        b'{"text": "a"}\n',
+        *map(
+            gzip.compress,
+            (
+                b'{"text": "a"}\n{"url": "b"}\n',
+                b'{"text": 3}\n',
+                b'{"text": "a"\n',
+                b'{"text": "\\ud800"}\n',
+                b'{"text": "a"}\n{"text": "\xe9"}\n',
+            ),
+        ),
+        form.c4(["a" * 100])[:-20],
+    ],
 }
 
 
@@ -273,24 +307,27 @@ def test_wrong_files(tmp_path: Path, read, content: bytes) -> None:
     """Messages name the file."""
     path = written(tmp_path / "file", content)
     with fails(DataError, path):
-        [*read(path)]
+        [*read(path, 5)] if read in (read_cifar10, read_imagenet64) else [*read(path)]
 
 
-@pytest.mark.parametrize("read", [read_images, read_articles])
+@pytest.mark.parametrize(
+    "read", [lambda path: read_cifar10(path, 1), lambda path: [*read_wiki40b(path)]]
+)
 def test_what_is_not_a_file(tmp_path: Path, read) -> None:
-    for path in (tmp_path / "none", tmp_path):
-        with fails(DataError):
-            [*read(path)]
+    with fails(DataError):
+        read(tmp_path / "none")
+    with fails(DataError):
+        read(tmp_path)
 
 
 def test_documents_are_one_stream_of_bytes(tmp_path: Path) -> None:
-    path = written(tmp_path / "file", form.wiki40b(["abc", "", "dé"]))
-    stream = read_stream("wiki40b", [path, path], 4, 1000)
+    path = written(tmp_path / "file", form.c4(["abc", "", "dé"]))
+    stream = read_stream("c4", [path, path], 4, 1000)
     once = [97, 98, 99, END, 100, 0xC3, 0xA9, END]
     assert stream.symbols.tolist() == once * 2
     assert (stream.kinds, stream.inputs, stream.starts) == (257, 4, 13)
     assert stream.input(1).tolist() == once[4:] and stream.at(2).tolist() == once[2:6]
-    assert read_stream("wiki40b", [path, path], 4, 5).symbols.tolist() == [
+    assert read_stream("c4", [path, path], 4, 5).symbols.tolist() == [
         97,
         98,
         99,
@@ -300,7 +337,7 @@ def test_documents_are_one_stream_of_bytes(tmp_path: Path) -> None:
         END,
     ]
     with fails(DataError):
-        read_stream("wiki40b", [written(tmp_path / "file", form.wiki40b([""]))], 4, 5)
+        read_stream("c4", [written(tmp_path / "file", form.c4([""]))], 4, 5)
 
 
 def test_images_are_read_whole(tmp_path: Path) -> None:
@@ -314,8 +351,8 @@ def test_images_are_read_whole(tmp_path: Path) -> None:
 
 
 def test_simple_predictors_by_hand(tmp_path: Path) -> None:
-    path = written(tmp_path / "file", form.wiki40b(["ab" * 400]))
-    stream = read_stream("wiki40b", [path], 50, 10_000)
+    path = written(tmp_path / "file", form.c4(["ab" * 400]))
+    stream = read_stream("c4", [path], 50, 10_000)
     order0, order1 = simple_bits(stream, stream)
     counts = np.bincount(stream.symbols, minlength=257) + 1.0
     expected = -np.log2(counts / counts.sum())[stream.symbols].sum() / 800

@@ -175,6 +175,17 @@ def write_gzip(path: Path, text: str) -> Path:
     return path
 
 
+def test_published_files_have_parentheses(tmp_path: Path) -> None:
+    text = "Source\tTarget\n( ( ( [MAX 1 ) ( ( ( [SM 9 ) 2 ) ] ) ) ] )\t1\n"
+    plain = tmp_path / "basic_train.tsv"
+    plain.write_text(text)
+    for path in (plain, write_gzip(tmp_path / "train.tsv.gz", text)):
+        found = read_listops(path)
+        tokens = [TOKENS[token] for token in found.rows[0]]
+        assert tokens == ["[MAX", "1", "[SM", "9", "2", "]", "]"]
+        assert found.targets.tolist() == [1]
+
+
 def test_first_operators_tell(tmp_path: Path) -> None:
     path = write_gzip(
         tmp_path / "train.tsv.gz",
@@ -394,6 +405,8 @@ def test_data_come_before_classifiers(run: Run, config: Path) -> None:
         {"attentions": {}},
         {"seeds": [1, 1]},
         {"listops": {"shortest": 9, "longest": 8}},
+        {"pooling": "cls", "encoder": {"causal": True}},
+        {"pooling": "cls", "attentions": {"one": {}, "two": {"causal": True}}},
     ],
 )
 def test_wrong_sections(changes: dict[str, Any]) -> None:
