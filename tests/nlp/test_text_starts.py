@@ -44,6 +44,7 @@ from tests.nlp.conftest import (
     Write,
     done,
     figures,
+    read_lines,
     shuffle_weights,
     their_config,
     write_lines,
@@ -339,6 +340,16 @@ def test_python_documentation_is_split_by_topic() -> None:
                 InstalledConfig(valid=("nothing",), test=("x",)), "train"
             )
         ]
+
+
+def test_python_documentation_is_prepared(
+    run: Run, write: Write, tmp_path: Path
+) -> None:
+    data = {"installed": {"valid": ["numbers"], "test": ["import"]}}
+    config = write(python={"kind": "pretraining", "data": data, "encoder": TINY})
+    done(run, config, "python", "prepare")
+    [valid] = read_lines(tmp_path / "results/python/data/valid.jsonl")
+    assert valid["id"] == "numbers"
 
 
 def test_pretraining_on_text_from_its_records_to_figures(

@@ -117,11 +117,13 @@ FOX = "the quick brown fox"
 def test_rows_of_documents_and_summaries(text_tokenizer: JsonTokenizer) -> None:
     cls, sep = text_tokenizer.cls_id, text_tokenizer.sep_id
     ids = text_tokenizer.encode(FOX).tolist()
-    first = SummaryReader(text_tokenizer, "first")
+    first = SummaryReader(text_tokenizer, "base", "first")
     assert first.document(FOX, 99).tolist() == [cls, *ids, sep]
     assert first.document(FOX, 6).tolist() == [cls, *ids[:4], sep]
     last = first._replace(keep="last")
     assert last.document(FOX, 6).tolist() == [cls, *ids[-4:], sep]
+    pegasus = first._replace(form="pegasus")
+    assert pegasus.document(FOX, 6).tolist() == [*ids[:5], sep]
     assert first.summary(FOX, 6).tolist() == [*ids[:4], sep]
     assert first.text([*ids, sep]) == FOX
     rows, _ = pad([first.summary("the fox", 50), first.summary(FOX, 5)], IGNORED)

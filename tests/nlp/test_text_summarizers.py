@@ -1,4 +1,4 @@
-"""A summarizer, and the search: what a decoder sees, what a cache changes."""
+"""Both forms of a summarizer, and the search: what a decoder sees, what a cache changes."""
 
 import itertools
 import math
@@ -20,6 +20,7 @@ from bigbird_dna.papers.nlp.generation import summarize
 from bigbird_dna.papers.nlp.summarizer import (
     CrossAttention,
     Memory,
+    PegasusSummarizer,
     Summarizer,
     match_tokens,
     split_heads,
@@ -35,14 +36,16 @@ BASE = {
     "max_length": 96,
     "block_size": 8,
 }
-POSITIONS = ("learned", "rotary")
+FORMS = ("learned", "rotary", "pegasus")
 
 
-def summarizer(position: str = "learned", seed: int = 0, **changes: Any) -> Summarizer:
+def summarizer(form: str = "learned", seed: int = 0, **changes: Any) -> Summarizer:
     """A small network of float64 whose weights are large enough for logits to differ."""
     torch.manual_seed(seed)
+    position = "rotary" if form == "rotary" else "learned"
     values = {**BASE, "position_encoding": position, **changes}
-    network = Summarizer(EncoderConfig.model_validate(values))
+    kind = PegasusSummarizer if form == "pegasus" else Summarizer
+    network = kind(EncoderConfig.model_validate(values))
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)
@@ -56,11 +59,9 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
     return torch.randint(4, 40, shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("position", POSITIONS)
-def test_a_cache_changes_nothing_and_beams_of_a_document_share_it(
-    position: str,
-) -> None:
-    network = summarizer(position)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_cache_changes_nothing_and_beams_of_a_document_share_it(form: str) -> None:
+    network = summarizer(form)
     ids, lengths, targets = drawn(2, 60), torch.tensor([60, 23]), drawn(6, 7, seed=1)
     with torch.no_grad():
         each = network(
@@ -122,12 +123,12 @@ def _attended(x: Tensor, to: Tensor, parts: tuple[torch.nn.Linear, ...]) -> Tens
 
 
 @pytest.mark.parametrize(
-    ("position", "beams"), [("learned", 1), ("learned", 2), ("rotary", 1)]
+    ("form", "beams"), [("learned", 1), ("learned", 2), ("rotary", 1), ("pegasus", 2)]
 )
 def test_a_summary_does_not_depend_on_the_documents_beside_it(
-    position: str, beams: int
+    form: str, beams: int
 ) -> None:
-    network = summarizer(position)
+    network = summarizer(form)
     lengths = [70, 25, 9, 50]
     search = SearchConfig(beams=beams, max_length=12)
     documents = [
@@ -157,12 +158,13 @@ def test_what_a_summarizer_cannot_have_is_refused(changes: dict[str, Any]) -> No
         summarizer(**changes)
 
 
-def test_matching_attention_begins_by_looking_at_the_same_token() -> None:
+@pytest.mark.parametrize("kind", [Summarizer, PegasusSummarizer])
+def test_matching_attention_begins_by_looking_at_the_same_token(kind: Any) -> None:
     torch.manual_seed(0)
     config = EncoderConfig(
         vocabulary=40, layers=1, hidden=64, heads=4, max_length=64, dropout=0.0
     )
-    network = Summarizer(config)
+    network = kind(config)
     match_tokens(network)
     states = F.layer_norm(torch.randn(1, 30, 64), (64,))
     cross: Any = network.cross[0]

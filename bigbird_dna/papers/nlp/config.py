@@ -112,7 +112,8 @@ class TextStartConfig(Section):
 
     model: FileName | None = field(
         None,
-        "a model directory, or a HuggingFace checkpoint of RoBERTa or BigBird; null: random weights",
+        "a model directory, or a HuggingFace checkpoint of RoBERTa or BigBird (BigBird-Pegasus, for summaries "
+        "of the form pegasus); null: random weights",
     )
     vocabulary: int = field(
         2000,
@@ -302,10 +303,18 @@ class SummariesTrainingConfig(RecordsTrainingConfig):
         return final
 
 
+SummaryForm = Literal["base", "pegasus"]
+
+
 class SummariesTaskConfig(TextTaskConfig):
     """Summaries by a decoder with full attention."""
 
     kind: Literal["summaries"]
+    form: SummaryForm = field(
+        "base",
+        "base: the decoder uses the encoder's weights except for attention to the document; "
+        "pegasus: LayerNorm before each part and a separate decoder, as in BigBird-Pegasus",
+    )
     document_tokens: int = field(
         3072, "most tokens of a document; longer documents are truncated", ge=16
     )

@@ -8,7 +8,7 @@ BERT. Special tokens keep their ids, with RoBERTa's names (`<s>`, `</s>`, `<mask
 """
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -191,13 +191,9 @@ def make_text_start(
     with scratch_directory() as scratch:
         model = _open_model(directory, encoder, scratch)
         sha256 = model.sha256  # of a file that may be in `scratch`
-    changes = encoder.model_dump(include=encoder.model_fields_set)
-    for key, value in changes.items():
-        known = getattr(model.config, key)
-        if key not in _FREE and value != known:
-            raise ConfigError(
-                f"encoder.{key} {value}: the model {directory} has {known}"
-            )
+    if not any(isinstance(part, Encoder) for part in model.network.modules()):
+        raise ConfigError(f"start.model: {directory}: a model of the form pegasus")
+    changes = encoder_changes(encoder, model.config, _FREE, directory)
     positions = changes.pop("max_length", model.config.max_length)
     if positions != model.config.max_length:
         # Rotary models have no position table.
@@ -215,6 +211,19 @@ def make_text_start(
     log(f"{directory}: used as initial weights")
     weights = model.network.state_dict()
     return TextStart(config, model.tokenizer, weights, sha256, str(model.name))
+
+
+def encoder_changes(
+    encoder: EncoderConfig, known: EncoderConfig, free: Container[str], directory: Path
+) -> dict[str, Any]:
+    """Return the keys that are set; `ConfigError` if one that is not `free` differs from a model's."""
+    changes = encoder.model_dump(include=encoder.model_fields_set)
+    for key, value in changes.items():
+        if key not in free and value != getattr(known, key):
+            raise ConfigError(
+                f"encoder.{key} {value}: the model {directory} has {getattr(known, key)}"
+            )
+    return changes
 
 
 def _encoder_of(model: LoadedModel) -> Encoder:

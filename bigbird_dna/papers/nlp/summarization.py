@@ -10,6 +10,7 @@ Shapes: B documents, L tokens of a document, T tokens of a summary, V vocabulary
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -19,14 +20,21 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.batching import pad
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.papers.nlp.config import (
     GeneratedConfig,
     SummariesTaskConfig,
     SummariesTrainingConfig,
+    SummaryForm,
 )
 from bigbird_dna.papers.nlp.data import column, generate_facts
+from bigbird_dna.papers.nlp.initialization import TextStart, encoder_changes
+from bigbird_dna.papers.nlp.pegasus import is_pegasus, open_pegasus
 from bigbird_dna.papers.nlp.records import Prediction, SummaryRecord
 from bigbird_dna.papers.nlp.summarizer import (
     SummariesSettings,
@@ -36,6 +44,7 @@ from bigbird_dna.papers.nlp.summarizer import (
 from bigbird_dna.papers.nlp.task import Lines, Metrics, RecordsObjective, TextTask
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.initialization import FREE
 from bigbird_dna.training.loop import Batch
 
 IGNORED = -100
@@ -47,14 +56,16 @@ class SummaryReader(NamedTuple):
     """Converts documents and summaries to rows of ids, and back."""
 
     tokenizer: Tokenizer
+    form: SummaryForm
     keep: Literal["first", "last"]  # part of a longer document that is kept
 
     def document(self, text: str, tokens: int) -> NDArray[np.int32]:
-        """Return the ids of a document, at most `tokens`, with [CLS] and [SEP]."""
-        ids, room = self.tokenizer.encode(text), tokens - 2
+        """Return the ids of a document, at most `tokens`, with [CLS] (base form only) and [SEP]."""
+        start = [self.tokenizer.cls_id] if self.form == "base" else []
+        ids, room = self.tokenizer.encode(text), tokens - len(start) - 1
         if len(ids) > room:
             ids = ids[:room] if self.keep == "first" else ids[len(ids) - room :]
-        row: list[Any] = [[self.tokenizer.cls_id], ids, [self.tokenizer.sep_id]]
+        row: list[Any] = [start, ids, [self.tokenizer.sep_id]]
         return np.concatenate(row).astype(np.int32)
 
     def summary(self, text: str, tokens: int) -> NDArray[np.int32]:
@@ -110,7 +121,7 @@ class SummariesObjective(RecordsObjective):
     def __init__(self, task: "Summarization", world: World) -> None:
         super().__init__(task, world)
         section = task.section
-        self.reader = SummaryReader(self.tokenizer, section.keep)
+        self.reader = SummaryReader(self.tokenizer, section.form, section.keep)
         self.document_tokens = section.document_tokens
         self.summary_tokens = section.search.max_length
 
@@ -193,9 +204,37 @@ class Summarization(TextTask):
     objective_type = SummariesObjective
     config: Any
 
+    @cached_property
+    def start(self) -> TextStart:
+        """Initial encoder, tokenizer and weights; of the form pegasus, those of all parts of a model."""
+        name, encoder = self.section.start.model, self.section.encoder
+        if name is None or self.section.form == "base":
+            return super().start
+        directory = Path(name)
+        model = self.open(directory)
+        if model.settings != SummariesSettings(form="pegasus"):
+            raise ConfigError(
+                f"start.model: {directory} is not a model of the form pegasus"
+            )
+        free = FREE - {"max_length"} | {"compatibility"}
+        changes = encoder_changes(encoder, model.config, free, directory)
+        changes["compatibility"] = model.config.compatibility
+        config = EncoderConfig(**model.config.model_dump() | changes)
+        log(f"{directory}: used as initial weights")
+        files = sorted([*directory.glob("*.safetensors"), *directory.glob("*.bin")])
+        sha256 = model.sha256 or " ".join(checksum(path) for path in files)
+        weights = model.network.state_dict()
+        return TextStart(config, model.tokenizer, weights, sha256, str(directory))
+
+    def open(self, directory: Path) -> LoadedModel:
+        """Open a summarization model, or a checkpoint of BigBird-Pegasus."""
+        if is_pegasus(directory):
+            return open_pegasus(directory, self.section.encoder.compatibility)
+        return super().open(directory)
+
     @property
     def settings(self) -> SummariesSettings:
-        return SummariesSettings()
+        return SummariesSettings(form=self.section.form)
 
     def identity(self) -> dict[str, Any]:
         section = self.section
@@ -204,6 +243,7 @@ class Summarization(TextTask):
             "document_tokens": section.document_tokens,
             "summary_tokens": section.search.max_length,
             "keep": section.keep,
+            "form": section.form,
         }
 
     def check(self) -> None:
@@ -253,7 +293,7 @@ class Summarization(TextTask):
 
         section = self.section
         self.check_positions(model.config.max_length)
-        reader = SummaryReader(model.tokenizer, section.keep)
+        reader = SummaryReader(model.tokenizer, model.settings.form, section.keep)
         documents = [
             reader.document(record.document, section.document_tokens)
             for record in records

@@ -109,7 +109,7 @@ class TextTask(ModelTask[Metrics]):
                 raise ConfigError(
                     f"data.installed: only for tasks of kind pretraining; this task is of kind {self.kind}"
                 )
-            source = f"the text {data.installed.text}"
+            source = "Python's documentation"
             rows = installed_documents(data.installed, split)
         else:
             source = f"{data.hub.name} ({split})"
