@@ -273,7 +273,8 @@ def fit(task: Training[N], checkpoints: Path, world: World) -> TrainingResult[N]
 
 def checkpoint_store(task: Training[N], checkpoints: Path) -> CheckpointStore:
     """The checkpoints of a training, named by everything that determines its weights; writes nothing."""
+    encoder = task.encoder  # first: it may read the data, whose errors name the file
     identity = {"training": task.config.deciding(), **task.identity()}
-    if task.encoder is not None:
-        identity["encoder"] = task.encoder.deciding()
+    if encoder is not None:
+        identity["encoder"] = encoder.deciding()
     return CheckpointStore(checkpoints, identity, task.keep)
