@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.attention.call import copied
+from bigbird_dna.attention.native_kernel import PackedLayers
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.model.base_positions import (
     BaseBatch,
@@ -377,17 +378,19 @@ class BinLayers(nn.Module):
             "attention_backend": "auto",
         }
         config = config.model_copy(update=plain)
-        self.head_width = config.hidden // config.heads
+        self.config = config
+        self.packed: PackedLayers | None = None  # see `inference.prepared`
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
         self.layers = nn.ModuleList(Layer(config, index) for index in range(layers))
         initialize(self.layers, config.hidden)
 
     def forward(self, bins: Tensor) -> Tensor:
         """Bin vectors updated with the vectors of all bins."""
-        turns = rotation(
-            bins.shape[1], self.head_width, BIN_ROTARY_BASE, 1.0, bins.device
-        )
+        head_width = self.config.hidden // self.config.heads
+        turns = rotation(bins.shape[1], head_width, BIN_ROTARY_BASE, 1.0, bins.device)
         bins = self.norm(bins)
+        if self.packed is not None and self.packed.take(bins, None):
+            return self.packed.run(bins, turns)
         for layer in self.layers:
             bins = layer(bins, None, turns)
         return bins

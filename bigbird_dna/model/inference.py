@@ -282,28 +282,33 @@ def prepared(network: nn.Module, longest: int) -> Iterator[bool]:
     On a CPU, sequences of at most `longest` tokens without padding use compiled layers, if a compiler exists
     and this thread's torch has one thread: equal up to rounding, in half the time.
     """
-    encoders = [module for module in network.modules() if isinstance(module, Encoder)]
+    # Encoders, and the layers across bins of a chromatin network.
+    stacks: list[Any] = [part for part in network.modules() if hasattr(part, "packed")]
     layers = [module for module in network.modules() if isinstance(module, Layer)]
     with prediction_lock:
         with torch.no_grad():
             for layer in layers:
                 layer.joined = layer.join() if layer.joinable() else None
-            for encoder in encoders:
-                encoder.packed = _packed(encoder, longest)
+            for stack in stacks:
+                stack.packed = _packed(stack, longest)
         try:
-            packed = all(encoder.packed is not None for encoder in encoders)
+            packed = all(
+                stack.packed is not None
+                for stack in stacks
+                if isinstance(stack, Encoder)
+            )
             yield _computing.get() == torch.float32 and packed
         finally:
             for layer in layers:
                 layer.joined = None
-            for encoder in encoders:
-                encoder.packed = None
+            for stack in stacks:
+                stack.packed = None
 
 
-def _packed(encoder: Encoder, longest: int) -> PackedLayers | None:
+def _packed(stack: Any, longest: int) -> PackedLayers | None:
     """Packed layers; None if the kernel is missing or does not support some part of a layer."""
-    config = encoder.config
-    kernel = pointwise(*encoder.parameters())
+    config = stack.config
+    kernel = pointwise(*stack.parameters())
     plain = (
         goes_by_pattern(config)
         and config.activation == "gelu_tanh"
@@ -315,12 +320,12 @@ def _packed(encoder: Encoder, longest: int) -> PackedLayers | None:
         and not config.relative_max_distance
         and config.random_seed < 1 << 63
         and can_pack(config.hidden, config.heads)
-        and all(parameter.dtype == torch.float32 for parameter in encoder.parameters())
+        and all(parameter.dtype == torch.float32 for parameter in stack.parameters())
     )
     if kernel is None or not plain:
         return None
     packed = []
-    for layer in encoder.layers:
+    for layer in stack.layers:
         if not all(
             is_plain(part, Layer, Linear, nn.LayerNorm, Dropout)
             for part in layer.modules()
