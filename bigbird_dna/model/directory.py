@@ -61,7 +61,7 @@ from bigbird_dna.model.settings import (
     Task,
 )
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.text import load_tokenizer, tokenizer_file
+from bigbird_dna.tokens.load import load_tokenizer, tokenizer_file
 
 Extension = Literal["tile", "interpolate"]
 

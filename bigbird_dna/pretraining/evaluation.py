@@ -38,8 +38,8 @@ from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.sampling import Tokens, document_bounds
 from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.tokens.load import load_tokenizer
 from bigbird_dna.tokens.store import TokenStore
-from bigbird_dna.tokens.text import load_tokenizer
 
 SPLITS = ("valid", "test")
 CHOSEN_ON = "valid"

@@ -32,8 +32,8 @@ from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.sampling import Sampler, Tokens, document_bounds, sampler
 from bigbird_dna.tokens.interface import NOT_MASKED, Tokenizer, mask_tokens, next_tokens
+from bigbird_dna.tokens.load import load_tokenizer
 from bigbird_dna.tokens.store import JoinedStores, TokenStore
-from bigbird_dna.tokens.text import load_tokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, take_rows
 from bigbird_dna.training.task import ModelTask, TrainingResult

@@ -47,7 +47,7 @@ from bigbird_dna.errors import (
     check_fraction,
 )
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.fasta import readable, scan_fasta, stream_fasta
+from bigbird_dna.genome.fasta import read_records, readable, scan_fasta
 from bigbird_dna.genome.intervals import Places, contig_names, find_places
 from bigbird_dna.genome.sequence import Interval, Intervals, Strand
 from bigbird_dna.genome.splits import find_named, format_named_region
@@ -186,7 +186,9 @@ def call_promoters(
     ):
         # The whole file is checked before anything is computed.
         lengths = scan_fasta(file)
-        check_input(scan_model, source, (part.sequence for part in stream_fasta(file)))
+        check_input(
+            scan_model, source, (sequence for _, sequence in read_records(file))
+        )
         places = find_places(contigs, None, lengths, source, names=None)
         selected = {
             name: length
@@ -355,7 +357,7 @@ def calibrate_calls(
             f"stride {stride}: {model.name} scores bins of {model.settings.bin} bp"
         )
     lengths = scan_fasta(reference)
-    check_input(model, reference, (part.sequence for part in stream_fasta(reference)))
+    check_input(model, reference, (sequence for _, sequence in read_records(reference)))
     computing = {"batch_size": batch_size, "device": device}
     with cpu_threads(threads), inference("float32", choose_device(device)):
         places = _scanned_places(chosen, held_out["valid"], lengths, reference)

@@ -1,14 +1,17 @@
 """A warning if the DNA of an input differs from the sequence that the model was trained on."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from bigbird_dna.console import log
 from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.profile import K, count_kmers, spaced_parts
-from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import whole_contigs
 from bigbird_dna.model.catalog import stored_name
 from bigbird_dna.model.model import LoadedModel, training_profile_of
+
+if TYPE_CHECKING:
+    from bigbird_dna.genome.reference import Reference
 
 _REFERENCE_BASES = 500_000  # of a reference that are compared
 
@@ -37,7 +40,7 @@ def check_input(model: LoadedModel, source: object, sequences: Iterable[str]) ->
         )
 
 
-def check_reference(model: LoadedModel, reference: Reference) -> None:
+def check_reference(model: LoadedModel, reference: "Reference") -> None:
     """Warn as `check_input` if parts of a whole reference differ from the model's training sequence."""
     parts = spaced_parts(whole_contigs(reference.contigs), _REFERENCE_BASES)
     check_input(model, reference.path, map(reference.fetch, parts))

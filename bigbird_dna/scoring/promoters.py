@@ -15,7 +15,7 @@ from bigbird_dna.errors import (
     check_choice,
     check_fraction,
 )
-from bigbird_dna.genome.fasta import readable, scan_fasta, stream_fasta
+from bigbird_dna.genome.fasta import read_records, readable, scan_fasta
 from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.model.catalog import stored_name
 from bigbird_dna.model.chromatin import LoadedChromatinModel
@@ -214,7 +214,9 @@ def score_promoters(
     ):
         # The whole file is checked before anything is computed.
         lengths = scan_fasta(file)
-        check_input(scan_model, source, (part.sequence for part in stream_fasta(file)))
+        check_input(
+            scan_model, source, (sequence for _, sequence in read_records(file))
+        )
         places = find_places(contigs, regions, lengths, source, names=None)
         selected = {
             name: length

@@ -22,8 +22,8 @@ from bigbird_dna.genome.splits import Split, Splits
 from bigbird_dna.tokens.corpus import DocumentPlan, sample_sentences
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.tokens.load import load_tokenizer
 from bigbird_dna.tokens.store import TokenStore, build_store
-from bigbird_dna.tokens.text import load_tokenizer
 
 _COUNTED = 1 << 24  # tokens counted at a time
 

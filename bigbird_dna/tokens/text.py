@@ -9,16 +9,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
-from pathlib import Path
 from typing import Any, SupportsInt
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import DataError, ModelError, error_text, shortened
 from bigbird_dna.tokens.dna import (
-    DnaTokenizer,
     check_letters,
     encode_rows,
     open_sentencepiece,
@@ -30,8 +27,6 @@ from bigbird_dna.tokens.interface import (
     TextPieces,
     Tokenizer,
     complete_vocabulary,
-    read_content,
-    read_description,
     require_dna,
 )
 
@@ -306,38 +301,3 @@ class TextTokenizer(Tokenizer):
         known = self._known(ids)
         numbers = [i for i in known if i not in self.specials and self.pieces[i]]
         return str(self._processor.decode(numbers))
-
-
-TOKENIZER_FILES = (DnaTokenizer.file_name, JsonTokenizer.file_name)
-
-
-def tokenizer_file(directory: Path) -> Path:
-    """The tokenizer of a model directory; `ModelError` if it has none."""
-    for name in TOKENIZER_FILES:
-        if (directory / name).is_file():
-            return directory / name
-    raise ModelError(
-        f"{directory}: not a model directory: {' and '.join(TOKENIZER_FILES)} are missing"
-    )
-
-
-def load_tokenizer(
-    path: Path, description: Mapping[str, Any] | None = None
-) -> Tokenizer:
-    """Open a tokenizer file: a `.json` with the `tokenizers` library, any other with SentencePiece.
-
-    A directory is that of a model, whose tokenizer is opened with its description in `config.json`.
-    `description` is the result of the tokenizer's method when it was saved. Without it (or with {}), special
-    tokens are found by their usual names, and a SentencePiece model must be one of `DnaTokenizer.train`.
-    """
-    if Path(path).is_dir():
-        return load_tokenizer(
-            tokenizer_file(path), read_mapping(path / "config.json").get("tokenizer")
-        )
-    known = read_description(description, str(path)) if description else (None, None)
-    content = read_content(path)
-    if Path(path).suffix == ".json":
-        return JsonTokenizer(content, *known, source=str(path))
-    if description:
-        return TextTokenizer(content, *known, source=str(path))
-    return DnaTokenizer(content, str(path))

@@ -40,7 +40,7 @@ from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.weights import RECORD
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.text import load_tokenizer
+from bigbird_dna.tokens.load import load_tokenizer
 from bigbird_dna.training.adapters import Adaptation, adapt
 from bigbird_dna.training.task import M, ModelTask
 

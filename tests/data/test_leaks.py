@@ -42,8 +42,8 @@ from bigbird_dna.genome.sequence import (
     words_ending,
 )
 from bigbird_dna.tokens.encode import tokenize, train_tokenizer
+from bigbird_dna.tokens.load import load_tokenizer
 from bigbird_dna.tokens.store import TokenStore
-from bigbird_dna.tokens.text import load_tokenizer
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
 from tests.tiny_run import SETTINGS as TINY

@@ -8,7 +8,8 @@ import pytest
 
 from bigbird_dna.errors import ModelError
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer, load_tokenizer
+from bigbird_dna.tokens.load import load_tokenizer
+from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer
 from tests.golden.messages import fails
 from tests.tokens.text_model import text_model, unigram
 

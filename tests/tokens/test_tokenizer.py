@@ -18,7 +18,8 @@ from bigbird_dna.huggingface.tokenizer_files import find_tokenizer
 from bigbird_dna.model.batching import window_rows
 from bigbird_dna.tokens.dna import SPECIAL_PIECES, DnaTokenizer
 from bigbird_dna.tokens.interface import Tokenizer, mask_tokens, require_dna
-from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer, load_tokenizer
+from bigbird_dna.tokens.load import load_tokenizer
+from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer
 from tests.golden.messages import fails
 from tests.tokens.text_model import merge_by_hand, text_model, unigram
 from tests.toys import random_dna, small_tokenizer
