@@ -19,7 +19,7 @@ from bigbird_dna.errors import (
     error_text,
 )
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin.tracks import Track, select_tracks
+from bigbird_dna.genome.chromatin.track import Track, select_tracks
 from bigbird_dna.genome.sources import find_source
 from bigbird_dna.genome.splits import find_named
 from bigbird_dna.model.published import load_published

@@ -252,7 +252,7 @@ def label_bins(
     from bigbird_dna.genome.assembly import load_assembly
     from bigbird_dna.genome.chromatin.dataset import build_dataset
     from bigbird_dna.genome.chromatin.labels import Labeling
-    from bigbird_dna.genome.chromatin.tracks import Track
+    from bigbird_dna.genome.chromatin.track import Track
     from bigbird_dna.genome.reference import Reference
 
     reference, demo = Reference(home / "reference.fa.gz"), load_assembly("demo")

@@ -25,14 +25,16 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
 from bigbird_dna.calibration.calls import MatchedCalls
-from bigbird_dna.calibration.maps import (
+from bigbird_dna.calibration.fitting import (
     LEAST,
     LEAST_ISOTONIC,
+    fit_platt,
+    isotonic_curve,
+)
+from bigbird_dna.calibration.maps import (
     CalibrationMap,
     CalibrationPart,
     Floats,
-    fit_platt,
-    isotonic_curve,
     log_odds,
     read_part,
 )

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from bigbird_dna.config.section import CalibrationMethod
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ModelError, UsageError, check_fraction
@@ -34,7 +33,7 @@ Floats32 = NDArray[np.float32]
 NEAREST = 2.0**-25
 """Probabilities are clipped to `NEAREST` … 1 − `NEAREST` (half a float32 step below 1) before log-odds."""
 
-_LARGEST = (
+LARGEST = (
     1e6  # limit of slope and intercept, so that products with log-odds stay finite
 )
 _Probability = Annotated[float, Field(gt=0, lt=1)]
@@ -56,8 +55,8 @@ class Platt(CalibrationPart):
     """
 
     method: Literal["platt"] = "platt"
-    slope: float = Field(gt=0, le=_LARGEST)
-    intercept: float = Field(ge=-_LARGEST, le=_LARGEST)
+    slope: float = Field(gt=0, le=LARGEST)
+    intercept: float = Field(ge=-LARGEST, le=LARGEST)
 
     def __call__(self, probabilities: ArrayLike) -> Floats:
         """Return calibrated probabilities, of the same shape."""
@@ -146,139 +145,6 @@ def as_scored(
     values = np.asarray(calibrated)
     return (values if prior is None else shift_prior(values, fitted, prior)).astype(
         np.float32
-    )
-
-
-LEAST = 10
-"""Rows of each class needed for a separate map of a track."""
-LEAST_ISOTONIC = 50
-"""Rows of each class needed for isotonic regression, if requested."""
-MANY = 1000
-"""Rows of each class from which `auto` is isotonic; with fewer, the curve follows single rows."""
-LEAST_SLOPE = 1e-3
-"""Least slope of `Platt`: scores no better than chance keep their order, but become nearly equal."""
-
-
-def fit_map(
-    labels: ArrayLike,
-    probabilities: ArrayLike,
-    method: CalibrationMethod = "auto",
-    negative_weight: float = 1.0,
-) -> CalibratedTrack | None:
-    """Fit a map to rows (N,) of one track; None if a class has fewer than `LEAST` rows, by weight.
-
-    "auto" uses isotonic regression from `MANY` rows of each class on, otherwise Platt scaling. "isotonic"
-    also falls back to Platt scaling if a class has fewer than `LEAST_ISOTONIC` rows.
-    """
-    y, p = np.asarray(labels).astype(bool), np.asarray(probabilities, np.float64)
-    positives = int(y.sum())
-    negatives = round((len(y) - positives) * negative_weight)
-    fewest = min(positives, negatives)
-    if fewest < LEAST:
-        return None
-    needed = {"auto": MANY, "isotonic": LEAST_ISOTONIC, "platt": np.inf}[method]
-    fit = fit_isotonic if fewest >= needed else fit_platt
-    return CalibratedTrack(
-        map=fit(y, p, negative_weight), positives=positives, negatives=negatives
-    )
-
-
-def fit_tracks(
-    labels: NDArray[np.uint8],
-    probabilities: Floats32,
-    method: CalibrationMethod = "auto",
-) -> list[CalibratedTrack] | None:
-    """Fit a map per track of rows × tracks (N, T); None if all tracks together have too few rows of a class.
-
-    A track with fewer than `LEAST` positives or negatives gets the Platt map fitted to the rows of all tracks
-    together, with its own counts.
-    """
-    tracks = []
-    common: CalibratedTrack | None = None
-    for y, p in zip(labels.T, probabilities.T, strict=True):
-        track = fit_map(y, p, method)
-        if track is None:
-            common = common or fit_map(labels.ravel(), probabilities.ravel(), "platt")
-            if common is None:
-                return None
-            positives = int(y.sum())
-            track = CalibratedTrack(
-                map=common.map,
-                positives=positives,
-                negatives=len(y) - positives,
-                shared=True,
-            )
-        tracks.append(track)
-    return tracks
-
-
-def smoothed(labels: Flags, negative_weight: float = 1.0) -> Floats:
-    """Return labels (N,) smoothed as in Platt (1999, section 2.2)."""
-    positives = int(labels.sum())
-    negatives = (len(labels) - positives) * negative_weight
-    return np.where(labels, (positives + 1) / (positives + 2), 1 / (negatives + 2))
-
-
-def fit_platt(
-    labels: Flags, probabilities: Floats, negative_weight: float = 1.0
-) -> Platt:
-    """Fit the line on log-odds by maximum likelihood, with a slope of at least `LEAST_SLOPE`."""
-    slope, intercept = fit_line(
-        log_odds(probabilities), labels, LEAST_SLOPE, negative_weight
-    )
-    return Platt(slope=slope, intercept=intercept)
-
-
-def fit_line(
-    scores: Floats,
-    labels: Flags,
-    least_slope: float,
-    negative_weight: float = 1.0,
-) -> tuple[float, float]:
-    """Return slope (at least `least_slope`) and intercept of the log-odds of labels (N,) as a line in scores.
-
-    Fits smoothed labels by maximum likelihood; the log-likelihood is concave.
-    """
-    from scipy.optimize import minimize
-    from scipy.special import expit
-
-    targets = smoothed(labels, negative_weight)
-    weights = np.where(labels, 1.0, negative_weight) / len(labels)
-
-    def loss(line: Floats) -> tuple[float, Floats]:
-        odds = line[0] * scores + line[1]
-        errors = weights * (expit(odds) - targets)
-        value = weights @ (np.logaddexp(0, odds) - targets * odds)
-        return value, np.array([errors @ scores, errors.sum()])
-
-    fit = minimize(
-        loss,
-        (1.0, 0.0),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(least_slope, _LARGEST), (-_LARGEST, _LARGEST)],
-        options={"ftol": 1e-15, "gtol": 1e-10, "maxiter": 1000},
-    )
-    slope, intercept = fit.x.tolist()
-    return slope, intercept
-
-
-def fit_isotonic(
-    labels: Flags, probabilities: Floats, negative_weight: float = 1.0
-) -> Isotonic:
-    """Fit isotonic regression (Zadrozny & Elkan 2002), stored as the ends of its constant blocks."""
-    weights = np.where(labels, 1.0, negative_weight)
-    return isotonic_curve(probabilities, smoothed(labels, negative_weight), weights)
-
-
-def isotonic_curve(x: Floats, y: Floats, weights: Array) -> Isotonic:
-    """Return the non-decreasing least-squares fit to points with weights (N,)."""
-    from sklearn.isotonic import IsotonicRegression
-
-    model = IsotonicRegression().fit(x, y, weights)
-    rising = np.maximum.accumulate(model.y_thresholds_)
-    return Isotonic(
-        scores=tuple(model.X_thresholds_.tolist()), probabilities=tuple(rising.tolist())
     )
 
 

@@ -21,8 +21,8 @@ from bigbird_dna.genome.chromatin.dataset import (
 )
 from bigbird_dna.genome.chromatin.deepsea import build_deepsea
 from bigbird_dna.genome.chromatin.labels import Labeling
+from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.genome.chromatin.tracks import (
-    Track,
     read_tracks,
     tracks_from_folder,
     tss_tracks,

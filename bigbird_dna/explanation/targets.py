@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_choice
 from bigbird_dna.genome.assembly import contig_finder
-from bigbird_dna.genome.chromatin.tracks import TSS_TRACKS
+from bigbird_dna.genome.chromatin.track import TSS_TRACKS
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import (
     Interval,

@@ -5,15 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from bigbird_dna.calibration.maps import (
-    FILE,
-    LEAST,
-    Calibration,
-    Finish,
-    fit_map,
-    fit_tracks,
-    write_calibration,
-)
+from bigbird_dna.calibration.fitting import LEAST, fit_map, fit_tracks
+from bigbird_dna.calibration.maps import FILE, Calibration, Finish, write_calibration
 from bigbird_dna.config.chromatin import ChromatinConfig
 from bigbird_dna.config.section import CalibrationMethod
 from bigbird_dna.console import log

@@ -35,7 +35,7 @@ from bigbird_dna.finetuning.evaluation import (
     without_nan,
 )
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
-from bigbird_dna.genome.chromatin.tracks import exchanged
+from bigbird_dna.genome.chromatin.track import exchanged
 from bigbird_dna.genome.packed import PackedReference, texts, turn
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.batching import (

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bigbird_dna.config.section import SCORED_CENTER
 from bigbird_dna.errors import UsageError, check_at_least_one, check_fraction
-from bigbird_dna.genome.chromatin.tracks import TSS_TRACKS, Track, select_tracks
+from bigbird_dna.genome.chromatin.track import TSS_TRACKS, Track, select_tracks
 from bigbird_dna.genome.given_sequences import Sequences, fit_windows, read_sequences
 from bigbird_dna.genome.sequence import (
     Interval,

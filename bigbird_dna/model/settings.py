@@ -13,7 +13,7 @@ from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.section import LONGEST_WINDOW, MOST_VIEWS, LabelKind
 from bigbird_dna.disk.compression import control_character
 from bigbird_dna.errors import shortened
-from bigbird_dna.genome.chromatin.tracks import Track, exchanged
+from bigbird_dna.genome.chromatin.track import Track, exchanged
 from bigbird_dna.model.base_positions import BaseOffsets
 
 Task = Literal[

@@ -16,7 +16,7 @@ from bigbird_dna.data.predictions import CalibrationRows, read_predictions
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.metrics.auroc import ENDS, Z95, Floats
 from bigbird_dna.metrics.reliability import (
     calibration_metrics,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.gpus import available_cores, freed_memory_kept
 from bigbird_dna.metrics.auroc import (
     UNDEFINED,

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from bigbird_dna.disk.tables import json_rows
-from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.metrics.auroc import Counts
 from bigbird_dna.reporting.pages import render_page, resource
 from bigbird_dna.reporting.track_evaluation import (

@@ -18,7 +18,8 @@ from bigbird_dna.disk.tables import (
     write_table,
 )
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
+from bigbird_dna.genome.chromatin.track import Track
+from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.reporting.arrays import Array, TrackArray, open_array, read_blocks
 from bigbird_dna.reporting.calibration import (
     TRACK_CALIBRATION,

@@ -30,7 +30,8 @@ from bigbird_dna.calibration.calls import (
     match_tracks,
     sites_of,
 )
-from bigbird_dna.calibration.maps import LEAST, write_calibration
+from bigbird_dna.calibration.fitting import LEAST
+from bigbird_dna.calibration.maps import write_calibration
 from bigbird_dna.config.reading import parse_config
 from bigbird_dna.config.section import CalibrationMethod
 from bigbird_dna.console import ProgressBar, log

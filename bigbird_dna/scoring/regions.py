@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from bigbird_dna.errors import DataError, UsageError, shortened
 from bigbird_dna.genome.assembly import ALIAS_HINT, contig_finder, shown
-from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.genome.fields import FURTHEST, check_name, whole_number
 from bigbird_dna.genome.given_sequences import is_pandas
 from bigbird_dna.genome.intervals import Places, read_bed, strand_column, warn_of_absent

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.genome.chromatin.tracks import TSS_TRACKS
+from bigbird_dna.genome.chromatin.track import TSS_TRACKS
 from bigbird_dna.genome.fasta import read_records
 from bigbird_dna.genome.given_sequences import window_at_tss
 from bigbird_dna.genome.intervals import Places

@@ -12,23 +12,25 @@ from pydantic import ValidationError
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from bigbird_dna.calibration.maps import (
-    FILE,
+from bigbird_dna.calibration.fitting import (
     LEAST,
     LEAST_SLOPE,
     MANY,
-    CalibratedTrack,
-    Calibration,
-    Isotonic,
-    Platt,
     fit_isotonic,
     fit_map,
     fit_platt,
     fit_tracks,
+    smoothed,
+)
+from bigbird_dna.calibration.maps import (
+    FILE,
+    CalibratedTrack,
+    Calibration,
+    Isotonic,
+    Platt,
     log_odds,
     read_calibration,
     shift_prior,
-    smoothed,
     write_calibration,
 )
 from bigbird_dna.errors import ModelError, UsageError

@@ -35,7 +35,7 @@ from bigbird_dna.data.promoter_windows import (
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins
 from bigbird_dna.genome.chromatin.labels import PackedLabels
-from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.genome.promoters import read_loci, write_loci
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import (

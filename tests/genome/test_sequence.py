@@ -15,11 +15,8 @@ from bigbird_dna.disk import compression
 from bigbird_dna.disk.compression import open_bytes, read_lines
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin.tracks import (
-    Track,
-    tracks_from_folder,
-    write_tracks,
-)
+from bigbird_dna.genome.chromatin.track import Track
+from bigbird_dna.genome.chromatin.tracks import tracks_from_folder, write_tracks
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.fields import check_name, decimal, quoted, whole_number
 from bigbird_dna.genome.intervals import read_peaks

@@ -7,13 +7,8 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from bigbird_dna.calibration.maps import (
-    FILE,
-    Calibration,
-    fit_map,
-    fit_tracks,
-    write_calibration,
-)
+from bigbird_dna.calibration.fitting import fit_map, fit_tracks
+from bigbird_dna.calibration.maps import FILE, Calibration, write_calibration
 from bigbird_dna.data.predictions import (
     EXTRA_NEGATIVES,
     PROMOTER_BASELINES,

@@ -17,7 +17,8 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
+from bigbird_dna.genome.chromatin.track import Track
+from bigbird_dna.genome.chromatin.tracks import write_tracks
 from bigbird_dna.metrics.auroc import auroc, auroc_difference, discoveries
 from bigbird_dna.reporting import track_evaluation
 from bigbird_dna.reporting.tracks import AucReport, auc_report

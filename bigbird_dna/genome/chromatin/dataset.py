@@ -32,7 +32,8 @@ from bigbird_dna.genome.chromatin.labels import (
     PackedLabels,
     label_contig,
 )
-from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, write_tracks
+from bigbird_dna.genome.chromatin.track import Track
+from bigbird_dna.genome.chromatin.tracks import read_tracks, write_tracks
 from bigbird_dna.genome.intervals import place_peaks, read_peaks
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import NO_INTERVALS, Interval, Intervals, window_start

@@ -34,7 +34,7 @@ from bigbird_dna.genome.chromatin.dataset import (
     write_dataset,
 )
 from bigbird_dna.genome.chromatin.labels import PackedLabels
-from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.genome.intervals import read_intervals
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, Positions, base_codes, window_start

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.baselines.windows import LabeledWindows, Probabilities, blocks
-from bigbird_dna.calibration.maps import fit_line
+from bigbird_dna.calibration.fitting import fit_line
 from bigbird_dna.config.experiments import NetworkComparator as NetworkName
 
 Floats = NDArray[np.float64]

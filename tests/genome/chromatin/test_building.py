@@ -22,7 +22,8 @@ from bigbird_dna.genome.chromatin.dataset import (
     read_dataset,
 )
 from bigbird_dna.genome.chromatin.labels import Labeling, PackedLabels
-from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, tracks_from_folder
+from bigbird_dna.genome.chromatin.track import Track
+from bigbird_dna.genome.chromatin.tracks import read_tracks, tracks_from_folder
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack

@@ -12,7 +12,7 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.chromatin.deepsea import build_deepsea
-from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.genome.reference import Reference, write_fasta
 from tests.genome.chromatin import small_bundle
 from tests.genome.chromatin.small_bundle import (

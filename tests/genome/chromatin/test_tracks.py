@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.labels import Labeling
+from bigbird_dna.genome.chromatin.track import Track, exchanged, select_tracks
 from bigbird_dna.genome.chromatin.tracks import (
-    Track,
-    exchanged,
     read_tracks,
-    select_tracks,
     tracks_from_folder,
     tss_tracks,
     write_tracks,

@@ -18,7 +18,7 @@ from sklearn.svm import LinearSVC
 
 from bigbird_dna.baselines.kmers import base_codes
 from bigbird_dna.baselines.windows import TextWindows
-from bigbird_dna.calibration.maps import smoothed
+from bigbird_dna.calibration.fitting import smoothed
 from bigbird_dna.config.reading import load_config
 from bigbird_dna.data.chromatin import prepare_data
 from bigbird_dna.errors import DataError, UsageError

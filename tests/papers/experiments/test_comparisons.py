@@ -11,7 +11,8 @@ import pytest
 from bigbird_dna.config.reading import parse_config
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
-from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
+from bigbird_dna.genome.chromatin.track import Track
+from bigbird_dna.genome.chromatin.tracks import write_tracks
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.resampling import (
     SampledMetrics,

@@ -1,0 +1,102 @@
+"""A track: one assay that a chromatin model predicts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from bigbird_dna.errors import DataError, UsageError, nearest
+from bigbird_dna.genome.sequence import Strand
+
+TSS_TRACKS: dict[Strand, str] = {"+": "TSS+", "-": "TSS-"}
+"""Names of the tracks of transcription start sites (TSSs) on each strand, from which promoters are called."""
+
+
+@dataclass(frozen=True)
+class Track:
+    """One assay: its unique name, its group and the other columns of its table."""
+
+    name: str
+    group: str
+    cell: str = ""
+    target: str = ""
+    treatment: str = ""
+    file: Path | None = None  # file of its peaks
+    description: str = ""
+    opposite: str = ""  # track of the other strand; "": peaks have no strand
+    published_auroc: float | None = None
+    extra: Mapping[str, str] = field(
+        default_factory=dict
+    )  # further columns of the table
+
+    def peak_file(self) -> Path:
+        """Return the existing file of the peaks; `.gz` is appended if only that file exists."""
+        if self.file is None:
+            raise DataError(
+                f"track {self.name!r}: the table of tracks specifies no peak file"
+            )
+        for path in (self.file, self.file.with_name(f"{self.file.name}.gz")):
+            if path.is_file():
+                return path
+        raise DataError(f"{self.file}: no such file (peaks of track {self.name!r})")
+
+
+def exchanged(tracks: Sequence[Track]) -> list[int] | None:
+    """Return the index of each track on the reverse complement; None: all tracks keep their place.
+
+    `ValueError` if the opposite of a track is missing, or has another opposite.
+    """
+    places = {track.name: place for place, track in enumerate(tracks)}
+    opposites = {track.name: track.opposite for track in tracks}
+    for track in tracks:
+        if track.opposite and opposites.get(track.opposite) != track.name:
+            raise ValueError(
+                f"track {track.name!r} has the opposite {track.opposite!r}, which is not a track with the "
+                f"opposite {track.name!r}"
+            )
+    order = [places[track.opposite or track.name] for track in tracks]
+    return None if order == list(range(len(order))) else order
+
+
+def select_tracks(tracks: Sequence[Track], pattern: str) -> tuple[Track, ...]:
+    """Return the tracks that match a comma-separated list of names, groups or shell patterns, in their order.
+
+    Case is ignored. An element without a match is a `UsageError` that suggests similar names and groups.
+    """
+    chosen: set[str] = set()
+    elements = [element.strip() for element in pattern.split(",") if element.strip()]
+    if not elements:
+        raise UsageError(f"tracks {pattern!r}: the list is empty")
+    folded = [
+        (track.name, track.name.casefold(), track.group.casefold()) for track in tracks
+    ]
+    for element, wanted in zip(elements, map(str.casefold, elements), strict=True):
+        # Names take precedence over groups, and groups over patterns.
+        found = (
+            {track for track, name, _ in folded if name == wanted}
+            or {track for track, _, group in folded if group == wanted}
+            or {
+                track
+                for track, *texts in folded
+                if any(fnmatchcase(text, wanted) for text in texts)
+            }
+        )
+        if not found:
+            raise UsageError(
+                f"tracks: {element!r} is not a track, group or pattern{_near(tracks, element)}"
+            )
+        chosen |= found
+    return tuple(track for track in tracks if track.name in chosen)
+
+
+def _near(tracks: Sequence[Track], element: str) -> str:
+    # A cell or target alone, also misspelled, suggests the tracks whose names contain it.
+    parts = {text for track in tracks for text in (track.cell, track.target)} - {
+        "",
+        "None",
+    }
+    known = {text: f"*{text}*" for text in sorted(parts)}
+    known |= {text: text for track in tracks for text in (track.group, track.name)}
+    if near := [known[text] for text in nearest(element, known, 3)]:
+        return f"; similar are {', '.join(map(repr, near))}"
+    return f"; groups are {', '.join(sorted({track.group for track in tracks}))}"
