@@ -100,24 +100,19 @@ def main() -> NoReturn:
     # Python processes that a command starts don't run files of the working directory, such as `tokenize.py`.
     os.environ["PYTHONSAFEPATH"] = "1"
 
+    code = 0
     try:
-        code = run()
+        try:
+            # Calling the application itself would install Typer's hook for tracebacks.
+            get_command(app)()
+        except SystemExit as end:
+            sys.stdout.flush()  # here, for a full disk; at the end Python would print a traceback
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException as error:
         code = 128 + received[0] if received else report(error)
     for number in handled:
         signal.signal(number, signal.SIG_DFL)
     sys.exit(code)
-
-
-def run() -> int:
-    """Run the command of `sys.argv` and return its exit code."""
-    try:
-        # Calling the application itself would install Typer's hook for tracebacks.
-        get_command(app)()
-    except SystemExit as end:
-        sys.stdout.flush()  # here, for a full disk; at the end Python would print a traceback
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
-    return 0
 
 
 def report(error: BaseException) -> int:
