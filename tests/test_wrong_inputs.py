@@ -129,8 +129,8 @@ CASES = {
     "table: parquet": Case(SEQUENCES, "x.parquet", b"PAR1", "x.parquet"),
     # Configurations
     "yaml: syntax": Case(CONFIG, "x.yaml", "seed: [1\n", "line 2", UsageError),
-    "yaml: key": Case(CONFIG, "x.yaml", "\nsed: 1\n", "line 2", UsageError),
-    "yaml: value": Case(CONFIG, "x.yaml", "\nseed: x\n", "line 2", UsageError),
+    "yaml: key": Case(CONFIG, "x.yaml", "\nsed: 1\n", "unknown key 'sed'", UsageError),
+    "yaml: value": Case(CONFIG, "x.yaml", "\nseed: x\n", "seed: ", UsageError),
     "yaml: twice": Case(CONFIG, "x.yaml", "seed: 1\nseed: 2", "line 2", UsageError),
     "yaml: binary": Case(CONFIG, "x.yaml", b"\xff\xfe", "UTF-8", UsageError),
     # Arrays

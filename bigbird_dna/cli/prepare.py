@@ -58,7 +58,7 @@ def check_config(
 ) -> None:
     """Check the keys and values of a configuration, and their consistency.
 
-    An error names the file, line and key and, for an unknown key, the nearest valid key. Files named in the
+    An error names the file and key and, for an unknown key, the nearest valid key. Files named in the
     configuration are not opened.
     """
     from bigbird_dna.config.reading import check_config, json_schema

@@ -318,7 +318,7 @@ def test_freed_memory_is_kept_in_the_block() -> None:
 
 AWAY = World(0, 1, torch.device("meta"))
 LENGTHS = (96, 61, 90, 33, 70)
-CONFIG = small_encoder(max_length=96, block_size=4, random_blocks=1, convolution=3)
+CONFIG = small_encoder(max_length=96, block_size=4, random_blocks=1)
 
 
 @pytest.fixture
