@@ -49,11 +49,6 @@ def format_for(
     return default
 
 
-def is_live(output: Path | None) -> bool:
-    """Return whether output is sent immediately: standard output, a pipe or a device."""
-    return output is None or is_special(output)
-
-
 def check_output(output: Path | None, inputs: Iterable[object]) -> None:
     """Raise `UsageError` before any computation if the output is not writable, is an input or is inside one.
 

@@ -6,9 +6,8 @@ because such a sequence is not plain DNA.
 """
 
 from array import array
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Self
 
@@ -361,40 +360,18 @@ def centered_tiles(length: int, size: int, stride: int) -> Iterator[int]:
     closer at the center. A contig of at most `size` bp gets one centered window, whose start is zero or
     negative (rounded down).
     """
-    for some in _tiles(length, size, stride):
-        yield from some
-
-
-def count_tiles(length: int, size: int, stride: int, below: int | None = None) -> int:
-    """Return the number of windows of `centered_tiles`, or of those that start before `below`."""
-    stop = length if below is None else below
-    return sum(bisect_left(some, stop) for some in _tiles(length, size, stride))
-
-
-def neighboring_tiles(
-    length: int, size: int, stride: int, start: int
-) -> tuple[int | None, int | None]:
-    """Return the starts of the windows of `centered_tiles` before and after the one at `start`, if any."""
-    before = after = None
-    for some in _tiles(length, size, stride):
-        if (place := bisect_left(some, start)) > 0:
-            before = some[place - 1]
-        if after is None and (place := bisect_right(some, start)) < len(some):
-            after = some[place]
-    return before, after
-
-
-def _tiles(length: int, size: int, stride: int) -> tuple[Sequence[int], ...]:
-    """Return the starts of `centered_tiles` at the left, in the center and at the right."""
     if length < 1 or size < 1 or stride < 1:
         raise ValueError(
             f"length {length}, size {size} and stride {stride} must be positive"
         )
     span = length - size
     if span <= 0:
-        return ((span // 2,),)
-        # The fewest steps from either end that leave at most one stride between the two innermost windows.
+        yield span // 2
+        return
+    # The fewest steps from either end that leave at most one stride between the two innermost windows.
     steps = max(0, -((stride - span) // (2 * stride)))
     left = range(0, steps * stride + 1, stride)
     right = range(span - steps * stride, span + 1, stride)
-    return left[:-1], sorted({left[-1], right[0]}), right[1:]
+    yield from left[:-1]
+    yield from sorted({left[-1], right[0]})
+    yield from right[1:]

@@ -6,7 +6,6 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from bigbird_dna.attention.call import effective_matrix
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.config.mechanisms import (
     OF_PATTERNS,
@@ -126,15 +125,3 @@ def check_mechanism(mechanism: nn.Module, named: Mechanism, shape: LayerShape) -
 def has_keys(config: EncoderConfig) -> bool:
     """Whether layers have a key projection; otherwise queries are used as keys."""
     return goes_by_pattern(config) or not find_mechanism(config.attention).shares_keys
-
-
-def matrix_of(mechanism: nn.Module, q: Tensor, k: Tensor, hidden: Tensor) -> Tensor:
-    """The effective matrix (B, H, L, L) of a module for its queries, keys and input, without padding."""
-    of_its_own = getattr(mechanism, "matrix", None)
-    if of_its_own is not None:
-        return of_its_own(q, k, hidden)  # type: ignore[no-any-return]
-    return effective_matrix(
-        lambda q, k, v: mechanism(q, k, v, lengths=None, dropout=0.0, hidden=hidden),
-        q,
-        k,
-    )

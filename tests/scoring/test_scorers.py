@@ -10,13 +10,10 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import bigbird_dna
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.intervals import find_places, parse_region
-from bigbird_dna.genome.sequence import centered_tiles, count_tiles
 from bigbird_dna.model import inference
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from tests.cli.command import Result, Run, refused
@@ -500,19 +497,6 @@ def test_parts_by_contigs_are_concatenated_to_the_whole(run: Run, home: Path) ->
     words = CASES["scan"].words(home)
     parts = [row for contig in RECORDS for row in rows(run(*words, "--contig", contig))]
     assert parts == rows(run(*words))
-
-
-@given(
-    st.integers(1, 600), st.integers(1, 90), st.integers(1, 120), st.integers(-50, 700)
-)
-def test_windows_are_counted_without_listing_them(
-    length: int, size: int, stride: int, below: int
-) -> None:
-    tiles = list(centered_tiles(length, size, stride))
-    assert count_tiles(length, size, stride) == len(tiles)
-    assert count_tiles(length, size, stride, below) == sum(
-        start < below for start in tiles
-    )
 
 
 def test_a_bigwig_without_any_score_is_refused(
