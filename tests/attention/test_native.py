@@ -152,7 +152,7 @@ def test_half_types_are_computed_in_single_precision(
     single = native_attention(Call(*wide, pattern, lengths, layer))
     assert torch.equal(found[0], single.to(dtype))
     assert all(x.dtype == dtype for x in found)
-    assert_close(found, oracle(made, pattern, lengths, layer), 2e-2)
+    assert_close(found, oracle(made, pattern, lengths, layer), 4e-2)
 
 
 @pytest.mark.usefixtures("kernel")
