@@ -64,7 +64,7 @@ from bigbird_dna.model.model import METRICS, LoadedModel, calibration_of
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.weights import RECORD
 from bigbird_dna.scoring.input_check import check_input
-from bigbird_dna.scoring.promoters import warn_of_short_records
+from bigbird_dna.scoring.promoters import check_records, warn_of_short_records
 from bigbird_dna.scoring.scan import (
     BOTH_STRANDS,
     STRIDE,
@@ -77,7 +77,6 @@ from bigbird_dna.scoring.scan import (
 from bigbird_dna.scoring.writers import (
     CALL_FORMATS,
     STRANDS,
-    check_contig,
     choose_output,
     open_writer,
 )
@@ -185,19 +184,7 @@ def call_promoters(
         inference(precision, chosen_device),
         readable(fasta) as file,
     ):
-        # The whole file is checked before anything is computed.
-        lengths = scan_fasta(file)
-        check_input(
-            scan_model, source, (sequence for _, sequence in read_records(file))
-        )
-        places = find_places(contigs, None, lengths, source, names=None)
-        selected = {
-            name: length
-            for name, length in lengths.items()
-            if places is None or places.on(name)
-        }
-        for name in selected:
-            check_contig(name, format, source)
+        _, selected, _ = check_records(file, source, scan_model, contigs, None, format)
         warn_of_short_records([*selected.values()], scan_model, max_n, is_omitted=True)
         batches = scan_records(
             file,

@@ -16,7 +16,7 @@ from bigbird_dna.errors import (
     check_fraction,
 )
 from bigbird_dna.genome.fasta import read_records, readable, scan_fasta
-from bigbird_dna.genome.intervals import contig_names, find_places
+from bigbird_dna.genome.intervals import Places, contig_names, find_places
 from bigbird_dna.model.catalog import stored_name
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.inference import (
@@ -212,19 +212,9 @@ def score_promoters(
         inference(precision, chosen_device),
         readable(fasta) as file,
     ):
-        # The whole file is checked before anything is computed.
-        lengths = scan_fasta(file)
-        check_input(
-            scan_model, source, (sequence for _, sequence in read_records(file))
+        lengths, selected, places = check_records(
+            file, source, scan_model, contigs, regions, format
         )
-        places = find_places(contigs, regions, lengths, source, names=None)
-        selected = {
-            name: length
-            for name, length in lengths.items()
-            if places is None or places.on(name)
-        }
-        for name in selected:
-            check_contig(name, format, source)
         if tss_offset is None:
             without_signal = warn_of_short_records(
                 list(selected.values()), scan_model, max_n, is_omitted=is_signal
@@ -296,6 +286,33 @@ def score_promoters(
     return ScanCounts(
         len(selected), counts["scored"], counts["not scored"], counts["short"]
     )
+
+
+def check_records(
+    fasta: Path,
+    source: str,
+    model: ScanModel,
+    contigs: Sequence[str],
+    regions: Path | str | None,
+    format: str,
+) -> tuple[dict[str, int], dict[str, int], Places | None]:
+    """Read a whole FASTA file before anything is computed; `source` names it in messages.
+
+    Returns the lengths of all records, those of the records to score, and the selected regions, if any. Warns
+    if the DNA differs from the model's training sequence. `DataError`: the file is faulty, has none of the
+    contigs or regions, or a name that the `format` cannot have.
+    """
+    lengths = scan_fasta(fasta)
+    check_input(model, source, (sequence for _, sequence in read_records(fasta)))
+    places = find_places(contigs, regions, lengths, source, names=None)
+    selected = {
+        name: length
+        for name, length in lengths.items()
+        if places is None or places.on(name)
+    }
+    for name in selected:
+        check_contig(name, format, source)
+    return lengths, selected, places
 
 
 def _cells(row: ScoredWindow) -> tuple[Any, ...]:
