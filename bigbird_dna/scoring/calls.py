@@ -4,7 +4,7 @@ Commands `call-promoters` and `model calibrate`. Both scan with the same windows
 of a call is that of validation calls made in the same way.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -48,7 +48,7 @@ from bigbird_dna.errors import (
     check_fraction,
 )
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.fasta import read_records, readable, scan_fasta
+from bigbird_dna.genome.fasta import readable, scan_fasta
 from bigbird_dna.genome.intervals import Places, contig_names, find_places
 from bigbird_dna.genome.sequence import Interval, Intervals, Strand
 from bigbird_dna.genome.splits import find_named, format_named_region
@@ -63,13 +63,15 @@ from bigbird_dna.model.inference import (
 from bigbird_dna.model.model import METRICS, LoadedModel, calibration_of
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.weights import RECORD
-from bigbird_dna.scoring.input_check import check_input
+from bigbird_dna.scoring.input_check import check_input, start_of_fasta
 from bigbird_dna.scoring.promoters import check_records, warn_of_short_records
 from bigbird_dna.scoring.scan import (
     BOTH_STRANDS,
     STRIDE,
     ScanModel,
     ScoredWindow,
+    count_scores,
+    each_row,
     load_scan_model,
     scan_records,
     scores_by_strand,
@@ -196,20 +198,14 @@ def call_promoters(
             batch_size=batch_size,
             device=device,
         )
-        window, step = scan_model.settings.window, expected.stride
-        counts = (max(1, (size - window) // step + 1) for size in selected.values())
+        total = len(strands) * count_scores(selected.values(), scan_model, stride)
         scored = written = 0
         with (
             open_writer(path, format, origin, COLUMNS) as writer,
-            ProgressBar("scoring", len(strands) * sum(counts), "scores") as bar,
+            ProgressBar("scoring", total, "scores") as bar,
         ):
-
-            def rows() -> Iterator[ScoredWindow]:
-                for batch in batches:
-                    bar.advance(len(batch))
-                    yield from batch
-
-            for contig, record in groupby(rows(), key=attrgetter("contig")):
+            rows = each_row(batches, bar)
+            for contig, record in groupby(rows, key=attrgetter("contig")):
                 calls: list[tuple[int, Strand, float]] = []
                 for one, windows in scored_windows(record, strands).items():
                     scored += len(windows.scores)
@@ -345,7 +341,7 @@ def calibrate_calls(
             f"stride {stride}: {model.name} scores bins of {model.settings.bin} bp"
         )
     lengths = scan_fasta(reference)
-    check_input(model, reference, (sequence for _, sequence in read_records(reference)))
+    check_input(model, reference, start_of_fasta(reference))
     computing = {"batch_size": batch_size, "device": device}
     with cpu_threads(threads), inference("float32", choose_device(device)):
         places = _scanned_places(chosen, held_out["valid"], lengths, reference)
@@ -537,13 +533,8 @@ def _scan(
     )
     tracks: dict[Track, Points] = {}
     with ProgressBar("scoring", None, "scores") as bar:
-
-        def rows() -> Iterator[ScoredWindow]:
-            for batch in batches:
-                bar.advance(len(batch))
-                yield from batch
-
-        for contig, record in groupby(rows(), key=attrgetter("contig")):
+        rows = each_row(batches, bar)
+        for contig, record in groupby(rows, key=attrgetter("contig")):
             for strand, windows in scored_windows(record).items():
                 if len(windows.scores):
                     tracks[contig, strand] = windows

@@ -1,11 +1,13 @@
 """A warning if the DNA of an input differs from the sequence that the model was trained on."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bigbird_dna.console import log
 from bigbird_dna.errors import ModelError
-from bigbird_dna.genome.profile import K, count_kmers, spaced_parts
+from bigbird_dna.genome.fasta import stream_fasta
+from bigbird_dna.genome.profile import MOST_BASES, K, count_kmers, spaced_parts
 from bigbird_dna.genome.sequence import whole_contigs
 from bigbird_dna.model.catalog import stored_name
 from bigbird_dna.model.model import LoadedModel, training_profile_of
@@ -38,6 +40,11 @@ def check_input(model: LoadedModel, source: object, sequences: Iterable[str]) ->
             f"{found.limit:.3f}; GC {found.gc:.0%} against {found.training_gc:.0%}: scores may not be "
             "meaningful"
         )
+
+
+def start_of_fasta(path: Path) -> Iterator[str]:
+    """Yield the sequences of a FASTA file, of a long one no more than is compared."""
+    return (chunk.sequence for chunk in stream_fasta(path, MOST_BASES + K))
 
 
 def check_reference(model: LoadedModel, reference: "Reference") -> None:

@@ -15,7 +15,7 @@ from bigbird_dna.errors import (
     check_choice,
     check_fraction,
 )
-from bigbird_dna.genome.fasta import read_records, readable, scan_fasta
+from bigbird_dna.genome.fasta import readable, scan_fasta
 from bigbird_dna.genome.intervals import Places, contig_names, find_places
 from bigbird_dna.model.catalog import stored_name
 from bigbird_dna.model.chromatin import LoadedChromatinModel
@@ -27,12 +27,14 @@ from bigbird_dna.model.inference import (
 )
 from bigbird_dna.model.model import LoadedModel, check_calibrated
 from bigbird_dna.model.promoter import LoadedPromoterModel
-from bigbird_dna.scoring.input_check import check_input
+from bigbird_dna.scoring.input_check import check_input, start_of_fasta
 from bigbird_dna.scoring.scan import (
     STRIDE,
     ScanModel,
     ScoredWindow,
     best_of_record,
+    count_scores,
+    each_row,
     load_scan_model,
     scan_records,
     signal_spans,
@@ -179,7 +181,7 @@ def score_promoters(
     precision, stated_precision = choose_precision(precision, chosen_device)
 
     scan_model = load_scan_model(model)
-    window, step = scan_model.settings.window, stride or STRIDE
+    step = stride or STRIDE
     is_dense = isinstance(scan_model, LoadedChromatinModel)
     if isinstance(scan_model, LoadedChromatinModel):
         step = scan_model.settings.bin
@@ -246,8 +248,7 @@ def score_promoters(
         if tss_offset is not None:
             total = len(strands) * len(selected)
         elif places is None:
-            windows = (max(1, (size - window) // step + 1) for size in lengths.values())
-            total = len(strands) * sum(windows)
+            total = len(strands) * count_scores(lengths.values(), scan_model, stride)
         counts: Counter[str] = Counter()
         with (
             open_writer(
@@ -256,18 +257,13 @@ def score_promoters(
             ProgressBar("scoring", total, "scores") as bar,
         ):
 
-            def rows() -> Iterator[ScoredWindow]:
-                for batch in batches:
-                    bar.advance(len(batch))
-                    yield from batch
-
             def counted(rows: Iterable[ScoredWindow]) -> Iterator[ScoredWindow]:
                 for row in rows:
                     counts["not scored" if row.score is None else "scored"] += 1
                     counts["short"] += row.is_short
                     yield row
 
-            records = groupby(rows(), key=attrgetter("contig"))
+            records = groupby(each_row(batches, bar), key=attrgetter("contig"))
             if is_signal:
                 for contig, record in records:
                     size = lengths[contig]
@@ -303,7 +299,7 @@ def check_records(
     contigs or regions, or a name that the `format` cannot have.
     """
     lengths = scan_fasta(fasta)
-    check_input(model, source, (sequence for _, sequence in read_records(fasta)))
+    check_input(model, source, start_of_fasta(fasta))
     places = find_places(contigs, regions, lengths, source, names=None)
     selected = {
         name: length

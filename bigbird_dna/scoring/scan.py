@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbird_dna.console import ProgressBar
 from bigbird_dna.genome.chromatin.track import TSS_TRACKS
 from bigbird_dna.genome.fasta import read_records
 from bigbird_dna.genome.given_sequences import window_at_tss
@@ -151,6 +152,26 @@ def scan_records(
         )
     predict = window_predictor(model, calibrated, prior, **options)
     return score_inputs(inputs, predict, first, most)
+
+
+def count_scores(
+    lengths: Iterable[int], model: ScanModel, stride: int | None = None
+) -> int:
+    """Return about how many scores each strand has in a scan of whole records of these lengths."""
+    if isinstance(model, LoadedPromoterModel):
+        size, step = model.settings.window, stride or STRIDE
+    else:
+        size = step = model.settings.bin
+    return sum(max(1, (length - size) // step + 1) for length in lengths)
+
+
+def each_row(
+    batches: Iterable[list[ScoredWindow]], bar: ProgressBar
+) -> Iterator[ScoredWindow]:
+    """Yield the rows of batches, and advance the bar by each batch."""
+    for batch in batches:
+        bar.advance(len(batch))
+        yield from batch
 
 
 def score_inputs(

@@ -21,7 +21,13 @@ from bigbird_dna.model.batching import View
 from bigbird_dna.model.directory import load_chromatin_model, save
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.reporting.scan import read_scan
-from bigbird_dna.scoring.scan import ScoredWindow, bin_inputs, score_inputs
+from bigbird_dna.scoring.scan import (
+    ScoredWindow,
+    bin_inputs,
+    count_scores,
+    scan_records,
+    score_inputs,
+)
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails
 from tests.scoring.test_call_promoters import called
@@ -293,6 +299,15 @@ def test_calls_of_a_dense_model(run: Run, home: Path, tmp_path: Path) -> None:
         )
     ]
     assert sorted(mirrored) == sorted(found) and len(found) > 20
+
+
+def test_the_progress_of_a_scan_ends_near_its_total(home: Path) -> None:
+    model = load_chromatin_model(home / "model")
+    lengths = {name: len(text) for name, text in RECORDS.items()}
+    batches = scan_records(home / "genome.fa", lengths, model, strands=("+",), max_n=1)
+    scores = sum(map(len, batches))
+    assert scores > 100
+    assert count_scores(lengths.values(), model) == pytest.approx(scores, rel=0.05)
 
 
 def test_signals_regions_and_options_of_a_dense_model(
