@@ -12,15 +12,21 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from bigbird_dna.disk.arrays import read_frame
-from bigbird_dna.disk.tables import Schema, check_columns, read_table
+from bigbird_dna.disk.tables import check_columns, read_table
 from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.resampling import bits_per_base, joined, sequence_blocks
 
-PREDICTIONS = Schema.of(
-    "text contig; count start end; text strand split negative_set; count pair label",
-    "fraction probability",
-)
-COLUMNS = tuple(PREDICTIONS.names)
+COLUMNS = [
+    "contig",
+    "start",
+    "end",
+    "strand",
+    "split",
+    "negative_set",
+    "pair",
+    "label",
+    "probability",
+]
 # Optional columns: the fraction of the window's bases in protein-coding sequence (CDS), the number of its
 # group of similar windows, and the probability from the network of an ensemble alone.
 CODING, HOMOLOGY, NETWORK = "coding", "homology", "network"
@@ -252,12 +258,19 @@ ONE_AT_A_TIME = ", one token masked at a time"
 """Suffix of predictors that see all tokens but the predicted one, including other masked tokens."""
 MODELS = (MODEL, MODEL + ONE_AT_A_TIME)
 # Bits per base of a predictor, and the difference model minus predictor, with intervals.
-_RATES = ("number bits_per_base", "metric low high", "estimate difference")
-BITS = Schema.of(
-    f"text {SPLIT} predictor", *_RATES, "text note", key=(SPLIT, "predictor")
-)
-FIGURES = Schema.of(*_RATES).names
-BITS_COLUMNS = tuple(BITS.names[1:])
+BITS = [
+    "split",
+    "predictor",
+    "bits_per_base",
+    "low",
+    "high",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "note",
+]
+FIGURES = BITS[2:-1]
+BITS_COLUMNS = tuple(BITS[1:])
 
 
 def language_model_table(
@@ -285,7 +298,7 @@ def language_model_table(
 
 def read_bits(path: Path) -> pd.DataFrame:
     """Read such a table: `split` and `BITS_COLUMNS`, with one row of the model per split."""
-    table = read_table(path, BITS)
+    table = read_table(path, BITS, text=(SPLIT, "predictor", "note"))
     for split, rows in table.groupby(SPLIT):
         if MODEL not in set(rows["predictor"]):
             raise DataError(f"{path}: split {split!r:.60} needs a row {MODEL!r}")

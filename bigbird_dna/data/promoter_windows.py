@@ -40,7 +40,6 @@ from bigbird_dna.data.predictions import CODING, EXTRA_NEGATIVES, HOMOLOGY, POSI
 from bigbird_dna.disk.arrays import check_cells, open_npz, read_frame
 from bigbird_dna.disk.atomic import reading, write_json
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import ConfigError, DataError, one_of
 from bigbird_dna.genome.chromatin.dataset import source_entry
 from bigbird_dna.genome.promoters import read_loci
@@ -56,10 +55,17 @@ from bigbird_dna.genome.similarity import SIMILAR, similar_groups
 from bigbird_dna.genome.sources import find_assembly
 from bigbird_dna.genome.splits import SPLITS, Split, Splits
 
-WINDOWS = Schema.of(
-    "text contig; count start end; text strand split negative_set; count pair; text name; count homology"
-)
-COLUMNS = WINDOWS.names
+COLUMNS = [
+    "contig",
+    "start",
+    "end",
+    "strand",
+    "split",
+    "negative_set",
+    "pair",
+    "name",
+    "homology",
+]
 
 PARTS = 20
 CHANGED = 12

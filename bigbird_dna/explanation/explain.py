@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bigbird_dna.console import ProgressBar
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.outputs import command_line, file_names, provenance
-from bigbird_dna.disk.tables import Schema, write_table
+from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import check_at_least_one, check_choice
 from bigbird_dna.explanation.mutagenesis import (
     Mutations,
@@ -43,15 +43,7 @@ from bigbird_dna.tokens.interface import BASES
 
 METHODS = ("mutagenesis", "gradient")
 MOST_OUTPUTS = 8
-EXPLAINED_BASES = Schema.of(
-    "text name output contig; count position; text strand base; number contribution noise; text certain; "
-    "number effect_A effect_C effect_G effect_T",
-    key=["name", "output", "contig", "position"],
-)
-OUTPUT_PREFIXES = Schema.of("text output prefix", key=["output"])
-SCORES = Schema.of(
-    "text name output; number score noise; text site", key=["name", "output"]
-)
+SCORES = ["name", "output", "score", "noise", "site"]
 SEQLET_COLUMNS = {
     "contig": "s",
     "start": "d",
@@ -197,12 +189,12 @@ def explain(
             )
             bar.advance()
 
-        write_table(files / "bases.tsv", base_table(explained, names), EXPLAINED_BASES)
-        write_table(files / "scores.tsv", score_table(explained, names), SCORES)
+        write_tsv(files / "bases.tsv", base_table(explained, names))
+        write_tsv(files / "scores.tsv", score_table(explained, names))
         prefixes = output_prefixes(names)
         if len(names) > 1:
             table = pd.DataFrame({"output": names, "prefix": prefixes.values()})
-            write_table(files / "outputs.tsv", table, OUTPUT_PREFIXES)
+            write_tsv(files / "outputs.tsv", table)
         one_hot = padded([one.mutations.one_hot for one in explained])
         np.savez_compressed(files / "ohe.npz", one_hot)
         on_reference = [one for one in explained if one.target.on_reference]
@@ -237,7 +229,7 @@ def output_prefixes(outputs: Sequence[str]) -> dict[str, str]:
 
 
 def base_table(explained: Iterable[Explained], names: Sequence[str]) -> pd.DataFrame:
-    """Return the rows of `EXPLAINED_BASES`."""
+    """Return the rows of bases.tsv."""
     tables = []
     for one in explained:
         target, mutations = one.target, one.mutations
@@ -272,7 +264,7 @@ def score_table(explained: Iterable[Explained], names: Sequence[str]) -> pd.Data
         for column, name in enumerate(names):
             score = float(scores[:, column].mean())
             rows.append((target.name, name, score, float(spreads[column]), site))
-    return pd.DataFrame(rows, columns=SCORES.names)
+    return pd.DataFrame(rows, columns=SCORES)
 
 
 def padded(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:

@@ -22,7 +22,7 @@ from bigbird_dna.console import ProgressBar, log
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.outputs import command_line
-from bigbird_dna.disk.tables import Schema, read_table, write_table
+from bigbird_dna.disk.tables import read_text_table, write_tsv
 from bigbird_dna.errors import (
     DataError,
     UsageError,
@@ -30,7 +30,7 @@ from bigbird_dna.errors import (
     check_choice,
     check_fraction,
 )
-from bigbird_dna.explanation.explain import SCORES, output_prefixes
+from bigbird_dna.explanation.explain import output_prefixes
 from bigbird_dna.genome.motifs import (
     KnownMotif,
     factor_key,
@@ -54,19 +54,31 @@ _TRIM = 0.3  # of the largest sum of absolute contributions: positions at a moti
 _FEW_MATRICES = 25  # Tomtom's p-values with fewer are rough
 _FLOOR = 1e-300  # p-values are positive
 
-MOTIFS = Schema.of(
-    "text motif output effect consensus; count seqlets width; number contribution",
-    "text matrix factor; metric p_value q_value; count significant",
-    key=["output", "motif"],
-)
-MATCHES = Schema.of(
-    "text output motif matrix factor; number p_value q_value",
-    key=["output", "motif", "matrix"],
-)
-RECOVERED = Schema.of(
-    "text output matrices; count motifs; text recovered motif; metric p_value q_value others_recovered",
-    key=["output"],
-)
+MOTIFS = [
+    "motif",
+    "output",
+    "effect",
+    "consensus",
+    "seqlets",
+    "width",
+    "contribution",
+    "matrix",
+    "factor",
+    "p_value",
+    "q_value",
+    "significant",
+]
+MATCHES = ["output", "motif", "matrix", "factor", "p_value", "q_value"]
+RECOVERED = [
+    "output",
+    "matrices",
+    "motifs",
+    "recovered",
+    "motif",
+    "p_value",
+    "q_value",
+    "others_recovered",
+]
 
 # Axes: N explained sequences, L bases, M motifs of an output, K matrices, W positions.
 
@@ -145,9 +157,9 @@ def find_motifs(
             motifs += compare(clusters, known, threads or 1)
             bar.advance()
         recovery = recovery_table(list(outputs), motifs, known, max_q)
-        write_table(files / "motifs.tsv", motif_table(motifs, known, max_q), MOTIFS)
-        write_table(files / "matches.tsv", match_table(motifs, known, max_q), MATCHES)
-        write_table(files / "recovered.tsv", recovery, RECOVERED)
+        write_tsv(files / "motifs.tsv", motif_table(motifs, known, max_q))
+        write_tsv(files / "matches.tsv", match_table(motifs, known, max_q))
+        write_tsv(files / "recovered.tsv", recovery)
         (files / "motifs.meme").write_text(meme_text(motifs), encoding="utf-8")
         motif_page(motifs, known, recovery, max_q, command, files)
     matched = sum(bool(motif.significant(max_q)) for motif in motifs)
@@ -158,7 +170,7 @@ def read_explained(paths: Sequence[Path]) -> dict[str, Explained]:
     """Read the arrays of each output of directories that `explain` wrote, by the output's name."""
     outputs: dict[str, Explained] = {}
     for path in paths:
-        scores = read_table(path / "scores.tsv", SCORES)
+        scores = read_text_table(path / "scores.tsv")
         names = list(dict.fromkeys(scores["output"]))
         one_hot = _array(path / "ohe.npz")
         if one_hot.shape[2] < SHORTEST:
@@ -328,7 +340,7 @@ def motif_table(
                 "significant": len(significant),
             }
         )
-    return pd.DataFrame(rows, columns=MOTIFS.names)
+    return pd.DataFrame(rows, columns=MOTIFS)
 
 
 def match_table(
@@ -341,7 +353,7 @@ def match_table(
             names = known[number].matrix, known[number].factor
             p_value, q_value = motif.matches[number][:2]
             rows.append((motif.output, motif.name, *names, p_value, q_value))
-    return pd.DataFrame(rows, columns=MATCHES.names)
+    return pd.DataFrame(rows, columns=MATCHES)
 
 
 def recovery_table(
@@ -398,7 +410,7 @@ def recovery_table(
                 "others_recovered": chance,
             }
         )
-    return pd.DataFrame(rows, columns=RECOVERED.names)
+    return pd.DataFrame(rows, columns=RECOVERED)
 
 
 def meme_text(motifs: Sequence[FoundMotif]) -> str:

@@ -21,7 +21,6 @@ from bigbird_dna.baselines.tokens import MaskedTokens as Documents
 from bigbird_dna.config.run import Config
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import (
-    BITS,
     MODEL,
     ONE_AT_A_TIME,
     SPLIT,
@@ -29,7 +28,7 @@ from bigbird_dna.data.predictions import (
 )
 from bigbird_dna.disk.arrays import open_npz
 from bigbird_dna.disk.atomic import atomic_path, reading
-from bigbird_dna.disk.tables import write_table
+from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.inference import choose_device
@@ -270,7 +269,7 @@ def evaluate_pretraining(
             tables.append(table)
     table_of_splits = pd.concat(tables, ignore_index=True)
     with atomic_path(output) as temporary:
-        write_table(temporary, table_of_splits, BITS)
+        write_tsv(temporary, table_of_splits)
     return table_of_splits
 
 

@@ -14,7 +14,6 @@ from bigbird_dna.calibration.maps import FILE, Calibration, read_calibration
 from bigbird_dna.console import progress
 from bigbird_dna.data.predictions import CalibrationRows, read_predictions
 from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.metrics.auroc import ENDS, Z95, Floats
@@ -42,24 +41,50 @@ from bigbird_dna.reporting.track_evaluation import (
 RAW, CALIBRATED = "raw", "calibrated"
 STYLES = {RAW: ("uncalibrated", ORANGE), CALIBRATED: ("calibrated", BLUE)}
 
-PROMOTER_CALIBRATION = Schema.of(
-    "text negative_set probabilities; count n positives; metric ece; estimate ece_debiased",
-    "metric ece_expected_if_calibrated; estimate brier",
-    "metric miscalibration discrimination uncertainty mean_probability share_positive",
-    key=["negative_set", "probabilities"],
-)
+PROMOTER_CALIBRATION = [
+    "negative_set",
+    "probabilities",
+    "n",
+    "positives",
+    "ece",
+    "ece_debiased",
+    "ece_debiased_low",
+    "ece_debiased_high",
+    "ece_expected_if_calibrated",
+    "brier",
+    "brier_low",
+    "brier_high",
+    "miscalibration",
+    "discrimination",
+    "uncertainty",
+    "mean_probability",
+    "share_positive",
+]
 
 _ECE = ("ece", "ece_debiased", "ece_debiased_low", "ece_debiased_high")
 METRICS = (*_ECE, "ece_expected_if_calibrated", "brier")
-TRACK_CALIBRATION = Schema.of(
-    "text track group; count positives negatives; text method; metric share_positive",
-    *(
-        f"metric {metric}_{name}"
-        for name in (RAW, CALIBRATED)
-        for metric in ("mean", *METRICS)
-    ),
-    key=["track"],
-)
+TRACK_CALIBRATION = [
+    "track",
+    "group",
+    "positives",
+    "negatives",
+    "method",
+    "share_positive",
+    "mean_raw",
+    "ece_raw",
+    "ece_debiased_raw",
+    "ece_debiased_low_raw",
+    "ece_debiased_high_raw",
+    "ece_expected_if_calibrated_raw",
+    "brier_raw",
+    "mean_calibrated",
+    "ece_calibrated",
+    "ece_debiased_calibrated",
+    "ece_debiased_low_calibrated",
+    "ece_debiased_high_calibrated",
+    "ece_expected_if_calibrated_calibrated",
+    "brier_calibrated",
+]
 _SMALLEST = 1e-4  # lower limit of the axes
 
 
@@ -103,7 +128,7 @@ def promoter_calibration_table(sets: Sequence[SetProbabilities]) -> pd.DataFrame
             )
             counts = len(values), int(rows.labels.sum())
             table.append((negative_set, name, *counts, *metrics))
-    return pd.DataFrame(table, columns=PROMOTER_CALIBRATION.names)
+    return pd.DataFrame(table, columns=PROMOTER_CALIBRATION)
 
 
 def promoter_calibration_figure(
@@ -190,7 +215,7 @@ def track_calibration_table(
         counted = len(slices), "slices of tracks"
         parts = [*progress(evaluated, "evaluating probabilities", *counted)]
     rows = [row for part in parts for row in part]
-    return pd.DataFrame(rows, columns=TRACK_CALIBRATION.names)
+    return pd.DataFrame(rows, columns=TRACK_CALIBRATION)
 
 
 def track_calibration_figure(table: pd.DataFrame, path: Path) -> None:

@@ -18,12 +18,11 @@ from bigbird_dna.data.predictions import (
     negative_set_of,
 )
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema, write_table
+from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import UsageError
 from bigbird_dna.metrics.auroc import UNDEFINED, auroc_difference
 from bigbird_dna.metrics.labels import binary_metrics
 from bigbird_dna.reporting.calibration import (
-    PROMOTER_CALIBRATION,
     promoter_calibration_figure,
     promoter_calibration_table,
     read_probabilities,
@@ -39,12 +38,38 @@ DIFFERENCES = {
     name: f"auroc_minus_{name.replace('-', '')}" for name in PROMOTER_BASELINES
 }
 
-PROMOTERS = Schema.of(
-    "text negative_set stratum model; count n positives; estimate auroc auprc f1 mcc",
-    *(f"estimate {name}" for name in DIFFERENCES.values()),
-    "text note",
-    key=["negative_set", "stratum", "model"],
-)
+PROMOTERS = [
+    "negative_set",
+    "stratum",
+    "model",
+    "n",
+    "positives",
+    "auroc",
+    "auroc_low",
+    "auroc_high",
+    "auprc",
+    "auprc_low",
+    "auprc_high",
+    "f1",
+    "f1_low",
+    "f1_high",
+    "mcc",
+    "mcc_low",
+    "mcc_high",
+    "auroc_minus_kmer",
+    "auroc_minus_kmer_low",
+    "auroc_minus_kmer_high",
+    "auroc_minus_position",
+    "auroc_minus_position_low",
+    "auroc_minus_position_high",
+    "auroc_minus_orf",
+    "auroc_minus_orf_low",
+    "auroc_minus_orf_high",
+    "auroc_minus_composition",
+    "auroc_minus_composition_low",
+    "auroc_minus_composition_high",
+    "note",
+]
 
 
 def promoter_report(
@@ -83,13 +108,13 @@ def promoter_report(
     comparisons = [compare(name, predictors) for name, predictors in files.items()]
     table = promoter_table(comparisons)
     with into_directory(output) as directory:
-        write_table(directory / "promoters.tsv", table, PROMOTERS)
+        write_tsv(directory / "promoters.tsv", table)
         curves_figure(comparisons, table, "auroc", directory / "roc.svg")
         curves_figure(comparisons, table, "auprc", directory / "precision_recall.svg")
         histogram_figure(comparisons, directory / "score_histograms.svg")
         probabilities = [read_probabilities(name, path) for name, path in sets.items()]
         calibration = promoter_calibration_table(probabilities)
-        write_table(directory / "calibration.tsv", calibration, PROMOTER_CALIBRATION)
+        write_tsv(directory / "calibration.tsv", calibration)
         path = directory / "calibration.svg"
         promoter_calibration_figure(probabilities, calibration, path)
     return table
@@ -118,7 +143,7 @@ def promoter_table(
                     values += lead
                 row = (comparison.negative_set, stratum, name, *values, note)
                 rows.append(row)
-    return pd.DataFrame(rows, columns=PROMOTERS.names)
+    return pd.DataFrame(rows, columns=PROMOTERS)
 
 
 def curves_figure(

@@ -1,4 +1,4 @@
-"""Results as tables (TSV, JSON and Markdown from one schema), and plots in a common style.
+"""Results as tables (TSV, JSON and Markdown in one step), and plots in a common style.
 
 In Markdown, a metric and its interval are in one cell, and published metrics are marked with a dagger.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bigbird_dna.disk.atomic import atomic_path, write_json
-from bigbird_dna.disk.tables import Schema, json_rows, write_table
+from bigbird_dna.disk.tables import json_rows, write_tsv
 from bigbird_dna.errors import UsageError
 
 if TYPE_CHECKING:
@@ -135,7 +135,6 @@ class ResultTable:
     """Results with a title and notes."""
 
     title: str
-    schema: Schema
     frame: pd.DataFrame
     notes: Sequence[str] = ()
 
@@ -156,7 +155,7 @@ def write_result(
 
     `page` returns the content of the Markdown file; None: title, table and notes.
     """
-    write_table(directory / f"{name}.tsv", result.frame, result.schema)
+    write_tsv(directory / f"{name}.tsv", result.frame)
     rows = json_rows(result.frame)
     content = {"title": result.title, "note": result.note, "rows": rows}
     write_json(directory / f"{name}.json", content)

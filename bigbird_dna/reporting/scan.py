@@ -30,7 +30,7 @@ from bigbird_dna.calibration.calls import (
     sites_of,
 )
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema, write_table
+from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, Floats, divide
 from bigbird_dna.metrics.resampling import (
     draw_counts,
@@ -49,12 +49,30 @@ from bigbird_dna.reporting.result import (
 )
 from bigbird_dna.reporting.score_track import read_scores
 
-SCAN = Schema.of(
-    "text predictor; count within; text selection; count tss calls; metric threshold",
-    "metric calls_per_megabase nominal_fdr; estimate realized_fdr recall",
-    "metric chance_fdr; estimate average_precision difference; metric median_distance",
-    key=["predictor", "within", "selection"],
-)
+SCAN = [
+    "predictor",
+    "within",
+    "selection",
+    "tss",
+    "calls",
+    "threshold",
+    "calls_per_megabase",
+    "nominal_fdr",
+    "realized_fdr",
+    "realized_fdr_low",
+    "realized_fdr_high",
+    "recall",
+    "recall_low",
+    "recall_high",
+    "chance_fdr",
+    "average_precision",
+    "average_precision_low",
+    "average_precision_high",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "median_distance",
+]
 BEST_F1 = "best F1"
 RESAMPLES = 1000
 _POINTS = 400  # of a curve; more are not visible
@@ -129,7 +147,7 @@ def scan_report(
         for distance, predictors in matched.items():
             row = name, distance
             if name not in predictors:
-                undefined = [np.nan] * (len(SCAN.names) - 5)
+                undefined = [np.nan] * (len(SCAN) - 5)
                 rows.append((*row, BEST_F1, 0, 0, *undefined))
                 continue
             one = predictors[name]
@@ -139,9 +157,9 @@ def scan_report(
                 *metrics, gap = call_metrics(one, count, megabases[name])
                 both = (chance_fdr, *precisions[distance][name])
                 rows.append((*row, selection, tss, *metrics, *both, gap))
-    table = pd.DataFrame(rows, columns=SCAN.names)
+    table = pd.DataFrame(rows, columns=SCAN)
     with into_directory(output, [promoters, *scans.values()]) as files:
-        write_table(files / "scan.tsv", table, SCAN)
+        write_tsv(files / "scan.tsv", table)
         lines = {bp: [*values.values(), np.nan][0] for bp, values in chances.items()}
         scan_figure(matched, lines, files / "scan.svg")
     return table

@@ -15,7 +15,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.console import log, progress
-from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.gpus import available_cores, freed_memory_kept
@@ -216,29 +215,44 @@ def check_names(
             )
 
 
-def tracks_schema(others: Sequence[str]) -> Schema:
-    """Return the schema of `tracks.tsv`; `others` are the compared predictors, possibly with `PUBLISHED`."""
-    columns = ["text track group; count positives negatives; estimate auroc"]
-    columns += ["metric auprc; text note; metric prevalence"]
+def tracks_columns(others: Sequence[str]) -> list[str]:
+    """Return the columns of `tracks.tsv`; `others` are the compared predictors, possibly with `PUBLISHED`."""
+    columns = [
+        "track",
+        "group",
+        "positives",
+        "negatives",
+        "auroc",
+        "auroc_low",
+        "auroc_high",
+    ]
+    columns += ["auprc", "note", "prevalence"]
     for name in others:
+        delta = f"delta_{name}"
         if name == PUBLISHED:
-            columns.append(f"metric {other_auroc(name)} delta_{name}")
+            columns += [other_auroc(name), delta]
         else:
-            columns.append(f"metric auroc_{name} auprc_{name}")
-            columns.append(f"estimate delta_{name}; metric p_{name}")
-    return Schema.of(*columns, key=["track"])
+            columns += [f"auroc_{name}", f"auprc_{name}", delta]
+            columns += [f"{delta}_low", f"{delta}_high", f"p_{name}"]
+    return columns
 
 
-def groups_schema(others: Sequence[str]) -> Schema:
-    """Return the schema of `groups.tsv`; `others` as in `tracks_schema`."""
-    columns = ["text group; count tracks"]
-    columns += ["metric median_auroc mean_auroc median_auprc mean_auprc"]
-    columns += ["count n_excluded"]
+def groups_columns(others: Sequence[str]) -> list[str]:
+    """Return the columns of `groups.tsv`; `others` as in `tracks_columns`."""
+    columns = [
+        "group",
+        "tracks",
+        "median_auroc",
+        "mean_auroc",
+        "median_auprc",
+        "mean_auprc",
+    ]
+    columns.append("n_excluded")
     for name in others:
-        columns.append(f"metric median_auroc_{name} median_delta_{name}")
+        columns += [f"median_auroc_{name}", f"median_delta_{name}"]
         if name != PUBLISHED:
-            columns.append(f"count better_{name} worse_{name}")
-    return Schema.of(*columns, key=["group"])
+            columns += [f"better_{name}", f"worse_{name}"]
+    return columns
 
 
 def tracks_table(
@@ -248,7 +262,7 @@ def tracks_table(
     published: Sequence[float] | None = None,
     min_positives: int = 1,
 ) -> pd.DataFrame:
-    """Return the table of `evaluate_tracks` with the columns of `tracks_schema`, and a column `counted`.
+    """Return the table of `evaluate_tracks` with the columns of `tracks_columns`, and a column `counted`.
 
     `counted` is true for tracks included in the metrics of their group: those with both classes and at least
     `min_positives` positives. `delta_published` is the AUROC minus the published one.
@@ -269,7 +283,7 @@ def tracks_table(
         others = [PUBLISHED, *compare]
         table["published_auroc"] = published
         table["delta_published"] = table["auroc"] - table["published_auroc"]
-    return table[[*tracks_schema(others).names, "counted"]]
+    return table[[*tracks_columns(others), "counted"]]
 
 
 def groups_table(table: pd.DataFrame, others: Sequence[str] = ()) -> pd.DataFrame:
@@ -294,7 +308,7 @@ def groups_table(table: pd.DataFrame, others: Sequence[str] = ()) -> pd.DataFram
                 significant = leads[discoveries(counted[f"p_{name}"])]
                 row += [int((significant > 0).sum()), int((significant < 0).sum())]
         rows.append(row)
-    return pd.DataFrame(rows, columns=groups_schema(others).names)
+    return pd.DataFrame(rows, columns=groups_columns(others))
 
 
 def other_auroc(name: str) -> str:

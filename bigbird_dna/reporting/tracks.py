@@ -14,15 +14,12 @@ from bigbird_dna.calibration.maps import read_calibration
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import atomic_directory, check_directory
-from bigbird_dna.disk.tables import (
-    write_table,
-)
+from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.reporting.arrays import Array, TrackArray, open_array, read_blocks
 from bigbird_dna.reporting.calibration import (
-    TRACK_CALIBRATION,
     median_line,
     track_calibration_figure,
     track_calibration_table,
@@ -33,9 +30,8 @@ from bigbird_dna.reporting.track_evaluation import (
     PUBLISHED,
     check_names,
     evaluate_tracks,
-    groups_schema,
     groups_table,
-    tracks_schema,
+    tracks_columns,
     tracks_table,
 )
 from bigbird_dna.reporting.track_page import track_page
@@ -136,16 +132,14 @@ def auc_report(
     predictors = [*compare] if figures is None else [PUBLISHED, *compare]
     groups = groups_table(table, predictors)
     with atomic_directory(output) as directory:
-        schema = tracks_schema(predictors)
         path = directory / "tracks.tsv"
-        write_table(path, table[schema.names], schema, DIGITS)
-        schema = groups_schema(predictors)
-        write_table(directory / "groups.tsv", groups, schema, DIGITS)
+        write_tsv(path, table[tracks_columns(predictors)], DIGITS)
+        write_tsv(directory / "groups.tsv", groups, DIGITS)
         sentence = picture = ""
         if maps is not None:
             rows = track_calibration_table(first, truth, maps, known, threads or 1)
             path = directory / "track_calibration.tsv"
-            write_table(path, rows, TRACK_CALIBRATION, DIGITS)
+            write_tsv(path, rows, DIGITS)
             track_calibration_figure(rows, path.with_suffix(".svg"))
             sentence = median_line(rows)
             picture = image(path.with_suffix(".svg"))

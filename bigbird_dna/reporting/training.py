@@ -17,7 +17,7 @@ from bigbird_dna.data.predictions import (
     UNIFORM,
 )
 from bigbird_dna.disk.atomic import reading
-from bigbird_dna.disk.tables import number, whole_number
+from bigbird_dna.disk.tables import number
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.result import (
     BLUE,
@@ -62,7 +62,7 @@ def read_training_log(path: Path) -> pd.DataFrame:
                 log(f"{where} is truncated and ignored")
                 continue
             raise DataError(f"{where}: not JSON: {line.strip()[:60]!r}") from None
-        values: dict[str, float | None] = {"step": whole_number(record, "step", where)}
+        values: dict[str, float | None] = {"step": number(record, "step", where)}
         for key in ("loss", "seconds"):
             if key in record:
                 values[key] = number(record, key, where)

@@ -9,91 +9,44 @@ import pandas as pd
 import pytest
 
 from bigbird_dna.disk.atomic import read_json, write_json
-from bigbird_dna.disk.tables import Schema, open_lines, read_table, write_table
+from bigbird_dna.disk.tables import open_lines, read_table, write_tsv
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.result import ResultTable, write_result
 from tests.golden.messages import fails
 
-SCHEMA = Schema.of(
-    "text model; count n; estimate auroc; fraction fraction; metric published_auroc",
-    key=["model"],
-)
+COLUMNS = [
+    "model",
+    "n",
+    "auroc",
+    "auroc_low",
+    "auroc_high",
+    "fraction",
+    "published_auroc",
+]
 FRAME = pd.DataFrame(
     [("a", 3, 0.5, 0.25, 0.75, 0.125, math.nan), ("NA", 4, *[math.nan] * 3, 1.0, 0.9)],
-    columns=SCHEMA.names,
+    columns=COLUMNS,
 )
 
 
 def test_what_is_written_is_read(tmp_path):
-    assert SCHEMA.names == [
-        "model",
-        "n",
-        "auroc",
-        "auroc_low",
-        "auroc_high",
-        "fraction",
-        "published_auroc",
-    ]
-    assert SCHEMA.part("n", "auroc").names == SCHEMA.names[1:5]
-    write_table(tmp_path / "t.tsv", FRAME, SCHEMA)
-    assert (tmp_path / "t.tsv").read_text().splitlines()[
-        1
-    ] == "a\t3\t0.5\t0.25\t0.75\t0.125\t"
-    found = read_table(tmp_path / "t.tsv", SCHEMA)
+    path = tmp_path / "t.tsv"
+    write_tsv(path, FRAME)
+    assert path.read_text().splitlines()[1] == "a\t3\t0.5\t0.25\t0.75\t0.125\t"
+    found = read_table(path, COLUMNS, text=["model"])
     pd.testing.assert_frame_equal(found, FRAME, check_dtype=False)
     assert found["n"].dtype == np.int64 and found["auroc"].dtype == np.float64
 
 
-def test_other_columns_stay_text(tmp_path):
-    (tmp_path / "t.tsv").write_text("x\tn\n1\t2\n")
-    assert read_table(tmp_path / "t.tsv", Schema.of("count n")).loc[0].tolist() == [
-        "1",
-        2,
-    ]
-
-
-def test_columns_that_are_not_declared_are_not_written(tmp_path):
-    for table in (
-        FRAME.drop(columns="n"),
-        FRAME.assign(more=1),
-        FRAME[FRAME.columns[::-1]],
-    ):
-        with fails(ValueError):
-            write_table(tmp_path / "t.tsv", table, SCHEMA)
-    assert not (tmp_path / "t.tsv").exists()
-
-
-@pytest.mark.parametrize(
-    ("column", "cell"),
-    [
-        *[("n", cell) for cell in ("", "NA", "-1", "1.5", "1e3", "x", "²", "1" * 19)],
-        *[
-            ("fraction", cell)
-            for cell in ("", "nan", "1.01", "-0.1", "inf", "x", "0." + "1" * 500)
-        ],
-        *[("auroc_low", cell) for cell in ("x", "1,5")],
-    ],
-)
-def test_what_a_column_cannot_hold(tmp_path, column, cell):
+@pytest.mark.parametrize("cell", ["x", "1,5", "²"])
+def test_a_cell_that_is_no_number_and_a_missing_column(tmp_path, cell):
     text = FRAME.astype(object).fillna("")
-    text.loc[1, column] = cell
+    text.loc[1, "n"] = cell
     text.to_csv(tmp_path / "t.tsv", sep="\t", index=False)
-    with fails(DataError, "t.tsv", "row 2", column, repr(cell)[:50]):
-        read_table(tmp_path / "t.tsv", SCHEMA)
-
-
-@pytest.mark.parametrize("cell", ["", "NA", "NaN", "nan", "-", ".", "NA, not measured"])
-def test_cells_without_a_value(tmp_path, cell):
-    (tmp_path / "t.tsv").write_text(f"a\tb\n{cell}\tx\n")
-    assert math.isnan(read_table(tmp_path / "t.tsv", Schema.of("metric a"))["a"][0])
-
-
-def test_a_row_that_stands_twice_and_a_column_that_is_missing(tmp_path):
-    write_table(tmp_path / "t.tsv", FRAME.assign(model="a"), SCHEMA)
-    with fails(DataError):
-        read_table(tmp_path / "t.tsv", SCHEMA)
-    with fails(DataError):
-        read_table(tmp_path / "t.tsv", Schema.of("text more"))
+    with fails(DataError, "t.tsv", "column 'n'", repr(cell)[:50]):
+        read_table(tmp_path / "t.tsv", ["n"])
+    with fails(DataError, "t.tsv", "no column 'more'"):
+        read_table(tmp_path / "t.tsv", ["more"])
 
 
 def test_lines_of_a_table(tmp_path):
@@ -111,15 +64,15 @@ def test_lines_of_a_table(tmp_path):
     with fails(DataError):
         open_lines(path)
     path.write_text("##\n")
-    assert open_lines(path).header == [""]
+    assert open_lines(path)[1] == [""]
 
 
 def test_a_result_in_all_its_forms(tmp_path):
     result = ResultTable(
-        "Results", SCHEMA, FRAME, ["Of the test windows.", "Published by others."]
+        "Results", FRAME, ["Of the test windows.", "Published by others."]
     )
     write_result(tmp_path, "r", result)
-    assert read_table(tmp_path / "r.tsv", SCHEMA)["n"].tolist() == [3, 4]
+    assert read_table(tmp_path / "r.tsv", ["n"])["n"].tolist() == [3, 4]
     content = json.loads((tmp_path / "r.json").read_text())
     assert content["note"] == result.note and content["rows"][1]["auroc"] is None
     lines = (tmp_path / "r.md").read_text().splitlines()

@@ -8,9 +8,7 @@ import pandas as pd
 import pytest
 
 import bigbird_dna
-from bigbird_dna.disk.tables import read_table
 from bigbird_dna.errors import UsageError
-from bigbird_dna.explanation.explain import SCORES
 from bigbird_dna.explanation.targets import chosen_outputs, output_names, read_targets
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.batching import View
@@ -170,7 +168,9 @@ def test_the_command_explains_a_start_site(
     for method in ("mutagenesis", "gradient"):
         out = tmp_path / method
         assert run(*words, "--method", method, "-o", out).code == 0
-        (row,) = read_table(out / "scores.tsv", SCORES).itertuples()
+        (row,) = pd.read_csv(
+            out / "scores.tsv", sep="\t", keep_default_na=False
+        ).itertuples()
         assert (row.output, row.site) == ("TSS", "a:600(-)")
         bases = pd.read_csv(out / "bases.tsv", sep="\t")
         assert len(bases) == 200 and (bases["strand"] == "-").all()

@@ -23,7 +23,6 @@ from bigbird_dna.console import log, progress
 from bigbird_dna.disk.arrays import check_cells, read_frame
 from bigbird_dna.disk.atomic import checksum, read_json, write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory
-from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, shown_counts
 from bigbird_dna.genome.chromatin.labels import (
@@ -39,8 +38,7 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import NO_INTERVALS, Interval, Intervals, window_start
 from bigbird_dna.genome.splits import SPLITS, RegionSplits, Split
 
-BINS = Schema.of("text contig; count start end; text split")
-COLUMNS = BINS.names
+COLUMNS = ["contig", "start", "end", "split"]
 FORMAT = 1
 FILES = ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from bigbird_dna.config.run import Config
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema, write_table
+from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.papers.experiments.arms import Arm, Keys, make_arm
 
@@ -17,10 +17,22 @@ if TYPE_CHECKING:
     from bigbird_dna.training.distributed import World
 
 FILES = ("byte_lm.tsv",)
-COLUMNS = Schema.of(
-    "text format attention; estimate bits_per_byte; number by_frequency by_frequency_after_a_byte",
-    "count test_inputs test_bytes input_symbols parameters steps; text train_sha256 test_sha256",
-)
+COLUMNS = [
+    "format",
+    "attention",
+    "bits_per_byte",
+    "bits_per_byte_low",
+    "bits_per_byte_high",
+    "by_frequency",
+    "by_frequency_after_a_byte",
+    "test_inputs",
+    "test_bytes",
+    "input_symbols",
+    "parameters",
+    "steps",
+    "train_sha256",
+    "test_sha256",
+]
 
 
 def arms(run: Config) -> list[Arm]:
@@ -44,9 +56,9 @@ def train(arm: Arm, world: World) -> Keys:
 def compare(run: Config, output: Path) -> list[str]:
     (arm,) = arms(run)
     result = arm.metrics()
-    table = pd.DataFrame([result], columns=COLUMNS.names)
+    table = pd.DataFrame([result], columns=COLUMNS)
     with into_directory(output) as directory:
-        write_table(directory / "byte_lm.tsv", table, COLUMNS)
+        write_tsv(directory / "byte_lm.tsv", table)
     return [
         f"{result['bits_per_byte']:.4f} bits per byte; by frequency {result['by_frequency']:.4f}, "
         f"after a byte {result['by_frequency_after_a_byte']:.4f}"

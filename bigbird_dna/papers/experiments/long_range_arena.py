@@ -11,7 +11,7 @@ import pandas as pd
 from bigbird_dna.config.long_range import LongRangeConfig
 from bigbird_dna.config.run import Config
 from bigbird_dna.disk.directories import atomic_directory, into_directory
-from bigbird_dna.disk.tables import Schema, write_table
+from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError
 from bigbird_dna.papers.experiments.arms import Arm, Keys, make_arm
 from bigbird_dna.reporting.result import ResultTable, result_page
@@ -20,10 +20,22 @@ if TYPE_CHECKING:
     from bigbird_dna.training.distributed import World
 
 FILES = ("long_range.tsv", "long_range.md")
-COLUMNS = Schema.of(
-    "text task attention; optional seeds; estimate accuracy; metric seed_spread baseline",
-    "text baseline_name; metric most_frequent; optional test_sequences parameters steps; text source",
-)
+COLUMNS = [
+    "task",
+    "attention",
+    "seeds",
+    "accuracy",
+    "accuracy_low",
+    "accuracy_high",
+    "seed_spread",
+    "baseline",
+    "baseline_name",
+    "most_frequent",
+    "test_sequences",
+    "parameters",
+    "steps",
+    "source",
+]
 PUBLISHED = {"Transformer": 0.5787, "BigBird": 0.5759, "Combiner-Fixed": 0.5834}
 SOURCE = "published (Ren et al. 2021): mean of all five tasks, not comparable with a single task"
 
@@ -89,12 +101,12 @@ def train(arm: Arm, world: World) -> Keys:
 def compare(run: Config, output: Path) -> list[str]:
     results = [arm.metrics() for arm in arms(run) if "attention" in arm.options]
     table = accuracy_table(results)
-    result = ResultTable("Long-Range Arena", COLUMNS, table)
+    result = ResultTable("Long-Range Arena", table)
     page = result_page(
         result, lambda value: f"{value:.{0 if value.is_integer() else 3}f}"
     )
     with into_directory(output) as directory:
-        write_table(directory / "long_range.tsv", table, COLUMNS)
+        write_tsv(directory / "long_range.tsv", table)
         (directory / "long_range.md").write_text(page, encoding="utf-8")
     return [
         f"{row['task']} with {row['attention']}: accuracy {row['accuracy']:.4f}, "
@@ -133,6 +145,6 @@ def accuracy_table(results: list[dict[str, Any]]) -> pd.DataFrame:
         rows.append(
             {"task": "all five", "attention": name, "accuracy": value, "source": SOURCE}
         )
-    table = pd.DataFrame(rows, columns=COLUMNS.names)
+    table = pd.DataFrame(rows, columns=COLUMNS)
     counts = ["seeds", "test_sequences", "parameters", "steps"]
     return table.astype(dict.fromkeys(counts, np.float64)).fillna({"baseline_name": ""})

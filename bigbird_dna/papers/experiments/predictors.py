@@ -18,7 +18,6 @@ import pandas as pd
 from bigbird_dna.config.experiments import OWN_MODEL, PRETRAINED, RANDOM
 from bigbird_dna.config.run import Config
 from bigbird_dna.disk.atomic import read_object
-from bigbird_dna.disk.tables import Schema, whole_number
 from bigbird_dna.papers.comparators.interface import DESCRIPTION, NETWORK_NAMES
 from bigbird_dna.papers.experiments.arms import (
     Arm,
@@ -37,10 +36,22 @@ from bigbird_dna.reporting.result import SERIES, save_figure
 if TYPE_CHECKING:
     from bigbird_dna.training.distributed import World
 
-TRAININGS = Schema.of(
-    "optional window; text negative_set predictor weights; number learning_rate; text chosen",
-    "count seeds parameters steps examples; number seconds best_step validation_loss validation_auroc",
-)
+TRAININGS = [
+    "window",
+    "negative_set",
+    "predictor",
+    "weights",
+    "learning_rate",
+    "chosen",
+    "seeds",
+    "parameters",
+    "steps",
+    "examples",
+    "seconds",
+    "best_step",
+    "validation_loss",
+    "validation_auroc",
+]
 ROW = ["predictor", "weights"]
 """Options of an arm that describe a predictor in the tables; the weights of a comparator are ""."""
 
@@ -203,7 +214,7 @@ def read_trainings(
         first = group[0]
         fine_tuned = "comparator" not in first.options
         path = first.model / ("metrics.json" if fine_tuned else DESCRIPTION)
-        counts = read_object(path).get("training" if fine_tuned else "chosen")
+        counts = read_object(path)["training" if fine_tuned else "chosen"]
         training = getattr(first.config, first.options["task"]).training
         windows = training.steps * training.batch_size
         rows.append(
@@ -214,13 +225,13 @@ def read_trainings(
                 "weights": first.options["weights"],
                 "learning_rate": training.optimizer.learning_rate,
                 "seeds": len(group),
-                "parameters": whole_number(counts, "parameters", path),
+                "parameters": int(counts["parameters"]),
                 "steps": training.steps,
                 "examples": windows * getattr(training, "bins_per_window", 1),
                 **pd.DataFrame(measured).mean(),
             }
         )
-    table = pd.DataFrame(rows, columns=TRAININGS.names)
+    table = pd.DataFrame(rows, columns=TRAININGS)
     kinds = ["window", "negative_set", "predictor", "weights"]
     losses = table.groupby(kinds, dropna=False, sort=False)["validation_loss"]
     chosen = table.index.isin(losses.idxmin())

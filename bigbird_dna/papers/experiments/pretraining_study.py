@@ -22,7 +22,7 @@ from bigbird_dna.config.experiments import (
 from bigbird_dna.config.run import Config
 from bigbird_dna.data.predictions import ALL
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema, write_table
+from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.papers.experiments.arms import (
     Arm,
@@ -47,10 +47,23 @@ if TYPE_CHECKING:
     from bigbird_dna.training.distributed import World
 
 FILES = ("study.tsv", "study.svg", "study_steps.svg")
-COLUMNS = Schema.of(
-    "text task; number share; text start stratum; count seeds examples steps",
-    "metric auroc auroc_min auroc_max; estimate delta_auroc; metric minutes pretraining_minutes",
-)
+COLUMNS = [
+    "task",
+    "share",
+    "start",
+    "stratum",
+    "seeds",
+    "examples",
+    "steps",
+    "auroc",
+    "auroc_min",
+    "auroc_max",
+    "delta_auroc",
+    "delta_auroc_low",
+    "delta_auroc_high",
+    "minutes",
+    "pretraining_minutes",
+]
 
 
 def arms(run: Config) -> list[Arm]:
@@ -123,7 +136,7 @@ def compare(run: Config, output: Path) -> list[str]:
     labels, planned = run.paths.held_out_bins / "labels.npz", arms(run)
     table = study_table(planned, labels, run.chromatin.min_positives_report, seconds)
     with into_directory(output, [arm.model for arm in planned]) as directory:
-        write_table(directory / "study.tsv", table, COLUMNS)
+        write_tsv(directory / "study.tsv", table)
         share_figure(table, directory / "study.svg")
         steps_figure(planned, directory / "study_steps.svg")
     return [f"pretraining_study: {len(table):,} rows"]
@@ -165,7 +178,7 @@ def study_table(
             tables.append(table.sort_values("share", kind="stable"))
     table = pd.concat(tables, ignore_index=True)
     minutes = table["start"].map({PRETRAINED: pretraining_seconds / 60})
-    return table.assign(pretraining_minutes=minutes)[COLUMNS.names]
+    return table.assign(pretraining_minutes=minutes)[COLUMNS]
 
 
 def _metrics(

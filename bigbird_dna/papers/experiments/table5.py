@@ -15,7 +15,6 @@ from bigbird_dna.config.experiments import TableModel
 from bigbird_dna.config.run import Config
 from bigbird_dna.data.predictions import MODEL, SPLIT, of_split, read_bits
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.metrics.resampling import BLOCK_BASES
 from bigbird_dna.papers.experiments.arms import Arm, Keys, make_arm, training_inputs
@@ -34,10 +33,6 @@ if TYPE_CHECKING:
     from bigbird_dna.training.distributed import World
 
 FILES = tuple(f"tables/table5.{end}" for end in ("tsv", "json", "md", "svg"))
-COLUMNS = Schema.of(
-    "text split predictor; number bits_per_base; metric low high; text note",
-    "metric published; text published_row",
-)
 # Published bits per base of GRCh37, by the corresponding row here.
 PUBLISHED = {
     "token n-gram, from the left": ("SRILM n-gram", 1.57),
@@ -149,7 +144,7 @@ def write_table5(table: pd.DataFrame, output: Path) -> None:
         f"Intervals are 95 %, over blocks of {BLOCK_BASES // 1000} kb of sequence.",
     ]
     title = "Table 5: bits per base of held-out sequence"
-    result = ResultTable(title, COLUMNS, table, notes)
+    result = ResultTable(title, table, notes)
     ends = {"low": "bits_per_base_low", "high": "bits_per_base_high"}
     text = result_page(replace(result, frame=table.rename(columns=ends)))
     split = str(table[SPLIT].iloc[0]).replace("valid", "validation")

@@ -12,7 +12,7 @@ from bigbird_dna.config.experiments import OWN_MODEL, PRETRAINED, RANDOM
 from bigbird_dna.config.run import Config
 from bigbird_dna.data.predictions import ALL, negative_set_of, read_predictions
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema, write_table
+from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.sources import annotation_file, locate
 from bigbird_dna.metrics.labels import THRESHOLD
@@ -31,7 +31,6 @@ from bigbird_dna.papers.experiments.comparing import (
 )
 from bigbird_dna.papers.experiments.predictors import (
     ROW,
-    TRAININGS,
     predictor_arms,
     read_trainings,
     train_predictor,
@@ -54,10 +53,23 @@ FILES = tuple(
     f"tables/table6{end}"
     for end in (".tsv", ".json", ".md", ".svg", "_training.tsv", "_training.svg")
 )
-COLUMNS = Schema.of(
-    "count window; text negative_set stratum predictor weights; count seeds windows",
-    "estimate auroc difference; number f1; metric published_f1",
-)
+COLUMNS = [
+    "window",
+    "negative_set",
+    "stratum",
+    "predictor",
+    "weights",
+    "seeds",
+    "windows",
+    "auroc",
+    "auroc_low",
+    "auroc_high",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "f1",
+    "published_f1",
+]
 # Published F1 on human promoters of 8,000 bp, `substituted` negatives.
 PUBLISHED = {"cnnprom": 0.697, "deepromoter": 0.956, "bigbird": 0.999}
 
@@ -138,7 +150,7 @@ def compare(run: Config, output: Path) -> list[str]:
     table = promoter_table(chosen)
     with into_directory(output, [arm.model for arm in chosen]) as directory:
         write_table6(table, directory)
-        write_table(directory / "table6_training.tsv", training, TRAININGS)
+        write_tsv(directory / "table6_training.tsv", training)
         trainings_figure(training, curves, directory / "table6_training.svg")
     return [f"table6: {len(table):,} rows"]
 
@@ -175,13 +187,13 @@ def promoter_table(arms: Sequence[Arm]) -> pd.DataFrame:
     published = table["predictor"].map(PUBLISHED)
     alike = (table["negative_set"] == "substituted") & (table["stratum"] == ALL)
     table["published_f1"] = published.where(alike & (table["weights"] != RANDOM))
-    return table[COLUMNS.names]
+    return table[COLUMNS]
 
 
 def write_table6(table: pd.DataFrame, directory: Path) -> None:
     blocks = f"{BLOCK_BASES // 1000} kb of sequence with their windows"
     notes = [PUBLISHED_NOTE, f"Intervals are 95 %, over blocks of {blocks}, and seeds."]
-    result = ResultTable("Table 6: promoters", COLUMNS, table, notes)
+    result = ResultTable("Table 6: promoters", table, notes)
     strata = table["negative_set"] + " " + table["stratum"]
     windows = table["negative_set"].where(table["stratum"] == ALL, strata)
     write_result(directory, "table6", result)

@@ -14,7 +14,7 @@ from bigbird_dna.config.experiments import OWN_MODEL, PRETRAINED, RANDOM
 from bigbird_dna.config.run import Config
 from bigbird_dna.disk.atomic import read_object
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema, whole_number, write_table
+from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.metrics.resampling import FEWEST_TRACKS
@@ -26,7 +26,6 @@ from bigbird_dna.papers.experiments.comparing import (
 )
 from bigbird_dna.papers.experiments.predictors import (
     ROW,
-    TRAININGS,
     predictor_arms,
     read_trainings,
     train_predictor,
@@ -59,14 +58,31 @@ FILES = tuple(
         "_tracks.tsv",
     )
 )
-COLUMNS = Schema.of(
-    "text group tracks predictor weights; count seeds; optional window",
-    "count n_tracks n_tracks_in_median; estimate median_auroc; metric published_median",
-)
-TRACKS = Schema.of(
-    "text track group known_motif; count positives; text predictor weights; count seeds",
-    "optional window; number auroc",
-)
+COLUMNS = [
+    "group",
+    "tracks",
+    "predictor",
+    "weights",
+    "seeds",
+    "window",
+    "n_tracks",
+    "n_tracks_in_median",
+    "median_auroc",
+    "median_auroc_low",
+    "median_auroc_high",
+    "published_median",
+]
+TRACKS = [
+    "track",
+    "group",
+    "known_motif",
+    "positives",
+    "predictor",
+    "weights",
+    "seeds",
+    "window",
+    "auroc",
+]
 # Published median AUROC over DeepSEA's tracks.
 PUBLISHED = {
     "gkm-svm": {"TF": 0.896},
@@ -107,7 +123,7 @@ def compare(run: Config, output: Path) -> list[str]:
     medians, each = chromatin_tables(chosen, labels, tracks, least)
     with into_directory(output, [arm.model for arm in chosen]) as directory:
         write_table7(medians, each, least, directory)
-        write_table(directory / "table7_training.tsv", training, TRAININGS)
+        write_tsv(directory / "table7_training.tsv", training)
         trainings_figure(training, curves, directory / "table7_training.svg")
     return [f"table7: {len(medians):,} rows"]
 
@@ -173,9 +189,9 @@ def chromatin_tables(
         )
         row = _predictor(arms[numbers[0]], len(numbers))
         each.append(table.dropna().assign(**row))
-    table = pd.DataFrame(medians, columns=COLUMNS.names)
+    table = pd.DataFrame(medians, columns=COLUMNS)
     table = table.astype({"published_median": float})
-    return table, pd.concat(each, ignore_index=True)[TRACKS.names]
+    return table, pd.concat(each, ignore_index=True)[TRACKS]
 
 
 def _predictor(arm: Arm, seeds: int) -> dict[str, Any]:
@@ -184,7 +200,7 @@ def _predictor(arm: Arm, seeds: int) -> dict[str, Any]:
     if "comparator" not in arm.options:
         return row | {"window": float(arm.options["window"])}
     path = arm.model / "comparator.json"  # comparators have chosen their windows
-    return row | {"window": float(whole_number(read_object(path), "window", path))}
+    return row | {"window": float(read_object(path)["window"])}
 
 
 def _track_arrays(
@@ -223,9 +239,9 @@ def write_table7(
         PUBLISHED_NOTE,
         f"Intervals are 95 %, over tracks and seeds; none for fewer than {FEWEST_TRACKS} tracks.",
     ]
-    result = ResultTable("Table 7: chromatin", COLUMNS, medians, notes)
+    result = ResultTable("Table 7: chromatin", medians, notes)
     write_result(directory, "table7", result)
-    write_table(directory / "table7_tracks.tsv", each, TRACKS)
+    write_tsv(directory / "table7_tracks.tsv", each)
     most = each.groupby("track")["positives"].transform("max")
     tracks_figure(each[most >= min_positives], directory / "table7.svg")
 

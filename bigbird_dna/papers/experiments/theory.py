@@ -14,15 +14,13 @@ from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.run import Config
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema, write_table
+from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.papers.experiments.arms import Arm
 
 FILES = ("theory/receptive_field.tsv", "theory/turing_machines.tsv")
-RECEPTIVE_FIELD = Schema.of("count layers; fraction reached; text all")
-TURING_MACHINES = Schema.of(
-    "text machine tape state; count steps nodes; text as_simulated"
-)
+RECEPTIVE_FIELD = ["layers", "reached", "all"]
+TURING_MACHINES = ["machine", "tape", "state", "steps", "nodes", "as_simulated"]
 MOST_LAYERS, MOST_STEPS, MOST_TOKENS = 40, 1000, 1024
 
 
@@ -78,7 +76,7 @@ def compare(run: Config, output: Path) -> list[str]:
             (layers, field.mean(), "yes" if field.all() else "no")
             for layers, field in enumerate(fields, 1)
         ],
-        columns=RECEPTIVE_FIELD.names,
+        columns=RECEPTIVE_FIELD,
     )
     rows = []
     for name, machine, tapes in (
@@ -93,10 +91,10 @@ def compare(run: Config, output: Path) -> list[str]:
             rows.append(
                 (name, tape, result.state, steps, nodes, "yes" if same else "no")
             )
-    machines = pd.DataFrame(rows, columns=TURING_MACHINES.names)
+    machines = pd.DataFrame(rows, columns=TURING_MACHINES)
     with into_directory(output) as directory:
-        write_table(directory / "receptive_field.tsv", reach, RECEPTIVE_FIELD)
-        write_table(directory / "turing_machines.tsv", machines, TURING_MACHINES)
+        write_tsv(directory / "receptive_field.tsv", reach)
+        write_tsv(directory / "turing_machines.tsv", machines)
     last = reach.iloc[-1]
     return [
         f"{run.encoder.attention}, {tokens:,} tokens: {last['reached']:.1%} of the pairs are connected after "

@@ -453,7 +453,7 @@ def test_an_attention_keeps_the_options_of_the_encoder_unless_it_is_another() ->
 
 
 def test_results_of_other_data_are_not_averaged() -> None:
-    names = [*COLUMNS.names, "seed"]
+    names = [*COLUMNS, "seed"]
     first = dict.fromkeys(names, 0.5) | {"task": "listops", "attention": "full"}
     first |= {
         "baseline_name": "x",
