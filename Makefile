@@ -15,7 +15,7 @@ RESULTS := from bigbird_dna.config.reading import load_config; print(load_config
 
 CLUSTER ?= tests/cluster
 
-.PHONY: help install demo docs wheel test test-slow test-cluster test-gpu test-mps test-triton benchmark-gpu lint lint-types lint-style clean
+.PHONY: help install demo docs wheel test test-all test-slow test-cluster test-gpu test-mps test-triton benchmark-gpu lint lint-types lint-style clean
 
 help:
 	@echo "make install    set up .venv with the pinned versions of constraints.txt"
@@ -23,6 +23,7 @@ help:
 	@echo "make docs       build the documentation into site/; it opens in a browser without a server"
 	@echo "make wheel      a wheel with compiled kernels for this kind of machine, in dist/; needs a C++ compiler"
 	@echo "make test       lint, then all quick tests"
+	@echo "make test-all   all tests that this machine can run: quick, slow, cluster, GPU kernels; hours"
 	@echo "make test-slow  long tests, and quick ones with more settings"
 	@echo "make test-cluster  the workflow on a Slurm that it sets up here; needs root and Debian or Ubuntu"
 	@echo "make test-gpu   compare an NVIDIA GPU with the CPU: attention, models, training"
@@ -78,6 +79,10 @@ lint-style: $(INSTALLED)
 # wait for a disk, or for processes that start.
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $$(($(CORES) + 1)) --dist loadfile --no-loadscope-reorder
+
+# Every target runs, also after a failure in one.
+test-all: $(INSTALLED)
+	@$(MAKE) --no-print-directory --keep-going test test-slow test-cluster test-triton test-gpu test-mps
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
