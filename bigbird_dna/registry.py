@@ -9,7 +9,6 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.errors import ModelError, UsageError, error_text, shortened
 from bigbird_dna.genome.download import download
-from bigbird_dna.genome.profile import FILE as PROFILE
 from bigbird_dna.model.catalog import FOLDER, copy_files, is_name
 from bigbird_dna.model.directory import (
     load,
@@ -18,7 +17,6 @@ from bigbird_dna.model.directory import (
     save,
 )
 from bigbird_dna.model.heads import ChromatinEnsemble
-from bigbird_dna.model.model import training_profile_of
 from bigbird_dna.model.published import Published, load_published
 
 
@@ -125,9 +123,4 @@ def combine_models(paths: Sequence[Path], output: Path) -> None:
     )
     provenance = {"members_sha256": [model.sha256 for model in models]}
     note = {"note": "an ensemble; its metrics are in the report of its predictions"}
-    profiles = [training_profile_of(model) for model in models]
-    files = {}
-    if profiles[0] is not None and all(one == profiles[0] for one in profiles):
-        assert first.path is not None
-        files[PROFILE] = first.path / PROFILE
-    save(output, combined, provenance, note, files)
+    save(output, combined, provenance, note, {})

@@ -23,7 +23,6 @@ from bigbird_dna.genome.fields import (
     quoted,
     whole_number,
 )
-from bigbird_dna.genome.profile import SAMPLED_BASES, TrainingProfile, training_profile
 from bigbird_dna.genome.records import (
     check_names,
     check_splits,
@@ -78,9 +77,6 @@ class Labels(NamedTuple):
         return values.astype(np.int64)
 
 
-_MOST_GROUPS = 20  # labels whose sequences are a group of the training profile
-
-
 @dataclass(frozen=True, eq=False)
 class LabeledSequences:
     """N sequences in A C G T N with their labels and splits, in file order."""
@@ -111,26 +107,6 @@ class LabeledSequences:
         """Length of all sequences in bp; None: lengths differ."""
         lengths = {*map(len, self.sequences)}
         return lengths.pop() if len(lengths) == 1 else None
-
-    def profile(self, learned: npt.NDArray[np.intp]) -> TrainingProfile | None:
-        """Return the profile of the training sequences `learned`, with a group for each class or label."""
-        bases = sum(len(self.sequences[row]) for row in learned.tolist())
-        some = learned[:: -(-bases // SAMPLED_BASES) or 1]
-        values, kind = self.labels.values[some], self.labels.kind
-        chosen = [] if kind == "regression" else [*(values[:, :_MOST_GROUPS] == 1).T]
-        if kind == "binary":
-            chosen.append(~chosen[0])
-        texts = (
-            [self.sequences[row] for row in rows.tolist()]
-            for rows in (some, self.rows("valid"))
-        )
-        return training_profile(
-            next(texts),
-            held_out=next(texts),
-            groups=(
-                [self.sequences[row] for row in some[own].tolist()] for own in chosen
-            ),
-        )
 
 
 def read_labeled_sequences(

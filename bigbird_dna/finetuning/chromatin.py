@@ -504,11 +504,7 @@ class ChromatinTask(GenomeTask[tuple[dict[str, Any], Members | None]]):
             "reference": self.reference.path.name,
             "kmers_sha256": checksum(self.kmers) if self.kmers else None,
         }
-        data = self.section.data
-        if data.tracks == TSS:
+        if self.section.data.tracks == TSS:
             provenance["promoters"] = self.run.promoters.source
-        profile = self.profile(
-            valid_regions=data.valid_regions, test_regions=data.test_regions
-        )
-        self.write_model(directory, trained, provenance, metrics, profile=profile)
+        self.write_model(directory, trained, provenance, metrics)
         return metrics

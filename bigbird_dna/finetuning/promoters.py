@@ -298,16 +298,5 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
             "reference": self.reference.path.name,
             "promoters": self.run.promoters.source,
         }
-        promoters = [
-            self.sequences[row]
-            for row in self.learned[self.windows.labels[self.learned] == 1].tolist()
-        ]
-        self.write_model(
-            directory,
-            trained,
-            provenance,
-            metrics,
-            calibration,
-            self.profile([promoters]),
-        )
+        self.write_model(directory, trained, provenance, metrics, calibration)
         return metrics

@@ -494,8 +494,7 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             "rows_without_label": sequences.unlabeled,
             "missing_labels": int(np.isnan(sequences.labels.values).sum()),
         }
-        profile = sequences.profile(self.learned)
-        self.write_model(directory, trained, provenance, metrics, profile=profile)
+        self.write_model(directory, trained, provenance, metrics)
         for store in self.finished:
             store.remove()
         return metrics

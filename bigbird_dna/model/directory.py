@@ -30,8 +30,6 @@ from bigbird_dna.errors import (
     first_fault,
     shortened,
 )
-from bigbird_dna.genome.profile import FILE as PROFILE
-from bigbird_dna.genome.profile import TrainingProfile
 from bigbird_dna.model import weights
 from bigbird_dna.model.catalog import find_model
 from bigbird_dna.model.chromatin import LoadedChromatinModel
@@ -233,12 +231,10 @@ def write_model(
     extra: dict[str, Path],
     *,
     calibration: Calibration | None = None,
-    profile: TrainingProfile | None = None,
 ) -> None:
     """Write the files of a model into a new directory; `extra` maps names to further files to copy.
 
-    `calibration` is written to `calibration.json`, linked to these weights, and `profile` to
-    `training_profile.json`. `provenance.json` records the checksums of all files that `load` reads, and of other
+    `calibration` is written to `calibration.json`, linked to these weights. `provenance.json` records the checksums of all files that `load` reads, and of other
     tensors in the directory; see `weights`.
     """
     state = {
@@ -263,8 +259,6 @@ def write_model(
     files = {name: checksum(directory / name) for name in read}
     if calibration is not None:
         write_calibration(directory / CALIBRATION, calibration, files[WEIGHTS])
-    if profile is not None:
-        write_json(directory / PROFILE, profile.model_dump(mode="json"))
     own = {"software": software, weights.KEY: files}
     write_json(directory / weights.RECORD, {**own, **provenance})
     write_json(directory / "metrics.json", metrics)

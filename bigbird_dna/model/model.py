@@ -11,23 +11,18 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
 from torch import nn
 
 from bigbird_dna.calibration.maps import FILE, Calibration, Finish, read_calibration
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import (
     ModelError,
     UsageError,
     check_at_least_one,
     check_fraction,
-    first_fault,
 )
 from bigbird_dna.genome.given_sequences import Sequences, read_sequences
-from bigbird_dna.genome.profile import FILE as PROFILE
-from bigbird_dna.genome.profile import TrainingProfile
 from bigbird_dna.model.embedding import (
     EmbeddingLayer,
     Pool,
@@ -277,20 +272,6 @@ def calibration_file(model: LoadedModel) -> Path | None:
     """`calibration.json` of a model's directory; None if missing, or if the model was never saved."""
     path = None if model.path is None else model.path / FILE
     return path if path is not None and path.is_file() else None
-
-
-def training_profile_of(model: LoadedModel) -> TrainingProfile | None:
-    """The profile of the sequence that a model was trained on; None without one, `ModelError` if damaged."""
-    path = None if model.path is None else model.path / PROFILE
-    if path is None or not path.is_file():
-        return None
-    try:
-        return TrainingProfile.model_validate(read_object(path))
-    except ValidationError as error:
-        fault = first_fault(error)
-        raise ModelError(
-            f"{path}: damaged: {fault.key and f'{fault.key}: '}{fault.reason}"
-        ) from None
 
 
 def check_calibrated(calibrated: bool, prior: float | None) -> None:

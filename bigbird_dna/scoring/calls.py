@@ -63,7 +63,6 @@ from bigbird_dna.model.inference import (
 from bigbird_dna.model.model import METRICS, LoadedModel, calibration_of
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.weights import RECORD
-from bigbird_dna.scoring.input_check import check_input, start_of_fasta
 from bigbird_dna.scoring.promoters import check_records, warn_of_short_records
 from bigbird_dna.scoring.scan import (
     BOTH_STRANDS,
@@ -341,7 +340,6 @@ def calibrate_calls(
             f"stride {stride}: {model.name} scores bins of {model.settings.bin} bp"
         )
     lengths = scan_fasta(reference)
-    check_input(model, reference, start_of_fasta(reference))
     computing = {"batch_size": batch_size, "device": device}
     with cpu_threads(threads), inference("float32", choose_device(device)):
         places = _scanned_places(chosen, held_out["valid"], lengths, reference)

@@ -27,7 +27,6 @@ from bigbird_dna.model.inference import (
 )
 from bigbird_dna.model.model import LoadedModel, check_calibrated
 from bigbird_dna.model.promoter import LoadedPromoterModel
-from bigbird_dna.scoring.input_check import check_input, start_of_fasta
 from bigbird_dna.scoring.scan import (
     STRIDE,
     ScanModel,
@@ -299,7 +298,6 @@ def check_records(
     contigs or regions, or a name that the `format` cannot have.
     """
     lengths = scan_fasta(fasta)
-    check_input(model, source, start_of_fasta(fasta))
     places = find_places(contigs, regions, lengths, source, names=None)
     selected = {
         name: length

@@ -19,7 +19,6 @@ from bigbird_dna.errors import (
 )
 from bigbird_dna.genome.fasta import readable
 from bigbird_dna.genome.given_sequences import GivenSequences, filled, fit_windows
-from bigbird_dna.genome.profile import MOST_BASES
 from bigbird_dna.genome.records import counted
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.genome.sequence_tables import (
@@ -39,7 +38,6 @@ from bigbird_dna.model.inference import (
 )
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.promoter import LoadedSequenceModel
-from bigbird_dna.scoring.input_check import check_input
 from bigbird_dna.scoring.writers import SEQUENCE_FORMATS, choose_output, open_writer
 
 BATCH_BASES = 256_000
@@ -133,7 +131,7 @@ def score_sequences(
         readable(sequences) as file,
     ):
         # The whole file is checked before anything is computed.
-        total = check_sequences(stream_checked_sequences(file, table), loaded, source)
+        total = check_sequences(stream_checked_sequences(file, table), source)
         with (
             open_writer(path, format, origin, columns) as writer,
             ProgressBar("scoring", total, "sequences") as bar,
@@ -183,21 +181,13 @@ def output_columns(model: LoadedSequenceModel) -> dict[str, str]:
     return {**columns, **dict.fromkeys(names, form)}
 
 
-def check_sequences(
-    sequences: Iterator[CheckedSequence], model: LoadedSequenceModel, source: str
-) -> int:
-    """Read all sequences and return their number; warn of those that are not DNA, or are unlike the model's."""
-    compared: list[str] = []
-    size = 0
+def check_sequences(sequences: Iterator[CheckedSequence], source: str) -> int:
+    """Read all sequences and return their number; warn of those that are not DNA."""
     notes: Counter[str] = Counter()
     first_fault = ""
     for sequence in sequences:
         notes[sequence.note] += 1
         first_fault = first_fault or sequence.fault
-        if size < MOST_BASES:
-            compared.append(sequence.text)
-            size += len(sequence.text)
-    check_input(model, source, compared)
     if first_fault:
         counts = ", ".join(f"{count:,} {note}" for note, count in notes.items() if note)
         bad = counted(notes.total() - notes[""], "sequence")

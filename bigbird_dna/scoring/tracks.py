@@ -30,7 +30,6 @@ from bigbird_dna.model.inference import (
     inference,
 )
 from bigbird_dna.model.model import LoadedModel, Predictor, window_predictor
-from bigbird_dna.scoring.input_check import check_reference
 from bigbird_dna.scoring.regions import Region, bed_regions
 from bigbird_dna.scoring.scan import growing_batches
 from bigbird_dna.scoring.writers import (
@@ -245,7 +244,6 @@ def predict_tracks(
             {"--calibrated": calibrated},
         )
         origin = provenance(chromatin_model.sha256, command)
-        check_reference(chromatin_model, genome)
         places = find_places(
             contigs, None, genome.contigs, genome.path, names=genome.names
         )

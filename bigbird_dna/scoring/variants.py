@@ -67,7 +67,6 @@ from bigbird_dna.scoring.effects import (
     score_alleles,
 )
 from bigbird_dna.scoring.haplotypes import joint_alleles, near_records, sample_column
-from bigbird_dna.scoring.input_check import check_reference
 from bigbird_dna.scoring.masked_likelihood import CONTEXT, LikelihoodEffects
 from bigbird_dna.scoring.regions import tss_sites
 from bigbird_dna.scoring.writers import choose_output
@@ -212,7 +211,6 @@ def score_variants(
         Reference(Path(reference), names) as genome,
         readable(vcf) as source,
     ):
-        check_reference(loaded, genome)
         effects, stored_options = effects_of(
             loaded,
             effect_options,

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,19 +18,10 @@ from bigbird_dna.config.sequences import SequencesConfig
 from bigbird_dna.config.training import StartConfig, TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.json_files import read_mapping
-from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
-from bigbird_dna.genome.assembly import SPECIES
-from bigbird_dna.genome.profile import (
-    MOST_BASES,
-    SAMPLED_BASES,
-    TrainingProfile,
-    spaced_parts,
-    training_profile,
-)
+from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.genome.sources import find_assembly
-from bigbird_dna.genome.splits import Splits, format_named_region, read_named_region
+from bigbird_dna.genome.splits import format_named_region, read_named_region
 from bigbird_dna.model.directory import (
     encoder_for,
     extend_positions,
@@ -265,27 +256,6 @@ class GenomeTask(FinetuningTask[M]):
     def check(self) -> None:
         """Record held-out sequences that the pretrained model has seen."""
         self.leaked = self.start.seen(self.held_out)
-
-    def profile(
-        self, groups: Iterable[Sequence[str]] = (), **regions: Sequence[str]
-    ) -> TrainingProfile | None:
-        """The profile of the genome's training sequence, see `training_profile`; None if the configuration does
-        not divide it, as for a data set that was made elsewhere. `regions` are those of `Splits.from_config`."""
-        genome, fetch = self.run.genome, self.reference.fetch
-        try:
-            splits = Splits.from_config(
-                genome, self.reference.contigs, find_assembly(self.run), **regions
-            )
-        except BigBirdDnaError as error:
-            log(f"the model gets no training profile: {error}")
-            return None
-        return training_profile(
-            map(fetch, spaced_parts(splits.intervals("train"), SAMPLED_BASES)),
-            held_out=map(fetch, spaced_parts(splits.intervals("valid"), MOST_BASES)),
-            groups=groups,
-            assembly=genome.title,
-            species=SPECIES.get(genome.assembly),
-        )
 
 
 def load_start(path: Path) -> LoadedModel:

@@ -16,7 +16,6 @@ from bigbird_dna.config.training import KeepingConfig, TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory
-from bigbird_dna.genome.profile import TrainingProfile
 from bigbird_dna.model.directory import build_network, make_model, write_model
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import Settings
@@ -177,10 +176,9 @@ class ModelTask(Task[nn.Module, M]):
         provenance: dict[str, Any],
         metrics: dict[str, Any],
         calibration: Calibration | None = None,
-        profile: TrainingProfile | None = None,
     ) -> None:
         """Write the model with its training log, and the attention backends that ran; `calibration` enables
-        calibrated probabilities, `profile` the warning for dissimilar inputs."""
+        calibrated probabilities."""
         backends = trained.progress.backends.split()
         write_model(
             directory,
@@ -189,7 +187,6 @@ class ModelTask(Task[nn.Module, M]):
             metrics,
             {LOG: trained.log},
             calibration=calibration,
-            profile=profile,
         )
 
 
