@@ -6,7 +6,7 @@ of this software and keeps its traceback.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from numbers import Integral
@@ -97,6 +97,17 @@ def printable(text: str) -> str:
     return "".join(
         letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text
     )
+
+
+def counted(count: int, noun: str) -> str:
+    """Format a count as the start of a sentence: `3 sequences are`."""
+    return f"{count:,} {noun} is" if count == 1 else f"{count:,} {noun}s are"
+
+
+def listed(texts: Sequence[str]) -> str:
+    """List the first three texts and the number of further ones."""
+    text = ", ".join(texts[:3])
+    return text if len(texts) <= 3 else f"{text} and {len(texts) - 3:,} more"
 
 
 def nearest(

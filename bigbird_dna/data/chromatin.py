@@ -34,7 +34,7 @@ from bigbird_dna.genome.sources import (
     deepsea_sources,
     find_assembly,
 )
-from bigbird_dna.genome.splits import RegionSplits, find_named
+from bigbird_dna.genome.splits import Splits
 
 # Axes: N windows, T tracks.
 
@@ -177,9 +177,12 @@ def prepare_data(
         min_held_out=data.min_positives_heldout,
         seed=config.seed,
     )
-    regions = {"valid_regions": data.valid_regions, "test_regions": data.test_regions}
-    splits = RegionSplits.from_regions(
-        find_named(config.genome, genome.contigs, assembly, **regions)
+    splits = Splits.from_config(
+        config.genome,
+        genome.contigs,
+        assembly,
+        valid_regions=data.valid_regions,
+        test_regions=data.test_regions,
     )
     with scratch_directory() as scratch:
         table = _tracks(data, source, scratch)

@@ -36,8 +36,7 @@ from bigbird_dna.finetuning.evaluation import (
 )
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.chromatin.track import exchanged
-from bigbird_dna.genome.packed import PackedReference, texts, turn
-from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.reference import Reference, complement_windows, window_texts
 from bigbird_dna.model.batching import (
     bin_rows,
     bins_shown,
@@ -110,7 +109,6 @@ class ChromatinObjective:
         world: World,
     ) -> None:
         self.data, self.reference, self.tokenizer = data, reference, tokenizer
-        self.bases = PackedReference(reference)
         self.threads = (
             torch.get_num_threads()
         )  # read in this thread: another one makes the batches
@@ -142,16 +140,21 @@ class ChromatinObjective:
         rows = self.neighbors[chosen]  # (N, K)
         middle = self.training[chosen]
         starts = self.starts[middle] - (self.window - size) // 2 + shifts
-        letters = self.bases.windows(
+        letters = self.reference.windows(
             self.contigs[middle].tolist(), starts.tolist(), self.window
         )
         begins = (self.starts[middle] - starts)[:, None] + self.sides * size  # (N, K)
         # Reverse-complemented windows: bins follow the order in which the window is read.
-        letters[reverse] = turn(letters[reverse])
+        letters[reverse] = complement_windows(letters[reverse])
         begins[reverse] = (self.window - begins[reverse] - size)[:, ::-1]
         rows[reverse] = rows[reverse, ::-1]
         encoded = bin_rows(
-            self.tokenizer, texts(letters), begins, size, self.positions, self.threads
+            self.tokenizer,
+            window_texts(letters),
+            begins,
+            size,
+            self.positions,
+            self.threads,
         )
         ids, lengths = pad(encoded.ids, self.tokenizer.pad_id)
         labels = self.data.labels.rows(np.maximum(rows, 0).ravel()).reshape(
@@ -196,7 +199,7 @@ class ChromatinObjective:
         shared = share_windows(
             self.contigs[bins].tolist(), self.starts[bins], size, self.window, count
         )
-        letters = self.bases.windows(
+        letters = self.reference.windows(
             [window.contig for window in shared.windows],
             [window.start for window in shared.windows],
             self.window,
@@ -204,7 +207,12 @@ class ChromatinObjective:
         bins_in_window = centered_bins(self.window, size, max(count, len(self.bins)))
         starts = np.broadcast_to(bins_in_window, (len(letters), len(bins_in_window)))
         rows = bin_rows(
-            self.tokenizer, texts(letters), starts, size, self.positions, self.threads
+            self.tokenizer,
+            window_texts(letters),
+            starts,
+            size,
+            self.positions,
+            self.threads,
         )
         logits = run_rows(
             network,

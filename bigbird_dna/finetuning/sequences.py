@@ -27,6 +27,7 @@ from bigbird_dna.config.sequences import LABEL_KINDS, SequencesConfig
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import draw_groups, sample
 from bigbird_dna.data.labeled_sequences import (
+    LABEL,
     LabeledSequences,
     different,
     read_labeled_sequences,
@@ -46,7 +47,7 @@ from bigbird_dna.finetuning.calibrate import PREDICTIONS
 from bigbird_dna.finetuning.classifiers import ClassifierObjective, ClassifierWindows
 from bigbird_dna.finetuning.ensembles import KMERS, Members, add_members, fit_members
 from bigbird_dna.finetuning.evaluation import without_nan, write_predictions
-from bigbird_dna.genome.sequence_tables import LABEL, TableColumns
+from bigbird_dna.genome.sequence_tables import TableColumns
 from bigbird_dna.genome.splits import Split
 from bigbird_dna.model.batching import truncated
 from bigbird_dna.model.heads import Classifier

@@ -1,73 +1,94 @@
-"""Read and validate FASTA in one pass, with files and records of any size.
+"""Read and validate FASTA, GenBank and EMBL files, plain or compressed, record by record.
 
-All readers work on large blocks of bytes, and all but `read_records` hold only a part of a record. They raise for
-faults that other readers accept: empty files and records, duplicate names, text without a header, and letters
-that are not DNA. `DataError` names the file, the record, the line and the value.
+Faults that other readers accept are a `DataError`, which names the file, the record, the line and the value:
+empty files and records, duplicate names, text without a header, and letters that are not DNA.
 """
 
+import io
 import shutil
 import sys
+import warnings
 from codecs import BOM_UTF8
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
-from bigbird_dna.disk import compression
-from bigbird_dna.disk.atomic import scratch_directory
+from bigbird_dna.disk.atomic import reading, scratch_directory
+from bigbird_dna.disk.compression import open_bytes, refuse_terminal
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.fields import RecordNames, check_name
+from bigbird_dna.genome.fields import check_name
 from bigbird_dna.genome.sequence import (
+    check_letters,
     clean_bytes,
-    count_ambiguous_bytes,
     describe_bad_letter,
     first_bad_letter,
 )
 
-BLOCK_BYTES = 1 << 21
+FLAT_FORMATS = {"GenBank": "LOCUS       ", "EMBL": "ID   "}
+"""Start of a record's first line in the files of the sequence archives."""
+# Biopython only warns about these faults; its other warnings concern lines that are not used here.
+_GRAVE = "Expected sequence length|Premature end of file"
 
 
-class Chunk(NamedTuple):
-    """A chunk of a record: clean sequence of A C G T N from base `start` (0-based)."""
+def read_fasta(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the letters, as in the file, of each record of a FASTA file.
 
-    contig: str
-    start: int
-    sequence: str
-    last: bool  # whether the record ends with this chunk
-    ambiguous: int = 0  # number of IUPAC codes in the file since the previous chunk
+    A name is the first word of the header.
+    """
+    path = Path(path)
+    names: set[str] = set()
+    name = ""
+    lines: list[bytes] = []
+    first = number = 0
+    with open_bytes(path) as stream:
+        for number, line in enumerate(stream, start=1):
+            if number == 1:
+                line = line.removeprefix(BOM_UTF8)
+            if not line.startswith(b">"):
+                if not name and line.strip():
+                    start = line.split(maxsplit=1)[0][:40].decode("ascii", "replace")
+                    raise DataError(
+                        f"{path}: no FASTA header: the first line does not start with '>' ({start!r})"
+                    )
+                lines.append(line)
+                continue
+            if name:
+                yield name, _letters(path, name, lines, first)
+            where = f"{path}: line {number}"
+            header = line[1:].decode("utf-8", "replace").rstrip()
+            if not header or header[0].isspace():
+                raise DataError(f"{where}: the record has no name")
+            name = check_name(header.split(maxsplit=1)[0], "the record", where)
+            if name in names:
+                raise DataError(
+                    f"{where}: the name {name!r} occurs twice (a name ends at the first blank); rename one of "
+                    "the records"
+                )
+            names.add(name)
+            lines = []
+            first = number + 1
+    if not name:
+        raise DataError(f"{path}: the file contains no FASTA records")
+    yield name, _letters(path, name, lines, first)
 
 
-def record_chunks(name: str, parts: Iterable[bytes], size: int) -> Iterator[Chunk]:
-    """Yield the chunks of a record from its letters in the file, which must be valid DNA letters."""
-    text, start, ambiguous = "", 0, 0
-    for letters in parts:
-        text += clean_bytes(letters).decode("ascii")
-        ambiguous += count_ambiguous_bytes(letters)
-        position = 0
-        # One more base than a chunk shows that the chunk is not the record's last.
-        while len(text) - position > size:
-            sequence = text[position : position + size]
-            yield Chunk(name, start, sequence, False, ambiguous)
-            position += size
-            start += size
-            ambiguous = 0
-        text = text[position:]
-    yield Chunk(name, start, text, True, ambiguous)
+def _letters(path: Path, name: str, lines: list[bytes], first: int) -> bytes:
+    """Return the letters of a record; `first` is the number of its first line."""
+    letters = b"".join(lines).translate(None, b"\r\n")
+    if not letters:
+        raise DataError(f"{path}: record {name!r} has no sequence (line {first})")
+    if first_bad_letter(letters) is not None:
+        for number, line in enumerate(lines, start=first):
+            position = first_bad_letter(line.strip(b"\r\n"))
+            if position is not None:
+                what = describe_bad_letter(line[position])
+                raise DataError(f"{path}: record {name!r}, line {number}: {what}")
+    return letters
 
 
-Observe = Callable[[bytes, bool], object]
-"""Receives parts of records, in the letters of the file, and whether a part is the first of its record."""
-
-
-def scan_fasta(path: Path, observe: Observe = lambda *_: None) -> dict[str, int]:
+def scan_fasta(path: Path) -> dict[str, int]:
     """Check a whole FASTA file and return the length of each contig, in file order."""
-    lengths: dict[str, int] = {}
-    for name, letters in _parts(Path(path)):
-        observe(letters, name not in lengths)
-        lengths[name] = lengths.get(name, 0) + len(letters)
-    return lengths
+    return {name: len(letters) for name, letters in read_fasta(path)}
 
 
 def read_records(
@@ -78,27 +99,13 @@ def read_records(
     A file is read up to the last of `contigs`. Faults raise `DataError` when they are reached.
     """
     remaining = None if contigs is None else set(contigs)
-    for name, parts in groupby(_parts(Path(path)), itemgetter(0)):
+    for name, letters in read_fasta(path):
         if remaining is None or name in remaining:
-            letters = b"".join(letters for _, letters in parts)
             yield name, clean_bytes(letters).decode("ascii")
         if remaining is not None:
             remaining.discard(name)
             if not remaining:
                 return
-
-
-def stream_fasta(path: Path, chunk_bases: int = 1_000_000) -> Iterator[Chunk]:
-    """Yield the records of a FASTA file in chunks of `chunk_bases` bp.
-
-    The last chunk of a record may be shorter. Memory depends only on `chunk_bases`. Chunks depend only on the
-    sequence, not on lines or compression. Faults raise `DataError` when they are reached; `scan_fasta` finds
-    them in advance.
-    """
-    if chunk_bases < 1:
-        raise ValueError(f"chunk_bases must be positive, not {chunk_bases}")
-    for name, parts in groupby(_parts(Path(path)), itemgetter(0)):
-        yield from record_chunks(name, (letters for _, letters in parts), chunk_bases)
 
 
 @contextmanager
@@ -110,7 +117,7 @@ def readable(path: Path | str) -> Iterator[Path]:
     if str(path) != "-":
         yield Path(path)
         return
-    compression.refuse_terminal()
+    refuse_terminal()
     with scratch_directory() as directory:
         copy = directory / "stdin"
         with copy.open("wb") as stream:
@@ -121,109 +128,50 @@ def readable(path: Path | str) -> Iterator[Path]:
             raise DataError(str(error).replace(str(copy), "standard input")) from None
 
 
-def _parts(path: Path) -> Iterator[tuple[str, bytes]]:
-    with compression.open_bytes(path) as stream:
-        yield from parse_fasta(path, stream)
+def flat_format(path: Path) -> str | None:
+    """Return GenBank or EMBL by the first nonempty line; None for other files."""
+    with open_bytes(path) as stream:
+        start = stream.read(4096).decode("utf-8-sig", "replace").lstrip("\r\n")
+    for name, first in FLAT_FORMATS.items():
+        if start.startswith(first):
+            return name
+    return None
 
 
-class Readable(Protocol):
-    """Stream for `parse_fasta`: `read(n)` returns n bytes, and fewer only at the end."""
+def read_flat_file(path: Path, flat: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the records of a GenBank or EMBL file, as `read_fasta` does.
 
-    def read(self, size: int, /) -> bytes:
-        """Return the next bytes."""
-
-
-def parse_fasta(
-    path: Path,
-    stream: Readable,
-    names: RecordNames | None = None,
-    *,
-    strict: bool = True,
-) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, letters as in the file) for consecutive parts of each record.
-
-    `path` names the file in errors. A missing or repeated name is an error, unless `names` changes it. If not
-    `strict`, records may be empty or have other letters than those of DNA, and each begins with an empty part.
+    A contig's name is its accession with version (GenBank's VERSION, EMBL's SV). In files without a version,
+    or with ".", it is the accession or else the LOCUS or ID.
     """
-    used: set[str] = set()
-    name: str | None = None  # of the current record
-    length = line = 0
-    for text in _blocks(stream):
-        for number, part in enumerate(text.split(b"\n>")):
-            if number > 0:
-                if strict and name is not None and not length:
-                    raise _no_sequence(path, name, line)
-                line += 1
-                header, newline, part = part.partition(b"\n")
-                name = _record_name(header, names, f"{path}: line {line}")
-                if name in used:
-                    raise DataError(
-                        f"{path}: line {line}: the name {name!r} occurs twice "
-                        "(a name ends at the first blank); rename one of the records"
-                    )
-                used.add(name)
-                length = 0
-                line += len(newline)
-                if not strict:
-                    yield name, b""
+    from Bio import BiopythonParserWarning
+    from Bio.GenBank.Scanner import EmblScanner, GenBankScanner  # slow to import
 
-            letters = part.translate(None, b"\r\n")
-            if letters and name is None:
-                start = part.split(maxsplit=1)[0][:40].decode("ascii", "replace")
+    scanner = EmblScanner() if flat == "EMBL" else GenBankScanner()  # type: ignore[no-untyped-call]
+    names: set[str] = set()
+    with open_bytes(path) as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace")
+        while True:
+            where = f"{path}: record {len(names) + 1}"
+            with (
+                warnings.catch_warnings(),
+                reading(where, f"cannot be read as {flat}", Exception),
+            ):
+                warnings.simplefilter("ignore", BiopythonParserWarning)
+                warnings.filterwarnings("error", _GRAVE, BiopythonParserWarning)
+                record = scanner.parse(text, do_features=False)  # type: ignore[no-untyped-call]
+            if record is None:
+                return
+            name = str(record.name if record.id in (None, "", ".") else record.id)
+            if name.split() != [name] or name == "<unknown name>":
+                raise DataError(f"{where} has no name")
+            check_name(name, "name", where)
+            if name in names:
+                raise DataError(f"{path}: duplicate record {name!r}")
+            names.add(name)
+            where = f"{path}: record {name!r}"
+            if not record.seq.defined or not record.seq:
                 raise DataError(
-                    f"{path}: no FASTA header: the first line does not start with '>' ({start!r})"
+                    f"{where} has no sequence (a CON record?); download the full record"
                 )
-            if letters and name is not None:
-                if strict and first_bad_letter(letters) is not None:
-                    raise _bad_letter(path, name, line, part)
-                length += len(letters)
-                yield name, letters
-            line += part.count(b"\n")
-
-    if name is None:
-        raise DataError(f"{path}: the file contains no FASTA records")
-    if strict and not length:
-        raise _no_sequence(path, name, line)
-
-
-def _blocks(stream: Readable) -> Iterator[bytes]:
-    """Yield a file in blocks, as if it began with a line end; no header is in two blocks."""
-    rest = b"\n"
-    block = stream.read(BLOCK_BYTES).removeprefix(BOM_UTF8)
-    while block:
-        text = rest + block
-        # The last line may be a header, or become one.
-        last = text.rfind(b"\n")
-        is_sequence = last < 0 or text[last + 1 : last + 2] not in (b"", b">")
-        end = len(text) if is_sequence else last
-        yield text[:end]
-        rest = text[end:]
-        block = stream.read(BLOCK_BYTES)
-    yield rest
-
-
-def _record_name(header: bytes, names: RecordNames | None, where: str) -> str:
-    try:
-        text = header.decode("utf-8").removesuffix("\r")
-    except UnicodeDecodeError:
-        raise DataError(f"{where}: the header is not text") from None
-    if "\r" in text:
-        raise DataError(f"{where}: carriage return in a line; use Unix line ends")
-    if names is None and (not text or text[0].isspace()):
-        raise DataError(f"{where}: the record has no name")
-    words = text.split(maxsplit=1) or [""]
-    name = check_name(words[0], "the record", where)
-    return name if names is None else names.add(name)
-
-
-def _no_sequence(path: Path, name: str, line: int) -> DataError:
-    return DataError(f"{path}: record {name!r} has no sequence (line {line})")
-
-
-def _bad_letter(path: Path, name: str, line: int, part: bytes) -> DataError:
-    """Return the error for lines of a record, the first of which is number `line`."""
-    position = first_bad_letter(part.translate(bytes.maketrans(b"\r\n", b"NN")))
-    assert position is not None
-    line += part.count(b"\n", 0, position)
-    what = describe_bad_letter(part[position])
-    return DataError(f"{path}: record {name!r}, line {line}: {what}")
+            yield name, check_letters(str(record.seq), where)

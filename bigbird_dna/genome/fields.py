@@ -5,7 +5,6 @@ Names are later written to tables, so they must not break lines or columns, or b
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -125,21 +124,3 @@ def strand(text: str) -> Strand:
     if text not in OPPOSITE:
         raise ValueError(f"strand must be '+' or '-', not {quoted(text)}")
     return text
-
-
-@dataclass
-class RecordNames:
-    """Names of the records of files in which missing and repeated names get a number."""
-
-    used: set[str] = field(default_factory=set)
-    changed: list[str] = field(default_factory=list)  # the new names
-
-    def add(self, given: str) -> str:
-        """Return the name of the next record: `given`, or with the record's number if it is empty or used."""
-        name, number = given, len(self.used) + 1
-        while not name or name in self.used:
-            name, number = f"{given or 'record'}_{number}", number + 1
-        if name != given:
-            self.changed.append(name)
-        self.used.add(name)
-        return name

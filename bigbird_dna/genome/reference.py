@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pysam
+from numpy.typing import NDArray
 
 from bigbird_dna.config.data import GenomeConfig
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.atomic import (
     atomic_path,
     bgzip_writer,
-    is_special,
-    link_target,
     quiet_htslib,
 )
 from bigbird_dna.disk.compression import compression, require_end_block
@@ -32,18 +31,42 @@ from bigbird_dna.errors import (
     meant,
 )
 from bigbird_dna.genome.assembly import CUSTOM, Assembly, open_assembly
-from bigbird_dna.genome.fasta import Chunk, scan_fasta, stream_fasta
-from bigbird_dna.genome.flat_files import flat_format, stream_flat_file
-from bigbird_dna.genome.sequence import Interval, clean, reverse_complement
+from bigbird_dna.genome.fasta import (
+    flat_format,
+    read_fasta,
+    read_flat_file,
+    scan_fasta,
+)
+from bigbird_dna.genome.sequence import (
+    Interval,
+    clean,
+    clean_bytes,
+    count_ambiguous_bytes,
+    reverse_complement,
+)
 from bigbird_dna.genome.splits import find_named
 
 _LINE_BASES = 60
 _CHUNK_BASES = 60_000 * _LINE_BASES  # so that every chunk starts on a new line
-_LONGEST_HEADER = 1 << 16  # bytes
 _BLOCK = 1 << 14  # bp
 _MOST_BLOCKS = 256  # in memory
 _LARGE = 1 << 28  # bytes: reading a larger file takes long enough for a log line
 _BGZIP_MODE = "wb4"  # compression level 4 of 9: five times as fast as the default, files 4 % larger
+
+
+Letters = NDArray[np.uint8]
+"""Bases as the bytes of their letters, A C G T N."""
+_COMPLEMENT = np.frombuffer(bytes.maketrans(b"ACGT", b"TGCA"), np.uint8)
+
+
+def complement_windows(letters: Letters) -> Letters:
+    """Return the reverse complement of windows (n, length)."""
+    return _COMPLEMENT[letters[:, ::-1]]
+
+
+def window_texts(letters: Letters) -> list[str]:
+    """Return windows (n, length) as strings."""
+    return [row.tobytes().decode("ascii") for row in letters]
 
 
 class Prepared(NamedTuple):
@@ -71,6 +94,7 @@ class Reference:
         self.path = Path(path)
         self._lock = threading.Lock()
         self._blocks: dict[tuple[str, int], str] = {}  # the last used at the end
+        self._whole: dict[str, Letters] = {}  # contigs that `windows` has read
         self._file: Any = None
         self._process = 0  # id of the process that opened the file
         file = self._open()
@@ -104,6 +128,22 @@ class Reference:
         sequence = ("N" * before + sequence).ljust(len(interval), "N")
         return reverse_complement(sequence) if interval.strand == "-" else sequence
 
+    def windows(self, contigs: list[str], starts: list[int], length: int) -> Letters:
+        """Return the forward strand of n windows of `length` bp, (n, length); N outside the contig.
+
+        A contig is kept in memory once it was read, one byte per base: training reads each base hundreds of
+        times.
+        """
+        windows = np.full((len(contigs), length), ord("N"), np.uint8)
+        for contig, start, row in zip(contigs, starts, windows, strict=True):
+            if contig not in self._whole:
+                sequence = self.fetch(Interval(contig, 0, self.contigs.get(contig, 0)))
+                self._whole[contig] = np.frombuffer(sequence.encode(), np.uint8)
+            bases = self._whole[contig][max(start, 0) : max(start + length, 0)]
+            first = max(-start, 0)
+            row[first : first + len(bases)] = bases
+        return windows
+
     def close(self) -> None:
         """Close the file; the next `fetch` opens it again."""
         with self._lock:
@@ -118,7 +158,7 @@ class Reference:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_lock": None, "_file": None, "_blocks": {}}
+        return {**vars(self), "_lock": None, "_file": None, "_blocks": {}, "_whole": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=threading.Lock())
@@ -175,13 +215,20 @@ def open_fasta(path: Path) -> pysam.FastaFile:
     status = path.stat()
     key = f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
     digest = hashlib.sha256(os.fsencode(key)).hexdigest()[:32]
-    prefixes = [path, cache_directory() / "references" / digest]
-    prefix = next((one for one in prefixes if _has_index(path, one, bgzip)), None)
-    if prefix is None:
+    cached = cache_directory() / "references" / digest
+    suffixes = (".fai", ".gzi") if bgzip else (".fai",)
+    for prefix in (path, cached):
+        indices = [Path(f"{prefix}{suffix}") for suffix in suffixes]
+        if all(
+            index.is_file() and index.stat().st_mtime >= status.st_mtime
+            for index in indices
+        ):
+            break
+    else:
         if status.st_size >= _LARGE:
             log(f"reading all of {path} to index it")
         scan_fasta(path)
-        prefix, cached = prefixes
+        prefix = path
         try:
             _write_index(path, prefix, bgzip)
         except (OSError, UsageError):
@@ -195,33 +242,6 @@ def open_fasta(path: Path) -> pysam.FastaFile:
             )
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot open the file: {error_text(error)}") from None
-
-
-def _has_index(path: Path, prefix: Path, bgzip: bool) -> bool:
-    """Return whether the index at `prefix` exists, is not older than the file, and fits it.
-
-    Copying programs can give an old index a new time, so the last place that it lists is looked at: in a
-    plain file, the header of the last contig; in a bgzip file, the start of the last block.
-    """
-    fai, gzi = Path(f"{prefix}.fai"), Path(f"{prefix}.gzi")
-    modified = path.stat().st_mtime
-    for index in (fai, gzi) if bgzip else (fai,):
-        if not index.is_file() or index.stat().st_mtime < modified:
-            return False
-    with path.open("rb") as stream:
-        if bgzip:
-            offsets = np.fromfile(gzi, "<u8")
-            stream.seek(int(offsets[-2]) if len(offsets) > 1 else 0)
-            return stream.read(4) == b"\x1f\x8b\x08\x04"
-        try:
-            last = fai.read_text(encoding="utf-8").splitlines()[-1]
-            name, _, offset, *_ = last.split("\t")
-            start = max(0, int(offset) - _LONGEST_HEADER)
-        except (ValueError, IndexError):
-            return False
-        stream.seek(start)
-        header = stream.read(int(offset) - start).rpartition(b">")[2]
-        return header.endswith(b"\n") and header.split()[:1] == [name.encode()]
 
 
 def _write_index(path: Path, prefix: Path, bgzip: bool) -> None:
@@ -241,42 +261,31 @@ def prepare_reference(
 ) -> Prepared:
     """Check a FASTA, GenBank or EMBL file and write it atomically as bgzip FASTA with its indices.
 
-    A record's name is the first word of its header, or comes from `stream_flat_file`. The sequence is written
+    A record's name is the first word of its header, or comes from `read_flat_file`. The sequence is written
     in A C G T N, in lines of 60. Contigs must have the assembly's lengths (`Assembly.check_lengths`); None
     accepts any. `UsageError` if the output is the source.
     """
     source = Path(source)
     check_not_input(output, [source])
     flat = flat_format(source)
-    if flat is None:
-        chunks = stream_fasta(source, _CHUNK_BASES)
-    else:
-        chunks = stream_flat_file(source, flat, _CHUNK_BASES)
-    chunks = progress(chunks, f"preparing {source.name}")
-    return _write_chunks(output, chunks, assembly, str(source))
+    records = read_fasta(source) if flat is None else read_flat_file(source, flat)
+    return _write_records(
+        output, progress(records, f"preparing {source.name}"), assembly, str(source)
+    )
 
 
 def write_fasta(path: Path, records: Iterable[tuple[str, str]]) -> None:
     """Write (name, sequence) pairs atomically in the format of `prepare_reference`."""
-    chunks = (Chunk(name, 0, sequence, True) for name, sequence in records)
-    _write_chunks(path, chunks)
+    _write_records(path, ((name, text.encode()) for name, text in records))
 
 
-def _write_chunks(
+def _write_records(
     path: Path,
-    chunks: Iterable[Chunk],
+    records: Iterable[tuple[str, bytes]],
     assembly: Assembly | None = None,
     where: str = "",
 ) -> Prepared:
-    """Write chunks, and check their contigs against the assembly before the output is replaced."""
-    if is_special(path := Path(path)):
-        raise UsageError(
-            f"{path}: must be a regular file, because its index is written next to it"
-        )
-    if path.is_symlink():
-        for index in (f"{path}.fai", f"{path}.gzi"):  # of the old content
-            Path(index).unlink(missing_ok=True)
-        path = link_target(path)
+    """Write records, and check their contigs against the assembly before the output is replaced."""
     contigs: dict[str, int] = {}
     unknown = ambiguous = 0
     with (
@@ -285,17 +294,19 @@ def _write_chunks(
         atomic_path(Path(f"{path}.gzi")) as gzi,
     ):
         with bgzip_writer(fasta, _BGZIP_MODE) as stream:
-            for chunk in chunks:
-                text = chunk.sequence
-                contigs[chunk.contig] = chunk.start + len(text)
-                unknown += text.count("N")
-                ambiguous += chunk.ambiguous
-                if chunk.start == 0:
-                    stream.write(f">{chunk.contig}\n".encode())
-                lines = (
-                    text[i : i + _LINE_BASES] for i in range(0, len(text), _LINE_BASES)
-                )
-                stream.write(("\n".join(lines) + "\n").encode())
+            for name, letters in records:
+                sequence = clean_bytes(letters)
+                contigs[name] = len(sequence)
+                unknown += sequence.count(b"N")
+                ambiguous += count_ambiguous_bytes(letters)
+                stream.write(f">{name}\n".encode())
+                for first in range(0, len(sequence), _CHUNK_BASES):
+                    last = min(first + _CHUNK_BASES, len(sequence))
+                    lines = [
+                        sequence[start : start + _LINE_BASES]
+                        for start in range(first, last, _LINE_BASES)
+                    ]
+                    stream.write(b"\n".join(lines) + b"\n")
         if assembly is not None:
             assembly.check_lengths(contigs, where)
         with quiet_htslib():

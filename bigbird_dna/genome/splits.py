@@ -6,11 +6,10 @@ extends to the contig's end.
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import groupby
+from itertools import combinations, groupby
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
@@ -87,32 +86,26 @@ def find_overlap(
     regions: Iterable[NamedRegion],
 ) -> tuple[NamedRegion, NamedRegion] | None:
     """Return two overlapping regions of different kinds in the order of their starts, or None."""
-    furthest: dict[
-        str, NamedRegion
-    ] = {}  # per kind, the region with the largest end on the contig
-    for region in sorted(regions, key=lambda named: named.interval):
-        contig, start = region.interval.contig, region.interval.start
-        here = {
-            kind: other
-            for kind, other in furthest.items()
-            if other.interval.contig == contig
-        }
-        for kind, other in here.items():
-            if kind != region.kind and other.interval.end > start:
-                return other, region
-        before = here.get(region.kind)
-        if before is None or before.interval.end < region.interval.end:
-            furthest[region.kind] = region
+    ordered = sorted(regions, key=lambda region: region.interval)
+    for _, group in groupby(ordered, key=lambda region: region.interval.contig):
+        for first, second in combinations(group, 2):
+            overlap = second.interval.start < first.interval.end
+            if overlap and first.kind != second.kind:
+                return first, second
     return None
 
 
 Split = Literal["train", "valid", "test"]
 
+SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+EXCLUDED, GAP = -1, -2
+"""Split index of bins that are not used: they overlap an excluded region, or are too close to a held-out
+region or only partly in it."""
 _PATTERN = re.compile(r"[*?[]")
 _SPLITS: Mapping[str, Split | None] = {
-    "exclude": None,
     "valid": "valid",
     "test": "test",
+    "exclude": None,
 }
 
 
@@ -142,25 +135,42 @@ class Splits:
     ) -> Self:
         """Divide a reference as configured; `regions` are extra regions for `find_named`. Bases that are not
         named are for training."""
-        by_contig: defaultdict[str, list[NamedRegion]] = defaultdict(list)
-        for region in find_named(config, contigs, assembly, **regions):
-            by_contig[region.interval.contig].append(region)
-        splits = cls(
-            {
-                contig: _cut(contig, length, by_contig[contig])
-                for contig, length in contigs.items()
-            }
+        splits = cls.from_regions(
+            find_named(config, contigs, assembly, **regions), contigs
         )
         if not splits.contigs("train"):
-            what = (
-                "every base"
-                if any(len(segments) > 1 for segments in splits.by_contig.values())
-                else "every contig"
-            )
             raise ConfigError(
-                f"genome: exclude, valid and test name {what}, so none is left for training"
+                "genome: exclude, valid and test name all bases, so none is left for training"
             )
         return splits
+
+    @classmethod
+    def from_regions(
+        cls, named: Iterable[NamedRegion], contigs: Mapping[str, int]
+    ) -> Self:
+        """Divide a reference by named regions; those of different kinds must not overlap."""
+        by_contig: dict[str, list[Segment]] = {contig: [] for contig in contigs}
+
+        def add(contig: str, end: int, split: Split | None) -> None:
+            segments = by_contig[contig]
+            start = segments[-1].interval.end if segments else 0
+            if end <= start:
+                return
+            if segments and segments[-1].split == split:
+                start = segments.pop().interval.start
+            segments.append(Segment(Interval(contig, start, end), split))
+
+        for region in sorted(named, key=lambda each: each.interval):
+            contig, start, end = (
+                region.interval.contig,
+                region.interval.start,
+                region.interval.end,
+            )
+            add(contig, start, "train")
+            add(contig, end, _SPLITS[region.kind])
+        for contig, length in contigs.items():
+            add(contig, length, "train")
+        return cls({contig: tuple(found) for contig, found in by_contig.items()})
 
     @property
     def segments(self) -> list[Segment]:
@@ -185,6 +195,59 @@ class Splits:
             if segment.interval.start < interval.end
             and interval.start < segment.interval.end
         ]
+
+    def regions(self, contig: str, split: Split | None) -> Intervals:
+        """Return the segments of a contig with a split, or those that are not used."""
+        ends = [
+            (segment.interval.start, segment.interval.end)
+            for segment in self.by_contig[contig]
+            if segment.split == split
+        ]
+        return Intervals(*np.array(ends, np.int64).reshape(-1, 2).T)
+
+    def assign(
+        self, contig: str, starts: Positions, size: int, window: int
+    ) -> npt.NDArray[np.int8]:
+        """Return the splits of the bins `[starts[i], starts[i] + size)` of a contig, indices of `SPLITS`.
+
+        A bin is held out if it is entirely within a held-out region. A training bin is dropped (`GAP`) if its
+        window of `window` bp (the widest that a model will see) could overlap a held-out region or the window
+        of a held-out bin. The same applies to validation bins near test regions. Bins that overlap excluded
+        regions are dropped (`EXCLUDED`).
+        """
+        splits = np.zeros(len(starts), np.int8)
+        opens = window_start(starts, size, window)
+        # How far the window of a bin at the edge of a region extends beyond the region.
+        before, after = (
+            size // 2 - window // 2,
+            window - size - (window // 2 - size // 2),
+        )
+        for number, kind in enumerate(SPLITS[1:], start=1):
+            regions = self.regions(contig, kind)
+            if not len(regions.starts):
+                continue
+            wide = Intervals.union(
+                regions.starts + min(before, 0), regions.ends + max(after, 0)
+            )
+            near = wide.overlap(
+                np.minimum(opens, starts), np.maximum(opens + window, starts + size)
+            )
+            splits[near] = GAP
+            splits[regions.hold(starts, starts + size)] = number
+        excluded = self.regions(contig, None).overlap(starts, starts + size)
+        splits[excluded] = EXCLUDED
+        return splits
+
+    def describe(self) -> dict[str, list[str]]:
+        """Return the named regions of each kind as text."""
+        return {
+            kind: [
+                format_named_region(segment.interval)
+                for segment in self.segments
+                if segment.split == split
+            ]
+            for kind, split in _SPLITS.items()
+        }
 
 
 def find_named(
@@ -250,105 +313,3 @@ def find_named(
             f"{first.interval.contig!r}"
         )
     return named
-
-
-def _cut(contig: str, length: int, named: Sequence[NamedRegion]) -> tuple[Segment, ...]:
-    """Return the segments of a contig; regions of different kinds must not overlap."""
-    parts: list[tuple[Split | None, int]] = []  # split, end
-    edge = 0
-    for region in sorted(named, key=lambda each: each.interval):
-        start, end = region.interval.start, region.interval.end
-        if start > edge:
-            parts.append(("train", start))
-        edge = max(edge, end)
-        parts.append((_SPLITS[region.kind], edge))
-    if edge < length:
-        parts.append(("train", length))
-    segments = []
-    edge = 0
-    for split, together in groupby(parts, key=lambda part: part[0]):
-        *_, (_, end) = together
-        segments.append(Segment(Interval(contig, edge, end), split))
-        edge = end
-    return tuple(segments)
-
-
-# Bin i of a contig is `[i * stride, i * stride + size)`; bins that would extend beyond the contig are not
-# made. A gap between training and held-out bins ensures that no window of one overlaps a window or named
-# region of the other.
-
-
-SPLITS: tuple[Split, ...] = ("train", "valid", "test")
-KINDS = ("valid", "test", "exclude")
-EXCLUDED, GAP = -1, -2
-"""Split index of bins that are not used: they overlap an excluded region, or are too close to a held-out
-region or only partly in it."""
-
-
-@dataclass(frozen=True)
-class RegionSplits:
-    """Named regions of a reference by kind (valid, test, exclude) and contig; the rest is for training."""
-
-    regions: Mapping[str, Mapping[str, Intervals]]
-
-    @classmethod
-    def from_regions(cls, named: Sequence[NamedRegion]) -> Self:
-        """Make an object from parsed regions; regions of different kinds must not overlap."""
-        kinds = {
-            kind: [one.interval for one in named if one.kind == kind] for kind in KINDS
-        }
-        return cls(
-            {
-                kind: Intervals.joined(
-                    (one.contig, Intervals(np.array([one.start]), np.array([one.end])))
-                    for one in regions
-                )
-                for kind, regions in kinds.items()
-            }
-        )
-
-    def assign(
-        self, contig: str, starts: Positions, size: int, window: int
-    ) -> npt.NDArray[np.int8]:
-        """Return the splits of the bins `[starts[i], starts[i] + size)` of a contig, indices of `SPLITS`.
-
-        A bin is held out if it is entirely within a held-out region. A training bin is dropped (`GAP`) if its
-        window of `window` bp (the widest that a model will see) could overlap a held-out region or the window
-        of a held-out bin. The same applies to validation bins near test regions. Bins that overlap excluded
-        regions are dropped (`EXCLUDED`).
-        """
-        splits = np.zeros(len(starts), np.int8)
-        opens = window_start(starts, size, window)
-        # How far the window of a bin at the edge of a region extends beyond the region.
-        before, after = (
-            size // 2 - window // 2,
-            window - size - (window // 2 - size // 2),
-        )
-        for number, kind in enumerate(SPLITS[1:], start=1):
-            regions = self.regions[kind].get(contig)
-            if regions is None:
-                continue
-            wide = Intervals.union(
-                regions.starts + min(before, 0), regions.ends + max(after, 0)
-            )
-            near = wide.overlap(
-                np.minimum(opens, starts), np.maximum(opens + window, starts + size)
-            )
-            splits[near] = GAP
-            splits[regions.hold(starts, starts + size)] = number
-        if excluded := self.regions["exclude"].get(contig):
-            splits[excluded.overlap(starts, starts + size)] = EXCLUDED
-        return splits
-
-    def describe(self) -> dict[str, list[str]]:
-        """Return the named regions of each kind as text."""
-        return {
-            kind: [
-                format_named_region(Interval(contig, *ends))
-                for contig, regions in found.items()
-                for ends in zip(
-                    regions.starts.tolist(), regions.ends.tolist(), strict=True
-                )
-            ]
-            for kind, found in self.regions.items()
-        }

@@ -23,13 +23,13 @@ from bigbird_dna.config.section import LabelKind
 from bigbird_dna.config.sequences import LABEL_KINDS
 from bigbird_dna.data.labeled_sequences import (
     different,
+    first_copies,
     parse_labels,
     read_labeled_files,
 )
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import write_tsv
-from bigbird_dna.errors import DataError, check_choice
-from bigbird_dna.genome.records import counted, first_copies, listed
+from bigbird_dna.errors import DataError, check_choice, listed
 from bigbird_dna.genome.sequence import UNKNOWN, base_codes
 from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns
 from bigbird_dna.genome.similarity import SIMILAR, similar_groups
@@ -96,28 +96,26 @@ def audit_dataset(
     table = read_labeled_files(data, negatives, splits, columns, task)
     labels = parse_labels(table, task, constant=True)
     kind, values = labels.kind, labels.values.astype(np.float64)
-    names = np.array([*table.records.sequences])
-    texts = [*table.records.sequences.values()]
+    names = table.rows["name"].to_numpy(str)
+    texts = table.rows["sequence"].tolist()
     regression = kind == REGRESSION
     if regression:
         usable = different(labels.values)
         if len(texts) < 2 * LEAST:
-            raise DataError(
-                f"{table.firsts[0]}: an audit needs at least {2 * LEAST} sequences"
-            )
+            raise DataError(f"{data[0]}: an audit needs at least {2 * LEAST} sequences")
     else:
         positives, known = np.nansum(values, axis=0), (~np.isnan(values)).sum(axis=0)
         usable = np.minimum(positives, known - positives) >= LEAST
         if not usable.any():
             raise DataError(
-                f"{table.firsts[0]}: an audit needs at least {LEAST} sequences of each class"
+                f"{data[0]}: an audit needs at least {LEAST} sequences of each class"
             )
     classes, class_values = np.array(labels.outputs), values
     if kind == "binary":
         classes = np.array(["positive", "negative"])
         class_values = np.concatenate([values, 1 - values], axis=1)
-    split_of = np.array([(table.splits or {}).get(name, "none") for name in names])
-    split_names = [] if table.splits is None else sorted(set(split_of.tolist()))
+    split_of = table.rows["split"].to_numpy(str)
+    split_names = sorted(set(split_of.tolist())) if table.has_splits else []
     members = {"all": np.ones(len(names), bool)}
     members |= {split: split_of == split for split in split_names}
     groups = similar_groups(texts, SIMILAR)
@@ -166,14 +164,10 @@ def audit_dataset(
             check(f"sequences, {split}", 0, f"no sequence is in split {split!r}")
     for split in split_names:
         count = int(members[split].sum())
-        if split == "none":
-            finding = f"{counted(count, 'sequence')} not in the table of splits"
-            check("sequences, no split", count, finding)
-        else:
-            faults = [
-                f"split {split!r} has {fault}" for fault in lacking(members[split], 1)
-            ]
-            check(f"sequences, {split}", count, "; ".join(faults))
+        faults = [
+            f"split {split!r} has {fault}" for fault in lacking(members[split], 1)
+        ]
+        check(f"sequences, {split}", count, "; ".join(faults))
 
     # Copies and similar sequences
     why, limits = "one of the labels is wrong", np.zeros(values.shape[1])
@@ -209,9 +203,7 @@ def audit_dataset(
     features = pd.DataFrame({"label": labels.outputs, "metric": metric})
     shuffled = np.random.default_rng((seed, 1)).permutation(int(groups.max()) + 1)
     folds = shuffled[groups] % FOLDS
-    lower = [
-        table.records.lower[name] / len(table.records.sequences[name]) for name in names
-    ]
+    lower = (table.rows["lower"] / table.rows["sequence"].str.len()).tolist()
     predictable = values[:, usable]
     # Bases at an end predict the labels if composition differs anywhere. They are a shortcut if they do so
     # better than bases inside the sequence.

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bigbird_dna.data.labeled_sequences import LABEL
 from bigbird_dna.data.predictions import (
     CNN,
     COMPOSITION,
@@ -24,7 +25,6 @@ from bigbird_dna.disk.arrays import read_frame
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.disk.tables import read_text_table, write_tsv
 from bigbird_dna.errors import shortened
-from bigbird_dna.genome.sequence_tables import LABEL
 from bigbird_dna.metrics.auroc import ENDS, UNDEFINED, Estimate, auroc_note
 from bigbird_dna.metrics.labels import (
     CLASS_METRICS,

@@ -16,10 +16,14 @@ from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.disk.outputs import command_line, provenance
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one
 from bigbird_dna.genome.fasta import readable
-from bigbird_dna.genome.records import LONGEST
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns, stream_sequences
+from bigbird_dna.genome.sequence_tables import (
+    COLUMNS,
+    LONGEST,
+    TableColumns,
+    stream_sequences,
+)
 from bigbird_dna.model.batching import placed_rows
 from bigbird_dna.model.catalog import stored_name
 from bigbird_dna.model.directory import load

@@ -16,10 +16,10 @@ from bigbird_dna.errors import (
     UsageError,
     check_at_least_one,
     check_fraction,
+    counted,
 )
 from bigbird_dna.genome.fasta import readable
 from bigbird_dna.genome.given_sequences import GivenSequences, filled, fit_windows
-from bigbird_dna.genome.records import counted
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.genome.sequence_tables import (
     COLUMNS,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
+from bigbird_dna.genome.fasta import read_records, scan_fasta
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.sequence import Locus
@@ -27,7 +27,7 @@ def reference(tmp_path: Path) -> Path:
 
 
 def records(path: Path) -> list[tuple[str, str]]:
-    return [(chunk.contig, chunk.sequence) for chunk in stream_fasta(path)]
+    return list(read_records(path))
 
 
 @pytest.mark.parametrize(

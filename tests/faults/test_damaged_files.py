@@ -14,8 +14,8 @@ from bigbird_dna.genome.annotation import read_coding
 from bigbird_dna.genome.assembly import open_assembly
 from bigbird_dna.genome.intervals import read_peaks
 from bigbird_dna.genome.promoters import read_loci, read_promoters
-from bigbird_dna.genome.records import read_records
 from bigbird_dna.genome.reference import prepare_reference
+from bigbird_dna.genome.sequence_tables import stream_sequences
 from bigbird_dna.model.directory import load
 from tests.conftest import REPOSITORY
 from tests.faults.test_readers import read_variants
@@ -42,7 +42,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object], bytes]] = {
     "bgzip": ("x.fa.gz", _prepare, formats.bgzip(FASTA.encode(), block=30)),
     "genbank": ("x.gb", _prepare, formats.GENBANK.encode()),
     "embl": ("x.embl", _prepare, formats.EMBL.encode()),
-    "records": ("x.fa", read_records, FASTA.encode()),
+    "records": ("x.fa", lambda path: list(stream_sequences(path)), FASTA.encode()),
     "aliases": (
         "x.txt",
         lambda path: open_assembly("custom", path),

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
+from bigbird_dna.data.labeled_sequences import read_splits
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, DataError
 from bigbird_dna.genome.annotation import read_coding
 from bigbird_dna.genome.assembly import open_assembly
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.genome.intervals import read_peaks
 from bigbird_dna.genome.promoters import lift, read_loci, read_promoters
-from bigbird_dna.genome.records import read_splits
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.genome.sources import read_sources

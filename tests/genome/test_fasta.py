@@ -3,7 +3,6 @@
 import gzip
 import io
 import sys
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome import fasta
 from bigbird_dna.genome.fasta import (
+    flat_format,
+    read_fasta,
+    read_flat_file,
+    read_records,
     readable,
     scan_fasta,
-    stream_fasta,
 )
-from bigbird_dna.genome.flat_files import flat_format, stream_flat_file
 from bigbird_dna.genome.reference import Prepared, Reference, prepare_reference
 from bigbird_dna.genome.sequence import clean
 from tests.genome.formats import EMBL, GENBANK, PACKINGS
@@ -30,7 +30,6 @@ from tests.toys import BROKEN_FASTA, written
 
 sequences = st.text("ACGTNacgtnRYk", min_size=1, max_size=60)
 genomes = st.lists(sequences, min_size=1, max_size=5)
-block_sizes = st.integers(1, 40)
 same_file = settings(max_examples=60)
 
 
@@ -53,62 +52,34 @@ def lay_out(records, width, newline, final_newline, blank_lines):
     final_newline=st.booleans(),
     blank_lines=st.integers(0, 2),
     packed=st.booleans(),
-    chunk_bases=st.integers(1, 70),
-    block=block_sizes,
 )
-def test_every_layout_gives_the_same_chunks(
-    tmp_path,
-    records,
-    width,
-    newline,
-    final_newline,
-    blank_lines,
-    packed,
-    chunk_bases,
-    block,
+def test_every_layout_gives_the_same_records(
+    tmp_path, records, width, newline, final_newline, blank_lines, packed
 ):
     content = lay_out(records, width, newline, final_newline, blank_lines)
     path = written(tmp_path / "x.fa", content, packed)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fasta, "BLOCK_BYTES", block)
-        chunks = list(stream_fasta(path, chunk_bases))
-        lengths = scan_fasta(path)
-    expected = []
-    for number, sequence in enumerate(records):
-        for start in range(0, len(sequence), chunk_bases):
-            part = sequence[start : start + chunk_bases]
-            last = start + chunk_bases >= len(sequence)
-            expected.append((f"c{number}", start, clean(part, "test"), last))
-    assert [chunk[:4] for chunk in chunks] == expected
-    assert sum(chunk.ambiguous for chunk in chunks) == sum(
-        letter in "RYk" for one in records for letter in one
-    )
-    assert lengths == {
-        f"c{number}": len(sequence) for number, sequence in enumerate(records)
-    }
+    names = [f"c{number}" for number in range(len(records))]
+    expected = [sequence.encode() for sequence in records]
+    assert list(read_fasta(path)) == list(zip(names, expected, strict=True))
+    cleaned = [clean(sequence, "test") for sequence in records]
+    assert list(read_records(path)) == list(zip(names, cleaned, strict=True))
+    assert scan_fasta(path) == dict(zip(names, map(len, records), strict=True))
 
 
-@pytest.mark.parametrize("block", [1, 1 << 20])
 @pytest.mark.parametrize(
     ("content", "message"), BROKEN_FASTA.values(), ids=BROKEN_FASTA.keys()
 )
-def test_a_broken_file_gives_one_clear_line(
-    tmp_path, monkeypatch, content, message, block
-):
-    monkeypatch.setattr(fasta, "BLOCK_BYTES", block)
+def test_a_broken_file_gives_one_clear_line(tmp_path, content, message):
     path = written(tmp_path / "broken.fa", content)
-    for read in (scan_fasta, lambda path: list(stream_fasta(path))):
-        with fails(DataError, message) as caught:
-            read(path)
-        assert str(caught.value).startswith(f"{path}: ")
-        assert "\n" not in str(caught.value)
+    with fails(DataError, message) as caught:
+        scan_fasta(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
     path = written(tmp_path / "x.fa", b"\xef\xbb\xbf>a\nACGT\n")
     assert scan_fasta(path) == {"a": 4}
-    with fails(ValueError):
-        next(stream_fasta(path, 0))
 
 
 def test_standard_input_can_be_read_twice_and_is_called_by_its_name(monkeypatch):
@@ -120,34 +91,13 @@ def test_standard_input_can_be_read_twice_and_is_called_by_its_name(monkeypatch)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b">a\nACGT\n")))
     with readable("-") as path:
         assert scan_fasta(path) == {"a": 4}
-        assert [chunk.sequence for chunk in stream_fasta(path)] == ["ACGT"]
+        assert list(read_records(path)) == [("a", "ACGT")]
     assert not path.exists()
     terminal = io.TextIOWrapper(io.BytesIO())
     terminal.isatty = lambda: True
     monkeypatch.setattr(sys, "stdin", terminal)
     with fails(UsageError), readable("-"):
         pass
-
-
-def traced(run):
-    """What a function gives, and the bytes that it had at most."""
-    tracemalloc.start()
-    try:
-        return run(), tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
-def test_memory_does_not_grow_with_a_record(tmp_path):
-    path = tmp_path / "one-line.fa.gz"
-    with gzip.open(path, "wb", compresslevel=1) as stream:
-        stream.write(b">a\n")
-        for _ in range(40):
-            stream.write(b"ACGTTGCA" * 125_000)
-    bases, peak = traced(
-        lambda: sum(len(chunk.sequence) for chunk in stream_fasta(path, 100_000))
-    )
-    assert bases == 40_000_000 and peak < 20_000_000
 
 
 # A GenBank or EMBL file gives the same reference as FASTA with its sequences, or is refused.
@@ -207,23 +157,10 @@ def test_records_as_the_archives_write_them(
 ):
     path = written(tmp_path / "x", (start + text).replace("\n", newline))
     assert flat_format(path) == flat
-    chunks = list(stream_flat_file(path, flat, 10_000))
-    assert [chunk.contig for chunk in chunks] == names
-    assert [chunk.sequence for chunk in chunks] == [START, "ACGTACGTACGT", "ACGTA"][
-        : len(names)
-    ]
-    assert [chunk.ambiguous for chunk in chunks] == [1, 0, 0][: len(names)]
-
-
-@pytest.mark.parametrize("size", [1, 7, 75, 76])
-def test_chunks_cut_the_sequence_anywhere(tmp_path, size):
-    path = written(tmp_path / "x.gb", GENBANK)
-    chunks = [
-        c for c in stream_flat_file(path, "GenBank", size) if c.contig == "NC_001133.9"
-    ]
-    assert "".join(chunk.sequence for chunk in chunks) == START
-    assert [chunk.start for chunk in chunks] == list(range(0, 75, size))
-    assert [chunk.last for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    records = list(read_flat_file(path, flat))
+    assert [name for name, _ in records] == names
+    sequences = [clean(letters.decode(), "test") for _, letters in records]
+    assert sequences == [START, "ACGTACGTACGT", "ACGTA"][: len(names)]
 
 
 def test_other_files_are_neither_and_random_access_asks_for_a_prepared_copy(tmp_path):
@@ -231,18 +168,3 @@ def test_other_files_are_neither_and_random_access_asks_for_a_prepared_copy(tmp_
         assert flat_format(written(tmp_path / "x", text)) is None
     with fails(DataError):
         Reference(written(tmp_path / "x", EMBL))
-
-
-def test_memory_is_that_of_a_record(tmp_path):
-    path, letters = tmp_path / "x.gb", "acgttgcaat " * 6
-    with path.open("w") as stream:
-        for number in range(20):
-            stream.write(
-                f"LOCUS       c{number} 120000 bp DNA linear CON 01-JAN-2001\nORIGIN\n"
-            )
-            stream.writelines(f"{1 + 60 * line:9} {letters}\n" for line in range(2000))
-            stream.write("//\n")
-    next(stream_flat_file(path, "GenBank", 100))  # its imports
-    chunks = stream_flat_file(path, "GenBank", 10_000)
-    bases, peak = traced(lambda: sum(len(chunk.sequence) for chunk in chunks))
-    assert bases == 2_400_000 and peak < 1_500_000

@@ -10,16 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.errors import DataError
-from bigbird_dna.genome import similarity as module
-from bigbird_dna.genome.fields import RecordNames
-from bigbird_dna.genome.records import (
+from bigbird_dna.data.labeled_sequences import (
     divide,
     look_up,
-    read_records,
     read_splits,
     with_validation,
 )
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome import similarity as module
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.similarity import distinct_kmers, nearest, similar_groups
 from tests.golden.messages import fails
@@ -33,52 +31,6 @@ def fasta(path: Path, **records: str) -> Path:
         )
     )
     return path
-
-
-def test_records_are_read_whole_in_their_order(tmp_path: Path) -> None:
-    records = read_records(fasta(tmp_path / "x.fa", b="acgtRACG", a="TTTT"))
-    assert records.sequences == {"b": "ACGTNACG", "a": "TTTT"}
-    assert records.lower == {"b": 4, "a": 0}
-    fasta(
-        tmp_path / "x.fa", short="ACGT", fits="A" * 100_000, long="A" * 100_001
-    )  # a contig
-    with fails(DataError):
-        read_records(tmp_path / "x.fa")
-
-
-def test_missing_and_repeated_names_get_the_number_of_their_record(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "x.fa").write_text(">a one\nAC\n>\nGT\n>a two\nCC\n> b\nGG\n>a_3\nTT\n")
-    (tmp_path / "y.fa").write_text(">b\nAA\n>c\nTA\n")
-    names = RecordNames()
-    first, second = (read_records(tmp_path / f"{one}.fa", names) for one in "xy")
-    assert first.sequences == {
-        "a": "AC",
-        "record_2": "GT",
-        "a_3": "CC",
-        "b": "GG",
-        "a_3_5": "TT",
-    }
-    assert second.sequences == {"b_6": "AA", "c": "TA"}
-    assert names.changed == ["record_2", "a_3", "a_3_5", "b_6"]
-    (tmp_path / "y.fa").write_text(">#b\nAA\n")
-    with fails(DataError):  # a name that no table can contain
-        read_records(tmp_path / "y.fa", names)
-
-
-@given(st.lists(st.sampled_from(["", "a", "a_2", "a_3", "b"]), max_size=9))
-def test_names_of_records_are_unique_and_kept_where_they_were(
-    given_names: list[str],
-) -> None:
-    names = RecordNames()
-    found = [names.add(one) for one in given_names]
-    assert len({*found}) == len(found) and all(found)
-    assert {*names.changed} == {
-        name for name, one in zip(found, given_names, strict=True) if name != one
-    }
-    for one in {*given_names} - {""}:
-        assert one in found
 
 
 @given(st.integers(0, 5), st.integers(0, 99))

@@ -6,30 +6,37 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bigbird_dna.data.labeled_sequences import parse_labels, read_labeled_files
+from bigbird_dna.data.labeled_sequences import (
+    LabeledRows,
+    parse_labels,
+    read_labeled_files,
+)
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.sequence_tables import COLUMNS, SequenceTable, TableColumns
+from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns
 from tests.golden.messages import fails
 
 ROWS = pd.DataFrame({"sequence": ["acgtR", "TTTT", "GGNA"], "label": [1, 0, 1]})
 
 
-def read(paths: list[Path], columns: TableColumns = COLUMNS) -> SequenceTable:
+def read(paths: list[Path], columns: TableColumns = COLUMNS) -> LabeledRows:
     """The table with labels of two classes."""
     table = read_labeled_files(paths, columns=columns, task="binary")
     parse_labels(table, "binary")
     return table
 
 
-def classes(table: SequenceTable) -> tuple[dict[str, str], dict[str, str]]:
+def classes(table: LabeledRows) -> tuple[dict[str, str], dict[str, str]]:
     """The positives and the negatives."""
-    rows = table.records.sequences.items()
+    rows = zip(table.rows["name"], table.rows["sequence"], strict=True)
     positive = parse_labels(table, "binary").values[:, 0] == 1
-    both = [
-        dict(row for row, own in zip(rows, positive, strict=True) if own == one)
-        for one in (True, False)
-    ]
-    return both[0], both[1]
+    both: tuple[dict[str, str], dict[str, str]] = {}, {}
+    for (name, sequence), is_positive in zip(rows, positive, strict=True):
+        both[0 if is_positive else 1][name] = sequence
+    return both
+
+
+def splits(table: LabeledRows) -> dict[str, str]:
+    return dict(zip(table.rows["name"], table.rows["split"], strict=True))
 
 
 def written(path: Path, rows: pd.DataFrame) -> Path:
@@ -48,8 +55,8 @@ def written(path: Path, rows: pd.DataFrame) -> Path:
 @pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.csv.gz", "x.TAB", "x.parquet"])
 def test_all_formats_give_the_same(tmp_path: Path, name: str) -> None:
     found = read([written(tmp_path / name, ROWS)])
-    assert classes(found) == ({"row": "ACGTN", "row_3": "GGNA"}, {"row_2": "TTTT"})
-    assert found.splits is None
+    assert classes(found) == ({"row_1": "ACGTN", "row_3": "GGNA"}, {"row_2": "TTTT"})
+    assert not found.has_splits
 
 
 def test_columns_of_other_names_and_quoted_cells(tmp_path: Path) -> None:
@@ -73,11 +80,11 @@ def test_rows_without_a_class_are_in_neither(tmp_path: Path) -> None:
     )
     found = read([written(tmp_path / "x.csv", rows)])
     assert classes(found) == (
-        {"row": "ACGTN", "row_3": "GGNA"},
+        {"row_1": "ACGTN", "row_3": "GGNA"},
         {"row_2": "TTTT", "row_6": "GGNA"},
     )
-    assert found.splits == {
-        "row": "train",
+    assert splits(found) == {
+        "row_1": "train",
         "row_2": "test",
         "row_3": "train",
         "row_6": "test",
@@ -87,7 +94,7 @@ def test_rows_without_a_class_are_in_neither(tmp_path: Path) -> None:
 def test_splits_are_those_of_a_column_or_of_the_files(tmp_path: Path) -> None:
     column = ROWS.assign(split=["Train", "dev", "test"], name=["a", "b", "c"])
     found = read([written(tmp_path / "x.csv", column)])
-    assert found.splits == {"a": "train", "b": "valid", "c": "test"}
+    assert splits(found) == {"a": "train", "b": "valid", "c": "test"}
     # GUE has a file per split, the benchmark of the Nucleotide Transformer Parquet files of the same names.
     for names in (
         ("train.csv", "dev.csv", "test.csv"),
@@ -95,8 +102,8 @@ def test_splits_are_those_of_a_column_or_of_the_files(tmp_path: Path) -> None:
     ):
         files = [written(tmp_path / name, ROWS) for name in names]
         found = read(files)
-        assert found.splits is not None and len(found.splits) == 9
-        assert [found.splits[name] for name in ("row", "row_5", "row_9")] == [
+        assert found.has_splits and len(found.rows) == 9
+        assert [splits(found)[name] for name in ("row_1", "row_5", "row_9")] == [
             "train",
             "valid",
             "test",

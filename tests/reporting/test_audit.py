@@ -366,7 +366,7 @@ def test_fasta_files_and_mistakes(tmp_path: Path, run: Run) -> None:
         texts = own["sequence"].str.lower() if label else own["sequence"]
         fasta(tmp_path / f"{name}.fa", **dict(zip(own["name"], texts, strict=True)))
     rows = "".join(
-        f"s{row}\t{'test' if row % 4 == 0 else 'train'}\n" for row in range(COUNT - 1)
+        f"s{row}\t{'test' if row % 4 == 0 else 'train'}\n" for row in range(COUNT)
     )
     (tmp_path / "splits.tsv").write_text(rows)
     words = (
@@ -379,13 +379,14 @@ def test_fasta_files_and_mistakes(tmp_path: Path, run: Run) -> None:
     outcome = run("audit-dataset", *words, "-o", tmp_path / "audit")
     assert outcome.code == 0
     found = written(tmp_path, "audit").set_index("check")
-    checks = ["sequences, no split", "lower-case letters alone"]
+    checks = ["lower-case letters alone"]
     assert (
         found["finding"].dropna().index.tolist()
         == checks
         == checks[: len(outcome.out.splitlines())]
     )
-    assert found.loc["sequences, no split", "sequences"] == 1
+    (tmp_path / "splits.tsv").write_text(rows.replace("s0\ttest\n", ""))
+    refused(run("audit-dataset", *words, "-o", tmp_path / "none"), 1)
     refused(run("audit-dataset", tmp_path / "p.fa", "-o", tmp_path / "none"), 1)
     refused(
         run("audit-dataset", *words, "--task", "ranking", "-o", tmp_path / "none"), 2

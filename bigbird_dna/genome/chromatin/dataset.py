@@ -36,7 +36,7 @@ from bigbird_dna.genome.chromatin.tracks import read_tracks, write_tracks
 from bigbird_dna.genome.intervals import place_peaks, read_peaks
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import NO_INTERVALS, Interval, Intervals, window_start
-from bigbird_dna.genome.splits import SPLITS, RegionSplits, Split
+from bigbird_dna.genome.splits import SPLITS, Split, Splits
 
 COLUMNS = ["contig", "start", "end", "split"]
 FORMAT = 1
@@ -186,7 +186,7 @@ def build_dataset(
     reference: Reference,
     assembly: Assembly,
     tracks: Sequence[Track],
-    splits: RegionSplits,
+    splits: Splits,
     labeling: Labeling,
     blacklist: Path | None = None,
 ) -> ChromatinData:

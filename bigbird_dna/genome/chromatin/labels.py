@@ -24,7 +24,7 @@ from bigbird_dna.genome.sequence import (
     unknown_runs,
     window_start,
 )
-from bigbird_dna.genome.splits import EXCLUDED, GAP, RegionSplits
+from bigbird_dna.genome.splits import EXCLUDED, GAP, Splits
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -212,7 +212,7 @@ def label_contig(
     contig: str,
     peaks: Sequence[Mapping[str, Intervals]],
     blacklist: Intervals,
-    splits: RegionSplits,
+    splits: Splits,
     labeling: Labeling,
 ) -> LabeledBins:
     """Label the bins of a contig with the `peaks` of each track, which are by contig as in `place_peaks`.
