@@ -7,11 +7,9 @@ those of the CDS.
 """
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from itertools import takewhile
 from pathlib import Path
 from sys import intern
 from typing import NamedTuple
@@ -20,31 +18,18 @@ from urllib.parse import unquote
 from bigbird_dna.console import log
 from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.assembly import shown
-from bigbird_dna.genome.fields import (
-    check_name,
-    parse_lines,
-    quoted,
-    site,
-    split_columns,
-    strand,
-)
+from bigbird_dna.genome.fields import check_name, quoted
 from bigbird_dna.genome.sequence import OPPOSITE, Intervals, Locus
 
-_CODING = "CDS"
-_EXON = "exon"
 _TRANSCRIPT = re.compile(r".*(transcript|RNA)(_\w+)?")  # mRNA, lnc_RNA, mRNA_TE_gene
 _GENE = re.compile(r"(.*_)?(pseudo)?gene")
 _PART = re.compile(r".*(UTR|codon|intron|CDS|exon|prime_untranslated_region).*")
 _GENE_NAMES = ("Name", "gene_name", "gene", "ID", "gene_id", "locus_tag")
-_NAMES = (
-    *("ID", "Name", "transcript_id", "Parent", "gene", "gene_id", "gene_name"),
-    "locus_tag",
-)
-_BIOTYPES = (
-    *("gene_biotype", "gene_type", "biotype", "transcript_biotype"),
-    "transcript_type",
-)
+_PART_NAMES = ("gene_name", "gene", "gene_id", "locus_tag", "Parent", "ID")
+_SITE_NAMES = ("ID", "Name", "transcript_id", "Parent", "gene", "gene_id", "gene_name")
+_SITE_NAMES += ("locus_tag",)
+_BIOTYPES = ("gene_biotype", "gene_type", "biotype", "transcript_biotype")
+_BIOTYPES += ("transcript_type",)
 # A key does not start within another key, and quantifiers are possessive, so long words are scanned once.
 _GTF = re.compile(r'(?<![^\s=;"])([^\s=;"]++)\s++(?:"([^"]*+)"|([^\s";]++))\s*+(?:;|$)')
 
@@ -60,8 +45,9 @@ class Gene(NamedTuple):
 
 
 class _Feature(NamedTuple):
-    """A line of a gene, transcript, exon or CDS."""
+    """A line of an annotation; 0-based, half-open."""
 
+    line: int
     type: str
     contig: str
     start: int
@@ -89,38 +75,34 @@ class _Feature(NamedTuple):
         ]
 
     @property
-    def pseudo(self) -> bool:
-        texts = (self.type, *(self.values.get(name, "") for name in _BIOTYPES))
+    def is_pseudogene(self) -> bool:
+        texts = [self.type, *(self.values.get(name, "") for name in _BIOTYPES)]
         marked = self.values.get("pseudo", "false").lower() != "false"
-        return (
-            marked
-            or "pseudogene" in self.values
-            or any("pseudogen" in text for text in texts)
-        )
+        has_key = "pseudogene" in self.values
+        return marked or has_key or any("pseudogen" in text for text in texts)
 
-    def name(self, keys: tuple[str, ...]) -> str:
+    def name(self, keys: Sequence[str]) -> str:
         return next((self.values[key] for key in keys if self.values.get(key)), "")
 
 
-@dataclass
 class _Gene:
-    lines: list[tuple[int, _Feature]] = field(default_factory=list)
-    transcripts: list[tuple[int, _Feature]] = field(default_factory=list)
-    # Exons and CDS of each transcript without a line.
-    pieces: dict[str, list[tuple[int, _Feature]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
+    def __init__(self) -> None:
+        self.lines: list[_Feature] = []
+        self.transcripts: list[_Feature] = []
+        # Exons and CDS of each transcript without a line.
+        self.parts: defaultdict[str, list[_Feature]] = defaultdict(list)
 
     @property
-    def pseudo(self) -> bool:
-        pieces = [piece for pieces in self.pieces.values() for piece in pieces]
-        return any(line.pseudo for _, line in self.lines) or all(
-            part.pseudo for _, part in self.transcripts or self.lines or pieces
-        )
+    def is_pseudogene(self) -> bool:
+        if any(line.is_pseudogene for line in self.lines):
+            return True
+        parts = [part for parts in self.parts.values() for part in parts]
+        features = self.transcripts or self.lines or parts
+        return all(feature.is_pseudogene for feature in features)
 
 
-def read_annotation(path: Path) -> Iterator[tuple[int, tuple[Locus, str]]]:
-    """Yield line, start site and the rule that found it, in the order of a GFF3 or GTF file.
+def read_annotation(path: Path) -> Iterator[tuple[int, Locus]]:
+    """Yield line and start site, in the order of a GFF3 or GTF file.
 
     The start sites of a gene are the 5' ends of its transcripts: features of a type such as mRNA, or whose
     `Parent` is a gene, that are not derived from another transcript, as a miRNA is. If it has none, it is the
@@ -128,40 +110,37 @@ def read_annotation(path: Path) -> Iterator[tuple[int, tuple[Locus, str]]]:
     of one gene have its ID as `Parent`, or the same `gene_id`, `locus_tag` or `gene`.
 
     Pseudogenes are not used. The log states their number, and warns of genes without a strand. `DataError`
-    names the malformed line, or the types of a file without any of these.
+    names the malformed line, or the file without any of these.
     """
-    genes, types = _read_genes(path)
-    sites: dict[int, tuple[Locus, str]] = {}
+    sites: dict[int, Locus] = {}
+    genes = _read_genes(path)
     pseudogenes = without = 0
     for gene in genes:
-        if gene.pseudo:
+        if gene.is_pseudogene:
             pseudogenes += 1
             continue
-        groups = [[one] for one in gene.transcripts]
-        rule = "the 5' end of each {}"
-        if not any(_stranded(group) for group in groups):
-            groups = [[one] for one in gene.lines]
-            rule = "the 5' end of each {} without a transcript"
-        if not any(_stranded(group) for group in groups):
-            groups = [
-                [one for one in pieces if one[1].type == _EXON] or pieces
-                for pieces in gene.pieces.values()
+        groups = _on_strand([[one] for one in gene.transcripts])
+        groups = groups or _on_strand([[one] for one in gene.lines])
+        groups = groups or _on_strand(
+            [
+                [part for part in parts if part.type == "exon"] or parts
+                for parts in gene.parts.values()
             ]
-            rule = "the 5' end of the {} of each transcript without a line"
-        found = [one for group in groups if (one := _stranded(group))]
-        without += not found
-        for group in found:
-            line, first = group[0]
-            start, end = _extent(group)
-            names = _NAMES[2:] if first.type == _EXON else _NAMES
-            name = first.name(names) or f"{first.type}_{line}"
-            position = start if first.strand == "+" else end - 1
-            locus = Locus(first.contig, position, strand(first.strand), name)
-            sites[line] = locus, rule.format(first.type)
+        )
+        without += not groups
+        for group in groups:
+            first = group[0]
+            if first.strand == "+":
+                position = min(feature.start for feature in group)
+            else:
+                position = max(feature.end for feature in group) - 1
+            names = _SITE_NAMES[2:] if first.type == "exon" else _SITE_NAMES
+            name = first.name(names) or f"{first.type}_{first.line}"
+            sites[first.line] = Locus(first.contig, position, first.strand, name)  # type: ignore[arg-type]
     if not sites:
-        what = "no transcript, gene or CDS with a strand"
-        what += f" ({pseudogenes:,} pseudogenes are not used)" if pseudogenes else ""
-        raise DataError(f"{path}: {what}; its features are {_shown_types(types)}")
+        raise DataError(
+            f"{path}: no transcript, gene or CDS with a strand ({pseudogenes:,} pseudogenes are not used)"
+        )
     count = len(genes) - pseudogenes - without
     log(
         f"{path}: {count:,} genes have start sites; {pseudogenes:,} pseudogenes are not used"
@@ -179,29 +158,14 @@ def read_coding(path: Path) -> dict[str, Intervals]:
     These are the features of type `CDS` and `stop_codon`, which GTF does not include in the CDS, on either
     strand; they may overlap. A file without `CDS` is a `DataError`.
     """
-    types: Counter[str] = Counter()
-
-    def parse(line: str) -> tuple[str, int, int] | None:
-        if line.startswith("#"):
-            return None
-        columns = split_columns(line, 9)
-        types[columns[2]] += 1
-        if columns[2] not in (_CODING, "stop_codon"):
-            return None
-        return unquote(columns[0]), *_span(columns)
-
-    with closing(read_lines(path)) as lines:
-        found = Intervals.collect(
-            row for _, row in parse_lines(path, parse, _annotated(lines))
-        )
-    if not types[_CODING]:
-        raise DataError(
-            f"{path}: no {_CODING} features; its features are {_shown_types(types)}"
-        )
-    return {
-        check_name(contig, "contig", str(path)): spans
-        for contig, spans in found.items()
-    }
+    features = [
+        feature
+        for feature in _read_features(path)
+        if feature.type in ("CDS", "stop_codon")
+    ]
+    if not any(feature.type == "CDS" for feature in features):
+        raise DataError(f"{path}: no CDS features")
+    return Intervals.collect((one.contig, one.start, one.end) for one in features)
 
 
 def read_genes(path: Path) -> list[Gene]:
@@ -210,141 +174,122 @@ def read_genes(path: Path) -> list[Gene]:
     Pseudogenes are included. For a gene without a line of its own, these are its transcripts, or the extents
     of their exons or CDS. `DataError`: the file has no such feature, or names the line that is malformed.
     """
-    genes, types = _read_genes(path)
     found: dict[int, Gene] = {}
-    for gene in genes:
-        groups = [[one] for one in gene.lines or gene.transcripts]
-        for group in groups or gene.pieces.values():
-            if stranded := _stranded(group):
-                line, first = stranded[0]
-                names = _GENE_NAMES
-                if not _GENE.fullmatch(first.type):
-                    names = (
-                        "gene_name",
-                        "gene",
-                        "gene_id",
-                        "locus_tag",
-                        "Parent",
-                        "ID",
-                    )
-                extent = _extent(stranded)
-                found[line] = Gene(
-                    first.contig, *extent, first.strand, first.name(names)
-                )
+    for gene in _read_genes(path):
+        lines = gene.lines or gene.transcripts
+        for group in _on_strand([[one] for one in lines] or [*gene.parts.values()]):
+            first = group[0]
+            names = _GENE_NAMES if _GENE.fullmatch(first.type) else _PART_NAMES
+            start = min(feature.start for feature in group)
+            end = max(feature.end for feature in group)
+            name = first.name(names)
+            found[first.line] = Gene(first.contig, start, end, first.strand, name)
     if not found:
-        raise DataError(
-            f"{path}: no gene on a strand; its features are {_shown_types(types)}"
-        )
+        raise DataError(f"{path}: no gene on a strand")
     return [found[line] for line in sorted(found)]
 
 
-def _stranded(group: list[tuple[int, _Feature]]) -> list[tuple[int, _Feature]]:
-    return [one for one in group if one[1].strand in OPPOSITE]
+def _on_strand(groups: list[list[_Feature]]) -> list[list[_Feature]]:
+    """Return the features of each group that have a strand, without empty groups."""
+    stranded = [
+        [feature for feature in group if feature.strand in OPPOSITE] for group in groups
+    ]
+    return [group for group in stranded if group]
 
 
-def _extent(group: list[tuple[int, _Feature]]) -> tuple[int, int]:
-    return min(one.start for _, one in group), max(one.end for _, one in group)
+def _read_features(path: Path) -> Iterator[_Feature]:
+    """Yield the features of a file, up to the sequences that a GFF3 file may end with."""
+    with closing(read_lines(path)) as lines:
+        for number, line in lines:
+            if line.startswith(("##FASTA", ">")):
+                return
+            if line.startswith("#") or not line.strip():
+                continue
+            where = f"{path}: line {number}"
+            columns = line.split("\t")
+            if len(columns) < 9:
+                raise DataError(
+                    f"{where}: expected 9 tab-separated columns, found {len(columns)}"
+                )
+            try:
+                start, end = int(columns[3]) - 1, int(columns[4])
+            except ValueError:
+                start, end = 0, 0
+            if not 0 <= start < end < 2**31:
+                raise DataError(
+                    f"{where}: {quoted(columns[3])} to {quoted(columns[4])} are not positions, from 1 on"
+                )
+            contig = intern(check_name(unquote(columns[0]), "contig", where))
+            if _GTF.match(columns[8].lstrip()):
+                pairs = reversed(_GTF.findall(columns[8]))
+                values = {key: quote or word for key, quote, word in pairs}
+            else:
+                fields = [field.partition("=") for field in columns[8].split(";")]
+                values = {
+                    key.strip(): unquote(value.strip())
+                    for key, equals, value in fields
+                    if equals
+                }
+            yield _Feature(
+                number, intern(columns[2]), contig, start, end, columns[6], values
+            )
 
 
-def _read_genes(path: Path) -> tuple[list[_Gene], Counter[str]]:
-    """Return the genes of a file, and the number of features of each type."""
-    types: Counter[str] = Counter()
-    genes: list[tuple[int, _Feature]] = []
-    transcripts: list[tuple[int, _Feature]] = []
-    pieces: list[tuple[int, _Feature]] = []
+def _read_genes(path: Path) -> list[_Gene]:
+    """Return the genes of a file with their transcripts, and the exons and CDS of transcripts without a line."""
+    lines: list[_Feature] = []
+    transcripts: list[_Feature] = []
+    parts: list[_Feature] = []
     # Genes and transcripts so far. Their exons and CDS are most of a file, and add nothing.
     known: set[tuple[str, str]] = set()
+    for one in _read_features(path):
+        owners = one.parents or [one.id]
+        if one.type in ("CDS", "exon"):
+            if not all(owner and (one.contig, owner) in known for owner in owners):
+                parts.append(one)
+        elif _PART.fullmatch(one.type):
+            continue
+        elif _GENE.fullmatch(one.type) and not one.parents:
+            lines.append(one)
+            known.add((one.contig, one.id))
+        elif _TRANSCRIPT.fullmatch(one.type) or any(
+            (one.contig, owner) in known for owner in one.parents
+        ):
+            transcripts.append(one)
+            known.add((one.contig, one.id))
 
-    def parse(line: str) -> _Feature | None:
-        if line.startswith("#"):
-            return None
-        columns = split_columns(line, 9)
-        types[columns[2]] += 1
-        return _Feature(
-            intern(columns[2]),
-            intern(unquote(columns[0])),
-            *_span(columns),
-            columns[6],
-            _attributes(columns[8]),
-        )
-
-    with closing(read_lines(path)) as lines:
-        for line, one in parse_lines(path, parse, _annotated(lines)):
-            owners = one.parents or [one.id]
-            if one.type in (_CODING, _EXON):
-                if not all(owner and (one.contig, owner) in known for owner in owners):
-                    pieces.append((line, one))
-            elif _PART.fullmatch(one.type):
-                continue
-            elif _GENE.fullmatch(one.type) and not one.parents:
-                genes.append((line, one))
-                known.add((one.contig, one.id))
-            elif _TRANSCRIPT.fullmatch(one.type) or any(
-                (one.contig, owner) in known for owner in one.parents
-            ):
-                transcripts.append((line, one))
-                known.add((one.contig, one.id))
-
-    found: list[_Gene] = []
+    genes: list[_Gene] = []
     by_name: dict[tuple[str, str], _Gene] = {}
 
-    def gene_of(one: _Feature, names: list[str]) -> _Gene:
-        places = [(one.contig, name) for name in names if name]
-        gene = next((by_name[place] for place in places if place in by_name), None)
+    def gene_of(feature: _Feature, names: list[str]) -> _Gene:
+        keys = [(feature.contig, name) for name in names if name]
+        gene = next((by_name[key] for key in keys if key in by_name), None)
         if gene is None:
-            found.append(gene := _Gene())
-        for place in places:
-            by_name.setdefault(place, gene)
+            gene = _Gene()
+            genes.append(gene)
+        for key in keys:
+            by_name.setdefault(key, gene)
         return gene
 
-    for line, one in genes:
+    for one in lines:
         gene = gene_of(one, [one.id] if one.id else one.keys[:1])
-        gene.lines.append((line, one))
+        gene.lines.append(one)
         for key in one.keys:
             by_name.setdefault((one.contig, key), gene)
-    ids = {(one.contig, one.id) for _, one in transcripts} - by_name.keys()
-    for line, one in transcripts:
+    ids = {(one.contig, one.id) for one in transcripts} - by_name.keys()
+    for one in transcripts:
         gene = gene_of(one, [*one.parents, *one.keys] or [one.id])
         by_name.setdefault((one.contig, one.id), gene)
         if not any((one.contig, name) in ids for name in one.parents):
-            gene.transcripts.append((line, one))
-    for line, one in pieces:
+            gene.transcripts.append(one)
+    for one in parts:
         owners = one.parents
         if not owners and one.values.get("transcript_id"):
             owners = [one.values["transcript_id"]]
-        elif not owners and one.type == _CODING:
+        elif not owners and one.type == "CDS":
             # Several CDS of one gene, as by a frameshift, are one.
-            own = one.values.get("locus_tag") or one.id
-            owners = [own or f"{one.strand}{'&'.join(one.keys) or line}"]
+            tag = one.values.get("locus_tag") or one.id
+            owners = [tag or f"{one.strand}{'&'.join(one.keys) or one.line}"]
         for owner in owners:
-            gene_of(one, [owner, *one.keys]).pieces[owner].append((line, one))
-    return [one for one in found if one.lines or one.transcripts or one.pieces], types
-
-
-def _annotated(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not empty, up to the sequences that a GFF3 file may end with."""
-    rows = takewhile(lambda row: not row[1].startswith(("##FASTA", ">")), lines)
-    return (row for row in rows if row[1].strip())
-
-
-def _shown_types(types: Counter[str]) -> str:
-    texts = [f"{quoted(name)} {count:,}" for name, count in types.most_common()]
-    return shown(texts) or "none"
-
-
-def _span(columns: list[str]) -> tuple[int, int]:
-    """Return start and end of a feature, 0-based and half-open."""
-    start, last = site(columns[3]), site(columns[4])
-    if last < start:
-        raise ValueError(f"{columns[2]} {start + 1}-{last + 1} ends before it starts")
-    return start, last + 1
-
-
-def _attributes(text: str) -> dict[str, str]:
-    """Parse the attributes of GFF3 (`ID=x;Name=y`) or of GTF (`gene_id "x"; …`)."""
-    if _GTF.match(text.lstrip()):
-        return {key: word or bare for key, word, bare in reversed(_GTF.findall(text))}
-    pairs = [pair.partition("=") for pair in text.split(";")]
-    return {
-        key.strip(): unquote(value.strip()) for key, equals, value in pairs if equals
-    }
+            gene_of(one, [owner, *one.keys]).parts[owner].append(one)
+    return [gene for gene in genes if gene.lines or gene.transcripts or gene.parts]

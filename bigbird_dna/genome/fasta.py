@@ -26,6 +26,7 @@ from bigbird_dna.genome.sequence import (
 
 FLAT_FORMATS = {"GenBank": "LOCUS       ", "EMBL": "ID   "}
 """Start of a record's first line in the files of the sequence archives."""
+_HEADER = ord(">")
 # Biopython only warns about these faults; its other warnings concern lines that are not used here.
 _GRAVE = "Expected sequence length|Premature end of file"
 
@@ -44,7 +45,7 @@ def read_fasta(path: Path) -> Iterator[tuple[str, bytes]]:
         for number, line in enumerate(stream, start=1):
             if number == 1:
                 line = line.removeprefix(BOM_UTF8)
-            if not line.startswith(b">"):
+            if line[0] != _HEADER:
                 if not name and line.strip():
                     start = line.split(maxsplit=1)[0][:40].decode("ascii", "replace")
                     raise DataError(

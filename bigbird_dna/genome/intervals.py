@@ -15,184 +15,120 @@ import numpy as np
 from bigbird_dna.console import log
 from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError, UsageError, one_of
-from bigbird_dna.genome.fields import FURTHEST, check_name, quoted, whole_number
+from bigbird_dna.genome.fields import FURTHEST, check_name, quoted
 from bigbird_dna.genome.sequence import NO_INTERVALS, Intervals
 
 if TYPE_CHECKING:
     from bigbird_dna.genome.assembly import Assembly
 
 
-class Peaks(NamedTuple):
-    """The intervals of a file by contig, with the file's coordinates and contig names."""
-
-    path: Path
-    contigs: dict[str, Intervals]
-
-    def __len__(self) -> int:
-        return sum(len(found.starts) for found in self.contigs.values())
-
-
 class PlacedPeaks(NamedTuple):
     """Peaks on a reference by its contig names, and counts of the peaks that are not used or clipped."""
 
-    contigs: dict[
-        str, Intervals
-    ]  # sorted, disjoint and not touching, inside the contig
-    peaks: int  # in the file
-    unknown: int  # on a contig that is in neither the reference nor the assembly
-    absent: (
-        int  # on a contig, or an end of a contig, that the reference does not contain
-    )
-    clipped: int  # extend beyond the contig's end; the part inside is used
+    contigs: dict[str, Intervals]  # sorted, disjoint, not touching, inside the contig
+    # peaks in the file; unknown: on a contig that is in neither the reference nor the assembly; absent: on a
+    # contig, or an end of a contig, that the reference does not contain; clipped at the contig's end
+    counts: dict[str, int]
     unknown_contigs: dict[str, int]  # unknown peaks per contig, by the file's names
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """The counts by name."""
-        return {
-            name: getattr(self, name)
-            for name in ("peaks", "unknown", "absent", "clipped")
-        }
 
-
-def read_peaks(path: Path) -> Peaks:
-    """Read the intervals of a BED3+, narrowPeak or broadPeak file: plain, gzip or bgzip.
+def read_bed(path: Path) -> Iterator[tuple[int, list[str], int, int]]:
+    """Yield line number, columns, start and end of each interval of a BED, narrowPeak or broadPeak file.
 
     Empty lines, comments (`#`) and UCSC's `track` and `browser` lines are skipped. Columns are separated by
-    tabs or, in lines without tabs, by spaces. Any order is accepted. An empty file has no peaks. A line that
-    is not an interval is a `DataError`.
+    tabs or, in lines without tabs, by spaces. A line that is not an interval is a `DataError`.
     """
     path = Path(path)
-    return Peaks(path, Intervals.collect(row[1:] for row in read_intervals(path)))
+    if path.is_file() and path.stat().st_size == 0:
+        return
+    checked: set[str] = set()
+    for number, line in read_lines(path):
+        fields = line.split("\t") if "\t" in line else line.split()
+        word = "".join(fields[:1])
+        if word.startswith("#") or not line.strip() or word.split()[:1] in _HEADERS:
+            continue
+        try:
+            start, end = int(fields[1]), int(fields[2])
+        except (ValueError, IndexError):
+            start = end = 0
+        if not word.strip() or not 0 <= start < end <= FURTHEST:
+            raise DataError(
+                f"{path}: line {number}: not a contig, start and end with 0 <= start < end: {quoted(line)} "
+                "(starts are 0-based, ends exclusive; a header line must begin with '#')"
+            )
+        if word not in checked:
+            check_name(word, "contig", f"{path}: line {number}")
+            checked.add(word)
+        yield number, fields, start, end
+
+
+_HEADERS = (["track"], ["browser"])
+
+
+def strand_column(fields: list[str]) -> str:
+    """Return the sixth column of a line from `read_bed`; "." without one."""
+    return fields[5].strip() if len(fields) > 5 else "."
+
+
+def read_intervals(path: Path) -> Iterator[tuple[int, str, int, int]]:
+    """Yield line number, contig, start and end of each interval of a BED file."""
+    for number, fields, start, end in read_bed(path):
+        yield number, fields[0], start, end
+
+
+def read_peaks(path: Path) -> dict[str, Intervals]:
+    """Return the intervals of a BED file by contig, in any order; none of an empty file."""
+    return Intervals.collect(row[1:] for row in read_intervals(path))
 
 
 def place_peaks(
-    peaks: Peaks, contigs: Mapping[str, int], assembly: Assembly, *, widen: int = 0
+    path: Path, contigs: Mapping[str, int], assembly: Assembly, *, widen: int = 0
 ) -> PlacedPeaks:
-    """Map peaks to the contigs of a reference, widen them by `widen` bp on each side, and join overlaps.
+    """Map the peaks of a file to the contigs of a reference, widen them by `widen` bp on each side, and join
+    overlaps.
 
     The file is of another assembly if none of its contigs is known, or if a peak starts beyond its contig.
     This is a `DataError`.
     """
-    if widen < 0:
-        raise ValueError(f"widen must be at least 0, not {widen}")
-    names = {name: assembly.match(name, contigs) for name in peaks.contigs}
-    whole = assembly.lengths
-    absent = clipped = 0
+    peaks = read_peaks(path)
+    counts = {
+        "peaks": sum(len(starts) for starts, _ in peaks.values()),
+        **dict.fromkeys(("unknown", "absent", "clipped"), 0),
+    }
     unknown_contigs: dict[str, int] = {}
     parts: list[tuple[str, Intervals]] = []
-    for name, (starts, ends) in peaks.contigs.items():
-        contig = names[name]
+    for name, (starts, ends) in peaks.items():
+        contig = assembly.match(name, contigs)
         if contig is None:
             if assembly.knows(name):
-                absent += len(starts)
+                counts["absent"] += len(starts)
             else:
                 unknown_contigs[name] = len(starts)
             continue
         length = contigs[contig]
         # A reference may contain only the first part of a contig.
-        limit = max(length, whole.get(name, 0))
+        limit = max(length, assembly.lengths.get(name, 0))
         if starts.max() >= limit:
-            why = "; check the assembly"
-            if name not in whole:
-                why += (
-                    ". If the reference has only a part of the contig, give NCBI's assembly report as "
-                    "genome.aliases, which has the full length"
-                )
-            start = int(starts[starts >= limit][0])
-            line = next(
-                n
-                for n, *place, _ in read_intervals(peaks.path)
-                if place == [name, start]
-            )
             raise DataError(
-                f"{peaks.path}: line {line}: the peak at {name}:{start} (0-based) starts beyond the contig's "
-                f"{limit:,} bp{why}"
+                f"{path}: the peak at {name}:{starts.max()} (0-based) starts beyond the contig's {limit:,} bp; "
+                "check the assembly. If the reference has only a part of the contig, give NCBI's assembly "
+                "report as genome.aliases, which has the full length"
             )
         on_reference = starts < length
-        absent += int(np.count_nonzero(~on_reference))
+        counts["absent"] += int(np.count_nonzero(~on_reference))
         starts, ends = starts[on_reference], ends[on_reference]
-        clipped += int(np.count_nonzero(ends > length))
+        counts["clipped"] += int(np.count_nonzero(ends > length))
         if len(starts):
             widened = Intervals(
                 np.maximum(starts - widen, 0), np.minimum(ends + widen, length)
             )
             parts.append((contig, widened))
-    unknown = sum(unknown_contigs.values())
-    if len(peaks) and unknown == len(peaks):
+    counts["unknown"] = sum(unknown_contigs.values())
+    if counts["peaks"] and counts["unknown"] == counts["peaks"]:
         raise DataError(
-            f"{peaks.path}: no peak is on the reference: {assembly.explain_none(peaks.contigs, contigs)}"
+            f"{path}: no peak is on the reference: {assembly.explain_none(peaks, contigs)}"
         )
-    return PlacedPeaks(
-        Intervals.joined(parts), len(peaks), unknown, absent, clipped, unknown_contigs
-    )
-
-
-def read_intervals(path: Path) -> Iterator[tuple[int, str, int, int]]:
-    """Yield line number, contig, start and end of each interval of a BED file, as in `read_peaks`."""
-    for number, fields, start, end in read_bed(path):
-        yield number, fields[0], start, end
-
-
-def read_bed(path: Path) -> Iterator[tuple[int, list[str], int, int]]:
-    """Yield line number, columns, start and end of each interval, as in `read_intervals`.
-
-    There are at least three columns; the fifth element contains all columns from the fifth on, separated by
-    tabs.
-    """
-    if path.is_file() and path.stat().st_size == 0:
-        return
-    checked: set[str] = set()
-    for number, line in read_lines(path):
-        fields = line.split("\t", 4)
-        if (
-            len(fields) < 3
-            or not fields[0]
-            or line.startswith(("#", " ", "track", "browser"))
-        ):
-            words = line.split()
-            if (
-                not words
-                or words[0].startswith("#")
-                or words[0] in ("track", "browser")
-            ):
-                continue
-            if "\t" not in line:
-                fields = "\t".join(words).split("\t", 4)
-            if len(fields) < 3 or not fields[0].strip():
-                raise DataError(
-                    f"{path}: line {number}: needs a contig, a start and an end"
-                )
-        contig, first, last = fields[0], fields[1], fields[2].rstrip()
-        start, end = whole_number(first), whole_number(last)
-        if start is None or end is None or not start < end:
-            raise DataError(f"{path}: line {number}: {_fault(first, last)}")
-        if contig not in checked:
-            check_name(contig, "contig", f"{path}: line {number}")
-            checked.add(contig)
-        yield number, fields, start, end
-
-
-def strand_column(fields: list[str]) -> str:
-    """Return the sixth column of a line from `read_bed`; "." without one."""
-    further = fields[4].split("\t") if len(fields) > 4 else []
-    return further[1].strip() if len(further) > 1 else "."
-
-
-def _fault(first: str, last: str) -> str:
-    for text in (first, last):
-        if not re.fullmatch("-?[0-9]{1,20}", text):
-            return (
-                f"{quoted(text)} is not a position (a header line must begin with '#')"
-            )
-    start, end = int(first), int(last)
-    if start < 0:
-        return f"start {start} is negative"
-    if start == end:
-        return f"interval {start}-{end} is empty (starts are 0-based, ends exclusive)"
-    if end < start:
-        return f"interval {start}-{end} ends before it starts"
-    return f"position {end} is beyond any contig (at most {FURTHEST:,})"
+    return PlacedPeaks(Intervals.joined(parts), counts, unknown_contigs)
 
 
 _ALL = Intervals(np.array([0]), np.array([FURTHEST]))
@@ -317,20 +253,20 @@ def find_places(
         placed = Intervals.joined([region])
     else:
         peaks = read_peaks(Path(str(regions)))
-        if not len(peaks):
+        if not peaks:
             raise DataError(f"{regions}: the file contains no regions")
         absent = {
             contig: len(intervals.starts)
-            for contig, intervals in peaks.contigs.items()
+            for contig, intervals in peaks.items()
             if name(contig) not in known
         }
-        if len(absent) == len(peaks.contigs):
+        if len(absent) == len(peaks):
             raise DataError(
                 f"{regions}: none of its contigs ({shown(absent)}) is in {where} ({shown(known)})"
             )
         warn_of_absent(str(regions), "regions", where, absent)
         placed = Intervals.joined(
-            (name(contig), intervals) for contig, intervals in peaks.contigs.items()
+            (name(contig), intervals) for contig, intervals in peaks.items()
         )
     if contigs:
         placed = {

@@ -5,44 +5,27 @@ ends) at the start site, but the interval does not. Other BED files, with six or
 thick part, have an interval that begins (on "-": ends) at the site.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import chain as chained
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError, error_text
 from bigbird_dna.genome.annotation import read_annotation
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, warn_of_dropped
-from bigbird_dna.genome.fields import (
-    check_name,
-    parse_lines,
-    position,
-    quoted,
-    site,
-    split_columns,
-    strand,
-    write_rows,
-)
+from bigbird_dna.genome.fields import check_name, write_rows
 from bigbird_dna.genome.intervals import read_bed, strand_column
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import OPPOSITE, Locus
 
-_GIVEN = "as the file gives it"
-_INTERVAL = "the 5' end of the interval"
-_THICK = "the 5' end of the interval's thick part (EPD's BED)"
-
-
-_StartSite = tuple[Locus, str]  # start site and the rule that found it
+COLUMNS = ("contig", "position", "strand", "name")
 
 
 def read_promoters(path: Path, *, unstranded: bool = False) -> list[Locus]:
-    """Read start sites in file order with the file's contig names, and log the rules that were used.
+    """Read start sites in file order with the file's contig names.
 
     The suffix selects the format, optionally with `.gz`: EPDnew's `.sga`; `.bed`; `.gff3`, `.gff`
     or `.gtf` (see `read_annotation`); or `.tsv`, a table of `write_loci`. BED files of 8 to 11 columns follow
@@ -55,50 +38,71 @@ def read_promoters(path: Path, *, unstranded: bool = False) -> list[Locus]:
     suffix = (
         path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     ).lower()
-    found: Iterable[tuple[int, _StartSite]]
-    if suffix in _ANNOTATIONS:
-        found = read_annotation(path)
+    loci: Iterable[tuple[int, Locus]]
+    if suffix in (".gff3", ".gff", ".gtf"):
+        loci = read_annotation(path)
     elif suffix == ".bed":
-        found = _bed_sites(path, unstranded)
+        loci = _bed_sites(path, unstranded)
     elif suffix == ".tsv":
-        found = _table_sites(path)
+        return read_loci(path)
     elif suffix == ".sga":
-        found = parse_lines(path, _parse_sga, read_lines(path))
+        loci = _sga_sites(path)
     else:
         raise DataError(
             f"{path}: unknown suffix; start sites need .sga, .bed, .gff3, .gtf or .tsv (or .gz)"
         )
-    rules: Counter[str] = Counter()
-    loci = _collect(path, found, rules)
-    if not loci:
-        raise DataError(f"{path}: the file contains no promoters")
-    text = ", ".join(f"{rule} ({count:,})" for rule, count in rules.most_common())
-    log(f"{path}: the start site is {text}")
-    return loci
+    return _with_valid_names(path, loci)
 
 
-def _collect(
-    path: Path, found: Iterable[tuple[int, _StartSite]], rules: Counter[str]
-) -> list[Locus]:
-    """Return the loci of a file, with valid names, and count the uses of each rule in `rules`."""
-    loci: list[Locus] = []
-    for number, (locus, rule) in found:
+def read_loci(path: Path) -> list[Locus]:
+    """Read a file of `write_loci`."""
+    return _with_valid_names(path, _table_sites(Path(path)))
+
+
+def write_loci(path: Path, loci: Iterable[Locus]) -> None:
+    """Write loci atomically as a TSV (contig, 0-based position, strand, name)."""
+    rows = ((x.contig, x.position, x.strand, x.name) for x in loci)
+    write_rows(path, [COLUMNS, *rows])
+
+
+def _with_valid_names(path: Path, loci: Iterable[tuple[int, Locus]]) -> list[Locus]:
+    found = []
+    for number, locus in loci:
         where = f"{path}: line {number}"
         check_name(locus.contig, "contig", where)
         check_name(locus.name.lstrip("#"), "name", where)
-        # One string per contig, independent of the number of loci.
-        loci.append(replace(locus, contig=sys.intern(locus.contig)))
-        rules[rule] += 1
-    return loci
+        found.append(locus)
+    if not found:
+        raise DataError(f"{path}: the file contains no promoters")
+    return found
 
 
-def _parse_sga(line: str) -> _StartSite | None:
-    if not line.strip() or line.startswith("#"):
-        return None
-    contig, feature, place, sense, _count, *name = split_columns(line, 5)
-    return Locus(
-        contig, site(place), strand(sense), name[0] if name else feature
-    ), _GIVEN
+def _sga_sites(path: Path) -> Iterator[tuple[int, Locus]]:
+    for number, line in read_lines(path):
+        if line.startswith("#") or not line.strip():
+            continue
+        try:
+            contig, feature, position, strand, _, *name = line.split("\t")
+            site = int(position) - 1
+            yield number, Locus(contig, site, strand, name[0] if name else feature)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise DataError(f"{path}: line {number}: {error}") from None
+
+
+def _table_sites(path: Path) -> Iterator[tuple[int, Locus]]:
+    for number, line in read_lines(path):
+        columns = line.split("\t")
+        if number == 1:
+            if columns != [*COLUMNS]:
+                raise DataError(
+                    f"{path}: the header must be {' '.join(COLUMNS)!r} (tab-separated)"
+                )
+            continue
+        try:
+            contig, position, strand, name = columns
+            yield number, Locus(contig, int(position), strand, name)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise DataError(f"{path}: line {number}: {error}") from None
 
 
 def thick_part(
@@ -118,36 +122,23 @@ def thick_part(
     return thick_start, thick_end
 
 
-def _bed_sites(path: Path, unstranded: bool) -> Iterator[tuple[int, _StartSite]]:
+def _bed_sites(path: Path, unstranded: bool) -> Iterator[tuple[int, Locus]]:
     """Yield line and start site; two for a line without a strand, if that is allowed (`unstranded`)."""
-
-    def parse(row: list[Any]) -> list[_StartSite]:
-        fields, start, end = row
-        columns = split_columns("\t".join(fields), 3 if unstranded else 6)
-        sense = strand_column(fields)
-        strands = (
-            tuple(OPPOSITE) if unstranded and sense in ("", ".") else (strand(sense),)
-        )
-        part, rule = (start, end), _INTERVAL
-        if 8 <= len(columns) < 12:
-            part = thick_part(
-                start, end, position(columns[6]), position(columns[7].strip())
-            )
-            rule = _INTERVAL if part == (start, end) else _THICK
+    for number, columns, start, end in read_bed(path):
+        strand = strand_column(columns)
+        strands = [strand]
+        if unstranded and strand in ("", "."):
+            strands = [*OPPOSITE]
         name = columns[3] if len(columns) > 3 else f"{columns[0]}:{start}-{end}"
-        return [
-            (Locus(columns[0], part[0] if own == "+" else part[1] - 1, own, name), rule)
-            for own in strands
-        ]
-
-    lines = ((number, row) for number, *row in read_bed(path))
-    for number, sites in parse_lines(path, parse, lines):
-        yield from ((number, found) for found in sites)
-
-
-_ANNOTATIONS = frozenset({".gff3", ".gff", ".gtf"})
-
-COLUMNS = ("contig", "position", "strand", "name")
+        try:
+            if 8 <= len(columns) < 12:
+                thick = int(columns[6]), int(columns[7])
+                start, end = thick_part(start, end, *thick)
+            for strand in strands:
+                position = start if strand == "+" else end - 1
+                yield number, Locus(columns[0], position, strand, name)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise DataError(f"{path}: line {number}: {error}") from None
 
 
 class PlacedPromoters(NamedTuple):
@@ -211,34 +202,6 @@ def prepare_promoters(
     return counts
 
 
-def write_loci(path: Path, loci: Iterable[Locus]) -> None:
-    """Write loci atomically as a TSV (contig, 0-based position, strand, name)."""
-    write_rows(
-        path,
-        chained([COLUMNS], ((x.contig, x.position, x.strand, x.name) for x in loci)),
-    )
-
-
-def read_loci(path: Path) -> list[Locus]:
-    """Read a file of `write_loci`."""
-    return _collect(path, _table_sites(Path(path)), Counter())
-
-
-def _table_sites(path: Path) -> Iterator[tuple[int, _StartSite]]:
-    lines = read_lines(path)
-    _, header = next(lines, (0, ""))
-    if tuple(header.split("\t")) != COLUMNS:
-        raise DataError(
-            f"{path}: the header must be {' '.join(COLUMNS)!r} (tab-separated)"
-        )
-    yield from parse_lines(path, _parse_locus, lines)
-
-
-def _parse_locus(line: str) -> _StartSite:
-    contig, start, sense, name = split_columns(line, 4, exactly=True)
-    return Locus(contig, position(start), strand(sense), name), _GIVEN
-
-
 def place(
     loci: Iterable[Locus], contigs: Mapping[str, int], assembly: Assembly, where: str
 ) -> PlacedPromoters:
@@ -299,7 +262,14 @@ def lift(
     """
     from liftover import ChainFile  # slow to import
 
-    lengths = _check_chains(chain)
+    last = ""
+    for number, line in read_lines(chain):
+        words = line.split()
+        if words[:1] == ["chain"] and len(words) not in (12, 13):
+            raise DataError(f"{chain}: line {number}: not the header of a chain")
+        last = line.strip() or last
+    if not last.isdecimal():  # the last block of a chain is only a size
+        raise DataError(f"{chain}: not a chain file, or truncated")
     try:
         chains = ChainFile(str(chain))
     except (OSError, ValueError, RuntimeError, LookupError, OverflowError) as error:
@@ -318,11 +288,6 @@ def lift(
             lifted.unmapped.append(locus)
             continue
         target, lifted_to, direction = targets[0]
-        if not 0 <= lifted_to < lengths.get(target, 0):
-            raise DataError(
-                f"{chain}: maps {locus.contig}:{locus.position} to {target}:{lifted_to}, which is not a "
-                "position of that contig"
-            )
         sense = locus.strand if direction == "+" else OPPOSITE[locus.strand]
         lifted.loci.append(Locus(target, lifted_to, sense, locus.name))
     if not lifted.loci:
@@ -330,42 +295,3 @@ def lift(
             f"{chain}: no locus can be lifted: the contigs are {shown(renamed)}, the chain's {shown(names)}"
         )
     return lifted
-
-
-def _check_chains(path: Path) -> dict[str, int]:
-    """Check the lines of a chain file, which the reader does not; return the lengths of the target contigs.
-
-    A chain is a header (score and, of both sides, contig, length, strand, start and end), and blocks (size
-    and both gaps), whose sum reaches the ends. The last block is only a size.
-    """
-    lengths: dict[str, int] = {}
-    missing = (0, 0)  # bases of the current chain until the end of both sides
-    for number, line in read_lines(path):
-        where = f"{path}: line {number}: not a usable chain file"
-        words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
-        try:
-            if words[0] == "chain" and missing == (0, 0):
-                if words[4] != "+" or words[9] not in OPPOSITE:
-                    raise ValueError("strands")
-                start, end, target_length, target_start, target_end = (
-                    position(words[column]) for column in (5, 6, 8, 10, 11)
-                )
-                lengths[check_name(words[7], "contig", where)] = target_length
-                missing = (end - start, target_end - target_start)
-                continue
-            size, gap, target_gap = (
-                position(word)
-                for word in (words if len(words) == 3 else [*words, "0", "0"])
-            )
-            missing = (missing[0] - size - gap, missing[1] - size - target_gap)
-        except (ValueError, IndexError):
-            raise DataError(f"{where}: unexpected {quoted(' '.join(words))}") from None
-        if min(missing) < 0 or (len(words) == 1 and missing != (0, 0)):
-            raise DataError(f"{where}: the blocks do not end where the header says")
-    if missing != (0, 0):
-        raise DataError(f"{path}: not a usable chain file: the last chain is truncated")
-    if not lengths:
-        raise DataError(f"{path}: the file contains no chains")
-    return lengths

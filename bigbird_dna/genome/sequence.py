@@ -197,7 +197,9 @@ class Locus:
 
     def __post_init__(self) -> None:
         if self.strand not in OPPOSITE:
-            raise ValueError(f"strand must be '+' or '-', not {self.strand!r}")
+            raise ValueError(f"strand must be '+' or '-', not {self.strand!r:.60}")
+        if not 0 <= self.position < 2**31:
+            raise ValueError(f"position {self.position} is not on a contig")
 
 
 Positions = NDArray[np.int64]

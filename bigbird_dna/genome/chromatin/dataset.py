@@ -33,7 +33,7 @@ from bigbird_dna.genome.chromatin.labels import (
 )
 from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.genome.chromatin.tracks import read_tracks, write_tracks
-from bigbird_dna.genome.intervals import place_peaks, read_peaks
+from bigbird_dna.genome.intervals import place_peaks
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import NO_INTERVALS, Interval, Intervals, window_start
 from bigbird_dna.genome.splits import SPLITS, Split, Splits
@@ -208,7 +208,7 @@ def build_dataset(
         )
     banned: Mapping[str, Intervals] = {}
     if blacklist is not None:
-        regions = place_peaks(read_peaks(blacklist), contigs, assembly)
+        regions = place_peaks(blacklist, contigs, assembly)
         banned = regions.contigs
         sources["blacklist"] = {**source_entry(blacklist), **regions.counts}
 
@@ -262,7 +262,7 @@ def _place_tracks(
     unknown: Counter[str] = Counter()
     for track in progress(tracks, "reading peaks", len(tracks)):
         path = track.peak_file()
-        found = place_peaks(read_peaks(path), contigs, assembly, widen=widen)
+        found = place_peaks(path, contigs, assembly, widen=widen)
         sources[track.name] = {**source_entry(path), **found.counts}
         placed.append(found.contigs)
         unknown.update(found.unknown_contigs)

@@ -23,7 +23,7 @@ from bigbird_dna.disk.compression import control_character
 from bigbird_dna.disk.tables import open_lines
 from bigbird_dna.errors import ConfigError, DataError, shortened
 from bigbird_dna.genome.chromatin.track import TSS_TRACKS, Track, exchanged
-from bigbird_dna.genome.fields import check_name, decimal, quoted, write_rows
+from bigbird_dna.genome.fields import check_name, quoted, write_rows
 from bigbird_dna.genome.sequence import Locus
 
 _GROUPS = {"DNase": "DHS", "TF": "TF", "Histone": "HM"}
@@ -194,12 +194,16 @@ def make_track(values: dict[str, str], directory: Path, where: str) -> Track:
             )
     file, figure = values.pop("file", ""), values.pop("published_auroc", "")
     texts = {key: values.pop(key, "") for key in TEXTS}
-    known = figure and not figure.startswith("NA")
-    auroc = decimal(figure) if known else None
-    if known and (auroc is None or not 0 <= auroc <= 1):
-        raise DataError(
-            f"{where}: published AUROC {quoted(figure)} must be a number from 0 to 1"
-        )
+    auroc = None
+    if figure and not figure.startswith("NA"):
+        try:
+            auroc = float(figure)
+        except ValueError:
+            auroc = -1.0
+        if not 0 <= auroc <= 1:
+            raise DataError(
+                f"{where}: published AUROC {quoted(figure)} must be a number from 0 to 1"
+            )
     return Track(
         name,
         group,
