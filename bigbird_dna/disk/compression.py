@@ -92,7 +92,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 def _open_gzip(path: Path) -> io.BufferedReader:
     # Lines are read in C, unlike those of `GzipFile`.
-    return io.BufferedReader(gzip.GzipFile(path), 1 << 20)  # type: ignore[arg-type]
+    return io.BufferedReader(gzip.GzipFile(path), 1 << 20)
 
 
 def refuse_terminal() -> None:

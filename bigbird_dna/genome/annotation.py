@@ -26,10 +26,14 @@ _GENE = re.compile(r"(.*_)?(pseudo)?gene")
 _PART = re.compile(r".*(UTR|codon|intron|CDS|exon|prime_untranslated_region).*")
 _GENE_NAMES = ("Name", "gene_name", "gene", "ID", "gene_id", "locus_tag")
 _PART_NAMES = ("gene_name", "gene", "gene_id", "locus_tag", "Parent", "ID")
-_SITE_NAMES = ("ID", "Name", "transcript_id", "Parent", "gene", "gene_id", "gene_name")
-_SITE_NAMES += ("locus_tag",)
-_BIOTYPES = ("gene_biotype", "gene_type", "biotype", "transcript_biotype")
-_BIOTYPES += ("transcript_type",)
+_SITE_NAMES = (
+    *("ID", "Name", "transcript_id", "Parent", "gene", "gene_id", "gene_name"),
+    "locus_tag",
+)
+_BIOTYPES = (
+    *("gene_biotype", "gene_type", "biotype", "transcript_biotype"),
+    "transcript_type",
+)
 # A key does not start within another key, and quantifiers are possessive, so long words are scanned once.
 _GTF = re.compile(r'(?<![^\s=;"])([^\s=;"]++)\s++(?:"([^"]*+)"|([^\s";]++))\s*+(?:;|$)')
 

@@ -12,7 +12,6 @@ from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
-import pysam
 import pytest
 
 from bigbird_dna.disk.atomic import atomic_path, check_writable, write_array, write_json
@@ -30,7 +29,6 @@ from bigbird_dna.disk.outputs import (
 )
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.reporting.result import panels, save_figure
 from tests.golden.messages import fails
 
@@ -221,21 +219,6 @@ def test_a_link_to_a_directory_stays(tmp_path: Path) -> None:
         for path in (tmp_path / "store/model").iterdir()
         if path.name[0] != "."
     } == {"b", "c"}
-
-
-def test_the_index_of_a_linked_genome_is_found(tmp_path: Path) -> None:
-    """By samtools, which makes one next to the link."""
-    (tmp_path / "store").mkdir()
-    link = tmp_path / "genome.fa.gz"
-    link.symlink_to("store/genome.fa.gz")
-    for bases in ("ACGTACGT", "TTTTT"):
-        write_fasta(link, [("a", bases)])
-        for path in (link, tmp_path / "store/genome.fa.gz"):
-            with pysam.FastaFile(str(path)) as opened:
-                assert opened.fetch("a") == bases
-    assert link.is_symlink()
-    with fails(UsageError, os.devnull):
-        write_fasta(Path(os.devnull), [("a", "ACGT")])
 
 
 def test_an_output_is_no_input_and_not_inside_a_model(tmp_path: Path) -> None:
