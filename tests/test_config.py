@@ -369,7 +369,7 @@ def test_keys_of_no_stage() -> None:
         "sequences.": "data negatives splits sequence_column label_columns split_column task num_gpus",
         "chromatin.": "variants models min_positives_report num_gpus",
         "example_scan.": "stride negative_set max_megabases",
-        "tables.": "promoters chromatin initializations seeds negative_sets taxon "
+        "tables.": "promoters chromatin initializations seeds negative_sets "
         "models context_negative_set learning_rates",
         "ablation.": " ".join(AblationConfig.model_fields),
     }

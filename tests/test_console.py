@@ -23,7 +23,6 @@ from bigbird_dna.genome.chromatin.track import Track, select_tracks
 from bigbird_dna.genome.sources import find_source
 from bigbird_dna.genome.splits import find_named
 from bigbird_dna.model.published import load_published
-from bigbird_dna.papers.experiments.arms import find_experiment
 
 
 class Clock:
@@ -121,7 +120,6 @@ def test_other_libraries_texts_are_shortened() -> None:
         (find_mechanism, "longfromer", "longformer"),
         (lambda name: find_mechanism("axial").checked({name: 2}), "clumns", "columns"),
         (find_source, "deepsea.bundl", "DeepSEA.bundle"),
-        (find_experiment, "ablations", "ablation"),
         (lambda name: parse_config({"tokens": {"strands": name}}), "bth", "both"),
         (
             lambda name: parse_config({"encoder": {"attention": name}}),

@@ -10,12 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bigbird_dna.errors import UsageError
-from bigbird_dna.papers.experiments.arms import find_experiment
 from tests.cli.command import words_of_command
 from tests.conftest import REPOSITORY
 from tests.docs.blocks import blocks
-from tests.golden.messages import fails
 from tests.toys import random_dna
 
 PAGE = "docs/extending.md"
@@ -90,13 +87,7 @@ def test_a_baseline_and_an_experiment(lab: Path, tiny_config: Path) -> None:
     python(lab, *COMMAND, *words_of_command(*words))
     _, *rows = (lab / "report/signals.tsv").read_text().splitlines()
     table = (row.split("\t") for row in rows)
-    found = {arm: float(auroc) for arm, auroc in table}
+    found = {name: float(auroc) for name, auroc in table}
     assert (
         list(found) == ["gc", "tata"] and found["tata"] > 0.7
     )  # each promoter of the run has TATAAA
-
-
-def test_what_cannot_be_imported_is_named() -> None:
-    for name in ("nothing_of_this_name", "json"):
-        with fails(UsageError, name):
-            find_experiment(name)

@@ -18,7 +18,12 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_matrix, vstack
 from scipy.special import expit
 
-from bigbird_dna.baselines.kmers import KmerTracks, base_codes, window_features
+from bigbird_dna.baselines.kmers import (
+    KmerTracks,
+    base_codes,
+    probabilities,
+    window_features,
+)
 from bigbird_dna.baselines.windows import LabeledWindows, all_labels, blocks
 from bigbird_dna.genome.sequence import (
     DYADS,
@@ -209,3 +214,7 @@ class TrackWords:
         if not self.each:
             return alone, alone
         return alone, alone + self.dyads.added(dyad_counts(windows, self.sizes[0]))
+
+    def predict(self, windows: Sequence[str]) -> Floats32:
+        """Return probabilities (N, T)."""
+        return probabilities(self.log_odds(windows)[1])

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from bigbird_dna.baselines.dyads import TrackDyads, TrackWords
-from bigbird_dna.baselines.kmers import KmerTracks, probabilities
+from bigbird_dna.baselines.kmers import KmerTracks
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.disk.arrays import open_npz
 from bigbird_dna.disk.atomic import atomic_path, checksum, reading
@@ -65,7 +65,7 @@ class KmerModel(LoadedChromatinModel):
         self, windows: Sequence[str], **_: Any
     ) -> npt.NDArray[np.float32]:
         """Probabilities (N, 1, T) of the central bin; they are the same on both strands."""
-        return probabilities(self.words.log_odds(windows)[1])[:, None]
+        return self.words.predict(windows)[:, None]
 
     def write(self, path: Path) -> None:
         """Write the model as `.npz`, for `read_kmer_model`."""

@@ -22,7 +22,7 @@ from bigbird_dna.cli.options import (
     training,
 )
 from bigbird_dna.console import log
-from bigbird_dna.errors import UsageError, check_at_least_one
+from bigbird_dna.errors import UsageError, check_at_least_one, one_of
 from bigbird_dna.papers.experiments import EXPERIMENTS
 
 experiment = typer.Typer(
@@ -46,26 +46,17 @@ def run_experiment(
     ],
     config: Config,
     overrides: Overrides = None,
-    list_arms: Annotated[
-        bool, typer.Option("--list", help="List the arms that would run, and end.")
-    ] = False,
-    arm: Annotated[
+    only: Annotated[
         str | None,
         typer.Option(
-            metavar="ARM",
-            help="Run only this arm, without the comparison.",
-            show_default="all arms",
+            metavar="TRAINING",
+            help="Run only this training, without the comparison.",
+            show_default="all trainings",
         ),
     ] = None,
-    compare: Annotated[
-        bool,
-        typer.Option(
-            "--compare", help="Compare arms that were run before, and run none."
-        ),
-    ] = False,
     output: Annotated[
         Path | None,
-        output_option("DIR", "Directory for the tables and plots.", RESULTS.report),
+        output_option("DIR", "Directory for the tables.", RESULTS.report),
     ] = None,
     time_limit: TimeLimit = None,
     device: Device = "auto",
@@ -73,39 +64,39 @@ def run_experiment(
     require_backend: RequireBackend = None,
     force: Force = False,
 ) -> None:
-    """Run an experiment: train its arms, then compare them in tables and plots.
+    """Run an experiment: train its models and baselines, and compare them in tables.
 
-    Each arm is a training, or a baseline, with one seed; it writes to RESULTS/experiments/NAME/ARM. Arms that
-    were run before with the same settings are not run again, and an interrupted training resumes. Values are
-    means over seeds with 95 % intervals, differences are paired by seed and test data, and published values
-    have columns of their own.
+    Each training, with one seed, writes to RESULTS/experiments/NAME/TRAINING. Those that were run before with
+    the same settings are not run again, and an interrupted one resumes. Values are means over seeds with 95 %
+    intervals, differences are paired by seed and test data, and published values have columns of their own.
+    NAME can also be a module with a function run(config, trainings, output).
     """
+    from importlib import import_module
+
     from bigbird_dna.attention import required_backend
     from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.papers.experiments.arms import find_arm, find_experiment, run_arm
-    from bigbird_dna.training.distributed import time_of_end, world
+    from bigbird_dna.papers.experiments.shared import Trainings
+    from bigbird_dna.training.distributed import time_of_end
 
-    if compare and arm is not None:
-        raise UsageError("give at most one of --arm and --compare")
-    if arm is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UsageError("several processes train one arm: give --arm")
+    if only is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError("several processes run one training: give --only")
     end = time_of_end(time_limit)
-    module = find_experiment(name)
     run, paths = read_run(config, overrides)
-    arms = module.arms(run)
-    if list_arms:
-        for one in arms:
-            typer.echo(f"{one.name}\t{'finished' if one.is_finished else ''}")
-        return
+    packaged = name in EXPERIMENTS
+    try:
+        module = import_module(
+            f"bigbird_dna.papers.experiments.{name}" if packaged else name
+        )
+        experiment_of = module.run
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"experiment {name!r}: {one_of(name, EXPERIMENTS)}, or a module with a function `run`: {error}"
+        ) from None
+    report = output or (paths.report / EXPERIMENTS.get(name, [name])[0]).parent
+    trainings = Trainings(paths, name, device, end, only)
     with cpu_threads(threads), required_backend(require_backend):
-        if not compare:
-            for one in arms if arm is None else [find_arm(arms, arm)]:
-                with world(device, end) as processes:
-                    run_arm(module.train, one, processes)
-        if arm is None:
-            report = output or (paths.report / module.FILES[0]).parent
-            for line in module.compare(run, report):
-                log(line)
+        for line in experiment_of(run, trainings, report):
+            log(line)
 
 
 TextConfig = Annotated[

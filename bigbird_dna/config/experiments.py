@@ -23,15 +23,11 @@ STUDY_STARTS: tuple[StudyStart, ...] = get_args(StudyStart)
 PRETRAINED, RANDOM, LONGER = STUDY_STARTS
 
 NetworkComparator = Literal["cnnprom", "deepromoter", "deepsea", "danq", "residual-cnn"]
-_CommonComparator = Literal[NetworkComparator, "k-mers", "gc", "gkm-svm", "nearest"]
+NETWORK_NAMES: tuple[str, ...] = get_args(NetworkComparator)
+_CommonComparator = Literal[NetworkComparator, "k-mers", "gc", "gkm-svm"]
 PromoterComparator = Literal[_CommonComparator, "position", "orf", "composition"]
-TrackComparator = Literal[_CommonComparator, "dyads", "motifs"]
-Taxon = Literal[
-    "vertebrates", "plants", "insects", "nematodes", "fungi", "urochordates"
-]
+TrackComparator = Literal[_CommonComparator, "dyads"]
 TableStart = Literal["pretrained", "random"]
-TAXA: tuple[Taxon, ...] = get_args(Taxon)
-"""Taxonomic groups of JASPAR matrices."""
 
 OWN_MODEL = "own"
 """Name of the run's own language model in file names of the tables."""
@@ -73,17 +69,13 @@ class StudyConfig(Section):
 
     def _faults(self) -> Iterator[str]:
         yield from self._repeats("tasks", "train_fractions", "seeds", "initializations")
-        if len(set(map(share_name, self.train_fractions))) < len(self.train_fractions):
+        names = {f"{fraction:g}" for fraction in self.train_fractions}
+        if len(names) < len(self.train_fractions):
             yield "train_fractions must differ in their first six digits"
         if ("random_long" in self.initializations) != (
             self.random_long_steps is not None
         ):
             yield "initializations 'random_long' and random_long_steps must be given together"
-
-
-def share_name(share: float) -> str:
-    """Return a fraction of the examples as written in file names, such as 0.05."""
-    return f"{share:g}"
 
 
 def _model_name(text: str) -> str:
@@ -137,7 +129,7 @@ class TablesConfig(Section):
     )
     chromatin: tuple[TrackComparator, ...] = field(
         ("gc", "k-mers", "dyads", "deepsea", "danq", "residual-cnn"),
-        "baselines of Table 7; motifs requires the optional dependencies `motifs`",
+        "baselines of Table 7",
     )
     models: tuple[TableModel, ...] = field(
         (),
@@ -167,19 +159,14 @@ class TablesConfig(Section):
         min_length=1,
         max_length=_MOST,
     )
-    taxon: Taxon = field(
-        "vertebrates", "taxonomic group of the JASPAR matrices of the baseline motifs"
-    )
 
     def _faults(self) -> Iterator[str]:
         yield from self._repeats(
-            *(
-                "promoters",
-                "chromatin",
-                "initializations",
-                "seeds",
-                "negative_sets",
-            ),
+            "promoters",
+            "chromatin",
+            "initializations",
+            "seeds",
+            "negative_sets",
             "learning_rates",
         )
         names = [model.name for model in self.models]

@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bigbird_dna.config.experiments import TAXA
 from bigbird_dna.console import ProgressBar, log
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.directories import into_directory
@@ -32,6 +31,7 @@ from bigbird_dna.errors import (
 )
 from bigbird_dna.explanation.explain import output_prefixes
 from bigbird_dna.genome.motifs import (
+    TAXA,
     KnownMotif,
     factor_key,
     jaspar_motifs,

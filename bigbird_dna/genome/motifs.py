@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,8 @@ from bigbird_dna.errors import DataError, UsageError
 # Axes: W positions of a matrix.
 
 RELEASE = "JASPAR2026"
+TAXA = ("vertebrates", "plants", "insects", "nematodes", "fungi", "urochordates")
+"""Taxonomic groups of JASPAR's matrices."""
 
 # Factor names in public peak sets that differ from JASPAR's names.
 SYNONYMS = {
@@ -49,17 +51,6 @@ class KnownMotif(NamedTuple):
     def frequencies(self) -> NDArray[np.float64]:
         """Frequencies of A, C, G and T at each position (W, 4)."""
         return np.asarray(self.counts / self.counts.sum(1, keepdims=True))
-
-    def log_odds(self, background: Sequence[float]) -> NDArray[np.float64]:
-        """Return bits (W, 4) of each base relative to its `background`, with JASPAR's pseudocounts."""
-        from Bio import motifs
-        from Bio.motifs import jaspar
-
-        letters = dict(zip("ACGT", self.counts.T.tolist(), strict=True))
-        motif = motifs.Motif(alphabet="ACGT", counts=letters)  # type: ignore[no-untyped-call]
-        motif.background = dict(zip("ACGT", background, strict=True))
-        motif.pseudocounts = jaspar.calculate_pseudocounts(motif)  # type: ignore[no-untyped-call]
-        return np.array([motif.pssm[letter] for letter in "ACGT"]).T
 
 
 def jaspar_motifs(taxon: str) -> tuple[KnownMotif, ...]:

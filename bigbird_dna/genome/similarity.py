@@ -7,7 +7,7 @@ threshold of 0.2 means about 90 % identity, or windows that overlap by a fifth. 
 total, a subset is used to limit memory; it is chosen by hash and thus the same in every sequence.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -136,36 +136,3 @@ def similar_groups(
                 links = csr_matrix((np.ones(len(ends[0])), ends), shape=(count, count))
                 groups = connected_components(links, directed=False)[1][groups]
     return np.asarray(pd.factorize(groups[copies])[0], np.int64)
-
-
-def nearest(
-    queries: Sequence[str], batches: Iterable[Sequence[str]]
-) -> tuple[Ints, npt.NDArray[np.float64]]:
-    """Return the sequence (N,) with the most k-mers of each query, and the fraction of the query's k-mers.
-
-    Sequences are numbered over all batches, which are read in turn; of several, the first. The fraction is
-    0, and the sequence 0, without a common k-mer.
-    """
-    best, similarity = np.zeros(len(queries), np.int64), np.zeros(len(queries))
-    k = SHORT_K if min(map(len, queries), default=0) < SHORT else LONG_K
-    numbers, kmers = distinct_kmers(queries, k)
-    known, columns = np.unique(kmers, return_inverse=True)
-    if not len(known):
-        return best, similarity
-    ones = np.ones(len(columns), np.int32)
-    mine = csr_matrix((ones, (numbers, columns)), shape=(len(queries), len(known)))
-    sizes = np.bincount(numbers, minlength=len(queries)).clip(1)
-    first = 0
-    for sequences in batches:
-        numbers, kmers = distinct_kmers(sequences, k)
-        columns = np.searchsorted(known, kmers).clip(max=len(known) - 1)
-        there = known[columns] == kmers
-        entries = np.ones(there.sum(), np.int32), (columns[there], numbers[there])
-        theirs = csr_matrix(entries, shape=(len(known), len(sequences)))
-        common = (mine @ theirs).tocsr()
-        fractions = common.max(axis=1).toarray().ravel() / sizes
-        better = fractions > similarity
-        best[better] = first + np.asarray(common.argmax(axis=1)).ravel()[better]
-        similarity[better] = fractions[better]
-        first += len(sequences)
-    return best, similarity

@@ -274,7 +274,7 @@ def run_page(config: Config, paths: RunPaths, rows: pd.DataFrame) -> str:
     if not config.has_chromatin:
         outdated += ["variants", "compared_variants"]
     if config.pretraining_study is None:
-        outdated += ["study", "study_steps"]
+        outdated.append("study")
     for path in candidates:
         if path.suffix in MEDIA_TYPES and path.stem not in outdated and path.is_file():
             files[path.name] = path

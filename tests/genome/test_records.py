@@ -19,7 +19,7 @@ from bigbird_dna.data.labeled_sequences import (
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome import similarity as module
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.genome.similarity import distinct_kmers, nearest, similar_groups
+from bigbird_dna.genome.similarity import distinct_kmers, similar_groups
 from tests.golden.messages import fails
 from tests.toys import random_dna
 
@@ -230,21 +230,3 @@ def test_a_hundred_thousand_sequences_take_a_minute_or_two() -> None:
 
 
 # Nearest sequences
-
-
-def test_the_nearest_sequence_has_the_most_kmers_of_the_query() -> None:
-    source = [random_dna(300, seed) for seed in range(40)]
-    queries = [
-        source[7],
-        reverse_complement(source[30]),
-        source[12][:150] + random_dna(150, 99),
-        random_dna(300, 100),
-        "N" * 300,
-    ]
-    for size in (40, 7):
-        batches = (source[first : first + size] for first in range(0, 40, size))
-        rows, similarity = nearest(queries, batches)
-        assert rows.tolist() == [7, 30, 12, 0, 0]
-        np.testing.assert_allclose(similarity, [1, 1, 135 / 285, 0, 0])
-    rows, similarity = nearest([source[0]], [[source[1]], [source[0]] * 2])
-    assert (rows.tolist(), similarity.tolist()) == ([1], [1.0])  # of several, the first

@@ -128,7 +128,7 @@ def test_the_page_has_every_file_and_nothing_runs(paths: RunPaths) -> None:
 
 
 def test_files_of_tasks_that_a_run_no_longer_has_are_left_out(paths: RunPaths) -> None:
-    put(paths.report / "study.svg", SVG)
+    put(paths.report / "study.tsv", "task\tauroc\npromoters\t0.9\n")
     assert "effect-of-pretraining" not in page_of(paths).values("id")
     chromatin = {"data": {"tracks": "x"}, "model": {"initial": "random"}}
     values = {"genome": {"reference": "my.fa"}, "chromatin": chromatin}
@@ -170,7 +170,7 @@ def test_every_plot_says_what_a_good_result_is() -> None:
         resource("run_page.html"),
         re.DOTALL,
     )
-    assert len(captions) > 12
+    assert len(captions) > 8
     assert [
         name for name, text in captions if not re.search(r"\b[Gg]ood\b", text)
     ] == []

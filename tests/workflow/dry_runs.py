@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from bigbird_dna.papers.experiments import EXPERIMENTS
 from tests.conftest import REPOSITORY
 from tests.toys import written
 from tests.workflow.snakemake_process import run_snakemake
@@ -221,5 +222,4 @@ def asking() -> set[str]:
         for name, text in resources.items()
         if "gpu=" in text or "**training(" in text
     }
-    experiments = (REPOSITORY / "workflow/rules/experiments.smk").read_text()
-    return asking | {*re.findall(r'gpu=int\(_experiment == "(\w+)"\)', experiments)}
+    return asking | {*EXPERIMENTS}

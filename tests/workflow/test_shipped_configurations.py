@@ -145,7 +145,7 @@ def test_the_study_of_chr22_has_its_data_and_results_of_its_own(tmp_path: Path) 
         changed,
     )
     found = jobs(text)
-    assert (found["pretrain"], found["arm"]) == (1, 6)
+    assert (found["pretrain"], found["pretraining_study"]) == (1, 1)
     assert "promoters-" not in text
     held_out = {
         "valid": ["22:19,000,001-20,000,000"],
@@ -229,7 +229,7 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
         *("--configfile", REPOSITORY / f"workflow/config/{name}.yaml"),
         *("--config", f"data_dir={tmp_path}"),
     )
-    study = {"arm": 10, "pretraining_study": 1}
+    study = {"pretraining_study": 1}
     more = study if name == "yeast" else {}
     assert jobs(text) == COMMON | SOURCE_JOBS[name] | more
     assert (
@@ -251,7 +251,7 @@ def test_keys_on_the_command_line_leave_the_demo_s_others(tmp_path: Path) -> Non
 def test_sections_on_the_command_line_have_numbers(tmp_path: Path) -> None:
     ablation = "ablation={mechanisms: [bigbird, window], seeds: [1, 7], steps: 30}"
     text = dry_run(tmp_path, "--config", ablation, "--", "ablation")
-    assert jobs(text)["arm"] == 4
+    assert jobs(text)["ablation"] == 1
 
 
 def test_each_stage_gets_its_sections(demo_run: str) -> None:

@@ -20,7 +20,6 @@ from tests.workflow.dry_runs import (
     CHROMATIN_ALONE,
     COMMON,
     FIRST_CONTIG,
-    ONE_STUDY,
     SOURCE_JOBS,
     START_SITES,
     asking,
@@ -41,7 +40,6 @@ def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
     changes = {
         "promoters": {"num_gpus": 3},
         "chromatin": {"num_gpus": 4},
-        "pretraining_study": ONE_STUDY,
     }
     resources = ("--workflow-profile", "none", "--resources", "gpu=9")
     text = dry_run(tmp_path, *resources, *overlay(tmp_path, {"num_gpus": 2, **changes}))
@@ -67,10 +65,6 @@ def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
         "pretrain": {("pretrain", "2", "4", "8", "2", "2", "32")},
         "finetune_promoter": {("finetune-promoter", "3", "1", "3", "3", "3", "48")},
         "finetune_chromatin": {("finetune-chromatin", "4", "1", "4", "4", "4", "64")},
-        "arm": {
-            ("experiment", "3", "1", "3", "3", "3", "48"),
-            ("experiment", "4", "1", "4", "4", "4", "64"),
-        },
     }
     nodes = (
         "--set-resources",
@@ -95,7 +89,7 @@ def test_another_version_does_not_make_again_what_took_a_gpu_days(
 ) -> None:
     """Nor what that was made from, which would be newer then."""
     slow = asking()
-    assert {"pretrain", "finetune_promoter", "finetune_chromatin", "arm"} < slow
+    assert {"pretrain", "finetune_promoter", "finetune_chromatin", "table7"} < slow
     makers, readers = {}, {}
     for job in re.split(r"^(?:local)?rule ", demo_run + study_run, flags=re.MULTILINE)[
         1:

@@ -1,6 +1,5 @@
 """The validated configuration, paths of a run's files, and functions shared by all rules."""
 
-import functools
 import json
 import os
 import re
@@ -22,7 +21,6 @@ from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.sources import find_inputs, labeled_role
 from bigbird_dna.gpus import keep_kernels
 from bigbird_dna.papers.experiments import EXPERIMENTS
-from bigbird_dna.papers.experiments.arms import find_experiment
 from bigbird_dna.workflow import (
     device,
     given,
@@ -118,62 +116,40 @@ AROUND_TRAINING = None if INSIDE else IMAGE
 LAUNCH = launcher(INSIDE)
 
 
-@functools.cache
-def planned(experiment):
-    """Return the arms of an experiment by name; all are checked before the first one runs."""
-    try:
-        return {arm.name: arm for arm in find_experiment(experiment).arms(CONFIG)}
-    except BigBirdDnaError as error:
-        sys.exit(f"bigbird-dna: error: {error}")
+def experiment_inputs(name):
+    """Return the files that the trainings and comparisons of an experiment read."""
+    files = []
+    tokens = [*TOKENS["stores"], TOKENS["tokenizer"]]
+    held_out = PATHS.held_out_bins / "labels.npz"
+    start = [CONFIG.model_tokenizer]
+    windows = [*WINDOWS.values(), *start] if CONFIG.has_promoters else []
+    bins = [*BINS.values(), held_out, *start] if CONFIG.has_chromatin else []
+    study = CONFIG.pretraining_study
+    if name in ("table5", "ablation") and CONFIG.has_genome:
+        files += tokens
+    if name == "table5" and CONFIG.has_genome:
+        files.append(PATHS.pretraining_bits)
+    if name == "table6" or (name == "pretraining_study" and study and "promoters" in study.tasks):
+        files += windows
+    if name == "table7" or (name == "pretraining_study" and study and "chromatin" in study.tasks):
+        files += bins
+    if name in ("table6", "table7") and files:
+        if "pretrained" in CONFIG.tables.initializations:
+            files.append(PATHS.pretrained)
+            # Their models are pretrained by Table 5.
+            files += [PATHS.report / file for file in EXPERIMENTS["table5"] if CONFIG.tables.models]
+    if name == "pretraining_study" and CONFIG.studies("pretrained"):
+        files.append(PATHS.pretrained)
+    if name == "byte_lm" and CONFIG.byte_lm:
+        files += [*CONFIG.byte_lm.train, *CONFIG.byte_lm.test]
+    return files
 
 
-def arm_inputs(wildcards):
-    """Return the inputs of an arm; for a name outside the plan, a file that does not exist."""
-    arm = planned(wildcards.experiment).get(wildcards.arm)
-    return arm.inputs if arm else PATHS.experiment(f"no-arm-{wildcards.arm}")
-
-
-def arm_processes(wildcards):
-    """Return the number of processes of an arm."""
-    arm = planned(wildcards.experiment).get(wildcards.arm)
-    return max(1, arm.processes) if arm else 1
-
-
-def arm_gpus(wildcards):
-    """Return the number of GPUs of an arm; 0 for its data."""
-    arm = planned(wildcards.experiment).get(wildcards.arm)
-    return arm.processes if arm else 0
-
-
-def arm_threads(wildcards):
-    """Return the threads of an arm: one per process, to train arms in parallel; more for large single models."""
-    single = wildcards.experiment in ("table5", "byte_lm")
-    return max(8 if single else 1, arm_processes(wildcards))
-
-
-def arm_settings(wildcards):
-    """Return all that determines the result of an arm, besides its inputs."""
-    return json.dumps(planned(wildcards.experiment)[wildcards.arm].settings)
-
-
-def compared(experiment):
-    """Return an input function for all files that an experiment compares."""
-
-    def inputs(wildcards):
-        found = find_experiment(experiment)
-        further = found.inputs(CONFIG) if hasattr(found, "inputs") else []
-        return [arm.done for arm in planned(experiment).values()] + further
-
-    return inputs
-
-
-def compared_settings(experiment):
-    """Return a params function for the arms and minimum positives of a report."""
-
-    def settings(wildcards):
-        return f"{CONFIG.chromatin.min_positives_report} {' '.join(planned(experiment))}"
-
-    return settings
+def experiment_settings(name):
+    """Return the configuration of an experiment; without paths."""
+    sections = {"long_range_arena": {"long_range_arena"}, "byte_lm": {"byte_lm"}}
+    sections = sections.get(name, {*STAGES["report"], "tables", "ablation"})
+    return CONFIG.model_dump_json(include=sections)
 
 
 wildcard_constraints:

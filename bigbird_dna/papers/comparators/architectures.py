@@ -1,37 +1,19 @@
-"""Network architectures of the comparators: one-hot windows (B, 4, L) to logits (B, T)."""
+"""Network architectures of the comparators: one-hot windows (B, 4, L) to logits (B, T).
+
+Each class has the least window in bp, `shortest`, and each network an `output` layer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.baselines.networks import CnnProm, Network, NetworkBaseline
-from bigbird_dna.papers.comparators.interface import Comparator
+from bigbird_dna.baselines.networks import CnnProm, Network
 
 # Axes: B windows, L bases, P positions, C channels, H means, T labels.
-
-_WIDTHS = (27, 14, 7)  # bp
-_DEEPROMOTER_POOLED = 6
-_DROPPED = 0.5
-_DEEPSEA_FILTER = 8
-_DEEPSEA_POOLED = 4
-_DANQ_FILTER = 26  # bp
-_DANQ_POOLED = 13
-_RESIDUAL_FILTER = 15  # bp
-_RESIDUAL_POOLED = 4
-_RESIDUAL_TAPS = 5  # kernel size of dilated convolutions
-_DILATIONS = (1, 2, 4, 8, 16, 32)
-
-
-class NetworkComparator(NetworkBaseline, Comparator):
-    """A network as a comparator; see `NetworkBaseline`."""
-
-    def chosen(self) -> dict[str, Any]:
-        return {} if self.trained is None else self.trained.effort
 
 
 class DeePromoter(nn.Module):
@@ -42,34 +24,28 @@ class DeePromoter(nn.Module):
     specify the number of filters per convolution: 32 here. It used windows of 300 bp.
     """
 
-    shortest = _DEEPROMOTER_POOLED
+    shortest = 6
 
     def __init__(
-        self,
-        length: int,
-        labels: int,
-        *,
-        filters: int = 32,
-        units: int = 32,
-        dense: int = 128,
+        self, length: int, labels: int, *, filters: int = 32, units: int = 32
     ) -> None:
         super().__init__()
         self.motifs = nn.ModuleList(
-            nn.Conv1d(4, filters, width, padding=width // 2) for width in _WIDTHS
+            nn.Conv1d(4, filters, width, padding=width // 2) for width in (27, 14, 7)
         )
         self.recurrent = nn.LSTM(
-            filters * len(_WIDTHS), units, batch_first=True, bidirectional=True
+            3 * filters, units, batch_first=True, bidirectional=True
         )
-        self.dense = nn.Linear(2 * units * (length // _DEEPROMOTER_POOLED), dense)
-        self.dropout = nn.Dropout(_DROPPED)
-        self.output = nn.Linear(dense, labels)
+        self.dense = nn.Linear(2 * units * (length // 6), 128)
+        self.dropout = nn.Dropout(0.5)
+        self.output = nn.Linear(128, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
         length = windows.shape[2]  # even widths add one position
         pooled = []
         for motifs in self.motifs:
             active = F.relu(motifs(windows)[..., :length])
-            pooled.append(self.dropout(F.max_pool1d(active, _DEEPROMOTER_POOLED)))
+            pooled.append(self.dropout(F.max_pool1d(active, 6)))
         x, _ = self.recurrent(torch.cat(pooled, 1).transpose(1, 2))
         x = F.relu(self.dense(self.dropout(x.flatten(1))))
         return self.output(self.dropout(x))  # type: ignore[no-any-return]
@@ -94,21 +70,21 @@ class DeepSea(nn.Module):
     ) -> None:
         super().__init__()
         first, second, third = filters
-        layers: list[nn.Module] = []
-        places = length
-        for inner, outer in ((4, first), (first, second)):
-            layers += [nn.Conv1d(inner, outer, _DEEPSEA_FILTER), nn.ReLU()]
-            layers += [nn.MaxPool1d(_DEEPSEA_POOLED), nn.Dropout(0.2)]
-            places = (places - _DEEPSEA_FILTER + 1) // _DEEPSEA_POOLED
-        layers += [
-            nn.Conv1d(second, third, _DEEPSEA_FILTER),
+        positions = ((length - 7) // 4 - 7) // 4 - 7
+        self.convolutions = nn.Sequential(
+            nn.Conv1d(4, first, 8),
+            nn.ReLU(),
+            nn.MaxPool1d(4),
+            nn.Dropout(0.2),
+            nn.Conv1d(first, second, 8),
+            nn.ReLU(),
+            nn.MaxPool1d(4),
+            nn.Dropout(0.2),
+            nn.Conv1d(second, third, 8),
             nn.ReLU(),
             nn.Dropout(0.5),
-        ]
-        self.convolutions = nn.Sequential(*layers)
-        self.dense = nn.Sequential(
-            nn.Linear(third * (places - _DEEPSEA_FILTER + 1), dense), nn.ReLU()
         )
+        self.dense = nn.Sequential(nn.Linear(third * positions, dense), nn.ReLU())
         self.output = nn.Linear(dense, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
@@ -122,7 +98,7 @@ class DanQ(nn.Module):
     dropout of 0.5, and 925 dense units. The paper used windows of 1,000 bp.
     """
 
-    shortest = _DANQ_FILTER + _DANQ_POOLED - 1
+    shortest = 38
 
     def __init__(
         self,
@@ -134,15 +110,14 @@ class DanQ(nn.Module):
         dense: int = 925,
     ) -> None:
         super().__init__()
-        places = (length - _DANQ_FILTER + 1) // _DANQ_POOLED
-        self.motifs = nn.Conv1d(4, filters, _DANQ_FILTER)
+        self.motifs = nn.Conv1d(4, filters, 26)
         self.after_motifs, self.after_reading = nn.Dropout(0.2), nn.Dropout(0.5)
         self.recurrent = nn.LSTM(filters, units, batch_first=True, bidirectional=True)
-        self.dense = nn.Linear(2 * units * places, dense)
+        self.dense = nn.Linear(2 * units * ((length - 25) // 13), dense)
         self.output = nn.Linear(dense, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
-        x = F.max_pool1d(F.relu(self.motifs(windows)), _DANQ_POOLED)
+        x = F.max_pool1d(F.relu(self.motifs(windows)), 13)
         x, _ = self.recurrent(self.after_motifs(x).transpose(1, 2))
         x = F.relu(self.dense(self.after_reading(x).flatten(1)))
         return self.output(x)  # type: ignore[no-any-return]
@@ -151,14 +126,14 @@ class DanQ(nn.Module):
 class _DilatedBlock(nn.Module):
     """(B, C, P) to (B, C, P)."""
 
-    def __init__(self, channels: int, dilation: int, dropout: float) -> None:
+    def __init__(self, channels: int, dilation: int) -> None:
         super().__init__()
         self.norm = nn.GroupNorm(1, channels)
         self.around = nn.Conv1d(
-            channels, channels, _RESIDUAL_TAPS, dilation=dilation, padding="same"
+            channels, channels, 5, dilation=dilation, padding="same"
         )
         self.mixed = nn.Conv1d(channels, channels, 1)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(0.1)
 
     def forward(self, x: Tensor) -> Tensor:
         change = self.mixed(F.gelu(self.around(F.gelu(self.norm(x)))))
@@ -176,29 +151,22 @@ class ResidualCnn(nn.Module):
     shortest = 1
 
     def __init__(
-        self,
-        length: int,
-        labels: int,
-        *,
-        channels: int = 128,
-        means: int = 8,
-        dropout: float = 0.1,
+        self, length: int, labels: int, *, channels: int = 128, means: int = 8
     ) -> None:
         super().__init__()
-        self.motifs = nn.Conv1d(4, channels, _RESIDUAL_FILTER, padding="same")
-        self.blocks = nn.Sequential(
-            *(_DilatedBlock(channels, dilation, dropout) for dilation in _DILATIONS)
-        )
+        self.motifs = nn.Conv1d(4, channels, 15, padding="same")
+        blocks = [
+            _DilatedBlock(channels, dilation) for dilation in (1, 2, 4, 8, 16, 32)
+        ]
+        self.blocks = nn.Sequential(*blocks)
         self.norm = nn.GroupNorm(1, channels)
         self.weights = nn.Conv1d(channels, means, 1)
-        self.where = nn.Parameter(
-            torch.zeros(means, -(-length // _RESIDUAL_POOLED))
-        )  # (H, P)
-        self.dropout = nn.Dropout(dropout)
+        self.where = nn.Parameter(torch.zeros(means, -(-length // 4)))  # (H, P)
+        self.dropout = nn.Dropout(0.1)
         self.output = nn.Linear(channels * means, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
-        pooled = F.max_pool1d(self.motifs(windows), _RESIDUAL_POOLED, ceil_mode=True)
+        pooled = F.max_pool1d(self.motifs(windows), 4, ceil_mode=True)
         x = self.norm(self.blocks(F.gelu(pooled)))  # (B, C, P)
         weights = (self.weights(x) + self.where).softmax(2)  # (B, H, P)
         means = weights @ x.transpose(1, 2)  # (B, H, C)

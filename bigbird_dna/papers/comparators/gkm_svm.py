@@ -10,19 +10,19 @@ windows (the paper counts pairs).
 
 The kernel is normalized to 1 for a window with itself; words have 11 bases with 7 informative positions. The
 support vector machine, one per label, is linear in these features, with squared hinge loss and unpenalized
-offset. The strength of fitting and the map from scores to probabilities are chosen on held-out windows.
+offset. The strength of fitting is chosen on held-out windows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Sequence
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix, vstack
-from scipy.special import comb
+from scipy.special import comb, expit
 
 from bigbird_dna.baselines.kmers import base_codes, other_strand
 from bigbird_dna.baselines.windows import LabeledWindows, Rows, all_labels, blocks
@@ -30,26 +30,16 @@ from bigbird_dna.console import progress
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.papers.comparators.interface import ScoringComparator, fit_sigmoid
 
 Floats = NDArray[np.float64]
-Bytes = NDArray[np.uint8]
 
 # Axes: N windows, L bases, F features: characters that vary at most at k positions.
 
-STRENGTHS = (
-    0.1,
-    1.0,
-    10.0,
-)  # weight of the loss per window, relative to half the squared weights
+STRENGTHS = (0.1, 1.0, 10.0)
+"""Weights of the loss per window, relative to half the squared weights."""
 MOST = 5000  # most training windows of a class per label
-_ITERATIONS = 200
-_PRECISION = 1e-9  # relative change of the loss per step at which the optimizer stops
-
-_ONE_PLACE = (
-    np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]) / 2
-)
-_TWO_PLACES = np.kron(_ONE_PLACE, _ONE_PLACE)
+AT_ONCE = 1024  # windows counted at a time
+_HADAMARD = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]) / 2
 
 
 class GappedKmers:
@@ -74,24 +64,39 @@ class GappedKmers:
         """Convert weights of features (F,) to weights of words (4^length,): H Λ^½ w."""
         spread = np.zeros(4**self.length)
         spread[self._characters] = self._roots * weights
-        return _transformed(spread, self.length)
+        return self._transformed(spread)
 
     def of_words(self, sums: Floats) -> Floats:
         """Convert counts of words (4^length,) to features (F,): Λ^½ H c."""
-        return np.asarray(
-            self._roots * _transformed(sums, self.length)[self._characters]
-        )
+        return np.asarray(self._roots * self._transformed(sums)[self._characters])
+
+    def _transformed(self, values: Floats) -> Floats:
+        """Apply H, a 4 × 4 Hadamard matrix / 2, at each position of words; H is its own inverse."""
+        # Two positions per product, which moves them behind all others: the last one restores the order.
+        for first in range(0, self.length, 2):
+            last = first + 1 == self.length
+            factor = _HADAMARD if last else np.kron(_HADAMARD, _HADAMARD)
+            values = (values.reshape(len(factor), -1).T @ factor).ravel()
+        return values
 
     def count(self, sequences: Sequence[str], *, both_strands: bool) -> Any:
         """Count the words without N in windows, (N, 4^length), as a SciPy CSR matrix of float64."""
         codes = base_codes(sequences)
-        strands = [codes, other_strand(codes)] if both_strands else [codes]
-        numbers, known = map(np.hstack, zip(*map(self._numbers, strands), strict=True))
-        ends = np.append(0, np.cumsum(known.sum(axis=1)))
-        shape = (len(codes), 4**self.length)
-        matrix = csr_matrix((np.ones(ends[-1]), numbers[known], ends), shape=shape)
-        matrix.sum_duplicates()
-        return matrix
+        digits = 4 ** np.arange(self.length)[::-1]
+        rows, words = [], []
+        for strand in [codes, other_strand(codes)] if both_strands else [codes]:
+            if strand.shape[1] < self.length:
+                continue
+            windows = np.lib.stride_tricks.sliding_window_view(
+                strand, self.length, axis=1
+            )
+            row, place = np.nonzero((windows != UNKNOWN).all(axis=2))
+            rows.append(row)
+            words.append(windows[row, place] @ digits)
+        row = np.concatenate([np.zeros(0, np.int64), *rows])
+        word = np.concatenate([np.zeros(0, np.int64), *words])
+        shape = len(codes), 4**self.length
+        return csr_matrix((np.ones(len(row)), (row, word)), shape=shape)
 
     def norms(self, counts: Any) -> Floats:
         """Return the norm (N,) of each window's vector of gapped k-mers; 1 if it has none."""
@@ -100,81 +105,19 @@ class GappedKmers:
         low_bits = int("01" * self.length, 2)
         norms = np.ones(counts.shape[0])
         for row in np.flatnonzero(np.diff(counts.indptr)):
-            part = slice(counts.indptr[row], counts.indptr[row + 1])
-            words, times = counts.indices[part].astype(np.int32), counts.data[part]
+            window = slice(counts.indptr[row], counts.indptr[row + 1])
+            words, times = counts.indices[window], counts.data[window]
             differing = words[:, None] ^ words
             positions = np.bitwise_count((differing | differing >> 1) & low_bits)
             norms[row] = np.sqrt(times @ common[positions] @ times)
         return norms
 
-    def _numbers(self, codes: Bytes) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        """Return the word at each position, (N, L − length + 1), and whether it has no N."""
-        places = max(codes.shape[1] - self.length + 1, 0)
-        numbers = np.zeros((len(codes), places), np.int32)
-        known = np.ones((len(codes), places), np.bool_)
-        for offset in range(self.length):
-            column = codes[:, offset : offset + places]
-            numbers = numbers * 4 + (column & 3)
-            known &= column != UNKNOWN
-        return numbers, known
 
-
-def _transformed(values: Floats, places: int) -> Floats:
-    """Apply H, a 4 × 4 Hadamard matrix / 2, at each position of words, (4^places,); H is its own inverse."""
-    # Two positions per matrix product; each product moves its positions behind all others, so the original
-    # order is restored after the last product.
-    for first in range(0, places, 2):
-        factor = _ONE_PLACE if first + 1 == places else _TWO_PLACES
-        values = (values.reshape(len(factor), -1).T @ factor).ravel()
-    return values
-
-
-class SvmModel(NamedTuple):
-    """Linear model: the score is the weighted sum of a window's words divided by its norm, plus offset."""
-
-    words: NDArray[np.float32]  # (4^l,)
-    offset: float
-
-    def scores(self, counts: Any, norms: Floats) -> Floats:
-        return np.asarray(counts @ self.words) / norms + self.offset
-
-
-def fit_svms(
-    kmers: GappedKmers,
-    counts: Any,
-    norms: Floats,
-    labels: Bytes,
-    strengths: Iterable[float],
-) -> Iterator[SvmModel]:
-    """Minimize ½ |w|² + strength · Σ max(0, 1 − y f(x))² over windows with labels (N,) of both classes, for
-    each strength; each fit starts from the solution of the previous strength."""
-    signs = np.where(labels == 1, 1.0, -1.0)
-    transposed = counts.T.tocsr()
-
-    def loss(values: Floats, strength: float) -> tuple[float, Floats]:
-        weights, offset = values[:-1], values[-1]
-        scores = counts @ kmers.words(weights) / norms + offset
-        margin = np.maximum(0, 1 - signs * scores)
-        slope = -2 * strength * signs * margin  # of the loss in the score
-        gradient = weights + kmers.of_words(transposed @ (slope / norms))
-        value = 0.5 * float(weights @ weights) + strength * float(margin @ margin)
-        return value, np.append(gradient, slope.sum())
-
-    solution = np.zeros(kmers.features + 1)
-    options = {"maxiter": _ITERATIONS, "maxcor": 10, "ftol": _PRECISION, "gtol": 1e-6}
-    for strength in strengths:
-        solution = minimize(
-            loss, solution, (strength,), jac=True, method="L-BFGS-B", options=options
-        ).x
-        words = kmers.words(solution[:-1]).astype(np.float32)
-        yield SvmModel(words, float(solution[-1]))
-
-
-class GkmSvm(ScoringComparator):
+class GkmSvm:
     """gkm-SVM on words of `length` bases with `known` informative positions, of one or both strands.
 
     A label is fitted to at most `MOST` of its windows and as many other windows, drawn by seed. Labels whose
-    training windows are of one class are NaN.
+    training windows are of one class have the score 0.
     """
 
     def __init__(
@@ -185,75 +128,87 @@ class GkmSvm(ScoringComparator):
         both_strands: bool = False,
         seed: int = 1,
     ) -> None:
-        super().__init__()
         self.kmers = GappedKmers(length, known)
         self.both_strands, self.seed = both_strands, seed
-        self._svms: dict[int, SvmModel] = {}  # by label
-        self._strengths: list[float | None] = []
 
     def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
-        """Fit each label; strengths and probability maps are chosen on the held-out windows."""
+        """Fit each label; strengths are chosen on the held-out windows. `DataError` for too short windows, or
+        training windows of one class."""
         truth, held_labels = all_labels(learned), all_labels(held_out)
         if learned.length < self.kmers.length:
             raise DataError(
                 f"gkm-svm: windows of {learned.length} bp are shorter than words of {self.kmers.length} bp"
             )
-        held_counts, held_norms = self._counted(held_out, np.arange(held_out.shape[0]))
+        tests = self._counted(held_out, np.arange(held_out.shape[0]))
         labels = truth.shape[1]
-        self.sigmoids = np.full((labels, 2), np.nan)
-        self._strengths = [None] * labels
+        # Weights of words, and offset; the score is the weighted sum of a window's words / its norm + offset.
+        self.words = np.zeros((labels, 4**self.kmers.length), np.float32)
+        self.offsets = np.zeros(labels)
         for label in progress(range(labels), "gkm-SVM", labels, "labels"):
-            rows = _sample(truth[:, label], (self.seed, 9, label))
-            if not len(rows):
+            y, y_test = truth[:, label], held_labels[:, label]
+            if y.min() == y.max():
                 continue
-            counts, norms = self._counted(learned, rows)
-            tests = held_labels[:, label]
-            strengths = STRENGTHS if 0 < tests.sum() < len(tests) else (1.0,)
-            svms = fit_svms(self.kmers, counts, norms, truth[rows, label], strengths)
-            best = -np.inf
-            for strength, svm in zip(strengths, svms, strict=True):
-                scores = svm.scores(held_counts, held_norms)
-                area = float(np.nan_to_num(auroc(tests, scores).value))
+            rng = np.random.default_rng((self.seed, 9, label))
+            positive = rng.permutation(np.flatnonzero(y == 1))[:MOST]
+            negative = rng.permutation(np.flatnonzero(y == 0))[: len(positive)]
+            rows = np.sort(np.append(positive, negative))
+            data = self._counted(learned, rows)
+            solution, best = np.zeros(self.kmers.features + 1), -np.inf
+            for strength in STRENGTHS if 0 < y_test.sum() < len(y_test) else (1.0,):
+                solution = self._fit_svm(data, y[rows] == 1, strength, solution)
+                words = self.kmers.words(solution[:-1]).astype(np.float32)
+                scores = tests[0] @ words / tests[1] + solution[-1]
+                area = np.nan_to_num(auroc(y_test, scores).value)
                 if area > best:
-                    best, self._strengths[label] = area, strength
-                    self._svms[label] = svm
-                    self.sigmoids[label] = fit_sigmoid(scores, tests)
-        if not self._svms:
+                    best, self.words[label] = area, words
+                    self.offsets[label] = solution[-1]
+        if not self.words.any():
             raise DataError("gkm-svm: all training windows are of one class")
         return self
 
-    def scores(self, sequences: Sequence[str]) -> Floats:
-        counts = self.kmers.count(sequences, both_strands=self.both_strands)
-        norms = self.kmers.norms(counts)
-        table = np.full((len(sequences), len(self.sigmoids)), np.nan)
-        for label, svm in self._svms.items():
-            table[:, label] = svm.scores(counts, norms)
-        return table
+    def _fit_svm(
+        self,
+        data: tuple[Any, Floats],
+        positive: NDArray[np.bool_],
+        strength: float,
+        start: Floats,
+    ) -> Floats:
+        """Minimize ½ |w|² + strength · Σ max(0, 1 − y f(x))²; returns the weights of features and the offset."""
+        counts, norms = data
+        signs = np.where(positive, 1.0, -1.0)
+        transposed = counts.T.tocsr()
 
-    def chosen(self) -> dict[str, Any]:
-        return {
-            "word": self.kmers.length,
-            "known": self.kmers.known,
-            "strengths": self._strengths,
-        }
+        def loss(values: Floats) -> tuple[float, Floats]:
+            weights, offset = values[:-1], values[-1]
+            scores = counts @ self.kmers.words(weights) / norms + offset
+            margin = np.maximum(0, 1 - signs * scores)
+            slope = -2 * strength * signs * margin  # of the loss in the score
+            gradient = weights + self.kmers.of_words(transposed @ (slope / norms))
+            value = 0.5 * float(weights @ weights) + strength * float(margin @ margin)
+            return value, np.append(gradient, slope.sum())
+
+        options = {"maxiter": 200, "ftol": 1e-9, "gtol": 1e-6}
+        fit = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
+        return np.asarray(fit.x)
+
+    def scores(self, sequences: Sequence[str]) -> Floats:
+        """Return the distances from the margins' center, (n, T)."""
+        counts = self.kmers.count(sequences, both_strands=self.both_strands)
+        sums = np.stack([counts @ words for words in self.words], axis=1)
+        return np.asarray(sums / self.kmers.norms(counts)[:, None] + self.offsets)
+
+    def predict(self, sequences: Sequence[str]) -> Floats:
+        """Return the logistic function of the scores, (n, T): their order, but no calibrated probability."""
+        return np.asarray(expit(self.scores(sequences)))
 
     def _counted(self, windows: LabeledWindows, rows: Rows) -> tuple[Any, Floats]:
-        parts = [
-            self.kmers.count(
-                windows.sequences(rows[part]), both_strands=self.both_strands
-            )
-            for part in blocks(len(rows), self.AT_ONCE)
-        ]
-        counts = vstack(parts, format="csr")
+        counts = vstack(
+            [
+                self.kmers.count(
+                    windows.sequences(rows[some]), both_strands=self.both_strands
+                )
+                for some in blocks(len(rows), AT_ONCE)
+            ],
+            format="csr",
+        )
         return counts, self.kmers.norms(counts)
-
-
-def _sample(labels: Bytes, seed: tuple[int, ...]) -> Rows:
-    """Return sorted rows: at most `MOST` positives and as many negatives; none if a class is missing."""
-    rng = np.random.default_rng(seed)
-    positive, negative = np.flatnonzero(labels == 1), np.flatnonzero(labels == 0)
-    if not len(negative):
-        return negative
-    size = min(MOST, len(positive))
-    positive = rng.permutation(positive)[:size]
-    return np.sort(np.append(positive, rng.permutation(negative)[:size]))

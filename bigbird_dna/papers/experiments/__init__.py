@@ -1,12 +1,25 @@
-"""Experiments of the papers: one module per table or study, run by `bigbird-dna experiment run NAME`."""
+"""Experiments of the papers: one module per table or study, run by `bigbird-dna experiment run NAME`.
 
-EXPERIMENTS = (
-    "table5",
-    "table6",
-    "table7",
-    "pretraining_study",
-    "ablation",
-    "long_range_arena",
-    "byte_lm",
-    "theory",
-)
+A module has a function `run(config, trainings, output)`, which trains models (`shared.Trainings`), compares
+them, writes tables into the directory `output`, and returns lines for the log.
+"""
+
+_TABLE = ("tsv", "json", "md")
+EXPERIMENTS = {
+    "table5": [f"tables/table5.{end}" for end in _TABLE],
+    "table6": [
+        *(f"tables/table6.{end}" for end in _TABLE),
+        "tables/table6_training.tsv",
+    ],
+    "table7": [
+        *(f"tables/table7.{end}" for end in _TABLE),
+        "tables/table7_training.tsv",
+        "tables/table7_tracks.tsv",
+    ],
+    "pretraining_study": ["study.tsv"],
+    "ablation": [f"ablation/ablation.{end}" for end in _TABLE],
+    "long_range_arena": ["long_range.tsv", "long_range.md"],
+    "byte_lm": ["byte_lm.tsv"],
+    "theory": ["theory/receptive_field.tsv", "theory/turing_machines.tsv"],
+}
+"""Files of each experiment below the run's `report`, all in one directory."""

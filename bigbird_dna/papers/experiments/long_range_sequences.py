@@ -32,7 +32,7 @@ from bigbird_dna.console import progress
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.errors import DataError
 from bigbird_dna.model.batching import pad
-from bigbird_dna.papers.experiments.arms import read_arrays
+from bigbird_dna.papers.experiments.shared import read_arrays
 
 Bytes = npt.NDArray[np.uint8]
 

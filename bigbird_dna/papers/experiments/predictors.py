@@ -7,34 +7,30 @@ have the one with the lowest mean over seeds of this loss. Test data are not use
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from bigbird_dna.config.experiments import OWN_MODEL, PRETRAINED, RANDOM
+from bigbird_dna.config.experiments import NETWORK_NAMES, OWN_MODEL, PRETRAINED
 from bigbird_dna.config.run import Config
-from bigbird_dna.disk.atomic import read_object
-from bigbird_dna.papers.comparators.interface import DESCRIPTION, NETWORK_NAMES
-from bigbird_dna.papers.experiments.arms import (
-    Arm,
-    Keys,
-    make_arm,
+from bigbird_dna.model.settings import KMER_WINDOW
+from bigbird_dna.papers.comparators.fitting import fit_promoters, fit_tracks
+from bigbird_dna.papers.experiments.shared import (
+    Trainings,
+    Work,
+    changed,
+    finetune_chromatin,
+    finetune_promoter,
     training_inputs,
-)
-from bigbird_dna.papers.experiments.comparing import (
-    panel_grid,
     training_seconds,
-    validation_curves,
 )
 from bigbird_dna.papers.experiments.table5 import encoder_keys
-from bigbird_dna.reporting.result import SERIES, save_figure
-
-if TYPE_CHECKING:
-    from bigbird_dna.training.distributed import World
+from bigbird_dna.reporting.training import read_training_log
 
 TRAININGS = [
     "window",
@@ -44,234 +40,143 @@ TRAININGS = [
     "learning_rate",
     "chosen",
     "seeds",
-    "parameters",
-    "steps",
-    "examples",
     "seconds",
     "best_step",
     "validation_loss",
-    "validation_auroc",
 ]
-ROW = ["predictor", "weights"]
-"""Options of an arm that describe a predictor in the tables; the weights of a comparator are ""."""
+ROW = ["window", "predictor", "weights"]
+"""Columns that describe a predictor; the weights of a comparator are ""."""
 
 
-def predictor_arms(
-    run: Config,
-    experiment: str,
+def train_predictors(
+    config: Config,
+    trainings: Trainings,
     task: str,
-    models: Sequence[str],
+    names: Sequence[str],
     *,
     prefix: str = "",
-    keys: Keys | None = None,
+    keys: Mapping[str, Any] | None = None,
     negative_set: str = "",
-    windows: Arm | None = None,
-) -> list[Arm]:
-    """Return the arms of Table 7, or of the windows of a negative set in Table 6: language models from each
-    initialization, and comparators. `models` are "own" and names of `tables.models`; `windows`
-    is the arm that makes the windows."""
-    tables, of_bins = run.tables, task == "chromatin"
+    windows: Path | None = None,
+) -> pd.DataFrame:
+    """Train the language models `names` from each initialization, and the comparators of a task, by seed.
+
+    Names are "own" and those of `tables.models`. Promoters: on the windows of a negative set in the data set
+    `windows`, made by the changed `keys`. Returns a row per training: what was trained, and the directory
+    `model` with its predictions.
+    """
+    tables, paths, section = config.tables, config.paths, getattr(config, task)
     further = {model.name: model for model in tables.models}
-    evaluation = getattr(run, task).evaluation.model_dump(mode="json")
-    inputs = training_inputs(run, task, [windows.done] if windows else None)
-    schedule: dict[str, Any] = {f"{task}.training.keep": "best"}
-    rates = {"": dict[str, Any]()}
-    if tables.learning_rates:
-        key = f"{task}.training.optimizer.learning_rate"
-        rates = {f"-rate-{rate:g}": {key: rate} for rate in tables.learning_rates}
-    arms: list[Arm] = []
+    windows = windows or paths.windows
+    inputs = training_inputs(config, task)
+    if task == "promoters":
+        inputs[:2] = [windows / "windows.parquet", windows / "labels.npz"]
+    evaluation = {f"{task}.evaluation": section.evaluation.model_dump(mode="json")}
 
-    def add(
-        name: str,
-        seeds: Sequence[int],
-        changes: Keys,
-        *,
-        pretrained: Path | None = None,
-        processes: int = 1,
-        **options: Any,
-    ) -> None:
-        name, initial = f"{prefix}{name}", []
-        if "comparator" in options:
-            # A comparator reads the evaluation's keys, which no training of a model has.
-            changes = {**changes, f"{task}.evaluation": evaluation}
-        elif of_bins:
-            # The evaluation of a chromatin model follows its training.
-            options["evaluation"] = evaluation
-        if pretrained is not None:
-            is_own = pretrained == run.paths.pretrained
-            initial = [pretrained if is_own else pretrained.parent / "arm.json"]
-        options |= {"name": name, "task": task, "negative_set": negative_set}
-        for seed in seeds:
-            arm = make_arm(
-                run,
-                experiment,
-                f"{name}-seed{seed}",
-                task,
-                {**(keys or {}), **changes, f"{task}.training.seed": seed},
-                seed=seed,
-                options=options,
-                inputs=[*inputs, *initial],
-                initialization=pretrained,
-                processes=processes,
-            )
-            arms.append(arm)
-
-    for model in models:
+    # Name, mechanism or comparator, initialization, window, changed keys and pretrained weights.
+    predictors: list[tuple[str, str, str, int, dict[str, Any], Path | None]] = []
+    for name in names:
+        attention: str = config.encoder.attention
+        window = config.chromatin.data.window
         changes: dict[str, Any] = {}
-        pretrained = run.paths.pretrained
-        attention: str = run.encoder.attention
-        window: int | None = run.chromatin.data.window
-        if model != OWN_MODEL:
-            changes = encoder_keys(run, further[model])
-            attention, window = further[model].attention, further[model].window
-            pretrained = run.paths.experiment("table5") / model / "model"
-        for start, (suffix, rate) in product(tables.initializations, rates.items()):
-            initial = {f"{task}.model.initial": start}
-            add(
-                f"{model}-{start}{suffix}",
-                tables.seeds,
-                {**changes, **schedule, **rate, **initial},
-                pretrained=pretrained if start == PRETRAINED else None,
-                processes=getattr(run, task).num_gpus,
-                predictor=attention,
-                weights=start,
-                window=window if of_bins else None,
-            )
+        pretrained = paths.pretrained
+        if name != OWN_MODEL:
+            attention, window = further[name].attention, further[name].window or 0
+            changes = encoder_keys(config, further[name])
+            pretrained = paths.experiment("table5") / name / "model"
+        for initial in tables.initializations:
+            own_changes = {**changes, f"{task}.model.initial": initial}
+            start = pretrained if initial == PRETRAINED else None
+            label = f"{name}-{initial}"
+            predictors.append((label, attention, initial, window, own_changes, start))
     for name in getattr(tables, task):
-        options: dict[str, Any] = {
-            "predictor": name,
-            "comparator": name,
-            "weights": "",
-        }
-        if name == "motifs":
-            options["taxon"] = tables.taxon
-        if name not in NETWORK_NAMES:
-            add(name, tables.seeds[:1], {}, **options)
-            continue
-        for suffix, rate in rates.items():
-            add(f"{name}{suffix}", tables.seeds, {**schedule, **rate}, **options)
-    return arms
+        size = config.chromatin.data.bin
+        window = size if name == "gkm-svm" else max(KMER_WINDOW, size)
+        predictors.append((name, name, "", window, evaluation, None))
 
-
-def train_predictor(arm: Arm, world: World, windows: Path | None = None) -> Keys:
-    """Fine-tune a language model, or fit a comparator, and predict the test data; returns the metrics."""
-    from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.papers.comparators.fitting import fit_promoters, fit_tracks
-    from bigbird_dna.papers.experiments import trainings
-
-    options, paths = arm.options, arm.run.paths
-    of_bins = options["task"] == "chromatin"
-    if "comparator" not in options:
-        if of_bins:
-            return trainings.finetune_chromatin(arm, world, options["window"])
-        return trainings.finetune_promoter(arm, world, options["negative_set"], windows)
-    name, reference = options["comparator"], arm.run.paths.reference
-    common: dict[str, Any] = {
-        "output": arm.model,
-        "checkpoints": arm.checkpoints,
-        "seed": arm.seed,
-        "device": world.device.type,
-    }
-    if of_bins:
-        taxon = options.get("taxon")
-        fit_tracks(
-            arm.config, name, paths.chromatin_data, reference, taxon=taxon, **common
-        )
-        return {}
-    negative_set, data = options["negative_set"], windows or paths.windows
-    genome = Reference(reference)
-    fitted = fit_promoters(arm.config, name, negative_set, data, genome, **common)
-    return dict(fitted["metrics"])
-
-
-def read_trainings(
-    arms: Sequence[Arm],
-) -> tuple[pd.DataFrame, list[pd.Series[float]], list[Arm]]:
-    """Read the logs of language models and networks. Return a row of `TRAININGS` for each learning rate, with
-    means over seeds, their validation AUROC over steps, and the arms of the chosen learning rates and of all
-    predictors without one."""
-    groups: dict[str, list[Arm]] = {}
-    for arm in arms:
-        if arm.options.get("comparator") in (None, *NETWORK_NAMES):
-            groups.setdefault(arm.options["name"], []).append(arm)
-    rows, curves = [], []
-    for group in groups.values():
-        measured, aurocs = [], []
-        for arm in group:
-            loss, auroc = validation_curves(arm.model, "loss", "auroc")
-            best: Any = loss.idxmin()
-            measured.append(
+    rows = []
+    for name, predictor, weights, window, changes, start in predictors:
+        rates: Sequence[float | None] = [None]
+        seeds = tables.seeds[:1]
+        trained = weights != "" or name in NETWORK_NAMES
+        if trained:
+            rates, seeds = tables.learning_rates or rates, tables.seeds
+            changes = {**changes, f"{task}.training.keep": "best"}
+        for rate, seed in product(rates, seeds):
+            own_keys = {**(keys or {}), **changes, f"{task}.training.seed": seed}
+            directory = f"{prefix}{name}-seed{seed}"
+            if rate is not None:
+                own_keys[f"{task}.training.optimizer.learning_rate"] = rate
+                directory = f"{prefix}{name}-rate-{rate:g}-seed{seed}"
+            own = changed(config, task, own_keys, directory)
+            options = {"predictor": name, "negative_set": negative_set, "seed": seed}
+            reference = paths.reference
+            work: Work
+            if task == "promoters":
+                window = own.promoters.windows.length
+                if weights:
+                    work = partial(
+                        finetune_promoter, config, own, negative_set, windows, start
+                    )
+                else:
+                    work = partial(
+                        fit_promoters, own, name, seed, negative_set, windows, reference
+                    )
+            elif weights:
+                # The evaluation of a chromatin model follows its training.
+                options |= evaluation
+                work = partial(finetune_chromatin, config, own, window, start)
+            else:
+                data = paths.chromatin_data
+                work = partial(fit_tracks, own, name, seed, data, reference, window)
+            files = inputs if start is None else [*inputs, start]
+            trainings.run(directory, own, task, work, files, **options)
+            optimizer = getattr(own, task).training.optimizer
+            rows.append(
                 {
-                    "seconds": training_seconds(arm.model),
-                    "best_step": best,
-                    "validation_loss": loss[best],
-                    "validation_auroc": auroc.get(best, np.nan),
+                    "window": window,
+                    "negative_set": negative_set,
+                    "predictor": predictor,
+                    "weights": weights,
+                    "learning_rate": optimizer.learning_rate if trained else np.nan,
+                    "seed": seed,
+                    "model": trainings.model(directory),
                 }
             )
-            aurocs.append(auroc)
-        # The mean over seeds at their common steps.
-        curves.append(pd.concat(aurocs, axis=1, join="inner").mean(axis=1))
-        first = group[0]
-        fine_tuned = "comparator" not in first.options
-        path = first.model / ("metrics.json" if fine_tuned else DESCRIPTION)
-        counts = read_object(path)["training" if fine_tuned else "chosen"]
-        training = getattr(first.config, first.options["task"]).training
-        windows = training.steps * training.batch_size
-        rows.append(
+    return pd.DataFrame(rows)
+
+
+def choose_rates(models: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return a row of `TRAININGS` for each learning rate of a predictor, with means over seeds, and the models
+    of the chosen learning rates and of all predictors without one."""
+    trained = models.dropna(subset="learning_rate").reset_index(drop=True)
+    logs = []
+    for model in trained["model"]:
+        losses = read_training_log(model / "training.jsonl")["evaluation.loss"]
+        logs.append(
             {
-                "window": _window(first),
-                "negative_set": first.options["negative_set"],
-                "predictor": first.options["predictor"],
-                "weights": first.options["weights"],
-                "learning_rate": training.optimizer.learning_rate,
-                "seeds": len(group),
-                "parameters": int(counts["parameters"]),
-                "steps": training.steps,
-                "examples": windows * getattr(training, "bins_per_window", 1),
-                **pd.DataFrame(measured).mean(),
+                "seconds": training_seconds(model),
+                "best_step": losses.idxmin(),
+                "validation_loss": losses.min(),
             }
         )
-    table = pd.DataFrame(rows, columns=TRAININGS)
-    kinds = ["window", "negative_set", "predictor", "weights"]
-    losses = table.groupby(kinds, dropna=False, sort=False)["validation_loss"]
-    chosen = table.index.isin(losses.idxmin())
-    table["chosen"] = np.where(chosen, "yes", "no")
-    others = np.array([*groups], object)[~chosen]
-    return table, curves, [arm for arm in arms if arm.options["name"] not in others]
+    kinds = ["negative_set", *ROW]
+    by_rate = trained.join(pd.DataFrame(logs)).groupby(
+        [*kinds, "learning_rate"], sort=False, as_index=False
+    )
+    columns = ["seconds", "best_step", "validation_loss"]
+    table = by_rate[columns].mean()
+    table["seeds"] = by_rate.size()["size"]
+    lowest = table.groupby(kinds, sort=False)["validation_loss"].transform("min")
+    table["chosen"] = (table["validation_loss"] == lowest).map(
+        {True: "yes", False: "no"}
+    )
+    chosen = models.merge(table[[*kinds, "learning_rate", "chosen"]], how="left")
+    chosen = chosen[chosen["chosen"].fillna("yes") == "yes"]
+    return table[TRAININGS], chosen.reset_index(drop=True)
 
 
-def _window(arm: Arm) -> float:
-    """Return the window of a training in bp; NaN for a network on bins, which reads the comparators' window."""
-    if arm.options["task"] == "chromatin":
-        fitted = "comparator" in arm.options
-        return np.nan if fitted else float(arm.options["window"])
-    return arm.config.promoters.windows.length
-
-
-def trainings_figure(
-    table: pd.DataFrame, curves: Sequence[pd.Series[float]], path: Path
-) -> None:
-    """Plot validation AUROC over steps at the chosen learning rates, one panel per window and negative set;
-    language models from random weights are dashed."""
-    chosen = table[table["chosen"] == "yes"]
-    # Windows of tracks differ by predictor: one panel has all.
-    titles = chosen["negative_set"] + chosen["window"].map(", {:.0f} bp".format)
-    titles = titles.where(chosen["negative_set"] != "", "Tracks")
-    names = list(dict.fromkeys(chosen["predictor"]))
-    with panel_grid(titles.nunique(), 5.6, 3.8) as (figure, axes):
-        groups = chosen.groupby(titles, sort=False)
-        for axis, (title, rows) in zip(axes, groups, strict=False):
-            for number, row in rows.iterrows():
-                axis.plot(
-                    curves[number],  # type: ignore[call-overload]
-                    "--" if row["weights"] == RANDOM else "-",
-                    color=SERIES[names.index(row["predictor"]) % len(SERIES)],
-                    linewidth=1.4,
-                    label=f"{row['predictor']} {row['weights']}".strip(),
-                )
-            median = "median " if title == "Tracks" else ""
-            ylabel = f"{median}AUROC, validation"
-            axis.set(title=title, xlabel="optimizer step", ylabel=ylabel)
-            axis.set_xlim(left=0)
-            axis.legend(loc="best", fontsize=8)
-        save_figure(figure, path)
+def first_tuned(models: pd.DataFrame) -> dict[str, Any]:
+    """Return the columns `ROW` of the first fine-tuned language model; {} if there is none."""
+    tuned = models.loc[models["weights"] != "", ROW]
+    return dict(zip(ROW, tuned.iloc[0], strict=True)) if len(tuned) else {}

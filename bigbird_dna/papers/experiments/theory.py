@@ -16,17 +16,17 @@ from bigbird_dna.config.run import Config
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.papers.experiments.arms import Arm
+from bigbird_dna.model.mechanism import attention_pattern
+from bigbird_dna.papers.experiments.shared import Trainings
+from bigbird_dna.papers.experiments.turing_machines import (
+    increment,
+    palindromes,
+    run_on_decoder,
+    simulate,
+)
 
-FILES = ("theory/receptive_field.tsv", "theory/turing_machines.tsv")
-RECEPTIVE_FIELD = ["layers", "reached", "all"]
 TURING_MACHINES = ["machine", "tape", "state", "steps", "nodes", "as_simulated"]
 MOST_LAYERS, MOST_STEPS, MOST_TOKENS = 40, 1000, 1024
-
-
-def arms(run: Config) -> list[Arm]:
-    """Return nothing: no model is trained."""
-    return []
 
 
 def receptive_field(
@@ -38,8 +38,6 @@ def receptive_field(
     edges of its attention graph (all heads together), and a token keeps its own. Extra globals are the first
     of the L tokens. `ConfigError` for attention that is not of blocks.
     """
-    from bigbird_dna.model.mechanism import attention_pattern
-
     if encoder.attention not in OF_PATTERNS:
         raise ConfigError(
             f"encoder.attention {encoder.attention}: its graph depends on the tokens; choose one of "
@@ -61,22 +59,16 @@ def receptive_field(
     return fields
 
 
-def compare(run: Config, output: Path) -> list[str]:
-    from bigbird_dna.papers.experiments.turing_machines import (
-        increment,
-        palindromes,
-        run_on_decoder,
-        simulate,
-    )
-
-    tokens = min(run.encoder.max_length, MOST_TOKENS)
-    fields = receptive_field(run.encoder, tokens, MOST_LAYERS)
+def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
+    """Write the receptive fields of the run's encoder, and Turing machines on the sparse decoder."""
+    tokens = min(config.encoder.max_length, MOST_TOKENS)
+    fields = receptive_field(config.encoder, tokens, MOST_LAYERS)
     reach = pd.DataFrame(
-        [
-            (layers, field.mean(), "yes" if field.all() else "no")
-            for layers, field in enumerate(fields, 1)
-        ],
-        columns=RECEPTIVE_FIELD,
+        {
+            "layers": np.arange(1, len(fields) + 1),
+            "reached": [field.mean() for field in fields],
+            "all": ["yes" if field.all() else "no" for field in fields],
+        }
     )
     rows = []
     for name, machine, tapes in (
@@ -97,6 +89,6 @@ def compare(run: Config, output: Path) -> list[str]:
         write_tsv(directory / "turing_machines.tsv", machines)
     last = reach.iloc[-1]
     return [
-        f"{run.encoder.attention}, {tokens:,} tokens: {last['reached']:.1%} of the pairs are connected after "
+        f"{config.encoder.attention}, {tokens:,} tokens: {last['reached']:.1%} of the pairs are connected after "
         f"{last['layers']} layers"
     ]

@@ -12,23 +12,28 @@ from torch import nn
 
 from bigbird_dna.baselines.networks import DrawnTexts
 from bigbird_dna.config.reading import load_config
-from bigbird_dna.data.promoter_windows import read_windows, window_sequences
+from bigbird_dna.data.promoter_windows import (
+    read_windows,
+    training_windows,
+    variants,
+    window_sequences,
+)
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.finetuning.chromatin import ChromatinObjective, config_for
+from bigbird_dna.finetuning.chromatin import (
+    BinDraws,
+    ChromatinObjective,
+    config_for,
+)
 from bigbird_dna.finetuning.promoters import PromoterTask
 from bigbird_dna.genome.chromatin.dataset import read_dataset
-from bigbird_dna.genome.chromatin.labels import PackedLabels
-from bigbird_dna.genome.motifs import read_motifs
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.papers.comparators.fitting import (
     DrawnBins,
-    bin_windows,
     fit_promoters,
     fit_tracks,
-    promoter_windows,
 )
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.draws import WindowDraws
 from tests.cli.command import Run, invoke
 from tests.golden.messages import fails
 from tests.toys import MOTIFS, small_tokenizer, write_motif_genome
@@ -44,6 +49,9 @@ def quick(task: str) -> list[str]:
     ]
 
 
+HERE = World(0, 1, CPU)
+
+
 def fit_windows(
     path: Path,
     name: str,
@@ -51,41 +59,36 @@ def fit_windows(
     *sets: str,
     negative_set: str = "substituted",
     windows: Path | None = None,
-    **options: Any,
 ) -> dict[str, Any]:
-    """A comparator of promoters: its description."""
+    """A comparator of promoters: its metrics."""
     config = load_config(path, sets)
     return fit_promoters(
         config,
         name,
+        config.promoters.evaluation.seed,
         negative_set,
         windows or config.paths.windows,
-        Reference(config.paths.reference),
+        config.paths.reference,
         output,
         output.parent / "checkpoints",
-        device="cpu",
-        **options,
+        HERE,
     )
 
 
 def fit_bins(
-    home: Path,
-    name: str,
-    output: Path,
-    *sets: str,
-    data: Path | None = None,
-    **options: Any,
-) -> dict[str, Any]:
-    """A comparator of chromatin: its description."""
-    return fit_tracks(
+    home: Path, name: str, output: Path, *sets: str, data: Path | None = None
+) -> None:
+    """A comparator of chromatin."""
+    fit_tracks(
         load_config(home / "config.yaml", sets),
         name,
+        1,
         data or home / "data",
         home / "reference.fa.gz",
+        1000,
         output,
         output.parent / "checkpoints",
-        device="cpu",
-        **options,
+        HERE,
     )
 
 
@@ -130,11 +133,6 @@ def chromatin(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "-o",
         home / "data",
     )
-    counts = {
-        base: [9 * (base == letter) for letter in MOTIFS["one"]] for base in "ACGT"
-    }
-    lines = [f"{base} [ {' '.join(map(str, row))} ]\n" for base, row in counts.items()]
-    (home / "motifs.txt").write_text("".join([">MA1 One\n", *lines]))
     return home
 
 
@@ -158,15 +156,7 @@ def test_regressions_of_promoters_are_the_baselines(
     old = tmp_path / "old" / f"{name.replace('-', '').rstrip('s')}.parquet"
     told = fit_windows(tiny_config, name, tmp_path / "new")
     assert (tmp_path / "new/predictions.parquet").read_bytes() == old.read_bytes()
-    assert (told["comparator"], told["negative_set"]) == (name, "substituted")
-    assert set(told["chosen"]) == {
-        "inverse_penalty",
-        *(["k"] if name == "k-mers" else []),
-    }
-    assert (
-        set(told["metrics"]) == {"valid", "test"}
-        and told["metrics"]["test"]["auroc"] > 0.5
-    )
+    assert set(told) == {"valid", "test"} and told["test"]["auroc"] > 0.5
 
 
 def test_a_network_of_promoters_and_its_report(
@@ -174,20 +164,8 @@ def test_a_network_of_promoters_and_its_report(
 ) -> None:
     sets = quick("promoters")
     told = fit_windows(tiny_config, "cnnprom", tmp_path / "one", *sets)
-    half = fit_windows(
-        tiny_config,
-        "cnnprom",
-        tmp_path / "half",
-        *sets,
-        "promoters.training.train_fraction=0.5",
-    )
-    assert half["training_windows"] == told["training_windows"] // 2
     assert (tmp_path / "one/training.jsonl").is_file()
     assert not list((tmp_path / "checkpoints").rglob("*.pt"))
-    settings = told["settings"]
-    assert (
-        settings["steps"] == told["chosen"]["steps"] == 4 and settings["keep"] == "best"
-    )
     given = f"substituted={tmp_path / 'one/predictions.parquet'}"
     assert (
         run(
@@ -196,11 +174,11 @@ def test_a_network_of_promoters_and_its_report(
         == 0
     )
     table = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t")
-    assert table["auroc"].tolist() == pytest.approx([told["metrics"]["test"]["auroc"]])
+    assert table["auroc"].tolist() == pytest.approx([told["test"]["auroc"]])
 
 
 @pytest.mark.parametrize(
-    "name", ["gc", "nearest", pytest.param("gkm-svm", marks=pytest.mark.slow)]
+    "name", ["gc", pytest.param("gkm-svm", marks=pytest.mark.slow)]
 )
 def test_others_of_promoters(tiny_config: Path, tmp_path: Path, name: str) -> None:
     fit_windows(tiny_config, name, tmp_path / "out")
@@ -247,57 +225,13 @@ def test_comparators_of_bins_are_what_other_commands_give(
     assert (tmp_path / "new/predictions.npy").read_bytes() == (
         tmp_path / "old.npy"
     ).read_bytes()
-    for path in (tmp_path / "held-out").glob("[a-z]*"):
-        assert (
-            tmp_path / "new" / path.name
-        ).read_bytes() == path.read_bytes() or path.name == "tracks.tsv"
 
 
-def test_a_network_of_bins_and_its_report(
-    run: Run, chromatin: Path, tmp_path: Path
-) -> None:
-    told = fit_bins(chromatin, "residual-cnn", tmp_path / "out", *quick("chromatin"))
+def test_a_network_of_bins(chromatin: Path, tmp_path: Path) -> None:
+    fit_bins(chromatin, "residual-cnn", tmp_path / "out", *quick("chromatin"))
     values = np.load(tmp_path / "out/predictions.npy")
     assert values.shape == (60, 2) and ((values > 0) & (values < 1)).all()
-    assert (
-        told["window"] == 1000
-        and told["settings"]["batch_size"] == 8
-        and told["tracks_left_out"] == []
-    )
-    words = [
-        "auc-report",
-        tmp_path / "out/predictions.npy",
-        tmp_path / "out/labels.npz",
-    ]
-    assert (
-        run(
-            *words, "--tracks", tmp_path / "out/tracks.tsv", "-o", tmp_path / "report"
-        ).code
-        == 0
-    )
-
-
-def test_known_motifs_of_bins(
-    chromatin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = read_motifs(chromatin / "motifs.txt")
-    name = "bigbird_dna.papers.comparators.motifs.jaspar_motifs"
-    monkeypatch.setattr(name, lambda taxon: known)
-    told = fit_bins(chromatin, "motifs", tmp_path / "out")
-    values = np.load(tmp_path / "out/predictions.npy")
-    labels = PackedLabels.load(tmp_path / "out/labels.npz")
-    assert values.shape == (60, 1) and labels.shape == (60, 1)
-    table = pd.read_csv(tmp_path / "out/tracks.tsv", sep="\t")
-    assert table["track"].tolist() == ["one"]
-    assert told["tracks_left_out"] == ["two"] and told["chosen"]["matrices"] == [
-        "MA1",
-        None,
-    ]
-    bins = pd.read_parquet(tmp_path / "out/bins.parquet")
-    genome = Reference(chromatin / "reference.fa.gz")
-    assert told["window"] == 40
-    assert auroc(labels.rows()[:, 0], values[:, 0].astype(float)).value > 0.9
-    assert len(bins) == 60 and set(bins["contig"]) <= set(genome.contigs)
+    assert (tmp_path / "out/training.jsonl").is_file()
 
 
 # Networks learn from the draws of the models
@@ -314,10 +248,15 @@ def test_networks_draw_the_windows_of_the_models(
         config, paths.tokenizer, None, paths.windows, reference, negative_set, False
     )
     models = task.objective(nn.Identity(), World(0, 1, CPU))
-    data = read_windows(paths.windows, negative_set)
+    data, training = (
+        read_windows(paths.windows, negative_set),
+        config.promoters.training,
+    )
     sequences = window_sequences(reference, data.rows, config.seed)
-    learned, _ = promoter_windows(config, "cnnprom", paths.windows, data, sequences)
-    assert isinstance(learned, DrawnTexts)
+    some = training_windows(data, 1, training.seed)
+    labels = data.labels[some]
+    draws = WindowDraws(labels == 1, variants(data.rows)[some], training)
+    learned = DrawnTexts([sequences[row] for row in some], labels, draws, [0.5])
     size = config.promoters.training.batch_size
     trimmed = set()
     for step in (0, 3, 40):
@@ -341,9 +280,8 @@ def test_networks_draw_the_bins_of_the_models(chromatin: Path, tmp_path: Path) -
     models = ChromatinObjective(
         bins, reference, tokenizer, section, bins.bin_size, 100, World(0, 1, CPU)
     )
-    learned = bin_windows(config, "residual-cnn", bins, reference, 120)
+    learned = DrawnBins(bins, reference, 120, BinDraws(bins, section))
     size = section.training.batch_size
-    assert isinstance(learned, DrawnBins)
     for step in (0, 7):
         texts, labels = learned.draw(step, 0, size)
         batch = models.batch(step, 0, size)
@@ -388,9 +326,7 @@ def test_windows_of_one_class_are_refused(tiny_config: Path, tmp_path: Path) -> 
         fit_windows(tiny_config, "gc", tmp_path / "out", windows=home)
 
 
-def test_bins_that_are_refused(
-    run: Run, chromatin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bins_that_are_refused(run: Run, chromatin: Path, tmp_path: Path) -> None:
     words = [
         "prepare chromatin",
         chromatin / "config.yaml",
@@ -398,17 +334,8 @@ def test_bins_that_are_refused(
         chromatin / "reference.fa.gz",
     ]
     assert run(*words, "--set", "genome.valid=[]", "-o", tmp_path / "data").code == 0
-    name = "bigbird_dna.papers.comparators.motifs.jaspar_motifs"
-    monkeypatch.setattr(name, lambda taxon: ())
-    for name, error, options, named in (
-        ("motifs", DataError, {}, ["tracks.tsv"]),
-        (
-            "gc",
-            DataError,
-            {"data": tmp_path / "data"},
-            [tmp_path / "data", "validation"],
-        ),
-    ):
-        with fails(error, *named):
-            fit_bins(chromatin, name, tmp_path / "out", **options)
+    with fails(DataError, tmp_path / "data", "'valid'"):
+        fit_bins(chromatin, "gc", tmp_path / "out", data=tmp_path / "data")
+    with fails(UsageError, "'nowhere:Thing'"):
+        fit_bins(chromatin, "nowhere:Thing", tmp_path / "out")
     assert not (tmp_path / "out").exists()

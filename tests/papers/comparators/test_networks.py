@@ -11,6 +11,7 @@ from bigbird_dna.baselines import networks
 from bigbird_dna.baselines.kmers import base_codes
 from bigbird_dna.baselines.networks import (
     CnnProm,
+    NetworkBaseline,
     NetworkSettings,
     one_hot,
 )
@@ -21,7 +22,6 @@ from bigbird_dna.papers.comparators.architectures import (
     NETWORKS,
     DanQ,
     DeepSea,
-    NetworkComparator,
     ResidualCnn,
 )
 from bigbird_dna.training.losses import LabelLoss
@@ -40,15 +40,15 @@ def small(length: int, labels: int) -> CnnProm:
 
 small.shortest = CnnProm.shortest  # type: ignore[attr-defined]
 
-Make = Callable[..., NetworkComparator]
+Make = Callable[..., NetworkBaseline]
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     def make(
         settings: NetworkSettings = SMALL, build=small, **identity: object
-    ) -> NetworkComparator:
-        return NetworkComparator(
+    ) -> NetworkBaseline:
+        return NetworkBaseline(
             build,
             settings,
             name="small",
@@ -162,7 +162,8 @@ def test_a_killed_training_goes_on_as_if_it_had_not_been(
     again = make(run=2).fit(*WINDOWS)
     assert len(calls) < 8 + 12  # not from the start
     assert (again.predict(TEXTS) == expected).all()
-    assert again.chosen() == whole.chosen()
+    assert again.trained is not None and whole.trained is not None
+    assert again.trained.effort == whole.trained.effort
     again.finish()
     whole.finish()
     assert not list(tmp_path.rglob("*.pt"))

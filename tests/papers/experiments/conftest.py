@@ -9,13 +9,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from bigbird_dna.config.reading import load_config, parse_config
-from bigbird_dna.config.run import Config
+from bigbird_dna.config.reading import load_config
 from bigbird_dna.data.chromatin import prepare_data
-from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.finetuning.evaluation import held_out_rows
 from bigbird_dna.genome.chromatin.dataset import read_dataset
-from bigbird_dna.papers.experiments.arms import Arm, make_arm
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
 from tests.cli.command import invoke
 
@@ -113,28 +110,18 @@ def whole_run(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return path
 
 
-MakeArm = Callable[..., Arm]
+MakeModel = Callable[..., Path]
 
 
 @pytest.fixture
-def finished_arm(tmp_path: Path) -> MakeArm:
-    """Make an arm of any options, with an empty model directory and stored metrics."""
-    run: Config = parse_config({"results": str(tmp_path / "results")})
+def make_model(tmp_path: Path) -> MakeModel:
+    """Make the directory of a trained model, with a log."""
 
-    def make(
-        name: str,
-        seed: int = 1,
-        metrics: dict[str, Any] | None = None,
-        /,
-        **options: Any,
-    ) -> Arm:
-        arm = make_arm(
-            run, "any", f"{name}-seed{seed}", "encoder", seed=seed, options=options
-        )
-        arm.model.mkdir(parents=True)
-        write_json(arm.done, {"settings": arm.settings, "metrics": metrics or {}})
+    def make(name: str, seed: int = 1) -> Path:
+        model = tmp_path / f"{name}-seed{seed}/model"
+        model.mkdir(parents=True)
         log = '{"step": 4, "loss": 1.0, "seconds": 9.0}\n'
-        (arm.model / "training.jsonl").write_text(log)
-        return arm
+        (model / "training.jsonl").write_text(log)
+        return model
 
     return make

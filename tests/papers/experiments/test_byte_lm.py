@@ -17,7 +17,7 @@ from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.reading import parse_config
 from bigbird_dna.config.training import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.papers.experiments.byte_lm_training import (
+from bigbird_dna.papers.experiments.byte_lm import (
     END,
     ByteStream,
     CausalNetwork,

@@ -1,4 +1,4 @@
-"""Comparisons of arms with known predictions: means, paired differences, intervals, published values."""
+"""Comparisons of models with known predictions: means, paired differences, intervals, published values."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,6 @@ from bigbird_dna.config.reading import parse_config
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.track import Track
-from bigbird_dna.genome.chromatin.tracks import write_tracks
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.resampling import (
     SampledMetrics,
@@ -20,20 +19,15 @@ from bigbird_dna.metrics.resampling import (
     mean_over_seeds,
     resampled_medians,
 )
-from bigbird_dna.papers.experiments.ablation import (
-    bits_metric,
-    mechanism_table,
-)
-from bigbird_dna.papers.experiments.arms import Arm
-from bigbird_dna.papers.experiments.comparing import Metric, compare_arms, row_aurocs
-from bigbird_dna.papers.experiments.pretraining_study import (
-    study_table,
-)
+from bigbird_dna.papers.experiments.ablation import mechanism_table, sampled_bits
+from bigbird_dna.papers.experiments.predictors import choose_rates
+from bigbird_dna.papers.experiments.pretraining_study import study_table
+from bigbird_dna.papers.experiments.shared import compare_seeds
 from bigbird_dna.papers.experiments.table5 import bits_table
-from bigbird_dna.papers.experiments.table6 import promoter_table, write_table6
-from bigbird_dna.papers.experiments.table7 import chromatin_tables, write_table7
+from bigbird_dna.papers.experiments.table6 import promoter_table
+from bigbird_dna.papers.experiments.table7 import chromatin_tables
 from tests.golden.messages import fails
-from tests.papers.experiments.conftest import MakeArm
+from tests.papers.experiments.conftest import MakeModel
 
 TOKENS = 600
 BASES = np.random.default_rng(0).integers(2, 8, TOKENS)
@@ -41,74 +35,73 @@ BLOCKS = np.arange(TOKENS) // 20
 COMMON = np.random.default_rng(1).gamma(4.0, 2.0, TOKENS)
 
 
-def test_differences_are_paired_by_seed(finished_arm: MakeArm) -> None:
+def test_differences_are_paired_by_seed() -> None:
     """By hand, for values without variation of the data: only common seeds count."""
     values = {("a", 1): 0.5, ("a", 2): 0.7, ("b", 2): 0.6, ("b", 3): 0.9, ("c", 1): 0.1}
-    arms = [finished_arm(name, seed, kind=name) for name, seed in values]
+    models = pd.DataFrame([*values], columns=["kind", "seed"])
     sampled = SampledMetrics(np.array([*values.values()]), np.zeros((5, 4)))
-    metric = Metric("bits_per_base", sampled)
-    table = compare_arms(metric, arms, ["kind"], {"kind": "a"}).set_index("kind")
+    table = compare_seeds("bits", sampled, models, ["kind"], {"kind": "a"})
     assert table["seeds"].tolist() == [2, 2, 1]
-    assert table["bits_per_base"].tolist() == pytest.approx([0.6, 0.75, 0.1])
-    differences = table["difference"].tolist()
-    assert differences == pytest.approx([np.nan, -0.1, -0.4], nan_ok=True)
-    once = compare_arms(
-        metric, arms, ["kind"], {"kind": "a"}, sign=-1, fitted_once=True
-    ).set_index("kind")
-    assert once["difference"]["b"] == pytest.approx(0.1)
-    assert once["difference"]["c"] == pytest.approx((0.4 + 0.6) / 2)
+    assert table["bits"].tolist() == pytest.approx([0.6, 0.75, 0.1])
+    # A single seed is compared with every other one.
+    expected = [np.nan, -0.1, 0.1 - (0.5 + 0.7) / 2]
+    assert table["difference"].tolist() == pytest.approx(expected, nan_ok=True)
+    other = compare_seeds("bits", sampled, models, ["kind"], {"kind": "a"}, sign=-1)
+    np.testing.assert_allclose(other["difference"], -table["difference"])
 
 
 # Bits per base
 
 
-def write_bits(arm: Arm, lift: float, **changes: Any) -> Arm:
+def write_bits(model: Path, seed: int, lift: float, **changes: Any) -> Path:
     """Bits that are higher by `lift` a base, and a little otherwise for each seed."""
-    noise = np.random.default_rng([arm.seed, 7]).normal(0, 0.05, TOKENS)
+    noise = np.random.default_rng([seed, 7]).normal(0, 0.05, TOKENS)
+    own = round(1000 * (lift + 1))
+    noise += np.random.default_rng([seed, own]).normal(0, 1e-3, TOKENS)
     arrays = {"bits": COMMON + lift * BASES + noise, "bases": BASES, "blocks": BLOCKS}
-    np.savez(arm.model / "predictions.npz", **(arrays | changes))
-    return arm
+    np.savez(model / "predictions.npz", **(arrays | changes))
+    return model
 
 
-def test_bits_of_mechanisms(finished_arm: MakeArm) -> None:
-    lifts = {"full": -0.05, "bigbird": 0.0, "window": 0.04}
-    arms = [
-        write_bits(finished_arm(name, seed, {"steps": 80}, mechanism=name), lift)
+def mechanisms(
+    make: MakeModel, lifts: dict[str, float], seeds: tuple[int, ...]
+) -> pd.DataFrame:
+    rows = [
+        (name, seed, write_bits(make(name, seed), seed, lift))
         for name, lift in lifts.items()
-        for seed in (1, 2)
+        for seed in seeds
     ]
-    metric = bits_metric(arms)
-    reference = {"mechanism": "bigbird"}
-    table = compare_arms(metric, arms, ["mechanism"], reference)
-    table = table.set_index("mechanism")
+    return pd.DataFrame(rows, columns=["mechanism", "seed", "model"])
+
+
+def test_bits_of_mechanisms(make_model: MakeModel) -> None:
+    lifts = {"full": -0.05, "bigbird": 0.0, "window": 0.04}
+    models = mechanisms(make_model, lifts, (1, 2))
+    run = parse_config({"ablation": {"mechanisms": [*lifts], "steps": 80}})
+    table = mechanism_table(run, models).set_index("mechanism")
     for name, lift in (("full", -0.05), ("window", 0.04)):
         row = table.loc[name]
         # Pairs differ by nothing but the lift, so their interval is narrow; absolute ones aren't.
-        assert row["difference"] == pytest.approx(lift, abs=1e-6)
+        assert row["difference"] == pytest.approx(lift, abs=1e-3)
         width = row["difference_high"] - row["difference_low"]
         assert width < 0.01 < row["bits_per_base_high"] - row["bits_per_base"]
-    (one,) = (arm for arm in arms if arm.name == "full-seed1")
-    with np.load(one.model / "predictions.npz") as arrays:
+    first = models["model"][0]
+    with np.load(first / "predictions.npz") as arrays:
         rates = bits_per_base({"full": arrays["bits"]}, BASES, BLOCKS, "full")
-    assert metric.mean({1: 0}) == pytest.approx(rates["full"].bits_per_base, abs=0.01)
-    other = write_bits(
-        finished_arm("other", mechanism="other"), 0.0, bases=np.full(TOKENS, 6)
-    )
-    with fails(DataError, other.model):
-        bits_metric([*arms, other])
-    (other.model / "predictions.npz").write_bytes(b"PK")
-    with fails(DataError, other.model / "predictions.npz"):
-        bits_metric([other])
+    value = rates["full"].bits_per_base.value
+    assert sampled_bits([first]).values[0] == pytest.approx(value)
+    other = write_bits(make_model("other"), 1, 0.0, bases=np.full(TOKENS, 6))
+    with fails(DataError, other):
+        sampled_bits([first, other])
+    (other / "predictions.npz").write_bytes(b"PK")
+    with fails(DataError, other / "predictions.npz"):
+        sampled_bits([other])
 
 
-def test_published_values_stand_beside_mechanisms(finished_arm: MakeArm) -> None:
+def test_published_values_stand_beside_mechanisms(make_model: MakeModel) -> None:
     names = {"full": 0.1, "bigbird": 0.0, "window": 0.2}
     run = parse_config({"ablation": {"mechanisms": [*names], "steps": 80}})
-    arms = [
-        write_bits(finished_arm(name, 1, mechanism=name), lift)
-        for name, lift in names.items()
-    ]
-    table = mechanism_table(run, arms)
+    table = mechanism_table(run, mechanisms(make_model, names, (1,)))
     assert table["mechanism"].tolist() == [*names]
     assert table["paper_table1_row"].tolist() == ["BERT", "", "W"]
     accuracy = table["published_masked_accuracy"].tolist()
@@ -144,29 +137,19 @@ def test_bits_per_base_are_of_one_split(tmp_path: Path) -> None:
             bits_table(first, {"b": second})
 
 
-def test_separated_classes_are_not_certain() -> None:
-    """The interval is that of pairs that share no stretch."""
-    labels = np.repeat([1, 0], 10)
-    scores = np.stack([labels * 2.0, labels * 3.0, -labels, labels * 0])
-    metric = row_aurocs(labels, scores, np.arange(20))
-    assert metric.mean({1: 1}) == auroc(labels, scores[1])
-    assert metric.mean({1: 2}) == auroc(labels, scores[2])
-    equal = metric.mean({1: 3})
-    assert equal.value == 0.5 and np.isnan(equal.low)
-    difference = metric.difference({1: 1}, {1: 0})
-    assert difference.value == 0 and np.isnan(difference.low)
-    pairs = row_aurocs(labels, scores, np.arange(20) // 2)
-    assert pairs.mean({1: 1}).low == pytest.approx(0.025 ** (1 / 5))
-
-
 # Promoters
 
 
 def write_windows(
-    arm: Arm, lift: float, *, negative_set: str = "genomic", pairs: int = 300
-) -> Arm:
+    model: Path,
+    seed: int,
+    lift: float,
+    *,
+    negative_set: str = "genomic",
+    pairs: int = 300,
+) -> Path:
     labels = np.tile([1, 0], pairs)
-    rng = np.random.default_rng([arm.seed, round(100 * lift)])
+    rng = np.random.default_rng([seed, round(100 * lift)])
     scores = lift * labels + np.random.default_rng(0).normal(size=2 * pairs)
     scores += 0.6 * rng.normal(size=2 * pairs)
     starts = 500 * np.arange(2 * pairs)
@@ -183,37 +166,43 @@ def write_windows(
             "probability": 1 / (1 + np.exp(-scores)),
         }
     )
-    frame.to_parquet(arm.model / "predictions.parquet", index=False)
-    return arm
+    frame.to_parquet(model / "predictions.parquet", index=False)
+    return model
 
 
-def predictor(make: MakeArm, name: str, seed: int = 1, **options: Any) -> Arm:
-    tuned = options.setdefault("weights", "") != ""
-    if not tuned:
-        options.setdefault("comparator", name)
-    label = f"{name}-{options['weights']}"
-    return make(label, seed, name=label, predictor=name, **options)
+def predictors(
+    make: MakeModel, *kinds: tuple[str, str, float, int], **options: Any
+) -> pd.DataFrame:
+    """Models of windows: predictor, weights, lift and number of seeds."""
+    rows = []
+    for name, weights, lift, seeds in kinds:
+        for seed in range(1, seeds + 1):
+            model = make(f"{name}-{weights}", seed)
+            write_windows(model, seed, lift, **options)
+            rows.append((400, name, weights, seed, model))
+    table = pd.DataFrame(
+        rows, columns=["window", "predictor", "weights", "seed", "model"]
+    )
+    return table.assign(negative_set=options.get("negative_set", "genomic"))
 
 
-def area(arm: Arm, rows: Any = slice(None)) -> float:
-    frame = pd.read_parquet(arm.model / "predictions.parquet")[rows]
+def area(model: Path, rows: Any = slice(None)) -> float:
+    frame = pd.read_parquet(model / "predictions.parquet")[rows]
     return auroc(frame["label"], frame["probability"]).value
 
 
-def test_promoters_by_predictor(finished_arm: MakeArm, tmp_path: Path) -> None:
-    arms = [
-        write_windows(predictor(finished_arm, "bigbird", seed, weights=weights), lift)
-        for weights, lift in (("pretrained", 2.0), ("random", 1.5))
-        for seed in (1, 2, 3)
-    ]
-    arms += [
-        write_windows(predictor(finished_arm, "cnnprom", seed), 1.0) for seed in (1, 2)
-    ]
-    arms.append(write_windows(predictor(finished_arm, "gc"), 0.2))
-    table = promoter_table(arms)
+def test_promoters_by_predictor(make_model: MakeModel) -> None:
+    models = predictors(
+        make_model,
+        ("bigbird", "pretrained", 2.0, 3),
+        ("bigbird", "random", 1.5, 3),
+        ("cnnprom", "", 1.0, 2),
+        ("gc", "", 0.2, 1),
+    )
+    table = promoter_table(models)
     assert table["predictor"].tolist() == ["bigbird", "bigbird", "cnnprom", "gc"]
     assert table["seeds"].tolist() == [3, 3, 2, 1] and (table["windows"] == 600).all()
-    areas = [area(arm) for arm in arms]
+    areas = [area(model) for model in models["model"]]
     means = [np.mean(areas[:3]), np.mean(areas[3:6]), np.mean(areas[6:8]), areas[8]]
     assert table["auroc"].tolist() == pytest.approx(means)
     leads = [np.nan, means[0] - means[1], np.mean(areas[:2]) - means[2]]
@@ -221,60 +210,38 @@ def test_promoters_by_predictor(finished_arm: MakeArm, tmp_path: Path) -> None:
     assert table["difference"].tolist() == pytest.approx(leads, nan_ok=True)
     inside = table["difference_low"].lt(leads) & table["difference_high"].gt(leads)
     assert inside[1:].all() and table["published_f1"].isna().all()
-    write_table6(table, tmp_path)
-    assert "bigbird pretrained" in (tmp_path / "table6.svg").read_text()
-    fewer = write_windows(predictor(finished_arm, "orf"), 1.0, pairs=200)
+    write_windows(models["model"].iloc[-1], 1, 1.0, pairs=200)
     with fails(DataError):
-        promoter_table([*arms, fewer])
+        promoter_table(models)
 
 
-def test_published_values_of_promoters(finished_arm: MakeArm, tmp_path: Path) -> None:
-    arms = [
-        write_windows(arm, 1.0, negative_set="substituted")
-        for arm in (
-            predictor(finished_arm, "bigbird", weights="pretrained"),
-            predictor(finished_arm, "bigbird", weights="random"),
-            predictor(finished_arm, "cnnprom"),
-        )
-    ]
-    table = promoter_table(arms)
-    published = table["published_f1"].tolist()
+def test_published_values_of_promoters(make_model: MakeModel) -> None:
+    models = predictors(
+        make_model,
+        ("bigbird", "pretrained", 1.0, 1),
+        ("bigbird", "random", 1.0, 1),
+        ("cnnprom", "", 1.0, 1),
+        negative_set="substituted",
+    )
+    published = promoter_table(models)["published_f1"].tolist()
     assert published == pytest.approx([0.999, np.nan, 0.697], nan_ok=True)
-    write_table6(table, tmp_path)
-    assert (tmp_path / "table6.md").read_text().count("0.999 †") == 1
-    rows = json.loads((tmp_path / "table6.json").read_text())["rows"]
-    assert [row["published_f1"] for row in rows] == [0.999, None, 0.697]
 
 
-def test_noncoding_windows_are_a_stratum(finished_arm: MakeArm) -> None:
-    arms = [
-        write_windows(predictor(finished_arm, "bigbird", weights=weights), 0.5)
-        for weights in ("pretrained", "random")
-    ]
+def test_noncoding_windows_are_a_stratum(make_model: MakeModel) -> None:
+    kinds = (("bigbird", "pretrained", 0.5, 1), ("bigbird", "random", 0.5, 1))
+    models = predictors(make_model, *kinds)
     noncoding = np.arange(600) // 2 % 3 > 0
-    for arm in arms:
-        path = arm.model / "predictions.parquet"
+    for model in models["model"]:
+        path = model / "predictions.parquet"
         frame = pd.read_parquet(path).assign(coding=np.where(noncoding, 0.1, 0.9))
         frame.to_parquet(path, index=False)
-    table = promoter_table(arms)
+    table = promoter_table(models)
     assert table["stratum"].tolist() == ["all"] * 2 + ["noncoding"] * 2
     assert table["windows"].tolist() == [600] * 2 + [400] * 2
-    assert table["auroc"][2] == pytest.approx(area(arms[0], noncoding))
+    assert table["auroc"][2] == pytest.approx(area(models["model"][0], noncoding))
 
 
 # Tracks of Table 7
-
-
-def write_tracks_of(
-    arm: Arm, tracks: list[Track], covered: list[int], bins: int = 60
-) -> Arm:
-    labels = toy_labels(len(tracks))[:bins, covered]
-    scores = labels + np.random.default_rng([arm.seed, 8]).normal(size=labels.shape)
-    np.save(arm.model / "predictions.npy", scores.astype(np.float32))
-    PackedLabels.from_dense(labels).save(arm.model / "labels.npz")
-    write_tracks(arm.model / "tracks.tsv", [tracks[one] for one in covered])
-    (arm.model / "comparator.json").write_text('{"window": 1000}')
-    return arm
 
 
 def toy_labels(tracks: int) -> np.ndarray:
@@ -282,93 +249,121 @@ def toy_labels(tracks: int) -> np.ndarray:
     return (np.random.default_rng(1).random((60, tracks)) < 0.4).astype(np.int8)
 
 
-def tables7(
-    home: Path, tracks: list[Track], arms: list[Arm], **more: Any
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    PackedLabels.from_dense(toy_labels(len(tracks))).save(home / "labels.npz")
-    write_tracks(home / "tracks.tsv", tracks)
-    return chromatin_tables(arms, home / "labels.npz", home / "tracks.tsv", **more)
+def track_models(
+    make: MakeModel, tracks: int, *kinds: tuple[str, str, int]
+) -> pd.DataFrame:
+    """Models of tracks: predictor, weights and number of seeds."""
+    labels, rows = toy_labels(tracks), []
+    for name, weights, seeds in kinds:
+        for seed in range(1, seeds + 1):
+            model = make(f"{name}-{weights}", seed)
+            rng = np.random.default_rng([seed, 8])
+            scores = labels + rng.normal(size=labels.shape)
+            np.save(model / "predictions.npy", scores.astype(np.float32))
+            rows.append((3000, name, weights, seed, model))
+    return pd.DataFrame(
+        rows, columns=["window", "predictor", "weights", "seed", "model"]
+    )
 
 
-def test_medians_of_tracks(finished_arm: MakeArm, tmp_path: Path) -> None:
+def test_medians_of_tracks(make_model: MakeModel, tmp_path: Path) -> None:
     tracks = [Track(f"t{n}", "TF" if n < 6 else "DHS") for n in range(8)]
-    arms = [
-        write_tracks_of(
-            predictor(finished_arm, "bigbird", seed, weights="pretrained", window=3000),
-            tracks,
-            [*range(8)],
-        )
-        for seed in (1, 2)
-    ]
-    motifs = predictor(finished_arm, "motifs", comparator="motifs")
-    arms.append(write_tracks_of(motifs, tracks, [1, 2]))
-    medians, each = tables7(tmp_path, tracks, arms)
-    rows = medians.set_index(["group", "tracks", "predictor"])
     labels = toy_labels(8)
-    scores = [np.load(arm.model / "predictions.npy").astype(float) for arm in arms[:2]]
+    PackedLabels.from_dense(labels).save(tmp_path / "labels.npz")
+    models = track_models(make_model, 8, ("bigbird", "pretrained", 2), ("gc", "", 1))
+    medians, each = chromatin_tables(models, tmp_path / "labels.npz", tracks)
+    rows = medians.set_index(["group", "predictor"])
+    scores = [
+        np.load(model / "predictions.npy").astype(float) for model in models["model"]
+    ]
     areas = np.array(
         [[auroc(labels[:, t], one[:, t]).value for t in range(8)] for one in scores]
     )
     sampled = SampledMetrics.of_resamples(
-        np.median(areas[:, :6], axis=1), resampled_medians(areas[:, :6]), 5
+        np.median(areas[:2, :6], axis=1), resampled_medians(areas[:2, :6]), 5
     )
     names = [f"median_auroc{end}" for end in ("", "_low", "_high")]
-    whole = rows.loc[("TF", "all", "bigbird")]
+    whole = rows.loc[("TF", "bigbird")]
     expected = mean_over_seeds(sampled, (0.0, 1.0))
     assert whole[names].tolist() == pytest.approx([*expected])
     assert (whole["seeds"], whole["window"], whole["n_tracks"]) == (2, 3000, 6)
     assert whole["published_median"] == 0.961
-    known = rows.loc[("TF", "with a known motif", "bigbird")]
-    assert known["n_tracks"] == 2 and np.isnan(known["median_auroc_low"])
-    assert np.isnan(known["published_median"])
-    scan = rows.loc[("TF", "all", "motifs")]
-    assert (scan["n_tracks"], scan["n_tracks_in_median"]) == (2, 6)
+    both = np.median(areas[:, :6], axis=1)
+    lead = both[:2].mean() - both[2]
+    assert rows.loc[("TF", "gc")]["difference"] == pytest.approx(lead)
+    few = rows.loc[("DHS", "bigbird")]
+    assert few["n_tracks"] == 2 and np.isnan(few["median_auroc_low"])
     own = each[each["predictor"] == "bigbird"]
-    assert own["auroc"].tolist() == pytest.approx(areas.mean(axis=0).tolist())
-    assert own["known_motif"].tolist() == ["no", "yes", "yes"] + ["no"] * 5
+    assert own["auroc"].tolist() == pytest.approx(areas[:2].mean(axis=0).tolist())
     assert own["positives"].tolist() == labels.sum(axis=0).tolist()
-    write_table7(medians, each, 1, tmp_path)
-    assert "above on" in (tmp_path / "table7.svg").read_text()
 
 
 def test_tracks_with_few_positives_do_not_count(
-    finished_arm: MakeArm, tmp_path: Path
+    make_model: MakeModel, tmp_path: Path
 ) -> None:
     tracks = [Track(name, "TF") for name in "abc"]
-    arm = write_tracks_of(predictor(finished_arm, "gc"), tracks, [0, 1, 2])
-    positives = toy_labels(3).sum(axis=0)
-    least = int(np.sort(positives)[1])
-    medians, each = tables7(tmp_path, tracks, [arm], min_positives=least)
+    path = tmp_path / "labels.npz"
+    PackedLabels.from_dense(toy_labels(3)).save(path)
+    models = track_models(make_model, 3, ("gc", "", 1))
+    least = int(np.sort(toy_labels(3).sum(axis=0))[1])
+    medians, each = chromatin_tables(models, path, tracks, least)
     assert medians["n_tracks"].tolist() == [2] and len(each) == 3
     with fails(DataError, "1,000"):
-        tables7(tmp_path, tracks, [arm], min_positives=1000)
-    few = write_tracks_of(predictor(finished_arm, "k-mers"), tracks, [0, 1], bins=50)
-    with fails(DataError, few.model, "50"):
-        tables7(tmp_path, tracks, [arm, few])
-    write_tracks(few.model / "tracks.tsv", [Track("a", "TF"), Track("x", "TF")])
-    with fails(DataError, few.model, "'x'"):
-        tables7(tmp_path, tracks, [arm, few])
+        chromatin_tables(models, path, tracks, 1000)
+    np.save(models["model"][0] / "predictions.npy", np.zeros((50, 3), np.float32))
+    with fails(DataError, models["model"][0], "50"):
+        chromatin_tables(models, path, tracks)
+
+
+# Learning rates
+
+
+def test_the_learning_rate_of_a_table_has_the_lowest_loss_on_validation_data(
+    make_model: MakeModel,
+) -> None:
+    """Of the lowest losses of the seeds the mean decides, not their last losses."""
+    rows = []
+    for name, best in (("bigbird", 1e-3), ("cnnprom", 1e-2)):
+        for rate in (1e-3, 1e-2):
+            for seed in (1, 7):
+                lowest = (0.3 if rate == best else 0.4) + (0.2 if seed == 7 else 0)
+                model = make_model(f"{name}-{rate}", seed)
+                lines = [
+                    {"step": 5, "loss": 1.0, "seconds": 2.5},
+                    {"step": 15, "loss": 1.0, "seconds": 7.5},
+                    {"step": 5, "evaluation": {"loss": 0.7}},
+                    {"step": 10, "evaluation": {"loss": lowest}},
+                    {"step": 15, "evaluation": {"loss": 9.0 - lowest}},
+                ]
+                text = "".join(f"{json.dumps(line)}\n" for line in lines)
+                (model / "training.jsonl").write_text(text)
+                rows.append((400, "genomic", name, "", rate, seed, model))
+    rows.append((400, "genomic", "gc", "", np.nan, 1, make_model("gc")))
+    columns = ["window", "negative_set", "predictor", "weights", "learning_rate"]
+    models = pd.DataFrame(rows, columns=[*columns, "seed", "model"])
+    table, chosen = choose_rates(models)
+    assert table["chosen"].tolist() == ["yes", "no", "no", "yes"]
+    assert table["validation_loss"].tolist() == pytest.approx([0.4, 0.5, 0.5, 0.4])
+    assert (table[["seeds", "seconds", "best_step"]] == [2, 7.5, 10]).all(axis=None)
+    assert chosen["predictor"].tolist() == ["bigbird"] * 2 + ["cnnprom"] * 2 + ["gc"]
+    assert chosen["learning_rate"].tolist()[:4] == [1e-3] * 2 + [1e-2] * 2
 
 
 # The study of pretraining
 
 
-def test_gains_of_pretraining(finished_arm: MakeArm) -> None:
-    arms = []
+def test_gains_of_pretraining(make_model: MakeModel) -> None:
+    rows = []
     for share, gain in ((1.0, 0.01), (0.05, 0.8)):
         for start, lift in (("pretrained", 1.2 + gain), ("random", 1.2)):
             for seed in (1, 2, 3):
-                counts = {"steps": 300, "examples": round(1000 * share)}
-                options = {"task": "promoters", "share": share, "start": start}
-                arm = finished_arm(
-                    f"{start}-{share}",
-                    seed,
-                    {"training": counts},
-                    negative_set="genomic",
-                    **options,
-                )
-                arms.append(write_windows(arm, lift))
-    table = study_table(arms, Path("none"), 1, 1200.0)
+                model = write_windows(make_model(f"{start}-{share}", seed), seed, lift)
+                examples = round(1000 * share)
+                row = ("promoters", start, share, seed, examples, 300, model)
+                rows.append(row)
+    columns = ["task", "start", "share", "seed", "examples", "steps", "model"]
+    config = parse_config({"pretraining_study": {"negative_set": "genomic"}})
+    table = study_table(config, pd.DataFrame(rows, columns=columns))
     assert table["share"].tolist() == [0.05, 0.05, 1, 1]
     assert table["start"].tolist() == ["pretrained", "random"] * 2
     assert table["examples"].tolist() == [50, 50, 1000, 1000]
@@ -376,4 +371,3 @@ def test_gains_of_pretraining(finished_arm: MakeArm) -> None:
     assert gains[1] == pytest.approx(table["auroc"][0] - table["auroc"][1])
     assert np.isnan(gains[0]) and table["delta_auroc_low"][1] > 0
     assert table["delta_auroc_low"][3] < 0 < table["delta_auroc_high"][3]
-    assert table["pretraining_minutes"].tolist()[:1] == [20]

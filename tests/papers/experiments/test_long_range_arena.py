@@ -383,17 +383,15 @@ def test_from_data_to_table(run: Run, config: Path, tmp_path: Path) -> None:
     assert own["seed_spread"] == pytest.approx(np.ptp(accuracies), abs=1e-4)
     weights = (model / "weights.safetensors").read_bytes()
     shutil.rmtree(model.parent)
-    again = run(*words, "--device", "cpu", "--arm", "listops-full-seed1")
+    again = run(*words, "--device", "cpu", "--only", "listops-full-seed1")
     assert again.code == 0
     assert (model / "weights.safetensors").read_bytes() == weights
 
 
 def test_data_come_before_classifiers(run: Run, config: Path) -> None:
     words = ("experiment run", "long_range_arena", config)
-    listed = run(*words, "--list").out.splitlines()
-    assert [line.strip() for line in listed[:2]] == ["listops-data", "pathfinder-data"]
-    missing = run(*words, "--arm", "listops-full-seed1")
-    refused(missing, 1, "listops-data/data/train.tsv.gz")
+    missing = run(*words, "--only", "listops-full-seed1")
+    refused(missing, 1, "listops-data/model/train.tsv.gz")
 
 
 @pytest.mark.parametrize(
@@ -479,18 +477,15 @@ def test_batches() -> None:
     assert found.longest == 2
 
 
-def test_the_shipped_configuration_asks_for_a_model_a_task_and_attention(
+def test_the_shipped_configuration_has_all_keys(
     tmp_path: Path,
 ) -> None:
     files = [
         REPOSITORY / f"workflow/config/{name}.yaml" for name in ("demo", "long_range")
     ]
     text = dry_run(tmp_path, "--configfile", *files, "--", "long_range_arena")
-    assert jobs(text) == {"long_range_arena": 1, "arm": 8}
-    assert (
-        "experiment run long_range_arena results/long_range/logs/arm-long_range_arena-listops-bigbird-seed1.log.yaml --arm listops-bigbird-seed1 "
-        in text
-    )
+    assert jobs(text) == {"long_range_arena": 1}
+    assert "experiment run long_range_arena results/long_range/logs/" in text
     section = yaml.safe_load(files[1].read_text())["long_range_arena"]
     config = parse_config({"long_range_arena": section}).long_range_arena
     assert isinstance(config, LongRangeConfig)
@@ -513,8 +508,8 @@ def test_short_listops_are_learnt(run: Run, tmp_path: Path) -> None:
         )
     )
     words = ("experiment run", "long_range_arena", path, "--threads", 1)
-    for arm in ("listops-data", "listops-full-seed1"):
-        assert run(*words, "--device", "cpu", "--arm", arm).code == 0
+    for name in ("listops-data", "listops-full-seed1"):
+        assert run(*words, "--device", "cpu", "--only", name).code == 0
     made = tmp_path / "results/experiments/long_range_arena/listops-full-seed1/model"
     result = json.loads((made / "result.json").read_text())
     assert result["accuracy_low"] > result["baseline"] + 0.12

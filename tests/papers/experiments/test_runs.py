@@ -1,25 +1,20 @@
-"""Every experiment, run to its tables on a run in miniature, and computed again from what its arms wrote."""
+"""Every experiment, run to its tables on a run in miniature, and computed again from what its models wrote."""
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from sklearn.metrics import f1_score, roc_auc_score
 
 from bigbird_dna.config.reading import load_config
-from bigbird_dna.config.run import Config
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
-from bigbird_dna.papers.experiments.arms import Arm, find_experiment, run_arm
-from bigbird_dna.training.distributed import World
+from bigbird_dna.papers.experiments.shared import Trainings
 from tests.cli.command import Run, invoke, refused
-from tests.papers.experiments.conftest import MakeArm
 
 ONCE = ("--threads", 1, "--device", "cpu")
 
@@ -41,9 +36,9 @@ def finite(column: Any) -> np.ndarray:
     return pd.to_numeric(column).to_numpy(float)
 
 
-def arms(name: str, config: Path) -> dict[str, Any]:
-    run: Config = load_config(config)
-    return {arm.name: arm for arm in find_experiment(name).arms(run)}
+def model(name: str, config: Path, training: str) -> Path:
+    """The directory of a trained model."""
+    return load_config(config).paths.experiment(name) / training / "model"
 
 
 def windows_auroc(path: Path) -> tuple[float, float]:
@@ -65,19 +60,21 @@ def track_aurocs(model: Path, labels: Path) -> np.ndarray:
 def test_table_5(whole_run: Path) -> None:
     table = read(run_experiment("table5", whole_run) / "table5.tsv")
     assert table["predictor"].tolist()[:2] == ["model", "model bert-64"]
-    arm = arms("table5", whole_run)["bert-64"]
-    bits = read(arm.model / "predictions.tsv").set_index(["split", "predictor"])
+    bert = model("table5", whole_run, "bert-64")
+    bits = read(bert / "predictions.tsv").set_index(["split", "predictor"])
     expected = finite(bits.loc[("test", "model"), ["bits_per_base", "low", "high"]])
     rows = finite(table.loc[1, ["bits_per_base", "low", "high"]])
     np.testing.assert_allclose(rows, expected, rtol=1e-5)
     assert table["published"][0] == 1.12 and np.isnan(table["published"][1])
-    assert arm.config.encoder.attention == "full" and arm.metrics()["steps"] == 24
+    finished = json.loads((bert.parent / "finished.json").read_text())
+    assert finished["settings"]["configuration"]["encoder"]["attention"] == "full"
+    assert finished["metrics"]["steps"] == 24
 
 
 def test_table_6(whole_run: Path) -> None:
     run_experiment("table5", whole_run)
     report = run_experiment("table6", whole_run)
-    table, planned = read(report / "table6.tsv"), arms("table6", whole_run)
+    table = read(report / "table6.tsv")
     predictors = [["bigbird", "pretrained"], ["bigbird", "random"]]
     predictors += [["gc", ""], ["cnnprom", ""]]
     assert table[["predictor", "weights"]].values.tolist() == predictors
@@ -89,27 +86,26 @@ def test_table_6(whole_run: Path) -> None:
     assert (chosen == (training["validation_loss"] == losses.transform("min"))).all()
     rate = training[chosen & (training["weights"] == "pretrained")].iloc[0]
     name = f"100-permuted-own-pretrained-rate-{rate['learning_rate']:g}"
-    model = np.array(
-        [
-            windows_auroc(planned[f"{name}-seed{seed}"].model / "predictions.parquet")
-            for seed in (1, 2)
-        ]
-    )
-    gc = windows_auroc(planned["100-permuted-gc-seed1"].model / "predictions.parquet")
+    directories = [f"{name}-seed1", f"{name}-seed2", "100-permuted-gc-seed1"]
+    *tuned, gc = [
+        windows_auroc(model("table6", whole_run, one) / "predictions.parquet")
+        for one in directories
+    ]
+    tuned = np.array(tuned)
     np.testing.assert_allclose(
-        finite(table.loc[0, ["auroc", "f1"]]), model.mean(axis=0), atol=1e-5
+        finite(table.loc[0, ["auroc", "f1"]]), tuned.mean(axis=0), atol=1e-5
     )
     np.testing.assert_allclose(finite(table.loc[2, ["auroc", "f1"]]), gc, atol=1e-5)
     # Fitted once, GC content is compared with the model of each seed.
     difference = finite(table["difference"])
-    assert difference[2] == pytest.approx((model[:, 0] - gc[0]).mean(), abs=1e-5)
+    assert difference[2] == pytest.approx((tuned[:, 0] - gc[0]).mean(), abs=1e-5)
     assert np.isnan(difference[0])
 
 
 def test_table_7(whole_run: Path) -> None:
     rate = ("--set", "tables.learning_rates=[0.001]")
     report = run_experiment("table7", whole_run, *rate)
-    table, planned = read(report / "table7.tsv"), arms("table7", whole_run)
+    table = read(report / "table7.tsv")
     assert table[["predictor", "weights"]].values.tolist() == [
         ["bigbird", "pretrained"],
         ["bigbird", "random"],
@@ -118,7 +114,9 @@ def test_table_7(whole_run: Path) -> None:
     ]
     assert table["window"].tolist() == [200, 200, 1000, 1000]
     paths = load_config(whole_run).paths
-    gc = track_aurocs(planned["gc-seed1"].model, paths.held_out_bins / "labels.npz")
+    gc = track_aurocs(
+        model("table7", whole_run, "gc-seed1"), paths.held_out_bins / "labels.npz"
+    )
     assert table["median_auroc"][2] == pytest.approx(np.median(gc), abs=1e-5)
     each = read(report / "table7_tracks.tsv")
     own = each[each["predictor"] == "gc"].set_index("track")["auroc"]
@@ -128,7 +126,6 @@ def test_table_7(whole_run: Path) -> None:
 def test_pretraining_study(whole_run: Path) -> None:
     report = run_experiment("pretraining_study", whole_run)
     table = read(report / "study.tsv")
-    planned = arms("pretraining_study", whole_run)
     assert table[["task", "share", "start"]].values.tolist() == [
         [task, 0.5, start]
         for task in ("promoters", "chromatin")
@@ -137,13 +134,14 @@ def test_pretraining_study(whole_run: Path) -> None:
     labels = load_config(whole_run).paths.held_out_bins / "labels.npz"
 
     def mean(task: str, start: str) -> float:
-        found = [planned[f"{task}-{start}-0.5-seed{seed}"] for seed in (1, 2)]
+        found = [
+            model("pretraining_study", whole_run, f"{task}-{start}-0.5-seed{seed}")
+            for seed in (1, 2)
+        ]
         if task == "promoters":
-            values = [
-                windows_auroc(arm.model / "predictions.parquet")[0] for arm in found
-            ]
+            values = [windows_auroc(one / "predictions.parquet")[0] for one in found]
         else:
-            values = [np.median(track_aurocs(arm.model, labels)) for arm in found]
+            values = [np.median(track_aurocs(one, labels)) for one in found]
         return float(np.mean(values))
 
     for row, task in ((1, "promoters"), (3, "chromatin")):
@@ -155,14 +153,14 @@ def test_pretraining_study(whole_run: Path) -> None:
 
 def test_ablation(whole_run: Path) -> None:
     report = run_experiment("ablation", whole_run)
-    table, planned = read(report / "ablation.tsv"), arms("ablation", whole_run)
+    table = read(report / "ablation.tsv")
     assert table["mechanism"].tolist() == ["full", "bigbird"]
     expected = []
     for name in ("full", "bigbird"):
         bits = []
         for seed in (1, 2):
             with np.load(
-                planned[f"{name}-seed{seed}"].model / "predictions.npz"
+                model("ablation", whole_run, f"{name}-seed{seed}") / "predictions.npz"
             ) as npz:
                 bits.append(float(npz["bits"].sum() / npz["bases"].sum()))
         expected.append(np.mean(bits))
@@ -185,41 +183,43 @@ def test_theory(whole_run: Path) -> None:
 # What is run again, and what is refused
 
 
-def test_finished_arms_are_not_run_again(whole_run: Path, run: Run) -> None:
+def test_finished_trainings_are_not_run_again(whole_run: Path) -> None:
     name, words = "pretraining_study", ("--set", "pretraining_study.tasks=[promoters]")
     report = run_experiment(name, whole_run, *words)
     table = (report / "study.tsv").read_bytes()
-    planned = arms(name, whole_run)
-    times = {arm.done: arm.done.stat().st_mtime_ns for arm in planned.values()}
+    home = load_config(whole_run).paths.experiment(name)
+    times = {path: path.stat().st_mtime_ns for path in home.glob("*/finished.json")}
     shutil.rmtree(report)
     run_experiment(name, whole_run, *words)
     assert (report / "study.tsv").read_bytes() == table
-    # Other settings: only their arms run again.
+    # Other settings: only their trainings run again.
     more = (*words, "--set", "pretraining_study.train_fractions=[0.5, 0.75]")
-    listed = invoke("experiment run", name, whole_run, *more, "--list").splitlines()
-    states = dict(line.split("\t") for line in listed)
-    assert states["promoters-random-0.5-seed1"] == "finished"
-    assert states["promoters-random-0.75-seed1"] == ""
-    compared = run("experiment run", name, whole_run, *more, "--compare")
-    refused(compared, 1, "promoters-pretrained-0.75-seed1/arm.json")
-    longer = ("--set", "pretraining_study.steps=5", "--compare")
-    refused(run("experiment run", name, whole_run, *longer), 1, "other settings")
+    new = "promoters-random-0.75-seed1"
+    shutil.rmtree(report)
+    run_experiment(name, whole_run, *more, "--only", new)
+    assert (home / new / "finished.json").exists() and not report.exists()
+    assert not (home / "promoters-random-0.75-seed2").exists()
     assert times == {path: path.stat().st_mtime_ns for path in times}
 
 
-def test_an_arm_that_fails_is_not_finished(finished_arm: MakeArm) -> None:
+def test_a_training_that_fails_is_not_finished(whole_run: Path) -> None:
     """Its directory may have files of the new settings by then."""
-    arm = finished_arm("one", 1)
-    assert arm.is_finished
+    config = load_config(whole_run)
 
-    def fail(arm: Arm, world: World) -> dict[str, Any]:
-        raise DataError("stopped")
+    def work(*_: object) -> dict[str, Any]:
+        calls.append(1)
+        if len(calls) == 2:
+            raise DataError("stopped")
+        return {"calls": len(calls)}
 
-    here = World(0, 1, torch.device("cpu"))
-    run_arm(fail, arm, here)  # finished before
+    calls: list[int] = []
+    trainings = Trainings(config.paths, "any", "cpu")
+    for _ in range(2):  # the second one is finished before
+        found = trainings.run("one", config, "encoder", work, seed=1)
+        assert found == {"calls": 1}
     with pytest.raises(DataError):
-        run_arm(fail, replace(arm, seed=2), here)
-    assert not arm.is_finished
+        trainings.run("one", config, "encoder", work, seed=2)
+    assert trainings.run("one", config, "encoder", work, seed=1) == {"calls": 3}
 
 
 @pytest.mark.parametrize(
@@ -227,8 +227,7 @@ def test_an_arm_that_fails_is_not_finished(finished_arm: MakeArm) -> None:
     [
         (("table8",), "'table8'"),
         (("json",), "'json'"),
-        (("table7", "--arm", "gc-seed9"), "'gc-seed9'"),
-        (("table7", "--arm", "gc-seed1", "--compare"), "--compare"),
+        (("table7", "--only", "gc-seed9"), "'gc-seed9'"),
         (("byte_lm",), "byte_lm"),
     ],
 )
@@ -243,15 +242,13 @@ def test_a_module_of_the_user(
     whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "lab_lengths.py").write_text(
-        "from bigbird_dna.papers.experiments.arms import make_arm\n"
-        "FILES = ('lengths.tsv',)\n"
-        "def arms(run):\n"
-        "    return [make_arm(run, 'lengths', f'{n}-seed1', 'encoder', seed=1, options={'n': n}) for n in (3, 5)]\n"
-        "def train(arm, world):\n"
-        "    return {'square': arm.options['n'] ** 2}\n"
-        "def compare(run, output):\n"
+        "def run(config, trainings, output):\n"
+        "    squares = []\n"
+        "    for n in (3, 5):\n"
+        "        work = lambda *_, n=n: {'square': n ** 2}\n"
+        "        metrics = trainings.run(f'{n}-seed1', config, 'encoder', work, n=n)\n"
+        "        squares.append(metrics['square'])\n"
         "    output.mkdir()\n"
-        "    squares = [arm.metrics()['square'] for arm in arms(run)]\n"
         "    (output / 'lengths.tsv').write_text(repr(squares))\n"
         "    return []\n"
     )
