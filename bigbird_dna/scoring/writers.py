@@ -1,24 +1,20 @@
-"""Writers of results, one class per format; `open_writer` opens the one of a format.
+"""Writers of results, one function per format; `open_writer` calls that of a format.
 
-The loop that computes rows gives them to `write`, in batches. A file gets its name when it is complete, and an
+The loop that computes rows gives them to `write` in batches. A file gets its name when it is complete, and an
 error leaves the previous file as it was. Standard output, pipes and devices receive each batch at once.
 
 The same rows give the same bytes on any machine. Coordinates are 0-based and half-open. The module is light to
 import, so that help texts can list the formats.
 """
 
-import errno
-import os
-import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.disk.outputs import (
-    TextOutput,
     check_output,
     format_for,
     named_output,
@@ -30,6 +26,8 @@ from bigbird_dna.errors import DataError, UsageError, check_choice
 
 if TYPE_CHECKING:  # help texts must not import NumPy
     from bigbird_dna.genome.sequence import Strand
+
+Write = Callable[[Iterable[Sequence[Any]]], None]
 
 Formats = Mapping[str, tuple[str, ...]]
 """Format → file extensions."""
@@ -55,7 +53,7 @@ STRANDS: Mapping[str, tuple["Strand", ...]] = {
 }
 """Values of the option `strand`."""
 
-BINARY_FORMATS = ("bigwig", "parquet", "npz", "h5ad")
+BINARY_FORMATS = ("bigwig", "parquet")
 
 MOST_BIGWIG_CONTIGS = 65_535
 """Largest number of contigs with values in a bigWig: pybigtools writes them in a node with a 16-bit count."""
@@ -69,14 +67,6 @@ _ROWS_AT_ONCE = (
     65_536  # per row group of Parquet, which is in memory, if there are few columns
 )
 _VALUES_AT_ONCE = 1 << 22
-_SPARE = 1 << 20  # bytes of reserve: the blocks of each contig are allocated separately
-
-
-class Writer(Protocol):
-    """Writes rows, which are sequences of cells in the order of the columns."""
-
-    def write(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Write more rows."""
 
 
 def choose_output(
@@ -136,8 +126,10 @@ def open_writer(
     mark: str = "#",
     contigs: Mapping[str, int] = {},
     unit: str = "window",
-) -> Iterator[Writer]:
+) -> Iterator[Write]:
     """Open a result for writing, atomically; None is standard output.
+
+    Yields a function that writes more rows, which are sequences of cells in the order of the columns.
 
     Parameters
     ----------
@@ -166,238 +158,150 @@ def open_writer(
         The output cannot be written, or a bigWig would be empty or have too many contigs.
     """
     if format == "parquet":
-        with _binary_file(output) as path:
-            table = ParquetWriter(path, origin, columns)
-            yield table
-            table.close()
+        opened = open_parquet(output, origin, columns)
     elif format == "bigwig":
-        with (
-            _binary_file(output) as path,
-            tempfile.TemporaryFile("w+", encoding="utf-8") as spool,
-        ):
-            track = BigWigWriter(path, contigs, unit, spool)
-            yield track
-            track.close()
+        opened = open_bigwig(output, contigs, unit)
     else:
-        with open_text(output) as stream:
-            writer: TsvWriter | BedGraphWriter
-            if format == "bedgraph":
-                writer = BedGraphWriter(stream, origin)
-            elif format == "bed":
-                writer = BedWriter(stream, origin, columns, missing)
-            else:
-                writer = TsvWriter(stream, origin, columns, missing, mark)
-            yield writer
-            writer.write(())  # the header, if there are no rows
+        opened = open_lines(output, format, origin, columns, missing, mark)
+    with opened as write:
+        yield write
 
 
 @contextmanager
-def _binary_file(output: Path | None) -> Iterator[Path]:
-    assert output is not None, "a binary format needs a file: its index is at the end"
-    with naming_errors(output), atomic_path(output) as path:
-        yield path
+def open_lines(
+    output: Path | None,
+    format: str,
+    origin: Mapping[str, str],
+    columns: Mapping[str, str],
+    missing: str,
+    mark: str,
+) -> Iterator[Write]:
+    """Open tsv, bed or bedgraph. The header comes with the first rows: a failed command writes nothing."""
+    head = provenance_lines(origin)
+    repeats_score = format == "bed" and columns["score"] == ".6f"
+    if repeats_score:
+        cells = list(columns.items())
+        cells[4] = ("score", "d")
+        cells.insert(6, ("probability", ".6f"))
+        columns = dict(cells)
+    if format == "bedgraph":
+        columns = {"contig": "s", "start": "d", "end": "d", "value": ".6f"}
+    else:
+        head.append((mark if format == "tsv" else "#") + "\t".join(columns))
+    formats = ["" if spec == "s" else spec for spec in columns.values()]
+
+    with open_text(output) as stream:
+
+        def write(rows: Iterable[Sequence[Any]]) -> None:
+            lines = []
+            for row in rows:
+                if repeats_score:
+                    score = row[4]
+                    row = (
+                        *row[:4],
+                        round(1000 * (score or 0)),
+                        row[5],
+                        score,
+                        *row[6:],
+                    )
+                texts = [
+                    missing if cell is None else f"{cell:{spec}}"
+                    for cell, spec in zip(row, formats, strict=True)
+                ]
+                lines.append("\t".join([text or "." for text in texts]))
+            lines[:0] = head
+            head.clear()
+            if lines:
+                stream.write("\n".join(lines) + "\n")
+
+        yield write
+        write(())  # the header, if there are no rows
 
 
-class TsvWriter:
-    """Tab-separated table with a header line, after the origin as `##` lines."""
+@contextmanager
+def open_bigwig(
+    output: Path | None, contigs: Mapping[str, int], unit: str
+) -> Iterator[Write]:
+    """Open a bigWig. Values are spooled: pybigtools prints errors of its iterator and continues."""
+    import pybigtools
 
-    def __init__(
-        self,
-        stream: TextOutput,
-        origin: Mapping[str, str],
-        columns: Mapping[str, str],
-        missing: str,
-        mark: str,
-    ) -> None:
-        self._stream = stream
-        header = mark + "\t".join(columns)
-        self._head = [*provenance_lines(origin), header]
-        self._missing = missing
-        self._formats = ["" if spec == "s" else spec for spec in columns.values()]
+    assert output is not None
+    with (
+        naming_errors(output),
+        atomic_path(output) as path,
+        tempfile.TemporaryFile("w+", encoding="utf-8") as spool,
+    ):
+        names: dict[str, None] = {}  # contigs with values
 
-    def write(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Write rows; the header comes with the first ones, so that a command that fails before writes nothing."""
-        lines = [self._line(row) for row in rows]
-        lines[:0], self._head = self._head, []
-        if lines:
-            self._stream.write("\n".join(lines) + "\n")
+        def write(rows: Iterable[Sequence[Any]]) -> None:
+            for contig, start, end, value in rows:
+                names[contig] = None
+                spool.write(f"{contig}\t{start}\t{end}\t{value:.6f}\n")
 
-    def _line(self, row: Sequence[Any]) -> str:
-        missing = self._missing
-        cells = [
-            missing if cell is None else format(cell, spec)
-            for cell, spec in zip(row, self._formats, strict=True)
-        ]
-        return "\t".join([cell or "." for cell in cells])
+        def values() -> Iterator[tuple[str, int, int, float]]:
+            for line in spool:
+                contig, start, end, value = line.rstrip("\n").split("\t")
+                yield contig, int(start), int(end), float(value)
 
-
-class BedWriter(TsvWriter):
-    """BED: a table whose score is an integer of 0 to 1,000, as genome browsers require."""
-
-    def __init__(
-        self,
-        stream: TextOutput,
-        origin: Mapping[str, str],
-        columns: Mapping[str, str],
-        missing: str,
-    ) -> None:
-        self._repeats_score = columns["score"] == ".6f"
-        if self._repeats_score:
-            cells = list(columns.items())
-            cells[4] = ("score", "d")
-            cells.insert(6, ("probability", ".6f"))
-            columns = dict(cells)
-        super().__init__(stream, origin, columns, missing, "#")
-
-    def _line(self, row: Sequence[Any]) -> str:
-        if self._repeats_score:
-            score = row[4]
-            thousandths = round(1000 * (score or 0))
-            row = (*row[:4], thousandths, row[5], score, *row[6:])
-        return super()._line(row)
-
-
-class BedGraphWriter:
-    """bedGraph of contig, start, end and value, with six digits."""
-
-    def __init__(self, stream: TextOutput, origin: Mapping[str, str]) -> None:
-        self._stream = stream
-        self._head = provenance_lines(origin)
-
-    def write(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Write rows, the first ones after the origin as `##` lines."""
-        lines = [_signal_line(row) for row in rows]
-        lines[:0], self._head = self._head, []
-        if lines:
-            self._stream.write("\n".join(lines) + "\n")
-
-
-def _signal_line(row: Sequence[Any]) -> str:
-    contig, start, end, value = row
-    return f"{contig}\t{start}\t{end}\t{value:.6f}"
-
-
-class BigWigWriter:
-    """bigWig of contig, start, end and value, with six digits.
-
-    pybigtools prints errors of its iterator and continues, so all values are written to `spool` first.
-    """
-
-    def __init__(
-        self, path: Path, contigs: Mapping[str, int], unit: str, spool: IO[str]
-    ) -> None:
-        self._path = path
-        self._contigs = contigs
-        self._unit = unit
-        self._spool = spool
-        self._last_contig = ""
-        self._num_contigs = 0
-        self._covered = 0  # bp
-
-    def write(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Add rows."""
-        for row in rows:
-            contig, start, end, _ = row
-            self._num_contigs += contig != self._last_contig
-            self._last_contig = contig
-            self._covered += end - start
-            self._spool.write(_signal_line(row) + "\n")
-
-    def close(self) -> None:
-        """Write the file; `OSError` if a disk may have too little space, or if it cannot be read back."""
-        import pybigtools
-
-        check_bigwig_contigs(self._num_contigs, self._path.name, "write another format")
-        size = self._spool.tell()
-        if not size:
+        yield write
+        check_bigwig_contigs(len(names), output.name, "write another format")
+        if not names:
             raise DataError(
-                f"no {self._unit} has a score (too many N, see max_n, or short records); a bigWig must not "
-                "be empty"
+                f"no {unit} has a score (too many N, see max_n, or short records); a bigWig must not be empty"
             )
-        # pybigtools does not report failed writes. It writes temporary files first, and zoom levels of single
-        # values can be larger than the values as text, hence the factor of 3.
-        for directory in (self._path.parent, Path(tempfile.gettempdir())):
-            if shutil.disk_usage(directory).free < 3 * size + _SPARE:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._spool.seek(0)
-        named = self._path.with_name(f"{self._path.name}.bw")  # the extension is needed
+        spool.seek(0)
+        named = path.with_name(f"{path.name}.bw")  # the extension is needed
         try:
-            values = map(_signal_values, self._spool)
-            pybigtools.open(str(named), "w").write(dict(self._contigs), values)
+            pybigtools.open(str(named), "w").write(dict(contigs), values())
             with pybigtools.open(str(named)) as written:
-                num_contigs = len(written.chroms())
-                covered = int(written.info()["summary"]["basesCovered"])
-            if (num_contigs, covered) != (self._num_contigs, self._covered):
-                raise OSError(
-                    f"bigWig of {num_contigs:,} contigs and {covered:,} bp, not "
-                    f"{self._num_contigs:,} and {self._covered:,}"
-                )
-            named.replace(self._path)
-        except (KeyboardInterrupt, OSError):
+                complete = len(written.chroms()) == len(names)
+        except KeyboardInterrupt:
             raise
-        except BaseException as error:  # e.g. a full disk is a panic in its Rust code
+        except BaseException as error:  # a full disk is a panic in its Rust code
             raise OSError(f"pybigtools: {error}") from None
-        finally:
-            named.unlink(missing_ok=True)
+        if not complete:
+            raise OSError("the bigWig has not all contigs")
+        named.replace(path)
 
 
-def _signal_values(line: str) -> tuple[str, int, int, float]:
-    contig, start, end, value = line.rstrip("\n").split("\t")
-    return contig, int(start), int(end), float(value)
+@contextmanager
+def open_parquet(
+    output: Path | None, origin: Mapping[str, str], columns: Mapping[str, str]
+) -> Iterator[Write]:
+    """Open a Parquet table; its metadata has the origin. Rows are written in groups, which are in memory."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
+    assert output is not None
+    types = {"s": pa.string(), "d": pa.int64(), "f": pa.float32(), "g": pa.float32()}
+    fields = [(name, types[spec[-1]]) for name, spec in columns.items()]
+    schema = pa.schema(fields, metadata=dict(origin))
+    group = max(1, min(_ROWS_AT_ONCE, _VALUES_AT_ONCE // len(columns)))
+    pending: list[Sequence[Any]] = []
 
-class ParquetWriter:
-    """Parquet table; its metadata has the origin."""
+    with (
+        naming_errors(output),
+        atomic_path(output) as path,
+        pq.ParquetWriter(path, schema) as table,
+    ):
 
-    def __init__(
-        self, path: Path, origin: Mapping[str, str], columns: Mapping[str, str]
-    ) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        def flush() -> None:
+            arrays = []
+            for cells, spec, field in zip(
+                zip(*pending, strict=True), columns.values(), schema, strict=True
+            ):
+                if spec == "s":
+                    cells = tuple(cell or None for cell in cells)
+                arrays.append(pa.array(cells, field.type))
+            table.write_table(pa.Table.from_arrays(arrays, schema=schema))
+            pending.clear()
 
-        types = {
-            "s": pa.string(),
-            "d": pa.int64(),
-            "f": pa.float32(),
-            "g": pa.float32(),
-        }
-        fields = [(name, types[spec[-1]]) for name, spec in columns.items()]
-        self._schema = pa.schema(fields, metadata=dict(origin))
-        self._is_text = [spec == "s" for spec in columns.values()]
-        self._path = path
-        self._file = pq.ParquetWriter(path, self._schema)
-        self._rows: list[Sequence[Any]] = []
-        self._group = max(1, min(_ROWS_AT_ONCE, _VALUES_AT_ONCE // len(columns)))
-        self._count = 0
+        def write(rows: Iterable[Sequence[Any]]) -> None:
+            for row in rows:
+                pending.append(row)
+                if len(pending) == group:
+                    flush()
 
-    def write(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Add rows, which are written in groups."""
-        for row in rows:
-            self._rows.append(row)
-            if len(self._rows) == self._group:
-                self._write_group()
-
-    def _write_group(self) -> None:
-        import pyarrow as pa
-
-        arrays = []
-        cells = zip(*self._rows, strict=True)
-        for column, kind, is_text in zip(
-            cells, self._schema.types, self._is_text, strict=True
-        ):
-            values = [cell or None for cell in column] if is_text else column
-            arrays.append(pa.array(values, kind))
-        self._file.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
-        self._count += len(self._rows)
-        self._rows = []
-
-    def close(self) -> None:
-        """Write the last rows and the index; `OSError` if not all rows can be read back."""
-        import pyarrow.parquet as pq
-
-        if self._rows:
-            self._write_group()
-        self._file.close()
-        written = pq.read_metadata(self._path).num_rows
-        if written != self._count:
-            raise OSError(f"Parquet file of {written:,} rows, not {self._count:,}")
+        yield write
+        if pending:
+            flush()

@@ -1,8 +1,6 @@
 """Embeddings in files: those of `Model.embed`, and these against hidden states computed by hand."""
 
 import gzip
-import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,22 +150,7 @@ def test_neither_batch_nor_order_nor_padding_matter(layer: Any) -> None:
 
 
 def read(path: Path) -> tuple[pd.DataFrame, np.ndarray]:
-    """Names and coordinates, and the embeddings (R, D) or (R, K, D), of a file of any format."""
-    if path.suffix == ".npz":
-        with np.load(path) as file:
-            arrays = dict(file)
-        assert json.loads(str(arrays.pop("origin")))["command"].startswith(
-            "bigbird-dna embed"
-        )
-        values = arrays.pop("embeddings")
-        return pd.DataFrame(arrays), values
-    if path.suffix == ".h5ad":
-        found = pytest.importorskip("anndata").read_h5ad(path)
-        layers = LAYERS + 1 if found.n_vars > WIDTH else 1
-        values = found.X.reshape(found.n_obs, layers, WIDTH)
-        return found.obs.reset_index(drop=True).astype(
-            object
-        ), values if layers > 1 else values[:, 0]
+    """Names and coordinates, and the embeddings (R, D) or (R, K, D), of a file."""
     frame = pd.read_parquet(path)
     values = [
         name for name in frame if name == "embedding" or name.startswith("layer_")
@@ -195,13 +178,10 @@ def inputs(home: Path) -> list[Path]:
 
 @pytest.mark.parametrize("layer", [None, "all"])
 @pytest.mark.parametrize("pool", ["mean", "token", "base"])
-@pytest.mark.parametrize("format", ["parquet", "npz", "h5ad"])
 def test_every_file_has_what_the_model_gives(
-    tmp_path: Path, format: str, pool: Any, layer: Any
+    tmp_path: Path, pool: Any, layer: Any
 ) -> None:
-    if format == "h5ad":
-        pytest.importorskip("anndata")
-    model, out = model_of(), tmp_path / f"out.{format}"
+    model, out = model_of(), tmp_path / "out.parquet"
     expected = model.embed(TEXTS, pool=pool, layer=layer, device="cpu")
     flat = expected if pool == "mean" else np.concatenate(list(expected))
     for path in inputs(tmp_path):
@@ -230,7 +210,7 @@ def test_every_file_has_what_the_model_gives(
 
 
 def test_every_task_has_embeddings_but_an_ensemble(tmp_path: Path) -> None:
-    path, more = inputs(tmp_path)[2], tmp_path / "out.npz"
+    path, more = inputs(tmp_path)[2], tmp_path / "out.parquet"
     ensemble = CHROMATIN.model_copy(update={"members": 2})
     kinds: list[Settings] = [Settings(), PROMOTER, CHROMATIN, SEQUENCES]
     for settings in kinds:
@@ -306,9 +286,10 @@ def test_long_sequences_keep_their_center_and_say_so(tmp_path: Path) -> None:
     model, long = model_of(max_length=32), random_dna(2000, 1)
     (tmp_path / "x.fa").write_text(f">a\n{long}\n>b\nACGTACGT\n")
     assert (
-        bigbird_dna.embed(model, tmp_path / "x.fa", tmp_path / "x.npz").truncated == 1
+        bigbird_dna.embed(model, tmp_path / "x.fa", tmp_path / "x.parquet").truncated
+        == 1
     )
-    table, values = read(tmp_path / "x.npz")
+    table, values = read(tmp_path / "x.parquet")
     assert table["note"].tolist() == ["truncated", ""]
     np.testing.assert_array_equal(values, model.embed([long, "ACGTACGT"]))
     bigbird_dna.embed(model, tmp_path / "x.fa", tmp_path / "x.parquet", pool="token")
@@ -323,36 +304,12 @@ def test_long_sequences_keep_their_center_and_say_so(tmp_path: Path) -> None:
         bigbird_dna.embed(model, tmp_path / "x.fa", tmp_path / "x.parquet", pool="base")
 
 
-def test_an_interrupted_command_leaves_vectors_and_names_as_they_were(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, out = model_of(), tmp_path / "x.npz"
-    bigbird_dna.embed(model, inputs(tmp_path)[2], out)
-    (tmp_path / "x.names.tsv").write_text("somebody's")
-    before, written = out.read_bytes(), np.lib.format.write_array
-
-    def fail(stream: Any, values: np.ndarray, **options: Any) -> None:
-        if values.dtype.kind == "U":
-            raise KeyboardInterrupt
-        written(stream, values, **options)
-
-    (tmp_path / "y.fa").write_text(">other\nACGTACGT\n")
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(np.lib.format, "write_array", fail)
-        bigbird_dna.embed(model, tmp_path / "y.fa", out)
-    assert out.read_bytes() == before
-    bigbird_dna.embed(model, tmp_path / "y.fa", out)
-    table, values = read(out)
-    assert table["name"].tolist() == ["other"] and len(values) == 1
-    assert (tmp_path / "x.names.tsv").read_text() == "somebody's"
-
-
 WRONG = {
     "layer 9": ("--layer", 9),
     "negative layer": ("--layer", -1),
     "four of one layer": ("--layer", "mean-of-last-4"),
     "pool": ("--pool", "median"),
-    "compressed": ("-o", "x.npz.gz"),
+    "compressed": ("-o", "x.parquet.gz"),
     "suffix": ("-o", "x.csv"),
     "stdout": ("-o", "-"),
     "array without names": ("-o", "x.npy"),
@@ -365,7 +322,7 @@ def test_options_that_make_no_sense(
     home: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    more = WRONG[name] if "-o" in WRONG[name] else (*WRONG[name], "-o", "x.npz")
+    more = WRONG[name] if "-o" in WRONG[name] else (*WRONG[name], "-o", "x.parquet")
     result = run("embed", home / "pretraining", home / "genome.fa", *more)
     assert (result.code, result.out) == (2, "")
     assert not [*tmp_path.iterdir()]
@@ -383,25 +340,12 @@ def test_options_that_make_no_sense(
 def test_regions_that_are_not_there(
     home: Path, tmp_path: Path, run: Run, text: str
 ) -> None:
-    bed, out = tmp_path / "x.bed", tmp_path / "x.npz"
+    bed, out = tmp_path / "x.bed", tmp_path / "x.parquet"
     bed.write_text(text)
     words = ["embed", home / "pretraining", bed, "-o", out]
     refused(run(*words, "--reference", home / "genome.fa.gz"), 1, bed)
     assert not out.exists()
     refused(run(*words), 2, bed)
-
-
-def test_a_missing_library_is_named_with_its_extra(
-    home: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "anndata", None)
-    out = tmp_path / "x.h5ad"
-    refused(
-        run("embed", home / "pretraining", home / "genome.fa", "-o", out),
-        2,
-        "bigbird-dna[embeddings]",
-    )
-    assert not [*tmp_path.iterdir()]
 
 
 def test_reversible_layers_have_only_a_last_one(tmp_path: Path) -> None:

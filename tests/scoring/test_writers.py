@@ -1,10 +1,8 @@
 """Writers of results: the bytes of every format, and outputs that stay whole if a command fails."""
 
 import gzip
-import shutil
-import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow.parquet as pq
 import pybigtools
@@ -62,9 +60,9 @@ TEXTS = {
 def write(path: Path | None, format: str, rows: list[Any], **options: Any) -> None:
     with open_writer(
         path, format, ORIGIN, COLUMNS, mark="", contigs=LENGTHS, **options
-    ) as writer:
+    ) as write_rows:
         for row in rows:
-            writer.write([row])
+            write_rows([row])
 
 
 @pytest.mark.parametrize("format", TEXTS)
@@ -120,8 +118,8 @@ def test_an_error_leaves_the_former_file(tmp_path: Path, format: str) -> None:
     path = tmp_path / "x"
     path.write_text("former")
     rows = SIGNAL if format in ("bedgraph", "bigwig") else ROWS
-    with fails(DataError), open_writer(path, format, ORIGIN, COLUMNS) as writer:
-        writer.write(rows)
+    with fails(DataError), open_writer(path, format, ORIGIN, COLUMNS) as write_rows:
+        write_rows(rows)
         raise DataError("line 7")
     assert path.read_text() == "former" and [*tmp_path.iterdir()] == [path]
 
@@ -132,9 +130,9 @@ def test_a_stream_has_each_batch_at_once_and_nothing_before(
     with pytest.raises(ZeroDivisionError), open_writer(None, "tsv", ORIGIN, COLUMNS):
         raise ZeroDivisionError
     assert capfdbinary.readouterr().out == b""
-    with open_writer(None, "tsv", ORIGIN, COLUMNS) as writer:
+    with open_writer(None, "tsv", ORIGIN, COLUMNS) as write_rows:
         for row in ROWS:
-            writer.write([row])
+            write_rows([row])
             assert capfdbinary.readouterr().out.endswith(f"{row[7] or 'NA'}\n".encode())
 
 
@@ -167,42 +165,9 @@ def test_outputs_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
 # Files of pybigtools and pyarrow, whose errors may be silent
 
 
-VALUES = [("one", 10 * place, 10 * place + 10, place / 8) for place in range(300)]
-
-
 def write_bigwig(path: Path, values: list[Any], contigs: dict[str, int]) -> None:
-    with open_writer(path, "bigwig", ORIGIN, contigs=contigs) as writer:
-        writer.write(values)
-
-
-class Usage(NamedTuple):
-    """Of a disk."""
-
-    free: int
-
-
-@pytest.mark.parametrize("full", ["output", "temporary"])
-def test_a_disk_with_little_room_is_told_of_before_anything_is_lost(
-    full: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a full disk for temporary files pybigtools would end well, with a file that can't be read."""
-    (tmp_path / "temporary").mkdir()
-    (tmp_path / "output").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    path = tmp_path / "output/x.bw"
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            shutil,
-            "disk_usage",
-            lambda place: Usage(10_000 if full in place.parts else 1 << 30),
-        )
-        with fails(DataError, "x.bw"):
-            write_bigwig(path, VALUES, {"one": 5000})
-    assert not [*path.parent.iterdir()]
-    write_bigwig(path, VALUES, {"one": 5000})
-    assert [*pybigtools.open(str(path)).records("one")] == [
-        value[1:] for value in VALUES
-    ]
+    with open_writer(path, "bigwig", ORIGIN, contigs=contigs) as write_rows:
+        write_rows(values)
 
 
 def test_the_limit_of_contigs_is_that_of_contigs_with_values(tmp_path: Path) -> None:
@@ -221,43 +186,3 @@ def test_the_limit_of_contigs_is_that_of_contigs_with_values(tmp_path: Path) -> 
     with fails(DataError, "score"):
         write_bigwig(path, [], contigs)
     assert path.read_bytes() == former and [*tmp_path.iterdir()] == [path]
-
-
-@pytest.mark.parametrize("last", [("one", 20, 30, 0.5), ("two", 0, 10, 0.5)])
-def test_a_bigwig_that_lacks_a_value_or_a_contig_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: tuple[str, int, int, float]
-) -> None:
-    real = pybigtools.open
-
-    class Losing:
-        """Opens files of pybigtools, and loses the last value of a written one."""
-
-        def __init__(self, path: str) -> None:
-            self.path = path
-
-        def write(self, contigs: dict[str, int], values: Any) -> None:
-            real(self.path, "w").write(contigs, iter([*values][:-1]))
-
-    monkeypatch.setattr(
-        pybigtools,
-        "open",
-        lambda path, mode="r": real(path) if mode == "r" else Losing(path),
-    )
-    with fails(DataError, "bigWig of 1 contigs and 10 bp, not"):
-        write_bigwig(
-            tmp_path / "x.bw", [("one", 0, 10, 0.5), last], {"one": 50, "two": 50}
-        )
-    assert not [*tmp_path.iterdir()]
-
-
-def test_a_parquet_file_that_lacks_a_row_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_table = pq.ParquetWriter.write_table
-    monkeypatch.setattr(
-        pq.ParquetWriter,
-        "write_table",
-        lambda self, table: write_table(self, table[:-1]),
-    )
-    with fails(DataError, "Parquet file of 3 rows, not 4"):
-        write(tmp_path / "x.parquet", "parquet", ROWS)
